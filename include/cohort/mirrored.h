@@ -1,0 +1,67 @@
+// Mirrored<M>: one conceptual module, a copy on every replica.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/values.h"
+
+namespace cohort {
+
+class StrategyCore;
+
+// What Mirrored<M> is without the type of the module: used by optimizers, checkpoints and Model.
+class MirroredModule {
+ public:
+  MirroredModule() = default;
+  // The copies, in local replica order, with the same parameters in the same order (InvalidArgument otherwise).
+  // Values are copied from the first to the others; under central storage the parameters become one storage.
+  MirroredModule(std::shared_ptr<StrategyCore> core, std::vector<std::shared_ptr<torch::nn::Module>> copies);
+
+  const std::vector<std::shared_ptr<torch::nn::Module>>& copies() const { return copies_; }
+  const std::shared_ptr<StrategyCore>& core() const { return core_; }
+  bool defined() const { return !copies_.empty(); }
+
+  // Training or evaluation mode, on every copy.
+  void train(bool on = true) const;
+  void eval() const { train(false); }
+
+  // Buffers (such as batch-norm statistics) stay per replica while training. This makes them equal: floating ones
+  // become the mean over the replicas, others the first replica's. Done before reading, saving and evaluating.
+  void synchronize_buffers() const;
+
+  // The conceptual module's parameters and buffers by name, buffers synchronised first; the tensors are the first
+  // copy's own, so copy what must not change.
+  std::vector<std::pair<std::string, torch::Tensor>> state() const;
+
+  // Sets parameters and buffers of every copy by name. A name that is not there: NotFound; a wrong shape or dtype:
+  // InvalidArgument; with `strict` a name of the module that is not given: NotFound.
+  void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state, bool strict = true) const;
+
+ private:
+  std::shared_ptr<StrategyCore> core_;
+  std::vector<std::shared_ptr<torch::nn::Module>> copies_;
+};
+
+// M is a module holder (made by TORCH_MODULE) or a std::shared_ptr to a module. Made by Strategy::mirror().
+template <typename M>
+class Mirrored : public MirroredModule {
+ public:
+  Mirrored() = default;
+  Mirrored(MirroredModule base, std::vector<M> modules)
+      : MirroredModule(std::move(base)), modules_(PerReplica<M>(std::move(modules))) {}
+
+  // This replica's copy; net[replica]->forward(x).
+  const M& operator[](const Replica& replica) const { return modules_[replica]; }
+  const M& operator[](std::size_t local_replica) const { return modules_[local_replica]; }
+
+ private:
+  PerReplica<M> modules_;
+};
+
+}  // namespace cohort

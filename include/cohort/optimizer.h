@@ -1,0 +1,186 @@
+// Optimizers: the rule (Adam, SGD, ...) as a value, and MirroredOptimizer, which applies it under a strategy.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/mirrored.h"
+#include "cohort/replica.h"
+#include "cohort/schedule.h"
+
+namespace cohort {
+
+class UpdateRule;
+class OptimizerState;
+
+// What is done to the gradient between the exchange and the update. All of it sees the gradient of the whole global batch.
+struct GradientOptions {
+  // Scales all gradients together so that their joint L2 norm is at most this; 0: off.
+  double global_clipnorm = 0.0;
+  // Clips every element to [-clipvalue, clipvalue]; 0: off. Not together with global_clipnorm (InvalidArgument).
+  double clipvalue = 0.0;
+  // Gradients are averaged over so many minimize() calls before one exchange and update.
+  int64_t accumulate_steps = 1;
+};
+
+// An update rule with its options; immutable, cheap to copy, thread-safe. Made by the functions below.
+class Optimizer {
+ public:
+  Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_rate, GradientOptions gradient,
+            std::vector<std::string> exclude_from_weight_decay = {});
+
+  const std::string& name() const;
+  const UpdateRule& rule() const { return *rule_; }
+  const std::shared_ptr<const UpdateRule>& shared_rule() const { return rule_; }
+  const Schedule& learning_rate() const { return learning_rate_; }
+  const GradientOptions& gradient() const { return gradient_; }
+
+  // Whether weight decay applies to this parameter: no pattern of exclude_from_weight_decay is part of its name
+  // (the pattern "1d" stands for every parameter of rank 0 or 1: biases and norms).
+  bool decays(const std::string& name, int64_t rank) const;
+
+ private:
+  std::shared_ptr<const UpdateRule> rule_;
+  Schedule learning_rate_;
+  GradientOptions gradient_;
+  std::vector<std::string> exclude_from_weight_decay_;
+};
+
+struct SgdOptions {
+  Schedule learning_rate = 0.01;
+  double momentum = 0.0;   // v = momentum * v + g; p -= lr * v (PyTorch's form)
+  bool nesterov = false;   // needs momentum
+  double dampening = 0.0;  // v = momentum * v + (1 - dampening) * g after the first step
+  double weight_decay = 0.0;  // L2: g += weight_decay * p
+  std::vector<std::string> exclude_from_weight_decay = {};
+  GradientOptions gradient = {};
+};
+struct AdamOptions {
+  Schedule learning_rate = 1e-3;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-8;      // PyTorch's; Keras' is 1e-7
+  bool amsgrad = false;
+  double weight_decay = 0.0;  // L2: g += weight_decay * p
+  std::vector<std::string> exclude_from_weight_decay = {};
+  GradientOptions gradient = {};
+};
+struct AdamWOptions {
+  Schedule learning_rate = 1e-3;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-8;
+  bool amsgrad = false;
+  double weight_decay = 1e-2;  // decoupled: p -= lr * weight_decay * p (Loshchilov and Hutter, 2019)
+  std::vector<std::string> exclude_from_weight_decay = {};
+  GradientOptions gradient = {};
+};
+struct RmspropOptions {
+  Schedule learning_rate = 1e-2;
+  double rho = 0.99;  // PyTorch's alpha
+  double momentum = 0.0;
+  double epsilon = 1e-8;
+  bool centered = false;
+  double weight_decay = 0.0;  // L2
+  std::vector<std::string> exclude_from_weight_decay = {};
+  GradientOptions gradient = {};
+};
+struct AdagradOptions {
+  Schedule learning_rate = 1e-2;
+  double initial_accumulator_value = 0.0;
+  double epsilon = 1e-10;
+  double lr_decay = 0.0;      // lr / (1 + step * lr_decay)
+  double weight_decay = 0.0;  // L2
+  std::vector<std::string> exclude_from_weight_decay = {};
+  GradientOptions gradient = {};
+};
+// You et al., "Large Batch Optimization for Deep Learning" (2020).
+struct LambOptions {
+  Schedule learning_rate = 1e-3;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-6;
+  double weight_decay = 0.0;
+  std::vector<std::string> exclude_from_weight_decay = {};
+  GradientOptions gradient = {};
+};
+// You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (2017).
+struct LarsOptions {
+  Schedule learning_rate = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double trust_coefficient = 1e-3;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+  // These parameters also get no trust ratio, as in the paper's code.
+  std::vector<std::string> exclude_from_weight_decay = {};
+  GradientOptions gradient = {};
+};
+
+// Numbers out of range (a negative rate, a beta of 1 or more, ...): InvalidArgument.
+Optimizer SGD(const SgdOptions& options = {});
+Optimizer Adam(const AdamOptions& options = {});
+Optimizer AdamW(const AdamWOptions& options = {});
+Optimizer RMSprop(const RmspropOptions& options = {});
+Optimizer Adagrad(const AdagradOptions& options = {});
+Optimizer LAMB(const LambOptions& options = {});
+Optimizer LARS(const LarsOptions& options = {});
+
+// One replica's end of a MirroredOptimizer; made by operator[], used inside run(). All methods are collectives: every
+// replica makes the same calls in the same order.
+class ReplicaOptimizer {
+ public:
+  ReplicaOptimizer(OptimizerState& state, Replica& replica) : state_(state), replica_(replica) {}
+
+  // Backward from a scalar loss, sum of the gradients over the replicas, update of all copies. The loss is this replica's
+  // share of the global mean (Replica::global_mean). A parameter that the loss does not reach gets a zero gradient.
+  void minimize(const torch::Tensor& loss);
+
+  // The same from gradients that the caller computed, in the order of MirroredOptimizer::parameter_names(); an undefined
+  // tensor is a zero gradient. With `reduced` the caller has already summed them over the replicas.
+  void apply_gradients(std::vector<torch::Tensor> gradients, bool reduced = false);
+
+  // Backward only: this replica's gradients, not summed.
+  std::vector<torch::Tensor> gradients(const torch::Tensor& loss);
+
+ private:
+  OptimizerState& state_;
+  Replica& replica_;
+};
+
+// A handle: copies are the same optimizer. Holds the slots, in flat memory, and the step count. Made by
+// Strategy::optimizer(); it takes the module's parameters that require gradients at that time and lays them out flat.
+class MirroredOptimizer {
+ public:
+  MirroredOptimizer() = default;
+  explicit MirroredOptimizer(std::shared_ptr<OptimizerState> state) : state_(std::move(state)) {}
+
+  ReplicaOptimizer operator[](Replica& replica) const { return {*state_, replica}; }
+  bool defined() const { return state_ != nullptr; }
+
+  // Updates made so far.
+  int64_t iterations() const;
+  // The rate of the next update.
+  double learning_rate() const;
+  // Replaces the rate or the schedule (learning-rate callbacks do). Cross-replica context only.
+  void set_learning_rate(Schedule schedule) const;
+  const Optimizer& rule() const;
+  const std::vector<std::string>& parameter_names() const;
+
+  // Everything that a restart needs, by name ("iterations", "<parameter>/<slot>"): independent of strategy and replicas.
+  std::vector<std::pair<std::string, torch::Tensor>> state() const;
+  // NotFound or InvalidArgument name the entry that is missing or does not fit.
+  void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const;
+
+ private:
+  std::shared_ptr<OptimizerState> state_;
+};
+
+}  // namespace cohort

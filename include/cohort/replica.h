@@ -1,0 +1,116 @@
+// Replica: one copy of the computation, as the function given to Strategy::run() sees it.
+#pragma once
+
+#include <torch/types.h>
+
+#include <any>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cohort/communicator.h"
+#include "cohort/device.h"
+#include "cohort/values.h"
+
+namespace cohort {
+
+class Strategy;
+class StrategyCore;
+
+// Lives as long as its strategy; used by the one thread that runs it. Not copyable: pass it by reference.
+// Every method that says "collective" must be called by all replicas, in the same order; a replica that returns or calls
+// something else instead is found out and named (FailedPrecondition), and every wait ends at the strategy's timeout
+// (DeadlineExceeded).
+class Replica {
+ public:
+  Replica(StrategyCore& core, int local_id);
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+  ~Replica();
+
+  int id() const { return id_; }              // in the whole group, 0 .. num_replicas_in_sync - 1
+  int local_id() const { return local_id_; }  // in this process
+  int num_replicas_in_sync() const;
+  torch::Device device() const { return device_; }
+  const LogicalDevice& logical_device() const;
+  Strategy strategy() const;
+
+  // The replica that this thread runs now, or null outside Strategy::run() and inside merge_call's function.
+  static Replica* current();
+
+  // This replica's own stream of random numbers, seeded from (strategy seed, id()): two runs with one seed agree,
+  // two replicas differ. The library's Dropout draws from it.
+  at::Generator& generator() { return generator_; }
+
+  // Sum or mean over all replicas, as a new tensor; collective. Gradients flow through: the gradient of a sum is the
+  // sum of all replicas' upstream gradients (a mean likewise). Shapes and dtypes must agree.
+  torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
+  std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
+
+  // Concatenates the replicas' values along `axis`, in replica order; collective. Rank 1 or more; sizes may differ along
+  // `axis` only. Its gradient sums the upstream gradients over the replicas and takes this replica's range.
+  torch::Tensor all_gather(const torch::Tensor& value, int64_t axis = 0);
+
+  // Mean of per-example values over the true global batch: sum(each * weight) / (examples of this step on all replicas,
+  // times the values an example). Differentiable and local: what it returns are this replica's shares, whose sum over
+  // the replicas (Strategy::reduce with kSum, or the optimizer's gradient sum) is the mean. An empty share gives 0.
+  // The number of examples is known when run() was given a batch of a distributed dataset (or a PerReplica<Example>) of
+  // which `each` has one row an example; otherwise it is found by a collective.
+  torch::Tensor global_mean(const torch::Tensor& each, const torch::Tensor& weight = {});
+
+  // Examples in this step over all replicas; nullopt when run() was not given a batch.
+  std::optional<int64_t> global_batch_size() const;
+
+  // Returns once every replica has called it; collective.
+  void barrier();
+
+  // Joins all replicas and calls fn(strategy, PerReplica<Args>...) once, in cross-replica context, on one thread;
+  // collective. Returns what fn returns, or this replica's component when that is a PerReplica.
+  template <typename Fn, typename... Args>
+  auto merge_call(Fn&& fn, Args... args);
+
+  // For layers and optimizers of the library: the group's communicator, this replica's end.
+  Communicator& communicator() const;
+  StrategyCore& core() const { return core_; }
+
+ private:
+  friend class StrategyCore;
+
+  // Waits for all replicas; the leader alone runs `lead` with what each replica brought, then all go on.
+  void meet(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead);
+
+  StrategyCore& core_;
+  int local_id_;
+  int id_;
+  torch::Device device_;
+  at::Generator generator_;
+  int64_t global_size_ = -1;  // of this run's batch; -1: none was given
+  int64_t share_size_ = -1;
+};
+
+namespace detail {
+
+template <typename T>
+struct is_per_replica : std::false_type {};
+template <typename T>
+struct is_per_replica<PerReplica<T>> : std::true_type {};
+
+// The type that a replica gets back from a merged function's result.
+template <typename T>
+struct component {
+  using type = T;
+};
+template <typename T>
+struct component<PerReplica<T>> {
+  using type = T;
+};
+
+}  // namespace detail
+
+}  // namespace cohort

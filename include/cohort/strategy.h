@@ -1,0 +1,276 @@
+// Strategy: decides where variables live (placement), what runs the replicas (launch) and how they agree (exchange).
+//
+//   cohort::MirroredStrategy strategy({.devices = cohort::cpu_devices(2)});
+//   auto net = strategy.mirror([] { return Net(); });
+//   auto losses = strategy.run([&](cohort::Replica& replica, const cohort::Example& share) { ... }, batch);
+//   auto mean = strategy.reduce(cohort::ReduceOp::kSum, losses);
+#pragma once
+
+#include <torch/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cohort/device.h"
+#include "cohort/example.h"
+#include "cohort/mirrored.h"
+#include "cohort/replica.h"
+#include "cohort/values.h"
+#include "cohort/variable.h"
+
+namespace cohort {
+
+class Dataset;
+class DistributedDataset;
+class MirroredOptimizer;
+class Optimizer;
+struct InputOptions;
+
+// What Strategy::values_from_function() passes for each replica.
+struct ValueContext {
+  int replica_id_in_sync_group = 0;
+  int num_replicas_in_sync = 1;
+};
+
+// What Strategy::distribute_from_function() passes for each input pipeline.
+struct InputContext {
+  int num_input_pipelines = 1;
+  int input_pipeline_id = 0;
+  int num_replicas_in_sync = 1;
+
+  // global / num_replicas_in_sync; InvalidArgument when it does not divide.
+  int64_t per_replica_batch_size(int64_t global_batch_size) const;
+};
+
+// Makes a strategy current for this thread while it lives. Entering the same strategy again is allowed; entering another
+// one while one is active: FailedPrecondition. Leave in the opposite order (as C++ blocks do).
+class [[nodiscard]] StrategyScope {
+ public:
+  explicit StrategyScope(std::shared_ptr<StrategyCore> core);
+  StrategyScope(const StrategyScope&) = delete;
+  StrategyScope& operator=(const StrategyScope&) = delete;
+  ~StrategyScope();
+
+ private:
+  std::shared_ptr<StrategyCore> core_;
+  std::optional<DeviceScope> device_;
+};
+
+namespace detail {
+
+// One call of run(), kept alive by whoever still works on it.
+class Job {
+ public:
+  virtual ~Job() = default;
+  virtual void run(Replica& replica) = 0;
+
+  int64_t global_size = -1;         // examples of this step on all replicas; -1: no batch among the arguments
+  std::vector<int64_t> share_sizes;  // of the local replicas, when global_size is known
+};
+
+void run_job(StrategyCore& core, const std::shared_ptr<Job>& job);
+int num_local_replicas(const StrategyCore& core);
+
+// Notes the sizes of a batch among run()'s arguments.
+void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch);
+
+// What a replica sees of an argument: its component of a PerReplica (or of a class derived from one), anything else whole.
+template <typename T>
+const T& for_replica(const PerReplica<T>& value, const Replica& replica) {
+  return value[replica];
+}
+template <typename T>
+const T& for_replica(const std::reference_wrapper<T>& value, const Replica&) {
+  return value.get();
+}
+template <typename T>
+const T& for_replica_or_whole(const T& value, const Replica&, long) {
+  return value;
+}
+template <typename T>
+auto for_replica_or_whole(const T& value, const Replica& replica, int) -> decltype(for_replica(value, replica)) {
+  return for_replica(value, replica);
+}
+
+template <typename Fn, typename... Args>
+auto call_on(Fn& fn, Replica& replica, const Args&... args) {
+  if constexpr (std::is_invocable_v<Fn&, Replica&, decltype(for_replica_or_whole(args, replica, 0))...>) {
+    return fn(replica, for_replica_or_whole(args, replica, 0)...);
+  } else {
+    return fn(for_replica_or_whole(args, replica, 0)...);
+  }
+}
+
+template <typename Fn, typename... Args>
+using CallResult =
+    std::decay_t<decltype(call_on(std::declval<Fn&>(), std::declval<Replica&>(), std::declval<const Args&>()...))>;
+
+}  // namespace detail
+
+// A handle, cheap to copy: copies are the same strategy. Its methods are called from one thread at a time, in
+// cross-replica context (outside run()); from inside a replica they throw FailedPrecondition and name what to use instead.
+class Strategy {
+ public:
+  explicit Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) {}
+
+  std::string_view name() const;
+  int num_replicas_in_sync() const;
+  int num_local_replicas() const;
+  // Devices of the local replicas, in replica order, and where variables live under central storage (else the same).
+  const std::vector<LogicalDevice>& worker_devices() const;
+  const std::vector<LogicalDevice>& parameter_devices() const;
+  // Name of the cross-device ops in use: "ring", "nccl", ...
+  std::string_view cross_device_ops() const;
+  // Whether this process writes the checkpoints and the summaries.
+  bool should_checkpoint() const;
+  bool should_save_summary() const;
+
+  StrategyScope scope() const { return StrategyScope(core_); }
+
+  // Seeds the replicas' random streams (Replica::generator()); they start from LibTorch's own seed otherwise.
+  void set_seed(uint64_t seed) const;
+
+  // Calls fn once a replica, in parallel, as fn(replica, args...) or fn(args...). A PerReplica argument is replaced by the
+  // replica's component; everything else is passed whole, as const. Arguments and fn are copied once (std::ref avoids it).
+  // Returns PerReplica<result> (void when fn returns nothing). If a replica throws, the others' collectives are cancelled
+  // and its own exception reaches the caller; the strategy can be used again.
+  template <typename Fn, typename... Args>
+  auto run(Fn&& fn, Args&&... args) const;
+
+  // Elementwise over all replicas; shapes must agree. The result is on the first replica's device.
+  torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& value) const;
+
+  // Reduces over dimensions `axis` too: with kSum each replica's value is summed over them first; with kMean the sum is
+  // divided by the total size of these dimensions over all replicas, so that uneven and empty shares weigh correctly.
+  // Negative dimensions count from the end; out of range: InvalidArgument.
+  torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& value, at::IntArrayRef axis) const;
+  torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& value, int64_t axis) const {
+    return reduce(op, value, at::IntArrayRef(&axis, 1));
+  }
+  // A value that is the same on all replicas: kMean returns it, kSum over several replicas is InvalidArgument.
+  torch::Tensor reduce(ReduceOp op, const torch::Tensor& value) const;
+
+  // As reduce(), with the result on the given device, for one value or for several at once (StrategyExtended).
+  torch::Tensor reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value, torch::Device destination) const;
+  std::vector<torch::Tensor> batch_reduce_to(
+      ReduceOp op, const std::vector<std::pair<PerReplica<torch::Tensor>, torch::Device>>& values) const;
+
+  // Concatenates the replicas' values along `axis`, in replica order. Rank 1 or more.
+  torch::Tensor gather(const PerReplica<torch::Tensor>& value, int64_t axis) const;
+
+  // The values that this process holds, by local replica; a plain value becomes a vector of one.
+  template <typename T>
+  const std::vector<T>& local_results(const PerReplica<T>& value) const {
+    return value.values();
+  }
+  template <typename T>
+  std::vector<T> local_results(const T& value) const {
+    return {value};
+  }
+
+  // Calls fn(ValueContext) once a local replica.
+  template <typename Fn>
+  auto values_from_function(Fn&& fn) const -> PerReplica<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>>;
+
+  // Splits each global batch of a dataset among the replicas, prefetched; the dataset must be batched (InvalidArgument).
+  DistributedDataset distribute(const Dataset& dataset) const;
+  DistributedDataset distribute(const Dataset& dataset, const InputOptions& options) const;
+  // fn is called once an input pipeline and returns a dataset of per-replica batches.
+  DistributedDataset distribute_from_function(const std::function<Dataset(const InputContext&)>& fn) const;
+  DistributedDataset distribute_from_function(const std::function<Dataset(const InputContext&)>& fn,
+                                              const InputOptions& options) const;
+  InputContext input_context() const;
+
+  // Builds one copy of a module a replica: factory() returns a module holder or a shared_ptr, and is called once a replica
+  // on the replica's device; all start from the first one's values.
+  template <typename Factory>
+  auto mirror(Factory&& factory) const -> Mirrored<std::decay_t<std::invoke_result_t<Factory&>>>;
+
+  // A variable with this initial value; see variable.h.
+  Variable variable(const torch::Tensor& initial, const VariableOptions& options = {}) const;
+  // Whether the variable was made by this strategy.
+  bool owns(const Variable& variable) const;
+
+  // An optimizer for the trainable parameters of a mirrored module; see optimizer.h.
+  MirroredOptimizer optimizer(const MirroredModule& module, const Optimizer& rule) const;
+
+  const std::shared_ptr<StrategyCore>& core() const { return core_; }
+
+ private:
+  void require_cross_replica(std::string_view method) const;
+  MirroredModule mirror_modules(const std::function<std::shared_ptr<torch::nn::Module>()>& factory) const;
+  ValueContext value_context(int local_replica) const;
+
+  std::shared_ptr<StrategyCore> core_;
+};
+
+// The thread's current strategy: the innermost scope's, or a default one (one replica on the current device).
+Strategy current_strategy();
+bool has_strategy();
+// True inside a scope and inside merge_call's function; false in a replica and when no scope is entered.
+bool in_cross_replica_context();
+
+// What a strategy is built with; each strategy has its own struct below.
+struct ExchangeOptions {
+  // reduction_to_one_device, hierarchical_copy, ring, nccl, or auto: nccl for GPUs, ring for CPUs and for logical devices
+  // of one GPU, reduction_to_one_device for a mix.
+  std::string cross_device_ops = "auto";
+  // Gradients are packed into this many messages; 0: no packing, one message a tensor. Negative: InvalidArgument.
+  int num_packs = 1;
+  // When above 0: packs of at least so many bytes instead of num_packs.
+  int64_t bytes_per_pack = 0;
+  // Of every wait on another replica.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+// No distribution ("off"): one replica on the current device; distribute() yields the dataset's own batches.
+class DefaultStrategy : public Strategy {
+ public:
+  DefaultStrategy();
+};
+
+// Everything on one device.
+class OneDeviceStrategy : public Strategy {
+ public:
+  explicit OneDeviceStrategy(const std::string& device);
+};
+
+struct MirroredOptions {
+  // One replica a device, as device strings. Empty: every visible GPU, without one the CPU. A device twice, or one that is
+  // not there: InvalidArgument or NotFound. For CPU replicas: cpu_devices(n).
+  std::vector<std::string> devices = {};
+  ExchangeOptions exchange = {};
+};
+
+// Synchronous data parallelism in one process: a copy of every variable on every replica, gradients all-reduced.
+class MirroredStrategy : public Strategy {
+ public:
+  explicit MirroredStrategy(const MirroredOptions& options = {});
+};
+
+struct CentralStorageOptions {
+  // Where the replicas compute. Empty: every visible GPU, without one the CPU.
+  std::vector<std::string> compute_devices = {};
+  // Where variables live. Empty: the compute device when there is one, else the CPU.
+  std::string parameter_device;
+  // Only the timeout is read: reductions run on the parameter device.
+  ExchangeOptions exchange = {};
+};
+
+// Synchronous data parallelism with one copy of the variables, on the parameter device.
+class CentralStorageStrategy : public Strategy {
+ public:
+  explicit CentralStorageStrategy(const CentralStorageOptions& options = {});
+};
+
+}  // namespace cohort
+
+#include "cohort/strategy_inl.h"  // IWYU pragma: keep

@@ -1,0 +1,130 @@
+// The templates of strategy.h.
+#pragma once
+
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cohort/strategy.h"
+
+namespace cohort {
+
+namespace detail {
+
+template <typename Result, typename Fn, typename... Args>
+class RunJob final : public Job {
+ public:
+  RunJob(int replicas, Fn fn, Args... args)
+      : fn_(std::move(fn)), args_(std::move(args)...), results_(static_cast<std::size_t>(replicas)) {}
+
+  void run(Replica& replica) override {
+    std::apply(
+        [&](const Args&... args) {
+          if constexpr (std::is_void_v<Result>) {
+            call_on(fn_, replica, args...);
+          } else {
+            results_[static_cast<std::size_t>(replica.local_id())].emplace(call_on(fn_, replica, args...));
+          }
+        },
+        args_);
+  }
+
+  const std::tuple<Args...>& args() const { return args_; }
+
+  auto take_results() {
+    std::vector<Result> values;
+    values.reserve(results_.size());
+    for (auto& result : results_) values.push_back(std::move(*result));
+    return PerReplica<Result>(std::move(values));
+  }
+
+ private:
+  using Slot = std::conditional_t<std::is_void_v<Result>, std::monostate, Result>;
+
+  Fn fn_;
+  std::tuple<Args...> args_;
+  std::vector<std::optional<Slot>> results_;
+};
+
+template <typename T>
+void note_if_batch(const StrategyCore& core, Job& job, const T& argument) {
+  if constexpr (std::is_base_of_v<PerReplica<Example>, T>) {
+    note_batch(core, job, argument);
+    if constexpr (requires { argument.global_size(); }) job.global_size = argument.global_size();
+  }
+}
+
+}  // namespace detail
+
+template <typename Fn, typename... Args>
+auto Replica::merge_call(Fn&& fn, Args... args) {
+  using Result = std::decay_t<std::invoke_result_t<Fn&, const Strategy&, PerReplica<Args>...>>;
+  using Component = typename detail::component<Result>::type;
+  using Slot = std::conditional_t<std::is_void_v<Result>, std::monostate, Component>;
+  struct Meeting {
+    std::tuple<Args...> args;
+    std::optional<Slot> result;
+  } mine{std::tuple<Args...>(std::move(args)...), std::nullopt};
+
+  meet("merge_call", &mine, [&](std::span<void* const> all) {
+    const auto gather = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+      std::vector<std::tuple_element_t<I, std::tuple<Args...>>> values;
+      for (void* other : all) values.push_back(std::move(std::get<I>(static_cast<Meeting*>(other)->args)));
+      return PerReplica<std::tuple_element_t<I, std::tuple<Args...>>>(std::move(values));
+    };
+    const auto call = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return fn(strategy(), gather(std::integral_constant<std::size_t, I>{})...);
+    };
+    if constexpr (std::is_void_v<Result>) {
+      call(std::index_sequence_for<Args...>{});
+    } else {
+      Result result = call(std::index_sequence_for<Args...>{});
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        auto* other = static_cast<Meeting*>(all[i]);
+        if constexpr (detail::is_per_replica<Result>::value) {
+          other->result = result[i];
+        } else {
+          other->result = result;
+        }
+      }
+    }
+  });
+  if constexpr (!std::is_void_v<Result>) return std::move(*mine.result);
+}
+
+template <typename Fn, typename... Args>
+auto Strategy::run(Fn&& fn, Args&&... args) const {
+  require_cross_replica("run");
+  using Result = detail::CallResult<std::decay_t<Fn>, std::decay_t<Args>...>;
+  using Job = detail::RunJob<Result, std::decay_t<Fn>, std::decay_t<Args>...>;
+  const auto job = std::make_shared<Job>(num_local_replicas(), std::forward<Fn>(fn), std::forward<Args>(args)...);
+  std::apply([&](const auto&... each) { (detail::note_if_batch(*core_, *job, each), ...); }, job->args());
+  detail::run_job(*core_, job);
+  if constexpr (!std::is_void_v<Result>) return job->take_results();
+}
+
+template <typename Fn>
+auto Strategy::values_from_function(Fn&& fn) const
+    -> PerReplica<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>> {
+  std::vector<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>> values;
+  for (int i = 0; i < num_local_replicas(); ++i) values.push_back(fn(value_context(i)));
+  return PerReplica<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>>(std::move(values));
+}
+
+template <typename Factory>
+auto Strategy::mirror(Factory&& factory) const -> Mirrored<std::decay_t<std::invoke_result_t<Factory&>>> {
+  using M = std::decay_t<std::invoke_result_t<Factory&>>;
+  std::vector<M> made;
+  MirroredModule base = mirror_modules([&]() -> std::shared_ptr<torch::nn::Module> {
+    made.push_back(factory());
+    if constexpr (requires { made.back().ptr(); }) {
+      return made.back().ptr();
+    } else {
+      return made.back();
+    }
+  });
+  return Mirrored<M>(std::move(base), std::move(made));
+}
+
+}  // namespace cohort

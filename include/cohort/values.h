@@ -1,0 +1,59 @@
+// PerReplica<T>: one value a local replica.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+class Replica;
+
+namespace detail {
+int local_id(const Replica& replica);
+[[noreturn]] void bad_replica_index(std::size_t index, std::size_t size);
+}  // namespace detail
+
+// What strategy.run() returns and takes: the values of this process's replicas, in replica order.
+// A plain container: copying it copies the values (tensors are handles). Reading from several threads is safe.
+template <typename T>
+class PerReplica {
+ public:
+  static_assert(!std::is_same_v<T, bool>, "PerReplica<bool>: use int, std::vector<bool> holds no references");
+  using value_type = T;
+
+  PerReplica() = default;
+  explicit PerReplica(std::vector<T> values) : values_(std::move(values)) {}
+
+  std::size_t size() const { return values_.size(); }
+
+  // The value of a replica, by local index or by the replica itself. Out of range: InvalidArgument.
+  const T& operator[](std::size_t index) const { return values_[checked(index)]; }
+  T& operator[](std::size_t index) { return values_[checked(index)]; }
+  const T& operator[](const Replica& replica) const { return (*this)[static_cast<std::size_t>(detail::local_id(replica))]; }
+  T& operator[](const Replica& replica) { return (*this)[static_cast<std::size_t>(detail::local_id(replica))]; }
+
+  const std::vector<T>& values() const { return values_; }
+  auto begin() const { return values_.begin(); }
+  auto end() const { return values_.end(); }
+
+  // fn applied to every value.
+  template <typename Fn>
+  auto map(Fn&& fn) const -> PerReplica<std::decay_t<std::invoke_result_t<Fn&, const T&>>> {
+    std::vector<std::decay_t<std::invoke_result_t<Fn&, const T&>>> mapped;
+    mapped.reserve(values_.size());
+    for (const T& value : values_) mapped.push_back(fn(value));
+    return PerReplica<std::decay_t<std::invoke_result_t<Fn&, const T&>>>(std::move(mapped));
+  }
+
+ private:
+  std::size_t checked(std::size_t index) const {
+    if (index >= values_.size()) detail::bad_replica_index(index, values_.size());
+    return index;
+  }
+
+  std::vector<T> values_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,73 @@
+// Variable: one conceptual tensor that a strategy keeps on its replicas (tf.Variable under a strategy).
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cohort/communicator.h"
+#include "cohort/values.h"
+
+namespace cohort {
+
+class Strategy;
+
+// When the copies are made equal.
+enum class VariableSynchronization {
+  kAuto,     // kOnWrite
+  kNone,     // refused: InvalidArgument
+  kOnWrite,  // all copies are equal at all times; a write from the replicas is aggregated first
+  kOnRead,   // replicas write their own copy without communication; reading across replicas aggregates
+};
+
+// How the replicas' values become one.
+enum class VariableAggregation { kNone, kSum, kMean, kOnlyFirstReplica };
+
+struct VariableOptions {
+  // Replica 0 keeps the name, replica i gets "<name>/replica_i".
+  std::string name = "Variable";
+  VariableSynchronization synchronization = VariableSynchronization::kAuto;
+  VariableAggregation aggregation = VariableAggregation::kNone;
+  // Whether gradients are kept for it. Unset: true, and false for kOnRead (true there: InvalidArgument).
+  std::optional<bool> trainable = std::nullopt;
+};
+
+// A handle: copies refer to the same variable. Made by Strategy::variable(). Called inside run() it means this replica's
+// component, outside (cross-replica context) the whole. Replicas may use their own components in parallel; calls in
+// cross-replica context come from one thread at a time.
+class Variable {
+ public:
+  Variable() = default;
+
+  // In a replica: its component (an alias, so autograd reaches it). Across replicas: for kOnWrite a copy of the first
+  // component; for kOnRead the aggregate (sum, mean or first; kNone: FailedPrecondition).
+  torch::Tensor read() const;
+
+  // In a replica, kOnWrite: the values of all replicas are aggregated, then every component is set; without an
+  // aggregation: InvalidArgument. It is a collective: all replicas must call it. kOnRead: sets the own component.
+  // Across replicas: gives every component the value (kOnRead with kSum: value / replicas, so that the sum is the value).
+  void assign(const torch::Tensor& value) const;
+
+  // As assign, adding or subtracting. Across replicas, kOnRead with kSum: InvalidArgument.
+  void assign_add(const torch::Tensor& delta) const;
+  void assign_sub(const torch::Tensor& delta) const;
+
+  // Applies fn to every component, on its device, without any exchange (StrategyExtended.update). Cross-replica only.
+  void update(const std::function<void(torch::Tensor& component)>& fn) const;
+
+  const std::string& name() const;
+  const VariableOptions& options() const;
+  // The components, in local replica order. Under central storage all are the same tensor.
+  const PerReplica<torch::Tensor>& components() const;
+
+ private:
+  friend class Strategy;
+  struct State;
+  explicit Variable(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,61 @@
+// UpdateRule: what distinguishes one optimizer from another. Its only state is its options; slots belong to the engine
+// (optimizer_state.h), which also splits the work: on CPUs each replica updates its own range of the flat parameters.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+// What all elements of one update share.
+struct StepContext {
+  double learning_rate = 0.0;
+  int64_t step = 1;         // 1 at the first update
+  double grad_scale = 1.0;  // the gradient is multiplied by it as it is read (clipping by norm, averages)
+  double clipvalue = 0.0;   // then clipped to [-clipvalue, clipvalue]; 0: not
+};
+
+// A run of elements of one parameter, contiguous in memory, on the CPU.
+struct Segment {
+  torch::ScalarType dtype = torch::kFloat;  // kFloat or kDouble, of all pointers
+  void* parameter = nullptr;
+  void* gradient = nullptr;       // already reduced; rules with needs_norms() overwrite it with the direction
+  void* const* slots = nullptr;   // as many as slots() names
+  int64_t size = 0;
+  bool decay = true;              // whether weight decay (and a trust ratio) applies to this parameter
+  double trust_ratio = 1.0;       // of the whole parameter, in the second phase
+};
+
+// Sums of squares over a segment, for trust ratios. Summed over segments in a fixed order by the engine.
+struct SquaredNorms {
+  double parameter = 0.0;
+  double direction = 0.0;
+};
+
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  virtual const std::string& name() const = 0;
+  virtual const std::vector<std::string>& slots() const = 0;  // PyTorch's names where it has them: "exp_avg", ...
+  virtual double initial_slot_value(std::size_t /*slot*/) const { return 0.0; }
+
+  // Thread-safe; different segments run in parallel. One vectorised pass.
+  virtual void update(const Segment& segment, const StepContext& context) const = 0;
+
+  // The same by tensor operations, for other devices and dtypes; all of one parameter, trust ratio included.
+  virtual void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots, bool decay,
+                      const StepContext& context) const = 0;
+
+  // LAMB and LARS scale each parameter's step by norms over the whole parameter. Then the engine calls prepare() on all
+  // segments first, sums the norms of a parameter, and calls update() with its trust_ratio.
+  virtual bool needs_norms() const { return false; }
+  virtual SquaredNorms prepare(const Segment& /*segment*/, const StepContext& /*context*/) const { return {}; }
+  virtual double trust_ratio(const SquaredNorms& /*norms*/) const { return 1.0; }
+};
+
+}  // namespace cohort
