@@ -4,7 +4,7 @@
 add_library(cohort_compile INTERFACE)
 target_include_directories(cohort_compile INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(cohort_compile SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-target_compile_options(cohort_compile INTERFACE -Wall -Wextra -Wno-unused-parameter -fno-math-errno)
+target_compile_options(cohort_compile INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno)
 target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threads OpenMP::OpenMP_CXX spdlog::spdlog
                                                nlohmann_json::nlohmann_json ZLIB::ZLIB ${CMAKE_DL_LIBS})
 if(COHORT_SANITIZER)

@@ -82,6 +82,9 @@ class Replica {
  private:
   friend class StrategyCore;
 
+  void seed(uint64_t seed);
+  void begin_run(int64_t global_size, int64_t share_size);
+
   // Waits for all replicas; the leader alone runs `lead` with what each replica brought, then all go on.
   void meet(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead);
 

@@ -1,0 +1,30 @@
+// AtomicFile: a file that appears under its name whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+namespace cohort {
+
+// Writes to "<file>.tmp.<process>.<n>"; commit() flushes it to the disk, renames it and flushes the folder. Without a
+// commit the temporary is removed. Errors name the file: NotFound (no such folder), Unavailable (disk full and others).
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path file);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  void commit();
+
+ private:
+  std::filesystem::path file_;
+  std::filesystem::path temporary_;
+  int descriptor_ = -1;
+};
+
+}  // namespace cohort

@@ -1,0 +1,39 @@
+#include "cohort/weights.h"
+
+#include <fstream>
+
+#include "base/fail.h"
+#include "checkpoint/atomic_file.h"
+#include "checkpoint/safetensors.h"
+
+namespace cohort {
+
+void save_weights(const std::filesystem::path& file, const NamedTensors& tensors,
+                  const std::map<std::string, std::string>& metadata) {
+  NamedTensors dense;
+  dense.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) dense.emplace_back(name, tensor.detach().to(torch::kCPU).contiguous());
+  const NamedTensors ordered = safetensors_order(std::move(dense));
+  const std::string header = safetensors_header(ordered, metadata);
+  AtomicFile out(file);
+  out.write(header);
+  for (const auto& [name, tensor] : ordered) {
+    out.write({static_cast<const std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())});
+  }
+  out.commit();
+}
+
+Weights load_weights(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(file, error);
+  std::ifstream in(file, std::ios::binary);
+  if (error || !in) fail<NotFound>("[weights] ", file.string(), ": cannot be opened: ", error ? error.message() : "no such file");
+  std::vector<std::byte> bytes(size);
+  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
+  if (static_cast<std::uintmax_t>(in.gcount()) != size) {
+    fail<DataLoss>("[weights] ", file.string(), ": only ", in.gcount(), " of ", size, " bytes could be read");
+  }
+  return parse_safetensors(bytes, file.string());
+}
+
+}  // namespace cohort

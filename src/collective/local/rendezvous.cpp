@@ -1,0 +1,150 @@
+#include "collective/local/rendezvous.h"
+
+#include <c10/util/StringUtil.h>
+
+#include "base/fail.h"
+#include "base/spin.h"
+
+namespace cohort {
+
+bool Signature::matches(const Signature& other) const {
+  if (what != other.what || detail != other.detail || tensors.size() != other.tensors.size()) return false;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const torch::Tensor& mine = tensors[i];
+    const torch::Tensor& theirs = other.tensors[i];
+    if (mine.scalar_type() != theirs.scalar_type()) return false;
+    if (mine.sizes() == theirs.sizes()) continue;
+    if (!ragged || mine.dim() != theirs.dim() || mine.sizes().slice(1) != theirs.sizes().slice(1)) return false;
+  }
+  return true;
+}
+
+std::string Signature::describe() const {
+  std::string text(what);
+  if (detail != 0) text += c10::str(" (variant ", detail, ")");
+  for (std::size_t i = 0; i < tensors.size() && i < 4; ++i) {
+    text += c10::str(i == 0 ? " of " : ", ", c10::toString(tensors[i].scalar_type()), tensors[i].sizes());
+  }
+  if (tensors.size() > 4) text += c10::str(", ... (", tensors.size(), " tensors)");
+  return text;
+}
+
+Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout, bool spin)
+    : seats_(static_cast<std::size_t>(size)), timeout_(timeout), spin_(spin) {}
+
+void Rendezvous::arrive(int rank, const Signature& signature, void* data) {
+  Seat& mine = seats_[static_cast<std::size_t>(rank)];
+  mine.signature = signature;
+  mine.data = data;
+  wait_for_all(rank, signature.what, /*abortable=*/true);
+
+  // Every rank compares all with rank 0, so all come to the same verdict; what signatures point to lives on the ranks' stacks, so
+  // nobody may leave before all have looked.
+  const Signature& first = seats_[0].signature;
+  for (int other = 1; other < size(); ++other) {
+    const Signature& theirs = seats_[static_cast<std::size_t>(other)].signature;
+    if (first.matches(theirs)) continue;
+    const std::string message = c10::str("[collective] the replicas do not do the same: replica 0 calls ",
+                                         first.describe(), ", replica ", other, " calls ", theirs.describe());
+    depart(rank);
+    throw FailedPrecondition(message);
+  }
+}
+
+bool Rendezvous::all_arrived(uint64_t generation) const {
+  for (const Seat& seat : seats_) {
+    if (seat.arrived.load() < generation) return false;
+  }
+  return true;
+}
+
+void Rendezvous::wait_for_all(int rank, std::string_view what, bool abortable) {
+  Seat& mine = seats_[static_cast<std::size_t>(rank)];
+  const uint64_t generation = mine.arrived.load(std::memory_order_relaxed) + 1;
+  mine.arrived.store(generation);
+  wake_sleepers();
+  const auto done = [&] { return all_arrived(generation) || (abortable && aborted_.load(std::memory_order_relaxed)); };
+  if (!spin_until(done, spin_)) {
+    const Deadline deadline(timeout_);
+    std::unique_lock lock(mutex_);
+    sleepers_.fetch_add(1);
+    const auto settled = [&] {
+      if (done()) return true;
+      for (const Seat& seat : seats_) {
+        if (seat.left.load() && seat.arrived.load() < generation) return true;
+      }
+      return false;
+    };
+    const bool in_time = wake_.wait_until(lock, deadline.when(), settled);
+    sleepers_.fetch_sub(1);
+    lock.unlock();
+    if (!in_time) give_up(rank, generation, what);
+  }
+  if (!all_arrived(generation)) check_alive(rank, generation, what);
+}
+
+void Rendezvous::check_alive(int rank, uint64_t generation, std::string_view what) {
+  if (aborted_.load()) {
+    const std::lock_guard lock(mutex_);
+    fail<Cancelled>("[collective] replica ", rank, what.empty() ? "" : " in ", what, ": cancelled, because ", reason_);
+  }
+  for (int other = 0; other < size(); ++other) {
+    const Seat& seat = seats_[static_cast<std::size_t>(other)];
+    if (!seat.left.load() || seat.arrived.load() >= generation) continue;
+    fail<FailedPrecondition>("[collective] replica ", rank, " waits in ", what.empty() ? "a collective" : what,
+                             " for replica ", other, ", which has already returned from its function: all replicas must",
+                             " make the same collective calls in the same order");
+  }
+  fail<Internal>("[collective] replica ", rank, " woke up without a reason");
+}
+
+void Rendezvous::give_up(int rank, uint64_t generation, std::string_view what) {
+  std::string missing;
+  for (int other = 0; other < size(); ++other) {
+    if (seats_[static_cast<std::size_t>(other)].arrived.load() >= generation) continue;
+    missing += c10::str(missing.empty() ? "" : ", ", other);
+  }
+  const std::string message = c10::str("[collective] replica ", rank, " waited ", to_text(timeout_), " in ",
+                                       what.empty() ? "a collective" : what, " for replica(s) ", missing);
+  abort(message);
+  throw DeadlineExceeded(message);
+}
+
+void Rendezvous::leave(int rank) {
+  seats_[static_cast<std::size_t>(rank)].left.store(true);
+  wake_sleepers();
+}
+
+void Rendezvous::abort(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_.load()) return;
+    reason_ = reason;
+    aborted_.store(true);
+  }
+  wake_.notify_all();
+}
+
+void Rendezvous::wake_sleepers() {
+  if (sleepers_.load() == 0) return;
+  { const std::lock_guard lock(mutex_); }  // a sleeper between its test and its sleep must not miss this
+  wake_.notify_all();
+}
+
+void Rendezvous::reopen() {
+  for (Seat& seat : seats_) seat.left.store(false, std::memory_order_relaxed);
+}
+
+void Rendezvous::reset() {
+  for (Seat& seat : seats_) {
+    seat.arrived.store(0);
+    seat.left.store(false);
+    seat.signature = {};
+    seat.data = nullptr;
+  }
+  const std::lock_guard lock(mutex_);
+  reason_.clear();
+  aborted_.store(false);
+}
+
+}  // namespace cohort

@@ -1,0 +1,89 @@
+// Rendezvous: where the replica threads of one process meet. Everything that they do together stands on it: it finds out
+// who is missing, who does something else, and who has failed, so that nobody waits for ever.
+#pragma once
+
+#include <torch/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.h"
+#include "cohort/communicator.h"
+
+namespace cohort {
+
+// What a rank has come for. All ranks must bring the same.
+struct Signature {
+  std::string_view what;                        // "all_reduce"
+  int detail = 0;                               // reduce op, root: whatever else must agree
+  std::span<const torch::Tensor> tensors = {};  // whose dtypes and shapes must agree
+  bool ragged = false;                          // sizes of dimension 0 may differ
+
+  bool matches(const Signature& other) const;
+  std::string describe() const;  // "all_reduce (op or root 0) of Float[3, 4], Float[4]"
+};
+
+class Rendezvous {
+ public:
+  // `spin`: waiters burn a core for some microseconds before they sleep; right when every rank has a core.
+  Rendezvous(int size, std::chrono::milliseconds timeout, bool spin);
+
+  int size() const { return static_cast<int>(seats_.size()); }
+
+  // Brings `data`, waits until every rank has come, and checks that all came for the same. Until the following depart(),
+  // data(r) is what rank r brought. Throws FailedPrecondition (another signature, or a rank that has left),
+  // DeadlineExceeded (names the missing ranks), Cancelled (aborted).
+  void arrive(int rank, const Signature& signature, void* data);
+  void* data(int rank) const { return seats_[static_cast<std::size_t>(rank)].data; }
+
+  // A plain wait for all, between the phases of one operation. An abort does not end it: the others may still be reading
+  // what this rank brought, and they will come.
+  void sync(int rank) { wait_for_all(rank, {}, /*abortable=*/false); }
+  // The last wait of an operation: afterwards nobody looks at what the others brought.
+  void depart(int rank) { wait_for_all(rank, {}, /*abortable=*/false); }
+
+  // The rank takes part in nothing more until reset(): whoever waits for it fails at once, by name.
+  void leave(int rank);
+  // Lets the ranks in again after all have left in good order.
+  void reopen();
+
+  // Fails all pending and later waits with Cancelled; the first reason stays. From any thread.
+  void abort(const std::string& reason);
+  bool aborted() const { return aborted_.load(); }
+
+  // Makes everything as new. Only while no rank is inside.
+  void reset();
+
+ private:
+  struct alignas(64) Seat {
+    std::atomic<uint64_t> arrived{0};
+    std::atomic<bool> left{false};
+    Signature signature;
+    void* data = nullptr;
+  };
+
+  void wait_for_all(int rank, std::string_view what, bool abortable);
+  bool all_arrived(uint64_t generation) const;
+  // Throws when waiting makes no sense any more.
+  void check_alive(int rank, uint64_t generation, std::string_view what);
+  [[noreturn]] void give_up(int rank, uint64_t generation, std::string_view what);
+  void wake_sleepers();
+
+  std::vector<Seat> seats_;
+  std::chrono::milliseconds timeout_;
+  bool spin_;
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> aborted_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::string reason_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,86 @@
+#include "collective/ops/cross_device_ops.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/fail.h"
+
+namespace cohort {
+
+namespace {
+
+bool any_device(const std::vector<torch::Device>&) {
+  return true;
+}
+
+bool distinct_gpus(const std::vector<torch::Device>& devices) {
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (!devices[i].is_cuda()) return false;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (devices[i] == devices[j]) return false;
+    }
+  }
+  return true;
+}
+
+bool nccl_suits(const std::vector<torch::Device>& devices) {
+  return has_nccl() && distinct_gpus(devices);
+}
+
+bool one_kind(const std::vector<torch::Device>& devices) {
+  return std::all_of(devices.begin(), devices.end(),
+                     [&](torch::Device device) { return device.type() == devices.front().type(); });
+}
+
+bool on_request(const std::vector<torch::Device>&) {
+  return false;
+}
+
+struct Row {
+  std::string_view name;
+  bool (*automatic)(const std::vector<torch::Device>&);  // whether auto takes it
+  std::unique_ptr<CrossDeviceOps> (*make)();
+};
+
+constexpr Row kTable[] = {
+    {"nccl", nccl_suits, make_nccl},
+    {"ring", one_kind, make_ring},
+    {"reduction_to_one_device", any_device, make_reduction_to_one_device},
+    {"hierarchical_copy", on_request, make_hierarchical_copy},
+};
+
+}  // namespace
+
+std::unique_ptr<CrossDeviceOps> make_cross_device_ops(std::string_view name,
+                                                      const std::vector<torch::Device>& devices) {
+  std::string known = "auto";
+  for (const Row& row : kTable) {
+    if (name == row.name || (name == "auto" && row.automatic(devices))) {
+      if (row.name == "nccl" && has_nccl() && !distinct_gpus(devices)) {
+        fail<InvalidArgument>("[collective] cross-device ops nccl: needs a different GPU for every replica, got ",
+                              devices);
+      }
+      return row.make();
+    }
+    known += c10::str(", ", row.name);
+  }
+  fail<InvalidArgument>("[collective] cross-device ops \"", name, "\" are not known, only ", known, " are");
+}
+
+void divide(torch::Tensor& sum, int64_t count) {
+  if (count == 1) return;
+  if (sum.is_floating_point() || sum.is_complex()) {
+    sum.div_(count);
+  } else {
+    sum.div_(count, "trunc");
+  }
+}
+
+void reduce_into(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op) {
+  torch::Tensor sum = sources.front().to(dst.device(), /*non_blocking=*/false, /*copy=*/true);
+  for (std::size_t i = 1; i < sources.size(); ++i) sum.add_(sources[i].to(dst.device()));
+  if (op == ReduceOp::kMean) divide(sum, static_cast<int64_t>(sources.size()));
+  dst.copy_(sum);
+}
+
+}  // namespace cohort

@@ -1,0 +1,85 @@
+// Each rank reduces its own slice of every tensor and writes it to all: the reduce-scatter and all-gather of a ring
+// all-reduce (Patarasuk and Yuan, 2009), with the hops replaced by memory that all ranks can reach.
+#include <algorithm>
+
+#include "base/kernels/kernels.h"
+#include "collective/ops/cross_device_ops.h"
+
+namespace cohort {
+
+namespace {
+
+// Slices begin on cache lines, so that no two ranks write to one.
+constexpr int64_t kAlign = 16;
+// What is summed before it is copied out, small enough to stay in the first-level cache.
+constexpr int64_t kChunkBytes = 16 << 10;
+
+struct Range {
+  int64_t begin;
+  int64_t end;
+};
+
+Range slice_of(int64_t size, int rank, int ranks) {
+  const int64_t step = ((size + ranks - 1) / ranks + kAlign - 1) / kAlign * kAlign;
+  const int64_t begin = std::min(size, step * rank);
+  return {begin, std::min(size, begin + step)};
+}
+
+bool has_kernel(const torch::Tensor& tensor) {
+  return tensor.is_cpu() && (tensor.scalar_type() == torch::kFloat || tensor.scalar_type() == torch::kDouble);
+}
+
+// The slice in chunks: sum one, write it to all ranks, go on.
+void reduce_slice(RankTensors all, std::size_t index, Range slice, ReduceOp op) {
+  const torch::ScalarType dtype = all[0][index].scalar_type();
+  const auto item = static_cast<int64_t>(all[0][index].element_size());
+  const int64_t step = kChunkBytes / item;
+  const int ranks = static_cast<int>(all.size());
+  alignas(64) char sum[kChunkBytes];
+  std::vector<const void*> sources(all.size());
+  for (int64_t at = slice.begin; at < slice.end; at += step) {
+    const int64_t count = std::min(step, slice.end - at);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      sources[r] = static_cast<const char*>(all[r][index].data_ptr()) + at * item;
+    }
+    kernels::sum_into(sum, sources.data(), ranks, count, dtype);
+    if (op == ReduceOp::kMean) kernels::scale(sum, 1.0 / ranks, count, dtype);
+    for (const void* source : sources) {
+      std::copy_n(sum, count * item, static_cast<char*>(const_cast<void*>(source)));
+    }
+  }
+}
+
+class Ring final : public CrossDeviceOps {
+ public:
+  std::string_view name() const override { return "ring"; }
+
+  void all_reduce(Rendezvous& /*meeting*/, int rank, RankTensors all, ReduceOp op) const override {
+    const int ranks = static_cast<int>(all.size());
+    for (std::size_t i = 0; i < all[0].size(); ++i) {
+      const Range slice = slice_of(all[0][i].numel(), rank, ranks);
+      if (slice.begin == slice.end) continue;
+      if (has_kernel(all[0][i])) {
+        reduce_slice(all, i, slice, op);
+        continue;
+      }
+      std::vector<torch::Tensor> parts;
+      for (const auto& tensors : all) {
+        parts.push_back(tensors[i].view({-1}).slice(0, slice.begin, slice.end));
+      }
+      torch::Tensor& mine = parts[static_cast<std::size_t>(rank)];
+      reduce_into(mine, parts, op);
+      for (int other = 0; other < ranks; ++other) {
+        if (other != rank) parts[static_cast<std::size_t>(other)].copy_(mine);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<CrossDeviceOps> make_ring() {
+  return std::make_unique<Ring>();
+}
+
+}  // namespace cohort

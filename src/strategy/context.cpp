@@ -1,0 +1,63 @@
+#include "strategy/context.h"
+
+#include <memory>
+
+#include "base/fail.h"
+#include "cohort/strategy.h"
+#include "strategy/core.h"
+
+namespace cohort {
+
+ThreadContext& thread_context() {
+  thread_local ThreadContext context;
+  return context;
+}
+
+ReplicaContext::ReplicaContext(Replica* replica)
+    : outer_(thread_context().replica), outer_merged_(thread_context().merged) {
+  thread_context().replica = replica;
+  thread_context().merged = replica == nullptr;
+}
+
+ReplicaContext::~ReplicaContext() {
+  thread_context().replica = outer_;
+  thread_context().merged = outer_merged_;
+}
+
+StrategyScope::StrategyScope(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) {
+  ThreadContext& context = thread_context();
+  if (context.replica != nullptr) {
+    fail<FailedPrecondition>("[strategy] scope: entered inside a replica; enter it before run()");
+  }
+  if (!context.scopes.empty() && context.scopes.back() != core_) {
+    fail<FailedPrecondition>("[strategy] scope: ", core_->plan().name, " cannot be entered while the scope of ",
+                             context.scopes.back()->plan().name, " (another strategy) is active: strategies do not mix");
+  }
+  context.scopes.push_back(core_);
+  // With one replica everything that is created belongs on its device; with more, mirror() places each copy.
+  if (core_->num_local_replicas() == 1) device_.emplace(core_->plan().devices.front());
+}
+
+StrategyScope::~StrategyScope() {
+  device_.reset();
+  thread_context().scopes.pop_back();
+}
+
+Strategy current_strategy() {
+  const ThreadContext& context = thread_context();
+  if (context.replica != nullptr) return context.replica->strategy();
+  if (!context.scopes.empty()) return Strategy(context.scopes.back());
+  return DefaultStrategy();
+}
+
+bool has_strategy() {
+  const ThreadContext& context = thread_context();
+  return context.replica != nullptr || context.merged || !context.scopes.empty();
+}
+
+bool in_cross_replica_context() {
+  const ThreadContext& context = thread_context();
+  return context.replica == nullptr && (context.merged || !context.scopes.empty());
+}
+
+}  // namespace cohort

@@ -1,0 +1,33 @@
+// What this thread is doing: the scopes that it has entered and the replica that it runs. The only ambient state.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+namespace cohort {
+
+class Replica;
+class StrategyCore;
+
+struct ThreadContext {
+  std::vector<std::shared_ptr<StrategyCore>> scopes;  // the innermost last; all the same strategy
+  Replica* replica = nullptr;                         // not null: replica context
+  bool merged = false;                                // inside merge_call's function: cross-replica context
+};
+
+ThreadContext& thread_context();
+
+// While it lives this thread runs a replica (or, with null, the cross-replica part of a merge_call).
+class ReplicaContext {
+ public:
+  explicit ReplicaContext(Replica* replica);
+  ReplicaContext(const ReplicaContext&) = delete;
+  ReplicaContext& operator=(const ReplicaContext&) = delete;
+  ~ReplicaContext();
+
+ private:
+  Replica* outer_;
+  bool outer_merged_;
+};
+
+}  // namespace cohort

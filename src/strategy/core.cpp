@@ -1,0 +1,172 @@
+#include "strategy/core.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ThreadLocalState.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+
+#include "base/cpu_threads.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "collective/local/local.h"
+#include "strategy/context.h"
+
+namespace cohort {
+
+namespace {
+
+bool all_on_cpu(const std::vector<LogicalDevice>& devices) {
+  return std::all_of(devices.begin(), devices.end(),
+                     [](const LogicalDevice& device) { return device.torch_device.is_cpu(); });
+}
+
+std::vector<torch::Device> torch_devices(const std::vector<LogicalDevice>& devices) {
+  std::vector<torch::Device> list;
+  for (const LogicalDevice& device : devices) list.push_back(device.torch_device);
+  return list;
+}
+
+}  // namespace
+
+StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
+  if (plan_.parameter_devices.empty()) plan_.parameter_devices = plan_.devices;
+  const int count = num_local_replicas();
+  const bool on_cpu = all_on_cpu(plan_.devices);
+  shares_memory_ = on_cpu && all_on_cpu(plan_.parameter_devices);
+  // On GPUs the host threads only feed the devices.
+  threads_per_replica_ = on_cpu ? std::max(1, hardware_cores() / count) : 1;
+  const bool spin = count <= hardware_cores();
+  rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);
+  ops_ = make_cross_device_ops(central() ? "reduction_to_one_device" : plan_.exchange.cross_device_ops,
+                               torch_devices(plan_.devices));
+  for (int i = 0; i < count; ++i) communicators_.push_back(make_local(*rendezvous_, *ops_, i));
+  for (int i = 0; i < count; ++i) replicas_.push_back(std::make_unique<Replica>(*this, i));
+  threads_ = std::make_unique<ReplicaThreads>(count, spin);
+}
+
+StrategyCore::~StrategyCore() = default;
+
+torch::Device StrategyCore::parameter_device(int local_id) const {
+  const auto& devices = plan_.parameter_devices;
+  return devices[central() ? 0 : static_cast<std::size_t>(local_id)].torch_device;
+}
+
+void StrategyCore::set_seed(uint64_t seed) {
+  for (const auto& replica : replicas_) replica->seed(seed);
+}
+
+void StrategyCore::call_job(detail::Job& job, Replica& replica) {
+  const auto local = static_cast<std::size_t>(replica.local_id());
+  const ReplicaContext context(&replica);
+  const DeviceScope device(plan_.devices[local]);
+  const c10::DeviceGuard guard(replica.device());
+  replica.begin_run(job.global_size, job.global_size < 0 ? -1 : job.share_sizes[local]);
+  job.run(replica);
+}
+
+void StrategyCore::run_alone(detail::Job& job) {
+  const IntraOpThreads threads(threads_per_replica_);
+  call_job(job, replica(0));
+}
+
+void StrategyCore::run_replica(detail::Job& job, int local_id, std::vector<Outcome>& outcomes) {
+  Outcome& outcome = outcomes[static_cast<std::size_t>(local_id)];
+  const auto failed = [&](const char* what, bool secondary) {
+    outcome = {std::current_exception(), secondary};
+    rendezvous_->abort(c10::str("replica ", local_id, " failed: ", what));
+  };
+  try {
+    const IntraOpThreads threads(threads_per_replica_);
+    call_job(job, replica(local_id));
+  } catch (const Cancelled& error) {
+    failed(error.what(), true);
+  } catch (const std::exception& error) {
+    failed(error.what(), false);
+  } catch (...) {
+    failed("an exception that is no std::exception", false);
+  }
+  rendezvous_->leave(local_id);
+}
+
+void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
+  if (broken_) {
+    fail<FailedPrecondition>("[strategy] ", plan_.name, ": a replica of an earlier run() never came back, so this ",
+                             "strategy cannot be used any more; make a new one");
+  }
+  if (num_local_replicas() == 1) return run_alone(*job);
+
+  struct Shared {
+    std::shared_ptr<StrategyCore> core;
+    std::shared_ptr<detail::Job> job;
+    at::ThreadLocalState caller;
+    std::vector<Outcome> outcomes;
+  };
+  const auto shared = std::make_shared<Shared>();
+  shared->core = shared_from_this();
+  shared->job = job;
+  shared->outcomes.resize(plan_.devices.size());
+
+  const auto work = std::make_shared<const ReplicaThreads::Work>([shared](int local_id) {
+    if (local_id == 0) {
+      shared->core->run_replica(*shared->job, 0, shared->outcomes);
+      return;
+    }
+    const at::ThreadLocalStateGuard as_caller(shared->caller);
+    shared->core->run_replica(*shared->job, local_id, shared->outcomes);
+  });
+  if (!threads_->run(work, plan_.exchange.timeout)) give_up_on_missing();
+  rethrow_first(shared->outcomes);
+}
+
+void StrategyCore::give_up_on_missing() {
+  broken_ = true;
+  std::string names;
+  for (const int local_id : threads_->missing()) names += c10::str(names.empty() ? "" : ", ", local_id);
+  const std::string message =
+      c10::str("[strategy] ", plan_.name, ": replica(s) ", names, " had not returned from their function ",
+               to_text(plan_.exchange.timeout), " after replica 0 did");
+  rendezvous_->abort(message);
+  throw DeadlineExceeded(message);
+}
+
+void StrategyCore::rethrow_first(const std::vector<Outcome>& outcomes) {
+  const Outcome* first = nullptr;
+  for (const Outcome& outcome : outcomes) {
+    if (!outcome.error) continue;
+    if (first == nullptr || (first->secondary && !outcome.secondary)) first = &outcome;
+  }
+  if (first == nullptr) {
+    rendezvous_->reopen();
+    return;
+  }
+  rendezvous_->reset();
+  std::rethrow_exception(first->error);
+}
+
+void StrategyCore::meet(int local_id, std::string_view what, void* mine,
+                        const std::function<void(std::span<void* const>)>& lead) {
+  if (num_local_replicas() == 1) {
+    const ReplicaContext merged(nullptr);
+    lead({&mine, 1});
+    return;
+  }
+  rendezvous_->arrive(local_id, {.what = what}, mine);
+  std::exception_ptr error;
+  if (local_id == 0) {
+    std::vector<void*> all;
+    for (int i = 0; i < num_local_replicas(); ++i) all.push_back(rendezvous_->data(i));
+    try {
+      const ReplicaContext merged(nullptr);
+      lead(all);
+    } catch (const std::exception& failure) {
+      error = std::current_exception();
+      rendezvous_->abort(c10::str("the function given to ", what, " failed: ", failure.what()));
+    }
+  }
+  rendezvous_->depart(local_id);
+  if (error) std::rethrow_exception(error);
+  if (rendezvous_->aborted()) fail<Cancelled>("[strategy] replica ", local_id, " in ", what, ": the function failed");
+}
+
+}  // namespace cohort

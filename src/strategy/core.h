@@ -1,0 +1,91 @@
+// StrategyCore: what every strategy is made of. A strategy is a StrategyPlan; the core carries it out.
+#pragma once
+
+#include <torch/types.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/device.h"
+#include "cohort/replica.h"
+#include "cohort/strategy.h"
+#include "collective/local/rendezvous.h"
+#include "collective/ops/cross_device_ops.h"
+#include "strategy/replica_threads.h"
+
+namespace cohort {
+
+// Where variables live.
+enum class VariablePlacement {
+  kMirrored,  // a copy on every replica
+  kCentral,   // one copy, on the parameter device
+};
+
+// Everything that distinguishes one strategy from another: placement, launch and exchange.
+struct StrategyPlan {
+  std::string name;
+  std::vector<LogicalDevice> devices;  // of the local replicas, at least one
+  VariablePlacement placement = VariablePlacement::kMirrored;
+  std::vector<LogicalDevice> parameter_devices;  // empty: devices
+  ExchangeOptions exchange;
+  // Whether input is rebatched to shares; without, the replica gets the dataset's own batches.
+  bool rebatch_input = true;
+};
+
+class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
+ public:
+  explicit StrategyCore(StrategyPlan plan);
+  StrategyCore(const StrategyCore&) = delete;
+  StrategyCore& operator=(const StrategyCore&) = delete;
+  ~StrategyCore();
+
+  const StrategyPlan& plan() const { return plan_; }
+  int num_local_replicas() const { return static_cast<int>(plan_.devices.size()); }
+  int num_replicas_in_sync() const { return num_local_replicas(); }
+  Replica& replica(int local_id) const { return *replicas_[static_cast<std::size_t>(local_id)]; }
+  Communicator& communicator(int local_id) const { return *communicators_[static_cast<std::size_t>(local_id)]; }
+  Rendezvous& rendezvous() { return *rendezvous_; }
+  const CrossDeviceOps& cross_device_ops() const { return *ops_; }
+
+  // Whether all replicas compute on CPUs and can reach each other's memory.
+  bool shares_memory() const { return shares_memory_; }
+  bool central() const { return plan_.placement == VariablePlacement::kCentral; }
+  torch::Device parameter_device(int local_id) const;
+
+  // Cores for the operations of one replica.
+  int threads_per_replica() const { return threads_per_replica_; }
+
+  void run(const std::shared_ptr<detail::Job>& job);
+  void set_seed(uint64_t seed);
+
+  // Joins the replicas of this run: see Replica::meet.
+  void meet(int local_id, std::string_view what, void* mine,
+            const std::function<void(std::span<void* const>)>& lead);
+
+ private:
+  // How one replica's part of a run ended.
+  struct Outcome {
+    std::exception_ptr error;
+    bool secondary = false;  // Cancelled because of another replica
+  };
+
+  void run_alone(detail::Job& job);
+  void run_replica(detail::Job& job, int local_id, std::vector<Outcome>& outcomes);
+  void call_job(detail::Job& job, Replica& replica);
+  [[noreturn]] void give_up_on_missing();
+  void rethrow_first(const std::vector<Outcome>& outcomes);
+
+  StrategyPlan plan_;
+  bool shares_memory_ = false;
+  bool broken_ = false;  // a replica never came back
+  int threads_per_replica_ = 1;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<CrossDeviceOps> ops_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
+  std::unique_ptr<ReplicaThreads> threads_;
+};
+
+}  // namespace cohort

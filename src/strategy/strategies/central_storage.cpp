@@ -1,0 +1,25 @@
+#include "strategy/core.h"
+#include "strategy/strategies/devices.h"
+
+namespace cohort {
+
+namespace {
+
+LogicalDevice parameter_device(const CentralStorageOptions& options, const std::vector<LogicalDevice>& compute) {
+  if (!options.parameter_device.empty()) return find_logical_device(options.parameter_device);
+  return compute.size() == 1 ? compute.front() : find_logical_device("/CPU:0");
+}
+
+StrategyPlan plan(const CentralStorageOptions& options) {
+  StrategyPlan plan{.name = "central_storage", .placement = VariablePlacement::kCentral, .exchange = options.exchange};
+  plan.devices = choose_devices(plan.name, options.compute_devices);
+  plan.parameter_devices = {parameter_device(options, plan.devices)};
+  return plan;
+}
+
+}  // namespace
+
+CentralStorageStrategy::CentralStorageStrategy(const CentralStorageOptions& options)
+    : Strategy(std::make_shared<StrategyCore>(plan(options))) {}
+
+}  // namespace cohort

@@ -1,0 +1,40 @@
+#include "strategy/strategies/devices.h"
+
+#include "base/fail.h"
+#include "base/log.h"
+
+namespace cohort {
+
+namespace {
+
+void require_local(std::string_view strategy, const DeviceSpec& spec) {
+  const DeviceSpec local = spec.canonical();
+  if (local.job == "localhost" && local.task == 0 && local.replica == 0) return;
+  fail<InvalidArgument>("[strategy] ", strategy, ": ", spec.to_string(), " belongs to another process; this strategy uses the ",
+                        "devices of its own only");
+}
+
+}  // namespace
+
+std::vector<LogicalDevice> choose_devices(std::string_view strategy, const std::vector<std::string>& names) {
+  if (names.empty()) {
+    std::vector<LogicalDevice> gpus = list_logical_devices("GPU");
+    if (!gpus.empty()) return gpus;
+    log().info("[strategy] {}: no GPU is visible, using the CPU", strategy);
+    return {find_logical_device("/CPU:0")};
+  }
+  std::vector<LogicalDevice> devices;
+  for (const std::string& name : names) {
+    require_local(strategy, DeviceSpec::parse(name));
+    LogicalDevice device = find_logical_device(name);
+    for (const LogicalDevice& other : devices) {
+      if (!(other.spec == device.spec)) continue;
+      fail<InvalidArgument>("[strategy] ", strategy, ": ", device.spec.to_string(), " is named twice; every replica needs a device ",
+                            "of its own (set_logical_devices and cpu_devices split one)");
+    }
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+}  // namespace cohort

@@ -1,0 +1,181 @@
+#include "cohort/strategy.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "collective/ops/cross_device_ops.h"
+#include "strategy/context.h"
+#include "strategy/core.h"
+
+namespace cohort {
+
+namespace {
+
+void require_values(std::string_view method, const StrategyCore& core, std::size_t values) {
+  if (values != static_cast<std::size_t>(core.num_local_replicas())) {
+    fail<InvalidArgument>("[strategy] ", method, ": got ", values, " values, wanted one for each of the ",
+                          core.num_local_replicas(), " local replicas");
+  }
+}
+
+torch::Tensor reduce_values(ReduceOp op, const std::vector<torch::Tensor>& values, torch::Device destination) {
+  for (const torch::Tensor& value : values) {
+    if (value.sizes() == values.front().sizes()) continue;
+    fail<InvalidArgument>("[strategy] reduce: the replicas' shapes differ, ", values.front().sizes(), " and ",
+                          value.sizes(), "; give an axis to reduce over");
+  }
+  torch::Tensor result = torch::empty_like(values.front(), values.front().options().device(destination));
+  const torch::NoGradGuard no_grad;
+  reduce_into(result, values, op);
+  return result;
+}
+
+}  // namespace
+
+namespace detail {
+
+void run_job(StrategyCore& core, const std::shared_ptr<Job>& job) {
+  core.run(job);
+}
+
+int num_local_replicas(const StrategyCore& core) {
+  return core.num_local_replicas();
+}
+
+void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch) {
+  require_values("run", core, batch.size());
+  if (job.global_size >= 0) return;  // the first batch among the arguments counts
+  job.global_size = 0;
+  for (const Example& share : batch) {
+    job.share_sizes.push_back(share.size());
+    job.global_size += job.share_sizes.back();
+  }
+}
+
+}  // namespace detail
+
+int64_t InputContext::per_replica_batch_size(int64_t global_batch_size) const {
+  if (global_batch_size % num_replicas_in_sync != 0) {
+    fail<InvalidArgument>("[strategy] a global batch of ", global_batch_size, " does not divide among ",
+                          num_replicas_in_sync, " replicas");
+  }
+  return global_batch_size / num_replicas_in_sync;
+}
+
+void Strategy::require_cross_replica(std::string_view method) const {
+  const Replica* replica = thread_context().replica;
+  if (replica == nullptr) return;
+  fail<FailedPrecondition>("[strategy] ", method, ": called inside replica ", replica->id(), " of ",
+                           replica->core().plan().name, "; it needs the cross-replica context: call it outside run(), ",
+                           "or through Replica::merge_call");
+}
+
+std::string_view Strategy::name() const {
+  return core_->plan().name;
+}
+int Strategy::num_replicas_in_sync() const {
+  return core_->num_replicas_in_sync();
+}
+int Strategy::num_local_replicas() const {
+  return core_->num_local_replicas();
+}
+const std::vector<LogicalDevice>& Strategy::worker_devices() const {
+  return core_->plan().devices;
+}
+const std::vector<LogicalDevice>& Strategy::parameter_devices() const {
+  return core_->plan().parameter_devices;
+}
+std::string_view Strategy::cross_device_ops() const {
+  return core_->cross_device_ops().name();
+}
+bool Strategy::should_checkpoint() const {
+  return true;
+}
+bool Strategy::should_save_summary() const {
+  return true;
+}
+void Strategy::set_seed(uint64_t seed) const {
+  core_->set_seed(seed);
+}
+
+torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& value) const {
+  return reduce_to(op, value, core_->parameter_device(0));
+}
+
+torch::Tensor Strategy::reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value,
+                                  torch::Device destination) const {
+  require_cross_replica("reduce");
+  require_values("reduce", *core_, value.size());
+  if (value.size() == 1) return value[0].to(destination);
+  return reduce_values(op, value.values(), destination);
+}
+
+std::vector<torch::Tensor> Strategy::batch_reduce_to(
+    ReduceOp op, const std::vector<std::pair<PerReplica<torch::Tensor>, torch::Device>>& values) const {
+  std::vector<torch::Tensor> reduced;
+  reduced.reserve(values.size());
+  for (const auto& [value, destination] : values) reduced.push_back(reduce_to(op, value, destination));
+  return reduced;
+}
+
+torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& value, at::IntArrayRef axis) const {
+  require_cross_replica("reduce");
+  require_values("reduce", *core_, value.size());
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> sums;
+  int64_t count = 0;
+  for (const torch::Tensor& each : value) {
+    int64_t size = 1;
+    for (const int64_t dim : axis) {
+      if (dim < -each.dim() || dim >= each.dim()) {
+        fail<InvalidArgument>("[strategy] reduce: axis ", dim, " of a value of rank ", each.dim());
+      }
+      size *= each.size(dim);
+    }
+    count += size;
+    sums.push_back(each.sum(axis));
+  }
+  torch::Tensor sum = reduce_values(ReduceOp::kSum, sums, core_->parameter_device(0));
+  return op == ReduceOp::kSum ? sum : sum / count;
+}
+
+torch::Tensor Strategy::reduce(ReduceOp op, const torch::Tensor& value) const {
+  require_cross_replica("reduce");
+  if (op == ReduceOp::kSum && num_replicas_in_sync() > 1) {
+    fail<InvalidArgument>("[strategy] reduce: a value that is the same on all replicas cannot be reduced with SUM; ",
+                          "return it from run() to make it a per-replica value, or use MEAN");
+  }
+  return value;
+}
+
+torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& value, int64_t axis) const {
+  require_cross_replica("gather");
+  require_values("gather", *core_, value.size());
+  std::vector<torch::Tensor> parts;
+  for (const torch::Tensor& each : value) {
+    if (each.layout() != torch::kStrided) {
+      fail<Unimplemented>("[strategy] gather: sparse values cannot be gathered");
+    }
+    if (each.dim() == 0) fail<InvalidArgument>("[strategy] gather: needs values of rank 1 or more, got a scalar");
+    if (axis < -each.dim() || axis >= each.dim()) {
+      fail<InvalidArgument>("[strategy] gather: axis ", axis, " of a value of rank ", each.dim());
+    }
+    parts.push_back(each.to(core_->parameter_device(0)));
+  }
+  if (parts.size() == 1) return parts.front();
+  const torch::NoGradGuard no_grad;
+  return at::cat(parts, axis);
+}
+
+InputContext Strategy::input_context() const {
+  return {.num_input_pipelines = 1, .input_pipeline_id = 0, .num_replicas_in_sync = num_replicas_in_sync()};
+}
+
+ValueContext Strategy::value_context(int local_replica) const {
+  return {.replica_id_in_sync_group = core_->replica(local_replica).id(),
+          .num_replicas_in_sync = num_replicas_in_sync()};
+}
+
+}  // namespace cohort

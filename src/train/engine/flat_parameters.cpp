@@ -1,0 +1,96 @@
+#include "train/engine/flat_parameters.h"
+
+#include <ATen/Functions.h>
+
+#include "base/fail.h"
+
+namespace cohort {
+
+namespace {
+
+// Parameters begin on cache lines (64 bytes of float32), for aligned vector loads and so that no two replicas write to one.
+constexpr int64_t kAlign = 16;
+
+int64_t padded(int64_t size) {
+  return (size + kAlign - 1) / kAlign * kAlign;
+}
+
+}  // namespace
+
+FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& rule) {
+  collect(module, rule);
+  lay_out(*module.core());
+}
+
+void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule) {
+  tensors_.resize(module.copies().size());
+  for (std::size_t r = 0; r < tensors_.size(); ++r) {
+    for (const auto& item : module.copies()[r]->named_parameters()) {
+      if (!item.value().requires_grad()) continue;
+      tensors_[r].push_back(item.value());
+      if (r > 0) continue;
+      parameters_.push_back({.name = item.key(),
+                             .shape = item.value().sizes().vec(),
+                             .size = item.value().numel(),
+                             .decay = rule.decays(item.key(), item.value().dim())});
+    }
+    if (tensors_[r].size() != parameters_.size()) {
+      fail<FailedPrecondition>("[optimizer] replica ", r, " has ", tensors_[r].size(), " trainable parameters, replica 0 has ",
+                               parameters_.size(), ": freeze and unfreeze the same ones on every replica");
+    }
+  }
+  if (parameters_.empty()) {
+    fail<FailedPrecondition>("[optimizer] ", rule.name(), ": the module has no parameter that requires a gradient");
+  }
+}
+
+void FlatParameters::lay_out(const StrategyCore& core) {
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const torch::ScalarType dtype = tensors_[0][p].scalar_type();
+    std::size_t group = 0;
+    while (group < groups_.size() && groups_[group].dtype != dtype) ++group;
+    if (group == groups_.size()) groups_.push_back({.dtype = dtype});
+    parameters_[p].group = group;
+    parameters_[p].offset = groups_[group].size;
+    groups_[group].members.push_back(p);
+    groups_[group].size += padded(parameters_[p].size);
+  }
+
+  const torch::NoGradGuard no_grad;
+  const bool one_storage = core.central() && core.shares_memory();
+  for (FlatGroup& group : groups_) {
+    for (std::size_t r = 0; r < tensors_.size(); ++r) {
+      const bool share = one_storage && r > 0;
+      const auto options = tensors_[r][group.members.front()].options().requires_grad(false);
+      group.copies.push_back(share ? group.copies.front() : torch::zeros({group.size}, options));
+      for (const std::size_t p : group.members) {
+        torch::Tensor home = group.copies.back().narrow(0, parameters_[p].offset, parameters_[p].size).view(parameters_[p].shape);
+        if (!share) home.copy_(tensors_[r][p].detach());
+        tensors_[r][p].set_data(home);
+        tensors_[r][p].mutable_grad().reset();
+      }
+    }
+  }
+  homes_.resize(tensors_.size());
+  for (std::size_t r = 0; r < tensors_.size(); ++r) {
+    for (const torch::Tensor& tensor : tensors_[r]) homes_[r].push_back(tensor.data_ptr());
+  }
+}
+
+std::vector<torch::Tensor> FlatParameters::take_gradients(int local_id) {
+  const auto r = static_cast<std::size_t>(local_id);
+  std::vector<torch::Tensor> gradients;
+  gradients.reserve(parameters_.size());
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    torch::Tensor& parameter = tensors_[r][p];
+    if (parameter.data_ptr() != homes_[r][p]) {
+      fail<FailedPrecondition>("[optimizer] ", parameters_[p].name, " of replica ", local_id, " was moved or converted after ",
+                               "the optimizer was made; make a new optimizer after Module::to()");
+    }
+    gradients.push_back(std::move(parameter.mutable_grad()));
+    parameter.mutable_grad() = torch::Tensor();
+  }
+  return gradients;
+}
+
+}  // namespace cohort

@@ -1,0 +1,58 @@
+// FlatParameters: the trainable parameters of a mirrored module, laid out one after the other, so that the exchange and
+// the update are passes over a few long runs of memory instead of hundreds of small tensors.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/mirrored.h"
+#include "cohort/optimizer.h"
+#include "strategy/core.h"
+
+namespace cohort {
+
+struct FlatParameter {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t size = 0;
+  bool decay = true;         // weight decay applies
+  std::size_t group = 0;     // which FlatGroup holds it
+  int64_t offset = 0;        // its first element there
+};
+
+// The parameters of one dtype.
+struct FlatGroup {
+  torch::ScalarType dtype = torch::kFloat;
+  std::vector<std::size_t> members;   // indices of FlatParameters::parameters, by offset
+  int64_t size = 0;                   // elements, padding included; padding stays zero
+  std::vector<torch::Tensor> copies;  // a flat tensor a replica; the same one for all under shared central storage
+};
+
+class FlatParameters {
+ public:
+  // Takes the parameters that require gradients and makes them views of flat memory. None at all: FailedPrecondition.
+  FlatParameters(const MirroredModule& module, const Optimizer& rule);
+
+  const std::vector<FlatParameter>& parameters() const { return parameters_; }
+  const std::vector<FlatGroup>& groups() const { return groups_; }
+  // The module's own parameter tensors of a replica, in the same order.
+  std::vector<torch::Tensor>& tensors(int local_id) { return tensors_[static_cast<std::size_t>(local_id)]; }
+
+  // Takes the gradients that backward left in the replica's parameters and leaves none. FailedPrecondition when a
+  // parameter no longer lives in the flat memory (the module was moved or converted since).
+  std::vector<torch::Tensor> take_gradients(int local_id);
+
+ private:
+  void collect(const MirroredModule& module, const Optimizer& rule);
+  void lay_out(const StrategyCore& core);
+
+  std::vector<FlatParameter> parameters_;
+  std::vector<FlatGroup> groups_;
+  std::vector<std::vector<torch::Tensor>> tensors_;  // [replica][parameter]
+  std::vector<std::vector<const void*>> homes_;      // where each must be
+};
+
+}  // namespace cohort

@@ -1,0 +1,40 @@
+#include "train/engine/update_engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace cohort {
+
+std::unique_ptr<UpdateEngine> make_update_engine(StrategyCore& core, FlatParameters& flat, const Optimizer& rule) {
+  const bool has_kernels = std::all_of(flat.groups().begin(), flat.groups().end(), [](const FlatGroup& group) {
+    return group.dtype == torch::kFloat || group.dtype == torch::kDouble;
+  });
+  const bool slices = core.central() || core.cross_device_ops().name() == "ring" || core.num_local_replicas() == 1;
+  if (core.shares_memory() && has_kernels && slices) return make_sharded_update(core, flat, rule);
+  return make_replicated_update(core, flat, rule);
+}
+
+std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, const UpdateRule& rule, std::size_t copy) {
+  std::vector<std::vector<torch::Tensor>> slots;
+  for (const FlatGroup& group : flat.groups()) {
+    std::vector<torch::Tensor> own;
+    for (std::size_t s = 0; s < rule.slots().size(); ++s) {
+      // Half-precision parameters keep float32 slots.
+      const bool half = group.dtype == torch::kHalf || group.dtype == torch::kBFloat16;
+      own.push_back(torch::full({group.size}, rule.initial_slot_value(s),
+                                group.copies[copy].options().dtype(half ? torch::kFloat : group.dtype)));
+    }
+    slots.push_back(std::move(own));
+  }
+  return slots;
+}
+
+double clip_factor(double squared_norm, double global_clipnorm) {
+  if (global_clipnorm <= 0.0) return 1.0;
+  const double norm = std::sqrt(squared_norm);
+  // PyTorch's form; a NaN norm passes through, so that it is seen.
+  const double factor = global_clipnorm / (norm + 1e-6);
+  return factor < 1.0 || std::isnan(factor) ? factor : 1.0;
+}
+
+}  // namespace cohort

@@ -1,0 +1,45 @@
+// UpdateEngine: how the replicas' gradients become new parameters. Two ways: each replica updates its own range for all
+// (sharded, replicas that share memory), or each replica updates its own whole copy (replicated, everything else).
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "cohort/optimizer.h"
+#include "cohort/replica.h"
+#include "train/engine/flat_parameters.h"
+#include "train/update_rule.h"
+
+namespace cohort {
+
+class UpdateEngine {
+ public:
+  virtual ~UpdateEngine() = default;
+
+  // Collective: sums the gradients (unless `reduced`), clips, updates every copy. `gradients` are this replica's, one a
+  // parameter, undefined for zero. `context` comes with the rate and the step; the engine adds what clipping needs.
+  // `factor` multiplies the sum (accumulation).
+  virtual void step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,
+                    double factor) = 0;
+
+  // The slots as flat tensors, [group][slot], of one replica that holds all of them.
+  virtual const std::vector<std::vector<torch::Tensor>>& slots() const = 0;
+  // Makes all holders equal to what slots() now says.
+  virtual void spread_slots() = 0;
+};
+
+std::unique_ptr<UpdateEngine> make_sharded_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+std::unique_ptr<UpdateEngine> make_replicated_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+
+// The sharded one where it serves: memory in common, float32 or float64, and no other cross-device ops asked for.
+std::unique_ptr<UpdateEngine> make_update_engine(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+
+// Flat slots with their initial values on the device of the group's copy.
+std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, const UpdateRule& rule, std::size_t copy);
+
+// The factor of clipping by global norm: 1 when the norm is small enough or clipping is off.
+double clip_factor(double squared_norm, double global_clipnorm);
+
+}  // namespace cohort

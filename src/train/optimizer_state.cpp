@@ -1,0 +1,152 @@
+#include "train/optimizer_state.h"
+
+#include <map>
+
+#include "base/fail.h"
+#include "cohort/strategy.h"
+
+namespace cohort {
+
+OptimizerState::OptimizerState(MirroredModule module, Optimizer rule)
+    : module_(std::move(module)),
+      rule_(std::move(rule)),
+      schedule_(rule_.learning_rate()),
+      flat_(module_, rule_),
+      engine_(make_update_engine(*module_.core(), flat_, rule_)),
+      counts_(module_.copies().size()) {
+  for (const FlatParameter& parameter : flat_.parameters()) names_.push_back(parameter.name);
+}
+
+void OptimizerState::require_own(const Replica& replica) const {
+  if (&replica.core() == module_.core().get()) return;
+  fail<FailedPrecondition>("[optimizer] ", rule_.name(), ": made under another strategy than the replica it is used in");
+}
+
+std::vector<torch::Tensor> OptimizerState::gradients(Replica& replica, const torch::Tensor& loss) {
+  require_own(replica);
+  if (!loss.defined() || loss.numel() != 1) {
+    fail<InvalidArgument>("[optimizer] minimize: needs a scalar loss, got ",
+                          loss.defined() ? c10::str("shape ", loss.sizes()) : std::string("an undefined tensor"),
+                          "; Replica::global_mean makes one of per-example losses");
+  }
+  if (!loss.requires_grad()) {
+    fail<InvalidArgument>("[optimizer] minimize: the loss does not depend on any parameter that requires a gradient");
+  }
+  loss.backward();
+  return flat_.take_gradients(replica.local_id());
+}
+
+void OptimizerState::minimize(Replica& replica, const torch::Tensor& loss) {
+  apply(replica, gradients(replica, loss), /*reduced=*/false);
+}
+
+void OptimizerState::apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) {
+  require_own(replica);
+  if (gradients.size() != names_.size()) {
+    fail<InvalidArgument>("[optimizer] apply_gradients: got ", gradients.size(), " gradients, wanted one for each of the ",
+                          names_.size(), " parameters");
+  }
+  Counts& counts = counts_[static_cast<std::size_t>(replica.local_id())];
+  const int64_t every = rule_.gradient().accumulate_steps;
+  if (every > 1) {
+    const torch::NoGradGuard no_grad;
+    counts.accumulator.resize(names_.size());
+    for (std::size_t p = 0; p < gradients.size(); ++p) {
+      torch::Tensor& sum = counts.accumulator[p];
+      if (!gradients[p].defined()) continue;
+      sum = sum.defined() ? sum.add_(gradients[p]) : gradients[p].detach().clone();
+    }
+    if (++counts.accumulated < every) return;
+    counts.accumulated = 0;
+    gradients = std::exchange(counts.accumulator, {});
+  }
+  StepContext context{.learning_rate = schedule_(counts.iterations),
+                      .step = counts.iterations + 1,
+                      .clipvalue = rule_.gradient().clipvalue};
+  engine_->step(replica, gradients, reduced, context, 1.0 / static_cast<double>(every));
+  ++counts.iterations;
+}
+
+torch::Tensor OptimizerState::slot_of(std::size_t parameter, std::size_t slot) const {
+  const FlatParameter& where = flat_.parameters()[parameter];
+  return engine_->slots()[where.group][slot].narrow(0, where.offset, where.size).view(where.shape);
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::state() const {
+  std::vector<std::pair<std::string, torch::Tensor>> list;
+  list.emplace_back("iterations", torch::tensor(iterations(), torch::kLong));
+  for (std::size_t p = 0; p < names_.size(); ++p) {
+    for (std::size_t s = 0; s < rule_.rule().slots().size(); ++s) {
+      list.emplace_back(names_[p] + "/" + rule_.rule().slots()[s], slot_of(p, s).clone());
+    }
+  }
+  return list;
+}
+
+void OptimizerState::load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) {
+  const torch::NoGradGuard no_grad;
+  std::map<std::string, torch::Tensor> given(state.begin(), state.end());
+  const auto take = [&](const std::string& name) {
+    const auto item = given.find(name);
+    if (item == given.end()) fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", given.size(), " tensors");
+    return item->second;
+  };
+  for (std::size_t p = 0; p < names_.size(); ++p) {
+    for (std::size_t s = 0; s < rule_.rule().slots().size(); ++s) {
+      const std::string name = names_[p] + "/" + rule_.rule().slots()[s];
+      const torch::Tensor value = take(name);
+      torch::Tensor slot = slot_of(p, s);
+      if (value.sizes() != slot.sizes()) {
+        fail<InvalidArgument>("[optimizer] load_state: \"", name, "\" has shape ", value.sizes(), ", wanted ", slot.sizes());
+      }
+      slot.copy_(value);
+    }
+  }
+  engine_->spread_slots();
+  const auto iterations = take("iterations").item<int64_t>();
+  for (Counts& counts : counts_) counts = {.iterations = iterations};
+}
+
+// The handles of optimizer.h.
+
+void ReplicaOptimizer::minimize(const torch::Tensor& loss) {
+  state_.minimize(replica_, loss);
+}
+void ReplicaOptimizer::apply_gradients(std::vector<torch::Tensor> gradients, bool reduced) {
+  state_.apply(replica_, std::move(gradients), reduced);
+}
+std::vector<torch::Tensor> ReplicaOptimizer::gradients(const torch::Tensor& loss) {
+  return state_.gradients(replica_, loss);
+}
+
+int64_t MirroredOptimizer::iterations() const {
+  return state_->iterations();
+}
+double MirroredOptimizer::learning_rate() const {
+  return state_->learning_rate();
+}
+void MirroredOptimizer::set_learning_rate(Schedule schedule) const {
+  state_->set_learning_rate(std::move(schedule));
+}
+const Optimizer& MirroredOptimizer::rule() const {
+  return state_->rule();
+}
+const std::vector<std::string>& MirroredOptimizer::parameter_names() const {
+  return state_->parameter_names();
+}
+std::vector<std::pair<std::string, torch::Tensor>> MirroredOptimizer::state() const {
+  return state_->state();
+}
+void MirroredOptimizer::load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const {
+  state_->load_state(state);
+}
+
+MirroredOptimizer Strategy::optimizer(const MirroredModule& module, const Optimizer& rule) const {
+  require_cross_replica("optimizer");
+  if (module.core() != core_) {
+    fail<InvalidArgument>("[optimizer] ", rule.name(), ": the module was mirrored by another strategy");
+  }
+  return MirroredOptimizer(std::make_shared<OptimizerState>(module, rule));
+}
+
+}  // namespace cohort

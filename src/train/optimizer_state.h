@@ -1,0 +1,58 @@
+// OptimizerState: what a MirroredOptimizer is a handle to: the rule, the flat parameters, the slots, the step count.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/optimizer.h"
+#include "train/engine/flat_parameters.h"
+#include "train/engine/update_engine.h"
+
+namespace cohort {
+
+class OptimizerState {
+ public:
+  OptimizerState(MirroredModule module, Optimizer rule);
+  OptimizerState(const OptimizerState&) = delete;
+  OptimizerState& operator=(const OptimizerState&) = delete;
+
+  // Inside a replica; see ReplicaOptimizer.
+  void minimize(Replica& replica, const torch::Tensor& loss);
+  void apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced);
+  std::vector<torch::Tensor> gradients(Replica& replica, const torch::Tensor& loss);
+
+  const Optimizer& rule() const { return rule_; }
+  int64_t iterations() const { return counts_.front().iterations; }
+  double learning_rate() const { return schedule_(iterations()); }
+  void set_learning_rate(Schedule schedule) { schedule_ = std::move(schedule); }
+  const std::vector<std::string>& parameter_names() const { return names_; }
+
+  std::vector<std::pair<std::string, torch::Tensor>> state() const;
+  void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state);
+
+ private:
+  // Each replica keeps its own, so that no replica reads what another writes.
+  struct alignas(64) Counts {
+    int64_t iterations = 0;
+    int64_t accumulated = 0;                 // minimize() calls since the last update
+    std::vector<torch::Tensor> accumulator;  // sums of gradients, one a parameter
+  };
+
+  void require_own(const Replica& replica) const;
+  torch::Tensor slot_of(std::size_t parameter, std::size_t slot) const;
+
+  MirroredModule module_;
+  Optimizer rule_;
+  Schedule schedule_;
+  FlatParameters flat_;
+  std::unique_ptr<UpdateEngine> engine_;
+  std::vector<std::string> names_;
+  std::vector<Counts> counts_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,128 @@
+#include "collective/local/local.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/error.h"
+#include "tests/support/ranks.h"
+
+namespace cohort {
+namespace {
+
+using testing::with_ranks;
+using ::testing::HasSubstr;
+
+TEST(Local, BroadcastCopiesTheRootsValues) {
+  for (const int size : {1, 2, 3, 4}) {
+    for (int root = 0; root < size; ++root) {
+      with_ranks(size, [root](Communicator& world) {
+        std::vector<torch::Tensor> tensors{torch::full({3}, world.rank()), torch::full({2, 2}, 10.0 * world.rank())};
+        world.broadcast(tensors, root);
+        EXPECT_TRUE(torch::equal(tensors[0], torch::full({3}, root)));
+        EXPECT_TRUE(torch::equal(tensors[1], torch::full({2, 2}, 10.0 * root)));
+      });
+    }
+  }
+}
+
+TEST(Local, AllGatherKeepsRankOrderAndUnevenRows) {
+  for (const int size : {1, 2, 3, 5}) {
+    with_ranks(size, [size](Communicator& world) {
+      const auto parts = world.all_gather(torch::full({world.rank(), 2}, world.rank()));
+      ASSERT_EQ(parts.size(), static_cast<std::size_t>(size));
+      for (int r = 0; r < size; ++r) {
+        EXPECT_TRUE(torch::equal(parts[static_cast<std::size_t>(r)], torch::full({r, 2}, r)));
+      }
+    });
+  }
+}
+
+TEST(Local, ReduceScatterReturnsTheOwnRowsOfTheSum) {
+  for (const int size : {1, 2, 3}) {
+    with_ranks(size, [size](Communicator& world) {
+      const torch::Tensor mine = torch::arange(2 * size, torch::kDouble) * (world.rank() + 1);
+      const torch::Tensor part = world.reduce_scatter(mine, ReduceOp::kSum);
+      const double factor = size * (size + 1) / 2.0;
+      EXPECT_TRUE(torch::equal(part, torch::arange(2 * world.rank(), 2 * world.rank() + 2, torch::kDouble) * factor));
+    });
+  }
+}
+
+TEST(Local, ReduceScatterWantsRowsThatDivide) {
+  EXPECT_THROW(with_ranks(2, [](Communicator& world) { world.reduce_scatter(torch::zeros({3}), ReduceOp::kSum); }),
+               InvalidArgument);
+}
+
+TEST(Local, BroadcastFromARankThatIsNotThereIsRefused) {
+  EXPECT_THROW(with_ranks(2, [](Communicator& world) { world.broadcast({}, 2); }), InvalidArgument);
+}
+
+TEST(Local, AMismatchIsNamedOnEveryRank) {
+  std::atomic<int> named{0};
+  const auto mismatch = [&](Communicator& world) {
+    torch::Tensor mine = torch::zeros({world.rank() == 1 ? 4 : 3});
+    try {
+      world.all_reduce({&mine, 1}, ReduceOp::kSum);
+      FAIL() << "the mismatch was not noticed";
+    } catch (const FailedPrecondition& error) {
+      EXPECT_THAT(error.what(), HasSubstr("replica 0 calls all_reduce of Float[3]"));
+      EXPECT_THAT(error.what(), HasSubstr("replica 1 calls all_reduce of Float[4]"));
+      named.fetch_add(1);
+    }
+  };
+  for (const int size : {2, 3}) {
+    named = 0;
+    with_ranks(size, mismatch);
+    EXPECT_EQ(named.load(), size);
+  }
+}
+
+TEST(Local, AnotherOperationOrDtypeIsAMismatch) {
+  EXPECT_THROW(with_ranks(2,
+                          [](Communicator& world) {
+                            torch::Tensor mine = torch::zeros({2});
+                            if (world.rank() == 0) {
+                              world.all_reduce({&mine, 1}, ReduceOp::kSum);
+                            } else {
+                              world.all_reduce({&mine, 1}, ReduceOp::kMean);
+                            }
+                          }),
+               FailedPrecondition);
+  EXPECT_THROW(with_ranks(2,
+                          [](Communicator& world) {
+                            torch::Tensor mine = torch::zeros({2}, world.rank() == 0 ? torch::kFloat : torch::kDouble);
+                            world.all_reduce({&mine, 1}, ReduceOp::kSum);
+                          }),
+               FailedPrecondition);
+  EXPECT_THROW(with_ranks(2,
+                          [](Communicator& world) {
+                            if (world.rank() == 0) {
+                              world.barrier();
+                            } else {
+                              world.all_gather(torch::zeros({2}));
+                            }
+                          }),
+               FailedPrecondition);
+}
+
+TEST(Local, NonContiguousTensorsAreReducedInPlace) {
+  with_ranks(2, [](Communicator& world) {
+    const torch::Tensor base = torch::ones({4, 3});
+    torch::Tensor column = base.select(1, 1);
+    world.all_reduce({&column, 1}, ReduceOp::kSum);
+    EXPECT_EQ(base.sum().item<double>(), 4 + 8 + 4);
+  });
+}
+
+TEST(Local, SparseAndUndefinedTensorsAreRefused) {
+  EXPECT_THROW(with_ranks(2,
+                          [](Communicator& world) {
+                            torch::Tensor none;
+                            world.all_reduce({&none, 1}, ReduceOp::kSum);
+                          }),
+               InvalidArgument);
+}
+
+}  // namespace
+}  // namespace cohort

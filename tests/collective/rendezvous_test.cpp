@@ -1,0 +1,97 @@
+#include "collective/local/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cohort/error.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+// What the given call throws, as text; empty when it does not throw.
+template <typename Kind, typename Fn>
+std::string message_of(const Fn& fn) {
+  try {
+    fn();
+  } catch (const Kind& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Rendezvous, GivesEveryRankWhatTheOthersBrought) {
+  constexpr int kRanks = 4;
+  Rendezvous meeting(kRanks, 20s, /*spin=*/false);
+  std::atomic<int> sum{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        for (int round = 0; round < 200; ++round) {
+          int mine = rank + round;
+          meeting.arrive(rank, {.what = "test"}, &mine);
+          int total = 0;
+          for (int other = 0; other < kRanks; ++other) total += *static_cast<int*>(meeting.data(other));
+          meeting.depart(rank);
+          if (total == 6 + 4 * round) sum.fetch_add(1);
+        }
+      });
+    }
+  }
+  EXPECT_EQ(sum.load(), kRanks * 200);
+}
+
+TEST(Rendezvous, NamesTheRankThatDoesNotCome) {
+  Rendezvous meeting(3, 50ms, /*spin=*/true);
+  std::string first;
+  std::string second;
+  {
+    std::jthread one([&] { first = message_of<Error>([&] { meeting.arrive(0, {.what = "all_reduce"}, nullptr); }); });
+    std::jthread two([&] { second = message_of<Error>([&] { meeting.arrive(1, {.what = "all_reduce"}, nullptr); }); });
+  }
+  EXPECT_THAT(first + second, HasSubstr("waited 50 ms in all_reduce for replica(s) 2"));
+  EXPECT_TRUE(meeting.aborted());
+}
+
+TEST(Rendezvous, ARankThatHasLeftIsNamedAtOnce) {
+  Rendezvous meeting(2, 1h, /*spin=*/true);
+  std::jthread other([&] {
+    std::this_thread::sleep_for(20ms);
+    meeting.leave(1);
+  });
+  const std::string message =
+      message_of<FailedPrecondition>([&] { meeting.arrive(0, {.what = "merge_call"}, nullptr); });
+  EXPECT_THAT(message, HasSubstr("replica 0 waits in merge_call for replica 1, which has already returned"));
+}
+
+TEST(Rendezvous, AnAbortEndsTheWaitWithItsReason) {
+  Rendezvous meeting(2, 1h, /*spin=*/false);
+  std::jthread other([&] {
+    std::this_thread::sleep_for(20ms);
+    meeting.abort("the disk is full");
+    meeting.abort("a later reason");
+  });
+  const std::string message = message_of<Cancelled>([&] { meeting.arrive(0, {.what = "barrier"}, nullptr); });
+  EXPECT_THAT(message, HasSubstr("replica 0 in barrier: cancelled, because the disk is full"));
+}
+
+TEST(Rendezvous, WorksAgainAfterAReset) {
+  Rendezvous meeting(2, 1h, /*spin=*/true);
+  meeting.abort("x");
+  EXPECT_THROW(meeting.arrive(0, {.what = "a"}, nullptr), Cancelled);
+  meeting.reset();
+  std::jthread other([&] {
+    meeting.arrive(1, {.what = "a"}, nullptr);
+    meeting.depart(1);
+  });
+  meeting.arrive(0, {.what = "a"}, nullptr);
+  meeting.depart(0);
+}
+
+}  // namespace
+}  // namespace cohort
