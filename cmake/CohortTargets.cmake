@@ -58,3 +58,23 @@ function(cohort_executable name)
   cohort_compile_settings(${name})
   target_link_libraries(${name} PRIVATE cohort)
 endfunction()
+
+# cohort_kernel_variants(<out> <prefix>): the sources <prefix>_{baseline,avx2,avx512}.cpp, each with its flags. Always
+# optimised, also in the dev preset: an unvectorised update would make every training test slow.
+function(cohort_kernel_variants out prefix)
+  set(common -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast)
+  set(baseline_flags "")
+  set(avx2_flags -mavx2 -mfma)
+  set(avx512_flags -mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -mprefer-vector-width=512)
+  set(variants baseline)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND variants avx2 avx512)
+  endif()
+  foreach(variant IN LISTS variants)
+    set(source ${prefix}_${variant}.cpp)
+    set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+                                COMPILE_OPTIONS "${common};${${variant}_flags}")
+    list(APPEND sources ${source})
+  endforeach()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()

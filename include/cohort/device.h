@@ -1,0 +1,121 @@
+// Devices: how they are named, which there are, and where things are placed.
+//
+// Names follow TensorFlow's grammar: "/job:worker/replica:0/task:1/device:GPU:0", or short "/GPU:0", "gpu:0", "CPU".
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace cohort {
+
+// A device's name, any part of which may be absent. A value.
+struct DeviceSpec {
+  std::optional<std::string> job;
+  std::optional<int> replica;
+  std::optional<int> task;
+  std::optional<std::string> type;  // CPU, GPU, TPU, EPU, CUSTOM
+  std::optional<int> index;         // absent with a type: any ("*")
+
+  // Parts in any order. InvalidArgument: an unknown attribute or type, two types, an index that is no number.
+  static DeviceSpec parse(std::string_view text);
+
+  // "/job:worker/replica:0/task:1/device:GPU:0", the parts that are there; an index that is absent prints as *.
+  std::string to_string() const;
+  // "/GPU:0"; empty without a type.
+  std::string short_form() const;
+
+  // This one's parts where present, otherwise the outer one's: how nested scopes combine.
+  DeviceSpec merged_into(const DeviceSpec& outer) const;
+  // Absent parts filled: job localhost, replica 0, task 0, type CPU, index 0.
+  DeviceSpec canonical() const;
+  // CPU:0 of the same task.
+  DeviceSpec host() const;
+
+  bool operator==(const DeviceSpec&) const = default;
+};
+
+struct PhysicalDevice {
+  std::string type;  // CPU or GPU
+  int index = 0;
+
+  std::string name() const;  // "/physical_device:GPU:0"
+  bool operator==(const PhysicalDevice&) const = default;
+};
+
+// A device that computations are placed on: a physical one or a part of it.
+struct LogicalDevice {
+  DeviceSpec spec;                            // canonical
+  torch::Device torch_device = torch::kCPU;   // what LibTorch computes on; parts of one GPU share it
+  std::optional<int64_t> memory_limit_mb;     // as configured; LibTorch has one allocator a GPU and does not enforce it
+
+  std::string name() const { return spec.short_form(); }
+};
+
+struct LogicalDeviceOptions {
+  // Megabytes. Needed for each part when a GPU is split in several, refused for the CPU.
+  std::optional<int64_t> memory_limit_mb = std::nullopt;
+};
+
+// The machine's devices: the CPU and the GPUs that LibTorch sees; `type` filters ("CPU", "GPU").
+// What follows is about the machine, not about any strategy, so it is the same for the whole process; all thread-safe.
+std::vector<PhysicalDevice> list_physical_devices(std::string_view type = "");
+std::vector<LogicalDevice> list_logical_devices(std::string_view type = "");
+
+// Hides the physical devices of a type that are not listed. After logical devices were used (listed, found or placed on):
+// FailedPrecondition. An empty type stands for all.
+void set_visible_devices(const std::vector<PhysicalDevice>& devices, std::string_view type = "");
+std::vector<PhysicalDevice> get_visible_devices(std::string_view type = "");
+
+// Splits a physical device into logical ones, such as the CPU into devices for several replicas. Before logical devices
+// are used (FailedPrecondition otherwise).
+void set_logical_devices(const PhysicalDevice& device, const std::vector<LogicalDeviceOptions>& parts);
+void set_logical_devices(const PhysicalDevice& device, int parts);
+
+// The names of `count` logical CPUs, for CPU replicas. Splits the CPU further when it has fewer: existing logical CPUs keep
+// their names, so this works at any time.
+std::vector<std::string> cpu_devices(int count);
+
+// NotFound lists the devices that there are.
+LogicalDevice find_logical_device(const DeviceSpec& spec);
+LogicalDevice find_logical_device(std::string_view name);
+
+// Forgets visible and logical configuration and use. For tests.
+void reset_devices();
+
+// Where library layers and factories create things in this thread, while it lives. Scopes nest and merge part by part; an
+// empty name clears. With soft placement (the default, as TensorFlow's) a GPU that is not there becomes the CPU, with one
+// warning; without, InvalidArgument.
+class [[nodiscard]] DeviceScope {
+ public:
+  explicit DeviceScope(std::string_view name);
+  explicit DeviceScope(const LogicalDevice& device);
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+  ~DeviceScope();
+};
+
+// The innermost scope's device; the CPU without one.
+LogicalDevice current_logical_device();
+torch::Device current_torch_device();
+// For torch factories: torch::randn({2, 3}, cohort::placement_options()). (LibTorch's own factories cannot be intercepted.)
+torch::TensorOptions placement_options();
+
+// Moves to the current device and logs it when placement is logged.
+torch::Tensor place(const torch::Tensor& tensor, std::string_view name = "tensor");
+void place(torch::nn::Module& module, std::string_view name = "module");
+
+void set_soft_device_placement(bool on);
+bool get_soft_device_placement();
+// One line on standard error for everything that place() and mirror() put somewhere.
+void set_log_device_placement(bool on);
+bool get_log_device_placement();
+
+}  // namespace cohort

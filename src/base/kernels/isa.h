@@ -1,0 +1,22 @@
+// The instruction sets that kernels are compiled for. Where kernels live in <name>_baseline.cpp, <name>_avx2.cpp and
+// <name>_avx512.cpp, all of them give the same bits (cmake/CohortKernels.cmake says how), so which one runs is a matter
+// of speed only.
+#pragma once
+
+namespace cohort::kernels {
+
+enum class Isa {
+  kBaseline,  // what the compiler targets anyway: SSE2 on x86-64, NEON on AArch64
+  kAvx2,      // AVX2 and FMA: Haswell and Zen on
+  kAvx512,    // AVX-512 F, BW, DQ and VL: Skylake-X and Zen 4 on
+};
+
+inline constexpr Isa kIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512};
+
+const char* name(Isa isa);
+// Whether this CPU and its operating system can run it.
+bool runs(Isa isa);
+// The last of kIsas that runs; found out once.
+Isa best_isa();
+
+}  // namespace cohort::kernels

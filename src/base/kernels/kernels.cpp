@@ -1,0 +1,66 @@
+#include "base/kernels/kernels.h"
+
+#include "base/fail.h"
+#include "base/kernels/isa.h"
+#include "base/kernels/table.h"
+
+namespace cohort::kernels {
+
+namespace {
+
+const Table& best_table() {
+  static const Table* const table = [] {
+    switch (best_isa()) {
+      case Isa::kAvx512:
+        return &avx512::kTable;
+      case Isa::kAvx2:
+        return &avx2::kTable;
+      default:
+        return &baseline::kTable;
+    }
+  }();
+  return *table;
+}
+
+// Calls visit with the kernels of the dtype.
+template <typename Visit>
+auto with_dtype(c10::ScalarType dtype, const char* what, const Visit& visit) {
+  if (dtype == c10::ScalarType::Float) return visit(best_table().f32);
+  if (dtype == c10::ScalarType::Double) return visit(best_table().f64);
+  fail<InvalidArgument>("[kernels] ", what, ": dtype ", c10::toString(dtype), " came, Float or Double was wanted");
+}
+
+}  // namespace
+
+void sum_into(void* dst, const void* const* sources, int count, int64_t n, c10::ScalarType dtype) {
+  if (count < 1) fail<InvalidArgument>("[kernels] sum_into: ", count, " sources came, at least 1 was wanted");
+  with_dtype(dtype, "sum_into", [&]<typename T>(const Kernels<T>& kernels) {
+    kernels.sum_into(static_cast<T*>(dst), sources, count, n);
+  });
+}
+
+void add_into(void* dst, const void* src, int64_t n, c10::ScalarType dtype) {
+  with_dtype(dtype, "add_into", [&]<typename T>(const Kernels<T>& kernels) {
+    kernels.add_into(static_cast<T*>(dst), static_cast<const T*>(src), n);
+  });
+}
+
+void scale(void* dst, double factor, int64_t n, c10::ScalarType dtype) {
+  with_dtype(dtype, "scale", [&]<typename T>(const Kernels<T>& kernels) {
+    kernels.scale(static_cast<T*>(dst), static_cast<T>(factor), n);
+  });
+}
+
+double squared_norm(const void* src, int64_t n, c10::ScalarType dtype) {
+  return with_dtype(dtype, "squared_norm", [&]<typename T>(const Kernels<T>& kernels) {
+    return kernels.squared_norm(static_cast<const T*>(src), n);
+  });
+}
+
+bool all_finite(const void* src, int64_t n, c10::ScalarType dtype) {
+  return with_dtype(dtype, "all_finite", [&]<typename T>(const Kernels<T>& kernels) {
+    return kernels.all_finite(static_cast<const T*>(src), n);
+  });
+}
+
+}  // namespace cohort::kernels

@@ -1,0 +1,35 @@
+// Passes over raw memory on the CPU, as vector code for the CPU at hand: what the exchange and the update of flat buffers
+// are made of.
+//
+// float32 and float64 (has_kernels); another dtype is an InvalidArgument. Thread-safe; none starts threads. The results
+// are the same bits on every CPU, and those of the elementwise passes do not depend on how a range is cut into calls.
+// Pointers need no alignment beyond their type's; 64 bytes are fastest. NaN, infinities and denormals are IEEE's.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+
+namespace cohort::kernels {
+
+inline bool has_kernels(c10::ScalarType dtype) {
+  return dtype == c10::ScalarType::Float || dtype == c10::ScalarType::Double;
+}
+
+// dst = sources[0] + sources[1] + ..., added from left to right, in one pass; count of 1 or more. dst may be one of the
+// sources, but not overlap one otherwise.
+void sum_into(void* dst, const void* const* sources, int count, int64_t n, c10::ScalarType dtype);
+
+// dst += src; may be the same memory, but not overlap otherwise.
+void add_into(void* dst, const void* src, int64_t n, c10::ScalarType dtype);
+
+// dst *= factor, which is rounded to the dtype first.
+void scale(void* dst, double factor, int64_t n, c10::ScalarType dtype);
+
+// The sum of the squares, in float64, in an order that depends on n alone.
+double squared_norm(const void* src, int64_t n, c10::ScalarType dtype);
+
+// Whether no element is NaN or infinite; stops soon after the first that is.
+bool all_finite(const void* src, int64_t n, c10::ScalarType dtype);
+
+}  // namespace cohort::kernels

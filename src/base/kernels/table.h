@@ -1,0 +1,33 @@
+// The kernels as pointers, one table an instruction set. Only declarations: this header is compiled with other flags in
+// each of the three files, so no inline function may stand here.
+#pragma once
+
+#include <stdint.h>
+
+namespace cohort::kernels {
+
+template <typename T>
+struct Kernels {
+  void (*sum_into)(T* dst, const void* const* sources, int count, int64_t n);
+  void (*add_into)(T* dst, const T* src, int64_t n);
+  void (*scale)(T* dst, T factor, int64_t n);
+  double (*squared_norm)(const T* src, int64_t n);
+  bool (*all_finite)(const T* src, int64_t n);
+};
+
+struct Table {
+  Kernels<float> f32;
+  Kernels<double> f64;
+};
+
+namespace baseline {
+extern const Table kTable;
+}
+namespace avx2 {
+extern const Table kTable;
+}
+namespace avx512 {
+extern const Table kTable;
+}
+
+}  // namespace cohort::kernels

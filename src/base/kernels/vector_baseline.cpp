@@ -1,0 +1,2 @@
+#define COHORT_ISA baseline
+#include "base/kernels/vector_body.inc"

@@ -1,0 +1,92 @@
+#include <atomic>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "cohort/device.h"
+
+namespace cohort {
+
+namespace {
+
+std::atomic<bool> soft_placement{true};
+std::atomic<bool> log_placement{false};
+
+// The scopes that this thread is in, each already merged with the outer ones.
+std::vector<LogicalDevice>& scopes() {
+  thread_local std::vector<LogicalDevice> stack;
+  return stack;
+}
+
+LogicalDevice resolve(const DeviceSpec& spec) {
+  try {
+    return find_logical_device(spec);
+  } catch (const NotFound& error) {
+    const bool gpu = spec.type.value_or("CPU") != "CPU";
+    if (!soft_placement || !gpu) throw InvalidArgument(error.what());
+    warn_once(c10::str("[device] ", spec.short_form(), " is not there, using /CPU:0 (soft placement)"));
+    return find_logical_device("/CPU:0");
+  }
+}
+
+void log_placed(std::string_view name, torch::Device device) {
+  if (!log_placement) return;
+  spdlog::logger& logger = log();
+  logger.log(spdlog::level::critical, "[device] {} placed on {} ({})", name, current_logical_device().spec.to_string(), device.str());
+}
+
+}  // namespace
+
+DeviceScope::DeviceScope(std::string_view name) {
+  const DeviceSpec inner = DeviceSpec::parse(name);
+  if (name.empty()) {
+    scopes().push_back(find_logical_device("/CPU:0"));
+    return;
+  }
+  const DeviceSpec outer = scopes().empty() ? DeviceSpec{} : scopes().back().spec;
+  scopes().push_back(resolve(inner.merged_into(outer)));
+}
+
+DeviceScope::DeviceScope(const LogicalDevice& device) {
+  scopes().push_back(device);
+}
+
+DeviceScope::~DeviceScope() {
+  scopes().pop_back();
+}
+
+LogicalDevice current_logical_device() {
+  return scopes().empty() ? find_logical_device("/CPU:0") : scopes().back();
+}
+
+torch::Device current_torch_device() {
+  return scopes().empty() ? torch::Device(torch::kCPU) : scopes().back().torch_device;
+}
+
+torch::TensorOptions placement_options() {
+  return torch::TensorOptions().device(current_torch_device());
+}
+
+torch::Tensor place(const torch::Tensor& tensor, std::string_view name) {
+  log_placed(name, current_torch_device());
+  return tensor.to(current_torch_device());
+}
+
+void place(torch::nn::Module& module, std::string_view name) {
+  log_placed(name, current_torch_device());
+  module.to(current_torch_device());
+}
+
+void set_soft_device_placement(bool on) {
+  soft_placement = on;
+}
+bool get_soft_device_placement() {
+  return soft_placement;
+}
+void set_log_device_placement(bool on) {
+  log_placement = on;
+}
+bool get_log_device_placement() {
+  return log_placement;
+}
+
+}  // namespace cohort

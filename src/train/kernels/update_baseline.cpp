@@ -1,0 +1,2 @@
+#define COHORT_VARIANT baseline
+#include "train/kernels/update_impl.h"
