@@ -4,7 +4,8 @@
 add_library(cohort_compile INTERFACE)
 target_include_directories(cohort_compile INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(cohort_compile SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-target_compile_options(cohort_compile INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno)
+target_compile_options(cohort_compile INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno
+                       -fPIC)  # everywhere: the precompiled header is shared by the library and the programs
 target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threads OpenMP::OpenMP_CXX spdlog::spdlog
                                                nlohmann_json::nlohmann_json ZLIB::ZLIB ${CMAKE_DL_LIBS})
 if(COHORT_SANITIZER)
@@ -59,21 +60,22 @@ function(cohort_executable name)
   target_link_libraries(${name} PRIVATE cohort)
 endfunction()
 
-# cohort_kernel_variants(<out> <prefix>): the sources <prefix>_{baseline,avx2,avx512}.cpp, each with its flags. Always
-# optimised, also in the dev preset: an unvectorised update would make every training test slow.
+# cohort_kernel_variants(<out> <prefix>): the sources <prefix>_{baseline,avx2,avx512}.cpp, which are the same loops compiled
+# for three instruction sets; the fastest one that the CPU has is picked at run time (src/base/kernels/isa.h).
+# - Always -O3, also in the dev preset: an unvectorised update would make every training test slow.
+# - No contraction to fused multiply-adds: every operation rounds by itself, so that the result for an element depends
+#   neither on the instruction set nor on whether the vector body or the scalar tail of a loop met it.
+# - No precompiled header: it was made with other flags, and an inline function of the standard library compiled here for
+#   AVX-512 could be the copy that the linker keeps for everybody.
 function(cohort_kernel_variants out prefix)
-  set(common -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast)
-  set(baseline_flags "")
-  set(avx2_flags -mavx2 -mfma)
-  set(avx512_flags -mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -mprefer-vector-width=512)
-  set(variants baseline)
+  set(common -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    list(APPEND variants avx2 avx512)
+    set(avx2 -mavx2 -mfma)
+    set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
   endif()
-  foreach(variant IN LISTS variants)
-    set(source ${prefix}_${variant}.cpp)
-    set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
-                                COMPILE_OPTIONS "${common};${${variant}_flags}")
+  foreach(isa baseline avx2 avx512)
+    set(source ${prefix}_${isa}.cpp)
+    set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "${common};${${isa}}")
     list(APPEND sources ${source})
   endforeach()
   set(${out} ${sources} PARENT_SCOPE)

@@ -2,7 +2,7 @@
 
 #include "base/fail.h"
 #include "base/kernels/isa.h"
-#include "base/kernels/table.h"
+#include "base/kernels/vector_table.h"
 
 namespace cohort::kernels {
 
@@ -34,9 +34,8 @@ auto with_dtype(c10::ScalarType dtype, const char* what, const Visit& visit) {
 
 void sum_into(void* dst, const void* const* sources, int count, int64_t n, c10::ScalarType dtype) {
   if (count < 1) fail<InvalidArgument>("[kernels] sum_into: ", count, " sources came, at least 1 was wanted");
-  with_dtype(dtype, "sum_into", [&]<typename T>(const Kernels<T>& kernels) {
-    kernels.sum_into(static_cast<T*>(dst), sources, count, n);
-  });
+  with_dtype(dtype, "sum_into",
+             [&]<typename T>(const Kernels<T>& kernels) { kernels.sum_into(static_cast<T*>(dst), sources, count, n); });
 }
 
 void add_into(void* dst, const void* src, int64_t n, c10::ScalarType dtype) {

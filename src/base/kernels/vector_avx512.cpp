@@ -1,2 +1,2 @@
 #define COHORT_ISA avx512
-#include "base/kernels/vector_body.inc"
+#include "base/kernels/vector_impl.h"

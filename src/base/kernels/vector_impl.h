@@ -1,68 +1,124 @@
-// The vector kernels' one source, compiled once a variant with other flags. COHORT_VARIANT is the variant's name. Only plain
-// loops over raw pointers: a function of the standard library compiled here for AVX-512 could end up in other callers.
+// The loops of kernels.h, for the instruction set COHORT_ISA. Nothing but raw pointers and built-in types here:
+// anything inline from a header would be compiled for this instruction set and could be linked in everywhere.
+#include <stddef.h>
+
 #include "base/kernels/vector_table.h"
 
-#define COHORT_JOIN_(a, b) a##b
-#define COHORT_JOIN(a, b) COHORT_JOIN_(a, b)
+// A destination may be the very memory of a source, but never overlap it otherwise: no iteration depends on another.
+#if defined(__clang__)
+#define COHORT_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define COHORT_INDEPENDENT _Pragma("GCC ivdep")
+#endif
 
-namespace cohort::kernels {
+namespace cohort::kernels::COHORT_ISA {
+
 namespace {
 
+// Elements that general sums keep on the stack.
+constexpr int64_t kBlock = 512;
+
 template <typename T>
-void sum_into(T* dst, const void* const* sources, int count, int64_t size) {
-  const T* a = static_cast<const T*>(sources[0]);
-  if (count == 1) {
-    for (int64_t i = 0; i < size; ++i) dst[i] = a[i];
-    return;
+const T* source_at(const void* const* sources, int index) {
+  return static_cast<const T*>(sources[index]);
+}
+
+template <typename T>
+void sum_two(T* dst, const T* a, const T* b, int64_t n) {
+  COHORT_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) dst[i] = a[i] + b[i];
+}
+
+template <typename T>
+void sum_three(T* dst, const T* a, const T* b, const T* c, int64_t n) {
+  COHORT_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) dst[i] = (a[i] + b[i]) + c[i];
+}
+
+template <typename T>
+void sum_four(T* dst, const T* a, const T* b, const T* c, const T* d, int64_t n) {
+  COHORT_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) dst[i] = ((a[i] + b[i]) + c[i]) + d[i];
+}
+
+// Any number: a block's sum is built aside and stored at the end, so that dst may be any of the sources.
+template <typename T>
+void sum_many(T* dst, const void* const* sources, int count, int64_t n) {
+  T sum[kBlock];
+  for (int64_t at = 0; at < n; at += kBlock) {
+    const int64_t size = n - at < kBlock ? n - at : kBlock;
+    sum_four(sum, source_at<T>(sources, 0) + at, source_at<T>(sources, 1) + at, source_at<T>(sources, 2) + at,
+             source_at<T>(sources, 3) + at, size);
+    for (int s = 4; s < count; ++s) sum_two(sum, sum, source_at<T>(sources, s) + at, size);
+    for (int64_t i = 0; i < size; ++i) dst[at + i] = sum[i];
   }
-  const T* b = static_cast<const T*>(sources[1]);
-  if (count == 2) {
-    for (int64_t i = 0; i < size; ++i) dst[i] = a[i] + b[i];
-    return;
+}
+
+template <typename T>
+void sum_into(T* dst, const void* const* sources, int count, int64_t n) {
+  const T* first = source_at<T>(sources, 0);
+  switch (count) {
+    case 1:
+      if (dst != first) __builtin_memcpy(dst, first, static_cast<size_t>(n) * sizeof(T));
+      return;
+    case 2:
+      return sum_two(dst, first, source_at<T>(sources, 1), n);
+    case 3:
+      return sum_three(dst, first, source_at<T>(sources, 1), source_at<T>(sources, 2), n);
+    case 4:
+      return sum_four(dst, first, source_at<T>(sources, 1), source_at<T>(sources, 2), source_at<T>(sources, 3), n);
+    default:
+      return sum_many(dst, sources, count, n);
   }
-  const T* c = static_cast<const T*>(sources[2]);
-  if (count == 3) {
-    for (int64_t i = 0; i < size; ++i) dst[i] = a[i] + b[i] + c[i];
-    return;
-  }
-  // Four and more: blocks small enough to stay in registers and the first-level cache, so that dst may be a source.
-  constexpr int64_t kBlock = 256;
-  for (int64_t at = 0; at < size; at += kBlock) {
-    const int64_t n = size - at < kBlock ? size - at : kBlock;
-    T sum[kBlock];
-    for (int64_t i = 0; i < n; ++i) sum[i] = a[at + i] + b[at + i] + c[at + i];
-    for (int s = 3; s < count; ++s) {
-      const T* more = static_cast<const T*>(sources[s]) + at;
-      for (int64_t i = 0; i < n; ++i) sum[i] += more[i];
+}
+
+template <typename T>
+void add_into(T* dst, const T* src, int64_t n) {
+  sum_two(dst, dst, src, n);
+}
+
+template <typename T>
+void scale(T* dst, T factor, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dst[i] *= factor;
+}
+
+// Sixteen running sums whatever the width of a vector, added up in one fixed tree.
+template <typename T>
+double squared_norm(const T* src, int64_t n) {
+  double lanes[16] = {};
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (int lane = 0; lane < 16; ++lane) {
+      const double x = static_cast<double>(src[i + lane]);
+      lanes[lane] += x * x;
     }
-    for (int64_t i = 0; i < n; ++i) dst[at + i] = sum[i];
   }
+  for (int lane = 0; i < n; ++i, ++lane) {
+    const double x = static_cast<double>(src[i]);
+    lanes[lane] += x * x;
+  }
+  for (int width = 8; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+  }
+  return lanes[0];
 }
 
 template <typename T>
-void scale(T* dst, double factor, int64_t size) {
-  const T f = static_cast<T>(factor);
-  for (int64_t i = 0; i < size; ++i) dst[i] *= f;
-}
-
-template <typename T>
-double squared_norm(const T* src, int64_t size) {
-  constexpr int64_t kLanes = 16;
-  double lanes[kLanes] = {};
-  const int64_t whole = size / kLanes * kLanes;
-  for (int64_t at = 0; at < whole; at += kLanes) {
-    for (int64_t i = 0; i < kLanes; ++i) lanes[i] += static_cast<double>(src[at + i]) * static_cast<double>(src[at + i]);
+bool all_finite(const T* src, int64_t n) {
+  for (int64_t at = 0; at < n; at += kBlock) {
+    const int64_t end = n - at < kBlock ? n : at + kBlock;
+    int odd = 0;
+    for (int64_t i = at; i < end; ++i) odd |= !(src[i] - src[i] == T(0));
+    if (odd != 0) return false;
   }
-  for (int64_t i = whole; i < size; ++i) lanes[i - whole] += static_cast<double>(src[i]) * static_cast<double>(src[i]);
-  double total = 0.0;
-  for (const double lane : lanes) total += lane;
-  return total;
+  return true;
 }
 
 }  // namespace
 
-VectorTables COHORT_JOIN(vector_tables_, COHORT_VARIANT)() {
-  return {{sum_into<float>, scale<float>, squared_norm<float>}, {sum_into<double>, scale<double>, squared_norm<double>}};
-}
+const Table kTable = {
+    {sum_into<float>, add_into<float>, scale<float>, squared_norm<float>, all_finite<float>},
+    {sum_into<double>, add_into<double>, scale<double>, squared_norm<double>, all_finite<double>},
+};
 
-}  // namespace cohort::kernels
+}  // namespace cohort::kernels::COHORT_ISA

@@ -1,24 +1,33 @@
-// What each compiled variant of the vector kernels provides.
+// The kernels as pointers, one table an instruction set. Only declarations: this header is compiled with other flags in
+// each of the three files, so no inline function may stand here.
 #pragma once
 
-#include <cstdint>
+#include <stdint.h>
 
 namespace cohort::kernels {
 
 template <typename T>
-struct VectorTable {
-  void (*sum_into)(T* dst, const void* const* sources, int count, int64_t size);
-  void (*scale)(T* dst, double factor, int64_t size);
-  double (*squared_norm)(const T* src, int64_t size);
+struct Kernels {
+  void (*sum_into)(T* dst, const void* const* sources, int count, int64_t n);
+  void (*add_into)(T* dst, const T* src, int64_t n);
+  void (*scale)(T* dst, T factor, int64_t n);
+  double (*squared_norm)(const T* src, int64_t n);
+  bool (*all_finite)(const T* src, int64_t n);
 };
 
-struct VectorTables {
-  VectorTable<float> f32;
-  VectorTable<double> f64;
+struct Table {
+  Kernels<float> f32;
+  Kernels<double> f64;
 };
 
-VectorTables vector_tables_baseline();
-VectorTables vector_tables_avx2();
-VectorTables vector_tables_avx512();
+namespace baseline {
+extern const Table kTable;
+}
+namespace avx2 {
+extern const Table kTable;
+}
+namespace avx512 {
+extern const Table kTable;
+}
 
 }  // namespace cohort::kernels

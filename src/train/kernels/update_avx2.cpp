@@ -1,2 +1,2 @@
-#define COHORT_VARIANT avx2
+#define COHORT_ISA avx2
 #include "train/kernels/update_impl.h"

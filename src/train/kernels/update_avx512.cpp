@@ -1,2 +1,2 @@
-#define COHORT_VARIANT avx512
+#define COHORT_ISA avx512
 #include "train/kernels/update_impl.h"

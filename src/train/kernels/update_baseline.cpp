@@ -1,2 +1,2 @@
-#define COHORT_VARIANT baseline
+#define COHORT_ISA baseline
 #include "train/kernels/update_impl.h"

@@ -1,29 +1,22 @@
-#include "base/kernels/cpu_level.h"
+#include "base/kernels/isa.h"
 #include "train/kernels/update_table.h"
 
 namespace cohort::kernels {
 
-namespace {
-
-UpdateTables choose() {
-#if defined(__x86_64__)
-  switch (cpu_level()) {
-    case CpuLevel::kAvx512:
-      return update_tables_avx512();
-    case CpuLevel::kAvx2:
-      return update_tables_avx2();
-    case CpuLevel::kBaseline:
-      break;
+const UpdateTables& update_tables(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512:
+      return avx512::kUpdateTables;
+    case Isa::kAvx2:
+      return avx2::kUpdateTables;
+    default:
+      return baseline::kUpdateTables;
   }
-#endif
-  return update_tables_baseline();
 }
 
-}  // namespace
-
 const UpdateTables& update_tables() {
-  static const UpdateTables chosen = choose();
-  return chosen;
+  static const UpdateTables& best = update_tables(best_isa());
+  return best;
 }
 
 }  // namespace cohort::kernels

@@ -1,7 +1,11 @@
-// The fused update kernels: one pass over parameter, gradient and slots. What each compiled variant provides.
+// The fused update kernels: one pass over parameter, gradient and slots. Pointers to them, one table an instruction
+// set; all tables give the same bits. Only declarations: this header is compiled with other flags in each of the three
+// files.
 #pragma once
 
-#include <cstdint>
+#include <stdint.h>
+
+#include "base/kernels/isa.h"
 
 namespace cohort::kernels {
 
@@ -14,19 +18,19 @@ struct GradientArgs {
 
 struct SgdArgs {
   double learning_rate = 0.0;
-  double momentum = 0.0;
-  double dampening = 0.0;
+  double momentum = 0.0;  // of the look ahead of Nesterov
+  double keep = 0.0;      // v = keep * v + fresh * g
+  double fresh = 1.0;
   bool nesterov = false;
-  bool first = false;  // the momentum buffer becomes the gradient
 };
 
+// p = shrink * p - step_size * m / (sqrt(v) + epsilon), the corrections of the bias already in the two scalars.
 struct AdamArgs {
-  double step_size = 0.0;       // learning rate / (1 - beta_1^t)
   double beta_1 = 0.0;
   double beta_2 = 0.0;
-  double sqrt_correction = 1.0;  // sqrt(1 - beta_2^t)
-  double epsilon = 0.0;
-  double shrink = 1.0;           // AdamW: p *= 1 - lr * weight decay
+  double step_size = 0.0;  // learning rate * sqrt(1 - beta_2^t) / (1 - beta_1^t)
+  double epsilon = 0.0;    // epsilon * sqrt(1 - beta_2^t)
+  double shrink = 1.0;     // AdamW: 1 - learning rate * weight decay
 };
 
 struct RmspropArgs {
@@ -41,12 +45,12 @@ struct AdagradArgs {
   double epsilon = 0.0;
 };
 
+// d = scale * m / (sqrt(v) + epsilon) + weight_decay * p, the corrections of the bias in the scalars.
 struct LambArgs {
   double beta_1 = 0.0;
   double beta_2 = 0.0;
-  double correction_1 = 1.0;  // 1 - beta_1^t
-  double correction_2 = 1.0;
-  double epsilon = 0.0;
+  double scale = 1.0;    // sqrt(1 - beta_2^t) / (1 - beta_1^t)
+  double epsilon = 0.0;  // epsilon * sqrt(1 - beta_2^t)
   double weight_decay = 0.0;
 };
 
@@ -60,15 +64,17 @@ struct LarsArgs {
 template <typename T>
 struct UpdateTable {
   // Null slots: the variant without them (no momentum, no amsgrad, not centered).
-  void (*sgd)(T* p, const T* g, T* buffer, int64_t n, GradientArgs in, SgdArgs args);
-  void (*adam)(T* p, const T* g, T* m, T* v, T* v_max, int64_t n, GradientArgs in, AdamArgs args);
-  void (*rmsprop)(T* p, const T* g, T* v, T* mean, T* buffer, int64_t n, GradientArgs in, RmspropArgs args);
-  void (*adagrad)(T* p, const T* g, T* sum, int64_t n, GradientArgs in, AdagradArgs args);
+  void (*sgd)(T* p, const T* g, T* buffer, int64_t n, const GradientArgs& in, const SgdArgs& args);
+  void (*adam)(T* p, const T* g, T* m, T* v, T* v_max, int64_t n, const GradientArgs& in, const AdamArgs& args);
+  void (*rmsprop)(T* p, const T* g, T* v, T* mean, T* buffer, int64_t n, const GradientArgs& in,
+                  const RmspropArgs& args);
+  void (*adagrad)(T* p, const T* g, T* sum, int64_t n, const GradientArgs& in, const AdagradArgs& args);
   // Writes the direction over the gradient.
-  void (*lamb_direction)(const T* p, T* g, T* m, T* v, int64_t n, GradientArgs in, LambArgs args);
-  void (*lars)(T* p, const T* g, T* buffer, int64_t n, LarsArgs args);
-  // g = the gradient as read; p -= rate * g.
-  void (*read_gradient)(const T* p, T* g, int64_t n, GradientArgs in);
+  void (*lamb_direction)(const T* p, T* g, T* m, T* v, int64_t n, const GradientArgs& in, const LambArgs& args);
+  void (*lars)(T* p, const T* g, T* buffer, int64_t n, const LarsArgs& args);
+  // g = the gradient as read, without decay.
+  void (*read_gradient)(T* g, int64_t n, const GradientArgs& in);
+  // p -= rate * g.
   void (*subtract)(T* p, const T* g, int64_t n, double rate);
 };
 
@@ -77,11 +83,19 @@ struct UpdateTables {
   UpdateTable<double> f64;
 };
 
-UpdateTables update_tables_baseline();
-UpdateTables update_tables_avx2();
-UpdateTables update_tables_avx512();
+namespace baseline {
+extern const UpdateTables kUpdateTables;
+}
+namespace avx2 {
+extern const UpdateTables kUpdateTables;
+}
+namespace avx512 {
+extern const UpdateTables kUpdateTables;
+}
 
-// For this CPU.
+// The CPU must be able to run it.
+const UpdateTables& update_tables(Isa isa);
+// The fastest for this CPU.
 const UpdateTables& update_tables();
 
 }  // namespace cohort::kernels

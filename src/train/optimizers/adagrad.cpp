@@ -1,4 +1,4 @@
-// Adagrad (Duchi, Hazan and Singer, 2011).
+// Adagrad (Duchi, Hazan and Singer, 2011), in the form of torch::optim::Adagrad.
 #include "cohort/optimizer.h"
 #include "train/optimizers/rule.h"
 
@@ -13,13 +13,14 @@ class AdagradRule final : public Rule<AdagradRule> {
   double initial_slot_value(std::size_t /*slot*/) const override { return options_.initial_accumulator_value; }
 
   template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, T* const* slots, const StepContext& context) const {
-    table.adagrad(typed<T>(segment.parameter), typed<T>(segment.gradient), slots[0], segment.size,
+  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+    table.adagrad(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), segment.size,
                   gradient_args(context, segment.decay ? options_.weight_decay : 0.0),
                   {.learning_rate = rate(context), .epsilon = options_.epsilon});
   }
 
-  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay, const StepContext& context) const {
+  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay,
+             const StepContext& context) const {
     const torch::Tensor d = read_gradient(p, g, context, decay ? options_.weight_decay : 0.0);
     slots[0].addcmul_(d, d);
     p.addcdiv_(d, slots[0].sqrt().add_(options_.epsilon), -rate(context));
@@ -40,7 +41,8 @@ Optimizer Adagrad(const AdagradOptions& options) {
   require_not_negative("Adagrad", "epsilon", options.epsilon);
   require_not_negative("Adagrad", "lr_decay", options.lr_decay);
   require_not_negative("Adagrad", "weight_decay", options.weight_decay);
-  return {std::make_shared<AdagradRule>(options), options.learning_rate, options.gradient, options.exclude_from_weight_decay};
+  return {std::make_shared<AdagradRule>(options), options.learning_rate, options.gradient,
+          options.exclude_from_weight_decay};
 }
 
 }  // namespace cohort

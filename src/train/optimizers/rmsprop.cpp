@@ -1,4 +1,4 @@
-// RMSprop (Tieleman and Hinton, 2012), in PyTorch's form.
+// RMSprop (Tieleman and Hinton, 2012), centered after Graves (2013), in the form of torch::optim::RMSprop.
 #include "cohort/optimizer.h"
 #include "train/optimizers/rule.h"
 
@@ -18,27 +18,30 @@ class RmspropRule final : public Rule<RmspropRule> {
   explicit RmspropRule(const RmspropOptions& options) : Rule("RMSprop", slot_names(options)), options_(options) {}
 
   template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, T* const* slots, const StepContext& context) const {
-    const kernels::RmspropArgs args{.learning_rate = context.learning_rate,
-                                    .rho = options_.rho,
-                                    .momentum = options_.momentum,
-                                    .epsilon = options_.epsilon};
-    table.rmsprop(typed<T>(segment.parameter), typed<T>(segment.gradient), slots[0], options_.centered ? slots[1] : nullptr,
-                  options_.momentum > 0.0 ? slots[options_.centered ? 2 : 1] : nullptr, segment.size,
-                  gradient_args(context, segment.decay ? options_.weight_decay : 0.0), args);
+  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+    table.rmsprop(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0),
+                  options_.centered ? slot_of<T>(segment, 1) : nullptr,
+                  options_.momentum > 0.0 ? slot_of<T>(segment, momentum_slot()) : nullptr, segment.size,
+                  gradient_args(context, segment.decay ? options_.weight_decay : 0.0),
+                  {.learning_rate = context.learning_rate,
+                   .rho = options_.rho,
+                   .momentum = options_.momentum,
+                   .epsilon = options_.epsilon});
   }
 
-  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay, const StepContext& context) const {
+  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay,
+             const StepContext& context) const {
     const torch::Tensor d = read_gradient(p, g, context, decay ? options_.weight_decay : 0.0);
     slots[0].mul_(options_.rho).addcmul_(d, d, 1.0 - options_.rho);
     torch::Tensor variance = slots[0];
     if (options_.centered) {
       slots[1].mul_(options_.rho).add_(d, 1.0 - options_.rho);
-      variance = slots[0].addcmul(slots[1], slots[1], -1.0);
+      // Never negative but for rounding, whose root would be a NaN.
+      variance = slots[0].addcmul(slots[1], slots[1], -1.0).clamp_min_(0.0);
     }
     torch::Tensor direction = d / variance.sqrt().add_(options_.epsilon);
     if (options_.momentum > 0.0) {
-      torch::Tensor& buffer = slots[options_.centered ? 2 : 1];
+      torch::Tensor& buffer = slots[momentum_slot()];
       buffer.mul_(options_.momentum).add_(direction);
       direction = buffer;
     }
@@ -46,6 +49,8 @@ class RmspropRule final : public Rule<RmspropRule> {
   }
 
  private:
+  std::size_t momentum_slot() const { return options_.centered ? 2 : 1; }
+
   RmspropOptions options_;
 };
 
@@ -56,7 +61,8 @@ Optimizer RMSprop(const RmspropOptions& options) {
   require_fraction("RMSprop", "momentum", options.momentum);
   require_not_negative("RMSprop", "epsilon", options.epsilon);
   require_not_negative("RMSprop", "weight_decay", options.weight_decay);
-  return {std::make_shared<RmspropRule>(options), options.learning_rate, options.gradient, options.exclude_from_weight_decay};
+  return {std::make_shared<RmspropRule>(options), options.learning_rate, options.gradient,
+          options.exclude_from_weight_decay};
 }
 
 }  // namespace cohort

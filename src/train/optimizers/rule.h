@@ -4,6 +4,8 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
+#include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,17 +21,48 @@ inline kernels::GradientArgs gradient_args(const StepContext& context, double l2
   return {.scale = context.grad_scale, .clip = context.clipvalue, .decay = l2_decay};
 }
 
-// The tensor form of the same.
-inline torch::Tensor read_gradient(const torch::Tensor& parameter, const torch::Tensor& gradient, const StepContext& context,
-                                   double l2_decay) {
-  torch::Tensor g = context.grad_scale == 1.0 ? gradient : gradient * context.grad_scale;
-  if (context.clipvalue > 0.0) g = g.clamp(-context.clipvalue, context.clipvalue);
-  return l2_decay == 0.0 ? g : g.add(parameter, l2_decay);
+// The tensor form of the same; overwrites the gradient.
+torch::Tensor read_gradient(const torch::Tensor& parameter, torch::Tensor gradient, const StepContext& context,
+                            double l2_decay);
+
+// What makes up for moving averages that begin at zero.
+struct BiasCorrections {
+  double first = 1.0;        // 1 - beta_1^step
+  double root_second = 1.0;  // sqrt(1 - beta_2^step)
+};
+// A thread that asks for the same again, as it does for all segments of a step, gets what it got before.
+BiasCorrections bias_corrections(double beta_1, double beta_2, int64_t step);
+
+// Calls visit with the kernels for the segment's dtype.
+template <typename Visit>
+void with_kernels(const Segment& segment, const Visit& visit) {
+  if (segment.dtype == torch::kFloat) {
+    visit(kernels::update_tables().f32);
+  } else if (segment.dtype == torch::kDouble) {
+    visit(kernels::update_tables().f64);
+  } else {
+    fail<InvalidArgument>("[optimizer] a segment of ", c10::toString(segment.dtype),
+                          " came, Float or Double was wanted");
+  }
 }
 
-// Implements UpdateRule over Derived's two templates:
-//   template <typename T> void apply(const kernels::UpdateTable<T>&, const Segment&, T* const* slots, const StepContext&) const;
-//   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay, const StepContext&) const;
+template <typename T>
+T* parameter_of(const Segment& segment) {
+  return static_cast<T*>(segment.parameter);
+}
+template <typename T>
+T* gradient_of(const Segment& segment) {
+  return static_cast<T*>(segment.gradient);
+}
+template <typename T>
+T* slot_of(const Segment& segment, std::size_t slot) {
+  return static_cast<T*>(segment.slots[slot]);
+}
+
+// Implements UpdateRule over Derived's two forms of the arithmetic:
+//   template <typename T> void apply(const kernels::UpdateTable<T>&, const Segment&, const StepContext&) const;
+//   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay, const
+//   StepContext&) const;
 template <typename Derived>
 class Rule : public UpdateRule {
  public:
@@ -39,12 +72,7 @@ class Rule : public UpdateRule {
   const std::vector<std::string>& slots() const override { return slots_; }
 
   void update(const Segment& segment, const StepContext& context) const override {
-    if (segment.dtype == torch::kFloat) {
-      derived().template apply<float>(kernels::update_tables().f32, segment, reinterpret_cast<float* const*>(segment.slots), context);
-    } else {
-      derived().template apply<double>(kernels::update_tables().f64, segment, reinterpret_cast<double* const*>(segment.slots),
-                                       context);
-    }
+    with_kernels(segment, [&](const auto& table) { derived().apply(table, segment, context); });
   }
 
   void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots, bool decay,
@@ -67,33 +95,19 @@ class Rule : public UpdateRule {
   std::vector<std::string> slots_;
 };
 
-template <typename T>
-T* typed(void* pointer) {
-  return static_cast<T*>(pointer);
-}
+// Options that are out of range; `rule` opens the message.
+void require_not_negative(const char* rule, const char* field, double value);
+// 0 or more and below 1.
+void require_fraction(const char* rule, const char* field, double value);
 
-// Checks of options; `what` opens the message.
-inline void require(bool right, const char* what, const char* field, double value, const char* wanted) {
-  if (!right) fail<InvalidArgument>("[optimizer] ", what, ": ", field, " is ", value, ", wanted ", wanted);
-}
-inline void require_not_negative(const char* what, const char* field, double value) {
-  require(value >= 0.0, what, field, value, "0 or more");
-}
-inline void require_fraction(const char* what, const char* field, double value) {
-  require(value >= 0.0 && value < 1.0, what, field, value, "0 or more and below 1");
-}
+// LAMB's and LARS' prepare(): calls visit(first element, elements) for one block after the other, which writes the
+// directions over the gradients there, and sums the squares while they are in the first-level cache.
+SquaredNorms prepare_in_blocks(const Segment& segment, const std::function<void(int64_t at, int64_t n)>& visit);
 
-// sqrt(parameter) / sqrt(direction) of the sums of squares, 1 where either is zero.
-inline double norm_ratio(const SquaredNorms& norms) {
-  if (norms.parameter <= 0.0 || norms.direction <= 0.0) return 1.0;
-  return std::sqrt(norms.parameter / norms.direction);
-}
-
-// The same for whole tensors.
-inline SquaredNorms norms_of(const torch::Tensor& parameter, const torch::Tensor& direction) {
-  const double p = parameter.norm(2, torch::kDouble).item<double>();
-  const double d = direction.norm(2, torch::kDouble).item<double>();
-  return {.parameter = p * p, .direction = d * d};
-}
+// The L2 norm of a tensor as a scalar on its device, in float64.
+torch::Tensor norm_of(const torch::Tensor& tensor);
+// `ratio` where both norms are above zero (or NaN), else 1; without a wait for the device.
+torch::Tensor trust_or_one(const torch::Tensor& ratio, const torch::Tensor& parameter_norm,
+                           const torch::Tensor& direction_norm);
 
 }  // namespace cohort

@@ -1,0 +1,65 @@
+#include "train/optimizers/rule.h"
+
+#include <algorithm>
+
+#include "base/kernels/kernels.h"
+
+namespace cohort {
+
+torch::Tensor read_gradient(const torch::Tensor& parameter, torch::Tensor gradient, const StepContext& context,
+                            double l2_decay) {
+  if (context.grad_scale != 1.0) gradient.mul_(context.grad_scale);
+  if (context.clipvalue > 0.0) gradient.clamp_(-context.clipvalue, context.clipvalue);
+  if (l2_decay != 0.0) gradient.add_(parameter, l2_decay);
+  return gradient;
+}
+
+BiasCorrections bias_corrections(double beta_1, double beta_2, int64_t step) {
+  struct Memo {
+    double beta_1 = 0.0;
+    double beta_2 = 0.0;
+    int64_t step = 0;
+    BiasCorrections value;
+  };
+  thread_local Memo memo;
+  if (memo.step != step || memo.beta_1 != beta_1 || memo.beta_2 != beta_2) {
+    const auto t = static_cast<double>(step);
+    memo = {beta_1, beta_2, step, {1.0 - std::pow(beta_1, t), std::sqrt(1.0 - std::pow(beta_2, t))}};
+  }
+  return memo.value;
+}
+
+void require_not_negative(const char* rule, const char* field, double value) {
+  if (std::isfinite(value) && value >= 0.0) return;
+  fail<InvalidArgument>("[optimizer] ", rule, ": ", field, " is ", value, ", wanted 0 or more");
+}
+
+void require_fraction(const char* rule, const char* field, double value) {
+  if (value >= 0.0 && value < 1.0) return;
+  fail<InvalidArgument>("[optimizer] ", rule, ": ", field, " is ", value, ", wanted 0 or more and below 1");
+}
+
+SquaredNorms prepare_in_blocks(const Segment& segment, const std::function<void(int64_t at, int64_t n)>& visit) {
+  constexpr int64_t kBlock = 1024;
+  const auto item = static_cast<int64_t>(c10::elementSize(segment.dtype));
+  SquaredNorms norms;
+  for (int64_t at = 0; at < segment.size; at += kBlock) {
+    const int64_t n = std::min(kBlock, segment.size - at);
+    visit(at, n);
+    norms.parameter += kernels::squared_norm(static_cast<char*>(segment.parameter) + at * item, n, segment.dtype);
+    norms.direction += kernels::squared_norm(static_cast<char*>(segment.gradient) + at * item, n, segment.dtype);
+  }
+  return norms;
+}
+
+torch::Tensor norm_of(const torch::Tensor& tensor) {
+  return tensor.norm(2, torch::kDouble);
+}
+
+torch::Tensor trust_or_one(const torch::Tensor& ratio, const torch::Tensor& parameter_norm,
+                           const torch::Tensor& direction_norm) {
+  const torch::Tensor zero = parameter_norm.eq(0).logical_or_(direction_norm.eq(0));
+  return ratio.masked_fill(zero, 1.0);
+}
+
+}  // namespace cohort
