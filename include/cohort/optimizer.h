@@ -20,7 +20,8 @@ namespace cohort {
 class UpdateRule;
 class OptimizerState;
 
-// What is done to the gradient between the exchange and the update. All of it sees the gradient of the whole global batch.
+// What is done to the gradient between the exchange and the update. All of it sees the gradient of the whole global
+// batch.
 struct GradientOptions {
   // Scales all gradients together so that their joint L2 norm is at most this; 0: off.
   double global_clipnorm = 0.0;
@@ -42,8 +43,9 @@ class Optimizer {
   const Schedule& learning_rate() const { return learning_rate_; }
   const GradientOptions& gradient() const { return gradient_; }
 
-  // Whether weight decay applies to this parameter: no pattern of exclude_from_weight_decay is part of its name
-  // (the pattern "1d" stands for every parameter of rank 0 or 1: biases and norms).
+  // Whether weight decay (and, in LAMB and LARS, the trust ratio) applies to this parameter: no pattern of
+  // exclude_from_weight_decay is part of its name. The pattern "1d" stands for every parameter of rank 0 or 1: biases
+  // and the scales and shifts of norms. An empty pattern is an InvalidArgument.
   bool decays(const std::string& name, int64_t rank) const;
 
  private:
@@ -53,21 +55,25 @@ class Optimizer {
   std::vector<std::string> exclude_from_weight_decay_;
 };
 
+// The formulas are PyTorch's (torch/optim), where it has the optimizer. All arithmetic is in the parameter's dtype;
+// float16 and bfloat16 parameters are updated in float32, with float32 slots. `t` counts updates from 1.
 struct SgdOptions {
   Schedule learning_rate = 0.01;
-  double momentum = 0.0;   // v = momentum * v + g; p -= lr * v (PyTorch's form)
-  bool nesterov = false;   // needs momentum
-  double dampening = 0.0;  // v = momentum * v + (1 - dampening) * g after the first step
+  double momentum = 0.0;      // v = momentum * v + g; p -= lr * v (PyTorch's form)
+  bool nesterov = false;      // p -= lr * (g + momentum * v); needs momentum, and no dampening
+  double dampening = 0.0;     // v = momentum * v + (1 - dampening) * g after the first update, at which v = g
   double weight_decay = 0.0;  // L2: g += weight_decay * p
   std::vector<std::string> exclude_from_weight_decay = {};
   GradientOptions gradient = {};
 };
+// m = beta_1 * m + (1 - beta_1) * g; v = beta_2 * v + (1 - beta_2) * g^2;
+// p -= lr * m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon) (Kingma and Ba, "Adam", 2015).
 struct AdamOptions {
   Schedule learning_rate = 1e-3;
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-8;      // PyTorch's; Keras' is 1e-7
-  bool amsgrad = false;
+  bool amsgrad = false;       // the largest v so far in place of v (Reddi, Kale and Kumar, 2018)
   double weight_decay = 0.0;  // L2: g += weight_decay * p
   std::vector<std::string> exclude_from_weight_decay = {};
   GradientOptions gradient = {};
@@ -82,40 +88,47 @@ struct AdamWOptions {
   std::vector<std::string> exclude_from_weight_decay = {};
   GradientOptions gradient = {};
 };
+// v = rho * v + (1 - rho) * g^2; p -= lr * g / (sqrt(v) + epsilon) (Tieleman and Hinton, 2012).
 struct RmspropOptions {
   Schedule learning_rate = 1e-2;
-  double rho = 0.99;  // PyTorch's alpha
-  double momentum = 0.0;
+  double rho = 0.99;      // PyTorch's alpha
+  double momentum = 0.0;  // b = momentum * b + g / (sqrt(v) + epsilon); p -= lr * b
   double epsilon = 1e-8;
-  bool centered = false;
+  bool centered = false;      // the variance of g in place of v (Graves, 2013); never below 0, unlike PyTorch's
   double weight_decay = 0.0;  // L2
   std::vector<std::string> exclude_from_weight_decay = {};
   GradientOptions gradient = {};
 };
+// s += g^2; p -= lr * g / (sqrt(s) + epsilon) (Duchi, Hazan and Singer, 2011).
 struct AdagradOptions {
   Schedule learning_rate = 1e-2;
   double initial_accumulator_value = 0.0;
   double epsilon = 1e-10;
-  double lr_decay = 0.0;      // lr / (1 + step * lr_decay)
+  double lr_decay = 0.0;      // lr / (1 + (t - 1) * lr_decay)
   double weight_decay = 0.0;  // L2
   std::vector<std::string> exclude_from_weight_decay = {};
   GradientOptions gradient = {};
 };
-// You et al., "Large Batch Optimization for Deep Learning" (2020).
+// d = Adam's step without the rate + weight_decay * p; p -= lr * |p| / |d| * d, with the norms of the whole parameter,
+// and without their quotient where one is zero (You et al., "Large Batch Optimization for Deep Learning", 2020,
+// algorithm 2).
 struct LambOptions {
   Schedule learning_rate = 1e-3;
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-6;
   double weight_decay = 0.0;
+  // These parameters also get no trust ratio, as in the paper's code.
   std::vector<std::string> exclude_from_weight_decay = {};
   GradientOptions gradient = {};
 };
-// You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (2017).
+// r = trust_coefficient * |p| / (|g| + weight_decay * |p| + epsilon), 1 where a norm is zero; v = momentum * v +
+// lr * r * (g + weight_decay * p); p -= v (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks",
+// 2017, algorithm 1).
 struct LarsOptions {
   Schedule learning_rate = 0.1;
   double momentum = 0.9;
-  bool nesterov = false;
+  bool nesterov = false;  // p -= momentum * v + lr * r * (g + weight_decay * p); needs momentum
   double trust_coefficient = 1e-3;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
@@ -124,7 +137,8 @@ struct LarsOptions {
   GradientOptions gradient = {};
 };
 
-// Numbers out of range (a negative rate, a beta of 1 or more, ...): InvalidArgument.
+// Numbers out of range (a negative rate, a beta of 1 or more, ...): InvalidArgument. A rate that a schedule gives is
+// not checked.
 Optimizer SGD(const SgdOptions& options = {});
 Optimizer Adam(const AdamOptions& options = {});
 Optimizer AdamW(const AdamWOptions& options = {});
@@ -139,12 +153,13 @@ class ReplicaOptimizer {
  public:
   ReplicaOptimizer(OptimizerState& state, Replica& replica) : state_(state), replica_(replica) {}
 
-  // Backward from a scalar loss, sum of the gradients over the replicas, update of all copies. The loss is this replica's
-  // share of the global mean (Replica::global_mean). A parameter that the loss does not reach gets a zero gradient.
+  // Backward from a scalar loss, sum of the gradients over the replicas, update of all copies. The loss is this
+  // replica's share of the global mean (Replica::global_mean). A parameter that the loss does not reach gets a zero
+  // gradient.
   void minimize(const torch::Tensor& loss);
 
-  // The same from gradients that the caller computed, in the order of MirroredOptimizer::parameter_names(); an undefined
-  // tensor is a zero gradient. With `reduced` the caller has already summed them over the replicas.
+  // The same from gradients that the caller computed, in the order of MirroredOptimizer::parameter_names(); an
+  // undefined tensor is a zero gradient. With `reduced` the caller has already summed them over the replicas.
   void apply_gradients(std::vector<torch::Tensor> gradients, bool reduced = false);
 
   // Backward only: this replica's gradients, not summed.
@@ -174,7 +189,8 @@ class MirroredOptimizer {
   const Optimizer& rule() const;
   const std::vector<std::string>& parameter_names() const;
 
-  // Everything that a restart needs, by name ("iterations", "<parameter>/<slot>"): independent of strategy and replicas.
+  // Everything that a restart needs, by name ("iterations", "<parameter>/<slot>"): independent of strategy and
+  // replicas.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
   // NotFound or InvalidArgument name the entry that is missing or does not fit.
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const;

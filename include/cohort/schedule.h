@@ -8,15 +8,18 @@
 
 namespace cohort {
 
-// A value; steps count from 0 (the first update uses schedule(0)). Thread-safe.
+// A value; steps count from 0 (the first update uses schedule(0)). Thread-safe, as far as the function is.
 class Schedule {
  public:
   // A constant rate; implicit, so that {.learning_rate = 1e-3} reads well.
   Schedule(double constant = 0.0);  // NOLINT(google-explicit-constructor)
+  // Any function of the step, of 0 or more; an empty one is an InvalidArgument.
   Schedule(std::string name, std::function<double(int64_t step)> fn);
 
   double operator()(int64_t step) const { return fn_ ? fn_(step) : constant_; }
+  // False for every function, also for one that always returns the same.
   bool is_constant() const { return !fn_; }
+  // "constant", or the name of the function that made it: "CosineDecay".
   const std::string& name() const { return name_; }
 
  private:
@@ -31,32 +34,38 @@ struct PiecewiseConstantDecayOptions {
 };
 struct ExponentialDecayOptions {
   double initial_learning_rate = 0.1;
-  int64_t decay_steps = 1000;
+  int64_t decay_steps = 1000;  // the rate is multiplied by decay_rate in so many steps
   double decay_rate = 0.96;
   bool staircase = false;  // decay in steps of decay_steps instead of smoothly
 };
 struct CosineDecayOptions {
   double initial_learning_rate = 0.1;
-  int64_t decay_steps = 1000;
-  double alpha = 0.0;  // the rate at the end, as a fraction of the initial one
+  int64_t decay_steps = 1000;  // the rate stays at its end from there on
+  double alpha = 0.0;          // the rate at the end, as a fraction of the initial one
 };
 struct PolynomialDecayOptions {
   double initial_learning_rate = 0.1;
-  int64_t decay_steps = 1000;
+  int64_t decay_steps = 1000;  // the rate stays at its end from there on, unless it cycles
   double end_learning_rate = 1e-4;
   double power = 1.0;
-  bool cycle = false;  // start again, stretched, each time decay_steps is passed
+  bool cycle = false;  // past decay_steps, decay to the next multiple of decay_steps that the step has not passed
 };
 struct LinearWarmupOptions {
-  int64_t warmup_steps = 1000;
-  double warmup_learning_rate = 0.0;  // at step 0
-  Schedule after;                     // followed from warmup_steps on, counted from 0 there
+  int64_t warmup_steps = 1000;        // 0: none
+  double warmup_learning_rate = 0.0;  // at step 0; from there in a straight line to after(0)
+  // Followed from warmup_steps on, counted from 0 there, as in Keras' CosineDecay with warmup_steps. (Model Garden's
+  // LinearWarmup goes on counting from the start instead.)
+  Schedule after;
 };
 
-// As Keras' schedules of the same names. Wrong numbers: InvalidArgument.
+// As Keras' schedules of the same names (keras/optimizers/schedules/learning_rate_schedule.py), in float64. Rates that
+// are negative or not finite, decay_steps below 1 and boundaries that do not fit are an InvalidArgument.
 Schedule PiecewiseConstantDecay(const PiecewiseConstantDecayOptions& options);
+// initial * decay_rate ^ (step / decay_steps).
 Schedule ExponentialDecay(const ExponentialDecayOptions& options);
+// initial * ((1 - alpha) * (1 + cos(pi * step / decay_steps)) / 2 + alpha) (Loshchilov and Hutter, SGDR, 2017).
 Schedule CosineDecay(const CosineDecayOptions& options);
+// (initial - end) * (1 - step / decay_steps) ^ power + end.
 Schedule PolynomialDecay(const PolynomialDecayOptions& options);
 Schedule LinearWarmup(const LinearWarmupOptions& options);
 

@@ -1,7 +1,7 @@
 #include "cohort/optimizer.h"
 
 #include "base/fail.h"
-#include "train/update_rule.h"
+#include "train/optimizers/rule.h"
 
 namespace cohort {
 
@@ -11,18 +11,23 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_r
       learning_rate_(std::move(learning_rate)),
       gradient_(gradient),
       exclude_from_weight_decay_(std::move(exclude_from_weight_decay)) {
-  if (learning_rate_.is_constant() && !(learning_rate_(0) >= 0.0)) {
-    fail<InvalidArgument>("[optimizer] ", name(), ": learning_rate is ", learning_rate_(0), ", wanted 0 or more");
-  }
-  if (gradient_.global_clipnorm < 0.0 || gradient_.clipvalue < 0.0) {
-    fail<InvalidArgument>("[optimizer] ", name(), ": global_clipnorm is ", gradient_.global_clipnorm, " and clipvalue is ",
-                          gradient_.clipvalue, ", wanted 0 (off) or more");
-  }
+  if (rule_ == nullptr) fail<InvalidArgument>("[optimizer] no update rule came");
+  if (learning_rate_.is_constant()) require_not_negative(name().c_str(), "learning_rate", learning_rate_(0));
+  require_not_negative(name().c_str(), "global_clipnorm", gradient_.global_clipnorm);
+  require_not_negative(name().c_str(), "clipvalue", gradient_.clipvalue);
   if (gradient_.global_clipnorm > 0.0 && gradient_.clipvalue > 0.0) {
-    fail<InvalidArgument>("[optimizer] ", name(), ": give global_clipnorm or clipvalue, not both");
+    fail<InvalidArgument>("[optimizer] ", name(), ": global_clipnorm ", gradient_.global_clipnorm, " and clipvalue ",
+                          gradient_.clipvalue, " came, one of them at most was wanted");
   }
   if (gradient_.accumulate_steps < 1) {
-    fail<InvalidArgument>("[optimizer] ", name(), ": accumulate_steps is ", gradient_.accumulate_steps, ", wanted 1 or more");
+    fail<InvalidArgument>("[optimizer] ", name(), ": accumulate_steps is ", gradient_.accumulate_steps,
+                          ", wanted 1 or more");
+  }
+  for (const std::string& pattern : exclude_from_weight_decay_) {
+    if (pattern.empty()) {
+      fail<InvalidArgument>("[optimizer] ", name(),
+                            ": an empty pattern in exclude_from_weight_decay would exclude everything");
+    }
   }
 }
 

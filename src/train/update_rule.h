@@ -19,15 +19,16 @@ struct StepContext {
   double clipvalue = 0.0;   // then clipped to [-clipvalue, clipvalue]; 0: not
 };
 
-// A run of elements of one parameter, contiguous in memory, on the CPU.
+// A run of elements of one parameter, contiguous in memory, on the CPU; without needs_norms() also of several
+// neighbouring parameters that are treated alike. The four kinds of memory do not overlap.
 struct Segment {
   torch::ScalarType dtype = torch::kFloat;  // kFloat or kDouble, of all pointers
   void* parameter = nullptr;
-  void* gradient = nullptr;       // already reduced; rules with needs_norms() overwrite it with the direction
-  void* const* slots = nullptr;   // as many as slots() names
+  void* gradient = nullptr;      // already reduced; rules with needs_norms() overwrite it with the direction
+  void* const* slots = nullptr;  // as many as slots() names
   int64_t size = 0;
-  bool decay = true;              // whether weight decay (and a trust ratio) applies to this parameter
-  double trust_ratio = 1.0;       // of the whole parameter, in the second phase
+  bool decay = true;         // whether weight decay (and a trust ratio) applies to this parameter
+  double trust_ratio = 1.0;  // of the whole parameter, in the second phase
 };
 
 // Sums of squares over a segment, for trust ratios. Summed over segments in a fixed order by the engine.
@@ -44,15 +45,19 @@ class UpdateRule {
   virtual const std::vector<std::string>& slots() const = 0;  // PyTorch's names where it has them: "exp_avg", ...
   virtual double initial_slot_value(std::size_t /*slot*/) const { return 0.0; }
 
-  // Thread-safe; different segments run in parallel. One vectorised pass.
+  // Thread-safe; different segments run in parallel. One vectorised pass. The bits of an element's result depend
+  // neither on how a parameter is cut into segments nor on the CPU.
   virtual void update(const Segment& segment, const StepContext& context) const = 0;
 
-  // The same by tensor operations, for other devices and dtypes; all of one parameter, trust ratio included.
+  // The same by tensor operations, for other devices and dtypes; all of one parameter, trust ratio included (without
+  // needs_norms() also several neighbouring ones). Overwrites the gradient. Half-precision parameters take float32
+  // slots and are updated in float32. Never waits for a device.
   virtual void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots, bool decay,
                       const StepContext& context) const = 0;
 
   // LAMB and LARS scale each parameter's step by norms over the whole parameter. Then the engine calls prepare() on all
-  // segments first, sums the norms of a parameter, and calls update() with its trust_ratio.
+  // segments first, sums the norms of a parameter, and calls update() with its trust_ratio (which update() leaves out
+  // where the segment says no decay).
   virtual bool needs_norms() const { return false; }
   virtual SquaredNorms prepare(const Segment& /*segment*/, const StepContext& /*context*/) const { return {}; }
   virtual double trust_ratio(const SquaredNorms& /*norms*/) const { return 1.0; }

@@ -31,7 +31,7 @@ BiasCorrections bias_corrections(double beta_1, double beta_2, int64_t step) {
 
 void require_not_negative(const char* rule, const char* field, double value) {
   if (std::isfinite(value) && value >= 0.0) return;
-  fail<InvalidArgument>("[optimizer] ", rule, ": ", field, " is ", value, ", wanted 0 or more");
+  fail<InvalidArgument>("[optimizer] ", rule, ": ", field, " is ", value, ", wanted a number of 0 or more");
 }
 
 void require_fraction(const char* rule, const char* field, double value) {
