@@ -1,0 +1,163 @@
+#include "base/kernels/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/kernels/isa.h"
+#include "base/kernels/vector_table.h"
+#include "cohort/error.h"
+
+namespace cohort::kernels {
+namespace {
+
+template <typename T>
+constexpr c10::ScalarType kDtype = sizeof(T) == 4 ? c10::ScalarType::Float : c10::ScalarType::Double;
+
+template <typename T>
+std::vector<T> numbers(int64_t n, uint32_t seed) {
+  std::vector<T> values(static_cast<std::size_t>(n));
+  for (T& value : values) {
+    seed = seed * 1664525u + 1013904223u;
+    value = static_cast<T>(static_cast<double>(seed) / 1e9 - 2.0);
+  }
+  return values;
+}
+
+template <typename T>
+const Kernels<T>& kernels_of(Isa isa) {
+  const Table& table = isa == Isa::kAvx512 ? avx512::kTable : isa == Isa::kAvx2 ? avx2::kTable : baseline::kTable;
+  if constexpr (sizeof(T) == 4) {
+    return table.f32;
+  } else {
+    return table.f64;
+  }
+}
+
+// What squared_norm promises: sixteen running sums, then a tree.
+template <typename T>
+double squared_norm_by_hand(const T* src, int64_t n) {
+  double lanes[16] = {};
+  for (int64_t i = 0; i < n; ++i) lanes[i % 16] += static_cast<double>(src[i]) * static_cast<double>(src[i]);
+  for (int width = 8; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+  }
+  return lanes[0];
+}
+
+template <typename T>
+class KernelsTest : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(KernelsTest, Types);
+
+constexpr int64_t kSizes[] = {0, 1, 7, 15, 16, 17, 31, 33, 100, 511, 512, 513, 1500};
+
+TYPED_TEST(KernelsTest, SumsFromLeftToRight) {
+  using T = TypeParam;
+  for (const int count : {1, 2, 3, 4, 5, 8, 64}) {
+    for (const int64_t n : kSizes) {
+      std::vector<std::vector<T>> data;
+      std::vector<const void*> sources;
+      for (int s = 0; s < count; ++s) data.push_back(numbers<T>(n, static_cast<uint32_t>(s + 1)));
+      for (const auto& source : data) sources.push_back(source.data());
+      std::vector<T> wanted = data[0];
+      for (int s = 1; s < count; ++s) {
+        for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += data[static_cast<std::size_t>(s)][i];
+      }
+      std::vector<T> sum(static_cast<std::size_t>(n));
+      sum_into(sum.data(), sources.data(), count, n, kDtype<T>);
+      EXPECT_EQ(sum, wanted) << count << " sources of " << n;
+
+      // Into the last source.
+      sum_into(data.back().data(), sources.data(), count, n, kDtype<T>);
+      EXPECT_EQ(data.back(), wanted) << count << " sources of " << n << ", into the last";
+    }
+  }
+}
+
+TYPED_TEST(KernelsTest, AddsAndScales) {
+  using T = TypeParam;
+  for (const int64_t n : kSizes) {
+    const std::vector<T> a = numbers<T>(n, 1);
+    const std::vector<T> b = numbers<T>(n, 2);
+    std::vector<T> sum = a;
+    std::vector<T> wanted = a;
+    for (std::size_t i = 0; i < a.size(); ++i) wanted[i] += b[i];
+    add_into(sum.data(), b.data(), n, kDtype<T>);
+    EXPECT_EQ(sum, wanted);
+    for (T& value : wanted) value *= static_cast<T>(1.0 / 3.0);
+    scale(sum.data(), 1.0 / 3.0, n, kDtype<T>);
+    EXPECT_EQ(sum, wanted);
+  }
+}
+
+TYPED_TEST(KernelsTest, SquaredNormKeepsItsOrder) {
+  using T = TypeParam;
+  for (const int64_t n : kSizes) {
+    const std::vector<T> a = numbers<T>(n, 3);
+    EXPECT_EQ(squared_norm(a.data(), n, kDtype<T>), squared_norm_by_hand(a.data(), n)) << n;
+  }
+  const std::vector<T> large(1000, std::sqrt(std::numeric_limits<T>::max() / T(2)));
+  EXPECT_EQ(std::isfinite(squared_norm(large.data(), 1000, kDtype<T>)), sizeof(T) == 4);
+}
+
+TYPED_TEST(KernelsTest, FindsWhatIsNotFinite) {
+  using T = TypeParam;
+  for (const int64_t n : kSizes) {
+    std::vector<T> values = numbers<T>(n, 4);
+    EXPECT_TRUE(all_finite(values.data(), n, kDtype<T>)) << n;
+    for (std::size_t at : {std::size_t{0}, values.size() / 2, values.size() - 1}) {
+      if (values.empty()) continue;
+      for (const T odd : {std::numeric_limits<T>::infinity(), -std::numeric_limits<T>::infinity(),
+                          std::numeric_limits<T>::quiet_NaN()}) {
+        const T before = values[at];
+        values[at] = odd;
+        EXPECT_FALSE(all_finite(values.data(), n, kDtype<T>)) << odd << " at " << at << " of " << n;
+        values[at] = before;
+      }
+      values[at] = std::numeric_limits<T>::max();
+      EXPECT_TRUE(all_finite(values.data(), n, kDtype<T>));
+      values[at] = std::numeric_limits<T>::denorm_min();
+      EXPECT_TRUE(all_finite(values.data(), n, kDtype<T>));
+    }
+  }
+}
+
+TYPED_TEST(KernelsTest, GiveTheSameBitsForEveryInstructionSet) {
+  using T = TypeParam;
+  constexpr int64_t kSize = 1003;
+  const std::vector<T> a = numbers<T>(kSize, 5);
+  const std::vector<T> b = numbers<T>(kSize, 6);
+  const std::vector<T> c = numbers<T>(kSize, 7);
+  const void* sources[] = {a.data(), b.data(), c.data()};
+  std::vector<T> first(kSize);
+  kernels_of<T>(Isa::kBaseline).sum_into(first.data(), sources, 3, kSize);
+  for (const Isa isa : kIsas) {
+    if (!runs(isa)) continue;
+    std::vector<T> sum(kSize);
+    kernels_of<T>(isa).sum_into(sum.data(), sources, 3, kSize);
+    EXPECT_EQ(sum, first) << name(isa);
+    EXPECT_EQ(kernels_of<T>(isa).squared_norm(a.data(), kSize),
+              kernels_of<T>(Isa::kBaseline).squared_norm(a.data(), kSize))
+        << name(isa);
+  }
+}
+
+TEST(Isa, TheBaselineAlwaysRuns) {
+  EXPECT_TRUE(runs(Isa::kBaseline));
+  EXPECT_TRUE(runs(best_isa()));
+}
+
+TEST(Kernels, RefuseOtherDtypesAndNoSource) {
+  float values[4] = {};
+  EXPECT_THROW(scale(values, 2.0, 4, c10::ScalarType::Half), InvalidArgument);
+  EXPECT_THROW(squared_norm(values, 4, c10::ScalarType::Long), InvalidArgument);
+  EXPECT_THROW(sum_into(values, nullptr, 0, 4, c10::ScalarType::Float), InvalidArgument);
+  EXPECT_FALSE(has_kernels(c10::ScalarType::BFloat16));
+}
+
+}  // namespace
+}  // namespace cohort::kernels

@@ -1,0 +1,163 @@
+// The update kernels: the same bits however a parameter is cut, wherever it lies and whichever instruction set runs.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/kernels/isa.h"
+#include "tests/train/rule_runs.h"
+#include "train/kernels/update_table.h"
+
+namespace cohort {
+namespace {
+
+using kernels::Isa;
+using testing_support::each_segment;
+using testing_support::make_slots;
+using testing_support::numbers;
+
+std::vector<Optimizer> all_rules() {
+  return {
+      SGD({}),
+      SGD({.momentum = 0.9, .weight_decay = 0.1}),
+      SGD({.momentum = 0.9, .nesterov = true}),
+      Adam({}),
+      Adam({.amsgrad = true, .weight_decay = 0.1}),
+      AdamW({}),
+      RMSprop({}),
+      RMSprop({.momentum = 0.9, .centered = true, .weight_decay = 0.1}),
+      Adagrad({}),
+      LAMB({.weight_decay = 0.1}),
+      LARS({.weight_decay = 0.1}),
+      LARS({.nesterov = true}),
+  };
+}
+
+bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
+  return std::memcmp(a.data_ptr(), b.data_ptr(), static_cast<std::size_t>(a.numel()) * a.element_size()) == 0;
+}
+
+// A copy whose first element lies `shift` elements past an aligned address.
+torch::Tensor shifted(const torch::Tensor& values, int64_t shift) {
+  torch::Tensor home = torch::zeros({values.numel() + shift}, values.scalar_type());
+  torch::Tensor copy = home.narrow(0, shift, values.numel());
+  copy.copy_(values);
+  return copy;
+}
+
+struct State {
+  torch::Tensor parameter;
+  std::vector<torch::Tensor> slots;
+};
+
+// Three steps with a fixed trust ratio: norms are sums, which may depend on the cuts.
+State run(const UpdateRule& rule, torch::ScalarType dtype, int64_t size, const std::vector<int64_t>& cuts,
+          int64_t shift) {
+  State state{.parameter = shifted(numbers(1, {size}, dtype), shift), .slots = {}};
+  for (const torch::Tensor& slot : make_slots(rule, state.parameter)) state.slots.push_back(shifted(slot, shift));
+  for (int64_t step = 1; step <= 3; ++step) {
+    const torch::Tensor gradient = shifted(numbers(100 * step, {size}, dtype), shift);
+    const StepContext context{.learning_rate = 0.01, .step = step, .grad_scale = 0.7, .clipvalue = 0.3};
+    each_segment(state.parameter, gradient, state.slots, true, 0.37, cuts, [&](const Segment& segment) {
+      if (rule.needs_norms()) rule.prepare(segment, context);
+      rule.update(segment, context);
+    });
+  }
+  return state;
+}
+
+TEST(UpdateKernels, DoNotDependOnTheCuts) {
+  constexpr int64_t kSize = 1003;
+  std::vector<int64_t> everywhere;
+  for (int64_t cut = 1; cut < kSize; ++cut) everywhere.push_back(cut);
+  const std::vector<std::vector<int64_t>> all_cuts{{1}, {501}, {16, 32, 512}, {7, 50, 64, 65, 999, 1000}, everywhere};
+  for (const Optimizer& optimizer : all_rules()) {
+    for (const auto dtype : {torch::kFloat, torch::kDouble}) {
+      const State whole = run(optimizer.rule(), dtype, kSize, {}, 0);
+      for (const int64_t shift : {0, 1, 5}) {
+        for (const auto& cuts : all_cuts) {
+          const State other = run(optimizer.rule(), dtype, kSize, cuts, shift);
+          EXPECT_TRUE(same_bits(other.parameter, whole.parameter)) << optimizer.name() << ", cut at " << cuts[0];
+          for (std::size_t s = 0; s < whole.slots.size(); ++s) {
+            EXPECT_TRUE(same_bits(other.slots[s], whole.slots[s])) << optimizer.name() << ", slot " << s;
+          }
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+const kernels::UpdateTable<T>& table_of(Isa isa) {
+  if constexpr (sizeof(T) == 4) {
+    return kernels::update_tables(isa).f32;
+  } else {
+    return kernels::update_tables(isa).f64;
+  }
+}
+
+// Every kernel in each of its forms, one after the other on the same five arrays; returns them.
+template <typename T>
+std::vector<torch::Tensor> run_all(Isa isa) {
+  constexpr int64_t kSize = 517;
+  const kernels::UpdateTable<T>& table = table_of<T>(isa);
+  std::vector<torch::Tensor> arrays;
+  for (int64_t i = 0; i < 5; ++i) {
+    torch::Tensor values = numbers(i + 1, {kSize}, c10::CppTypeToScalarType<T>::value);
+    arrays.push_back(i < 2 ? values : values.abs());
+  }
+  // Denormals and zeros keep their IEEE results everywhere.
+  for (torch::Tensor& values : arrays)
+    values.slice(0, 40, 60).mul_(std::numeric_limits<T>::min()).slice(0, 5, 10).zero_();
+  T* p = arrays[0].data_ptr<T>();
+  T* g = arrays[1].data_ptr<T>();
+  T* a = arrays[2].data_ptr<T>();
+  T* b = arrays[3].data_ptr<T>();
+  T* c = arrays[4].data_ptr<T>();
+  for (const double decay : {0.0, 0.1}) {
+    const kernels::GradientArgs in{.scale = 0.7, .clip = 0.3, .decay = decay};
+    table.sgd(p, g, nullptr, kSize, in, {.learning_rate = 0.1});
+    for (const bool nesterov : {false, true}) {
+      table.sgd(p, g, a, kSize, in,
+                {.learning_rate = 0.1, .momentum = 0.9, .keep = 0.9, .fresh = 0.8, .nesterov = nesterov});
+      table.lars(p, g, a, kSize, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = decay, .nesterov = nesterov});
+    }
+    for (T* slot : {a, b, c}) {
+      for (int64_t i = 0; i < kSize; ++i) slot[i] = std::abs(slot[i]);
+    }
+    for (T* largest : {static_cast<T*>(nullptr), c}) {
+      table.adam(p, g, a, b, largest, kSize, in,
+                 {.beta_1 = 0.9, .beta_2 = 0.99, .step_size = 0.01, .epsilon = 1e-8, .shrink = 0.99});
+    }
+    const kernels::RmspropArgs rmsprop{.learning_rate = 0.01, .rho = 0.9, .momentum = 0.9, .epsilon = 1e-4};
+    table.rmsprop(p, g, b, nullptr, nullptr, kSize, in, rmsprop);
+    table.rmsprop(p, g, b, nullptr, c, kSize, in, rmsprop);
+    table.rmsprop(p, g, b, a, nullptr, kSize, in, rmsprop);
+    table.rmsprop(p, g, b, a, c, kSize, in, rmsprop);
+    table.adagrad(p, g, b, kSize, in, {.learning_rate = 0.01, .epsilon = 1e-10});
+    table.lamb_direction(p, g, a, b, kSize, in,
+                         {.beta_1 = 0.9, .beta_2 = 0.99, .scale = 1.1, .epsilon = 1e-6, .weight_decay = decay});
+    table.subtract(p, g, kSize, 0.01);
+    table.read_gradient(g, kSize, in);
+  }
+  return arrays;
+}
+
+template <typename T>
+void expect_one_result() {
+  const std::vector<torch::Tensor> wanted = run_all<T>(Isa::kBaseline);
+  for (const torch::Tensor& values : wanted) ASSERT_TRUE(torch::isfinite(values).all().item<bool>());
+  for (const Isa isa : kernels::kIsas) {
+    if (!kernels::runs(isa)) continue;
+    const std::vector<torch::Tensor> got = run_all<T>(isa);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(same_bits(got[i], wanted[i])) << kernels::name(isa) << ", " << i;
+  }
+}
+
+TEST(UpdateKernels, DoNotDependOnTheInstructionSet) {
+  expect_one_result<float>();
+  expect_one_result<double>();
+}
+
+}  // namespace
+}  // namespace cohort
