@@ -14,7 +14,7 @@ if(COHORT_SANITIZER)
 endif()
 
 # torch/torch.h takes 11 to 19 s a file, precompiled 3 s: one header, made once, used by every target.
-file(WRITE ${PROJECT_BINARY_DIR}/pch_anchor.cpp "\n")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch_anchor.cpp CONTENT "\n")
 add_library(cohort_pch OBJECT ${PROJECT_BINARY_DIR}/pch_anchor.cpp)
 target_link_libraries(cohort_pch PRIVATE cohort_compile)
 target_precompile_headers(cohort_pch PRIVATE <torch/torch.h> <spdlog/spdlog.h> <algorithm> <array> <chrono> <cmath>

@@ -48,20 +48,21 @@ class MirroredModule {
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;
 };
 
-// M is a module holder (made by TORCH_MODULE) or a std::shared_ptr to a module. Made by Strategy::mirror().
+// M is a module holder (made by TORCH_MODULE) or a std::shared_ptr to a module. Made by Strategy::mirror(). A handle: copies
+// refer to the same modules, and constness of the handle is not constness of the module.
 template <typename M>
 class Mirrored : public MirroredModule {
  public:
   Mirrored() = default;
   Mirrored(MirroredModule base, std::vector<M> modules)
-      : MirroredModule(std::move(base)), modules_(PerReplica<M>(std::move(modules))) {}
+      : MirroredModule(std::move(base)), modules_(std::make_shared<PerReplica<M>>(std::move(modules))) {}
 
   // This replica's copy; net[replica]->forward(x).
-  const M& operator[](const Replica& replica) const { return modules_[replica]; }
-  const M& operator[](std::size_t local_replica) const { return modules_[local_replica]; }
+  M& operator[](const Replica& replica) const { return (*modules_)[replica]; }
+  M& operator[](std::size_t local_replica) const { return (*modules_)[local_replica]; }
 
  private:
-  PerReplica<M> modules_;
+  std::shared_ptr<PerReplica<M>> modules_;
 };
 
 }  // namespace cohort

@@ -1,0 +1,153 @@
+// Dataset: a pipeline that yields Examples (tf.data). A cheap value; nothing runs before it is iterated.
+//
+//   auto train = cohort::Dataset::from_tensor_slices(images, labels).shuffle(10'000).batch(128).prefetch();
+//   for (const cohort::Example& batch : train) ...
+#pragma once
+
+#include <torch/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/example.h"
+
+namespace cohort {
+
+class Dataset;
+class DatasetNode;
+class ElementIterator;
+
+constexpr int64_t kInfiniteCardinality = -1;
+constexpr int64_t kUnknownCardinality = -2;
+constexpr int64_t kAuto = -1;
+
+struct BatchOptions {
+  bool drop_remainder = false;  // leave a last batch that is short out
+};
+struct ShuffleOptions {
+  std::optional<uint64_t> seed = std::nullopt;  // unset: LibTorch's seed (torch::manual_seed)
+  bool reshuffle_each_iteration = true;         // another order each epoch, which depends on (seed, epoch) only
+};
+struct MapOptions {
+  int num_parallel_calls = 1;  // threads; the order of the elements is kept
+  // Of the wait for one element.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+struct InterleaveOptions {
+  int64_t cycle_length = 1;  // datasets open at once
+  int64_t block_length = 1;  // elements from one before the next one's turn
+};
+struct PrefetchOptions {
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of the wait for one element
+};
+struct GeneratorOptions {
+  bool batched = false;               // what it yields are batches already
+  int64_t cardinality = kUnknownCardinality;
+};
+struct IteratorOptions {
+  int64_t epoch = 0;  // which order a reshuffling pipeline is in; fit() counts epochs here
+};
+
+// A position in a dataset. Move-only; one thread at a time. Destroying it ends its threads at once.
+class Iterator {
+ public:
+  explicit Iterator(std::unique_ptr<ElementIterator> elements);
+  Iterator(Iterator&&) noexcept;
+  Iterator& operator=(Iterator&&) noexcept;
+  ~Iterator();
+
+  // The next element; nullopt at the end, and from then on. What a function of the pipeline throws arrives here.
+  std::optional<Example> next();
+
+  // Everything that is needed to go on from here in another process, shuffle buffers and random states included, as bytes.
+  // A generator is restored by calling it again and skipping.
+  std::string save() const;
+  // Continues where save() was called on an iterator of an equal pipeline. DataLoss: damaged bytes; InvalidArgument: the
+  // bytes of another pipeline.
+  void restore(const std::string& state);
+
+ private:
+  std::unique_ptr<ElementIterator> elements_;
+};
+
+class Dataset {
+ public:
+  using Map = std::function<Example(Example)>;
+  using Predicate = std::function<bool(const Example&)>;
+  using Generator = std::function<std::optional<Example>()>;
+
+  explicit Dataset(std::shared_ptr<const DatasetNode> node) : node_(std::move(node)) {}
+
+  // One element.
+  static Dataset from_tensors(Example example);
+  // One element a row; all columns have as many rows (InvalidArgument otherwise).
+  static Dataset from_tensor_slices(Example columns);
+  static Dataset from_tensor_slices(const torch::Tensor& x, const torch::Tensor& y = {}, const torch::Tensor& weight = {});
+  // make() is called for every iteration and returns a function that yields the elements, then nullopt.
+  static Dataset from_generator(std::function<Generator()> make, const GeneratorOptions& options = {});
+  // Elements whose x is an int64 scalar: start, start + step, ... before stop.
+  static Dataset range(int64_t stop);
+  static Dataset range(int64_t start, int64_t stop, int64_t step = 1);
+
+  Dataset map(Map fn, const MapOptions& options = {}) const;
+  // Stacks `size` elements; every column gets a batch dimension. Elements of different shapes: InvalidArgument.
+  Dataset batch(int64_t size, const BatchOptions& options = {}) const;
+  Dataset unbatch() const;
+  // A buffer of `size` elements from which the next one is drawn uniformly.
+  Dataset shuffle(int64_t size, const ShuffleOptions& options = {}) const;
+  Dataset repeat(int64_t count = kInfiniteCardinality) const;
+  Dataset take(int64_t count) const;
+  Dataset skip(int64_t count) const;
+  Dataset filter(Predicate predicate) const;
+  // Elements of two datasets side by side: x of the first becomes x, x of the second y; all further columns of both follow
+  // in `more`. Ends with the shorter one.
+  Dataset zip(const Dataset& other) const;
+  Dataset concatenate(const Dataset& other) const;
+  // fn makes a dataset of each element; their elements are taken in turns.
+  Dataset interleave(std::function<Dataset(Example)> fn, const InterleaveOptions& options = {}) const;
+  // Keeps the elements of the first complete pass, in memory or in a file, and yields them in later ones.
+  Dataset cache() const;
+  Dataset cache(const std::filesystem::path& file) const;
+  // A thread of its own works up to `count` elements ahead.
+  Dataset prefetch(int64_t count = kAuto, const PrefetchOptions& options = {}) const;
+  // Every count-th element, beginning with the index-th.
+  Dataset shard(int64_t count, int64_t index) const;
+
+  // Number of elements, kInfiniteCardinality or kUnknownCardinality.
+  int64_t cardinality() const;
+  // Whether the elements are batches, and of how many examples where that is known.
+  bool is_batched() const;
+  std::optional<int64_t> batch_size() const;
+
+  Iterator iterator(const IteratorOptions& options = {}) const;
+
+  // For range-based for loops; one pass.
+  class Cursor {
+   public:
+    using value_type = Example;
+    explicit Cursor(std::shared_ptr<Iterator> iterator);
+    const Example& operator*() const { return *current_; }
+    const Example* operator->() const { return &*current_; }
+    Cursor& operator++();
+    bool operator==(std::nullptr_t) const { return !current_; }
+
+   private:
+    std::shared_ptr<Iterator> iterator_;
+    std::optional<Example> current_;
+  };
+  Cursor begin() const;
+  std::nullptr_t end() const { return nullptr; }
+
+  const DatasetNode& node() const { return *node_; }
+
+ private:
+  std::shared_ptr<const DatasetNode> node_;
+};
+
+}  // namespace cohort

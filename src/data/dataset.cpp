@@ -1,0 +1,118 @@
+#include "cohort/dataset.h"
+
+#include "base/fail.h"
+#include "data/node.h"
+
+namespace cohort {
+
+namespace {
+
+void require_positive(const char* method, int64_t value) {
+  if (value < 1) fail<InvalidArgument>("[data] ", method, ": got ", value, ", wanted 1 or more");
+}
+
+}  // namespace
+
+Dataset Dataset::from_tensors(Example example) {
+  return Dataset(make_tensors(std::move(example)));
+}
+Dataset Dataset::from_tensor_slices(Example columns) {
+  return Dataset(make_slices(std::move(columns)));
+}
+Dataset Dataset::from_tensor_slices(const torch::Tensor& x, const torch::Tensor& y, const torch::Tensor& weight) {
+  return Dataset(make_slices({x, y, weight, {}}));
+}
+Dataset Dataset::from_generator(std::function<Generator()> make, const GeneratorOptions& options) {
+  return Dataset(make_generator(std::move(make), options));
+}
+Dataset Dataset::range(int64_t stop) {
+  return range(0, stop, 1);
+}
+Dataset Dataset::range(int64_t start, int64_t stop, int64_t step) {
+  if (step == 0) fail<InvalidArgument>("[data] range: the step is 0");
+  return Dataset(make_range(start, stop, step));
+}
+
+Dataset Dataset::map(Map fn, const MapOptions& options) const {
+  require_positive("map: num_parallel_calls", options.num_parallel_calls);
+  return Dataset(make_map(node_, std::move(fn), options));
+}
+Dataset Dataset::batch(int64_t size, const BatchOptions& options) const {
+  require_positive("batch", size);
+  return Dataset(make_batch(node_, size, options));
+}
+Dataset Dataset::unbatch() const {
+  return Dataset(make_unbatch(node_));
+}
+Dataset Dataset::shuffle(int64_t size, const ShuffleOptions& options) const {
+  require_positive("shuffle", size);
+  return Dataset(make_shuffle(node_, size, options));
+}
+Dataset Dataset::repeat(int64_t count) const {
+  return Dataset(make_repeat(node_, count < 0 ? kInfiniteCardinality : count));
+}
+Dataset Dataset::take(int64_t count) const {
+  return count < 0 ? *this : Dataset(make_take(node_, count));
+}
+Dataset Dataset::skip(int64_t count) const {
+  if (count < 0) fail<InvalidArgument>("[data] skip: got ", count, ", wanted 0 or more");
+  return Dataset(make_skip(node_, count));
+}
+Dataset Dataset::filter(Predicate predicate) const {
+  return Dataset(make_filter(node_, std::move(predicate)));
+}
+Dataset Dataset::zip(const Dataset& other) const {
+  return Dataset(make_zip(node_, other.node_));
+}
+Dataset Dataset::concatenate(const Dataset& other) const {
+  return Dataset(make_concatenate(node_, other.node_));
+}
+Dataset Dataset::interleave(std::function<Dataset(Example)> fn, const InterleaveOptions& options) const {
+  require_positive("interleave: cycle_length", options.cycle_length);
+  require_positive("interleave: block_length", options.block_length);
+  return Dataset(make_interleave(node_, std::move(fn), options));
+}
+Dataset Dataset::cache() const {
+  return Dataset(make_memory_cache(node_));
+}
+Dataset Dataset::cache(const std::filesystem::path& file) const {
+  return Dataset(make_file_cache(node_, file));
+}
+Dataset Dataset::prefetch(int64_t count, const PrefetchOptions& options) const {
+  // Enough to ride out an uneven step without holding much memory.
+  constexpr int64_t kAutoCount = 4;
+  if (count == 0) return *this;
+  return Dataset(make_prefetch(node_, count < 0 ? kAutoCount : count, options));
+}
+Dataset Dataset::shard(int64_t count, int64_t index) const {
+  require_positive("shard: count", count);
+  if (index < 0 || index >= count) fail<InvalidArgument>("[data] shard: index ", index, " of ", count, " shards");
+  return Dataset(make_shard(node_, count, index));
+}
+
+int64_t Dataset::cardinality() const {
+  return node_->cardinality();
+}
+bool Dataset::is_batched() const {
+  return node_->batching().batched;
+}
+std::optional<int64_t> Dataset::batch_size() const {
+  return node_->batching().size;
+}
+
+Iterator Dataset::iterator(const IteratorOptions& options) const {
+  return Iterator(node_->iterate(options));
+}
+
+Dataset::Cursor::Cursor(std::shared_ptr<Iterator> iterator) : iterator_(std::move(iterator)), current_(iterator_->next()) {}
+
+Dataset::Cursor& Dataset::Cursor::operator++() {
+  current_ = iterator_->next();
+  return *this;
+}
+
+Dataset::Cursor Dataset::begin() const {
+  return Cursor(std::make_shared<Iterator>(iterator()));
+}
+
+}  // namespace cohort

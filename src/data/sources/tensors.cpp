@@ -1,0 +1,138 @@
+// from_tensors, from_tensor_slices and range: elements that are in memory.
+#include <ATen/Functions.h>
+
+#include "base/fail.h"
+#include "data/node.h"
+
+namespace cohort {
+
+namespace {
+
+// Elements 0 .. count - 1, which Derived turns into elements.
+class CountedIterator : public ElementIterator {
+ public:
+  explicit CountedIterator(int64_t count) : count_(count) {}
+
+  bool next(Element& element) override {
+    if (at_ >= count_) return false;
+    fill(at_++, element);
+    return true;
+  }
+  nlohmann::json save(std::vector<torch::Tensor>& /*tensors*/) override { return {{"at", at_}, {"count", count_}}; }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& /*tensors*/) override {
+    if (tree.at("count") != count_) {
+      fail<InvalidArgument>("[data] iterator state: its source had ", tree.at("count").dump(), " elements, this one has ", count_);
+    }
+    at_ = tree.at("at").get<int64_t>();
+  }
+
+ protected:
+  virtual void fill(int64_t at, Element& element) const = 0;
+
+ private:
+  int64_t count_;
+  int64_t at_ = 0;
+};
+
+class TensorsIterator final : public CountedIterator {
+ public:
+  explicit TensorsIterator(Example example) : CountedIterator(1), example_(std::move(example)) {}
+
+ private:
+  void fill(int64_t /*at*/, Element& element) const override { element = {.example = example_}; }
+  Example example_;
+};
+
+class TensorsNode final : public DatasetNode {
+ public:
+  explicit TensorsNode(Example example) : example_(std::move(example)) {}
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
+    return std::make_unique<TensorsIterator>(example_);
+  }
+  int64_t cardinality() const override { return 1; }
+  Batching batching() const override { return {}; }
+
+ private:
+  Example example_;
+};
+
+class SlicesIterator final : public CountedIterator {
+ public:
+  SlicesIterator(std::shared_ptr<const Example> columns, int64_t rows) : CountedIterator(rows), columns_(std::move(columns)) {}
+  const Example* table() const override { return columns_.get(); }
+
+ private:
+  void fill(int64_t at, Element& element) const override { element.row = at; }
+  std::shared_ptr<const Example> columns_;
+};
+
+class SlicesNode final : public DatasetNode {
+ public:
+  explicit SlicesNode(Example columns) {
+    rows_ = columns.size();
+    require_rows("y", columns.y);
+    require_rows("weight", columns.weight);
+    for (const torch::Tensor& column : columns.more) require_rows("a further column", column);
+    columns_ = std::make_shared<const Example>(std::move(columns));
+  }
+
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
+    return std::make_unique<SlicesIterator>(columns_, rows_);
+  }
+  int64_t cardinality() const override { return rows_; }
+  Batching batching() const override { return {}; }
+
+ private:
+  void require_rows(const char* name, const torch::Tensor& column) const {
+    if (!column.defined() || (column.dim() > 0 && column.size(0) == rows_)) return;
+    fail<InvalidArgument>("[data] from_tensor_slices: x has ", rows_, " rows, ", name, " has shape ", column.sizes());
+  }
+
+  std::shared_ptr<const Example> columns_;
+  int64_t rows_ = 0;
+};
+
+class RangeIterator final : public CountedIterator {
+ public:
+  RangeIterator(int64_t start, int64_t step, int64_t count) : CountedIterator(count), start_(start), step_(step) {}
+
+ private:
+  void fill(int64_t at, Element& element) const override {
+    element = {.example = {at::scalar_tensor(start_ + at * step_, torch::kLong), {}, {}, {}}};
+  }
+  int64_t start_;
+  int64_t step_;
+};
+
+class RangeNode final : public DatasetNode {
+ public:
+  RangeNode(int64_t start, int64_t stop, int64_t step) : start_(start), step_(step) {
+    const int64_t span = step > 0 ? stop - start : start - stop;
+    const int64_t stride = step > 0 ? step : -step;
+    count_ = span <= 0 ? 0 : (span + stride - 1) / stride;
+  }
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
+    return std::make_unique<RangeIterator>(start_, step_, count_);
+  }
+  int64_t cardinality() const override { return count_; }
+  Batching batching() const override { return {}; }
+
+ private:
+  int64_t start_;
+  int64_t step_;
+  int64_t count_ = 0;
+};
+
+}  // namespace
+
+NodePtr make_tensors(Example example) {
+  return std::make_shared<TensorsNode>(std::move(example));
+}
+NodePtr make_slices(Example columns) {
+  return std::make_shared<SlicesNode>(std::move(columns));
+}
+NodePtr make_range(int64_t start, int64_t stop, int64_t step) {
+  return std::make_shared<RangeNode>(start, stop, step);
+}
+
+}  // namespace cohort

@@ -1,0 +1,150 @@
+#include <fstream>
+#include <iterator>
+#include <mutex>
+
+#include "base/fail.h"
+#include "data/node.h"
+#include "data/state.h"
+
+namespace cohort {
+
+namespace {
+
+// The elements of a complete pass; shared by all iterators of the node.
+struct Store {
+  std::mutex mutex;
+  std::shared_ptr<const std::vector<Example>> complete;
+
+  std::shared_ptr<const std::vector<Example>> get() {
+    const std::lock_guard lock(mutex);
+    return complete;
+  }
+  void set(std::vector<Example> examples) {
+    const std::lock_guard lock(mutex);
+    if (!complete) complete = std::make_shared<const std::vector<Example>>(std::move(examples));
+  }
+};
+
+class CacheIterator final : public ElementIterator {
+ public:
+  using Finish = std::function<void(const std::vector<Example>&)>;
+
+  CacheIterator(std::unique_ptr<ElementIterator> input, std::shared_ptr<Store> store, Finish finish)
+      : input_(std::move(input)), store_(std::move(store)), finish_(std::move(finish)), kept_(store_->get()) {}
+
+  bool next(Element& element) override {
+    if (kept_) {
+      if (at_ >= kept_->size()) return false;
+      element = {.example = (*kept_)[at_++]};
+      return true;
+    }
+    Example example;
+    if (ended_ || !input_->next_example(example)) {
+      if (!ended_ && from_start_) complete();
+      ended_ = true;
+      return false;
+    }
+    if (from_start_) seen_.push_back(example);
+    ++at_;
+    element = {.example = std::move(example)};
+    return true;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    nlohmann::json tree{{"at", at_}, {"ended", ended_}};
+    if (!kept_) tree["cache"] = input_->save(tensors);
+    return tree;
+  }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    at_ = tree.at("at").get<std::size_t>();
+    ended_ = tree.at("ended").get<bool>();
+    seen_.clear();
+    from_start_ = at_ == 0;
+    if (kept_) return;
+    if (tree.contains("cache")) {
+      input_->restore(tree.at("cache"), tensors);
+      return;
+    }
+    // It was read from a cache that this process does not have: the input gives the same elements.
+    Element skipped;
+    for (std::size_t i = 0; i < at_; ++i) input_->next(skipped);
+  }
+
+ private:
+  void complete() {
+    if (finish_) finish_(seen_);
+    store_->set(std::move(seen_));
+  }
+
+  std::unique_ptr<ElementIterator> input_;
+  std::shared_ptr<Store> store_;
+  Finish finish_;
+  std::shared_ptr<const std::vector<Example>> kept_;
+  std::vector<Example> seen_;
+  std::size_t at_ = 0;
+  bool from_start_ = true;  // seen_ holds everything so far
+  bool ended_ = false;
+};
+
+class MemoryCacheNode final : public UnaryNode {
+ public:
+  using UnaryNode::UnaryNode;
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    return std::make_unique<CacheIterator>(input().iterate(options), store_, nullptr);
+  }
+
+ private:
+  std::shared_ptr<Store> store_ = std::make_shared<Store>();
+};
+
+// As bytes of a saved state: elements in the tree, columns beside it.
+void write_cache(const std::filesystem::path& file, const std::vector<Example>& examples) {
+  IteratorState state{.tree = nlohmann::json::array(), .tensors = {}};
+  for (const Example& example : examples) state.tree.push_back(save_element({.example = example}, state.tensors));
+  const std::string bytes = to_bytes(state);
+  const std::filesystem::path temporary = file.string() + ".tmp";
+  std::ofstream out(temporary, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  out.close();
+  if (!out) fail<Unavailable>("[data] cache: ", temporary.string(), " cannot be written");
+  std::filesystem::rename(temporary, file);
+}
+
+std::vector<Example> read_cache(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const IteratorState state = from_bytes(bytes, file.string());
+  std::vector<Example> examples;
+  try {
+    for (const auto& element : state.tree) examples.push_back(restore_element(element, state.tensors).example);
+  } catch (const std::exception& error) {
+    fail<DataLoss>("[data] cache: ", file.string(), ": ", error.what());
+  }
+  return examples;
+}
+
+class FileCacheNode final : public UnaryNode {
+ public:
+  FileCacheNode(NodePtr input, std::filesystem::path file) : UnaryNode(std::move(input)), file_(std::move(file)) {}
+
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    if (!store_->get() && std::filesystem::exists(file_)) store_->set(read_cache(file_));
+    return std::make_unique<CacheIterator>(input().iterate(options), store_,
+                                           [this](const std::vector<Example>& examples) { write_cache(file_, examples); });
+  }
+
+ private:
+  std::filesystem::path file_;
+  std::shared_ptr<Store> store_ = std::make_shared<Store>();
+};
+
+}  // namespace
+
+NodePtr make_memory_cache(NodePtr input) {
+  return std::make_shared<MemoryCacheNode>(std::move(input));
+}
+NodePtr make_file_cache(NodePtr input, std::filesystem::path file) {
+  return std::make_shared<FileCacheNode>(std::move(input), std::move(file));
+}
+
+}  // namespace cohort

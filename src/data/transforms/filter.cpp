@@ -1,0 +1,50 @@
+#include "data/node.h"
+
+namespace cohort {
+
+namespace {
+
+class FilterIterator final : public ElementIterator {
+ public:
+  FilterIterator(std::unique_ptr<ElementIterator> input, const Dataset::Predicate& predicate)
+      : input_(std::move(input)), predicate_(predicate) {}
+
+  const Example* table() const override { return input_->table(); }
+
+  bool next(Element& element) override {
+    while (input_->next(element)) {
+      // A row stays a row, so that batch() can gather it.
+      if (predicate_(element.row < 0 ? element.example : input_->materialise(element))) return true;
+    }
+    return false;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override { return {{"filter", input_->save(tensors)}}; }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    input_->restore(tree.at("filter"), tensors);
+  }
+
+ private:
+  std::unique_ptr<ElementIterator> input_;
+  const Dataset::Predicate& predicate_;
+};
+
+class FilterNode final : public UnaryNode {
+ public:
+  FilterNode(NodePtr input, Dataset::Predicate predicate) : UnaryNode(std::move(input)), predicate_(std::move(predicate)) {}
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    return std::make_unique<FilterIterator>(input().iterate(options), predicate_);
+  }
+  int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknownCardinality; }
+
+ private:
+  Dataset::Predicate predicate_;
+};
+
+}  // namespace
+
+NodePtr make_filter(NodePtr input, Dataset::Predicate predicate) {
+  return std::make_shared<FilterNode>(std::move(input), std::move(predicate));
+}
+
+}  // namespace cohort

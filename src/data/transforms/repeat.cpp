@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "data/node.h"
+
+namespace cohort {
+
+namespace {
+
+class RepeatIterator final : public ElementIterator {
+ public:
+  // `first`: the epoch of the first round.
+  RepeatIterator(const DatasetNode& input, int64_t count, int64_t first) : source_(input), count_(count), first_(first) {
+    start();
+  }
+
+  const Example* table() const override { return input_->table(); }
+
+  bool next(Element& element) override {
+    while (count_ < 0 || round_ < count_) {
+      if (input_->next(element)) {
+        empty_ = false;
+        return true;
+      }
+      if (empty_) return false;  // nothing to repeat
+      ++round_;
+      if (count_ < 0 || round_ < count_) start();
+    }
+    return false;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    return {{"repeat", input_->save(tensors)}, {"round", round_}, {"empty", empty_}};
+  }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    round_ = tree.at("round").get<int64_t>();
+    start();
+    empty_ = tree.at("empty").get<bool>();
+    input_->restore(tree.at("repeat"), tensors);
+  }
+
+ private:
+  void start() {
+    input_ = source_.iterate({.epoch = first_ + round_});
+    empty_ = true;
+  }
+
+  const DatasetNode& source_;
+  int64_t count_;
+  int64_t first_;
+  int64_t round_ = 0;
+  bool empty_ = true;  // this round has yielded nothing so far
+  std::unique_ptr<ElementIterator> input_;
+};
+
+class RepeatNode final : public UnaryNode {
+ public:
+  RepeatNode(NodePtr input, int64_t count) : UnaryNode(std::move(input)), count_(count) {}
+
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    // Each pass over the repeated data set goes on where the one before ended.
+    return std::make_unique<RepeatIterator>(input(), count_, options.epoch * std::max<int64_t>(count_, 1));
+  }
+  int64_t cardinality() const override {
+    const int64_t count = input().cardinality();
+    if (count == 0 || count_ == 0) return 0;
+    if (count_ < 0) return kInfiniteCardinality;
+    return count < 0 ? count : count * count_;
+  }
+
+ private:
+  int64_t count_;
+};
+
+}  // namespace
+
+NodePtr make_repeat(NodePtr input, int64_t count) {
+  return std::make_shared<RepeatNode>(std::move(input), count);
+}
+
+}  // namespace cohort

@@ -1,0 +1,84 @@
+#include <ATen/Context.h>
+
+#include "base/fail.h"
+#include "data/node.h"
+#include "data/random.h"
+
+namespace cohort {
+
+namespace {
+
+class ShuffleIterator final : public ElementIterator {
+ public:
+  ShuffleIterator(std::unique_ptr<ElementIterator> input, int64_t size, Random random)
+      : input_(std::move(input)), size_(static_cast<std::size_t>(size)), random_(random) {}
+
+  const Example* table() const override { return input_->table(); }
+
+  bool next(Element& element) override {
+    Element fresh;
+    while (!ended_ && buffer_.size() < size_) {
+      ended_ = !input_->next(fresh);
+      if (!ended_) buffer_.push_back(std::move(fresh));
+    }
+    if (buffer_.empty()) return false;
+    const std::size_t drawn = random_.below(buffer_.size());
+    element = std::move(buffer_[drawn]);
+    // The drawn place is taken by the next element, so that the buffer stays full without moving the others.
+    if (!ended_) ended_ = !input_->next(fresh);
+    if (!ended_) {
+      buffer_[drawn] = std::move(fresh);
+    } else {
+      if (drawn + 1 != buffer_.size()) buffer_[drawn] = std::move(buffer_.back());
+      buffer_.pop_back();
+    }
+    return true;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    nlohmann::json buffer = nlohmann::json::array();
+    for (const Element& element : buffer_) buffer.push_back(save_element(element, tensors));
+    return {{"shuffle", input_->save(tensors)}, {"random", random_.state()}, {"ended", ended_}, {"buffer", buffer}};
+  }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    input_->restore(tree.at("shuffle"), tensors);
+    random_.set_state(tree.at("random").get<uint64_t>());
+    ended_ = tree.at("ended").get<bool>();
+    buffer_.clear();
+    for (const auto& element : tree.at("buffer")) buffer_.push_back(restore_element(element, tensors));
+  }
+
+ private:
+  std::unique_ptr<ElementIterator> input_;
+  std::size_t size_;
+  Random random_;
+  std::vector<Element> buffer_;
+  bool ended_ = false;
+};
+
+class ShuffleNode final : public UnaryNode {
+ public:
+  ShuffleNode(NodePtr input, int64_t size, const ShuffleOptions& options)
+      : UnaryNode(std::move(input)),
+        size_(size),
+        seed_(options.seed ? *options.seed : at::globalContext().defaultGenerator(torch::kCPU).current_seed()),
+        reshuffle_(options.reshuffle_each_iteration) {}
+
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    const auto stream = reshuffle_ ? static_cast<uint64_t>(options.epoch) : 0;
+    return std::make_unique<ShuffleIterator>(input().iterate(options), size_, Random(seed_, stream));
+  }
+
+ private:
+  int64_t size_;
+  uint64_t seed_;
+  bool reshuffle_;
+};
+
+}  // namespace
+
+NodePtr make_shuffle(NodePtr input, int64_t size, const ShuffleOptions& options) {
+  return std::make_shared<ShuffleNode>(std::move(input), size, options);
+}
+
+}  // namespace cohort

@@ -1,0 +1,84 @@
+// take, skip and shard: which of the input's elements pass.
+#include <algorithm>
+
+#include "data/node.h"
+
+namespace cohort {
+
+namespace {
+
+// Drops `skip` elements, then passes one of every `stride`, `limit` at most (negative: all).
+struct Window {
+  int64_t skip = 0;
+  int64_t stride = 1;
+  int64_t limit = -1;
+};
+
+class WindowIterator final : public ElementIterator {
+ public:
+  WindowIterator(std::unique_ptr<ElementIterator> input, const Window& window)
+      : input_(std::move(input)), window_(window), to_drop_(window.skip) {}
+
+  const Example* table() const override { return input_->table(); }
+
+  bool next(Element& element) override {
+    if (window_.limit >= 0 && passed_ >= window_.limit) return false;
+    for (; to_drop_ > 0; --to_drop_) {
+      if (!input_->next(element)) return false;
+    }
+    if (!input_->next(element)) return false;
+    to_drop_ = window_.stride - 1;
+    ++passed_;
+    return true;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    return {{"window", input_->save(tensors)}, {"passed", passed_}, {"to_drop", to_drop_}};
+  }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    input_->restore(tree.at("window"), tensors);
+    passed_ = tree.at("passed").get<int64_t>();
+    to_drop_ = tree.at("to_drop").get<int64_t>();
+  }
+
+ private:
+  std::unique_ptr<ElementIterator> input_;
+  Window window_;
+  int64_t to_drop_;
+  int64_t passed_ = 0;
+};
+
+class WindowNode final : public UnaryNode {
+ public:
+  WindowNode(NodePtr input, const Window& window) : UnaryNode(std::move(input)), window_(window) {}
+
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    return std::make_unique<WindowIterator>(input().iterate(options), window_);
+  }
+  int64_t cardinality() const override {
+    const int64_t count = input().cardinality();
+    if (window_.limit == 0) return 0;
+    if (count == kInfiniteCardinality) return window_.limit >= 0 ? window_.limit : kInfiniteCardinality;
+    if (count < 0) return count;
+    const int64_t rest = std::max<int64_t>(count - window_.skip, 0);
+    const int64_t passing = (rest + window_.stride - 1) / window_.stride;
+    return window_.limit >= 0 ? std::min(passing, window_.limit) : passing;
+  }
+
+ private:
+  Window window_;
+};
+
+}  // namespace
+
+NodePtr make_take(NodePtr input, int64_t count) {
+  return std::make_shared<WindowNode>(std::move(input), Window{.limit = count});
+}
+NodePtr make_skip(NodePtr input, int64_t count) {
+  return std::make_shared<WindowNode>(std::move(input), Window{.skip = count});
+}
+NodePtr make_shard(NodePtr input, int64_t count, int64_t index) {
+  return std::make_shared<WindowNode>(std::move(input), Window{.skip = index, .stride = count});
+}
+
+}  // namespace cohort

@@ -1,0 +1,63 @@
+#include "base/fail.h"
+#include "data/node.h"
+
+namespace cohort {
+
+namespace {
+
+class UnbatchIterator final : public ElementIterator {
+ public:
+  explicit UnbatchIterator(std::unique_ptr<ElementIterator> input) : input_(std::move(input)) {}
+
+  bool next(Element& element) override {
+    while (at_ >= rows_) {
+      if (!input_->next_example(batch_)) return false;
+      rows_ = batch_.size();
+      at_ = 0;
+    }
+    const auto row = [&](const torch::Tensor& column) { return column.defined() ? column.select(0, at_) : column; };
+    element = {.example = {row(batch_.x), row(batch_.y), row(batch_.weight), {}}};
+    for (const torch::Tensor& column : batch_.more) element.example.more.push_back(row(column));
+    ++at_;
+    return true;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    return {{"unbatch", input_->save(tensors)},
+            {"at", at_},
+            {"rows", rows_},
+            {"batch", rows_ > 0 ? save_element({.example = batch_}, tensors) : nlohmann::json()}};
+  }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    input_->restore(tree.at("unbatch"), tensors);
+    at_ = tree.at("at").get<int64_t>();
+    rows_ = tree.at("rows").get<int64_t>();
+    if (rows_ > 0) batch_ = restore_element(tree.at("batch"), tensors).example;
+  }
+
+ private:
+  std::unique_ptr<ElementIterator> input_;
+  Example batch_;
+  int64_t rows_ = 0;
+  int64_t at_ = 0;
+};
+
+class UnbatchNode final : public UnaryNode {
+ public:
+  using UnaryNode::UnaryNode;
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    return std::make_unique<UnbatchIterator>(input().iterate(options));
+  }
+  int64_t cardinality() const override {
+    return input().cardinality() == kInfiniteCardinality ? kInfiniteCardinality : kUnknownCardinality;
+  }
+  Batching batching() const override { return {}; }
+};
+
+}  // namespace
+
+NodePtr make_unbatch(NodePtr input) {
+  return std::make_shared<UnbatchNode>(std::move(input));
+}
+
+}  // namespace cohort

@@ -1,0 +1,138 @@
+// The transformations of two data sets.
+#include <algorithm>
+
+#include "data/node.h"
+
+namespace cohort {
+
+namespace {
+
+class PairNode : public DatasetNode {
+ public:
+  PairNode(NodePtr first, NodePtr second) : first_(std::move(first)), second_(std::move(second)) {}
+
+  Batching batching() const override {
+    const Batching one = first_->batching();
+    const Batching two = second_->batching();
+    return {.batched = one.batched && two.batched, .size = one.size == two.size ? one.size : std::nullopt};
+  }
+
+ protected:
+  const DatasetNode& first() const { return *first_; }
+  const DatasetNode& second() const { return *second_; }
+
+ private:
+  NodePtr first_;
+  NodePtr second_;
+};
+
+class ZipIterator final : public ElementIterator {
+ public:
+  ZipIterator(std::unique_ptr<ElementIterator> first, std::unique_ptr<ElementIterator> second)
+      : first_(std::move(first)), second_(std::move(second)) {}
+
+  bool next(Element& element) override {
+    Example left;
+    Example right;
+    if (ended_ || !first_->next_example(left) || !second_->next_example(right)) {
+      ended_ = true;
+      return false;
+    }
+    element = {.example = {std::move(left.x), std::move(right.x), {}, {}}};
+    for (Example* side : {&left, &right}) {
+      for (torch::Tensor* column : {&side->y, &side->weight}) {
+        if (column->defined()) element.example.more.push_back(std::move(*column));
+      }
+      for (torch::Tensor& column : side->more) element.example.more.push_back(std::move(column));
+    }
+    return true;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    nlohmann::json tree{{"ended", ended_}};
+    tree["first"] = first_->save(tensors);
+    tree["second"] = second_->save(tensors);
+    return tree;
+  }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    ended_ = tree.at("ended").get<bool>();
+    first_->restore(tree.at("first"), tensors);
+    second_->restore(tree.at("second"), tensors);
+  }
+
+ private:
+  std::unique_ptr<ElementIterator> first_;
+  std::unique_ptr<ElementIterator> second_;
+  bool ended_ = false;
+};
+
+class ZipNode final : public PairNode {
+ public:
+  using PairNode::PairNode;
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    return std::make_unique<ZipIterator>(first().iterate(options), second().iterate(options));
+  }
+  int64_t cardinality() const override {
+    const int64_t one = first().cardinality();
+    const int64_t two = second().cardinality();
+    if (one == kUnknownCardinality || two == kUnknownCardinality) return kUnknownCardinality;
+    if (one == kInfiniteCardinality) return two;
+    return two == kInfiniteCardinality ? one : std::min(one, two);
+  }
+};
+
+class ConcatenateIterator final : public ElementIterator {
+ public:
+  ConcatenateIterator(std::unique_ptr<ElementIterator> first, std::unique_ptr<ElementIterator> second)
+      : first_(std::move(first)), second_(std::move(second)) {}
+
+  bool next(Element& element) override {
+    Example example;
+    if (!in_second_ && !first_->next_example(example)) in_second_ = true;
+    if (in_second_ && !second_->next_example(example)) return false;
+    element = {.example = std::move(example)};
+    return true;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    nlohmann::json tree{{"in_second", in_second_}};
+    tree["first"] = first_->save(tensors);
+    tree["second"] = second_->save(tensors);
+    return tree;
+  }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    in_second_ = tree.at("in_second").get<bool>();
+    first_->restore(tree.at("first"), tensors);
+    second_->restore(tree.at("second"), tensors);
+  }
+
+ private:
+  std::unique_ptr<ElementIterator> first_;
+  std::unique_ptr<ElementIterator> second_;
+  bool in_second_ = false;
+};
+
+class ConcatenateNode final : public PairNode {
+ public:
+  using PairNode::PairNode;
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    return std::make_unique<ConcatenateIterator>(first().iterate(options), second().iterate(options));
+  }
+  int64_t cardinality() const override {
+    const int64_t one = first().cardinality();
+    const int64_t two = second().cardinality();
+    if (one == kInfiniteCardinality || two == kInfiniteCardinality) return kInfiniteCardinality;
+    return one < 0 || two < 0 ? kUnknownCardinality : one + two;
+  }
+};
+
+}  // namespace
+
+NodePtr make_zip(NodePtr first, NodePtr second) {
+  return std::make_shared<ZipNode>(std::move(first), std::move(second));
+}
+NodePtr make_concatenate(NodePtr first, NodePtr second) {
+  return std::make_shared<ConcatenateNode>(std::move(first), std::move(second));
+}
+
+}  // namespace cohort
