@@ -5,7 +5,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <thread>
@@ -38,11 +37,11 @@ Function* symbol(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-void set_blas_threads(int threads) {
-  static auto* const set = symbol<void(int)>("openblas_set_num_threads");
-  static std::atomic<int> current{-1};
-  if (set == nullptr || current.exchange(threads) == threads) return;
-  set(threads);
+void keep_blas_to_one_thread() {
+  [[maybe_unused]] static const bool done = [] {
+    if (auto* const set = symbol<void(int)>("openblas_set_num_threads")) set(1);
+    return true;
+  }();
 }
 
 }  // namespace
@@ -54,7 +53,7 @@ int hardware_cores() {
 
 IntraOpThreads::IntraOpThreads(int threads) : before_(omp_get_max_threads()) {
   if (before_ != threads) omp_set_num_threads(threads);
-  set_blas_threads(threads);
+  keep_blas_to_one_thread();
 }
 
 IntraOpThreads::~IntraOpThreads() {

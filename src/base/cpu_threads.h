@@ -8,9 +8,10 @@ namespace cohort {
 // Cores that this process may use: its affinity, and a cgroup's quota (rounded up).
 int hardware_cores();
 
-// While it lives, operations that this thread calls use `threads` cores: OpenMP's setting is per thread, the pool of
-// OpenBLAS's pthread build is one a process. Nearly free when nothing changes. Not for use from several threads with
-// different numbers at once, because of that pool: the last setting holds for all.
+// While it lives, operations that this thread calls use `threads` cores through OpenMP, whose setting is per thread. The pool
+// of OpenBLAS's pthread build is one a process; it is set to one thread, because under several replicas a shared pool costs
+// many times what it gains, and handing a small product to another core costs more than computing it. Nearly free when
+// nothing changes.
 class IntraOpThreads {
  public:
   explicit IntraOpThreads(int threads);

@@ -1,0 +1,90 @@
+// DistributedDataset: a dataset whose global batches are split among the replicas of a strategy.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cohort/dataset.h"
+#include "cohort/strategy.h"
+
+namespace cohort {
+
+class DistributedSource;
+
+struct InputOptions {
+  // Steps that are prepared ahead by a thread of their own: batched, split and copied to the devices. 0: none.
+  int64_t prefetch_steps = 2;
+  // Of the wait for one step's input.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+// One step's input: a share for every local replica. A replica without data gets a share of size 0.
+class GlobalBatch : public PerReplica<Example> {
+ public:
+  GlobalBatch() = default;
+  GlobalBatch(std::vector<Example> shares, int64_t global_size) : PerReplica(std::move(shares)), global_size_(global_size) {}
+
+  // Examples in the step over all replicas.
+  int64_t global_size() const { return global_size_; }
+
+ private:
+  int64_t global_size_ = 0;
+};
+
+// A position; move-only, one thread at a time.
+class DistributedIterator {
+ public:
+  explicit DistributedIterator(std::unique_ptr<DistributedSource> source);
+  DistributedIterator(DistributedIterator&&) noexcept;
+  DistributedIterator& operator=(DistributedIterator&&) noexcept;
+  ~DistributedIterator();
+
+  // The next step's input; nullopt at the end. Called inside a replica: FailedPrecondition.
+  std::optional<GlobalBatch> next();
+
+  // As Iterator's, steps prepared ahead included.
+  std::string save();
+  void restore(const std::string& state);
+
+ private:
+  std::unique_ptr<DistributedSource> source_;
+};
+
+// A cheap value. The sizes of the shares: a global batch of G over R replicas gives the first G mod R replicas one example
+// more. Rebatching goes on over the borders of incoming batches, so a short last batch fills replica 0 first and may leave
+// later replicas without data. Where the batch size is not known each incoming batch is cut into pieces of ceil(b / R).
+class DistributedDataset {
+ public:
+  using Make = std::function<std::unique_ptr<DistributedSource>(const IteratorOptions&)>;
+  DistributedDataset(Make make, int64_t cardinality) : make_(std::move(make)), cardinality_(cardinality) {}
+
+  DistributedIterator iterator(const IteratorOptions& options = {}) const;
+
+  // Steps in one pass, kInfiniteCardinality or kUnknownCardinality.
+  int64_t cardinality() const { return cardinality_; }
+
+  class Cursor {
+   public:
+    using value_type = GlobalBatch;
+    explicit Cursor(std::shared_ptr<DistributedIterator> iterator);
+    const GlobalBatch& operator*() const { return *current_; }
+    const GlobalBatch* operator->() const { return &*current_; }
+    Cursor& operator++();
+    bool operator==(std::nullptr_t) const { return !current_; }
+
+   private:
+    std::shared_ptr<DistributedIterator> iterator_;
+    std::optional<GlobalBatch> current_;
+  };
+  Cursor begin() const;
+  std::nullptr_t end() const { return nullptr; }
+
+ private:
+  Make make_;
+  int64_t cardinality_;
+};
+
+}  // namespace cohort
