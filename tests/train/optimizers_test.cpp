@@ -12,158 +12,21 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/error.h"
+#include "tests/train/rule_cases.h"
 #include "tests/train/rule_runs.h"
 
 namespace cohort {
 namespace {
 
 using nlohmann::json;
+using testing_support::all_cases;
+using testing_support::Case;
+using testing_support::kShapes;
 using testing_support::make_slots;
 using testing_support::numbers;
 using testing_support::update_by_segments;
 
 constexpr int64_t kSteps = 100;
-const std::vector<std::vector<int64_t>> kShapes{{3}, {5, 7}, {2, 3, 4}, {1}, {33}};
-const std::vector<int> kOfRankOne{0, 3, 4};
-const std::vector<std::string> kExcluded{"1d"};
-
-struct Case {
-  std::string name;
-  std::string reference;  // the class in torch.optim, or in reference.py
-  Optimizer optimizer;
-  json options;  // the same for the reference
-};
-
-void add_sgd_cases(std::vector<Case>& cases) {
-  struct Variant {
-    double momentum, dampening;
-    bool nesterov;
-  };
-  for (const Variant v : {Variant{0.0, 0.0, false}, {0.9, 0.0, false}, {0.9, 0.3, false}, {0.8, 0.0, true}}) {
-    for (const double decay : {0.0, 0.05}) {
-      cases.push_back({c10::str("sgd ", v.momentum, " ", v.dampening, " ", v.nesterov, " ", decay),
-                       "SGD",
-                       SGD({.learning_rate = 0.05,
-                            .momentum = v.momentum,
-                            .nesterov = v.nesterov,
-                            .dampening = v.dampening,
-                            .weight_decay = decay}),
-                       {{"lr", 0.05},
-                        {"momentum", v.momentum},
-                        {"dampening", v.dampening},
-                        {"nesterov", v.nesterov},
-                        {"weight_decay", decay}}});
-    }
-  }
-}
-
-void add_adam_cases(std::vector<Case>& cases) {
-  for (const bool amsgrad : {false, true}) {
-    for (const double decay : {0.0, 0.1}) {
-      const json options{
-          {"lr", 0.01}, {"betas", {0.8, 0.99}}, {"eps", 1e-6}, {"amsgrad", amsgrad}, {"weight_decay", decay}};
-      cases.push_back({c10::str("adam ", amsgrad, " ", decay), "Adam",
-                       Adam({.learning_rate = 0.01,
-                             .beta_1 = 0.8,
-                             .beta_2 = 0.99,
-                             .epsilon = 1e-6,
-                             .amsgrad = amsgrad,
-                             .weight_decay = decay}),
-                       options});
-      cases.push_back({c10::str("adamw ", amsgrad, " ", decay), "AdamW",
-                       AdamW({.learning_rate = 0.01,
-                              .beta_1 = 0.8,
-                              .beta_2 = 0.99,
-                              .epsilon = 1e-6,
-                              .amsgrad = amsgrad,
-                              .weight_decay = decay}),
-                       options});
-    }
-  }
-  cases.push_back({"adam defaults", "Adam", Adam(), json::object()});
-  cases.push_back({"adamw defaults", "AdamW", AdamW(), json::object()});
-}
-
-void add_rmsprop_cases(std::vector<Case>& cases) {
-  for (const bool centered : {false, true}) {
-    for (const double momentum : {0.0, 0.9}) {
-      for (const double decay : {0.0, 0.05}) {
-        cases.push_back({c10::str("rmsprop ", centered, " ", momentum, " ", decay),
-                         "RMSprop",
-                         RMSprop({.learning_rate = 0.003,
-                                  .rho = 0.9,
-                                  .momentum = momentum,
-                                  .epsilon = 1e-4,
-                                  .centered = centered,
-                                  .weight_decay = decay}),
-                         {{"lr", 0.003},
-                          {"alpha", 0.9},
-                          {"momentum", momentum},
-                          {"eps", 1e-4},
-                          {"centered", centered},
-                          {"weight_decay", decay}}});
-      }
-    }
-  }
-}
-
-void add_adagrad_cases(std::vector<Case>& cases) {
-  for (const double lr_decay : {0.0, 0.02}) {
-    for (const double initial : {0.0, 0.5}) {
-      for (const double decay : {0.0, 0.05}) {
-        cases.push_back(
-            {c10::str("adagrad ", lr_decay, " ", initial, " ", decay),
-             "Adagrad",
-             Adagrad({.learning_rate = 0.05,
-                      .initial_accumulator_value = initial,
-                      .lr_decay = lr_decay,
-                      .weight_decay = decay}),
-             {{"lr", 0.05}, {"initial_accumulator_value", initial}, {"lr_decay", lr_decay}, {"weight_decay", decay}}});
-      }
-    }
-  }
-}
-
-void add_layerwise_cases(std::vector<Case>& cases) {
-  for (const double decay : {0.0, 0.05}) {
-    cases.push_back(
-        {c10::str("lamb ", decay),
-         "LAMB",
-         LAMB({.learning_rate = 0.01,
-               .beta_1 = 0.8,
-               .beta_2 = 0.99,
-               .weight_decay = decay,
-               .exclude_from_weight_decay = kExcluded}),
-         {{"lr", 0.01}, {"betas", {0.8, 0.99}}, {"eps", 1e-6}, {"weight_decay", decay}, {"excluded", kOfRankOne}}});
-    for (const bool nesterov : {false, true}) {
-      cases.push_back({c10::str("lars ", nesterov, " ", decay),
-                       "LARS",
-                       LARS({.learning_rate = 0.1,
-                             .momentum = 0.9,
-                             .nesterov = nesterov,
-                             .trust_coefficient = 0.02,
-                             .weight_decay = decay,
-                             .exclude_from_weight_decay = kExcluded}),
-                       {{"lr", 0.1},
-                        {"momentum", 0.9},
-                        {"nesterov", nesterov},
-                        {"trust", 0.02},
-                        {"eps", 1e-8},
-                        {"weight_decay", decay},
-                        {"excluded", kOfRankOne}}});
-    }
-  }
-}
-
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  add_sgd_cases(cases);
-  add_adam_cases(cases);
-  add_rmsprop_cases(cases);
-  add_adagrad_cases(cases);
-  add_layerwise_cases(cases);
-  return cases;
-}
 
 torch::Tensor gradient_at(int64_t step, std::size_t parameter, torch::ScalarType dtype) {
   torch::Tensor gradient = numbers(1000 * step + static_cast<int64_t>(parameter), kShapes[parameter], dtype);
