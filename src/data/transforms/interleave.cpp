@@ -1,6 +1,5 @@
-#include <deque>
+#include <optional>
 
-#include "base/fail.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -11,41 +10,49 @@ class InterleaveIterator final : public ElementIterator {
  public:
   InterleaveIterator(std::unique_ptr<ElementIterator> input, const std::function<Dataset(Example)>& fn,
                      const InterleaveOptions& options)
-      : input_(std::move(input)), fn_(fn), options_(options) {}
+      : input_(std::move(input)), fn_(fn), options_(options), places_(static_cast<std::size_t>(options.cycle_length)) {}
 
   bool next(Element& element) override {
     Example example;
-    while (true) {
-      fill();
-      if (open_.empty()) return false;
-      if (turn_ >= open_.size()) turn_ = 0;
-      Open& current = open_[turn_];
-      if (current.elements->next_example(example)) {
+    // A turn passes when a block is full or its data set ends; an empty place is filled when its turn comes.
+    for (std::size_t idle = 0; idle < places_.size();) {
+      std::optional<Open>& place = places_[turn_];
+      if (!place && !ended_) {
+        ended_ = !input_->next_example(example);
+        if (!ended_) place = open(std::move(example));
+      }
+      if (place && place->elements->next_example(example)) {
         if (++taken_ >= options_.block_length) pass_turn();
         element = {.example = std::move(example)};
         return true;
       }
-      // Exhausted: the next data set of the input takes its place in the cycle.
-      taken_ = 0;
-      if (!replace(current)) open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(turn_));
+      idle = place ? 0 : idle + 1;
+      place.reset();
+      pass_turn();
     }
+    return false;
   }
 
   nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
-    nlohmann::json open = nlohmann::json::array();
-    for (const Open& one : open_) {
-      nlohmann::json entry{{"of", save_element({.example = one.of}, tensors)}};
-      entry["at"] = one.elements->save(tensors);
-      open.push_back(std::move(entry));
+    nlohmann::json places = nlohmann::json::array();
+    for (const std::optional<Open>& place : places_) {
+      nlohmann::json entry;
+      if (place) {
+        entry["of"] = save_element({.example = place->of}, tensors);
+        entry["at"] = place->elements->save(tensors);
+      }
+      places.push_back(std::move(entry));
     }
-    return {{"interleave", input_->save(tensors)}, {"open", open}, {"turn", turn_}, {"taken", taken_}, {"ended", ended_}};
+    return {{"interleave", input_->save(tensors)}, {"places", places}, {"turn", turn_}, {"taken", taken_}, {"ended", ended_}};
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
     input_->restore(tree.at("interleave"), tensors);
-    open_.clear();
-    for (const auto& entry : tree.at("open")) {
-      open_.push_back(open(restore_element(entry.at("of"), tensors).example));
-      open_.back().elements->restore(entry.at("at"), tensors);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      const auto& entry = tree.at("places").at(i);
+      places_[i].reset();
+      if (entry.is_null()) continue;
+      places_[i] = open(restore_element(entry.at("of"), tensors).example);
+      places_[i]->elements->restore(entry.at("at"), tensors);
     }
     turn_ = tree.at("turn").get<std::size_t>();
     taken_ = tree.at("taken").get<int64_t>();
@@ -65,31 +72,15 @@ class InterleaveIterator final : public ElementIterator {
     return {std::move(of), std::move(dataset), std::move(elements)};
   }
 
-  void fill() {
-    Example example;
-    while (!ended_ && static_cast<int64_t>(open_.size()) < options_.cycle_length) {
-      ended_ = !input_->next_example(example);
-      if (!ended_) open_.push_back(open(std::move(example)));
-    }
-  }
-
-  bool replace(Open& exhausted) {
-    Example example;
-    if (!ended_) ended_ = !input_->next_example(example);
-    if (ended_) return false;
-    exhausted = open(std::move(example));
-    return true;
-  }
-
   void pass_turn() {
     taken_ = 0;
-    ++turn_;
+    turn_ = (turn_ + 1) % places_.size();
   }
 
   std::unique_ptr<ElementIterator> input_;
   const std::function<Dataset(Example)>& fn_;
   InterleaveOptions options_;
-  std::vector<Open> open_;
+  std::vector<std::optional<Open>> places_;
   std::size_t turn_ = 0;
   int64_t taken_ = 0;
   bool ended_ = false;

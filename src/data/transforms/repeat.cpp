@@ -29,9 +29,10 @@ class RepeatIterator final : public ElementIterator {
   }
 
   nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
-    return {{"repeat", input_->save(tensors)}, {"round", round_}, {"empty", empty_}};
+    return {{"repeat", input_->save(tensors)}, {"first", first_}, {"round", round_}, {"empty", empty_}};
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    first_ = tree.at("first").get<int64_t>();
     round_ = tree.at("round").get<int64_t>();
     start();
     empty_ = tree.at("empty").get<bool>();

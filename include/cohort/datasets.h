@@ -1,0 +1,38 @@
+// Ready-made datasets.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "cohort/dataset.h"
+
+namespace cohort {
+
+// Parses an IDX file (Y. LeCun's format of MNIST), gzipped or plain, whichever it is: a tensor of the file's shape and dtype.
+// NotFound: no such file. DataLoss: truncated, corrupt, or with bytes left over; the message names the file and the offset.
+torch::Tensor read_idx(const std::filesystem::path& file);
+
+namespace datasets {
+
+struct TrainTest {
+  Dataset train;
+  Dataset test;
+};
+
+// MNIST from its four files in a folder (train-images-idx3-ubyte and so on, also with ".gz" or with '.' before "idx").
+// x: float32 [28, 28] in [0, 1]; y: int64 scalar, 0 to 9.
+TrainTest mnist(const std::filesystem::path& folder);
+
+struct DrawnDigitsOptions {
+  int64_t train_size = 20'000;
+  int64_t test_size = 4'000;
+  uint64_t seed = 1;
+};
+
+// Digits drawn by code, shaped as MNIST's: strokes under random affine maps, of random thickness and wobble, with noise and
+// stray marks. The same for the same seed. A linear classifier stays under 95% on them.
+TrainTest drawn_digits(const DrawnDigitsOptions& options = {});
+
+}  // namespace datasets
+
+}  // namespace cohort

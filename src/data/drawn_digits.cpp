@@ -1,0 +1,168 @@
+// Digits drawn by code. Everything random comes from Random.
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "cohort/datasets.h"
+#include "data/random.h"
+
+namespace cohort::datasets {
+
+namespace {
+
+constexpr int kSide = 28;
+
+struct Point {
+  double x;
+  double y;
+};
+using Stroke = std::vector<Point>;
+using Glyph = std::vector<Stroke>;
+
+// Part of an ellipse, from one angle to another (degrees, clockwise from the right, y down).
+Stroke arc(Point centre, double rx, double ry, double from, double to) {
+  constexpr int kSteps = 14;
+  Stroke stroke;
+  for (int i = 0; i <= kSteps; ++i) {
+    const double angle = (from + (to - from) * i / kSteps) * std::numbers::pi / 180.0;
+    stroke.push_back({centre.x + rx * std::cos(angle), centre.y + ry * std::sin(angle)});
+  }
+  return stroke;
+}
+
+Stroke joined(Stroke first, const Stroke& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// The shapes, in a box of [-1, 1] by [-1.4, 1.4]; several digits have two ways of being written.
+Glyph glyph(int digit, bool other_way) {
+  switch (digit) {
+    case 0:
+      return {arc({0, 0}, other_way ? 0.55 : 0.8, 1.2, 0, 360)};
+    case 1:
+      return other_way ? Glyph{{{-0.4, -0.8}, {0.1, -1.2}, {0.1, 1.2}}, {{-0.4, 1.2}, {0.6, 1.2}}} : Glyph{{{0, -1.2}, {0, 1.2}}};
+    case 2:
+      return {joined(arc({0, -0.6}, 0.7, 0.6, 190, 380), {{0.2, 0.4}, {-0.7, 1.2}, {0.8, 1.2}})};
+    case 3:
+      return other_way ? Glyph{joined({{-0.6, -1.2}, {0.6, -1.2}, {0, -0.2}}, arc({0, 0.5}, 0.7, 0.7, -90, 150))}
+                       : Glyph{arc({0, -0.6}, 0.6, 0.6, 200, 450), arc({0, 0.6}, 0.7, 0.65, -90, 160)};
+    case 4:
+      return other_way ? Glyph{{{-0.6, -1.2}, {-0.6, 0.1}, {0.6, 0.1}}, {{0.5, -1.2}, {0.5, 1.2}}}
+                       : Glyph{{{0.4, 1.2}, {0.4, -1.2}, {-0.8, 0.4}, {0.8, 0.4}}};
+    case 5:
+      return {joined({{0.7, -1.2}, {-0.5, -1.2}, {-0.6, -0.2}}, arc({0, 0.45}, 0.75, 0.75, -130, 140))};
+    case 6:
+      return {joined(arc({0.5, 0.3}, 1.1, 1.5, 260, 180), arc({0, 0.55}, 0.62, 0.65, 180, 540))};
+    case 7:
+      return other_way ? Glyph{{{-0.7, -1.2}, {0.7, -1.2}, {-0.2, 1.2}}, {{-0.4, 0.0}, {0.6, 0.0}}}
+                       : Glyph{{{-0.7, -1.2}, {0.7, -1.2}, {-0.1, 1.2}}};
+    case 8:
+      return {arc({0, -0.6}, 0.55, 0.58, 0, 360), arc({0, 0.6}, 0.68, 0.62, 0, 360)};
+    default:
+      return {joined(arc({0, -0.5}, 0.62, 0.65, 0, 360), {{0.55, 0.2}, {other_way ? 0.5 : 0.1, 1.25}})};
+  }
+}
+
+double segment_distance(Point p, Point a, Point b) {
+  const double dx = b.x - a.x;
+  const double dy = b.y - a.y;
+  const double length = dx * dx + dy * dy;
+  double t = length > 0 ? ((p.x - a.x) * dx + (p.y - a.y) * dy) / length : 0.0;
+  t = std::clamp(t, 0.0, 1.0);
+  const double ex = p.x - a.x - t * dx;
+  const double ey = p.y - a.y - t * dy;
+  return std::sqrt(ex * ex + ey * ey);
+}
+
+using Image = std::array<float, kSide * kSide>;
+
+// Lays ink along a segment: full inside the pen's radius, fading over one pixel.
+void draw_segment(Image& image, Point a, Point b, double radius, double ink) {
+  const int left = std::max(0, static_cast<int>(std::min(a.x, b.x) - radius - 2));
+  const int right = std::min(kSide - 1, static_cast<int>(std::max(a.x, b.x) + radius + 2));
+  const int top = std::max(0, static_cast<int>(std::min(a.y, b.y) - radius - 2));
+  const int bottom = std::min(kSide - 1, static_cast<int>(std::max(a.y, b.y) + radius + 2));
+  for (int y = top; y <= bottom; ++y) {
+    for (int x = left; x <= right; ++x) {
+      const double distance = segment_distance({x + 0.5, y + 0.5}, a, b);
+      const auto value = static_cast<float>(ink * std::clamp(radius + 0.5 - distance, 0.0, 1.0));
+      float& pixel = image[static_cast<std::size_t>(y * kSide + x)];
+      pixel = std::max(pixel, value);
+    }
+  }
+}
+
+// A random map from the glyph's box to the image: turned, slanted, stretched, shifted.
+struct Affine {
+  double xx, xy, yx, yy, dx, dy;
+
+  explicit Affine(Random& random) {
+    const double angle = random.uniform(-0.40, 0.40);
+    const double slant = random.uniform(-0.35, 0.35);
+    const double width = random.uniform(5.0, 8.6);
+    const double height = random.uniform(5.0, 8.6);
+    xx = width * std::cos(angle);
+    xy = height * (slant * std::cos(angle) - std::sin(angle));
+    yx = width * std::sin(angle);
+    yy = height * (slant * std::sin(angle) + std::cos(angle));
+    dx = 14.0 + random.uniform(-3.2, 3.2);
+    dy = 14.0 + random.uniform(-2.6, 2.6);
+  }
+  Point operator()(Point p) const { return {xx * p.x + xy * p.y + dx, yx * p.x + yy * p.y + dy}; }
+};
+
+void draw_strays(Image& image, Random& random) {
+  const auto count = static_cast<int>(random.below(3));
+  for (int i = 0; i < count; ++i) {
+    const Point a{random.uniform(0, kSide), random.uniform(0, kSide)};
+    const Point b{a.x + random.uniform(-5, 5), a.y + random.uniform(-5, 5)};
+    draw_segment(image, a, b, random.uniform(0.3, 0.8), random.uniform(0.3, 0.8));
+  }
+}
+
+Image draw_digit(int digit, Random& random) {
+  Image image{};
+  const Affine map(random);
+  const double radius = random.uniform(0.6, 1.9);
+  const double ink = random.uniform(0.6, 1.0);
+  constexpr double kWobble = 0.11;
+  for (const Stroke& stroke : glyph(digit, random.below(2) == 1)) {
+    std::vector<Point> points;
+    for (const Point& p : stroke) {
+      points.push_back(map({p.x + random.uniform(-kWobble, kWobble), p.y + random.uniform(-kWobble, kWobble)}));
+    }
+    for (std::size_t i = 1; i < points.size(); ++i) draw_segment(image, points[i - 1], points[i], radius, ink);
+  }
+  draw_strays(image, random);
+  for (float& pixel : image) {
+    pixel = std::clamp(pixel + static_cast<float>(random.uniform(-0.12, 0.12)), 0.0F, 1.0F);
+  }
+  return image;
+}
+
+Dataset draw(int64_t count, uint64_t seed, uint64_t part) {
+  torch::Tensor images = at::empty({count, kSide, kSide}, torch::kFloat);
+  torch::Tensor labels = at::empty({count}, torch::kLong);
+  auto* pixels = images.data_ptr<float>();
+  auto* label = labels.data_ptr<int64_t>();
+  Random random(seed, part);
+  for (int64_t i = 0; i < count; ++i) {
+    label[i] = static_cast<int64_t>(random.below(10));
+    const Image image = draw_digit(static_cast<int>(label[i]), random);
+    std::copy(image.begin(), image.end(), pixels + i * kSide * kSide);
+  }
+  return Dataset::from_tensor_slices(images, labels);
+}
+
+}  // namespace
+
+TrainTest drawn_digits(const DrawnDigitsOptions& options) {
+  return {draw(options.train_size, options.seed, 0), draw(options.test_size, options.seed, 1)};
+}
+
+}  // namespace cohort::datasets

@@ -1,0 +1,134 @@
+#include "data/readers/idx.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "base/fail.h"
+#include "cohort/datasets.h"
+
+namespace cohort {
+
+namespace {
+
+std::optional<torch::ScalarType> dtype_of(unsigned code) {
+  switch (code) {
+    case 0x08:
+      return torch::kByte;
+    case 0x09:
+      return torch::kChar;
+    case 0x0b:
+      return torch::kShort;
+    case 0x0c:
+      return torch::kInt;
+    case 0x0d:
+      return torch::kFloat;
+    case 0x0e:
+      return torch::kDouble;
+    default:
+      return std::nullopt;
+  }
+}
+
+uint32_t big_endian(std::span<const std::byte> bytes, std::size_t at) {
+  uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) value = (value << 8) | std::to_integer<uint32_t>(bytes[at + i]);
+  return value;
+}
+
+void copy_values(std::span<const std::byte> from, std::byte* to, std::size_t item) {
+  if (item == 1) {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+    return;
+  }
+  for (std::size_t at = 0; at < from.size(); at += item) {
+    for (std::size_t i = 0; i < item; ++i) to[at + i] = from[at + item - 1 - i];
+  }
+}
+
+}  // namespace
+
+torch::Tensor parse_idx(std::span<const std::byte> bytes, const std::string& source) {
+  constexpr std::size_t kPrefix = 4;
+  if (bytes.size() < kPrefix) fail<DataLoss>("[data] ", source, ": ", bytes.size(), " bytes, wanted at least the 4 of an IDX header");
+  const auto zero = std::to_integer<unsigned>(bytes[0]) << 8 | std::to_integer<unsigned>(bytes[1]);
+  const auto code = std::to_integer<unsigned>(bytes[2]);
+  const auto dtype = dtype_of(code);
+  if (zero != 0 || !dtype) {
+    fail<DataLoss>("[data] ", source, ": not an IDX file: bytes 0 to 2 are ", zero >> 8, ", ", zero & 0xff, ", ", code,
+                   ", wanted 0, 0 and a dtype (8, 9, 11, 12, 13, 14)");
+  }
+  const auto dims = std::to_integer<std::size_t>(bytes[3]);
+  const std::size_t header = kPrefix + 4 * dims;
+  if (bytes.size() < header) {
+    fail<DataLoss>("[data] ", source, ": the header of ", dims, " dimensions ends at byte ", header, ", the file at ", bytes.size());
+  }
+  const std::size_t item = c10::elementSize(*dtype);
+  const std::size_t room = bytes.size() - header;
+  std::vector<int64_t> shape;
+  std::size_t wanted = item;
+  bool overflow = false;
+  for (std::size_t i = 0; i < dims; ++i) {
+    const uint32_t size = big_endian(bytes, kPrefix + 4 * i);
+    shape.push_back(size);
+    overflow = overflow || __builtin_mul_overflow(wanted, static_cast<std::size_t>(size), &wanted);
+  }
+  // A zero among the sizes must not hide an impossible one.
+  if (overflow || wanted != room) {
+    fail<DataLoss>("[data] ", source, ": shape ", at::IntArrayRef(shape), " wants ", overflow ? std::string("more bytes than there can be") : c10::str(wanted, " bytes"),
+                   " from byte ", header, " on, found ", room);
+  }
+  torch::Tensor tensor = at::empty(shape, torch::TensorOptions(*dtype));
+  copy_values(bytes.subspan(header), static_cast<std::byte*>(tensor.data_ptr()), item);
+  return tensor;
+}
+
+torch::Tensor read_idx(const std::filesystem::path& file) {
+  const std::string bytes = read_maybe_gzip(file);
+  return parse_idx(std::as_bytes(std::span(bytes)), file.string());
+}
+
+namespace datasets {
+
+namespace {
+
+// The file under one of its usual names.
+std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& stem, const std::string& kind) {
+  for (const std::string& name : {stem + "-" + kind, stem + "." + kind}) {
+    for (const char* suffix : {"", ".gz"}) {
+      std::filesystem::path file = folder / (name + suffix);
+      if (std::filesystem::exists(file)) return file;
+    }
+  }
+  fail<NotFound>("[data] mnist: ", folder.string(), " has no ", stem, "-", kind, " (also looked for .gz and ", stem, ".", kind, ")");
+}
+
+Dataset load(const std::filesystem::path& folder, const std::string& part) {
+  const auto image_file = find_file(folder, part + "-images", "idx3-ubyte");
+  const auto label_file = find_file(folder, part + "-labels", "idx1-ubyte");
+  const torch::Tensor images = read_idx(image_file);
+  const torch::Tensor labels = read_idx(label_file);
+  if (images.dim() != 3 || images.size(1) != 28 || images.size(2) != 28 || images.scalar_type() != torch::kByte) {
+    fail<DataLoss>("[data] ", image_file.string(), ": holds ", images.scalar_type(), images.sizes(), ", wanted bytes of shape [n, 28, 28]");
+  }
+  if (labels.dim() != 1 || labels.scalar_type() != torch::kByte || labels.size(0) != images.size(0)) {
+    fail<DataLoss>("[data] ", label_file.string(), ": holds ", labels.scalar_type(), labels.sizes(), ", wanted a byte for each of the ",
+                   images.size(0), " images");
+  }
+  if (labels.numel() > 0 && labels.max().item<int64_t>() > 9) {
+    fail<DataLoss>("[data] ", label_file.string(), ": holds the label ", labels.max().item<int64_t>(), ", wanted 0 to 9");
+  }
+  return Dataset::from_tensor_slices(images.to(torch::kFloat).div_(255.0), labels.to(torch::kLong));
+}
+
+}  // namespace
+
+TrainTest mnist(const std::filesystem::path& folder) {
+  return {load(folder, "train"), load(folder, "t10k")};
+}
+
+}  // namespace datasets
+
+}  // namespace cohort
