@@ -1,0 +1,142 @@
+#include <ATen/Functions.h>
+
+#include <array>
+#include <utility>
+
+#include "base/fail.h"
+#include "cohort/layers.h"
+#include "train/layers/support.h"
+
+namespace cohort {
+
+namespace {
+
+struct Name {
+  std::string_view name;
+  Activation::Kind kind;
+};
+
+// The first name of a kind is the one that is printed.
+constexpr std::array kNames = {
+    Name{"linear", Activation::kLinear},
+    Name{"relu", Activation::kRelu},
+    Name{"relu6", Activation::kRelu6},
+    Name{"leaky_relu", Activation::kLeakyRelu},
+    Name{"elu", Activation::kElu},
+    Name{"selu", Activation::kSelu},
+    Name{"gelu", Activation::kGelu},
+    Name{"sigmoid", Activation::kSigmoid},
+    Name{"hard_sigmoid", Activation::kHardSigmoid},
+    Name{"tanh", Activation::kTanh},
+    Name{"softmax", Activation::kSoftmax},
+    Name{"log_softmax", Activation::kLogSoftmax},
+    Name{"softplus", Activation::kSoftplus},
+    Name{"softsign", Activation::kSoftsign},
+    Name{"silu", Activation::kSilu},
+    Name{"swish", Activation::kSilu},
+    Name{"mish", Activation::kMish},
+    Name{"exponential", Activation::kExponential},
+};
+
+constexpr double kLeakySlope = 0.2;
+
+class ActivationModule final : public LayerModule {
+ public:
+  explicit ActivationModule(Activation activation) : activation_(std::move(activation)) {}
+  torch::Tensor forward(const torch::Tensor& x) override { return activation_(x); }
+
+ private:
+  Activation activation_;
+};
+
+class ActivationKind final : public LayerKind {
+ public:
+  explicit ActivationKind(Activation activation) : activation_(std::move(activation)) {}
+  std::string_view type() const override { return "Activation"; }
+  std::string_view base_name() const override { return "activation"; }
+  Shape output_shape(const BuildContext& context) const override { return context.input; }
+  std::shared_ptr<LayerModule> build(const BuildContext& /*context*/) const override {
+    return std::make_shared<ActivationModule>(activation_);
+  }
+
+ private:
+  Activation activation_;
+};
+
+}  // namespace
+
+Activation::Activation(std::string name, Function function) : name_(std::move(name)), function_(std::move(function)) {
+  if (!function_) fail<InvalidArgument>("[layers] activation \"", name_, "\": the function is empty");
+}
+
+Activation Activation::parse(std::string_view name) {
+  std::string known;
+  for (const Name& each : kNames) {
+    if (each.name == name) return each.kind;
+    known.append(known.empty() ? "" : ", ").append(each.name);
+  }
+  fail<NotFound>("[layers] there is no activation \"", name, "\"; there are ", known);
+}
+
+std::string_view Activation::name() const {
+  if (function_) return name_;
+  for (const Name& each : kNames) {
+    if (each.kind == kind_) return each.name;
+  }
+  return "linear";
+}
+
+torch::Tensor Activation::operator()(const torch::Tensor& x) const {
+  if (function_) return function_(x);
+  switch (kind_) {
+    case kLinear:
+      return x;
+    case kRelu:
+      return at::relu(x);
+    case kRelu6:
+      return at::clamp(x, 0, 6);
+    case kLeakyRelu:
+      return at::leaky_relu(x, kLeakySlope);
+    case kElu:
+      return at::elu(x);
+    case kSelu:
+      return at::selu(x);
+    case kGelu:
+      return at::gelu(x);
+    case kSigmoid:
+      return at::sigmoid(x);
+    case kHardSigmoid:
+      return at::hardsigmoid(x);
+    case kTanh:
+      return at::tanh(x);
+    case kSoftmax:
+      return at::softmax(x, -1);
+    case kLogSoftmax:
+      return at::log_softmax(x, -1);
+    case kSoftplus:
+      return at::softplus(x);
+    case kSoftsign:
+      return x / (at::abs(x) + 1);
+    case kSilu:
+      return at::silu(x);
+    case kMish:
+      return at::mish(x);
+    case kExponential:
+      return at::exp(x);
+  }
+  return x;
+}
+
+torch::Tensor Activation::overwrite(torch::Tensor x) const {
+  // Autograd copies around an in-place operation on a view: dearer than a new tensor.
+  if (!function_ && !x.is_view()) {
+    if (kind_ == kRelu) return at::relu_(x);
+    if (kind_ == kSigmoid) return at::sigmoid_(x);
+    if (kind_ == kTanh) return at::tanh_(x);
+  }
+  return (*this)(x);
+}
+
+Layer::Layer(const Activation& activation) : kind_(std::make_shared<ActivationKind>(activation)) {}
+
+}  // namespace cohort

@@ -1,0 +1,121 @@
+#include <ATen/Functions.h>
+
+#include "cohort/replica.h"
+#include "train/layers/support.h"
+#include "train/layers/sync_batch_norm.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::string_view kType = "BatchNormalization";
+
+class BatchNormModule final : public LayerModule {
+ public:
+  BatchNormModule(const BatchNormalizationOptions& options, const BuildContext& context)
+      : name_(context.name),
+        channels_(context.input[0]),
+        rank_(static_cast<int64_t>(context.input.size()) + 1),
+        momentum_(1.0 - options.momentum),
+        epsilon_(options.epsilon),
+        synchronized_(options.synchronized) {
+    if (options.scale) weight_ = register_parameter("weight", torch::ones({channels_}, context.dtype));
+    if (options.center) bias_ = register_parameter("bias", torch::zeros({channels_}, context.dtype));
+    running_mean_ = register_buffer("running_mean", torch::zeros({channels_}, context.dtype));
+    running_var_ = register_buffer("running_var", torch::ones({channels_}, context.dtype));
+    batches_ = register_buffer("num_batches_tracked", torch::zeros({}, torch::kLong));
+  }
+
+  void set_frozen(bool frozen) override { frozen_ = frozen; }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    check_input(name_, kType, x, rank_, 1, channels_);
+    if (!is_training() || frozen_) return normalize(x, running_mean_, running_var_, /*learn=*/false);
+    Replica* replica = Replica::current();
+    if (synchronized_ && replica != nullptr && replica->num_replicas_in_sync() > 1) {
+      count_batch();
+      return sync_batch_norm(x, {weight_, bias_, running_mean_, running_var_, momentum_, epsilon_},
+                             replica->communicator());
+    }
+    const int64_t values = x.numel() / channels_;
+    if (values == 0) return empty_output(x);
+    count_batch();
+    if (values > 1) return normalize(x, running_mean_, running_var_, /*learn=*/true);
+    learn_from_one(x);
+    return normalize(x, {}, {}, /*learn=*/true);
+  }
+
+ private:
+  torch::Tensor normalize(const torch::Tensor& x, const torch::Tensor& mean, const torch::Tensor& var,
+                          bool learn) const {
+    return at::batch_norm(x, weight_, bias_, mean, var, learn, momentum_, epsilon_, /*cudnn_enabled=*/true);
+  }
+
+  void count_batch() {
+    if (batches_.is_cpu()) {
+      ++*batches_.data_ptr<int64_t>();
+    } else {
+      batches_.add_(1);
+    }
+  }
+
+  // Connected to the parameters, so that their gradients are zeros.
+  torch::Tensor empty_output(const torch::Tensor& x) const {
+    std::vector<int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+    shape[1] = channels_;
+    torch::Tensor y = x;
+    if (weight_.defined()) y = y * weight_.view(shape);
+    if (bias_.defined()) y = y + bias_.view(shape);
+    return y;
+  }
+
+  // The unbiased variance of one value is 0 / 0: the biased one, zero, takes its place.
+  void learn_from_one(const torch::Tensor& x) {
+    const torch::NoGradGuard no_grad;
+    running_mean_.mul_(1.0 - momentum_).add_(x.detach().reshape({channels_}), momentum_);
+    running_var_.mul_(1.0 - momentum_);
+  }
+
+  std::string name_;
+  int64_t channels_;
+  int64_t rank_;
+  double momentum_;  // LibTorch's: the share of the new statistics
+  double epsilon_;
+  bool synchronized_;
+  bool frozen_ = false;
+  torch::Tensor weight_, bias_, running_mean_, running_var_, batches_;
+};
+
+class BatchNormKind final : public LayerKind {
+ public:
+  explicit BatchNormKind(BatchNormalizationOptions options) : options_(std::move(options)) {
+    if (!(options_.momentum >= 0.0 && options_.momentum < 1.0)) {
+      fail_option(kType, "momentum must be in [0, 1), got ", options_.momentum);
+    }
+    if (!(options_.epsilon > 0.0)) fail_option(kType, "epsilon must be positive, got ", options_.epsilon);
+  }
+  std::string_view type() const override { return kType; }
+  std::string_view base_name() const override { return "batch_normalization"; }
+
+  Shape output_shape(const BuildContext& context) const override {
+    if (context.input.empty() || context.input[0] <= 0) {
+      fail_input(context.name, kType, to_text(context.input) + " an example",
+                 "[channels, ...] with a number of channels that is known");
+    }
+    return context.input;
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<BatchNormModule>(options_, context);
+  }
+
+ private:
+  BatchNormalizationOptions options_;
+};
+
+}  // namespace
+
+Layer BatchNormalization(const BatchNormalizationOptions& options) {
+  return make_layer<BatchNormKind>(options, options.trainable);
+}
+
+}  // namespace cohort

@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "cohort/layers.h"
+#include "train/layers/support.h"
+
+namespace cohort {
+
+std::string to_text(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += shape[i] < 0 ? "?" : std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+void fail_input(const std::string& layer, std::string_view type, const std::string& came, const std::string& wanted) {
+  fail<InvalidArgument>("[layers] ", layer, " (", type, "): the input is ", came, ", wanted ", wanted);
+}
+
+void fail_called(const std::string& layer, std::string_view type, const torch::Tensor& x, const std::string& wanted) {
+  fail_input(layer, type, x.defined() ? c10::str(x.scalar_type(), x.sizes()) : std::string("undefined"), wanted);
+}
+
+void check_input(const std::string& layer, std::string_view type, const torch::Tensor& x, int64_t rank, int64_t dim,
+                 int64_t size) {
+  const bool fits = (rank == 0 ? x.dim() >= 2 : x.dim() == rank) && x.size(dim) == size;
+  if (fits && x.is_floating_point()) return;
+  if (fits) {
+    fail_called(layer, type, x, "floating point: convert in map(), or begin with a Rescaling layer");
+  }
+  std::string shape = "[batch, ..., " + std::to_string(size) + "]";
+  if (rank == 4) shape = "[batch, " + std::to_string(size) + ", height, width]";
+  if (dim == 1 && rank != 4) shape = "[batch, " + std::to_string(size) + ", ...]";
+  fail_called(layer, type, x, shape);
+}
+
+Layer::Layer(std::shared_ptr<const LayerKind> kind, std::string name, bool trainable)
+    : kind_(std::move(kind)), name_(std::move(name)), trainable_(trainable) {
+  if (!kind_) fail<InvalidArgument>("[layers] a layer needs a kind, got none");
+  if (name_.find_first_of("./ ") != std::string::npos) {
+    fail<InvalidArgument>("[layers] the name \"", name_, "\": a layer's name has no dot, slash or space");
+  }
+}
+
+int64_t Window::output(int64_t input) const {
+  if (input < 0) return -1;
+  if (padding == Padding::kSame) return (input + stride - 1) / stride;
+  return input < reach() ? 0 : (input - reach()) / stride + 1;
+}
+
+std::pair<int64_t, int64_t> Window::pads(int64_t input) const {
+  if (padding == Padding::kValid) return {0, 0};
+  const int64_t total = std::max<int64_t>((output(input) - 1) * stride + reach() - input, 0);
+  return {total / 2, total - total / 2};
+}
+
+Window2 make_window(Size2 size, Size2 stride, Size2 dilation, Padding padding) {
+  return {.height = {.size = size.height, .stride = stride.height, .dilation = dilation.height, .padding = padding},
+          .width = {.size = size.width, .stride = stride.width, .dilation = dilation.width, .padding = padding}};
+}
+
+Shape image_shape(const BuildContext& context, std::string_view type, bool may_add_channel) {
+  if (context.input.size() == 3) return context.input;
+  if (context.input.size() == 2 && may_add_channel) return {1, context.input[0], context.input[1]};
+  fail_input(context.name, type, to_text(context.input) + " an example",
+             std::string("[channels, height, width]") + (may_add_channel ? " or [height, width]" : ""));
+}
+
+Shape window_output(const BuildContext& context, std::string_view type, const Shape& image, int64_t channels,
+                    const Window2& window) {
+  const Shape output = {channels, window.height.output(image[1]), window.width.output(image[2])};
+  if (output[1] == 0 || output[2] == 0) {
+    fail_input(context.name, type, to_text(context.input) + " an example",
+               c10::str("images of at least ", window.height.reach(), " x ", window.width.reach()));
+  }
+  return output;
+}
+
+}  // namespace cohort

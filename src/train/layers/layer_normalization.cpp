@@ -1,0 +1,70 @@
+#include <ATen/Functions.h>
+
+#include "train/layers/support.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::string_view kType = "LayerNormalization";
+
+class LayerNormModule final : public LayerModule {
+ public:
+  LayerNormModule(const LayerNormalizationOptions& options, const BuildContext& context)
+      : name_(context.name),
+        shape_(context.input.end() - options.dimensions, context.input.end()),
+        rank_(static_cast<int64_t>(context.input.size()) + 1),
+        epsilon_(options.epsilon) {
+    if (options.scale) weight_ = register_parameter("weight", torch::ones(shape_, context.dtype));
+    if (options.center) bias_ = register_parameter("bias", torch::zeros(shape_, context.dtype));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    check_input(name_, kType, x, rank_, -1, shape_.back());
+    return at::layer_norm(x, shape_, weight_, bias_, epsilon_);
+  }
+
+ private:
+  std::string name_;
+  Shape shape_;
+  int64_t rank_;
+  double epsilon_;
+  torch::Tensor weight_, bias_;
+};
+
+class LayerNormKind final : public LayerKind {
+ public:
+  explicit LayerNormKind(LayerNormalizationOptions options) : options_(std::move(options)) {
+    if (options_.dimensions <= 0) fail_option(kType, "dimensions must be positive, got ", options_.dimensions);
+    if (!(options_.epsilon > 0.0)) fail_option(kType, "epsilon must be positive, got ", options_.epsilon);
+  }
+  std::string_view type() const override { return kType; }
+  std::string_view base_name() const override { return "layer_normalization"; }
+
+  Shape output_shape(const BuildContext& context) const override {
+    const auto rank = static_cast<int64_t>(context.input.size());
+    bool known = rank >= options_.dimensions;
+    for (int64_t i = 0; known && i < options_.dimensions; ++i) {
+      known = context.input[static_cast<std::size_t>(rank - 1 - i)] > 0;
+    }
+    if (!known) {
+      fail_input(context.name, kType, to_text(context.input) + " an example",
+                 c10::str("at least ", options_.dimensions, " dimension(s) of known size"));
+    }
+    return context.input;
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<LayerNormModule>(options_, context);
+  }
+
+ private:
+  LayerNormalizationOptions options_;
+};
+
+}  // namespace
+
+Layer LayerNormalization(const LayerNormalizationOptions& options) {
+  return make_layer<LayerNormKind>(options, options.trainable);
+}
+
+}  // namespace cohort

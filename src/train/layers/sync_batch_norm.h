@@ -1,0 +1,22 @@
+// Batch normalisation whose statistics are those of the global batch.
+#pragma once
+
+#include <torch/types.h>
+
+#include "cohort/communicator.h"
+
+namespace cohort {
+
+struct SyncBatchNormArgs {
+  torch::Tensor weight;        // [channels]; undefined: ones
+  torch::Tensor bias;          // [channels]; undefined: zeros
+  torch::Tensor running_mean;  // both updated in place
+  torch::Tensor running_var;
+  double momentum = 0.01;  // share of the new statistics, as LibTorch's
+  double epsilon = 1e-3;
+};
+
+// Collective: every rank calls it, also with no examples. Differentiable; the backward pass is a collective too.
+torch::Tensor sync_batch_norm(const torch::Tensor& x, const SyncBatchNormArgs& args, Communicator& communicator);
+
+}  // namespace cohort
