@@ -8,6 +8,9 @@ target_compile_options(cohort_compile INTERFACE -Wall -Wextra -Wno-unused-parame
                        -fPIC)  # everywhere: the precompiled header is shared by the library and the programs
 target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threads OpenMP::OpenMP_CXX spdlog::spdlog
                                                nlohmann_json::nlohmann_json ZLIB::ZLIB ${CMAKE_DL_LIBS})
+# See the header: Clang 14 and LibTorch 1.13.
+set(COHORT_CLANG_COMPAT $<$<CXX_COMPILER_ID:Clang>:SHELL:-include cohort/clang_libstdcxx.h>)
+target_compile_options(cohort_compile INTERFACE ${COHORT_CLANG_COMPAT})
 if(COHORT_SANITIZER)
   target_compile_options(cohort_compile INTERFACE -fsanitize=${COHORT_SANITIZER} -fno-omit-frame-pointer -g1)
   target_link_options(cohort_compile INTERFACE -fsanitize=${COHORT_SANITIZER})
@@ -42,6 +45,7 @@ function(cohort_library)
   add_library(cohort ${objects})
   add_library(cohort::cohort ALIAS cohort)
   target_compile_features(cohort PUBLIC cxx_std_20)
+  target_compile_options(cohort INTERFACE ${COHORT_CLANG_COMPAT})
   target_include_directories(cohort PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_include_directories(cohort SYSTEM PUBLIC $<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>)

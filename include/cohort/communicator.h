@@ -1,4 +1,5 @@
-// Communicator: collective operations between ranks. A back end (local, later gloo, nccl, mpi) implements this one class.
+// Communicator: collective operations between ranks. A back end (local, later gloo, nccl, mpi) implements this one
+// class.
 #pragma once
 
 #include <torch/types.h>

@@ -47,7 +47,7 @@ struct PrefetchOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of the wait for one element
 };
 struct GeneratorOptions {
-  bool batched = false;               // what it yields are batches already
+  bool batched = false;  // what it yields are batches already
   int64_t cardinality = kUnknownCardinality;
 };
 struct IteratorOptions {
@@ -65,11 +65,11 @@ class Iterator {
   // The next element; nullopt at the end, and from then on. What a function of the pipeline throws arrives here.
   std::optional<Example> next();
 
-  // Everything that is needed to go on from here in another process, shuffle buffers and random states included, as bytes.
-  // A generator is restored by calling it again and skipping.
+  // Everything that is needed to go on from here in another process, shuffle buffers and random states included, as
+  // bytes. A generator is restored by calling it again and skipping.
   std::string save() const;
-  // Continues where save() was called on an iterator of an equal pipeline. DataLoss: damaged bytes; InvalidArgument: the
-  // bytes of another pipeline.
+  // Continues where save() was called on an iterator of an equal pipeline. DataLoss: damaged bytes; InvalidArgument:
+  // the bytes of another pipeline.
   void restore(const std::string& state);
 
  private:
@@ -88,7 +88,8 @@ class Dataset {
   static Dataset from_tensors(Example example);
   // One element a row; all columns have as many rows (InvalidArgument otherwise).
   static Dataset from_tensor_slices(Example columns);
-  static Dataset from_tensor_slices(const torch::Tensor& x, const torch::Tensor& y = {}, const torch::Tensor& weight = {});
+  static Dataset from_tensor_slices(const torch::Tensor& x, const torch::Tensor& y = {},
+                                    const torch::Tensor& weight = {});
   // make() is called for every iteration and returns a function that yields the elements, then nullopt.
   static Dataset from_generator(std::function<Generator()> make, const GeneratorOptions& options = {});
   // Elements whose x is an int64 scalar: start, start + step, ... before stop.
@@ -105,8 +106,8 @@ class Dataset {
   Dataset take(int64_t count) const;
   Dataset skip(int64_t count) const;
   Dataset filter(Predicate predicate) const;
-  // Elements of two datasets side by side: x of the first becomes x, x of the second y; all further columns of both follow
-  // in `more`. Ends with the shorter one.
+  // Elements of two datasets side by side: x of the first becomes x, x of the second y; all further columns of both
+  // follow in `more`. Ends with the shorter one.
   Dataset zip(const Dataset& other) const;
   Dataset concatenate(const Dataset& other) const;
   // fn makes a dataset of each element; their elements are taken in turns.

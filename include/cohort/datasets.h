@@ -8,8 +8,9 @@
 
 namespace cohort {
 
-// Parses an IDX file (Y. LeCun's format of MNIST), gzipped or plain, whichever it is: a tensor of the file's shape and dtype.
-// NotFound: no such file. DataLoss: truncated, corrupt, or with bytes left over; the message names the file and the offset.
+// Parses an IDX file (Y. LeCun's format of MNIST), gzipped or plain, whichever it is: a tensor of the file's shape and
+// dtype. NotFound: no such file. DataLoss: truncated, corrupt, or with bytes left over; the message names the file and
+// the offset.
 torch::Tensor read_idx(const std::filesystem::path& file);
 
 namespace datasets {
@@ -29,8 +30,8 @@ struct DrawnDigitsOptions {
   uint64_t seed = 1;
 };
 
-// Digits drawn by code, shaped as MNIST's: strokes under random affine maps, of random thickness and wobble, with noise and
-// stray marks. The same for the same seed. A linear classifier stays under 95% on them.
+// Digits drawn by code, shaped as MNIST's: strokes under random affine maps, of random thickness and wobble, with noise
+// and stray marks. The same for the same seed. A linear classifier stays under 95% on them.
 TrainTest drawn_digits(const DrawnDigitsOptions& options = {});
 
 }  // namespace datasets

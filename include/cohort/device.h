@@ -52,9 +52,9 @@ struct PhysicalDevice {
 
 // A device that computations are placed on: a physical one or a part of it.
 struct LogicalDevice {
-  DeviceSpec spec;                            // canonical
-  torch::Device torch_device = torch::kCPU;   // what LibTorch computes on; parts of one GPU share it
-  std::optional<int64_t> memory_limit_mb;     // as configured; LibTorch has one allocator a GPU and does not enforce it
+  DeviceSpec spec;                           // canonical
+  torch::Device torch_device = torch::kCPU;  // what LibTorch computes on; parts of one GPU share it
+  std::optional<int64_t> memory_limit_mb;    // as configured; LibTorch has one allocator a GPU and does not enforce it
 
   std::string name() const { return spec.short_form(); }
 };
@@ -69,8 +69,8 @@ struct LogicalDeviceOptions {
 std::vector<PhysicalDevice> list_physical_devices(std::string_view type = "");
 std::vector<LogicalDevice> list_logical_devices(std::string_view type = "");
 
-// Hides the physical devices of a type that are not listed. After logical devices were used (listed, found or placed on):
-// FailedPrecondition. An empty type stands for all.
+// Hides the physical devices of a type that are not listed. After logical devices were used (listed, found or placed
+// on): FailedPrecondition. An empty type stands for all.
 void set_visible_devices(const std::vector<PhysicalDevice>& devices, std::string_view type = "");
 std::vector<PhysicalDevice> get_visible_devices(std::string_view type = "");
 
@@ -79,8 +79,8 @@ std::vector<PhysicalDevice> get_visible_devices(std::string_view type = "");
 void set_logical_devices(const PhysicalDevice& device, const std::vector<LogicalDeviceOptions>& parts);
 void set_logical_devices(const PhysicalDevice& device, int parts);
 
-// The names of `count` logical CPUs, for CPU replicas. Splits the CPU further when it has fewer: existing logical CPUs keep
-// their names, so this works at any time.
+// The names of `count` logical CPUs, for CPU replicas. Splits the CPU further when it has fewer: existing logical CPUs
+// keep their names, so this works at any time.
 std::vector<std::string> cpu_devices(int count);
 
 // NotFound lists the devices that there are.
@@ -90,9 +90,9 @@ LogicalDevice find_logical_device(std::string_view name);
 // Forgets visible and logical configuration and use. For tests.
 void reset_devices();
 
-// Where library layers and factories create things in this thread, while it lives. Scopes nest and merge part by part; an
-// empty name clears. With soft placement (the default, as TensorFlow's) a GPU that is not there becomes the CPU, with one
-// warning; without, InvalidArgument.
+// Where library layers and factories create things in this thread, while it lives. Scopes nest and merge part by part;
+// an empty name clears. With soft placement (the default, as TensorFlow's) a GPU that is not there becomes the CPU,
+// with one warning; without, InvalidArgument.
 class [[nodiscard]] DeviceScope {
  public:
   explicit DeviceScope(std::string_view name);
@@ -105,7 +105,8 @@ class [[nodiscard]] DeviceScope {
 // The innermost scope's device; the CPU without one.
 LogicalDevice current_logical_device();
 torch::Device current_torch_device();
-// For torch factories: torch::randn({2, 3}, cohort::placement_options()). (LibTorch's own factories cannot be intercepted.)
+// For torch factories: torch::randn({2, 3}, cohort::placement_options()). (LibTorch's own factories cannot be
+// intercepted.)
 torch::TensorOptions placement_options();
 
 // Moves to the current device and logs it when placement is logged.

@@ -25,7 +25,8 @@ struct InputOptions {
 class GlobalBatch : public PerReplica<Example> {
  public:
   GlobalBatch() = default;
-  GlobalBatch(std::vector<Example> shares, int64_t global_size) : PerReplica(std::move(shares)), global_size_(global_size) {}
+  GlobalBatch(std::vector<Example> shares, int64_t global_size)
+      : PerReplica(std::move(shares)), global_size_(global_size) {}
 
   // Examples in the step over all replicas.
   int64_t global_size() const { return global_size_; }
@@ -53,9 +54,10 @@ class DistributedIterator {
   std::unique_ptr<DistributedSource> source_;
 };
 
-// A cheap value. The sizes of the shares: a global batch of G over R replicas gives the first G mod R replicas one example
-// more. Rebatching goes on over the borders of incoming batches, so a short last batch fills replica 0 first and may leave
-// later replicas without data. Where the batch size is not known each incoming batch is cut into pieces of ceil(b / R).
+// A cheap value. The sizes of the shares: a global batch of G over R replicas gives the first G mod R replicas one
+// example more. Rebatching goes on over the borders of incoming batches, so a short last batch fills replica 0 first
+// and may leave later replicas without data. Where the batch size is not known each incoming batch is cut into pieces
+// of ceil(b / R).
 class DistributedDataset {
  public:
   using Make = std::function<std::unique_ptr<DistributedSource>(const IteratorOptions&)>;

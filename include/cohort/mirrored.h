@@ -48,8 +48,8 @@ class MirroredModule {
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;
 };
 
-// M is a module holder (made by TORCH_MODULE) or a std::shared_ptr to a module. Made by Strategy::mirror(). A handle: copies
-// refer to the same modules, and constness of the handle is not constness of the module.
+// M is a module holder (made by TORCH_MODULE) or a std::shared_ptr to a module. Made by Strategy::mirror(). A handle:
+// copies refer to the same modules, and constness of the handle is not constness of the module.
 template <typename M>
 class Mirrored : public MirroredModule {
  public:

@@ -24,9 +24,9 @@ class Strategy;
 class StrategyCore;
 
 // Lives as long as its strategy; used by the one thread that runs it. Not copyable: pass it by reference.
-// Every method that says "collective" must be called by all replicas, in the same order; a replica that returns or calls
-// something else instead is found out and named (FailedPrecondition), and every wait ends at the strategy's timeout
-// (DeadlineExceeded).
+// Every method that says "collective" must be called by all replicas, in the same order; a replica that returns or
+// calls something else instead is found out and named (FailedPrecondition), and every wait ends at the strategy's
+// timeout (DeadlineExceeded).
 class Replica {
  public:
   Replica(StrategyCore& core, int local_id);
@@ -53,8 +53,8 @@ class Replica {
   torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
   std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
 
-  // Concatenates the replicas' values along `axis`, in replica order; collective. Rank 1 or more; sizes may differ along
-  // `axis` only. Its gradient sums the upstream gradients over the replicas and takes this replica's range.
+  // Concatenates the replicas' values along `axis`, in replica order; collective. Rank 1 or more; sizes may differ
+  // along `axis` only. Its gradient sums the upstream gradients over the replicas and takes this replica's range.
   torch::Tensor all_gather(const torch::Tensor& value, int64_t axis = 0);
 
   // Mean of per-example values over the true global batch: sum(each * weight) / (examples of this step on all replicas,

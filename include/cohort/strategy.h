@@ -50,8 +50,8 @@ struct InputContext {
   int64_t per_replica_batch_size(int64_t global_batch_size) const;
 };
 
-// Makes a strategy current for this thread while it lives. Entering the same strategy again is allowed; entering another
-// one while one is active: FailedPrecondition. Leave in the opposite order (as C++ blocks do).
+// Makes a strategy current for this thread while it lives. Entering the same strategy again is allowed; entering
+// another one while one is active: FailedPrecondition. Leave in the opposite order (as C++ blocks do).
 class [[nodiscard]] StrategyScope {
  public:
   explicit StrategyScope(std::shared_ptr<StrategyCore> core);
@@ -72,7 +72,7 @@ class Job {
   virtual ~Job() = default;
   virtual void run(Replica& replica) = 0;
 
-  int64_t global_size = -1;         // examples of this step on all replicas; -1: no batch among the arguments
+  int64_t global_size = -1;          // examples of this step on all replicas; -1: no batch among the arguments
   std::vector<int64_t> share_sizes;  // of the local replicas, when global_size is known
 };
 
@@ -82,7 +82,8 @@ int num_local_replicas(const StrategyCore& core);
 // Notes the sizes of a batch among run()'s arguments.
 void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch);
 
-// What a replica sees of an argument: its component of a PerReplica (or of a class derived from one), anything else whole.
+// What a replica sees of an argument: its component of a PerReplica (or of a class derived from one), anything else
+// whole.
 template <typename T>
 const T& for_replica(const PerReplica<T>& value, const Replica& replica) {
   return value[replica];
@@ -116,7 +117,8 @@ using CallResult =
 }  // namespace detail
 
 // A handle, cheap to copy: copies are the same strategy. Its methods are called from one thread at a time, in
-// cross-replica context (outside run()); from inside a replica they throw FailedPrecondition and name what to use instead.
+// cross-replica context (outside run()); from inside a replica they throw FailedPrecondition and name what to use
+// instead.
 class Strategy {
  public:
   explicit Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) {}
@@ -138,10 +140,10 @@ class Strategy {
   // Seeds the replicas' random streams (Replica::generator()); they start from LibTorch's own seed otherwise.
   void set_seed(uint64_t seed) const;
 
-  // Calls fn once a replica, in parallel, as fn(replica, args...) or fn(args...). A PerReplica argument is replaced by the
-  // replica's component; everything else is passed whole, as const. Arguments and fn are copied once (std::ref avoids it).
-  // Returns PerReplica<result> (void when fn returns nothing). If a replica throws, the others' collectives are cancelled
-  // and its own exception reaches the caller; the strategy can be used again.
+  // Calls fn once a replica, in parallel, as fn(replica, args...) or fn(args...). A PerReplica argument is replaced by
+  // the replica's component; everything else is passed whole, as const. Arguments and fn are copied once (std::ref
+  // avoids it). Returns PerReplica<result> (void when fn returns nothing). If a replica throws, the others' collectives
+  // are cancelled and its own exception reaches the caller; the strategy can be used again.
   template <typename Fn, typename... Args>
   auto run(Fn&& fn, Args&&... args) const;
 
@@ -180,7 +182,8 @@ class Strategy {
   template <typename Fn>
   auto values_from_function(Fn&& fn) const -> PerReplica<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>>;
 
-  // Splits each global batch of a dataset among the replicas, prefetched; the dataset must be batched (InvalidArgument).
+  // Splits each global batch of a dataset among the replicas, prefetched; the dataset must be batched
+  // (InvalidArgument).
   DistributedDataset distribute(const Dataset& dataset) const;
   DistributedDataset distribute(const Dataset& dataset, const InputOptions& options) const;
   // fn is called once an input pipeline and returns a dataset of per-replica batches.
@@ -189,8 +192,8 @@ class Strategy {
                                               const InputOptions& options) const;
   InputContext input_context() const;
 
-  // Builds one copy of a module a replica: factory() returns a module holder or a shared_ptr, and is called once a replica
-  // on the replica's device; all start from the first one's values.
+  // Builds one copy of a module a replica: factory() returns a module holder or a shared_ptr, and is called once a
+  // replica on the replica's device; all start from the first one's values.
   template <typename Factory>
   auto mirror(Factory&& factory) const -> Mirrored<std::decay_t<std::invoke_result_t<Factory&>>>;
 
@@ -220,8 +223,8 @@ bool in_cross_replica_context();
 
 // What a strategy is built with; each strategy has its own struct below.
 struct ExchangeOptions {
-  // reduction_to_one_device, hierarchical_copy, ring, nccl, or auto: nccl for GPUs, ring for CPUs and for logical devices
-  // of one GPU, reduction_to_one_device for a mix.
+  // reduction_to_one_device, hierarchical_copy, ring, nccl, or auto: nccl for GPUs, ring for CPUs and for logical
+  // devices of one GPU, reduction_to_one_device for a mix.
   std::string cross_device_ops = "auto";
   // Gradients are packed into this many messages; 0: no packing, one message a tensor. Negative: InvalidArgument.
   int num_packs = 1;
@@ -244,8 +247,8 @@ class OneDeviceStrategy : public Strategy {
 };
 
 struct MirroredOptions {
-  // One replica a device, as device strings. Empty: every visible GPU, without one the CPU. A device twice, or one that is
-  // not there: InvalidArgument or NotFound. For CPU replicas: cpu_devices(n).
+  // One replica a device, as device strings. Empty: every visible GPU, without one the CPU. A device twice, or one that
+  // is not there: InvalidArgument or NotFound. For CPU replicas: cpu_devices(n).
   std::vector<std::string> devices = {};
   ExchangeOptions exchange = {};
 };

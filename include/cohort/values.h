@@ -31,7 +31,9 @@ class PerReplica {
   // The value of a replica, by local index or by the replica itself. Out of range: InvalidArgument.
   const T& operator[](std::size_t index) const { return values_[checked(index)]; }
   T& operator[](std::size_t index) { return values_[checked(index)]; }
-  const T& operator[](const Replica& replica) const { return (*this)[static_cast<std::size_t>(detail::local_id(replica))]; }
+  const T& operator[](const Replica& replica) const {
+    return (*this)[static_cast<std::size_t>(detail::local_id(replica))];
+  }
   T& operator[](const Replica& replica) { return (*this)[static_cast<std::size_t>(detail::local_id(replica))]; }
 
   const std::vector<T>& values() const { return values_; }

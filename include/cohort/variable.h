@@ -35,9 +35,9 @@ struct VariableOptions {
   std::optional<bool> trainable = std::nullopt;
 };
 
-// A handle: copies refer to the same variable. Made by Strategy::variable(). Called inside run() it means this replica's
-// component, outside (cross-replica context) the whole. Replicas may use their own components in parallel; calls in
-// cross-replica context come from one thread at a time.
+// A handle: copies refer to the same variable. Made by Strategy::variable(). Called inside run() it means this
+// replica's component, outside (cross-replica context) the whole. Replicas may use their own components in parallel;
+// calls in cross-replica context come from one thread at a time.
 class Variable {
  public:
   Variable() = default;
@@ -48,7 +48,8 @@ class Variable {
 
   // In a replica, kOnWrite: the values of all replicas are aggregated, then every component is set; without an
   // aggregation: InvalidArgument. It is a collective: all replicas must call it. kOnRead: sets the own component.
-  // Across replicas: gives every component the value (kOnRead with kSum: value / replicas, so that the sum is the value).
+  // Across replicas: gives every component the value (kOnRead with kSum: value / replicas, so that the sum is the
+  // value).
   void assign(const torch::Tensor& value) const;
 
   // As assign, adding or subtracting. Across replicas, kOnRead with kSum: InvalidArgument.

@@ -13,10 +13,10 @@ namespace cohort {
 
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
-// Writes the tensors (any device, copied to the CPU; made contiguous) under their names. The file appears whole or not at
-// all: it is written to a temporary name, flushed to the disk and renamed. Dtypes: float64, float32, float16, bfloat16,
-// int64, int32, int16, int8, uint8, bool. A name twice, or another dtype: InvalidArgument; a disk that is full or a folder
-// that is not there: Unavailable, NotFound. `metadata` is stored as text pairs.
+// Writes the tensors (any device, copied to the CPU; made contiguous) under their names. The file appears whole or not
+// at all: it is written to a temporary name, flushed to the disk and renamed. Dtypes: float64, float32, float16,
+// bfloat16, int64, int32, int16, int8, uint8, bool. A name twice, or another dtype: InvalidArgument; a disk that is
+// full or a folder that is not there: Unavailable, NotFound. `metadata` is stored as text pairs.
 void save_weights(const std::filesystem::path& file, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata = {});
 

@@ -68,11 +68,14 @@ std::string blas_core() {
 std::string better_blas_core() {
 #if defined(__x86_64__)
   const std::string core = blas_core();
-  const bool old_core = core == "Haswell" || core == "Zen" || core == "Sandybridge" || core == "Nehalem" || core == "Prescott";
-  if (old_core && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+  const bool old_core =
+      core == "Haswell" || core == "Zen" || core == "Sandybridge" || core == "Nehalem" || core == "Prescott";
+  if (old_core && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
     return "SkylakeX";
   }
-  if (old_core && core != "Haswell" && core != "Zen" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (old_core && core != "Haswell" && core != "Zen" && __builtin_cpu_supports("avx2") &&
+      __builtin_cpu_supports("fma")) {
     return "Haswell";
   }
 #endif

@@ -28,7 +28,8 @@ int64_t Example::size() const {
 }
 
 Example Example::to(torch::Device device) const {
-  return apply(*this, [&](const torch::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/tensor.is_pinned()); });
+  return apply(*this,
+               [&](const torch::Tensor& tensor) { return tensor.to(device, /*non_blocking=*/tensor.is_pinned()); });
 }
 
 Example Example::rows(int64_t begin, int64_t end) const {

@@ -1,4 +1,5 @@
-// Waiting the way that costs least: spin for the first microseconds, then give way to others, then sleep (the caller's part).
+// Waiting the way that costs least: spin for the first microseconds, then give way to others, then sleep (the caller's
+// part).
 #pragma once
 
 #include <thread>
@@ -17,8 +18,8 @@ inline void cpu_pause() {
 #endif
 }
 
-// Polls until done() is true or the budget is used up; returns done()'s last answer. With `spin` (every thread has a core)
-// the budget is some hundred microseconds; without, one look and a few turns for others.
+// Polls until done() is true or the budget is used up; returns done()'s last answer. With `spin` (every thread has a
+// core) the budget is some hundred microseconds; without, one look and a few turns for others.
 template <typename Done>
 bool spin_until(const Done& done, bool spin) {
   constexpr int kPauses = 2000;

@@ -23,7 +23,7 @@ struct DtypeName {
 };
 
 constexpr DtypeName kDtypes[] = {
-    {"F64", torch::kDouble}, {"F32", torch::kFloat}, {"F16", torch::kHalf}, {"BF16", torch::kBFloat16},
+    {"F64", torch::kDouble}, {"F32", torch::kFloat}, {"F16", torch::kHalf},  {"BF16", torch::kBFloat16},
     {"I64", torch::kLong},   {"I32", torch::kInt},   {"I16", torch::kShort}, {"I8", torch::kChar},
     {"U8", torch::kByte},    {"BOOL", torch::kBool},
 };
@@ -56,7 +56,8 @@ uint64_t to_count(const Json& value, const std::string& source, const std::strin
     const auto count = value.get<uint64_t>();
     if (count <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return count;
   }
-  fail<DataLoss>("[weights] ", source, ": tensor \"", name, "\": ", what, " is ", value.dump(), ", wanted a non-negative integer");
+  fail<DataLoss>("[weights] ", source, ": tensor \"", name, "\": ", what, " is ", value.dump(),
+                 ", wanted a non-negative integer");
 }
 
 const Json& member(const Json& object, const char* key, const std::string& source, const std::string& name) {
@@ -66,11 +67,13 @@ const Json& member(const Json& object, const char* key, const std::string& sourc
 }
 
 Entry parse_entry(const std::string& name, const Json& value, const std::string& source) {
-  if (!value.is_object()) fail<DataLoss>("[weights] ", source, ": the entry of \"", name, "\" is ", value.type_name(), ", wanted an object");
+  if (!value.is_object())
+    fail<DataLoss>("[weights] ", source, ": the entry of \"", name, "\" is ", value.type_name(), ", wanted an object");
   Entry entry{.name = name, .dtype = torch::kFloat, .shape = {}};
   const Json& dtype = member(value, "dtype", source, name);
   const auto known = dtype.is_string() ? dtype_named(dtype.get_ref<const std::string&>()) : std::nullopt;
-  if (!known) fail<DataLoss>("[weights] ", source, ": tensor \"", name, "\" has dtype ", dtype.dump(), ", which is not known");
+  if (!known)
+    fail<DataLoss>("[weights] ", source, ": tensor \"", name, "\" has dtype ", dtype.dump(), ", which is not known");
   entry.dtype = *known;
 
   const Json& shape = member(value, "shape", source, name);
@@ -87,13 +90,14 @@ Entry parse_entry(const std::string& name, const Json& value, const std::string&
 
   const Json& offsets = member(value, "data_offsets", source, name);
   if (!offsets.is_array() || offsets.size() != 2) {
-    fail<DataLoss>("[weights] ", source, ": tensor \"", name, "\": data_offsets is ", offsets.dump(), ", wanted [begin, end]");
+    fail<DataLoss>("[weights] ", source, ": tensor \"", name, "\": data_offsets is ", offsets.dump(),
+                   ", wanted [begin, end]");
   }
   entry.begin = to_count(offsets[0], source, name, "data_offsets");
   entry.end = to_count(offsets[1], source, name, "data_offsets");
   if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
-    fail<DataLoss>("[weights] ", source, ": tensor \"", name, "\": data_offsets ", offsets.dump(), " do not hold the ", bytes,
-                   " bytes of ", dtype.dump(), shape.dump());
+    fail<DataLoss>("[weights] ", source, ": tensor \"", name, "\": data_offsets ", offsets.dump(), " do not hold the ",
+                   bytes, " bytes of ", dtype.dump(), shape.dump());
   }
   return entry;
 }
@@ -102,7 +106,8 @@ Json parse_header(std::span<const std::byte> bytes, const std::string& source) {
   const char* text = reinterpret_cast<const char*>(bytes.data());
   try {
     Json header = Json::parse(text, text + bytes.size());
-    if (!header.is_object()) fail<DataLoss>("[weights] ", source, ": the header is ", header.type_name(), ", wanted an object");
+    if (!header.is_object())
+      fail<DataLoss>("[weights] ", source, ": the header is ", header.type_name(), ", wanted an object");
     return header;
   } catch (const Json::exception& error) {
     fail<DataLoss>("[weights] ", source, ": the header (from byte 8) is no JSON: ", error.what());
@@ -111,9 +116,11 @@ Json parse_header(std::span<const std::byte> bytes, const std::string& source) {
 
 std::map<std::string, std::string> parse_metadata(const Json& value, const std::string& source) {
   std::map<std::string, std::string> metadata;
-  if (!value.is_object()) fail<DataLoss>("[weights] ", source, ": __metadata__ is ", value.type_name(), ", wanted an object");
+  if (!value.is_object())
+    fail<DataLoss>("[weights] ", source, ": __metadata__ is ", value.type_name(), ", wanted an object");
   for (const auto& [key, item] : value.items()) {
-    if (!item.is_string()) fail<DataLoss>("[weights] ", source, ": __metadata__ \"", key, "\" is ", item.type_name(), ", wanted text");
+    if (!item.is_string())
+      fail<DataLoss>("[weights] ", source, ": __metadata__ \"", key, "\" is ", item.type_name(), ", wanted text");
     metadata.emplace(key, item.get<std::string>());
   }
   return metadata;
@@ -127,13 +134,13 @@ void require_cover(std::vector<Entry>& entries, uint64_t size, const std::string
   uint64_t at = 0;
   for (const Entry& entry : entries) {
     if (entry.begin != at) {
-      fail<DataLoss>("[weights] ", source, ": tensor \"", entry.name, "\" begins at data byte ", entry.begin, ", wanted ", at,
-                     " (tensors must follow each other without gap or overlap)");
+      fail<DataLoss>("[weights] ", source, ": tensor \"", entry.name, "\" begins at data byte ", entry.begin,
+                     ", wanted ", at, " (tensors must follow each other without gap or overlap)");
     }
     at = entry.end;
     if (at > size) {
-      fail<DataLoss>("[weights] ", source, ": tensor \"", entry.name, "\" ends at data byte ", at, ", but the file holds only ", size,
-                     " (it is cut short)");
+      fail<DataLoss>("[weights] ", source, ": tensor \"", entry.name, "\" ends at data byte ", at,
+                     ", but the file holds only ", size, " (it is cut short)");
     }
   }
   if (at != size) fail<DataLoss>("[weights] ", source, ": ", size - at, " bytes after the last tensor");
@@ -148,8 +155,8 @@ Weights parse_safetensors(std::span<const std::byte> bytes, const std::string& s
   }
   for (int i = 7; i >= 0; --i) length = (length << 8) | std::to_integer<uint64_t>(bytes[static_cast<std::size_t>(i)]);
   if (length > kMaxSafetensorsHeader || length > bytes.size() - sizeof(length)) {
-    fail<DataLoss>("[weights] ", source, ": the header's length (bytes 0 to 7) is ", length, ", but the file has ", bytes.size(),
-                   " bytes and a header at most ", kMaxSafetensorsHeader);
+    fail<DataLoss>("[weights] ", source, ": the header's length (bytes 0 to 7) is ", length, ", but the file has ",
+                   bytes.size(), " bytes and a header at most ", kMaxSafetensorsHeader);
   }
   const Json header = parse_header(bytes.subspan(sizeof(length), length), source);
   const auto data = bytes.subspan(sizeof(length) + length);
@@ -175,7 +182,7 @@ Weights parse_safetensors(std::span<const std::byte> bytes, const std::string& s
 NamedTensors safetensors_order(NamedTensors tensors) {
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return a.second.element_size() != b.second.element_size() ? a.second.element_size() > b.second.element_size()
-                                                               : a.first < b.first;
+                                                              : a.first < b.first;
   });
   return tensors;
 }
@@ -186,10 +193,12 @@ std::string safetensors_header(const NamedTensors& ordered, const std::map<std::
   uint64_t at = 0;
   for (const auto& [name, tensor] : ordered) {
     if (name == "__metadata__" || header.contains(name)) {
-      fail<InvalidArgument>("[weights] the name \"", name, "\" is ", name == "__metadata__" ? "reserved" : "given twice");
+      fail<InvalidArgument>("[weights] the name \"", name, "\" is ",
+                            name == "__metadata__" ? "reserved" : "given twice");
     }
     const uint64_t end = at + static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
-    header[name] = {{"dtype", name_of(tensor.scalar_type(), name)}, {"shape", tensor.sizes().vec()}, {"data_offsets", {at, end}}};
+    header[name] = {
+        {"dtype", name_of(tensor.scalar_type(), name)}, {"shape", tensor.sizes().vec()}, {"data_offsets", {at, end}}};
     at = end;
   }
   std::string text = header.dump();

@@ -27,7 +27,8 @@ Weights load_weights(const std::filesystem::path& file) {
   std::error_code error;
   const auto size = std::filesystem::file_size(file, error);
   std::ifstream in(file, std::ios::binary);
-  if (error || !in) fail<NotFound>("[weights] ", file.string(), ": cannot be opened: ", error ? error.message() : "no such file");
+  if (error || !in)
+    fail<NotFound>("[weights] ", file.string(), ": cannot be opened: ", error ? error.message() : "no such file");
   std::vector<std::byte> bytes(size);
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
   if (static_cast<std::uintmax_t>(in.gcount()) != size) {

@@ -104,7 +104,8 @@ Iterator Dataset::iterator(const IteratorOptions& options) const {
   return Iterator(node_->iterate(options));
 }
 
-Dataset::Cursor::Cursor(std::shared_ptr<Iterator> iterator) : iterator_(std::move(iterator)), current_(iterator_->next()) {}
+Dataset::Cursor::Cursor(std::shared_ptr<Iterator> iterator)
+    : iterator_(std::move(iterator)), current_(iterator_->next()) {}
 
 Dataset::Cursor& Dataset::Cursor::operator++() {
   current_ = iterator_->next();

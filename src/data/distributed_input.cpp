@@ -142,8 +142,8 @@ class DistributedSource {
         Shares shares;
         for (const auto& share : step) shares.push_back(restore_element(share, state.tensors).example);
         if (shares.size() != static_cast<std::size_t>(core_->num_local_replicas())) {
-          fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(), " replicas, this strategy has ",
-                                core_->num_local_replicas());
+          fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(),
+                                " replicas, this strategy has ", core_->num_local_replicas());
         }
         restored_.push_back(to_devices(std::move(shares)));
       }
@@ -195,7 +195,8 @@ DistributedIterator::~DistributedIterator() = default;
 
 std::optional<GlobalBatch> DistributedIterator::next() {
   if (const Replica* replica = Replica::current()) {
-    fail<FailedPrecondition>("[data] next: called inside replica ", replica->id(), "; take the batch outside and pass it to run()");
+    fail<FailedPrecondition>("[data] next: called inside replica ", replica->id(),
+                             "; take the batch outside and pass it to run()");
   }
   return source_->next();
 }
@@ -230,7 +231,8 @@ DistributedDataset Strategy::distribute(const Dataset& dataset, const InputOptio
   }
   const auto make = [core = core_, dataset, options](const IteratorOptions& at) {
     const auto replicas = static_cast<std::size_t>(core->num_local_replicas());
-    auto steps = std::make_unique<SplitSource>(dataset, at, replicas, /*whole=*/!core->plan().rebatch_input || replicas == 1);
+    auto steps =
+        std::make_unique<SplitSource>(dataset, at, replicas, /*whole=*/!core->plan().rebatch_input || replicas == 1);
     return std::make_unique<DistributedSource>(std::move(steps), core, options);
   };
   return {make, dataset.cardinality()};
@@ -245,7 +247,8 @@ DistributedDataset Strategy::distribute_from_function(const std::function<Datase
   require_cross_replica("distribute_from_function");
   const Dataset dataset = fn(input_context());
   if (!dataset.is_batched()) {
-    fail<InvalidArgument>("[strategy] distribute_from_function: the dataset is not batched; batch it by the per-replica batch size");
+    fail<InvalidArgument>(
+        "[strategy] distribute_from_function: the dataset is not batched; batch it by the per-replica batch size");
   }
   const auto replicas = static_cast<int64_t>(num_local_replicas());
   const auto make = [core = core_, dataset, options, replicas](const IteratorOptions& at) {

@@ -45,7 +45,8 @@ Glyph glyph(int digit, bool other_way) {
     case 0:
       return {arc({0, 0}, other_way ? 0.55 : 0.8, 1.2, 0, 360)};
     case 1:
-      return other_way ? Glyph{{{-0.4, -0.8}, {0.1, -1.2}, {0.1, 1.2}}, {{-0.4, 1.2}, {0.6, 1.2}}} : Glyph{{{0, -1.2}, {0, 1.2}}};
+      return other_way ? Glyph{{{-0.4, -0.8}, {0.1, -1.2}, {0.1, 1.2}}, {{-0.4, 1.2}, {0.6, 1.2}}}
+                       : Glyph{{{0, -1.2}, {0, 1.2}}};
     case 2:
       return {joined(arc({0, -0.6}, 0.7, 0.6, 190, 380), {{0.2, 0.4}, {-0.7, 1.2}, {0.8, 1.2}})};
     case 3:

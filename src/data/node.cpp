@@ -29,7 +29,8 @@ torch::Tensor restore_tensor(const nlohmann::json& index, const std::vector<torc
 Example ElementIterator::materialise(Element element) const {
   if (element.row < 0) return std::move(element.example);
   const Example& columns = *table();
-  Example example{row_of(columns.x, element.row), row_of(columns.y, element.row), row_of(columns.weight, element.row), {}};
+  Example example{
+      row_of(columns.x, element.row), row_of(columns.y, element.row), row_of(columns.weight, element.row), {}};
   for (const torch::Tensor& column : columns.more) example.more.push_back(row_of(column, element.row));
   return example;
 }
@@ -46,8 +47,10 @@ nlohmann::json save_element(const Element& element, std::vector<torch::Tensor>& 
 
 Element restore_element(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {
   if (tree.is_number()) return {.example = {}, .row = tree.get<int64_t>()};
-  Element element{.example = {restore_tensor(tree.at(0), tensors), restore_tensor(tree.at(1), tensors),
-                              restore_tensor(tree.at(2), tensors), {}}};
+  Element element{.example = {restore_tensor(tree.at(0), tensors),
+                              restore_tensor(tree.at(1), tensors),
+                              restore_tensor(tree.at(2), tensors),
+                              {}}};
   for (std::size_t i = 3; i < tree.size(); ++i) element.example.more.push_back(restore_tensor(tree[i], tensors));
   return element;
 }

@@ -12,8 +12,8 @@
 
 namespace cohort {
 
-// What flows through a pipeline: an example, or only the number of a row of the source's table. Rows pass through shuffle,
-// repeat, take and the like as plain numbers, and batch() gathers a whole batch at once.
+// What flows through a pipeline: an example, or only the number of a row of the source's table. Rows pass through
+// shuffle, repeat, take and the like as plain numbers, and batch() gathers a whole batch at once.
 struct Element {
   Example example;
   int64_t row = -1;  // 0 or more: this row of the table, and `example` is empty

@@ -1,4 +1,5 @@
-// Random numbers that are the same on every platform and whose state can be saved: splitmix64 (Steele, Lea and Flood, 2014).
+// Random numbers that are the same on every platform and whose state can be saved: splitmix64 (Steele, Lea and Flood,
+// 2014).
 #pragma once
 
 #include <cstdint>

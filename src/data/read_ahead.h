@@ -17,8 +17,8 @@
 
 namespace cohort {
 
-// One producer thread, one consumer. `produce` yields the items, then nullopt; what it throws arrives at take(), after the
-// items before it. The destructor ends the thread as soon as produce() returns.
+// One producer thread, one consumer. `produce` yields the items, then nullopt; what it throws arrives at take(), after
+// the items before it. The destructor ends the thread as soon as produce() returns.
 template <typename Item>
 class ReadAhead {
  public:

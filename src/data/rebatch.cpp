@@ -17,8 +17,10 @@ Example concatenated(const std::vector<Example>& parts) {
     for (const Example& part : parts) tensors.push_back(column(part));
     return tensors.front().defined() ? at::cat(tensors, 0) : torch::Tensor();
   };
-  Example whole{join([](const Example& e) { return e.x; }), join([](const Example& e) { return e.y; }),
-                join([](const Example& e) { return e.weight; }), {}};
+  Example whole{join([](const Example& e) { return e.x; }),
+                join([](const Example& e) { return e.y; }),
+                join([](const Example& e) { return e.weight; }),
+                {}};
   for (std::size_t i = 0; i < parts.front().more.size(); ++i) {
     whole.more.push_back(join([i](const Example& e) { return e.more[i]; }));
   }

@@ -21,7 +21,8 @@ void append_number(std::string& bytes, uint64_t number, int width) {
 
 uint64_t read_number(std::string_view bytes, int width) {
   uint64_t number = 0;
-  for (int i = width - 1; i >= 0; --i) number = (number << 8) | static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
+  for (int i = width - 1; i >= 0; --i)
+    number = (number << 8) | static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
   return number;
 }
 
@@ -42,7 +43,8 @@ torch::Tensor read_tensor(const nlohmann::json& entry, std::string_view& data, c
     }
     bytes *= static_cast<uint64_t>(size);
   }
-  if (bytes > data.size()) fail<DataLoss>("[data] ", source, ": a tensor of ", bytes, " bytes, but only ", data.size(), " are left");
+  if (bytes > data.size())
+    fail<DataLoss>("[data] ", source, ": a tensor of ", bytes, " bytes, but only ", data.size(), " are left");
   torch::Tensor tensor = at::empty(shape, torch::TensorOptions(static_cast<torch::ScalarType>(dtype)));
   if (bytes > 0) std::memcpy(tensor.data_ptr(), data.data(), bytes);
   data.remove_prefix(bytes);
@@ -77,7 +79,8 @@ IteratorState from_bytes(std::string_view bytes, const std::string& source) {
   const auto crc = static_cast<uint32_t>(read_number(bytes.substr(body.size()), kCrcBytes));
   if (crc != crc_of(body)) fail<DataLoss>("[data] ", source, ": the checksum of its ", bytes.size(), " bytes is wrong");
   const uint64_t length = read_number(body.substr(kMagic.size()), 8);
-  if (length > body.size() - kPrefix) fail<DataLoss>("[data] ", source, ": a header of ", length, " bytes does not fit");
+  if (length > body.size() - kPrefix)
+    fail<DataLoss>("[data] ", source, ": a header of ", length, " bytes does not fit");
   try {
     const auto header = nlohmann::json::parse(body.substr(kPrefix, length));
     std::string_view data = body.substr(kPrefix + length);

@@ -1,4 +1,5 @@
-// Saved positions and cached examples as bytes: magic, length of a JSON text, the JSON, the tensors' bytes, CRC-32 of it all.
+// Saved positions and cached examples as bytes: magic, length of a JSON text, the JSON, the tensors' bytes, CRC-32 of
+// it all.
 #pragma once
 
 #include <span>

@@ -47,7 +47,8 @@ void set_type(DeviceSpec& spec, std::string_view whole, std::string_view type, s
     fail<InvalidArgument>("[device] \"", whole, "\" names two device types, ", *spec.type, " and ", upper(type));
   }
   if (!is_type(type)) {
-    fail<InvalidArgument>("[device] \"", whole, "\": device type \"", type, "\" is not known; CPU, GPU, TPU, EPU and CUSTOM are");
+    fail<InvalidArgument>("[device] \"", whole, "\": device type \"", type,
+                          "\" is not known; CPU, GPU, TPU, EPU and CUSTOM are");
   }
   spec.type = upper(type);
   if (index && *index != "*") spec.index = to_number(whole, "index", *index);
@@ -73,7 +74,8 @@ void parse_part(DeviceSpec& spec, std::string_view whole, std::string_view part)
   } else if (is_type(key) && fields.size() <= 2) {
     set_type(spec, whole, key, fields.size() == 2 ? std::optional(fields[1]) : std::nullopt);
   } else {
-    fail<InvalidArgument>("[device] \"", whole, "\": unknown attribute \"", part, "\"; job, replica, task, device and the device "
+    fail<InvalidArgument>("[device] \"", whole, "\": unknown attribute \"", part,
+                          "\"; job, replica, task, device and the device "
                           "types are known");
   }
 }

@@ -49,8 +49,9 @@ struct Machine {
       int index = 0;
       for (const PhysicalDevice& device : visible) {
         if (device.type != kind) continue;
-        const torch::Device where = kind == "CPU" ? torch::Device(torch::kCPU)
-                                                  : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
+        const torch::Device where = kind == "CPU"
+                                        ? torch::Device(torch::kCPU)
+                                        : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
         for (const LogicalDeviceOptions& part : parts_of(device)) {
           const DeviceSpec spec{.type = std::string(kind), .index = index++};
           devices.push_back({spec.canonical(), where, part.memory_limit_mb});
@@ -62,7 +63,8 @@ struct Machine {
 
   void require_unused(std::string_view what) const {
     if (!used) return;
-    fail<FailedPrecondition>("[device] ", what, ": logical devices are already in use; call it at the start of the program");
+    fail<FailedPrecondition>("[device] ", what,
+                             ": logical devices are already in use; call it at the start of the program");
   }
 };
 
@@ -113,7 +115,8 @@ void set_visible_devices(const std::vector<PhysicalDevice>& devices, std::string
   for (const PhysicalDevice& device : machine().physical) {
     const bool listed = std::find(devices.begin(), devices.end(), device) != devices.end();
     const bool other_type = !type.empty() && device.type != type;
-    const bool was_visible = std::find(machine().visible.begin(), machine().visible.end(), device) != machine().visible.end();
+    const bool was_visible =
+        std::find(machine().visible.begin(), machine().visible.end(), device) != machine().visible.end();
     if (listed || (other_type && was_visible)) visible.push_back(device);
   }
   machine().visible = std::move(visible);

@@ -31,7 +31,8 @@ LogicalDevice resolve(const DeviceSpec& spec) {
 void log_placed(std::string_view name, torch::Device device) {
   if (!log_placement) return;
   spdlog::logger& logger = log();
-  logger.log(spdlog::level::critical, "[device] {} placed on {} ({})", name, current_logical_device().spec.to_string(), device.str());
+  logger.log(spdlog::level::critical, "[device] {} placed on {} ({})", name, current_logical_device().spec.to_string(),
+             device.str());
 }
 
 }  // namespace

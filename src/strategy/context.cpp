@@ -31,7 +31,8 @@ StrategyScope::StrategyScope(std::shared_ptr<StrategyCore> core) : core_(std::mo
   }
   if (!context.scopes.empty() && context.scopes.back() != core_) {
     fail<FailedPrecondition>("[strategy] scope: ", core_->plan().name, " cannot be entered while the scope of ",
-                             context.scopes.back()->plan().name, " (another strategy) is active: strategies do not mix");
+                             context.scopes.back()->plan().name,
+                             " (another strategy) is active: strategies do not mix");
   }
   context.scopes.push_back(core_);
   // With one replica everything that is created belongs on its device; with more, mirror() places each copy.

@@ -61,8 +61,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   void set_seed(uint64_t seed);
 
   // Joins the replicas of this run: see Replica::meet.
-  void meet(int local_id, std::string_view what, void* mine,
-            const std::function<void(std::span<void* const>)>& lead);
+  void meet(int local_id, std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead);
 
  private:
   // How one replica's part of a run ended.

@@ -30,7 +30,8 @@ NamedTensors buffers_of(const torch::nn::Module& module) {
 void require_alike(const NamedTensors& first, const NamedTensors& other, std::size_t replica) {
   if (first.size() != other.size()) {
     fail<InvalidArgument>("[strategy] mirror: the copy of replica ", replica, " has ", other.size(),
-                          " tensors, replica 0's has ", first.size(), ": the factory must build the same module each time");
+                          " tensors, replica 0's has ", first.size(),
+                          ": the factory must build the same module each time");
   }
   for (std::size_t i = 0; i < first.size(); ++i) {
     const auto& [name, tensor] = first[i];
@@ -38,8 +39,8 @@ void require_alike(const NamedTensors& first, const NamedTensors& other, std::si
         tensor.scalar_type() == other[i].second.scalar_type()) {
       continue;
     }
-    fail<InvalidArgument>("[strategy] mirror: replica 0 has ", name, " of shape ", tensor.sizes(), ", replica ", replica,
-                          " has ", other[i].first, " of shape ", other[i].second.sizes(),
+    fail<InvalidArgument>("[strategy] mirror: replica 0 has ", name, " of shape ", tensor.sizes(), ", replica ",
+                          replica, " has ", other[i].first, " of shape ", other[i].second.sizes(),
                           ": the factory must build the same module each time");
   }
 }
@@ -53,7 +54,8 @@ void copy_values(const NamedTensors& from, const NamedTensors& to) {
 // be noticed by whoever draws next.
 class UndisturbedRandomness {
  public:
-  UndisturbedRandomness() : generator_(at::globalContext().defaultGenerator(torch::kCPU)), state_(generator_.get_state()) {}
+  UndisturbedRandomness()
+      : generator_(at::globalContext().defaultGenerator(torch::kCPU)), state_(generator_.get_state()) {}
   UndisturbedRandomness(const UndisturbedRandomness&) = delete;
   UndisturbedRandomness& operator=(const UndisturbedRandomness&) = delete;
   ~UndisturbedRandomness() { generator_.set_state(state_); }
@@ -121,7 +123,9 @@ void MirroredModule::load_state(const std::vector<std::pair<std::string, torch::
     for (auto& [name, tensor] : own) {
       const auto item = given.find(name);
       if (item == given.end()) {
-        if (strict) fail<NotFound>("[strategy] load_state: there is no \"", name, "\" among the ", given.size(), " given tensors");
+        if (strict)
+          fail<NotFound>("[strategy] load_state: there is no \"", name, "\" among the ", given.size(),
+                         " given tensors");
         continue;
       }
       const torch::Tensor& value = *item->second;

@@ -18,8 +18,8 @@ struct Variable::State {
   Replica* replica() const {
     Replica* current = Replica::current();
     if (current != nullptr && &current->core() != core.get()) {
-      fail<FailedPrecondition>("[variable] ", options.name, " belongs to ", core->plan().name, " and is used inside a replica of ",
-                               "another strategy");
+      fail<FailedPrecondition>("[variable] ", options.name, " belongs to ", core->plan().name,
+                               " and is used inside a replica of ", "another strategy");
     }
     return current;
   }
@@ -50,9 +50,10 @@ struct Variable::State {
   template <typename Fn>
   void write_from(Replica& replica, const torch::Tensor& value, std::string_view method, const Fn& fn) const {
     if (options.aggregation == VariableAggregation::kNone && core->num_replicas_in_sync() > 1) {
-      fail<InvalidArgument>("[variable] ", options.name, ": ", method, " from the replicas of ", core->plan().name,
-                            " needs an aggregation (sum, mean or only_first_replica) that says how their values become ",
-                            "one; give it in VariableOptions, or assign outside run()");
+      fail<InvalidArgument>(
+          "[variable] ", options.name, ": ", method, " from the replicas of ", core->plan().name,
+          " needs an aggregation (sum, mean or only_first_replica) that says how their values become ",
+          "one; give it in VariableOptions, or assign outside run()");
     }
     const torch::NoGradGuard no_grad;
     const torch::Tensor result = aggregate(replica, value);
@@ -85,7 +86,8 @@ Variable Strategy::variable(const torch::Tensor& initial, const VariableOptions&
   state->core = core_;
   state->options = options;
   if (options.synchronization == VariableSynchronization::kNone) {
-    fail<InvalidArgument>("[variable] ", options.name, ": synchronization none is not supported; use auto, on_write or on_read");
+    fail<InvalidArgument>("[variable] ", options.name,
+                          ": synchronization none is not supported; use auto, on_write or on_read");
   }
   if (options.synchronization == VariableSynchronization::kAuto) {
     state->options.synchronization = VariableSynchronization::kOnWrite;
@@ -118,8 +120,9 @@ torch::Tensor Variable::read() const {
     fail<FailedPrecondition>("[variable] ", name(), ": is synchronised on read but has no aggregation, so it has no ",
                              "value outside the replicas; read its components()");
   }
-  return Strategy(state_->core).reduce(state_->sums() ? ReduceOp::kSum : ReduceOp::kMean,
-                                       state_->components.map([](const torch::Tensor& t) { return t.detach().clone(); }));
+  return Strategy(state_->core)
+      .reduce(state_->sums() ? ReduceOp::kSum : ReduceOp::kMean,
+              state_->components.map([](const torch::Tensor& t) { return t.detach().clone(); }));
 }
 
 void Variable::assign(const torch::Tensor& value) const {
@@ -132,9 +135,11 @@ namespace {
 
 void refuse_sum_on_read(const Variable& variable, std::string_view method) {
   const VariableOptions& options = variable.options();
-  if (options.synchronization != VariableSynchronization::kOnRead || options.aggregation != VariableAggregation::kSum) return;
+  if (options.synchronization != VariableSynchronization::kOnRead || options.aggregation != VariableAggregation::kSum)
+    return;
   if (Replica::current() != nullptr) return;
-  fail<InvalidArgument>("[variable] ", variable.name(), ": ", method, " across replicas of a variable that is summed on read has ",
+  fail<InvalidArgument>("[variable] ", variable.name(), ": ", method,
+                        " across replicas of a variable that is summed on read has ",
                         "no meaning; call it inside run(), or assign()");
 }
 

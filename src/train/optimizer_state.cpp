@@ -19,7 +19,8 @@ OptimizerState::OptimizerState(MirroredModule module, Optimizer rule)
 
 void OptimizerState::require_own(const Replica& replica) const {
   if (&replica.core() == module_.core().get()) return;
-  fail<FailedPrecondition>("[optimizer] ", rule_.name(), ": made under another strategy than the replica it is used in");
+  fail<FailedPrecondition>("[optimizer] ", rule_.name(),
+                           ": made under another strategy than the replica it is used in");
 }
 
 std::vector<torch::Tensor> OptimizerState::gradients(Replica& replica, const torch::Tensor& loss) {
@@ -43,8 +44,8 @@ void OptimizerState::minimize(Replica& replica, const torch::Tensor& loss) {
 void OptimizerState::apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) {
   require_own(replica);
   if (gradients.size() != names_.size()) {
-    fail<InvalidArgument>("[optimizer] apply_gradients: got ", gradients.size(), " gradients, wanted one for each of the ",
-                          names_.size(), " parameters");
+    fail<InvalidArgument>("[optimizer] apply_gradients: got ", gradients.size(),
+                          " gradients, wanted one for each of the ", names_.size(), " parameters");
   }
   Counts& counts = counts_[static_cast<std::size_t>(replica.local_id())];
   const int64_t every = rule_.gradient().accumulate_steps;
@@ -88,7 +89,8 @@ void OptimizerState::load_state(const std::vector<std::pair<std::string, torch::
   std::map<std::string, torch::Tensor> given(state.begin(), state.end());
   const auto take = [&](const std::string& name) {
     const auto item = given.find(name);
-    if (item == given.end()) fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", given.size(), " tensors");
+    if (item == given.end())
+      fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", given.size(), " tensors");
     return item->second;
   };
   for (std::size_t p = 0; p < names_.size(); ++p) {
@@ -97,7 +99,8 @@ void OptimizerState::load_state(const std::vector<std::pair<std::string, torch::
       const torch::Tensor value = take(name);
       torch::Tensor slot = slot_of(p, s);
       if (value.sizes() != slot.sizes()) {
-        fail<InvalidArgument>("[optimizer] load_state: \"", name, "\" has shape ", value.sizes(), ", wanted ", slot.sizes());
+        fail<InvalidArgument>("[optimizer] load_state: \"", name, "\" has shape ", value.sizes(), ", wanted ",
+                              slot.sizes());
       }
       slot.copy_(value);
     }

@@ -10,8 +10,8 @@
 namespace cohort {
 namespace {
 
-using testing::with_ranks;
 using ::testing::HasSubstr;
+using testing::with_ranks;
 
 class CrossDevice : public ::testing::TestWithParam<std::string_view> {};
 
@@ -20,7 +20,8 @@ TEST_P(CrossDevice, SumsAndAveragesAllSizesAndDtypes) {
     for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kLong, torch::kBFloat16}) {
       for (const int64_t count : {0, 1, 15, 16, 17, 100, 20'000}) {
         with_ranks(size, {.ops = GetParam()}, [=](Communicator& world) {
-          std::vector<torch::Tensor> tensors{torch::arange(count, dtype) * (world.rank() + 1), torch::full({3}, 2, dtype)};
+          std::vector<torch::Tensor> tensors{torch::arange(count, dtype) * (world.rank() + 1),
+                                             torch::full({3}, 2, dtype)};
           const torch::Tensor expected = torch::arange(count, dtype) * (size * (size + 1) / 2);
           world.all_reduce(tensors, ReduceOp::kSum);
           if (dtype != torch::kBFloat16) EXPECT_TRUE(torch::equal(tensors[0], expected));
@@ -55,9 +56,11 @@ INSTANTIATE_TEST_SUITE_P(All, CrossDevice,
 
 TEST(CrossDeviceOps, AutoPicksByDevice) {
   EXPECT_EQ(make_cross_device_ops("auto", {torch::kCPU, torch::kCPU})->name(), "ring");
-  EXPECT_EQ(make_cross_device_ops("auto", {torch::kCPU, torch::Device(torch::kCUDA, 0)})->name(), "reduction_to_one_device");
+  EXPECT_EQ(make_cross_device_ops("auto", {torch::kCPU, torch::Device(torch::kCUDA, 0)})->name(),
+            "reduction_to_one_device");
   // Two logical devices of one GPU cannot use NCCL.
-  EXPECT_EQ(make_cross_device_ops("auto", {torch::Device(torch::kCUDA, 0), torch::Device(torch::kCUDA, 0)})->name(), "ring");
+  EXPECT_EQ(make_cross_device_ops("auto", {torch::Device(torch::kCUDA, 0), torch::Device(torch::kCUDA, 0)})->name(),
+            "ring");
 }
 
 TEST(CrossDeviceOps, AnUnknownNameListsTheKnownOnes) {

@@ -10,8 +10,8 @@
 namespace cohort {
 namespace {
 
-using testing::with_ranks;
 using ::testing::HasSubstr;
+using testing::with_ranks;
 
 TEST(Local, BroadcastCopiesTheRootsValues) {
   for (const int size : {1, 2, 3, 4}) {

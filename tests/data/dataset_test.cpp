@@ -112,7 +112,8 @@ TEST(Dataset, ShuffleIsAPermutationThatDependsOnSeedAndEpoch) {
 
 TEST(Dataset, ShuffleDrawsUniformly) {
   std::array<int, 4> first{};
-  for (uint64_t seed = 0; seed < 4000; ++seed) ++first[static_cast<std::size_t>(values(slices(4).shuffle(4, {.seed = seed}).take(1))[0])];
+  for (uint64_t seed = 0; seed < 4000; ++seed)
+    ++first[static_cast<std::size_t>(values(slices(4).shuffle(4, {.seed = seed}).take(1))[0])];
   for (const int count : first) EXPECT_NEAR(count, 1000, 120);
 }
 
@@ -174,8 +175,9 @@ TEST(Dataset, WhatAFunctionThrowsArrivesAtNext) {
     if (e.x.item<int64_t>() == 3) throw std::runtime_error("three");
     return e;
   };
-  for (const Dataset& dataset : {Dataset::range(9).map(fail_at_3), Dataset::range(9).map(fail_at_3, {.num_parallel_calls = 2}),
-                                 Dataset::range(9).map(fail_at_3).prefetch(2)}) {
+  for (const Dataset& dataset :
+       {Dataset::range(9).map(fail_at_3), Dataset::range(9).map(fail_at_3, {.num_parallel_calls = 2}),
+        Dataset::range(9).map(fail_at_3).prefetch(2)}) {
     Iterator iterator = dataset.iterator();
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(iterator.next());
     try {
@@ -197,7 +199,8 @@ TEST(Dataset, PrefetchWorksAheadAndEndsAtOnce) {
     Iterator iterator = counted.prefetch(5).iterator();
     iterator.next();
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (made.load() < 6 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (made.load() < 6 && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_GE(made.load(), 6);
     EXPECT_LE(made.load(), 7);
   }
@@ -238,7 +241,8 @@ TEST(Dataset, BatchSizeIsInferred) {
   EXPECT_FALSE(slices(3).is_batched());
   EXPECT_TRUE(slices(3).batch(2).prefetch().is_batched());
   EXPECT_EQ(slices(3).batch(2).shuffle(2).repeat().map([](Example e) { return e; }).batch_size(), 2);
-  const Dataset generated = Dataset::from_generator([] { return [] { return std::optional<Example>(); }; }, {.batched = true});
+  const Dataset generated =
+      Dataset::from_generator([] { return [] { return std::optional<Example>(); }; }, {.batched = true});
   EXPECT_TRUE(generated.is_batched());
   EXPECT_FALSE(generated.batch_size());
 }

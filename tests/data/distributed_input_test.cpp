@@ -35,7 +35,8 @@ TEST(DistributedInput, SplitsGlobalBatchesAsTheReferenceSays) {
   EXPECT_EQ(two.distribute(rows(10).batch(4)).cardinality(), 3);
   const MirroredStrategy three({.devices = cpu_devices(3)});
   EXPECT_EQ(steps_of(three.distribute(rows(11).batch(4))), (std::vector<Sizes>{{2, 1, 1}, {2, 1, 1}, {2, 1, 0}}));
-  EXPECT_EQ(steps_of(three.distribute(rows(5).batch(4), {.prefetch_steps = 0})), (std::vector<Sizes>{{2, 1, 1}, {1, 0, 0}}));
+  EXPECT_EQ(steps_of(three.distribute(rows(5).batch(4), {.prefetch_steps = 0})),
+            (std::vector<Sizes>{{2, 1, 1}, {1, 0, 0}}));
 }
 
 TEST(DistributedInput, CutsBatchesOfUnknownSizePieceByPiece) {

@@ -17,7 +17,8 @@ double accuracy_after(torch::nn::Sequential net, const Example& train, const Exa
     for (int64_t at = 0; at + 64 <= train.size(); at += 64) {
       const torch::Tensor rows = order.slice(0, at, at + 64);
       adam.zero_grad();
-      torch::nn::functional::cross_entropy(net->forward(train.x.index_select(0, rows)), train.y.index_select(0, rows)).backward();
+      torch::nn::functional::cross_entropy(net->forward(train.x.index_select(0, rows)), train.y.index_select(0, rows))
+          .backward();
       adam.step();
     }
   }
@@ -44,9 +45,10 @@ TEST(DrawnDigits, ALinearModelStaysUnder95PercentAndAnMlpIsWellAboveIt) {
   const Example test_all = everything(test);
   const double linear =
       accuracy_after(torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(784, 10)), train_all, test_all, 8);
-  const double mlp = accuracy_after(torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(784, 256), torch::nn::ReLU(),
-                                                          torch::nn::Linear(256, 128), torch::nn::ReLU(), torch::nn::Linear(128, 10)),
-                                    train_all, test_all, 5);
+  const double mlp =
+      accuracy_after(torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(784, 256), torch::nn::ReLU(),
+                                           torch::nn::Linear(256, 128), torch::nn::ReLU(), torch::nn::Linear(128, 10)),
+                     train_all, test_all, 5);
   RecordProperty("linear", std::to_string(linear));
   RecordProperty("mlp", std::to_string(mlp));
   std::cout << "linear " << linear << ", mlp " << mlp << "\n";

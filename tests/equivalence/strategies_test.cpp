@@ -36,7 +36,8 @@ std::vector<Example> global_batches(torch::ScalarType dtype, bool short_ones) {
     int64_t size = 12;
     if (short_ones && step % 5 == 4) size = 7;   // does not divide
     if (short_ones && step % 10 == 9) size = 1;  // leaves shares empty
-    batches.push_back({.x = torch::randn({size, kFeatures}, dtype), .y = torch::randint(kClasses, {size}, torch::kLong)});
+    batches.push_back(
+        {.x = torch::randn({size, kFeatures}, dtype), .y = torch::randint(kClasses, {size}, torch::kLong)});
   }
   return batches;
 }
@@ -99,7 +100,8 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> list = {
       {"sgd", [] { return SGD({.learning_rate = 0.1}); }},
       {"momentum", [] { return SGD({.learning_rate = 0.05, .momentum = 0.9}); }},
-      {"nesterov", [] { return SGD({.learning_rate = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3}); }},
+      {"nesterov",
+       [] { return SGD({.learning_rate = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3}); }},
       {"adam", [] { return Adam({.learning_rate = 0.01}); }},
       {"amsgrad", [] { return Adam({.learning_rate = 0.01, .amsgrad = true}); }},
       {"adamw", [] { return AdamW({.learning_rate = 0.01, .exclude_from_weight_decay = {"1d"}}); }},
@@ -125,12 +127,12 @@ const std::vector<Case>& cases() {
     for (const int replicas : {1, 2, 3, 4}) {
       for (const char* ops : {"auto", "ring", "reduction_to_one_device", "hierarchical_copy"}) {
         all.push_back({c10::str("mirrored_", replicas, "_", ops), [=] {
-                         return MirroredStrategy({.devices = cpu_devices(replicas), .exchange = {.cross_device_ops = ops}});
+                         return MirroredStrategy(
+                             {.devices = cpu_devices(replicas), .exchange = {.cross_device_ops = ops}});
                        }});
       }
-      all.push_back({c10::str("central_storage_", replicas), [=] {
-                       return CentralStorageStrategy({.compute_devices = cpu_devices(replicas)});
-                     }});
+      all.push_back({c10::str("central_storage_", replicas),
+                     [=] { return CentralStorageStrategy({.compute_devices = cpu_devices(replicas)}); }});
     }
     for (const int packs : {0, 3}) {
       all.push_back({c10::str("mirrored_2_packs_", packs), [=] {
@@ -190,7 +192,8 @@ TEST(EquivalenceTest, MatchesLibTorchsOwnAdam) {
   }
   std::vector<torch::Tensor> flat;
   for (const auto& parameter : net->parameters()) flat.push_back(parameter.detach().reshape({-1}));
-  const torch::Tensor ours = weights_after(MirroredStrategy({.devices = cpu_devices(2)}), Adam({.learning_rate = 0.01}));
+  const torch::Tensor ours =
+      weights_after(MirroredStrategy({.devices = cpu_devices(2)}), Adam({.learning_rate = 0.01}));
   EXPECT_LT(distance(torch::cat(flat), ours), 1e-9);
 }
 

@@ -17,7 +17,8 @@ struct RanksOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(20);
 };
 
-// Runs fn(communicator) on `size` threads of one local group; rethrows the first failure in rank order, after all ended.
+// Runs fn(communicator) on `size` threads of one local group; rethrows the first failure in rank order, after all
+// ended.
 inline void with_ranks(int size, const RanksOptions& options, const std::function<void(Communicator&)>& fn) {
   Rendezvous meeting(size, options.timeout, /*spin=*/size <= 2);
   const std::vector<torch::Device> devices(static_cast<std::size_t>(size), torch::kCPU);

@@ -38,8 +38,8 @@ void Rendezvous::arrive(int rank, const Signature& signature, void* data) {
   mine.data = data;
   wait_for_all(rank, signature.what, /*abortable=*/true);
 
-  // Every rank compares all with rank 0, so all come to the same verdict; what signatures point to lives on the ranks' stacks, so
-  // nobody may leave before all have looked.
+  // Every rank compares all with rank 0, so all come to the same verdict; what signatures point to lives on the ranks'
+  // stacks, so nobody may leave before all have looked.
   const Signature& first = seats_[0].signature;
   for (int other = 1; other < size(); ++other) {
     const Signature& theirs = seats_[static_cast<std::size_t>(other)].signature;
@@ -92,7 +92,8 @@ void Rendezvous::check_alive(int rank, uint64_t generation, std::string_view wha
     const Seat& seat = seats_[static_cast<std::size_t>(other)];
     if (!seat.left.load() || seat.arrived.load() >= generation) continue;
     fail<FailedPrecondition>("[collective] replica ", rank, " waits in ", what.empty() ? "a collective" : what,
-                             " for replica ", other, ", which has already returned from its function: all replicas must",
+                             " for replica ", other,
+                             ", which has already returned from its function: all replicas must",
                              " make the same collective calls in the same order");
   }
   fail<Internal>("[collective] replica ", rank, " woke up without a reason");

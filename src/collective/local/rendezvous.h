@@ -1,5 +1,5 @@
-// Rendezvous: where the replica threads of one process meet. Everything that they do together stands on it: it finds out
-// who is missing, who does something else, and who has failed, so that nobody waits for ever.
+// Rendezvous: where the replica threads of one process meet. Everything that they do together stands on it: it finds
+// out who is missing, who does something else, and who has failed, so that nobody waits for ever.
 #pragma once
 
 #include <torch/types.h>
@@ -37,14 +37,14 @@ class Rendezvous {
 
   int size() const { return static_cast<int>(seats_.size()); }
 
-  // Brings `data`, waits until every rank has come, and checks that all came for the same. Until the following depart(),
-  // data(r) is what rank r brought. Throws FailedPrecondition (another signature, or a rank that has left),
+  // Brings `data`, waits until every rank has come, and checks that all came for the same. Until the following
+  // depart(), data(r) is what rank r brought. Throws FailedPrecondition (another signature, or a rank that has left),
   // DeadlineExceeded (names the missing ranks), Cancelled (aborted).
   void arrive(int rank, const Signature& signature, void* data);
   void* data(int rank) const { return seats_[static_cast<std::size_t>(rank)].data; }
 
-  // A plain wait for all, between the phases of one operation. An abort does not end it: the others may still be reading
-  // what this rank brought, and they will come.
+  // A plain wait for all, between the phases of one operation. An abort does not end it: the others may still be
+  // reading what this rank brought, and they will come.
   void sync(int rank) { wait_for_all(rank, {}, /*abortable=*/false); }
   // The last wait of an operation: afterwards nobody looks at what the others brought.
   void depart(int rank) { wait_for_all(rank, {}, /*abortable=*/false); }

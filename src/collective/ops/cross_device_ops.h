@@ -27,8 +27,8 @@ class CrossDeviceOps {
   virtual void all_reduce(Rendezvous& meeting, int rank, RankTensors all, ReduceOp op) const = 0;
 };
 
-// By name: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which takes the first of the table that suits
-// the devices. An unknown name: InvalidArgument naming the known ones; nccl without NCCL: Unimplemented.
+// By name: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which takes the first of the table that
+// suits the devices. An unknown name: InvalidArgument naming the known ones; nccl without NCCL: Unimplemented.
 std::unique_ptr<CrossDeviceOps> make_cross_device_ops(std::string_view name, const std::vector<torch::Device>& devices);
 
 std::unique_ptr<CrossDeviceOps> make_reduction_to_one_device();
@@ -37,7 +37,8 @@ std::unique_ptr<CrossDeviceOps> make_ring();
 std::unique_ptr<CrossDeviceOps> make_nccl();  // nccl.cpp or no_nccl.cpp
 bool has_nccl();
 
-// dst = what the sources add up to in their order (their mean for kMean), elementwise; dst may be one of them. Any devices.
+// dst = what the sources add up to in their order (their mean for kMean), elementwise; dst may be one of them. Any
+// devices.
 void reduce_into(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op);
 
 // Divides a sum in place, integers towards zero.

@@ -39,8 +39,8 @@ std::string inflate_all(const std::string& packed, const std::string& source) {
   if (code == Z_STREAM_END) return bytes;
   const auto offset = packed.size() - stream.avail_in;
   fail<DataLoss>("[data] ", source, ": gzip data ",
-                 code == Z_OK || code == Z_BUF_ERROR ? "ends too early" : "is corrupt", " at byte ", offset, " of ", packed.size(),
-                 stream.msg != nullptr ? c10::str(" (", stream.msg, ")") : std::string());
+                 code == Z_OK || code == Z_BUF_ERROR ? "ends too early" : "is corrupt", " at byte ", offset, " of ",
+                 packed.size(), stream.msg != nullptr ? c10::str(" (", stream.msg, ")") : std::string());
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ void copy_values(std::span<const std::byte> from, std::byte* to, std::size_t ite
 
 torch::Tensor parse_idx(std::span<const std::byte> bytes, const std::string& source) {
   constexpr std::size_t kPrefix = 4;
-  if (bytes.size() < kPrefix) fail<DataLoss>("[data] ", source, ": ", bytes.size(), " bytes, wanted at least the 4 of an IDX header");
+  if (bytes.size() < kPrefix)
+    fail<DataLoss>("[data] ", source, ": ", bytes.size(), " bytes, wanted at least the 4 of an IDX header");
   const auto zero = std::to_integer<unsigned>(bytes[0]) << 8 | std::to_integer<unsigned>(bytes[1]);
   const auto code = std::to_integer<unsigned>(bytes[2]);
   const auto dtype = dtype_of(code);
@@ -63,7 +64,8 @@ torch::Tensor parse_idx(std::span<const std::byte> bytes, const std::string& sou
   const auto dims = std::to_integer<std::size_t>(bytes[3]);
   const std::size_t header = kPrefix + 4 * dims;
   if (bytes.size() < header) {
-    fail<DataLoss>("[data] ", source, ": the header of ", dims, " dimensions ends at byte ", header, ", the file at ", bytes.size());
+    fail<DataLoss>("[data] ", source, ": the header of ", dims, " dimensions ends at byte ", header, ", the file at ",
+                   bytes.size());
   }
   const std::size_t item = c10::elementSize(*dtype);
   const std::size_t room = bytes.size() - header;
@@ -77,8 +79,9 @@ torch::Tensor parse_idx(std::span<const std::byte> bytes, const std::string& sou
   }
   // A zero among the sizes must not hide an impossible one.
   if (overflow || wanted != room) {
-    fail<DataLoss>("[data] ", source, ": shape ", at::IntArrayRef(shape), " wants ", overflow ? std::string("more bytes than there can be") : c10::str(wanted, " bytes"),
-                   " from byte ", header, " on, found ", room);
+    fail<DataLoss>("[data] ", source, ": shape ", at::IntArrayRef(shape), " wants ",
+                   overflow ? std::string("more bytes than there can be") : c10::str(wanted, " bytes"), " from byte ",
+                   header, " on, found ", room);
   }
   torch::Tensor tensor = at::empty(shape, torch::TensorOptions(*dtype));
   copy_values(bytes.subspan(header), static_cast<std::byte*>(tensor.data_ptr()), item);
@@ -102,7 +105,8 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
       if (std::filesystem::exists(file)) return file;
     }
   }
-  fail<NotFound>("[data] mnist: ", folder.string(), " has no ", stem, "-", kind, " (also looked for .gz and ", stem, ".", kind, ")");
+  fail<NotFound>("[data] mnist: ", folder.string(), " has no ", stem, "-", kind, " (also looked for .gz and ", stem,
+                 ".", kind, ")");
 }
 
 Dataset load(const std::filesystem::path& folder, const std::string& part) {
@@ -111,14 +115,16 @@ Dataset load(const std::filesystem::path& folder, const std::string& part) {
   const torch::Tensor images = read_idx(image_file);
   const torch::Tensor labels = read_idx(label_file);
   if (images.dim() != 3 || images.size(1) != 28 || images.size(2) != 28 || images.scalar_type() != torch::kByte) {
-    fail<DataLoss>("[data] ", image_file.string(), ": holds ", images.scalar_type(), images.sizes(), ", wanted bytes of shape [n, 28, 28]");
+    fail<DataLoss>("[data] ", image_file.string(), ": holds ", images.scalar_type(), images.sizes(),
+                   ", wanted bytes of shape [n, 28, 28]");
   }
   if (labels.dim() != 1 || labels.scalar_type() != torch::kByte || labels.size(0) != images.size(0)) {
-    fail<DataLoss>("[data] ", label_file.string(), ": holds ", labels.scalar_type(), labels.sizes(), ", wanted a byte for each of the ",
-                   images.size(0), " images");
+    fail<DataLoss>("[data] ", label_file.string(), ": holds ", labels.scalar_type(), labels.sizes(),
+                   ", wanted a byte for each of the ", images.size(0), " images");
   }
   if (labels.numel() > 0 && labels.max().item<int64_t>() > 9) {
-    fail<DataLoss>("[data] ", label_file.string(), ": holds the label ", labels.max().item<int64_t>(), ", wanted 0 to 9");
+    fail<DataLoss>("[data] ", label_file.string(), ": holds the label ", labels.max().item<int64_t>(),
+                   ", wanted 0 to 9");
   }
   return Dataset::from_tensor_slices(images.to(torch::kFloat).div_(255.0), labels.to(torch::kLong));
 }

@@ -1,5 +1,5 @@
-// The IDX format: two zero bytes, a dtype, the number of dimensions, each size (32 bits, big endian), then the values (big
-// endian).
+// The IDX format: two zero bytes, a dtype, the number of dimensions, each size (32 bits, big endian), then the values
+// (big endian).
 #pragma once
 
 #include <torch/types.h>

@@ -18,7 +18,9 @@ class GeneratorIterator final : public ElementIterator {
     return true;
   }
 
-  nlohmann::json save(std::vector<torch::Tensor>& /*tensors*/) override { return {{"yielded", yielded_}, {"ended", ended_}}; }
+  nlohmann::json save(std::vector<torch::Tensor>& /*tensors*/) override {
+    return {{"yielded", yielded_}, {"ended", ended_}};
+  }
 
   // A user's function has no position to set: it is called again and its first elements are dropped.
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& /*tensors*/) override {

@@ -21,7 +21,8 @@ class CountedIterator : public ElementIterator {
   nlohmann::json save(std::vector<torch::Tensor>& /*tensors*/) override { return {{"at", at_}, {"count", count_}}; }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& /*tensors*/) override {
     if (tree.at("count") != count_) {
-      fail<InvalidArgument>("[data] iterator state: its source had ", tree.at("count").dump(), " elements, this one has ", count_);
+      fail<InvalidArgument>("[data] iterator state: its source had ", tree.at("count").dump(),
+                            " elements, this one has ", count_);
     }
     at_ = tree.at("at").get<int64_t>();
   }
@@ -58,7 +59,8 @@ class TensorsNode final : public DatasetNode {
 
 class SlicesIterator final : public CountedIterator {
  public:
-  SlicesIterator(std::shared_ptr<const Example> columns, int64_t rows) : CountedIterator(rows), columns_(std::move(columns)) {}
+  SlicesIterator(std::shared_ptr<const Example> columns, int64_t rows)
+      : CountedIterator(rows), columns_(std::move(columns)) {}
   const Example* table() const override { return columns_.get(); }
 
  private:

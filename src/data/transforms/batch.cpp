@@ -66,7 +66,8 @@ torch::Tensor stack_column(const std::vector<Columns>& elements, std::size_t col
     for (const Columns& element : elements) parts.push_back(element[column]);
     return at::stack(parts);
   }
-  torch::Tensor result = at::empty(batched_shape(static_cast<int64_t>(elements.size()), first.sizes()), first.options());
+  torch::Tensor result =
+      at::empty(batched_shape(static_cast<int64_t>(elements.size()), first.sizes()), first.options());
   auto* to = static_cast<char*>(result.data_ptr());
   for (const Columns& element : elements) {
     std::memcpy(to, element[column].data_ptr(), element[column].nbytes());

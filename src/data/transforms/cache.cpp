@@ -129,8 +129,9 @@ class FileCacheNode final : public UnaryNode {
 
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     if (!store_->get() && std::filesystem::exists(file_)) store_->set(read_cache(file_));
-    return std::make_unique<CacheIterator>(input().iterate(options), store_,
-                                           [this](const std::vector<Example>& examples) { write_cache(file_, examples); });
+    return std::make_unique<CacheIterator>(
+        input().iterate(options), store_,
+        [this](const std::vector<Example>& examples) { write_cache(file_, examples); });
   }
 
  private:

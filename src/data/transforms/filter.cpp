@@ -31,7 +31,8 @@ class FilterIterator final : public ElementIterator {
 
 class FilterNode final : public UnaryNode {
  public:
-  FilterNode(NodePtr input, Dataset::Predicate predicate) : UnaryNode(std::move(input)), predicate_(std::move(predicate)) {}
+  FilterNode(NodePtr input, Dataset::Predicate predicate)
+      : UnaryNode(std::move(input)), predicate_(std::move(predicate)) {}
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     return std::make_unique<FilterIterator>(input().iterate(options), predicate_);
   }

@@ -43,7 +43,11 @@ class InterleaveIterator final : public ElementIterator {
       }
       places.push_back(std::move(entry));
     }
-    return {{"interleave", input_->save(tensors)}, {"places", places}, {"turn", turn_}, {"taken", taken_}, {"ended", ended_}};
+    return {{"interleave", input_->save(tensors)},
+            {"places", places},
+            {"turn", turn_},
+            {"taken", taken_},
+            {"ended", ended_}};
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
     input_->restore(tree.at("interleave"), tensors);

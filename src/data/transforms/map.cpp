@@ -79,7 +79,8 @@ class ParallelMapIterator final : public ElementIterator {
     while (!ended_ && pending_.size() < 2 * static_cast<std::size_t>(options_.num_parallel_calls)) {
       ended_ = !input_->next_example(example);
       if (ended_) return;
-      pending_.push_back(pool_.submit([this, example = std::move(example)]() mutable { return fn_(std::move(example)); }));
+      pending_.push_back(
+          pool_.submit([this, example = std::move(example)]() mutable { return fn_(std::move(example)); }));
     }
   }
 

@@ -8,7 +8,8 @@ namespace {
 class PrefetchIterator final : public ElementIterator {
  public:
   PrefetchIterator(std::unique_ptr<ElementIterator> input, int64_t count, const PrefetchOptions& options)
-      : input_(std::move(input)), ahead_("prefetch", static_cast<std::size_t>(count), options.timeout, [this] { return produce(); }) {}
+      : input_(std::move(input)),
+        ahead_("prefetch", static_cast<std::size_t>(count), options.timeout, [this] { return produce(); }) {}
 
   const Example* table() const override { return input_->table(); }
 

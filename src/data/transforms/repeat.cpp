@@ -9,7 +9,8 @@ namespace {
 class RepeatIterator final : public ElementIterator {
  public:
   // `first`: the epoch of the first round.
-  RepeatIterator(const DatasetNode& input, int64_t count, int64_t first) : source_(input), count_(count), first_(first) {
+  RepeatIterator(const DatasetNode& input, int64_t count, int64_t first)
+      : source_(input), count_(count), first_(first) {
     start();
   }
 

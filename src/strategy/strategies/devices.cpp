@@ -10,8 +10,8 @@ namespace {
 void require_local(std::string_view strategy, const DeviceSpec& spec) {
   const DeviceSpec local = spec.canonical();
   if (local.job == "localhost" && local.task == 0 && local.replica == 0) return;
-  fail<InvalidArgument>("[strategy] ", strategy, ": ", spec.to_string(), " belongs to another process; this strategy uses the ",
-                        "devices of its own only");
+  fail<InvalidArgument>("[strategy] ", strategy, ": ", spec.to_string(),
+                        " belongs to another process; this strategy uses the ", "devices of its own only");
 }
 
 }  // namespace
@@ -29,7 +29,8 @@ std::vector<LogicalDevice> choose_devices(std::string_view strategy, const std::
     LogicalDevice device = find_logical_device(name);
     for (const LogicalDevice& other : devices) {
       if (!(other.spec == device.spec)) continue;
-      fail<InvalidArgument>("[strategy] ", strategy, ": ", device.spec.to_string(), " is named twice; every replica needs a device ",
+      fail<InvalidArgument>("[strategy] ", strategy, ": ", device.spec.to_string(),
+                            " is named twice; every replica needs a device ",
                             "of its own (set_logical_devices and cpu_devices split one)");
     }
     devices.push_back(std::move(device));

@@ -4,8 +4,7 @@
 namespace cohort {
 
 MirroredStrategy::MirroredStrategy(const MirroredOptions& options)
-    : Strategy(std::make_shared<StrategyCore>(StrategyPlan{.name = "mirrored",
-                                                           .devices = choose_devices("mirrored", options.devices),
-                                                           .exchange = options.exchange})) {}
+    : Strategy(std::make_shared<StrategyCore>(StrategyPlan{
+          .name = "mirrored", .devices = choose_devices("mirrored", options.devices), .exchange = options.exchange})) {}
 
 }  // namespace cohort

@@ -8,7 +8,8 @@ namespace cohort {
 
 namespace {
 
-// Parameters begin on cache lines (64 bytes of float32), for aligned vector loads and so that no two replicas write to one.
+// Parameters begin on cache lines (64 bytes of float32), for aligned vector loads and so that no two replicas write to
+// one.
 constexpr int64_t kAlign = 16;
 
 int64_t padded(int64_t size) {
@@ -35,8 +36,9 @@ void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule
                              .decay = rule.decays(item.key(), item.value().dim())});
     }
     if (tensors_[r].size() != parameters_.size()) {
-      fail<FailedPrecondition>("[optimizer] replica ", r, " has ", tensors_[r].size(), " trainable parameters, replica 0 has ",
-                               parameters_.size(), ": freeze and unfreeze the same ones on every replica");
+      fail<FailedPrecondition>("[optimizer] replica ", r, " has ", tensors_[r].size(),
+                               " trainable parameters, replica 0 has ", parameters_.size(),
+                               ": freeze and unfreeze the same ones on every replica");
     }
   }
   if (parameters_.empty()) {
@@ -64,7 +66,8 @@ void FlatParameters::lay_out(const StrategyCore& core) {
       const auto options = tensors_[r][group.members.front()].options().requires_grad(false);
       group.copies.push_back(share ? group.copies.front() : torch::zeros({group.size}, options));
       for (const std::size_t p : group.members) {
-        torch::Tensor home = group.copies.back().narrow(0, parameters_[p].offset, parameters_[p].size).view(parameters_[p].shape);
+        torch::Tensor home =
+            group.copies.back().narrow(0, parameters_[p].offset, parameters_[p].size).view(parameters_[p].shape);
         if (!share) home.copy_(tensors_[r][p].detach());
         tensors_[r][p].set_data(home);
         tensors_[r][p].mutable_grad().reset();
@@ -84,7 +87,8 @@ std::vector<torch::Tensor> FlatParameters::take_gradients(int local_id) {
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     torch::Tensor& parameter = tensors_[r][p];
     if (parameter.data_ptr() != homes_[r][p]) {
-      fail<FailedPrecondition>("[optimizer] ", parameters_[p].name, " of replica ", local_id, " was moved or converted after ",
+      fail<FailedPrecondition>("[optimizer] ", parameters_[p].name, " of replica ", local_id,
+                               " was moved or converted after ",
                                "the optimizer was made; make a new optimizer after Module::to()");
     }
     gradients.push_back(std::move(parameter.mutable_grad()));

@@ -18,9 +18,9 @@ struct FlatParameter {
   std::string name;
   std::vector<int64_t> shape;
   int64_t size = 0;
-  bool decay = true;         // weight decay applies
-  std::size_t group = 0;     // which FlatGroup holds it
-  int64_t offset = 0;        // its first element there
+  bool decay = true;      // weight decay applies
+  std::size_t group = 0;  // which FlatGroup holds it
+  int64_t offset = 0;     // its first element there
 };
 
 // The parameters of one dtype.

@@ -1,6 +1,6 @@
-// Replicas on different devices, other cross-device ops than ring, or dtypes without kernels: gradients are packed into one
-// flat run a replica, all-reduced in packs, and every replica updates its own copy with its own slots. Under central
-// storage the sum goes to the parameter device, one replica updates there, and all copy the result.
+// Replicas on different devices, other cross-device ops than ring, or dtypes without kernels: gradients are packed into
+// one flat run a replica, all-reduced in packs, and every replica updates its own copy with its own slots. Under
+// central storage the sum goes to the parameter device, one replica updates there, and all copy the result.
 #include <ATen/Functions.h>
 
 #include "collective/packs.h"
@@ -108,7 +108,8 @@ class ReplicatedUpdate final : public UpdateEngine {
       for (std::size_t g = 0; g < masters_.front().size(); ++g) {
         sums.push_back(torch::empty_like(masters_.front()[g]));
         std::vector<torch::Tensor> sources;
-        for (int r = 0; r < (reduced ? 1 : replicas_); ++r) sources.push_back(gradients_[static_cast<std::size_t>(r)][g]);
+        for (int r = 0; r < (reduced ? 1 : replicas_); ++r)
+          sources.push_back(gradients_[static_cast<std::size_t>(r)][g]);
         reduce_into(sums.back(), sources, ReduceOp::kSum);
       }
       update(0, sums, context);

@@ -1,7 +1,7 @@
 // Replicas that share memory: each one sums its own range of all replicas' gradients, updates the parameters there with
-// the only copy of the slots, and writes the result to every copy. One pass over memory, the work of the update divided by
-// the number of replicas, and the same bits on all of them. (The sharding of ZeRO, Rajbhandari et al., 2020, with stores in
-// place of the gather.)
+// the only copy of the slots, and writes the result to every copy. One pass over memory, the work of the update divided
+// by the number of replicas, and the same bits on all of them. (The sharding of ZeRO, Rajbhandari et al., 2020, with
+// stores in place of the gather.)
 #include <algorithm>
 #include <cstring>
 
@@ -31,8 +31,13 @@ struct Offer {
 class ShardedUpdate final : public UpdateEngine {
  public:
   ShardedUpdate(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
-      : core_(core), flat_(flat), rule_(rule), replicas_(core.num_local_replicas()), slots_(make_slots(flat, rule.rule(), 0)) {
-    offers_.assign(static_cast<std::size_t>(replicas_), {.gradients = std::vector<const void*>(flat.parameters().size())});
+      : core_(core),
+        flat_(flat),
+        rule_(rule),
+        replicas_(core.num_local_replicas()),
+        slots_(make_slots(flat, rule.rule(), 0)) {
+    offers_.assign(static_cast<std::size_t>(replicas_),
+                   {.gradients = std::vector<const void*>(flat.parameters().size())});
     plan_pieces();
     const bool two_phases = rule.gradient().global_clipnorm > 0.0 || rule.rule().needs_norms();
     for (const FlatGroup& group : flat.groups()) {
@@ -130,8 +135,8 @@ class ShardedUpdate final : public UpdateEngine {
   }
 
   // The sum of one chunk's gradients, in `scratch`, or where it is when there is only one.
-  void* sum_chunk(const std::vector<const void*>& sources, int count, int64_t size, torch::ScalarType dtype, void* scratch,
-                  bool in_place) const {
+  void* sum_chunk(const std::vector<const void*>& sources, int count, int64_t size, torch::ScalarType dtype,
+                  void* scratch, bool in_place) const {
     if (count == 1 && in_place) return const_cast<void*>(sources[0]);
     if (count == 0) {
       std::memset(scratch, 0, static_cast<std::size_t>(size) * c10::elementSize(dtype));
@@ -144,7 +149,8 @@ class ShardedUpdate final : public UpdateEngine {
   template <typename Visit>
   void each_chunk(int me, const Visit& visit) const {
     for (const Piece& piece : pieces_[static_cast<std::size_t>(me)]) {
-      for (int64_t at = piece.begin; at < piece.end; at += kChunk) visit(piece.parameter, at, std::min(kChunk, piece.end - at));
+      for (int64_t at = piece.begin; at < piece.end; at += kChunk)
+        visit(piece.parameter, at, std::min(kChunk, piece.end - at));
     }
   }
 
@@ -188,7 +194,8 @@ class ShardedUpdate final : public UpdateEngine {
   void fill_slots(std::size_t p, int64_t at, void** slots) const {
     const FlatParameter& parameter = flat_.parameters()[p];
     const auto& homes = slot_homes_[parameter.group];
-    for (std::size_t s = 0; s < homes.size(); ++s) slots[s] = homes[s] + (parameter.offset + at) * item_[parameter.group];
+    for (std::size_t s = 0; s < homes.size(); ++s)
+      slots[s] = homes[s] + (parameter.offset + at) * item_[parameter.group];
   }
 
   char* reduced_at(std::size_t p, int64_t at) const {
@@ -211,7 +218,8 @@ class ShardedUpdate final : public UpdateEngine {
       if (replicas_ > 1) core_.rendezvous().sync(me);
       double total = 0.0;
       for (const double norm : norms_) total += norm;
-      context.grad_scale *= clip_factor(total * context.grad_scale * context.grad_scale, rule_.gradient().global_clipnorm);
+      context.grad_scale *=
+          clip_factor(total * context.grad_scale * context.grad_scale, rule_.gradient().global_clipnorm);
     }
     if (rule_.rule().needs_norms()) prepare(me, context);
     each_chunk(me, [&](std::size_t p, int64_t at, int64_t size) {
@@ -253,11 +261,11 @@ class ShardedUpdate final : public UpdateEngine {
   std::vector<std::vector<torch::Tensor>> slots_;
   std::vector<std::vector<char*>> slot_homes_;  // [group][slot]
   std::vector<int64_t> item_;                   // bytes an element, a group
-  std::vector<std::vector<char*>> homes_;       // [group]: the distinct copies; the first is updated, the others copied to
-  std::vector<torch::Tensor> reduced_;          // [group]: the summed gradients, where there are two phases
-  std::vector<std::vector<Piece>> pieces_;      // [replica]
-  std::vector<Offer> offers_;                   // [replica]
-  std::vector<double> norms_;                   // [replica]
+  std::vector<std::vector<char*>> homes_;   // [group]: the distinct copies; the first is updated, the others copied to
+  std::vector<torch::Tensor> reduced_;      // [group]: the summed gradients, where there are two phases
+  std::vector<std::vector<Piece>> pieces_;  // [replica]
+  std::vector<Offer> offers_;               // [replica]
+  std::vector<double> norms_;               // [replica]
   std::vector<std::vector<SquaredNorms>> parameter_norms_;  // [replica][parameter]
 };
 

@@ -14,7 +14,8 @@ std::unique_ptr<UpdateEngine> make_update_engine(StrategyCore& core, FlatParamet
   return make_replicated_update(core, flat, rule);
 }
 
-std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, const UpdateRule& rule, std::size_t copy) {
+std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, const UpdateRule& rule,
+                                                   std::size_t copy) {
   std::vector<std::vector<torch::Tensor>> slots;
   for (const FlatGroup& group : flat.groups()) {
     std::vector<torch::Tensor> own;

@@ -37,7 +37,8 @@ std::unique_ptr<UpdateEngine> make_replicated_update(StrategyCore& core, FlatPar
 std::unique_ptr<UpdateEngine> make_update_engine(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
 
 // Flat slots with their initial values on the device of the group's copy.
-std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, const UpdateRule& rule, std::size_t copy);
+std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, const UpdateRule& rule,
+                                                   std::size_t copy);
 
 // The factor of clipping by global norm: 1 when the norm is small enough or clipping is off.
 double clip_factor(double squared_norm, double global_clipnorm);

@@ -1,0 +1,75 @@
+# Everything is one command: each target installs what it needs (Debian 12 packages), configures and builds.
+#   make demo    train and evaluate; DATA_DIR=folder for the real MNIST, drawn digits otherwise
+#   make test    build and run the tests
+JOBS ?= $(shell nproc)
+DATA_DIR ?=
+EPOCHS ?= 5
+REPLICAS ?= 2
+TESTS ?=
+
+.PHONY: help demo test bench lint lint-changed format format-check layers sizes asan ubsan tsan fuzz install clean
+help:
+	@sed -n '1,3p' Makefile; echo "also: bench lint format format-check layers sizes asan ubsan tsan fuzz install clean"
+
+build/%/build.ninja: CMakeLists.txt CMakePresets.json
+	@cmake --preset $* > build-$*.log 2>&1 || { cat build-$*.log; rm -f build-$*.log; exit 1; }; mkdir -p build/$*; mv build-$*.log build/$*/configure.log
+
+demo:
+	@scripts/install-deps.sh build
+	@$(MAKE) --no-print-directory build/demo/build.ninja
+	@cmake --build build/demo -j $(JOBS) --target cohort_cli -- --quiet
+	@build/demo/bin/cohort train --experiment=mnist_mlp --mode=train_and_eval --distribution_strategy=mirrored \
+	  --num_replicas=$(REPLICAS) --epochs=$(EPOCHS) --batch_size=128 --model_dir=build/demo/run --seed=1 \
+	  $(if $(DATA_DIR),--data_dir=$(DATA_DIR))
+
+test:
+	@scripts/install-deps.sh test
+	@$(MAKE) --no-print-directory build/dev/build.ninja
+	@cmake --build build/dev -j $(JOBS)
+	@ctest --preset dev -j 1 $(if $(TESTS),-R $(TESTS))
+
+bench:
+	@scripts/install-deps.sh test
+	@$(MAKE) --no-print-directory build/release/build.ninja
+	@cmake --build build/release -j $(JOBS) --target cohort_bench
+	@python3 benchmarks/run.py --bench build/release/bin/cohort_bench
+
+asan ubsan tsan:
+	@scripts/install-deps.sh lint
+	@$(MAKE) --no-print-directory build/$@/build.ninja
+	@cmake --build build/$@ -j $(JOBS)
+	@scripts/sanitize $@ $(if $(TESTS),-R $(TESTS))
+
+fuzz:
+	@scripts/install-deps.sh lint
+	@$(MAKE) --no-print-directory build/fuzz/build.ninja
+	@cmake --build build/fuzz -j $(JOBS) --target idx_fuzzer safetensors_fuzzer
+	@scripts/fuzz build/fuzz $(if $(SECONDS_EACH),$(SECONDS_EACH),600)
+
+lint:
+	@scripts/install-deps.sh lint
+	@$(MAKE) --no-print-directory build/lint/build.ninja
+	@scripts/lint $(JOBS)
+
+lint-changed:
+	@$(MAKE) --no-print-directory build/lint/build.ninja
+	@scripts/lint $(JOBS) $$(git diff --name-only HEAD -- '*.cpp')
+
+format:
+	@git ls-files '*.cpp' '*.h' | xargs clang-format -i
+format-check:
+	@git ls-files '*.cpp' '*.h' | xargs clang-format --dry-run -Werror
+
+layers:
+	@python3 scripts/check_layers.py .
+sizes:
+	@python3 scripts/check_sizes.py .
+
+install:
+	@scripts/install-deps.sh build
+	@$(MAKE) --no-print-directory build/demo/build.ninja
+	@cmake --build build/demo -j $(JOBS)
+	@cmake --install build/demo $(if $(PREFIX),--prefix $(PREFIX))
+
+clean:
+	@rm -rf build

@@ -1,0 +1,15 @@
+# Installs the library so that find_package(cohort) gives cohort::cohort.
+include(CMakePackageConfigHelpers)
+set(destination ${CMAKE_INSTALL_LIBDIR}/cmake/cohort)
+if(BUILD_SHARED_LIBS)
+  set(BUILD_SHARED_LIBS_01 1)
+else()
+  set(BUILD_SHARED_LIBS_01 0)
+endif()
+install(TARGETS cohort EXPORT cohortTargets)
+install(EXPORT cohortTargets NAMESPACE cohort:: DESTINATION ${destination})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/cohort DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/cohortConfig.cmake.in ${PROJECT_BINARY_DIR}/cohortConfig.cmake
+                              INSTALL_DESTINATION ${destination})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/cohortConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cohortConfig.cmake ${PROJECT_BINARY_DIR}/cohortConfigVersion.cmake DESTINATION ${destination})

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Checks that a layer includes only itself and the layers above it in the list, and that public headers include little.
+
+usage: check_layers.py REPOSITORY
+"""
+import pathlib
+import re
+import sys
+
+LAYERS = ["base", "device", "cluster", "collective", "strategy", "parameter_server", "data", "checkpoint", "train", "models"]
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
+PUBLIC_TORCH = {"torch/types.h", "torch/nn/module.h"}
+STANDARD = re.compile(r"^[a-z_0-9]+$|^bits/")
+
+
+def includes(path):
+    return INCLUDE.findall(path.read_text(encoding="utf-8"))
+
+
+def check_source(path, layer, problems):
+    for kind, name in includes(path):
+        top = name.split("/")[0]
+        if kind == '"' and top in LAYERS and LAYERS.index(top) > LAYERS.index(layer):
+            problems.append(f"{path}: layer {layer} includes {name}, of the lower layer {top}")
+        if kind == '"' and top in ("tools", "tests", "examples", "benchmarks"):
+            problems.append(f"{path}: the library includes {name}")
+
+
+def check_public(path, problems):
+    for kind, name in includes(path):
+        own = kind == '"' and name.startswith("cohort/")
+        allowed = kind == "<" and (name in PUBLIC_TORCH or STANDARD.match(name))
+        if not own and not allowed:
+            problems.append(f"{path}: a public header includes {name}; only the standard library, {', '.join(sorted(PUBLIC_TORCH))} "
+                            "and cohort/ are allowed")
+
+
+def main(root):
+    problems = []
+    for layer in LAYERS:
+        for path in sorted((root / "src" / layer).rglob("*")):
+            if path.suffix in (".h", ".cpp", ".cu"):
+                check_source(path, layer, problems)
+    for folder in (root / "src").iterdir() if (root / "src").is_dir() else []:
+        if folder.is_dir() and folder.name not in LAYERS:
+            problems.append(f"{folder}: is no layer of the list")
+    for path in sorted((root / "include" / "cohort").glob("*.h")):
+        check_public(path, problems)
+    print("\n".join(problems) if problems else "layers: in order")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs what Cohort needs, from Debian 12's packages. Does nothing, quickly, when all of it is there.
+#   scripts/install-deps.sh [build|test|lint|all]      default: all
+set -euo pipefail
+
+build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev nlohmann-json3-dev libcli11-dev zlib1g-dev"
+test="$build libgtest-dev libgmock-dev python3 python3-torch python3-numpy"
+lint="$test clang-14 clang clang-format clang-tidy libclang-rt-14-dev libomp-dev"
+
+case "${1:-all}" in
+  build) wanted=$build ;;
+  test) wanted=$test ;;
+  lint | all) wanted=$lint ;;
+  *)
+    echo "install-deps: \"$1\" is not known, only build, test, lint and all are" >&2
+    exit 2
+    ;;
+esac
+
+missing=()
+for package in $wanted; do
+  status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+  [ "$status" = "install ok installed" ] || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "install-deps: installing ${missing[*]}"
+sudo=""
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "install-deps: needs root or sudo to install ${missing[*]}" >&2; exit 1; }
+  sudo=sudo
+fi
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -q
+$sudo apt-get install -y -q --no-install-recommends "${missing[@]}"

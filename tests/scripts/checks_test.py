@@ -1,0 +1,57 @@
+"""The checks find what they are there to find."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+
+
+def check(script, files):
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        (root / "src").mkdir()
+        for name, text in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        done = subprocess.run([sys.executable, SCRIPTS / script, root], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+
+class Layers(unittest.TestCase):
+    def test_a_layer_may_include_itself_and_what_is_above(self):
+        code, out = check("check_layers.py", {"src/data/a.cpp": '#include "base/fail.h"\n#include "data/b.h"\n#include <vector>\n'})
+        self.assertEqual(code, 0, out)
+
+    def test_a_lower_layer_is_refused(self):
+        code, out = check("check_layers.py", {"src/base/a.h": '#include "train/model.h"\n'})
+        self.assertEqual(code, 1)
+        self.assertIn("layer base includes train/model.h, of the lower layer train", out)
+
+    def test_an_unknown_layer_is_refused(self):
+        self.assertEqual(check("check_layers.py", {"src/misc/a.h": ""})[0], 1)
+
+    def test_public_headers_include_little(self):
+        good = '#include <torch/types.h>\n#include <vector>\n#include "cohort/error.h"\n'
+        self.assertEqual(check("check_layers.py", {"include/cohort/a.h": good})[0], 0)
+        for bad in ("<torch/torch.h>", "<spdlog/spdlog.h>", '"base/fail.h"'):
+            self.assertEqual(check("check_layers.py", {"include/cohort/a.h": f"#include {bad}\n"})[0], 1, bad)
+
+
+class Sizes(unittest.TestCase):
+    def test_a_long_file_is_refused(self):
+        self.assertEqual(check("check_sizes.py", {"src/a.cpp": "\n" * 400})[0], 0)
+        self.assertEqual(check("check_sizes.py", {"src/a.cpp": "\n" * 401})[0], 1)
+
+    def test_a_long_function_is_refused(self):
+        body = "  call();\n"
+        self.assertEqual(check("check_sizes.py", {"src/a.cpp": "void f(int x) {\n" + body * 58 + "}\n"})[0], 0)
+        code, out = check("check_sizes.py", {"src/a.cpp": "void f(int x) {\n" + body * 59 + "}\n"})
+        self.assertEqual(code, 1)
+        self.assertIn("a.cpp:1: a function of 61 lines", out)
+
+
+if __name__ == "__main__":
+    unittest.main()
