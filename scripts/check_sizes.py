@@ -25,8 +25,9 @@ def functions(lines):
             continue
         closing = match.group(1) + "}"
         for end in range(start + 1, len(lines)):
-            if lines[end] == closing or lines[end].startswith(closing + ";"):
-                yield start + 1, end - start + 1
+            if lines[end].startswith(closing):
+                if not lines[end].startswith(closing + ")"):  # else it is a call with a function among its arguments
+                    yield start + 1, end - start + 1
                 break
 
 
