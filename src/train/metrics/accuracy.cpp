@@ -1,0 +1,150 @@
+#include <ATen/Functions.h>
+
+#include "base/fail.h"
+#include "cohort/metrics.h"
+#include "train/losses/support.h"
+#include "train/metrics/mean_metric.h"
+
+namespace cohort {
+
+namespace {
+
+// Rows whose largest value (the first of equal ones) is at the label.
+template <typename T>
+int64_t count_hits(const torch::Tensor& prediction, const torch::Tensor& labels) {
+  const T* row = prediction.data_ptr<T>();
+  const int64_t* label = labels.data_ptr<int64_t>();
+  const int64_t rows = prediction.size(0), classes = prediction.size(1);
+  int64_t hits = 0;
+  for (int64_t i = 0; i < rows; ++i, row += classes) {
+    int64_t best = 0;
+    for (int64_t c = 1; c < classes; ++c) best = row[c] > row[best] ? c : best;
+    hits += best == label[i] ? 1 : 0;
+  }
+  return hits;
+}
+
+// One pass without operations of LibTorch, each of which costs more than all of this on a training step's few rows.
+bool counts_on_cpu(const torch::Tensor& prediction, const torch::Tensor& labels) {
+  return prediction.is_cpu() && prediction.dim() == 2 && prediction.size(1) > 0 && prediction.is_contiguous() &&
+         labels.is_contiguous() &&
+         (prediction.scalar_type() == torch::kFloat || prediction.scalar_type() == torch::kDouble);
+}
+
+torch::Tensor sparse_hits(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction) {
+  return prediction.argmax(-1).eq(fit_labels(speaker, y, prediction, -1));
+}
+
+torch::Tensor categorical_hits(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction) {
+  return prediction.argmax(-1).eq(fit_target(speaker, y, prediction).argmax(-1));
+}
+
+torch::Tensor binary_hits(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction,
+                          double threshold) {
+  return prediction.gt(threshold).eq(fit_target(speaker, y, prediction).to(torch::kBool));
+}
+
+class SparseAccuracy : public MeanMetric {
+ public:
+  explicit SparseAccuracy(const std::string& name)
+      : SparseAccuracy(name, [speaker = "[metrics] " + name](const auto& y, const auto& prediction) {
+          return sparse_hits(speaker, y, prediction);
+        }) {}
+
+  void update(MetricState& state, const torch::Tensor& y, const torch::Tensor& prediction,
+              const torch::Tensor& weight) const override {
+    if (weight.defined() || !is_sparse(y, prediction)) return MeanMetric::update(state, y, prediction, weight);
+    const torch::Tensor labels = fit_labels(speaker_, y, prediction, -1);
+    if (!counts_on_cpu(prediction, labels)) return MeanMetric::update(state, y, prediction, weight);
+    const int64_t hits = prediction.scalar_type() == torch::kFloat ? count_hits<float>(prediction, labels)
+                                                                   : count_hits<double>(prediction, labels);
+    state.add(0, static_cast<double>(hits));
+    state.add(1, static_cast<double>(prediction.size(0)));
+  }
+
+ protected:
+  SparseAccuracy(const std::string& name, Metric::Function values)
+      : MeanMetric(name, Direction::kUp, std::move(values)), speaker_("[metrics] " + name) {}
+
+  virtual bool is_sparse(const torch::Tensor& /*y*/, const torch::Tensor& /*prediction*/) const { return true; }
+
+ private:
+  std::string speaker_;
+};
+
+bool looks_sparse(const torch::Tensor& y, const torch::Tensor& prediction) {
+  if (y.is_floating_point() || prediction.dim() < 2 || prediction.size(-1) < 2) return false;
+  return y.dim() == prediction.dim() - 1 || (y.dim() == prediction.dim() && y.size(-1) == 1);
+}
+
+// The one that the shapes suggest.
+class ChosenAccuracy final : public SparseAccuracy {
+ public:
+  explicit ChosenAccuracy(const std::string& name)
+      : SparseAccuracy(name, [speaker = "[metrics] " + name](const torch::Tensor& y, const torch::Tensor& prediction) {
+          if (looks_sparse(y, prediction)) return sparse_hits(speaker, y, prediction);
+          if (prediction.dim() > 1 && prediction.size(-1) > 1) return categorical_hits(speaker, y, prediction);
+          return binary_hits(speaker, y, prediction, 0.5);
+        }) {}
+
+ protected:
+  bool is_sparse(const torch::Tensor& y, const torch::Tensor& prediction) const override {
+    return looks_sparse(y, prediction);
+  }
+};
+
+// As TensorFlow's in_top_k: fewer than k predictions are higher than the label's, which must be finite.
+torch::Tensor top_k_hits(const torch::Tensor& labels, const torch::Tensor& prediction, int64_t k) {
+  const torch::Tensor own = prediction.gather(-1, labels.unsqueeze(-1));
+  const torch::Tensor higher = prediction.gt(own).sum(-1);
+  return higher.lt(k).logical_and(at::isfinite(own.squeeze(-1)));
+}
+
+void check_k(const std::string& name, int64_t k) {
+  if (k <= 0) fail<InvalidArgument>("[metrics] ", name, ": k must be positive, got ", k);
+}
+
+}  // namespace
+
+Metric Accuracy(const AccuracyOptions& options) {
+  return Metric(std::make_shared<ChosenAccuracy>(options.name));
+}
+
+Metric SparseCategoricalAccuracy(const SparseCategoricalAccuracyOptions& options) {
+  return Metric(std::make_shared<SparseAccuracy>(options.name));
+}
+
+Metric CategoricalAccuracy(const CategoricalAccuracyOptions& options) {
+  return Metric(std::make_shared<MeanMetric>(
+      options.name, Direction::kUp, [speaker = "[metrics] " + options.name](const auto& y, const auto& prediction) {
+        return categorical_hits(speaker, y, prediction);
+      }));
+}
+
+Metric BinaryAccuracy(const BinaryAccuracyOptions& options) {
+  return Metric(std::make_shared<MeanMetric>(
+      options.name, Direction::kUp,
+      [speaker = "[metrics] " + options.name, threshold = options.threshold](const auto& y, const auto& prediction) {
+        return binary_hits(speaker, y, prediction, threshold);
+      }));
+}
+
+Metric SparseTopKCategoricalAccuracy(const TopKAccuracyOptions& options) {
+  const std::string name = options.name.empty() ? "sparse_top_k_categorical_accuracy" : options.name;
+  check_k(name, options.k);
+  return Metric(std::make_shared<MeanMetric>(
+      name, Direction::kUp, [speaker = "[metrics] " + name, k = options.k](const auto& y, const auto& prediction) {
+        return top_k_hits(fit_labels(speaker, y, prediction, -1), prediction, k);
+      }));
+}
+
+Metric TopKCategoricalAccuracy(const TopKAccuracyOptions& options) {
+  const std::string name = options.name.empty() ? "top_k_categorical_accuracy" : options.name;
+  check_k(name, options.k);
+  return Metric(std::make_shared<MeanMetric>(
+      name, Direction::kUp, [speaker = "[metrics] " + name, k = options.k](const auto& y, const auto& prediction) {
+        return top_k_hits(fit_target(speaker, y, prediction).argmax(-1), prediction, k);
+      }));
+}
+
+}  // namespace cohort

@@ -1,0 +1,182 @@
+#include "cohort/metrics.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "cohort/error.h"
+
+namespace cohort {
+namespace {
+
+torch::Tensor doubles(std::vector<double> values, std::vector<int64_t> shape) {
+  return torch::tensor(values, torch::kDouble).view(shape);
+}
+torch::Tensor doubles(std::vector<double> values) {
+  return torch::tensor(values, torch::kDouble);
+}
+torch::Tensor labels(std::vector<int64_t> values) {
+  return torch::tensor(values, torch::kLong);
+}
+
+double of(const Metric& metric, const torch::Tensor& y, const torch::Tensor& prediction,
+          const torch::Tensor& weight = {}) {
+  MetricState state = metric.make_state();
+  metric.update(state, y, prediction, weight);
+  return metric.result(state);
+}
+
+template <typename Kind, typename Fn>
+void expect_error(const Fn& fn, const std::string& part) {
+  try {
+    fn();
+    ADD_FAILURE() << "no error; wanted one with \"" << part << "\"";
+  } catch (const Kind& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+// Where not said otherwise the numbers are those of the examples in Keras' documentation.
+TEST(AccuracyTest, Sparse) {
+  const torch::Tensor p = doubles({0.1, 0.6, 0.3, 0.05, 0.95, 0}, {2, 3});
+  for (const torch::Tensor& prediction : {p, p.to(torch::kFloat), p.t().contiguous().t()}) {
+    EXPECT_DOUBLE_EQ(of(SparseCategoricalAccuracy(), labels({2, 1}), prediction), 0.5);
+    EXPECT_NEAR(of(SparseCategoricalAccuracy(), labels({2, 1}), prediction, doubles({0.7, 0.3})), 0.3, 1e-12);
+  }
+  EXPECT_DOUBLE_EQ(of(SparseCategoricalAccuracy(), labels({0}), doubles({5, 5}, {1, 2})), 1.0);  // the first of equals
+  EXPECT_DOUBLE_EQ(
+      of(SparseCategoricalAccuracy(), labels({1, 1, 0, 1}).view({2, 2}), doubles({0, 1, 0, 1, 0, 1, 1, 0}, {2, 2, 2})),
+      0.5);
+  EXPECT_DOUBLE_EQ(of(SparseCategoricalAccuracy(), labels({}), p.slice(0, 0, 0)), 0.0);
+  expect_error<InvalidArgument>([&] { of(SparseCategoricalAccuracy(), labels({1}), p); },
+                                "[metrics] sparse_categorical_accuracy");
+}
+
+TEST(AccuracyTest, CategoricalAndBinary) {
+  const torch::Tensor hot = doubles({0, 0, 1, 0, 1, 0}, {2, 3});
+  const torch::Tensor p = doubles({0.1, 0.9, 0.8, 0.05, 0.95, 0}, {2, 3});
+  EXPECT_DOUBLE_EQ(of(CategoricalAccuracy(), hot, p), 0.5);
+  EXPECT_NEAR(of(CategoricalAccuracy(), hot, p, doubles({0.7, 0.3})), 0.3, 1e-12);
+  const torch::Tensor y = doubles({1, 1, 0, 0}, {4, 1}), q = doubles({0.98, 1, 0, 0.6}, {4, 1});
+  EXPECT_DOUBLE_EQ(of(BinaryAccuracy(), y, q), 0.75);
+  EXPECT_DOUBLE_EQ(of(BinaryAccuracy(), y, q, doubles({1, 0, 0, 1})), 0.5);
+  EXPECT_DOUBLE_EQ(of(BinaryAccuracy({.threshold = 0.7}), y, q), 1.0);
+}
+
+TEST(AccuracyTest, TheShapesChoose) {
+  const torch::Tensor p = doubles({0.1, 0.6, 0.3, 0.05, 0.95, 0}, {2, 3});
+  EXPECT_DOUBLE_EQ(of("accuracy", labels({2, 1}), p), 0.5);
+  EXPECT_DOUBLE_EQ(of("accuracy", labels({2, 1}).view({2, 1}), p), 0.5);
+  EXPECT_DOUBLE_EQ(of("accuracy", doubles({0, 0, 1, 0, 1, 0}, {2, 3}), p), 0.5);
+  EXPECT_DOUBLE_EQ(of("acc", labels({1, 0}), doubles({0.9, 0.8}, {2, 1})), 0.5);
+  EXPECT_DOUBLE_EQ(of(Accuracy(), labels({1, 0}), doubles({0.9, 0.8})), 0.5);
+  expect_error<NotFound>([] { Metric("accurracy"); }, "no metric \"accurracy\"");
+}
+
+TEST(TopKTest, CountsTiesAndRefusesNaN) {
+  const torch::Tensor p = doubles({0.1, 0.9, 0.8, 0.05, 0.95, 0}, {2, 3});
+  EXPECT_DOUBLE_EQ(of(SparseTopKCategoricalAccuracy({.k = 1}), labels({2, 1}), p), 0.5);
+  EXPECT_NEAR(of(SparseTopKCategoricalAccuracy({.k = 1}), labels({2, 1}), p, doubles({0.7, 0.3})), 0.3, 1e-12);
+  EXPECT_DOUBLE_EQ(of(TopKCategoricalAccuracy({.k = 2}), doubles({0, 0, 1, 0, 1, 0}, {2, 3}), p), 1.0);
+  EXPECT_DOUBLE_EQ(of(SparseTopKCategoricalAccuracy({.k = 2}), labels({2}), doubles({1, 0, 0}, {1, 3})), 1.0);  // a tie
+  EXPECT_DOUBLE_EQ(of(SparseTopKCategoricalAccuracy({.k = 2}), labels({0}), doubles({NAN, 0, 0}, {1, 3})), 0.0);
+  EXPECT_EQ(SparseTopKCategoricalAccuracy().name(), "sparse_top_k_categorical_accuracy");
+  expect_error<InvalidArgument>([] { TopKCategoricalAccuracy({.k = 0}); }, "k must be positive, got 0");
+}
+
+TEST(PositiveRateTest, PrecisionAndRecall) {
+  const torch::Tensor y = labels({0, 1, 1, 1}), p = doubles({1, 0, 1, 1});
+  EXPECT_NEAR(of(Precision(), y, p), 2.0 / 3.0, 1e-12);
+  EXPECT_NEAR(of(Recall(), y, p), 2.0 / 3.0, 1e-12);
+  EXPECT_DOUBLE_EQ(of(Precision(), y, p, doubles({0, 0, 1, 0})), 1.0);
+  EXPECT_DOUBLE_EQ(of(Recall(), y, p, doubles({0, 1, 3, 0})), 0.75);
+  EXPECT_DOUBLE_EQ(of(Precision(), labels({0, 0}), doubles({0, 0})), 0.0);
+  EXPECT_DOUBLE_EQ(of(Recall(), labels({0, 0}), doubles({1, 0})), 0.0);
+  // The second of two classes: one hit of one prediction, two positives.
+  const torch::Tensor hot = doubles({0, 1, 0, 1, 1, 0}, {3, 2}), q = doubles({1, 1, 1, 0, 1, 0}, {3, 2});
+  EXPECT_DOUBLE_EQ(of(Precision({.class_id = 1}), hot, q), 1.0);
+  EXPECT_DOUBLE_EQ(of(Recall({.class_id = 1}), hot, q), 0.5);
+  EXPECT_DOUBLE_EQ(of(Recall({.class_id = 1}), hot, q, doubles({3, 1, 9})), 0.75);
+  expect_error<InvalidArgument>([&] { of(Recall({.class_id = 2}), hot, q); }, "class_id 2");
+}
+
+// Keras' own test: weights 1 to 4, three thresholds: tp 7, 4, 0; fp 3, 0, 0.
+TEST(AucTest, MatchesKerasWithWeights) {
+  const torch::Tensor y = labels({0, 0, 1, 1}), p = doubles({0, 0.5, 0.3, 0.9}), w = doubles({1, 2, 3, 4});
+  const auto auc = [&](AucCurve curve, AucSummation summation) {
+    return of(AUC({.num_thresholds = 3, .curve = curve, .summation = summation}), y, p, w);
+  };
+  EXPECT_NEAR(auc(AucCurve::kRoc, AucSummation::kInterpolation), 0.785714, 1e-6);
+  EXPECT_NEAR(auc(AucCurve::kRoc, AucSummation::kMajoring), 1.0, 1e-6);
+  EXPECT_NEAR(auc(AucCurve::kRoc, AucSummation::kMinoring), 0.571428, 1e-6);
+  EXPECT_NEAR(auc(AucCurve::kPr, AucSummation::kInterpolation), (0.5 * (3 + 2 * std::log(2.5)) + 4) / 7, 1e-6);
+  EXPECT_NEAR(auc(AucCurve::kPr, AucSummation::kMajoring), 1.0, 1e-6);
+  EXPECT_NEAR(auc(AucCurve::kPr, AucSummation::kMinoring), 0.3, 1e-6);
+  EXPECT_NEAR(of(AUC({.num_thresholds = 3}), y, p), 0.75, 1e-6);
+  EXPECT_NEAR(of(AUC({.num_thresholds = 3}), y, p, doubles({1, 0, 0, 1})), 1.0, 1e-6);
+}
+
+TEST(AucTest, ApproachesTheExactArea) {
+  torch::manual_seed(1);
+  const torch::Tensor y = torch::randint(2, {2000}, torch::kLong);
+  const torch::Tensor logits = torch::randn({2000}) + y;
+  // The share of pairs that are ordered rightly.
+  const torch::Tensor positive = logits.masked_select(y == 1), negative = logits.masked_select(y == 0);
+  const double exact = (positive.unsqueeze(1) > negative.unsqueeze(0)).to(torch::kDouble).mean().item<double>();
+  EXPECT_NEAR(of(AUC({.from_logits = true}), y, logits), exact, 1e-3);
+  EXPECT_NEAR(of(AUC(), y.unsqueeze(1), logits.sigmoid().unsqueeze(1)), exact, 1e-3);
+  EXPECT_EQ(of(AUC(), labels({1, 1}), doubles({0.2, NAN})), 0.0);
+  EXPECT_EQ(of(AUC(), labels({}), doubles({})), 0.0);
+  expect_error<InvalidArgument>([] { AUC({.num_thresholds = 1}); }, "at least 2");
+}
+
+TEST(MeanTest, LossesAndFunctionsAreMetrics) {
+  const torch::Tensor y = doubles({0, 1, 0, 0}, {2, 2}), p = doubles({1, 1, 3, 0}, {2, 2});
+  const Metric mse = MeanSquaredError();
+  EXPECT_EQ(mse.name(), "mean_squared_error");
+  EXPECT_EQ(mse.direction(), Direction::kDown);
+  EXPECT_DOUBLE_EQ(of(mse, y, p), 2.5);
+  EXPECT_DOUBLE_EQ(of("mse", y, p, doubles({3, 1})), 1.5);
+  EXPECT_DOUBLE_EQ(of("mae", y, p), 1.0);
+  EXPECT_DOUBLE_EQ(of(RootMeanSquaredError(), y, p), std::sqrt(2.5));
+  EXPECT_DOUBLE_EQ(of(Mean(), {}, p), 1.25);
+  const Metric largest(
+      "largest", [](const torch::Tensor&, const torch::Tensor& q) { return q.amax(1); }, Direction::kUp);
+  EXPECT_DOUBLE_EQ(of(largest, y, p), 2.0);
+  EXPECT_DOUBLE_EQ(of(largest, y, p, doubles({3, 1})), 1.5);
+  EXPECT_DOUBLE_EQ(of(mse, y.slice(0, 0, 0), p.slice(0, 0, 0)), 0.0);
+  const Metric bad("bad", [](const torch::Tensor&, const torch::Tensor& q) { return q.sum(); });
+  expect_error<InvalidArgument>([&] { of(bad, y, p); }, "do not reduce them");
+}
+
+// However the batch is cut, the sum of the states gives the same number.
+TEST(MirroredMetricTest, IsExactForUnevenAndEmptyShares) {
+  torch::manual_seed(2);
+  const torch::Tensor y = torch::randint(3, {7}, torch::kLong), p = torch::rand({7, 3}, torch::kDouble),
+                      w = torch::rand({7}, torch::kDouble);
+  const torch::Tensor hot = torch::one_hot(y, 3);
+  const MirroredStrategy strategy({.devices = cpu_devices(3)});
+  const std::vector<Example> shares = {{p.slice(0, 0, 5), hot.slice(0, 0, 5), w.slice(0, 0, 5)},
+                                       {p.slice(0, 5, 7), hot.slice(0, 5, 7), w.slice(0, 5, 7)},
+                                       {p.slice(0, 7), hot.slice(0, 7), w.slice(0, 7)}};
+  for (const Metric& metric :
+       {Metric("mse"), Metric("accuracy"), AUC(), Precision(), TopKCategoricalAccuracy({.k = 2})}) {
+    MirroredMetric mirrored(strategy, metric);
+    for (const bool weighted : {false, true}) {
+      strategy.run(
+          [&](Replica& replica, const Example& share) {
+            mirrored.update(replica, share.y, share.x, weighted ? share.weight : torch::Tensor());
+          },
+          PerReplica<Example>(shares));
+      const double whole = of(metric, hot, p, weighted ? w : torch::Tensor());
+      EXPECT_NEAR(mirrored.result(), whole, 1e-12) << metric.name();
+      EXPECT_NEAR(mirrored.local_result(), whole, 1e-12) << metric.name();
+      mirrored.reset();
+      EXPECT_EQ(mirrored.result(), 0.0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort
