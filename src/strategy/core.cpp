@@ -115,18 +115,25 @@ void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
     const at::ThreadLocalStateGuard as_caller(shared->caller);
     shared->core->run_replica(*shared->job, local_id, shared->outcomes);
   });
-  if (!threads_->run(work, plan_.exchange.timeout)) give_up_on_missing();
+  if (!threads_->run(work, plan_.exchange.timeout)) give_up_on_missing(shared->outcomes);
   rethrow_first(shared->outcomes);
 }
 
-void StrategyCore::give_up_on_missing() {
+void StrategyCore::give_up_on_missing(const std::vector<Outcome>& outcomes) {
   broken_ = true;
+  const std::vector<int> missing = threads_->missing();
   std::string names;
-  for (const int local_id : threads_->missing()) names += c10::str(names.empty() ? "" : ", ", local_id);
+  for (const int local_id : missing) names += c10::str(names.empty() ? "" : ", ", local_id);
   const std::string message =
       c10::str("[strategy] ", plan_.name, ": replica(s) ", names, " had not returned from their function ",
                to_text(plan_.exchange.timeout), " after replica 0 did");
   rendezvous_->abort(message);
+  // What a replica that did come back met is nearer to the cause. The others may still be writing their outcome.
+  for (int local_id = 0; local_id < num_local_replicas(); ++local_id) {
+    if (std::find(missing.begin(), missing.end(), local_id) != missing.end()) continue;
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(local_id)];
+    if (outcome.error) std::rethrow_exception(outcome.error);
+  }
   throw DeadlineExceeded(message);
 }
 

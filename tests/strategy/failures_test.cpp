@@ -1,0 +1,153 @@
+// What goes wrong ends in a clear error, soon, and the strategy can be used again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "cohort/error.h"
+#include "cohort/optimizer.h"
+#include "cohort/strategy.h"
+#include "tests/support/errors.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+MirroredStrategy mirrored(int replicas, std::chrono::milliseconds timeout = 1h) {
+  return MirroredStrategy({.devices = cpu_devices(replicas), .exchange = {.timeout = timeout}});
+}
+
+void expect_usable(const Strategy& strategy) {
+  const auto sums = strategy.run([](Replica& replica) { return replica.all_reduce(ReduceOp::kSum, torch::ones({2})); });
+  EXPECT_EQ(sums[0][0].item<float>(), static_cast<float>(strategy.num_replicas_in_sync()));
+}
+
+TEST(Failures, AReplicaThatThrowsStopsTheOthersAndItsErrorArrives) {
+  for (const int thrower : {0, 1, 2}) {
+    const auto strategy = mirrored(3);
+    EXPECT_EQ(error_of<std::runtime_error>([&] {
+                strategy.run([&](Replica& replica) {
+                  if (replica.id() == thrower) throw std::runtime_error("out of luck");
+                  replica.barrier();
+                });
+              }),
+              "out of luck");
+    expect_usable(strategy);
+  }
+}
+
+TEST(Failures, ANonStandardExceptionArrivesToo) {
+  const auto strategy = mirrored(2);
+  EXPECT_THROW(strategy.run([](Replica& replica) {
+    if (replica.id() == 1) throw 42;  // NOLINT
+    replica.barrier();
+  }),
+               int);
+  expect_usable(strategy);
+}
+
+TEST(Failures, DifferentNumbersOfMergeCallsAreNamed) {
+  const auto strategy = mirrored(2);
+  EXPECT_THAT(error_of<FailedPrecondition>([&] {
+                strategy.run([](Replica& replica) {
+                  replica.merge_call([](const Strategy&) {});
+                  if (replica.id() == 1) replica.merge_call([](const Strategy&) {});
+                });
+              }),
+              HasSubstr("replica 1 waits in merge_call for replica 0, which has already returned"));
+  expect_usable(strategy);
+}
+
+TEST(Failures, MismatchedCollectivesAreNamed) {
+  const auto strategy = mirrored(2);
+  EXPECT_THAT(error_of<FailedPrecondition>([&] {
+                strategy.run([](Replica& replica) {
+                  if (replica.id() == 0) {
+                    replica.all_reduce(ReduceOp::kSum, torch::zeros({3}));
+                  } else {
+                    replica.all_gather(torch::zeros({3}));
+                  }
+                });
+              }),
+              AllOf(HasSubstr("replica 0 calls all_reduce of Float[3]"), HasSubstr("replica 1 calls all_gather")));
+  expect_usable(strategy);
+}
+
+TEST(Failures, AFunctionThatFailsInMergeCallFailsOnceAndClearly) {
+  const auto strategy = mirrored(3);
+  EXPECT_EQ(error_of<InvalidArgument>([&] {
+              strategy.run([](Replica& replica) {
+                replica.merge_call([](const Strategy&) { throw InvalidArgument("[test] no"); });
+              });
+            }),
+            "[test] no");
+  expect_usable(strategy);
+}
+
+TEST(Failures, AReplicaThatIsLateEndsTheCollectiveAtItsDeadline) {
+  const auto strategy = mirrored(2, 60ms);
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] {
+                strategy.run([](Replica& replica) {
+                  if (replica.id() == 1) std::this_thread::sleep_for(200ms);
+                  replica.barrier();
+                });
+              }),
+              HasSubstr("replica 0 waited 60 ms in barrier for replica(s) 1"));
+}
+
+TEST(Failures, AReplicaThatDoesNotReturnIsGivenUp) {
+  const auto done = std::make_shared<std::atomic<bool>>(false);
+  {
+    const auto strategy = mirrored(2, 50ms);
+    EXPECT_THAT(error_of<DeadlineExceeded>([&] {
+                  strategy.run([done](Replica& replica) {
+                    if (replica.id() == 1) std::this_thread::sleep_for(400ms);
+                    if (replica.id() == 1) done->store(true);
+                  });
+                }),
+                HasSubstr("replica(s) 1 had not returned from their function 50 ms after replica 0 did"));
+    EXPECT_THAT(error_of<FailedPrecondition>([&] { strategy.run([] {}); }), HasSubstr("make a new one"));
+  }
+  const auto until = std::chrono::steady_clock::now() + 10s;
+  while (!done->load() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(done->load());
+  std::this_thread::sleep_for(50ms);  // the abandoned thread lets go of the strategy
+}
+
+TEST(Failures, WrongUsesOfAnOptimizerAreNamed) {
+  const auto strategy = mirrored(2);
+  auto net = strategy.mirror([] { return torch::nn::Linear(2, 1); });
+  auto sgd = strategy.optimizer(net, SGD({.learning_rate = 0.1}));
+  EXPECT_THAT(
+      error_of<InvalidArgument>([&] {
+        strategy.run([&](Replica& replica) { sgd[replica].minimize(net[replica]->forward(torch::ones({3, 2}))); });
+      }),
+      HasSubstr("needs a scalar loss, got shape [3, 1]"));
+  EXPECT_THAT(error_of<InvalidArgument>(
+                  [&] { strategy.run([&](Replica& replica) { sgd[replica].minimize(torch::zeros({})); }); }),
+              HasSubstr("does not depend on any parameter"));
+  EXPECT_THAT(
+      error_of<InvalidArgument>([&] { strategy.run([&](Replica& replica) { sgd[replica].apply_gradients({}); }); }),
+      HasSubstr("got 0 gradients, wanted one for each of the 2"));
+  for (const auto& copy : net.copies()) copy->to(torch::kDouble);
+  EXPECT_THAT(error_of<FailedPrecondition>([&] {
+                strategy.run([&](Replica& replica) {
+                  sgd[replica].minimize(net[replica]->forward(torch::ones({3, 2}, torch::kDouble)).sum());
+                });
+              }),
+              HasSubstr("was moved or converted"));
+  auto frozen = strategy.mirror([] {
+    torch::nn::Linear linear(2, 1);
+    for (auto& parameter : linear->parameters()) parameter.set_requires_grad(false);
+    return linear;
+  });
+  EXPECT_THROW(strategy.optimizer(frozen, SGD()), FailedPrecondition);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,126 @@
+#include "cohort/mirrored.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/error.h"
+#include "cohort/optimizer.h"
+#include "cohort/strategy.h"
+#include "tests/support/errors.h"
+
+namespace cohort {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+
+struct NamedTensorsOf {
+  std::vector<std::pair<std::string, torch::Tensor>> weights;
+  std::vector<std::pair<std::string, torch::Tensor>> slots;
+};
+
+TEST(MirroredModule, CopiesStartEqualAndDisturbNoOneElse) {
+  torch::manual_seed(3);
+  const torch::nn::Linear alone(4, 3);
+  const torch::Tensor next = torch::rand({2});
+  torch::manual_seed(3);
+  const MirroredStrategy strategy({.devices = cpu_devices(3)});
+  const auto net = strategy.mirror([] { return torch::nn::Linear(4, 3); });
+  for (const auto& copy : net.copies()) {
+    EXPECT_TRUE(torch::equal(copy->parameters()[0], alone->weight));
+  }
+  EXPECT_FALSE(net[0]->weight.is_alias_of(net[1]->weight));
+  EXPECT_TRUE(torch::equal(torch::rand({2}), next)) << "the copies of other replicas moved the random state";
+}
+
+TEST(MirroredModule, CentralStorageKeepsOneCopyOfTheParameters) {
+  const CentralStorageStrategy strategy({.compute_devices = cpu_devices(2)});
+  auto net = strategy.mirror([] { return torch::nn::Linear(4, 3); });
+  EXPECT_EQ(net[0]->weight.data_ptr(), net[1]->weight.data_ptr());
+  auto sgd = strategy.optimizer(net, SGD({.learning_rate = 0.5}));
+  EXPECT_EQ(net[0]->weight.data_ptr(), net[1]->weight.data_ptr());
+}
+
+TEST(MirroredModule, TakesSharedPointersAndRefusesDifferentModules) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const auto net = strategy.mirror([] { return std::make_shared<torch::nn::LinearImpl>(2, 1); });
+  EXPECT_EQ(net[1]->weight.size(1), 2);
+  int made = 0;
+  EXPECT_THAT(error_of<InvalidArgument>([&] { strategy.mirror([&] { return torch::nn::Linear(2, ++made); }); }),
+              HasSubstr("the factory must build the same module each time"));
+}
+
+TEST(MirroredModule, BuffersStayPerReplicaAndAreAveragedOnReading) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  auto net = strategy.mirror([] { return torch::nn::BatchNorm1d(2); });
+  strategy.run([&](Replica& replica) { net[replica]->forward(torch::full({4, 2}, 10.0 * (replica.id() + 1))); });
+  EXPECT_FLOAT_EQ(net[0]->running_mean[0].item<float>(), 1.0F);
+  EXPECT_FLOAT_EQ(net[1]->running_mean[0].item<float>(), 2.0F);
+  const auto state = net.state();
+  for (const auto& [name, tensor] : state) {
+    if (name == "running_mean") {
+      EXPECT_FLOAT_EQ(tensor[0].item<float>(), 1.5F);
+    }
+    if (name == "num_batches_tracked") {
+      EXPECT_EQ(tensor.item<int64_t>(), 1);
+    }
+  }
+  EXPECT_FLOAT_EQ(net[1]->running_mean[0].item<float>(), 1.5F);
+}
+
+TEST(MirroredModule, LoadsStateByNameIntoEveryCopy) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const auto net = strategy.mirror([] { return torch::nn::Linear(2, 1); });
+  net.load_state({{"weight", torch::full({1, 2}, 3.0F)}, {"bias", torch::ones({1})}});
+  EXPECT_EQ(net[1]->weight[0][1].item<float>(), 3.0F);
+  EXPECT_THAT(error_of<NotFound>([&] {
+                net.load_state({{"weight", torch::zeros({1, 2})}});
+              }),
+              HasSubstr("there is no \"bias\""));
+  net.load_state({{"weight", torch::zeros({1, 2})}}, /*strict=*/false);
+  EXPECT_THAT(
+      error_of<NotFound>([&] {
+        net.load_state({{"weight", torch::zeros({1, 2})}, {"bias", torch::ones({1})}, {"head", torch::ones({1})}});
+      }),
+      HasSubstr("the module has no \"head\""));
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                net.load_state({{"weight", torch::zeros({2, 2})}, {"bias", torch::ones({1})}});
+              }),
+              HasSubstr("\"weight\" is Float[2, 2], the module wants Float[1, 2]"));
+}
+
+TEST(MirroredOptimizer, StateGoesOnUnderAnotherStrategy) {
+  const auto train = [](const Strategy& strategy, int steps, NamedTensorsOf* from, NamedTensorsOf* to) {
+    torch::manual_seed(1);
+    auto net = strategy.mirror([] { return torch::nn::Linear(3, 2); });
+    auto adam = strategy.optimizer(net, Adam({.learning_rate = 0.1}));
+    if (from != nullptr) {
+      net.load_state(from->weights);
+      adam.load_state(from->slots);
+    }
+    for (int i = 0; i < steps; ++i) {
+      strategy.run([&](Replica& replica) {
+        adam[replica].minimize(net[replica]->forward(torch::ones({1, 3})).pow(2).sum() /
+                               replica.num_replicas_in_sync());
+      });
+    }
+    for (const auto& [name, tensor] : net.state()) to->weights.emplace_back(name, tensor.clone());
+    to->slots = adam.state();
+  };
+  NamedTensorsOf whole;
+  NamedTensorsOf half;
+  NamedTensorsOf rest;
+  train(OneDeviceStrategy("/CPU:0"), 10, nullptr, &whole);
+  train(MirroredStrategy({.devices = cpu_devices(2)}), 5, nullptr, &half);
+  train(OneDeviceStrategy("/CPU:0"), 5, &half, &rest);
+  for (std::size_t i = 0; i < whole.weights.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(whole.weights[i].second, rest.weights[i].second, 1e-5, 1e-6));
+  }
+  EXPECT_EQ(rest.slots[0].second.item<int64_t>(), 10);
+  half.slots.pop_back();
+  EXPECT_THROW(train(OneDeviceStrategy("/CPU:0"), 1, &half, &rest), NotFound);
+}
+
+}  // namespace
+}  // namespace cohort
