@@ -1,6 +1,7 @@
 // Layers around what is not ours: functions and modules of the user's.
 #include <ATen/Functions.h>
 
+#include "train/layers/frozen.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -22,13 +23,21 @@ class ForeignLayerModule final : public LayerModule {
 
   void train(bool on) override {
     LayerModule::train(on);
-    if (module_) module_->train(on);
+    if (!module_) return;
+    module_->train(on);
+    if (on && frozen_) hold_statistics(*module_);
+  }
+
+  void set_frozen(bool frozen) override {
+    frozen_ = frozen;
+    train(is_training());
   }
 
   torch::Tensor forward(const torch::Tensor& x) override { return forward_(x); }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
+  bool frozen_ = false;
   std::function<torch::Tensor(const torch::Tensor&)> forward_;
 };
 

@@ -1,0 +1,175 @@
+// Callbacks: what happens besides training, at its beginnings and ends.
+//
+//   model.fit(train, {.epochs = 50, .validation_data = test,
+//                     .callbacks = {EarlyStopping({.patience = 3}), CSVLogger({.file = "run.csv"}),
+//                                   LambdaCallback({.on_epoch_end = [](const RunInfo& run, Logs& logs) { ... }})}});
+//
+// All are called on the thread that called fit(), in cross-replica context, in the order of the list.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+class Model;
+
+// Named numbers, in order: the loss, the metrics, then with "val_" those of the validation.
+class Logs {
+ public:
+  using Item = std::pair<std::string, double>;
+
+  Logs() = default;
+  Logs(std::initializer_list<Item> items) : items_(items) {}
+
+  // Replaces the number of that name or appends it.
+  void set(std::string_view name, double value);
+  std::optional<double> find(std::string_view name) const;
+  bool contains(std::string_view name) const { return find(name).has_value(); }
+  // NotFound lists the names that there are.
+  double operator[](std::string_view name) const;
+
+  std::size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+ private:
+  std::vector<Item> items_;
+};
+
+// What fit() returns: for each name the numbers of the epochs that had it.
+class History {
+ public:
+  const std::vector<int64_t>& epochs() const { return epochs_; }  // from 0
+  // NotFound lists the names that there are.
+  const std::vector<double>& operator[](std::string_view name) const;
+  bool contains(std::string_view name) const;
+  std::vector<std::string> names() const;
+
+  void append(int64_t epoch, const Logs& logs);
+
+ private:
+  std::vector<int64_t> epochs_;
+  std::vector<std::pair<std::string, std::vector<double>>> series_;
+};
+
+// Where training (or an evaluation) stands.
+struct RunInfo {
+  Model& model;
+  int64_t epochs = 1;                // as given to fit()
+  int64_t steps_per_epoch = -1;      // -1: not known
+  int64_t epoch = 0;                 // the current one, from 0
+  int64_t batch = 0;                 // within the epoch, from 0
+  int64_t step = 0;                  // updates made since the model was compiled
+  double examples_per_second = 0.0;  // of the epoch or the evaluation that ended
+};
+
+// The means of the epoch so far, worked out when they are read: reading waits for the devices.
+class BatchLogs {
+ public:
+  BatchLogs(std::function<Logs()> all, std::function<double()> loss) : all_(std::move(all)), loss_(std::move(loss)) {}
+  Logs read() const { return all_(); }
+  double loss() const { return loss_(); }
+
+ private:
+  std::function<Logs()> all_;
+  std::function<double()> loss_;
+};
+
+class Callback {
+ public:
+  virtual ~Callback() = default;
+
+  virtual void on_train_begin(const RunInfo& /*run*/) {}
+  virtual void on_train_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
+  virtual void on_epoch_begin(const RunInfo& /*run*/) {}
+  // What is added to the logs is seen by the callbacks after this one, the progress bar and the History.
+  virtual void on_epoch_end(const RunInfo& /*run*/, Logs& /*logs*/) {}
+  virtual void on_batch_begin(const RunInfo& /*run*/) {}
+  virtual void on_batch_end(const RunInfo& /*run*/, const BatchLogs& /*logs*/) {}
+  // Around evaluate(), and the validation in fit(): then the logs have no "val_" yet.
+  virtual void on_test_begin(const RunInfo& /*run*/) {}
+  virtual void on_test_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
+};
+
+using CallbackPtr = std::shared_ptr<Callback>;
+
+// The same as functions; those that are not set do nothing.
+struct CallbackFunctions {
+  std::function<void(const RunInfo&)> on_train_begin = {};
+  std::function<void(const RunInfo&, const Logs&)> on_train_end = {};
+  std::function<void(const RunInfo&)> on_epoch_begin = {};
+  std::function<void(const RunInfo&, Logs&)> on_epoch_end = {};
+  std::function<void(const RunInfo&)> on_batch_begin = {};
+  std::function<void(const RunInfo&, const BatchLogs&)> on_batch_end = {};
+  std::function<void(const RunInfo&)> on_test_begin = {};
+  std::function<void(const RunInfo&, const Logs&)> on_test_end = {};
+};
+CallbackPtr LambdaCallback(CallbackFunctions functions);
+
+// Which numbers of a monitored log are better. kAuto asks the metric of that name (a loss: down); a user's metric
+// without a direction: InvalidArgument.
+enum class MonitorMode { kAuto, kMin, kMax };
+
+struct EarlyStoppingOptions {
+  std::string monitor = "val_loss";
+  double min_delta = 0.0;  // less of a change is none
+  int64_t patience = 0;    // epochs without improvement that are borne
+  MonitorMode mode = MonitorMode::kAuto;
+  std::optional<double> baseline = std::nullopt;  // has to be beaten
+  bool restore_best_weights = false;              // at the end of training, also when it was not stopped
+  int64_t start_from_epoch = 0;                   // earlier ones are not looked at
+};
+CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
+
+// schedule(epoch, rate) gives the rate of each epoch; it is logged as "learning_rate". An optimizer that was given a
+// Schedule: FailedPrecondition.
+CallbackPtr LearningRateScheduler(std::function<double(int64_t epoch, double learning_rate)> schedule);
+
+struct ReduceLROnPlateauOptions {
+  std::string monitor = "val_loss";
+  double factor = 0.1;    // rate = rate * factor; below 1
+  int64_t patience = 10;  // epochs without improvement that are borne
+  MonitorMode mode = MonitorMode::kAuto;
+  double min_delta = 1e-4;  // less of a change is none
+  int64_t cooldown = 0;     // epochs after a reduction that do not count
+  double min_lr = 0.0;
+};
+// The rate is logged as "learning_rate". An optimizer that was given a Schedule: FailedPrecondition.
+CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
+
+struct CSVLoggerOptions {
+  std::filesystem::path file;
+  char separator = ',';
+  bool append = false;  // go on in an existing file
+};
+// A line an epoch: the epoch, then the logs under the names of the first epoch; one that an epoch lacks is NA.
+CallbackPtr CSVLogger(const CSVLoggerOptions& options);
+
+// Stops when the loss is no longer finite. Looked at after every batch on CPUs, after every 16th and at the epoch's end
+// elsewhere, because looking waits for the device.
+CallbackPtr TerminateOnNaN();
+
+// One line of a metrics file: {"step": 938, "epoch": 2, "mode": "train", "loss": 0.1, ..., "examples_per_second": 9e4}.
+struct MetricsRecord {
+  int64_t step = 0;
+  int64_t epoch = 0;  // epochs done
+  std::string mode;   // "train" or "eval"
+  Logs metrics;
+  double examples_per_second = 0.0;
+};
+// Appends the line and flushes it. What is not finite is written as null. Unavailable: the file cannot be written.
+void append_metrics(const std::filesystem::path& file, const MetricsRecord& record);
+
+// Writes such lines for every epoch of training and every evaluation.
+CallbackPtr MetricsWriter(std::filesystem::path file);
+
+}  // namespace cohort

@@ -1,0 +1,205 @@
+// Model: a module with its loss, optimizer and metrics, and the loop that trains it under a strategy (Keras' Model).
+//
+//   cohort::Sequential model{Flatten(), Dense(128, Activation::kRelu), Dense(10)};
+//   model.compile({.optimizer = Adam(), .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+//                  .metrics = {SparseCategoricalAccuracy()}});
+//   auto history = model.fit(train.shuffle(10'000).batch(128), {.epochs = 5});
+//   auto result = model.evaluate(test.batch(128));
+//
+// A model belongs to the strategy that is current where it is made. Each step's loss is the mean over the true global
+// batch: exact for a short last batch and for shares that differ, unlike Keras'. Results are Keras' otherwise.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/callbacks.h"
+#include "cohort/dataset.h"
+#include "cohort/distributed_dataset.h"
+#include "cohort/layers.h"
+#include "cohort/losses.h"
+#include "cohort/metrics.h"
+#include "cohort/mirrored.h"
+#include "cohort/optimizer.h"
+#include "cohort/strategy.h"
+#include "cohort/weights.h"
+
+namespace cohort {
+
+struct CompileOptions {
+  Optimizer optimizer;                        // needed
+  Loss loss;                                  // needed
+  std::vector<Metric> metrics = {};           // without the examples' weights, as Keras
+  std::vector<Metric> weighted_metrics = {};  // with them
+};
+
+enum class Verbose {
+  kAuto,  // kBar on a terminal, otherwise kLines; kSilent on processes other than the chief
+  kSilent,
+  kBar,    // redrawn in place
+  kLines,  // one an epoch, and one every ten seconds of a long one
+};
+
+struct FitOptions {
+  int64_t epochs = 1;  // the last one's number, from 1: with initial_epoch fewer are run
+  int64_t initial_epoch = 0;
+  // 0: an epoch is one pass over the dataset. Otherwise epochs are cut out of one pass, which should be infinite or
+  // long enough: training ends with a warning where it is not.
+  int64_t steps_per_epoch = 0;
+  std::optional<Dataset> validation_data = std::nullopt;
+  int64_t validation_steps = 0;  // 0: all
+  int64_t validation_freq = 1;   // every so many epochs
+  std::vector<CallbackPtr> callbacks = {};
+  Verbose verbose = Verbose::kAuto;
+  std::ostream* output = nullptr;  // of the progress; null: standard output
+  InputOptions input = {};
+  int64_t batch_size = 32;  // global; only for fit() of tensors
+  bool shuffle = true;      // only for fit() of tensors
+};
+
+struct EvaluateOptions {
+  int64_t steps = 0;  // 0: all
+  std::vector<CallbackPtr> callbacks = {};
+  Verbose verbose = Verbose::kAuto;
+  std::ostream* output = nullptr;
+  InputOptions input = {};
+  int64_t batch_size = 32;  // global; only for tensors
+};
+
+struct PredictOptions {
+  int64_t steps = 0;  // 0: all
+  InputOptions input = {};
+  int64_t batch_size = 32;  // global; only for tensors
+};
+
+class ModelState;
+
+// One layer of a model: a handle. Of a model over a module its children are the layers.
+class ModelLayer {
+ public:
+  ModelLayer(std::shared_ptr<ModelState> model, std::size_t index) : model_(std::move(model)), index_(index) {}
+
+  const std::string& name() const;
+  const std::string& type() const;
+  bool trainable() const;
+  // Whether its parameters learn (and its batch-norm statistics). Takes effect at the next compile().
+  void set_trainable(bool trainable) const;
+  // Without the batch; nullopt before the model is built, and for children of a module.
+  std::optional<Shape> output_shape() const;
+  // Parameters and floating-point buffers of the first replica's copy, by name within the layer: the tensors
+  // themselves.
+  NamedTensors weights() const;
+  int64_t count_params() const;
+
+ private:
+  std::shared_ptr<ModelState> model_;
+  std::size_t index_;
+};
+
+// A handle: copies are the same model. One thread at a time, in cross-replica context.
+class Model {
+ public:
+  // Over any module: factory() returns a module holder or a shared_ptr whose forward takes a tensor; see
+  // Strategy::mirror. Its forward has to take batches of no examples, which a short last batch leaves to some replicas.
+  template <typename Factory>
+  requires std::invocable<Factory&>
+  explicit Model(Factory factory, std::string name = "model")
+      : Model([factory = std::move(factory)]() mutable { return detail::foreign_module(factory()); }, std::move(name),
+              Foreign{}) {}
+
+  const std::string& name() const;
+  const Strategy& strategy() const;
+
+  // Sets what fit() and evaluate() need; makes frozen layers frozen. The optimizer starts afresh.
+  void compile(const CompileOptions& options);
+  bool compiled() const;
+
+  // A Sequential is built by the first batch or by this: the shape of an example and its dtype (unset: the model's).
+  void build(const Shape& input, std::optional<torch::ScalarType> dtype = std::nullopt);
+  bool built() const;
+
+  // FailedPrecondition: not compiled. InvalidArgument: the dataset is not batched, or empty.
+  History fit(const Dataset& data, const FitOptions& options = {});
+  History fit(const torch::Tensor& x, const torch::Tensor& y, const FitOptions& options = {});
+  // The loss and the metrics. Batch-norm statistics are averaged over the replicas first.
+  Logs evaluate(const Dataset& data, const EvaluateOptions& options = {});
+  Logs evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options = {});
+  // All outputs, in the order of the examples, on the CPU.
+  torch::Tensor predict(const Dataset& data, const PredictOptions& options = {});
+  torch::Tensor predict(const torch::Tensor& x, const PredictOptions& options = {});
+
+  // One step on one global batch, which is split among the replicas; the loss and metrics of this batch.
+  Logs train_on_batch(const Example& batch);
+  Logs test_on_batch(const Example& batch);
+
+  // Ends fit() after the current batch: for callbacks.
+  void stop_training();
+  bool stopping() const;
+
+  // Keras' table. FailedPrecondition: not built.
+  void summary() const;
+  void summary(std::ostream& output) const;
+  int64_t count_params() const;
+
+  std::vector<ModelLayer> layers() const;
+  // NotFound lists the names that there are.
+  ModelLayer layer(std::string_view name) const;
+  // Of all layers.
+  void set_trainable(bool trainable) const;
+
+  // Parameters and buffers by name, copies on the CPU.
+  NamedTensors weights() const;
+  // NotFound, InvalidArgument: names or shapes do not fit.
+  void set_weights(const NamedTensors& weights) const;
+  // A safetensors file; names are "<layer>.<parameter>" (of a module: its own). Errors name the file.
+  void save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata = {}) const;
+  // Returns the file's metadata. With strict = false weights that the file lacks stay as they are.
+  std::map<std::string, std::string> load_weights(const std::filesystem::path& file, bool strict = true) const;
+
+  // FailedPrecondition: not compiled, not built.
+  const MirroredOptimizer& optimizer() const;
+  const MirroredModule& module() const;
+  // The direction of a log's name ("val_accuracy"), kUnknown where nothing is known.
+  Direction direction(std::string_view log) const;
+
+ protected:
+  explicit Model(std::shared_ptr<ModelState> state) : state_(std::move(state)) {}
+  const std::shared_ptr<ModelState>& state() const { return state_; }
+
+ private:
+  struct Foreign {};
+  Model(const std::function<detail::ForeignModule()>& factory, std::string name, Foreign);
+
+  std::shared_ptr<ModelState> state_;
+};
+
+struct SequentialOptions {
+  std::string name = "sequential";
+  torch::ScalarType dtype = torch::kFloat;  // of the parameters; floating-point input of another one is converted
+};
+
+// Layers, one after the other.
+class Sequential : public Model {
+ public:
+  Sequential(std::initializer_list<Layer> layers);
+  explicit Sequential(const std::vector<Layer>& layers, const SequentialOptions& options = {});
+
+  // FailedPrecondition: the model is built already.
+  void add(const Layer& layer);
+};
+
+}  // namespace cohort

@@ -1,0 +1,74 @@
+// LambdaCallback and TerminateOnNaN.
+#include <cmath>
+
+#include "base/log.h"
+#include "cohort/model.h"
+
+namespace cohort {
+
+namespace {
+
+class Functions final : public Callback {
+ public:
+  explicit Functions(CallbackFunctions functions) : functions_(std::move(functions)) {}
+
+  void on_train_begin(const RunInfo& run) override { call(functions_.on_train_begin, run); }
+  void on_train_end(const RunInfo& run, const Logs& logs) override { call(functions_.on_train_end, run, logs); }
+  void on_epoch_begin(const RunInfo& run) override { call(functions_.on_epoch_begin, run); }
+  void on_epoch_end(const RunInfo& run, Logs& logs) override { call(functions_.on_epoch_end, run, logs); }
+  void on_batch_begin(const RunInfo& run) override { call(functions_.on_batch_begin, run); }
+  void on_batch_end(const RunInfo& run, const BatchLogs& logs) override { call(functions_.on_batch_end, run, logs); }
+  void on_test_begin(const RunInfo& run) override { call(functions_.on_test_begin, run); }
+  void on_test_end(const RunInfo& run, const Logs& logs) override { call(functions_.on_test_end, run, logs); }
+
+ private:
+  template <typename Fn, typename... Args>
+  static void call(const Fn& fn, Args&&... args) {
+    if (fn) fn(std::forward<Args>(args)...);
+  }
+
+  CallbackFunctions functions_;
+};
+
+// A sum that has met a number that is not finite stays that way, so nothing is missed between two looks.
+class NanGuard final : public Callback {
+ public:
+  void on_train_begin(const RunInfo& run) override {
+    every_ = 1;
+    for (const LogicalDevice& device : run.model.strategy().worker_devices()) {
+      if (!device.torch_device.is_cpu()) every_ = kOtherDevices;
+    }
+  }
+
+  void on_batch_end(const RunInfo& run, const BatchLogs& logs) override {
+    if ((run.batch + 1) % every_ == 0) check(run, logs.loss());
+  }
+
+  void on_epoch_end(const RunInfo& run, Logs& logs) override {
+    if (!run.model.stopping()) check(run, logs.find("loss").value_or(0.0));
+  }
+
+ private:
+  static constexpr int64_t kOtherDevices = 16;
+
+  static void check(const RunInfo& run, double loss) {
+    if (std::isfinite(loss)) return;
+    log().error("[callbacks] TerminateOnNaN: the loss is {} at batch {} of epoch {}; training ends", loss,
+                run.batch + 1, run.epoch + 1);
+    run.model.stop_training();
+  }
+
+  int64_t every_ = 1;
+};
+
+}  // namespace
+
+CallbackPtr LambdaCallback(CallbackFunctions functions) {
+  return std::make_shared<Functions>(std::move(functions));
+}
+
+CallbackPtr TerminateOnNaN() {
+  return std::make_shared<NanGuard>();
+}
+
+}  // namespace cohort

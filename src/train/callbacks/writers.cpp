@@ -1,0 +1,144 @@
+// Callbacks that write files: CSVLogger, MetricsWriter.
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/fail.h"
+#include "cohort/model.h"
+
+namespace cohort {
+
+namespace {
+
+std::ofstream open(const std::filesystem::path& file, std::ios::openmode mode, std::string_view who) {
+  std::ofstream stream(file, mode);
+  if (stream) return stream;
+  fail<Unavailable>("[callbacks] ", who, ": ", file.string(), " cannot be opened: ", std::strerror(errno));
+}
+
+void write(std::ofstream& stream, const std::string& text, const std::filesystem::path& file, std::string_view who) {
+  stream << text << std::flush;
+  if (!stream)
+    fail<Unavailable>("[callbacks] ", who, ": ", file.string(), " cannot be written: ", std::strerror(errno));
+}
+
+class CsvLog final : public Callback {
+ public:
+  explicit CsvLog(CSVLoggerOptions options) : options_(std::move(options)) {
+    if (options_.file.empty()) fail<InvalidArgument>("[callbacks] CSVLogger: file is empty, wanted a path");
+  }
+
+  void on_train_begin(const RunInfo& run) override {
+    writes_ = run.model.strategy().should_save_summary();
+    if (!writes_) return;
+    names_.clear();
+    read_header();
+    stream_ = open(options_.file, options_.append ? std::ios::app : std::ios::trunc, "CSVLogger");
+  }
+
+  void on_epoch_end(const RunInfo& run, Logs& logs) override {
+    if (!writes_) return;
+    std::ostringstream line;
+    line << std::setprecision(9);
+    if (names_.empty()) {
+      line << "epoch";
+      for (const auto& item : logs) {
+        names_.push_back(item.first);
+        line << options_.separator << item.first;
+      }
+      line << '\n';
+    }
+    line << run.epoch;
+    for (const std::string& name : names_) {
+      line << options_.separator;
+      const auto value = logs.find(name);
+      value ? line << *value : line << "NA";
+    }
+    line << '\n';
+    write(stream_, line.str(), options_.file, "CSVLogger");
+  }
+
+  void on_train_end(const RunInfo& /*run*/, const Logs& /*logs*/) override { stream_.close(); }
+
+ private:
+  // The columns that a file to be continued has already.
+  void read_header() {
+    std::ifstream before(options_.file);
+    std::string line;
+    if (!options_.append || !std::getline(before, line)) return;
+    std::istringstream columns(line);
+    std::string name;
+    for (int i = 0; std::getline(columns, name, options_.separator); ++i) {
+      if (i > 0) names_.push_back(name);
+    }
+  }
+
+  CSVLoggerOptions options_;
+  bool writes_ = true;
+  std::vector<std::string> names_;
+  std::ofstream stream_;
+};
+
+class MetricsFile final : public Callback {
+ public:
+  explicit MetricsFile(std::filesystem::path file) : file_(std::move(file)) {}
+
+  void on_train_begin(const RunInfo& /*run*/) override { training_ = true; }
+  void on_train_end(const RunInfo& /*run*/, const Logs& /*logs*/) override { training_ = false; }
+
+  // A validation happens before its epoch ends, but belongs after it.
+  void on_test_end(const RunInfo& run, const Logs& logs) override {
+    const int64_t epochs = training_ ? run.epoch + 1 : epochs_;
+    evaluation_ = {run.step, epochs, "eval", logs, run.examples_per_second};
+    evaluated_ = true;
+    if (!training_) write_evaluation(run);
+  }
+
+  void on_epoch_end(const RunInfo& run, Logs& logs) override {
+    epochs_ = run.epoch + 1;
+    Logs own;
+    for (const auto& [name, value] : logs) {
+      if (name.rfind("val_", 0) != 0) own.set(name, value);
+    }
+    append(run, {run.step, epochs_, "train", own, run.examples_per_second});
+    write_evaluation(run);
+  }
+
+ private:
+  void append(const RunInfo& run, const MetricsRecord& record) const {
+    if (run.model.strategy().should_save_summary()) append_metrics(file_, record);
+  }
+  void write_evaluation(const RunInfo& run) {
+    if (std::exchange(evaluated_, false)) append(run, evaluation_);
+  }
+
+  std::filesystem::path file_;
+  bool training_ = false;
+  int64_t epochs_ = 0;
+  bool evaluated_ = false;
+  MetricsRecord evaluation_;
+};
+
+}  // namespace
+
+void append_metrics(const std::filesystem::path& file, const MetricsRecord& record) {
+  nlohmann::ordered_json line{{"step", record.step}, {"epoch", record.epoch}, {"mode", record.mode}};
+  for (const auto& [name, value] : record.metrics) line[name] = value;  // not finite: null
+  line["examples_per_second"] = record.examples_per_second;
+  std::ofstream stream = open(file, std::ios::app, "metrics");
+  write(stream, line.dump() + "\n", file, "metrics");
+}
+
+CallbackPtr CSVLogger(const CSVLoggerOptions& options) {
+  return std::make_shared<CsvLog>(options);
+}
+
+CallbackPtr MetricsWriter(std::filesystem::path file) {
+  return std::make_shared<MetricsFile>(std::move(file));
+}
+
+}  // namespace cohort

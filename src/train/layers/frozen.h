@@ -1,0 +1,12 @@
+// What it means for modules of LibTorch to be frozen.
+#pragma once
+
+#include <torch/nn/module.h>
+
+namespace cohort {
+
+// Puts LibTorch's batch norms in a module (itself included) into evaluation mode: they use their statistics and learn
+// none.
+void hold_statistics(torch::nn::Module& module);
+
+}  // namespace cohort

@@ -1,0 +1,186 @@
+#include <chrono>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "train/model/loops.h"
+
+namespace cohort {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The steps' input: an iterator an epoch, or one for all epochs where these are counted in steps.
+class Input {
+ public:
+  Input(DistributedDataset data, bool across_epochs) : data_(std::move(data)), across_epochs_(across_epochs) {}
+
+  void begin_epoch(int64_t epoch) {
+    if (iterator_ && (across_epochs_ || ahead_)) return;
+    iterator_.emplace(data_.iterator({.epoch = epoch}));
+  }
+
+  // Without taking it.
+  const GlobalBatch* peek() {
+    if (!ahead_) ahead_ = iterator_->next();
+    return ahead_ ? &*ahead_ : nullptr;
+  }
+
+  std::optional<GlobalBatch> next() { return ahead_ ? std::exchange(ahead_, std::nullopt) : iterator_->next(); }
+  int64_t cardinality() const { return data_.cardinality(); }
+
+ private:
+  DistributedDataset data_;
+  bool across_epochs_;
+  std::optional<DistributedIterator> iterator_;
+  std::optional<GlobalBatch> ahead_;
+};
+
+class FitLoop {
+ public:
+  FitLoop(Model& model, ModelState& state, const Dataset& data, const FitOptions& options)
+      : model_(model),
+        state_(state),
+        options_(options),
+        input_(state.strategy().distribute(data, options.input), options.steps_per_epoch > 0),
+        progress_(progress_options(options.verbose, options.output, state.strategy())),
+        run_{.model = model, .epochs = options.epochs},
+        batch_logs_([&state] { return state.local_results(); }, [&state] { return state.local_loss(); }) {
+    if (options_.validation_data) {
+      validation_.emplace(state.strategy().distribute(*options_.validation_data, options_.input));
+    }
+    check();
+    const int64_t known = input_.cardinality();
+    steps_ = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : std::max<int64_t>(known, -1);
+  }
+
+  History run() {
+    state_.stop = false;
+    if (options_.initial_epoch >= options_.epochs) return {};
+    input_.begin_epoch(options_.initial_epoch);
+    const GlobalBatch* first = input_.peek();
+    if (first == nullptr) fail<InvalidArgument>(speaker(), "the dataset is empty");
+    state_.build_from(*first);
+    state_.optimizer();
+    state_.warn_of_late_changes();
+    refresh(options_.initial_epoch, 0);
+
+    Logs logs;
+    call([&](Callback& each) { each.on_train_begin(run_); });
+    for (int64_t epoch = options_.initial_epoch; epoch < options_.epochs && !state_.stop; ++epoch) {
+      if (!run_epoch(epoch, logs)) break;
+    }
+    call([&](Callback& each) { each.on_train_end(run_, logs); });
+    return std::move(history_);
+  }
+
+ private:
+  std::string speaker() const { return "[model] " + state_.name() + ": fit: "; }
+
+  void check() const {
+    const auto not_negative = [&](std::string_view name, int64_t value) {
+      if (value < 0) fail<InvalidArgument>(speaker(), name, " must not be negative, got ", value);
+    };
+    not_negative("epochs", options_.epochs);
+    not_negative("initial_epoch", options_.initial_epoch);
+    not_negative("steps_per_epoch", options_.steps_per_epoch);
+    not_negative("validation_steps", options_.validation_steps);
+    if (options_.validation_freq <= 0) {
+      fail<InvalidArgument>(speaker(), "validation_freq must be positive, got ", options_.validation_freq);
+    }
+    for (const CallbackPtr& each : options_.callbacks) {
+      if (!each) fail<InvalidArgument>(speaker(), "one of the callbacks is null");
+    }
+    if (options_.steps_per_epoch == 0 && input_.cardinality() == kInfiniteCardinality) {
+      fail<InvalidArgument>(speaker(), "the dataset never ends; set steps_per_epoch");
+    }
+  }
+
+  template <typename Fn>
+  void call(const Fn& fn) const {
+    for (const CallbackPtr& each : options_.callbacks) fn(*each);
+  }
+
+  void refresh(int64_t epoch, int64_t batch) {
+    run_.epoch = epoch;
+    run_.batch = batch;
+    run_.step = state_.iterations();
+    run_.steps_per_epoch = steps_;
+  }
+
+  // False when there was nothing left to train with.
+  bool run_epoch(int64_t epoch, Logs& logs) {
+    input_.begin_epoch(epoch);
+    if (input_.peek() == nullptr) {
+      log().warn(
+          "{}the data ran out before epoch {} of {}; training ends. With steps_per_epoch the dataset has to have "
+          "steps_per_epoch * epochs batches: call repeat()",
+          speaker(), epoch + 1, options_.epochs);
+      return false;
+    }
+    refresh(epoch, 0);
+    state_.begin_training();
+    state_.reset_metrics();
+    call([&](Callback& each) { each.on_epoch_begin(run_); });
+    progress_.begin("Epoch " + std::to_string(epoch + 1) + "/" + std::to_string(options_.epochs), steps_);
+    const bool whole = run_steps(epoch);
+    logs = state_.results();
+    const double training_rate = run_.examples_per_second;
+    if (validation_ && whole && (epoch + 1) % options_.validation_freq == 0) validate(logs);
+    refresh(epoch, run_.batch);
+    run_.examples_per_second = training_rate;
+    call([&](Callback& each) { each.on_epoch_end(run_, logs); });
+    progress_.finish(logs);
+    history_.append(epoch, logs);
+    return true;
+  }
+
+  // Whether the epoch was not cut short.
+  bool run_steps(int64_t epoch) {
+    const auto start = Clock::now();
+    int64_t examples = 0;
+    int64_t step = 0;
+    const std::function<Logs()> progress_logs = [this] { return state_.local_results(); };
+    for (; (options_.steps_per_epoch == 0 || step < options_.steps_per_epoch) && !state_.stop; ++step) {
+      const std::optional<GlobalBatch> batch = input_.next();
+      if (!batch) break;
+      refresh(epoch, step);
+      call([&](Callback& each) { each.on_batch_begin(run_); });
+      state_.train_step(*batch);
+      examples += batch->global_size();
+      run_.step = state_.iterations();
+      call([&](Callback& each) { each.on_batch_end(run_, batch_logs_); });
+      progress_.update(batch->global_size(), progress_logs);
+    }
+    state_.local_loss();  // waits for the devices, so that the time is right
+    const std::chrono::duration<double> spent = Clock::now() - start;
+    run_.examples_per_second = static_cast<double>(examples) / spent.count();
+    if (options_.steps_per_epoch == 0) steps_ = state_.stop ? steps_ : step;
+    return !state_.stop;
+  }
+
+  void validate(Logs& logs) {
+    const Logs results = evaluate_on(
+        state_, *validation_, {.steps = options_.validation_steps, .callbacks = &options_.callbacks, .run = &run_});
+    for (const auto& [name, value] : results) logs.set("val_" + name, value);
+  }
+
+  Model& model_;
+  ModelState& state_;
+  const FitOptions& options_;
+  Input input_;
+  std::optional<DistributedDataset> validation_;
+  ProgressBar progress_;
+  RunInfo run_;
+  BatchLogs batch_logs_;
+  int64_t steps_ = -1;
+  History history_;
+};
+
+}  // namespace
+
+History run_fit(Model& model, ModelState& state, const Dataset& data, const FitOptions& options) {
+  return FitLoop(model, state, data, options).run();
+}
+
+}  // namespace cohort

@@ -1,0 +1,235 @@
+// The handles of model.h.
+#include "cohort/model.h"
+
+#include <iostream>
+
+#include "base/fail.h"
+#include "train/model/loops.h"
+#include "train/model/model_state.h"
+
+namespace cohort {
+
+namespace {
+
+Dataset slices(const torch::Tensor& x, const torch::Tensor& y, int64_t batch_size, bool shuffle) {
+  if (!x.defined() || x.dim() == 0) {
+    fail<InvalidArgument>("[model] x is ", x.defined() ? "a scalar" : "undefined",
+                          ", wanted a tensor of [examples, ...]");
+  }
+  const Dataset examples = Dataset::from_tensor_slices(x, y);
+  return (shuffle ? examples.shuffle(std::max<int64_t>(1, x.size(0))) : examples).batch(batch_size);
+}
+
+std::string list_names(const ModelState& state) {
+  std::string names;
+  for (const auto& entry : state.entries()) names += (names.empty() ? "" : ", ") + entry.name;
+  return names;
+}
+
+}  // namespace
+
+const std::string& ModelLayer::name() const {
+  return model_->entries()[index_].name;
+}
+const std::string& ModelLayer::type() const {
+  return model_->entries()[index_].type;
+}
+bool ModelLayer::trainable() const {
+  return model_->entries()[index_].trainable;
+}
+void ModelLayer::set_trainable(bool trainable) const {
+  model_->entries()[index_].trainable = trainable;
+}
+std::optional<Shape> ModelLayer::output_shape() const {
+  return model_->entries()[index_].output;
+}
+
+NamedTensors ModelLayer::weights() const {
+  model_->require_built("weights");
+  NamedTensors list = model_->entry_parameters(index_, 0);
+  for (auto& buffer : model_->entry_buffers(index_, 0)) list.push_back(std::move(buffer));
+  return list;
+}
+
+int64_t ModelLayer::count_params() const {
+  int64_t count = 0;
+  for (const auto& [name, tensor] : weights()) count += tensor.numel();
+  return count;
+}
+
+Model::Model(const std::function<detail::ForeignModule()>& factory, std::string name, Foreign)
+    : state_(std::make_shared<ModelState>(current_strategy(), std::move(name), torch::kFloat)) {
+  state_->adopt(factory);
+}
+
+const std::string& Model::name() const {
+  return state_->name();
+}
+const Strategy& Model::strategy() const {
+  return state_->strategy();
+}
+void Model::compile(const CompileOptions& options) {
+  state_->compile(options);
+}
+bool Model::compiled() const {
+  return state_->compiled();
+}
+bool Model::built() const {
+  return state_->built();
+}
+
+void Model::build(const Shape& input, std::optional<torch::ScalarType> dtype) {
+  if (built()) fail<FailedPrecondition>("[model] ", name(), ": build: the model is built already");
+  state_->require_scope("build");
+  state_->build(input, dtype.value_or(state_->dtype()));
+}
+
+History Model::fit(const Dataset& data, const FitOptions& options) {
+  state_->require_compiled("fit");
+  state_->require_scope("fit");
+  return run_fit(*this, *state_, data, options);
+}
+
+History Model::fit(const torch::Tensor& x, const torch::Tensor& y, const FitOptions& options) {
+  return fit(slices(x, y, options.batch_size, options.shuffle), options);
+}
+
+Logs Model::evaluate(const Dataset& data, const EvaluateOptions& options) {
+  state_->require_compiled("evaluate");
+  state_->require_scope("evaluate");
+  const DistributedDataset batches = strategy().distribute(data, options.input);
+  ProgressBar progress(progress_options(options.verbose, options.output, strategy()));
+  RunInfo run{.model = *this, .step = state_->iterations()};
+  return evaluate_on(*state_, batches,
+                     {.steps = options.steps, .callbacks = &options.callbacks, .progress = &progress, .run = &run});
+}
+
+Logs Model::evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options) {
+  return evaluate(slices(x, y, options.batch_size, /*shuffle=*/false), options);
+}
+
+torch::Tensor Model::predict(const Dataset& data, const PredictOptions& options) {
+  state_->require_scope("predict");
+  return run_predict(*state_, data, options);
+}
+
+torch::Tensor Model::predict(const torch::Tensor& x, const PredictOptions& options) {
+  return predict(slices(x, {}, options.batch_size, /*shuffle=*/false), options);
+}
+
+Logs Model::train_on_batch(const Example& batch) {
+  state_->require_compiled("train_on_batch");
+  state_->require_scope("train_on_batch");
+  const GlobalBatch shares = state_->split(batch);
+  state_->build_from(shares);
+  state_->begin_training();
+  state_->reset_metrics();
+  state_->train_step(shares);
+  return state_->results();
+}
+
+Logs Model::test_on_batch(const Example& batch) {
+  state_->require_compiled("test_on_batch");
+  state_->require_scope("test_on_batch");
+  const GlobalBatch shares = state_->split(batch);
+  state_->build_from(shares);
+  state_->begin_evaluation();
+  state_->reset_metrics();
+  state_->test_step(shares);
+  return state_->results();
+}
+
+void Model::stop_training() {
+  state_->stop = true;
+}
+bool Model::stopping() const {
+  return state_->stop;
+}
+
+void Model::summary() const {
+  summary(std::cout);
+}
+
+int64_t Model::count_params() const {
+  state_->require_built("count_params");
+  int64_t count = 0;
+  for (const ModelLayer& each : layers()) count += each.count_params();
+  return count;
+}
+
+std::vector<ModelLayer> Model::layers() const {
+  std::vector<ModelLayer> list;
+  for (std::size_t i = 0; i < state_->entries().size(); ++i) list.emplace_back(state_, i);
+  return list;
+}
+
+ModelLayer Model::layer(std::string_view name) const {
+  for (std::size_t i = 0; i < state_->entries().size(); ++i) {
+    if (state_->entries()[i].name == name) return {state_, i};
+  }
+  fail<NotFound>("[model] ", this->name(), ": there is no layer \"", name, "\"; there are ", list_names(*state_));
+}
+
+void Model::set_trainable(bool trainable) const {
+  for (auto& entry : state_->entries()) entry.trainable = trainable;
+}
+
+NamedTensors Model::weights() const {
+  NamedTensors list = module().state();
+  for (auto& [name, tensor] : list) tensor = tensor.is_cpu() ? tensor.clone() : tensor.cpu();
+  return list;
+}
+
+void Model::set_weights(const NamedTensors& weights) const {
+  module().load_state(weights);
+}
+
+void Model::save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata) const {
+  state_->require_built("save_weights");
+  std::map<std::string, std::string> described = metadata;
+  described.emplace("format", "pt");  // what readers of PyTorch's look for
+  cohort::save_weights(file, module().state(), described);
+}
+
+std::map<std::string, std::string> Model::load_weights(const std::filesystem::path& file, bool strict) const {
+  state_->require_built("load_weights");
+  Weights weights = cohort::load_weights(file);
+  const auto speaker = [&](const Error& error) { return c10::str("[model] ", file.string(), ": ", error.what()); };
+  try {
+    module().load_state(weights.tensors, strict);
+  } catch (const NotFound& error) {
+    throw NotFound(speaker(error));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(speaker(error));
+  }
+  return std::move(weights.metadata);
+}
+
+const MirroredOptimizer& Model::optimizer() const {
+  return state_->optimizer();
+}
+
+const MirroredModule& Model::module() const {
+  state_->require_built("module");
+  return state_->module();
+}
+
+Direction Model::direction(std::string_view log) const {
+  return state_->direction(log);
+}
+
+Sequential::Sequential(std::initializer_list<Layer> layers) : Sequential(std::vector<Layer>(layers)) {}
+
+Sequential::Sequential(const std::vector<Layer>& layers, const SequentialOptions& options)
+    : Model(std::make_shared<ModelState>(current_strategy(), options.name, options.dtype)) {
+  if (!at::isFloatingType(options.dtype)) {
+    fail<InvalidArgument>("[model] ", options.name, ": dtype is ", options.dtype, ", wanted a floating-point one");
+  }
+  state()->set_layers(layers);
+}
+
+void Sequential::add(const Layer& layer) {
+  state()->add_layer(layer);
+}
+
+}  // namespace cohort

@@ -1,0 +1,238 @@
+#include "train/model/model_state.h"
+
+#include <set>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "data/split.h"
+#include "train/layers/frozen.h"
+#include "train/layers/sequential_module.h"
+
+namespace cohort {
+
+namespace {
+
+// "torch::nn::Conv2dImpl" -> "Conv2d"
+std::string short_type(const std::string& type) {
+  const std::size_t colon = type.rfind("::");
+  std::string name = colon == std::string::npos ? type : type.substr(colon + 2);
+  if (name.size() > 4 && name.compare(name.size() - 4, 4, "Impl") == 0) name.resize(name.size() - 4);
+  return name;
+}
+
+torch::ScalarType dtype_of(const torch::nn::Module& module, torch::ScalarType otherwise) {
+  for (const torch::Tensor& parameter : module.parameters()) {
+    if (parameter.is_floating_point()) return parameter.scalar_type();
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+ModelState::ModelState(const Strategy& strategy, std::string name, torch::ScalarType dtype)
+    : strategy_(strategy), name_(std::move(name)), dtype_(dtype), loss_metric_(strategy, Mean({.name = "loss"})) {}
+
+void ModelState::set_layers(std::vector<Layer> layers) {
+  name_layers(layers);
+  layers_ = std::move(layers);
+  entries_.clear();
+  for (const Layer& layer : layers_) {
+    entries_.push_back({.name = layer.name(), .type = std::string(layer.type()), .trainable = layer.trainable()});
+  }
+}
+
+void ModelState::add_layer(const Layer& layer) {
+  if (built()) fail<FailedPrecondition>("[model] ", name_, ": add: the model is built already; add layers before");
+  std::vector<Layer> layers = layers_;
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i].set_trainable(entries_[i].trainable);
+  layers.push_back(layer);
+  set_layers(std::move(layers));
+}
+
+void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
+  if (layers_.empty()) fail<FailedPrecondition>("[model] ", name_, ": build: the model has no layers");
+  const torch::ScalarType entering = at::isFloatingType(input_dtype) ? dtype_ : input_dtype;
+  const BuildContext context{.input = input, .dtype = dtype_, .input_dtype = entering};
+  const std::vector<Shape> outputs = output_shapes(layers_, context);
+  std::vector<Forward> forwards;
+  module_ = strategy_.mirror([&] {
+    auto module = std::make_shared<SequentialModule>(layers_, context);
+    forwards.push_back([raw = module.get()](const torch::Tensor& x) { return raw->forward(x); });
+    return module;
+  });
+  forwards_ = std::move(forwards);
+  for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
+  if (compiled()) apply_trainable();
+}
+
+void ModelState::build_from(const GlobalBatch& batch) {
+  if (built()) return;
+  const Example& share = batch[0];
+  if (share.size() < 0) return;  // checks that there is an x with a batch dimension
+  build(share.x.sizes().slice(1).vec(), share.x.scalar_type());
+}
+
+void ModelState::adopt(const std::function<detail::ForeignModule()>& factory) {
+  std::vector<Forward> forwards;
+  module_ = strategy_.mirror([&] {
+    detail::ForeignModule made = factory();
+    if (!made.module) fail<InvalidArgument>("[model] ", name_, ": the factory returned an empty module");
+    forwards.push_back(std::move(made.forward));
+    return made.module;
+  });
+  forwards_ = std::move(forwards);
+  dtype_ = dtype_of(*module_.copies().front(), dtype_);
+  list_children();
+}
+
+void ModelState::list_children() {
+  const torch::nn::Module& root = *module_.copies().front();
+  if (!root.parameters(/*recurse=*/false).empty()) {
+    entries_.push_back({.name = ".", .type = short_type(root.name()), .own_only = true});
+  }
+  for (const auto& child : root.named_children()) {
+    entries_.push_back({.name = child.key(), .type = short_type(child.value()->name())});
+  }
+}
+
+void ModelState::require_built(std::string_view what) const {
+  if (built()) return;
+  fail<FailedPrecondition>("[model] ", name_, ": ", what,
+                           ": the model is not built yet: call build(shape of an example), ", "or fit() it first");
+}
+
+void ModelState::require_compiled(std::string_view what) const {
+  if (compiled()) return;
+  fail<FailedPrecondition>("[model] ", name_, ": ", what, ": the model is not compiled: call compile() first");
+}
+
+void ModelState::require_scope(std::string_view what) const {
+  if (Replica::current() != nullptr) {
+    fail<FailedPrecondition>("[model] ", name_, ": ", what, ": called inside a replica; call it outside run()");
+  }
+  if (!has_strategy() || current_strategy().core() == strategy_.core()) return;
+  fail<FailedPrecondition>("[model] ", name_, ": ", what, ": the model was made under ", strategy_.name(),
+                           ", but the scope of another strategy (", current_strategy().name(), ") is active");
+}
+
+std::shared_ptr<torch::nn::Module> ModelState::entry_module(std::size_t index, std::size_t replica) const {
+  const auto& root = module_.copies()[replica];
+  return entries_[index].own_only ? root : root->named_children()[entries_[index].name];
+}
+
+NamedTensors ModelState::entry_parameters(std::size_t index, std::size_t replica) const {
+  NamedTensors list;
+  for (const auto& item : entry_module(index, replica)->named_parameters(!entries_[index].own_only)) {
+    list.emplace_back(item.key(), item.value());
+  }
+  return list;
+}
+
+NamedTensors ModelState::entry_buffers(std::size_t index, std::size_t replica) const {
+  NamedTensors list;
+  for (const auto& item : entry_module(index, replica)->named_buffers(!entries_[index].own_only)) {
+    if (item.value().is_floating_point()) list.emplace_back(item.key(), item.value());
+  }
+  return list;
+}
+
+void ModelState::compile(const CompileOptions& options) {
+  require_scope("compile");
+  std::vector<Measured> metrics;
+  std::set<std::string, std::less<>> taken = {"loss"};
+  const auto add = [&](const Metric& metric, bool weighted) {
+    std::string name = metric.name();
+    for (int i = 1; !taken.insert(name).second; ++i) name = metric.name() + "_" + std::to_string(i);
+    metrics.push_back({MirroredMetric(strategy_, metric), weighted, name});
+  };
+  for (const Metric& metric : options.metrics) add(metric, false);
+  for (const Metric& metric : options.weighted_metrics) add(metric, true);
+  metrics_ = std::move(metrics);
+  rule_ = options.optimizer;
+  loss_ = options.loss;
+  optimizer_ = MirroredOptimizer();
+  if (built()) apply_trainable();
+}
+
+void ModelState::apply_trainable() {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    if (entry.trainable == entry.applied) continue;
+    for (std::size_t r = 0; r < module_.copies().size(); ++r) {
+      const NamedTensors parameters = entry_parameters(i, r);
+      if (!entry.trainable && r == 0) {
+        entry.held.clear();
+        for (std::size_t p = 0; p < parameters.size(); ++p) {
+          if (parameters[p].second.requires_grad()) entry.held.push_back(p);
+        }
+      }
+      for (const std::size_t p : entry.held) {
+        torch::Tensor parameter = parameters[p].second;
+        parameter.mutable_grad() = torch::Tensor();
+        parameter.set_requires_grad(entry.trainable);
+      }
+      if (const auto layer = std::dynamic_pointer_cast<LayerModule>(entry_module(i, r)))
+        layer->set_frozen(!entry.trainable);
+    }
+    entry.applied = entry.trainable;
+  }
+}
+
+const MirroredOptimizer& ModelState::optimizer() {
+  require_compiled("optimizer");
+  require_built("optimizer");
+  if (!optimizer_.defined()) optimizer_ = strategy_.optimizer(module_, *rule_);
+  return optimizer_;
+}
+
+Direction ModelState::direction(std::string_view log) const {
+  constexpr std::string_view kPrefix = "val_";
+  if (log.substr(0, kPrefix.size()) == kPrefix) log.remove_prefix(kPrefix.size());
+  if (log == "loss") return Direction::kDown;
+  for (const Measured& each : metrics_) {
+    if (each.name == log) return each.metric.metric().direction();
+  }
+  return Direction::kUnknown;
+}
+
+void ModelState::warn_of_late_changes() const {
+  for (const Entry& entry : entries_) {
+    if (entry.trainable == entry.applied) continue;
+    log().warn("[model] {}: set_trainable() was called on {} after compile(); it takes effect at the next compile()",
+               name_, entry.name);
+  }
+}
+
+void ModelState::begin_training() {
+  optimizer();
+  module_.train();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].applied || entries_[i].own_only) continue;
+    for (std::size_t r = 0; r < module_.copies().size(); ++r) {
+      const auto child = entry_module(i, r);
+      if (std::dynamic_pointer_cast<LayerModule>(child) == nullptr) hold_statistics(*child);
+    }
+  }
+}
+
+void ModelState::begin_evaluation() const {
+  module_.synchronize_buffers();
+  module_.eval();
+}
+
+GlobalBatch ModelState::split(const Example& batch) const {
+  const int64_t total = batch.size();
+  const int replicas = strategy_.num_local_replicas();
+  const std::vector<int64_t> sizes = sub_batch_sizes(total, 1, replicas, 0);
+  std::vector<Example> shares;
+  int64_t begin = 0;
+  for (int r = 0; r < replicas; ++r) {
+    const int64_t end = begin + sizes[static_cast<std::size_t>(r)];
+    const torch::Device device = strategy_.worker_devices()[static_cast<std::size_t>(r)].torch_device;
+    shares.push_back(batch.rows(begin, end).to(device));
+    begin = end;
+  }
+  return GlobalBatch(std::move(shares), total);
+}
+
+}  // namespace cohort

@@ -1,0 +1,83 @@
+// What a replica does with its share of a global batch, and what is read off afterwards.
+#include <ATen/Functions.h>
+
+#include "base/fail.h"
+#include "train/model/model_state.h"
+
+namespace cohort {
+
+torch::Tensor ModelState::forward(const Replica& replica, const torch::Tensor& x) const {
+  const bool convert = x.is_floating_point() && x.scalar_type() != dtype_;
+  torch::Tensor output = forwards_[static_cast<std::size_t>(replica.local_id())](convert ? x.to(dtype_) : x);
+  if (output.defined() && output.dim() > 0 && output.size(0) == x.size(0)) return output;
+  fail<InvalidArgument>("[model] ", name_, ": the output of ", x.size(0), " examples ",
+                        output.defined() ? c10::str("has shape ", output.sizes()) : std::string("is undefined"),
+                        ", wanted [", x.size(0), ", ...]");
+}
+
+void ModelState::record(const Replica& replica, const Example& share, const torch::Tensor& loss_sum,
+                        const torch::Tensor& prediction) {
+  MetricState& loss = loss_metric_.state(replica);
+  loss.add(0, loss_sum);
+  loss.add(1, static_cast<double>(prediction.size(0)));
+  for (Measured& each : metrics_) {
+    each.metric.update(replica, share.y, prediction, each.weighted ? share.weight : torch::Tensor());
+  }
+}
+
+void ModelState::train_step(const GlobalBatch& batch) {
+  const auto count = static_cast<double>(std::max<int64_t>(1, batch.global_size()));
+  strategy_.run(
+      [this, count](Replica& replica, const Example& share) {
+        const torch::Tensor prediction = forward(replica, share.x);
+        const torch::Tensor sum = loss_->sum(share.y, prediction, share.weight);
+        optimizer_[replica].minimize(sum / count);
+        record(replica, share, sum.detach(), prediction.detach());
+      },
+      batch);
+}
+
+void ModelState::test_step(const GlobalBatch& batch) {
+  strategy_.run(
+      [this](Replica& replica, const Example& share) {
+        const torch::NoGradGuard no_grad;
+        const torch::Tensor prediction = forward(replica, share.x);
+        record(replica, share, loss_->sum(share.y, prediction, share.weight), prediction);
+      },
+      batch);
+}
+
+PerReplica<torch::Tensor> ModelState::predict_step(const GlobalBatch& batch) const {
+  return strategy_.run(
+      [this](Replica& replica, const Example& share) {
+        const torch::NoGradGuard no_grad;
+        return forward(replica, share.x);
+      },
+      batch);
+}
+
+void ModelState::reset_metrics() {
+  loss_metric_.reset();
+  for (Measured& each : metrics_) each.metric.reset();
+}
+
+template <typename Result>
+Logs ModelState::collect(const Result& result) const {
+  Logs logs{{"loss", result(loss_metric_)}};
+  for (const Measured& each : metrics_) logs.set(each.name, result(each.metric));
+  return logs;
+}
+
+Logs ModelState::results() const {
+  return collect([](const MirroredMetric& metric) { return metric.result(); });
+}
+
+Logs ModelState::local_results() const {
+  return collect([](const MirroredMetric& metric) { return metric.local_result(); });
+}
+
+double ModelState::local_loss() const {
+  return loss_metric_.local_result();
+}
+
+}  // namespace cohort

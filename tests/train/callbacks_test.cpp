@@ -1,0 +1,239 @@
+#include "cohort/callbacks.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cohort/error.h"
+#include "cohort/model.h"
+
+namespace cohort {
+namespace {
+
+Dataset data(int64_t batches = 3) {
+  return Dataset::from_tensor_slices(torch::ones({2 * batches, 1}), torch::ones({2 * batches, 1})).batch(2);
+}
+
+// p = w x, and with a rate of 0.05 the loss falls steadily.
+Sequential model(const Optimizer& optimizer = SGD({.learning_rate = 0.05})) {
+  Sequential made{Dense({.units = 1, .use_bias = false, .kernel_initializer = Initializer::kZeros})};
+  made.compile({.optimizer = optimizer, .loss = MeanSquaredError(), .metrics = {"mae"}});
+  return made;
+}
+
+// Writes what it is told into the logs, an entry an epoch.
+CallbackPtr tell(const std::string& name, std::vector<double> values) {
+  return LambdaCallback({.on_epoch_end = [=](const RunInfo& run, Logs& logs) {
+    logs.set(name, values.at(static_cast<std::size_t>(run.epoch)));
+  }});
+}
+
+History run(Model made, std::vector<CallbackPtr> callbacks, int64_t epochs) {
+  return made.fit(data(), {.epochs = epochs, .callbacks = std::move(callbacks), .verbose = Verbose::kSilent});
+}
+
+std::string read(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+class FilesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("cohort_callbacks_test_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path folder_;
+};
+
+TEST(LogsTest, KeepOrderAndReplace) {
+  Logs logs{{"loss", 1.0}, {"b", 2.0}};
+  logs.set("a", 3.0);
+  logs.set("loss", 4.0);
+  std::string names;
+  for (const auto& item : logs) names += item.first + " ";
+  EXPECT_EQ(names, "loss b a ");
+  EXPECT_EQ(logs["loss"], 4.0);
+  EXPECT_EQ(logs.find("c"), std::nullopt);
+  EXPECT_THROW(logs["c"], NotFound);
+}
+
+TEST(CallbackTest, AreCalledInOrder) {
+  std::string calls;
+  const auto note = [&](const char* what) {
+    return [&calls, what](const auto&...) { calls += std::string(what) + " "; };
+  };
+  const CallbackPtr all = LambdaCallback({.on_train_begin = note("train("),
+                                          .on_train_end = note(")train"),
+                                          .on_epoch_begin = note("epoch("),
+                                          .on_epoch_end = note(")epoch"),
+                                          .on_batch_begin = note("batch("),
+                                          .on_batch_end = note(")batch"),
+                                          .on_test_begin = note("test("),
+                                          .on_test_end = note(")test")});
+  model().fit(
+      data(2),
+      {.epochs = 2, .validation_data = data(1), .validation_freq = 2, .callbacks = {all}, .verbose = Verbose::kSilent});
+  EXPECT_EQ(calls,
+            "train( epoch( batch( )batch batch( )batch )epoch "
+            "epoch( batch( )batch batch( )batch test( )test )epoch )train ");
+}
+
+TEST(CallbackTest, KnowWhereTrainingStands) {
+  std::vector<int64_t> steps;
+  std::vector<double> losses;
+  run(model(),
+      {LambdaCallback({.on_epoch_end =
+                           [&](const RunInfo& info, Logs& logs) {
+                             EXPECT_EQ(info.steps_per_epoch, 3);
+                             EXPECT_EQ(info.epochs, 2);
+                             EXPECT_GT(info.examples_per_second, 0.0);
+                             logs.set("extra", 7.0);
+                           },
+                       .on_batch_end =
+                           [&](const RunInfo& info, const BatchLogs& logs) {
+                             steps.push_back(info.step);
+                             losses.push_back(logs.loss());
+                             EXPECT_EQ(logs.read()["loss"], logs.loss());
+                           }})},
+      2);
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_NEAR(losses[0], 1.0, 1e-6);
+  EXPECT_NEAR(losses[1], (1.0 + 0.81) / 2, 1e-6);  // the error shrinks by 0.9 a step; the mean of the epoch so far
+  EXPECT_NEAR(losses[3], std::pow(0.9, 6), 1e-6);
+}
+
+TEST(CallbackTest, StopTraining) {
+  int batches = 0;
+  const History history = run(model(),
+                              {LambdaCallback({.on_batch_end =
+                                                   [&](const RunInfo& info, const BatchLogs&) {
+                                                     if (++batches == 4) info.model.stop_training();
+                                                   }})},
+                              5);
+  EXPECT_EQ(batches, 4);
+  EXPECT_EQ(history.epochs().size(), 2U);
+}
+
+TEST(EarlyStoppingTest, WaitsForItsPatience) {
+  const auto epochs = [](std::vector<double> values, const EarlyStoppingOptions& options) {
+    const auto size = static_cast<int64_t>(values.size());
+    return run(model(), {tell("val_loss", values), EarlyStopping(options)}, size).epochs().size();
+  };
+  EXPECT_EQ(epochs({5, 4, 4, 3, 3, 3, 9}, {.patience = 2}), 6U);
+  EXPECT_EQ(epochs({5, 4, 4, 3, 3, 3, 9}, {}), 3U);
+  EXPECT_EQ(epochs({5, 4, 4, 3, 3, 3, 9}, {.patience = 9}), 7U);
+  EXPECT_EQ(epochs({5, 4.9, 4.8, 4.7, 1}, {.min_delta = 0.5, .patience = 2}), 3U);
+  EXPECT_EQ(epochs({5, 6, 7, 7, 8, 1}, {.patience = 1, .mode = MonitorMode::kMax}), 4U);
+  EXPECT_EQ(epochs({5, 4, 3, 2, 1}, {.patience = 2, .baseline = 2.5}), 5U);
+  EXPECT_EQ(epochs({5, 4, 3, 2.9, 2.8}, {.patience = 2, .baseline = 0.1}), 5U);  // it still improves
+  EXPECT_EQ(epochs({5, 9, 9, 9, 4, 4, 4}, {.patience = 1, .start_from_epoch = 4}), 6U);
+  EXPECT_EQ(epochs({NAN, NAN, 3, NAN, NAN}, {.patience = 2}), 2U);
+}
+
+TEST(EarlyStoppingTest, DirectionsComeFromTheMetric) {
+  EXPECT_EQ(run(model(), {tell("mae", {1, 2, 3}), EarlyStopping({.monitor = "mae"})}, 3).epochs().size(), 2U);
+  EXPECT_THROW(run(model(), {EarlyStopping({.monitor = "mine"})}, 2), InvalidArgument);
+  EXPECT_EQ(run(model(), {EarlyStopping({.monitor = "val_loss"})}, 3).epochs().size(), 3U);  // not there: a warning
+  EXPECT_THROW(EarlyStopping({.patience = -1}), InvalidArgument);
+}
+
+TEST(EarlyStoppingTest, RestoresTheBestWeights) {
+  Sequential made = model();
+  std::vector<double> weights;
+  const CallbackPtr note = LambdaCallback({.on_epoch_end = [&](const RunInfo& info, Logs&) {
+    weights.push_back(info.model.weights()[0].second.item<double>());
+  }});
+  run(made, {note, tell("val_loss", {5, 3, 4, 4, 4}), EarlyStopping({.patience = 2, .restore_best_weights = true})}, 5);
+  ASSERT_EQ(weights.size(), 4U);
+  EXPECT_NE(weights[1], weights[3]);
+  EXPECT_EQ(made.weights()[0].second.item<double>(), weights[1]);
+}
+
+TEST(LearningRateSchedulerTest, SetsAndLogsTheRate) {
+  const History history =
+      run(model(), {LearningRateScheduler([](int64_t epoch, double rate) { return epoch < 1 ? rate : rate / 2; })}, 3);
+  EXPECT_EQ(history["learning_rate"], (std::vector<double>{0.05, 0.025, 0.0125}));
+  const auto scheduled = SGD({.learning_rate = ExponentialDecay({})});
+  EXPECT_THROW(run(model(scheduled), {LearningRateScheduler([](int64_t, double rate) { return rate; })}, 1),
+               FailedPrecondition);
+  EXPECT_THROW(run(model(), {LearningRateScheduler([](int64_t, double) { return NAN; })}, 1), InvalidArgument);
+}
+
+TEST(ReduceLROnPlateauTest, ReducesAfterItsPatience) {
+  const auto rates = [](std::vector<double> values, const ReduceLROnPlateauOptions& options) {
+    const auto size = static_cast<int64_t>(values.size());
+    const History history =
+        run(model(SGD({.learning_rate = 1.0})), {tell("val_loss", values), ReduceLROnPlateau(options)}, size);
+    return history["learning_rate"];
+  };
+  // What is logged is the rate that the epoch was trained with.
+  EXPECT_EQ(rates({5, 4, 4, 4, 4, 4}, {.factor = 0.5, .patience = 2}), (std::vector<double>{1, 1, 1, 1, 0.5, 0.5}));
+  EXPECT_EQ(rates({5, 5, 5, 5, 5, 5}, {.factor = 0.5, .patience = 1, .cooldown = 2}),
+            (std::vector<double>{1, 1, 0.5, 0.5, 0.25, 0.25}));
+  EXPECT_EQ(rates({5, 5, 5, 5}, {.factor = 0.5, .patience = 1, .min_lr = 0.4}), (std::vector<double>{1, 1, 0.5, 0.4}));
+  EXPECT_EQ(rates({5, 4.99995, 4.9999}, {.factor = 0.5, .patience = 1}), (std::vector<double>{1, 1, 0.5}));
+  EXPECT_THROW(ReduceLROnPlateau({.factor = 1.0}), InvalidArgument);
+}
+
+TEST(TerminateOnNaNTest, EndsTraining) {
+  Sequential made = model();
+  made.build({1});
+  int batches = 0;
+  const CallbackPtr poison = LambdaCallback({.on_batch_begin = [&](const RunInfo& info) {
+    if (++batches == 2) info.model.layers()[0].weights()[0].second.data().fill_(NAN);
+  }});
+  const History history = run(made, {poison, TerminateOnNaN()}, 4);
+  EXPECT_EQ(batches, 2);
+  EXPECT_TRUE(std::isnan(history["loss"].back()));
+}
+
+TEST_F(FilesTest, CsvLogger) {
+  const auto file = folder_ / "log.csv";
+  run(model(), {tell("a", {1, 2}), CSVLogger({.file = file})}, 2);
+  std::istringstream lines(read(file));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "epoch,loss,mae,a");
+  std::getline(lines, line);
+  EXPECT_EQ(line.substr(0, 2), "0,");
+  EXPECT_EQ(line.substr(line.rfind(',')), ",1");
+  run(model(), {CSVLogger({.file = file, .append = true})}, 1);
+  const std::string all = read(file);
+  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 4);
+  EXPECT_EQ(all.substr(all.rfind(',')), ",NA\n");
+  EXPECT_THROW(run(model(), {CSVLogger({.file = folder_ / "none" / "log.csv"})}, 1), Unavailable);
+  EXPECT_THROW(CSVLogger({}), InvalidArgument);
+}
+
+TEST_F(FilesTest, MetricsWriter) {
+  const auto file = folder_ / "metrics.jsonl";
+  const CallbackPtr writer = MetricsWriter(file);
+  Sequential made = model();
+  made.fit(data(), {.epochs = 2, .validation_data = data(), .callbacks = {writer}, .verbose = Verbose::kSilent});
+  made.evaluate(data(), {.callbacks = {writer}, .verbose = Verbose::kSilent});
+  append_metrics(file, {.step = 9, .epoch = 3, .mode = "train", .metrics = {{"loss", NAN}}});
+  std::istringstream lines(read(file));
+  std::vector<nlohmann::ordered_json> all;
+  for (std::string line; std::getline(lines, line);) all.push_back(nlohmann::ordered_json::parse(line));
+  ASSERT_EQ(all.size(), 6U);
+  std::vector<std::string> kinds;
+  for (const auto& each : all)
+    kinds.push_back(each["mode"].get<std::string>() + c10::str(each["epoch"].get<int>(), "@", each["step"].get<int>()));
+  EXPECT_EQ(kinds, (std::vector<std::string>{"train1@3", "eval1@3", "train2@6", "eval2@6", "eval2@6", "train3@9"}));
+  std::vector<std::string> keys;
+  for (const auto& item : all[0].items()) keys.push_back(item.key());
+  EXPECT_EQ(keys, (std::vector<std::string>{"step", "epoch", "mode", "loss", "mae", "examples_per_second"}));
+  EXPECT_GT(all[0]["examples_per_second"].get<double>(), 0.0);
+  EXPECT_TRUE(all[5]["loss"].is_null());
+  EXPECT_THROW(append_metrics(folder_ / "none" / "metrics.jsonl", {}), Unavailable);
+}
+
+}  // namespace
+}  // namespace cohort
