@@ -100,17 +100,17 @@ class Replica {
 namespace detail {
 
 template <typename T>
-struct is_per_replica : std::false_type {};
+struct IsPerReplica : std::false_type {};
 template <typename T>
-struct is_per_replica<PerReplica<T>> : std::true_type {};
+struct IsPerReplica<PerReplica<T>> : std::true_type {};
 
 // The type that a replica gets back from a merged function's result.
 template <typename T>
-struct component {
+struct ComponentOf {
   using type = T;
 };
 template <typename T>
-struct component<PerReplica<T>> {
+struct ComponentOf<PerReplica<T>> {
   using type = T;
 };
 

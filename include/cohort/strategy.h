@@ -230,6 +230,8 @@ struct ExchangeOptions {
   int num_packs = 1;
   // When above 0: packs of at least so many bytes instead of num_packs.
   int64_t bytes_per_pack = 0;
+  // Cores that an operation of one CPU replica may use; 0: all cores, divided among the replicas.
+  int threads_per_replica = 0;
   // Of every wait on another replica.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };

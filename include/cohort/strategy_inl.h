@@ -60,7 +60,7 @@ void note_if_batch(const StrategyCore& core, Job& job, const T& argument) {
 template <typename Fn, typename... Args>
 auto Replica::merge_call(Fn&& fn, Args... args) {
   using Result = std::decay_t<std::invoke_result_t<Fn&, const Strategy&, PerReplica<Args>...>>;
-  using Component = typename detail::component<Result>::type;
+  using Component = typename detail::ComponentOf<Result>::type;
   using Slot = std::conditional_t<std::is_void_v<Result>, std::monostate, Component>;
   struct Meeting {
     std::tuple<Args...> args;
@@ -82,7 +82,7 @@ auto Replica::merge_call(Fn&& fn, Args... args) {
       Result result = call(std::index_sequence_for<Args...>{});
       for (std::size_t i = 0; i < all.size(); ++i) {
         auto* other = static_cast<Meeting*>(all[i]);
-        if constexpr (detail::is_per_replica<Result>::value) {
+        if constexpr (detail::IsPerReplica<Result>::value) {
           other->result = result[i];
         } else {
           other->result = result;

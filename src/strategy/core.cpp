@@ -35,7 +35,12 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   const bool on_cpu = all_on_cpu(plan_.devices);
   shares_memory_ = on_cpu && all_on_cpu(plan_.parameter_devices);
   // On GPUs the host threads only feed the devices.
-  threads_per_replica_ = on_cpu ? std::max(1, hardware_cores() / count) : 1;
+  threads_per_replica_ = plan_.exchange.threads_per_replica;
+  if (threads_per_replica_ < 0) {
+    fail<InvalidArgument>("[strategy] ", plan_.name, ": threads_per_replica is ", threads_per_replica_,
+                          ", wanted 0 (cores / replicas) or more");
+  }
+  if (threads_per_replica_ == 0) threads_per_replica_ = on_cpu ? std::max(1, hardware_cores() / count) : 1;
   const bool spin = count <= hardware_cores();
   rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);
   ops_ = make_cross_device_ops(central() ? "reduction_to_one_device" : plan_.exchange.cross_device_ops,

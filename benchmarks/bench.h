@@ -1,0 +1,44 @@
+// What the benchmarks share. Each prints one JSON object a line.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace cohort::bench {
+
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Median seconds of one call, over calls that together take about `seconds`.
+inline double median_time(double seconds, const std::function<void()>& call) {
+  for (int i = 0; i < 5; ++i) call();
+  std::vector<double> times;
+  const double end = now() + seconds;
+  while (now() < end || times.size() < 5) {
+    const double start = now();
+    call();
+    times.push_back(now() - start);
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+// A model as plain LibTorch: "mlp", "cnn" or "resnet50"; what a user brings.
+torch::nn::Sequential make_model(const std::string& name);
+// A batch of its input and the labels.
+torch::Tensor make_input(const std::string& name, int64_t size);
+int64_t batch_per_replica(const std::string& name);
+constexpr int64_t kClasses = 10;
+
+void run_step(const std::string& model, int replicas, double seconds);
+void run_empty(int replicas, double seconds);
+void run_all_reduce(double seconds);
+void run_input(double seconds);
+
+}  // namespace cohort::bench

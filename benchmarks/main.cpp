@@ -1,0 +1,25 @@
+// cohort_bench: one measurement a call, so that the driver (run.py) can alternate it with PyTorch's.
+#include <CLI/CLI.hpp>
+
+#include "bench.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("Cohort's benchmarks; each prints JSON lines", "cohort_bench");
+  app.require_subcommand(1);
+  double seconds = 2.0;
+  std::string model = "mlp";
+  int replicas = 2;
+  app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
+  CLI::App& step = *app.add_subcommand("step", "training steps");
+  step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
+  step.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
+  CLI::App& empty = *app.add_subcommand("empty", "strategy.run of an empty function");
+  empty.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
+  const CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the local all-reduce beside a copy loop");
+  const CLI::App& input = *app.add_subcommand("input", "the input pipeline");
+  CLI11_PARSE(app, argc, argv);
+  if (step.parsed()) cohort::bench::run_step(model, replicas, seconds);
+  if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
+  if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
+  if (input.parsed()) cohort::bench::run_input(seconds);
+}

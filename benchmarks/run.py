@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Runs our benchmarks and PyTorch's in turn and prints ratios of medians.
+
+usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE]
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+PYTHON = "/usr/bin/python3"  # Debian's, which has python3-torch
+MODELS = ("mlp", "cnn", "resnet50")
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+def lines_of(command):
+    # One BLAS thread a process on both sides: OpenBLAS's pool only loses at these sizes.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=1200)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def steps(arguments):
+    """Samples a second of each side, {model: {side: [of each round]}}; the sides take turns."""
+    results = {model: {} for model in MODELS}
+    for model in MODELS:
+        seconds = str(arguments.seconds * (3 if model == "resnet50" else 1))
+        sides = {
+            "ours, 2 replicas": [arguments.bench, "--seconds", seconds, "step", "--model", model, "--replicas", "2"],
+            "DDP, 2 processes": [PYTHON, HERE / "pytorch_step.py", model, "ddp", seconds],
+            "ours, 1 replica": [arguments.bench, "--seconds", seconds, "step", "--model", model, "--replicas", "1"],
+            "PyTorch, 1 thread": [PYTHON, HERE / "pytorch_step.py", model, "eager", seconds, "1"],
+            "PyTorch, 2 threads": [PYTHON, HERE / "pytorch_step.py", model, "eager", seconds, "2"],
+        }
+        for _ in range(arguments.rounds):
+            for side, command in sides.items():
+                results[model].setdefault(side, []).append(lines_of(command)[0]["samples_per_second"])
+    return results
+
+
+def medians(results):
+    table = {model: {side: statistics.median(values) for side, values in sides.items()} for model, sides in results.items()}
+    for sides in table.values():
+        sides["PyTorch, 1 process"] = max(sides["PyTorch, 1 thread"], sides["PyTorch, 2 threads"])
+    return table
+
+
+def report(table, empty, reduce, pipeline):
+    out = ["| model | ours, 2 replicas | ours, 1 replica | PyTorch, 1 process (best of 1 and 2 threads) | PyTorch DDP, 2 processes |",
+           "|---|---|---|---|---|"]
+    for model, side in table.items():
+        out.append(f"| {model} | {side['ours, 2 replicas']:,.0f} | {side['ours, 1 replica']:,.0f} | {side['PyTorch, 1 process']:,.0f} "
+                   f"| {side['DDP, 2 processes']:,.0f} |")
+    out += ["", "Samples a second; medians of alternating runs.", "", "| ratio | measured | wanted |", "|---|---|---|"]
+
+    def ratio(name, value, wanted):
+        out.append(f"| {name} | {value:.2f} | {wanted} |")
+
+    mlp = table["mlp"]
+    ratio("MLP: ours with 2 replicas / DDP", mlp["ours, 2 replicas"] / mlp["DDP, 2 processes"], "7")
+    ratio("MLP: ours with 2 replicas / PyTorch in one process", mlp["ours, 2 replicas"] / mlp["PyTorch, 1 process"], "2.7")
+    ratio("MLP: ours with 1 replica / PyTorch in one process", mlp["ours, 1 replica"] / mlp["PyTorch, 1 process"], "1.5")
+    for model in ("cnn", "resnet50"):
+        side = table[model]
+        ratio(f"{model}: ours with 2 replicas / DDP", side["ours, 2 replicas"] / side["DDP, 2 processes"], "1.1")
+        ratio(f"{model}: ours with 2 replicas / with 1", side["ours, 2 replicas"] / side["ours, 1 replica"], "1.8")
+    large = next(line for line in reduce if line["all_reduce"] == 64 << 20)
+    ratio("all-reduce of 64 MB / plain copy, bytes a second", large["gb_per_second"] / large["copy_gb_per_second"], "0.5")
+    out += ["", f"An empty `strategy.run` on 2 replicas takes {empty['us']:.1f} us (wanted: under 10). The input pipeline takes "
+            f"{pipeline['us']:.0f} us a batch of {pipeline['input']} ({pipeline['examples_per_second']:,.0f} examples a second).", "",
+            "| all-reduce, 2 replicas | us | GB/s moved | plain copy, GB/s |", "|---|---|---|---|"]
+    for line in reduce:
+        size = line["all_reduce"]
+        name = f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} kB"
+        out.append(f"| {name} | {line['us']:.1f} | {line['gb_per_second']:.1f} | {line['copy_gb_per_second']:.1f} |")
+    return "\n".join(out)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bench", required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--write-docs", type=pathlib.Path)
+    arguments = parser.parse_args()
+    table = medians(steps(arguments))
+    empty = lines_of([arguments.bench, "empty", "--replicas", "2"])[0]
+    reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
+    pipeline = lines_of([arguments.bench, "input"])[0]
+    text = report(table, empty, reduce, pipeline)
+    print(text)
+    if arguments.write_docs:
+        page = arguments.write_docs.read_text(encoding="utf-8")
+        head, rest = page.split(BEGIN)
+        arguments.write_docs.write_text(head + BEGIN + "\n" + text + "\n" + END + rest.split(END)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+// cohort devices: what the library sees on this machine.
+#include <ATen/Version.h>
+#include <torch/version.h>
+
+#include <iostream>
+
+#include "base/cpu_threads.h"
+#include "cohort/device.h"
+#include "collective/ops/cross_device_ops.h"
+#include "commands.h"
+
+namespace cohort::cli {
+
+namespace {
+
+int print_devices() {
+  std::cout << "LibTorch " << TORCH_VERSION << ", NCCL " << (has_nccl() ? "yes" : "no") << ", " << hardware_cores()
+            << " core(s)\n";
+  for (const PhysicalDevice& device : list_physical_devices()) std::cout << "physical  " << device.name() << "\n";
+  for (const LogicalDevice& device : list_logical_devices()) {
+    std::cout << "logical   " << device.spec.to_string() << "  on " << device.torch_device << "\n";
+  }
+  const std::string core = blas_core();
+  if (!core.empty()) std::cout << "BLAS      OpenBLAS for " << core << "\n";
+  const std::string better = better_blas_core();
+  if (!better.empty()) {
+    std::cout << "advice    set OPENBLAS_CORETYPE=" << better
+              << " before the program starts: this CPU can do more than " << core << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command add_devices(CLI::App& /*app*/) {
+  return print_devices;
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,64 @@
+// The command line: cohort train | devices.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <iostream>
+
+#include "base/cpu_threads.h"
+#include "cohort/error.h"
+#include "commands.h"
+
+namespace {
+
+// The call was wrong, as opposed to: the run failed.
+constexpr int kUsage = 2;
+constexpr int kFailure = 1;
+
+// OpenBLAS takes an AVX-512 CPU that it does not know for an older one, and reads the way out of that when it is
+// loaded: so the program starts itself again, once.
+void restart_with_right_blas(char** argv) {
+  const std::string better = cohort::better_blas_core();
+  if (better.empty() || std::getenv("OPENBLAS_CORETYPE") != nullptr) return;
+  ::setenv("OPENBLAS_CORETYPE", better.c_str(), 1);
+  ::execv("/proc/self/exe", argv);  // when it fails the program just goes on, slower
+}
+
+int run(const cohort::cli::Command& command) {
+  try {
+    return command();
+  } catch (const cohort::InvalidArgument& error) {
+    std::cerr << error.what() << "\n";
+    return kUsage;
+  } catch (const cohort::NotFound& error) {
+    std::cerr << error.what() << "\n";
+    return kUsage;
+  } catch (const cohort::Unimplemented& error) {
+    std::cerr << error.what() << "\n";
+    return kUsage;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return kFailure;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  restart_with_right_blas(argv);
+  CLI::App app("Cohort: training on one device, many devices, many machines", "cohort");
+  app.require_subcommand(1);
+  CLI::App& devices = *app.add_subcommand("devices", "list what can be computed on");
+  CLI::App& train = *app.add_subcommand("train", "train or evaluate an experiment");
+  const auto run_devices = cohort::cli::add_devices(devices);
+  const auto run_train = cohort::cli::add_train(train);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "[cohort] " << error.what() << "\nRun with --help for the flags.\n";
+    return kUsage;
+  }
+  return run(devices.parsed() ? run_devices : run_train);
+}

@@ -1,0 +1,90 @@
+#include "strategy_flags.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/fail.h"
+
+namespace cohort::cli {
+
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// One CPU device a replica, or the first GPUs.
+std::vector<std::string> devices_of(const StrategyFlags& flags) {
+  if (flags.num_gpus == 0) return cpu_devices(std::max(1, flags.num_replicas));
+  std::vector<std::string> names;
+  for (int i = 0; i < flags.num_gpus; ++i) names.push_back("/GPU:" + std::to_string(i));
+  return names;
+}
+
+void require_one_replica(const StrategyFlags& flags, const std::string& name) {
+  if (flags.num_gpus > 1) {
+    fail<InvalidArgument>("[train] --distribution_strategy=", name, " uses one device, but --num_gpus is ",
+                          flags.num_gpus);
+  }
+  if (flags.num_replicas > 1) {
+    fail<InvalidArgument>("[train] --distribution_strategy=", name, " has one replica, but --num_replicas is ",
+                          flags.num_replicas);
+  }
+}
+
+void check(const StrategyFlags& flags, const std::string& name) {
+  if (flags.num_gpus < 0) fail<InvalidArgument>("[train] --num_gpus is ", flags.num_gpus, ", wanted 0 or more");
+  if (flags.num_replicas < 0)
+    fail<InvalidArgument>("[train] --num_replicas is ", flags.num_replicas, ", wanted 1 or more");
+  if (flags.num_packs < 0) fail<InvalidArgument>("[train] --num_packs is ", flags.num_packs, ", wanted 0 or more");
+  if (flags.num_gpus > 0 && flags.num_replicas > 0 && flags.num_gpus != flags.num_replicas) {
+    fail<InvalidArgument>("[train] --num_gpus=", flags.num_gpus, " and --num_replicas=", flags.num_replicas,
+                          " disagree: there is one replica a GPU; --num_replicas is for CPU replicas");
+  }
+  if (!flags.all_reduce_alg.empty() && name != "mirrored") {
+    fail<InvalidArgument>("[train] --all_reduce_alg=", flags.all_reduce_alg,
+                          " has no meaning under --distribution_strategy=", name, ", only under mirrored");
+  }
+}
+
+}  // namespace
+
+void add_strategy_flags(CLI::App& app, StrategyFlags& flags) {
+  app.add_option("--distribution_strategy", flags.distribution_strategy, "off, one_device, mirrored or central_storage")
+      ->capture_default_str();
+  app.add_option("--num_gpus", flags.num_gpus, "GPUs to use; 0: the CPU")->capture_default_str();
+  app.add_option("--num_replicas", flags.num_replicas, "replicas on the CPU; 0: one")->capture_default_str();
+  app.add_option("--all_reduce_alg", flags.all_reduce_alg,
+                 "mirrored: auto, ring, nccl, hierarchical_copy or reduction_to_one_device");
+  app.add_option("--num_packs", flags.num_packs, "messages that the gradients are packed into; 0: no packing")
+      ->capture_default_str();
+}
+
+Strategy make_strategy(const StrategyFlags& flags) {
+  const std::string name = lower(flags.distribution_strategy);
+  if (name == "false") {
+    fail<InvalidArgument>(
+        "[train] --distribution_strategy is false: write off as text, YAML reads an unquoted off as false");
+  }
+  check(flags, name);
+  if (name == "off") {
+    require_one_replica(flags, name);
+    const DeviceScope device(devices_of(flags).front());
+    return DefaultStrategy();
+  }
+  if (name == "one_device") {
+    require_one_replica(flags, name);
+    return OneDeviceStrategy(devices_of(flags).front());
+  }
+  if (name == "mirrored") {
+    const std::string ops = flags.all_reduce_alg.empty() ? "auto" : lower(flags.all_reduce_alg);
+    return MirroredStrategy(
+        {.devices = devices_of(flags), .exchange = {.cross_device_ops = ops, .num_packs = flags.num_packs}});
+  }
+  if (name == "central_storage") return CentralStorageStrategy({.compute_devices = devices_of(flags)});
+  fail<InvalidArgument>("[train] --distribution_strategy=", flags.distribution_strategy,
+                        " is not known; off, one_device, mirrored and central_storage are");
+}
+
+}  // namespace cohort::cli

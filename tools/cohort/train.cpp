@@ -1,0 +1,141 @@
+// cohort train: trains or evaluates a registered experiment.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "base/fail.h"
+#include "commands.h"
+#include "models/experiment.h"
+#include "strategy_flags.h"
+
+namespace cohort::cli {
+
+namespace {
+
+struct TrainFlags {
+  std::string experiment;
+  std::string mode = "train_and_eval";
+  std::string model_dir;
+  std::string data_dir;
+  StrategyFlags strategy;
+  uint64_t seed = 1;
+  int64_t epochs = 0;
+  int64_t batch_size = 0;
+};
+
+void check(const TrainFlags& flags) {
+  if (flags.experiment.empty()) {
+    find_experiment(flags.experiment);  // names those that there are
+  }
+  if (flags.mode != "train" && flags.mode != "eval" && flags.mode != "train_and_eval") {
+    fail<InvalidArgument>("[train] --mode=", flags.mode, " is not known; train, eval and train_and_eval are");
+  }
+  if (flags.model_dir.empty())
+    fail<InvalidArgument>("[train] --model_dir is missing: the folder for weights and metrics");
+  if (flags.epochs < 0) fail<InvalidArgument>("[train] --epochs is ", flags.epochs, ", wanted 1 or more");
+  if (flags.batch_size < 0) fail<InvalidArgument>("[train] --batch_size is ", flags.batch_size, ", wanted 1 or more");
+}
+
+std::filesystem::path make_folder(const std::string& name) {
+  std::error_code error;
+  std::filesystem::create_directories(name, error);
+  if (error) fail<InvalidArgument>("[train] --model_dir=", name, " cannot be made: ", error.message());
+  return name;
+}
+
+void print_logs(const char* title, const Logs& logs) {
+  std::cout << title;
+  for (const auto& [name, value] : logs) std::cout << "  " << name << ": " << value;
+  std::cout << "\n";
+}
+
+// One run, everything checked.
+class Run {
+ public:
+  Run(const TrainFlags& flags, const Experiment& experiment, Strategy strategy)
+      : flags_(flags),
+        experiment_(experiment),
+        strategy_(std::move(strategy)),
+        folder_(make_folder(flags.model_dir)),
+        epochs_(flags.epochs > 0 ? flags.epochs : experiment.epochs),
+        batch_(flags.batch_size > 0 ? flags.batch_size : experiment.batch_size) {}
+
+  int operator()() {
+    torch::manual_seed(flags_.seed);
+    strategy_.set_seed(flags_.seed);
+    const auto scope = strategy_.scope();
+    const datasets::TrainTest data = experiment_.data(flags_.data_dir, flags_.seed);
+    std::cout << experiment_.name << " under " << strategy_.name() << ", " << strategy_.num_replicas_in_sync()
+              << " replica(s), " << (flags_.data_dir.empty() ? "drawn digits" : flags_.data_dir) << ", batch " << batch_
+              << "\n";
+    Sequential model = experiment_.model();
+    const int64_t steps = epochs_ * ((data.train.cardinality() + batch_ - 1) / batch_);
+    model.compile(experiment_.compile(steps));
+    if (flags_.mode == "eval") {
+      evaluate(model, data);
+    } else {
+      train(model, data);
+    }
+    return 0;
+  }
+
+ private:
+  std::filesystem::path weights() const { return folder_ / "model.safetensors"; }
+  CallbackPtr metrics() const { return MetricsWriter(folder_ / "metrics.jsonl"); }
+
+  void train(Sequential& model, const datasets::TrainTest& data) const {
+    FitOptions options{.epochs = epochs_, .callbacks = {metrics(), TerminateOnNaN()}};
+    if (flags_.mode == "train_and_eval") options.validation_data = data.test.batch(batch_);
+    const auto size = std::max<int64_t>(data.train.cardinality(), 1);
+    const History history = model.fit(data.train.shuffle(size, {.seed = flags_.seed}).batch(batch_), options);
+    model.save_weights(weights(), {{"experiment", std::string(experiment_.name)}});
+    for (const std::string& name : history.names()) {
+      std::cout << name << ": " << history[name].back() << "\n";
+    }
+    std::cout << "weights: " << weights().string() << "\n";
+  }
+
+  void evaluate(Sequential& model, const datasets::TrainTest& data) const {
+    const Example first = *data.test.iterator().next();
+    model.build(Shape(first.x.sizes().vec()));
+    const auto metadata = model.load_weights(weights());
+    const auto of = metadata.find("experiment");
+    if (of != metadata.end() && of->second != experiment_.name) {
+      fail<InvalidArgument>("[train] ", weights().string(), " holds the weights of ", of->second, ", not of ",
+                            experiment_.name);
+    }
+    print_logs("evaluation", model.evaluate(data.test.batch(batch_), {.callbacks = {metrics()}}));
+  }
+
+  TrainFlags flags_;
+  const Experiment& experiment_;
+  Strategy strategy_;
+  std::filesystem::path folder_;
+  int64_t epochs_;
+  int64_t batch_;
+};
+
+}  // namespace
+
+Command add_train(CLI::App& app) {
+  const auto flags = std::make_shared<TrainFlags>();
+  std::string names;
+  for (const Experiment& experiment : experiments()) {
+    names += c10::str("\n  ", experiment.name, ": ", experiment.description);
+  }
+  app.footer("Experiments:" + names);
+  app.add_option("--experiment", flags->experiment, "what to train, see below");
+  app.add_option("--mode", flags->mode, "train, eval or train_and_eval")->capture_default_str();
+  app.add_option("--model_dir", flags->model_dir, "folder for model.safetensors and metrics.jsonl");
+  app.add_option("--data_dir", flags->data_dir, "folder of the data; without, built-in data");
+  app.add_option("--seed", flags->seed, "of everything random")->capture_default_str();
+  app.add_option("--epochs", flags->epochs, "passes over the data; 0: the experiment's default");
+  app.add_option("--batch_size", flags->batch_size, "global batch; 0: the experiment's default");
+  add_strategy_flags(app, flags->strategy);
+  return [flags] {
+    check(*flags);
+    return Run(*flags, find_experiment(flags->experiment), make_strategy(flags->strategy))();
+  };
+}
+
+}  // namespace cohort::cli
