@@ -1,0 +1,107 @@
+"""The command line, as a user types it."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+COHORT = os.environ["COHORT"]
+
+
+def cohort(*arguments):
+    done = subprocess.run([COHORT, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=250)
+    return done.returncode, done.stdout, done.stderr
+
+
+class WrongCalls(unittest.TestCase):
+    """Each: exit status 2 and a message that says what came and what was wanted."""
+
+    def refused(self, message, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            code, out, err = cohort(*[a.replace("DIR", folder) if isinstance(a, str) else a for a in arguments])
+        self.assertEqual(code, 2, out + err)
+        self.assertIn(message, err)
+
+    def train(self, message, *arguments):
+        self.refused(message, "train", "--experiment=mnist_mlp", "--model_dir=DIR", *arguments)
+
+    def test_commands_and_flags(self):
+        self.refused("subcommand is required")
+        self.refused("arguments were not expected", "fly")
+        self.train("not expected", "--speed=3")
+        self.train("Could not convert", "--epochs=many")
+
+    def test_experiments_modes_and_folders(self):
+        self.refused('there is no experiment "mnist"; there are mnist_mlp, mnist_cnn', "train", "--experiment=mnist", "--model_dir=DIR")
+        self.refused("there are mnist_mlp", "train", "--model_dir=DIR")
+        self.refused("--model_dir is missing", "train", "--experiment=mnist_mlp")
+        self.refused("cannot be made", "train", "--experiment=mnist_mlp", "--model_dir=/dev/null/x")
+        self.train("--mode=fly is not known", "--mode=fly")
+        self.train("--epochs is -1", "--epochs=-1")
+        self.train("--batch_size is -5", "--batch_size=-5")
+        self.train("has no train-images-idx3-ubyte", "--data_dir=DIR")
+        self.train("model.safetensors: cannot be opened", "--mode=eval")
+
+    def test_strategies(self):
+        self.train("--distribution_strategy=tpu_pod is not known", "--distribution_strategy=tpu_pod")
+        self.train("YAML reads an unquoted off as false", "--distribution_strategy=false")
+        self.train("--num_gpus is -1", "--num_gpus=-1")
+        self.train("--distribution_strategy=off uses one device, but --num_gpus is 2", "--distribution_strategy=off", "--num_gpus=2")
+        self.train("one_device has one replica, but --num_replicas is 2", "--distribution_strategy=one_device", "--num_replicas=2")
+        self.train("--num_gpus=2 and --num_replicas=3 disagree", "--num_gpus=2", "--num_replicas=3")
+        self.train("there is no /device:GPU:98", "--num_gpus=99")
+        self.train('"tree" are not known, only auto', "--num_replicas=2", "--all_reduce_alg=tree")
+        self.train("has no meaning under", "--distribution_strategy=central_storage", "--all_reduce_alg=ring")
+        self.train("--num_packs is -1", "--num_packs=-1")
+
+
+class Runs(unittest.TestCase):
+    def test_devices(self):
+        code, out, _ = cohort("devices")
+        self.assertEqual(code, 0)
+        self.assertIn("/physical_device:CPU:0", out)
+
+    def test_train_then_evaluate(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, out, err = cohort("train", "--experiment=mnist_mlp", "--num_replicas=2", f"--model_dir={folder}", "--epochs=1")
+            self.assertEqual(code, 0, err)
+            code, out, err = cohort("train", "--experiment=mnist_mlp", "--mode=eval", "--distribution_strategy=off", f"--model_dir={folder}")
+            self.assertEqual(code, 0, err)
+            lines = [json.loads(line) for line in (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()]
+            self.assertEqual([line["mode"] for line in lines], ["train", "eval", "eval"])
+            self.assertAlmostEqual(lines[1]["accuracy"], lines[2]["accuracy"], places=6)
+            self.assertGreater(lines[1]["accuracy"], 0.8)
+            for key in ("step", "epoch", "loss", "examples_per_second"):
+                self.assertIn(key, lines[0])
+            damaged = pathlib.Path(folder) / "model.safetensors"
+            damaged.write_bytes(damaged.read_bytes()[:1000])
+            code, out, err = cohort("train", "--experiment=mnist_mlp", "--mode=eval", f"--model_dir={folder}")
+            self.assertEqual(code, 1)
+            self.assertIn("model.safetensors", err)
+
+    def test_the_same_seed_gives_the_same_weights_and_another_strategy_the_same_accuracy(self):
+        weights, accuracy = [], []
+        for flags in (["--num_replicas=2"], ["--num_replicas=2"], ["--distribution_strategy=one_device"],
+                      ["--distribution_strategy=central_storage", "--num_replicas=2"]):
+            with tempfile.TemporaryDirectory() as folder:
+                code, _, err = cohort("train", "--experiment=mnist_mlp", f"--model_dir={folder}", "--epochs=1", "--seed=3", *flags)
+                self.assertEqual(code, 0, err)
+                weights.append((pathlib.Path(folder) / "model.safetensors").read_bytes())
+                accuracy.append(json.loads((pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()[1])["accuracy"])
+        self.assertEqual(weights[0], weights[1])
+        for value in accuracy[1:]:
+            self.assertAlmostEqual(value, accuracy[0], delta=0.02)
+
+    @unittest.skipUnless(os.path.isdir(os.environ["COHORT_TEST_DATA"] + "/mnist"), "the real MNIST is not here")
+    def test_real_mnist(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, _, err = cohort("train", "--experiment=mnist_mlp", "--num_replicas=2", f"--model_dir={folder}",
+                                  "--data_dir=" + os.environ["COHORT_TEST_DATA"] + "/mnist", "--epochs=5", "--batch_size=128")
+            self.assertEqual(code, 0, err)
+            lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
+            self.assertGreaterEqual(json.loads(lines[-1])["accuracy"], 0.977)
+
+
+if __name__ == "__main__":
+    unittest.main()
