@@ -28,7 +28,7 @@ class WrongCalls(unittest.TestCase):
 
     def test_commands_and_flags(self):
         self.refused("subcommand is required")
-        self.refused("arguments were not expected", "fly")
+        self.refused("subcommand is required", "fly")
         self.train("not expected", "--speed=3")
         self.train("Could not convert", "--epochs=many")
 
@@ -50,7 +50,7 @@ class WrongCalls(unittest.TestCase):
         self.train("--distribution_strategy=off uses one device, but --num_gpus is 2", "--distribution_strategy=off", "--num_gpus=2")
         self.train("one_device has one replica, but --num_replicas is 2", "--distribution_strategy=one_device", "--num_replicas=2")
         self.train("--num_gpus=2 and --num_replicas=3 disagree", "--num_gpus=2", "--num_replicas=3")
-        self.train("there is no /device:GPU:98", "--num_gpus=99")
+        self.train("there is no /device:GPU:0 here", "--num_gpus=99")
         self.train('"tree" are not known, only auto', "--num_replicas=2", "--all_reduce_alg=tree")
         self.train("has no meaning under", "--distribution_strategy=central_storage", "--all_reduce_alg=ring")
         self.train("--num_packs is -1", "--num_packs=-1")
