@@ -1,6 +1,7 @@
 # Everything is one command: each target installs what it needs (Debian 12 packages), configures and builds.
 #   make demo    train and evaluate; DATA_DIR=folder for the real MNIST, drawn digits otherwise
 #   make test    build and run the tests
+#   make lint    clang-tidy; LINT="src/base src/device" for some folders
 JOBS ?= $(shell nproc)
 DATA_DIR ?=
 EPOCHS ?= 5
@@ -9,7 +10,7 @@ TESTS ?=
 
 .PHONY: help demo test bench lint lint-changed format format-check layers sizes asan ubsan tsan fuzz install clean
 help:
-	@sed -n '1,3p' Makefile; echo "also: bench lint format format-check layers sizes asan ubsan tsan fuzz install clean"
+	@sed -n '1,4p' Makefile; echo "also: bench lint format format-check layers sizes asan ubsan tsan fuzz install clean"
 
 build/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@cmake --preset $* > build-$*.log 2>&1 || { cat build-$*.log; rm -f build-$*.log; exit 1; }; mkdir -p build/$*; mv build-$*.log build/$*/configure.log
@@ -49,7 +50,7 @@ fuzz:
 lint:
 	@scripts/install-deps.sh lint
 	@$(MAKE) --no-print-directory build/lint/build.ninja
-	@scripts/lint $(JOBS)
+	@scripts/lint $(JOBS) $(if $(LINT),$$(git ls-files $(addsuffix '/*.cpp',$(addprefix ',$(LINT)))))
 
 lint-changed:
 	@$(MAKE) --no-print-directory build/lint/build.ninja
