@@ -50,7 +50,7 @@ fuzz:
 lint:
 	@scripts/install-deps.sh lint
 	@$(MAKE) --no-print-directory build/lint/build.ninja
-	@scripts/lint $(JOBS) $(if $(LINT),$$(git ls-files $(addsuffix '/*.cpp',$(addprefix ',$(LINT)))))
+	@scripts/lint $(JOBS) $(if $(LINT),$$(git ls-files $(LINT) | grep 'cpp$$'))
 
 lint-changed:
 	@$(MAKE) --no-print-directory build/lint/build.ninja
