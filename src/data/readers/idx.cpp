@@ -71,13 +71,15 @@ torch::Tensor parse_idx(std::span<const std::byte> bytes, const std::string& sou
   const std::size_t room = bytes.size() - header;
   std::vector<int64_t> shape;
   std::size_t wanted = item;
+  auto extent = static_cast<int64_t>(item);
   bool overflow = false;
   for (std::size_t i = 0; i < dims; ++i) {
     const uint32_t size = big_endian(bytes, kPrefix + 4 * i);
     shape.push_back(size);
-    overflow = overflow || __builtin_mul_overflow(wanted, static_cast<std::size_t>(size), &wanted);
+    // A zero among the sizes must not hide an impossible one: the strides have to fit, too.
+    overflow = overflow || __builtin_mul_overflow(extent, std::max<int64_t>(size, 1), &extent);
+    wanted *= size;  // below extent, unless that overflows
   }
-  // A zero among the sizes must not hide an impossible one.
   if (overflow || wanted != room) {
     fail<DataLoss>("[data] ", source, ": shape ", at::IntArrayRef(shape), " wants ",
                    overflow ? std::string("more bytes than there can be") : c10::str(wanted, " bytes"), " from byte ",
@@ -92,49 +94,5 @@ torch::Tensor read_idx(const std::filesystem::path& file) {
   const std::string bytes = read_maybe_gzip(file);
   return parse_idx(std::as_bytes(std::span(bytes)), file.string());
 }
-
-namespace datasets {
-
-namespace {
-
-// The file under one of its usual names.
-std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& stem, const std::string& kind) {
-  for (const std::string& name : {stem + "-" + kind, stem + "." + kind}) {
-    for (const char* suffix : {"", ".gz"}) {
-      std::filesystem::path file = folder / (name + suffix);
-      if (std::filesystem::exists(file)) return file;
-    }
-  }
-  fail<NotFound>("[data] mnist: ", folder.string(), " has no ", stem, "-", kind, " (also looked for .gz and ", stem,
-                 ".", kind, ")");
-}
-
-Dataset load(const std::filesystem::path& folder, const std::string& part) {
-  const auto image_file = find_file(folder, part + "-images", "idx3-ubyte");
-  const auto label_file = find_file(folder, part + "-labels", "idx1-ubyte");
-  const torch::Tensor images = read_idx(image_file);
-  const torch::Tensor labels = read_idx(label_file);
-  if (images.dim() != 3 || images.size(1) != 28 || images.size(2) != 28 || images.scalar_type() != torch::kByte) {
-    fail<DataLoss>("[data] ", image_file.string(), ": holds ", images.scalar_type(), images.sizes(),
-                   ", wanted bytes of shape [n, 28, 28]");
-  }
-  if (labels.dim() != 1 || labels.scalar_type() != torch::kByte || labels.size(0) != images.size(0)) {
-    fail<DataLoss>("[data] ", label_file.string(), ": holds ", labels.scalar_type(), labels.sizes(),
-                   ", wanted a byte for each of the ", images.size(0), " images");
-  }
-  if (labels.numel() > 0 && labels.max().item<int64_t>() > 9) {
-    fail<DataLoss>("[data] ", label_file.string(), ": holds the label ", labels.max().item<int64_t>(),
-                   ", wanted 0 to 9");
-  }
-  return Dataset::from_tensor_slices(images.to(torch::kFloat).div_(255.0), labels.to(torch::kLong));
-}
-
-}  // namespace
-
-TrainTest mnist(const std::filesystem::path& folder) {
-  return {load(folder, "train"), load(folder, "t10k")};
-}
-
-}  // namespace datasets
 
 }  // namespace cohort
