@@ -11,6 +11,24 @@ void require_positive(const char* method, int64_t value) {
   if (value < 1) fail<InvalidArgument>("[data] ", method, ": got ", value, ", wanted 1 or more");
 }
 
+// The iterators of a pipeline refer to its nodes, which the caller's Dataset, perhaps a temporary, need not outlive.
+class OwningIterator final : public ElementIterator {
+ public:
+  OwningIterator(std::shared_ptr<const DatasetNode> node, const IteratorOptions& options)
+      : node_(std::move(node)), elements_(node_->iterate(options)) {}
+
+  bool next(Element& element) override { return elements_->next(element); }
+  const Example* table() const override { return elements_->table(); }
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override { return elements_->save(tensors); }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    elements_->restore(tree, tensors);
+  }
+
+ private:
+  std::shared_ptr<const DatasetNode> node_;
+  std::unique_ptr<ElementIterator> elements_;  // the last member: it goes before what it refers to
+};
+
 }  // namespace
 
 Dataset Dataset::from_tensors(Example example) {
@@ -101,7 +119,7 @@ std::optional<int64_t> Dataset::batch_size() const {
 }
 
 Iterator Dataset::iterator(const IteratorOptions& options) const {
-  return Iterator(node_->iterate(options));
+  return Iterator(std::make_unique<OwningIterator>(node_, options));
 }
 
 Dataset::Cursor::Cursor(std::shared_ptr<Iterator> iterator)

@@ -35,6 +35,18 @@ Example ElementIterator::materialise(Element element) const {
   return example;
 }
 
+Element ElementIterator::restore_own(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) const {
+  Element element = restore_element(tree, tensors);
+  const Example* rows = table();
+  const bool fits = rows != nullptr ? element.row >= 0 && element.row < rows->size() : !tree.is_number();
+  if (!fits) {
+    fail<InvalidArgument>("[data] iterator state: it belongs to another pipeline: ",
+                          tree.is_number() ? c10::str("row ", element.row) : std::string("an example"), ", wanted ",
+                          rows != nullptr ? c10::str("a row below ", rows->size()) : std::string("an example"));
+  }
+  return element;
+}
+
 nlohmann::json save_element(const Element& element, std::vector<torch::Tensor>& tensors) {
   if (element.row >= 0) return element.row;
   nlohmann::json tree = nlohmann::json::array();

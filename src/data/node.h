@@ -46,6 +46,11 @@ class ElementIterator {
     return true;
   }
   Example materialise(Element element) const;
+
+ protected:
+  // An element that save_element() saved for this iterator. InvalidArgument: it is none of this pipeline's, a row where
+  // there is no table or the like.
+  Element restore_own(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) const;
 };
 
 // Whether elements are batches.

@@ -49,10 +49,12 @@ class ReadAhead {
     return item;
   }
 
-  // Runs fn(items, ended) while the producer stands still between two items.
+  // Runs fn(items, ended) while the producer stands still between two items. When it has failed its error is thrown
+  // instead, and stays for take().
   template <typename Fn>
   auto paused(const Fn& fn) {
     const std::scoped_lock lock(producing_, mutex_);
+    if (error_) std::rethrow_exception(error_);
     return fn(items_, ended_);
   }
 

@@ -29,16 +29,22 @@ Example concatenated(const std::vector<Example>& parts) {
 
 }  // namespace
 
+// The next incoming batch; false at the end.
+bool Rebatch::load() {
+  Example batch;
+  ended_ = ended_ || !input_(batch);
+  if (ended_) return false;
+  current_ = std::move(batch);
+  rows_ = current_.size();
+  at_ = 0;
+  return true;
+}
+
 Example Rebatch::take(int64_t size) {
   std::vector<Example> parts;
   while (size > 0) {
     if (at_ == rows_) {
-      Example batch;
-      ended_ = ended_ || !input_(batch);
-      if (ended_) break;
-      current_ = std::move(batch);
-      rows_ = current_.size();
-      at_ = 0;
+      if (!load()) break;
       continue;
     }
     const int64_t count = std::min(size, rows_ - at_);
@@ -52,13 +58,16 @@ Example Rebatch::take(int64_t size) {
 
 bool Rebatch::next(std::vector<Example>& shares) {
   shares.clear();
+  if (!current_.x.defined()) load();  // an empty share has the shape of the others, the very first one too
   int64_t total = 0;
   for (std::size_t i = 0; i < step_; ++i) {
     shares.push_back(take(sizes_[turn_]));
     turn_ = (turn_ + 1) % sizes_.size();
     if (shares.back().x.defined()) total += shares.back().size();
   }
-  return total > 0;
+  while (total == 0 && at_ == rows_ && load()) {
+  }
+  return total > 0 || at_ < rows_;
 }
 
 nlohmann::json Rebatch::save(std::vector<torch::Tensor>& tensors) const {

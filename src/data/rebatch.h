@@ -21,13 +21,14 @@ class Rebatch {
 
   // The next step's shares: views where a share lies inside one incoming batch. When the input ends the first shares
   // are filled and the others empty (dimension 0 of size 0, the other dimensions and the dtype as usual); false when
-  // there was nothing at all.
+  // the input had nothing left. A step whose sizes are all 0, as a worker may have whose turn it is not, is no end.
   bool next(std::vector<Example>& shares);
 
   nlohmann::json save(std::vector<torch::Tensor>& tensors) const;
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors);
 
  private:
+  bool load();
   Example take(int64_t size);
 
   Input input_;

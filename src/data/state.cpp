@@ -3,8 +3,8 @@
 #include <ATen/Functions.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "base/fail.h"
 
@@ -32,14 +32,19 @@ uint32_t crc_of(std::string_view bytes) {
 
 torch::Tensor read_tensor(const nlohmann::json& entry, std::string_view& data, const std::string& source) {
   const auto dtype = entry.at("dtype").get<int>();
-  if (dtype < 0 || dtype >= static_cast<int>(torch::ScalarType::NumOptions)) {
+  const bool plain = dtype >= 0 && dtype < static_cast<int>(torch::ScalarType::NumOptions) &&
+                     dtype != static_cast<int>(torch::ScalarType::Undefined) &&
+                     !c10::isQIntType(static_cast<torch::ScalarType>(dtype));
+  if (!plain) {
     fail<DataLoss>("[data] ", source, ": dtype ", dtype, " is not known");
   }
   const auto shape = entry.at("shape").get<std::vector<int64_t>>();
   auto bytes = static_cast<uint64_t>(c10::elementSize(static_cast<torch::ScalarType>(dtype)));
+  auto extent = static_cast<int64_t>(bytes);
   for (const int64_t size : shape) {
-    if (size < 0 || (size > 0 && bytes > std::numeric_limits<uint64_t>::max() / static_cast<uint64_t>(size))) {
-      fail<DataLoss>("[data] ", source, ": the shape ", shape, " is impossible");
+    // The strides must fit too, so that a size of zero hides no impossible one.
+    if (size < 0 || __builtin_mul_overflow(extent, std::max<int64_t>(size, 1), &extent)) {
+      fail<DataLoss>("[data] ", source, ": the shape ", at::IntArrayRef(shape), " is impossible");
     }
     bytes *= static_cast<uint64_t>(size);
   }

@@ -24,7 +24,11 @@ class CountedIterator : public ElementIterator {
       fail<InvalidArgument>("[data] iterator state: its source had ", tree.at("count").dump(),
                             " elements, this one has ", count_);
     }
-    at_ = tree.at("at").get<int64_t>();
+    const auto at = tree.at("at").get<int64_t>();
+    if (at < 0 || at > count_) {
+      fail<InvalidArgument>("[data] iterator state: position ", at, " in a source of ", count_, " elements");
+    }
+    at_ = at;
   }
 
  protected:

@@ -48,17 +48,21 @@ torch::Tensor gather_rows(const torch::Tensor& column, const std::vector<int64_t
 
 // One column of the elements of a batch, as one tensor.
 torch::Tensor stack_column(const std::vector<Columns>& elements, std::size_t column) {
-  const torch::Tensor& first = elements.front()[column];
+  // An element of fewer columns than another lacks them.
+  const auto column_of = [&](const Columns& element) {
+    return element.size() > column ? element[column] : torch::Tensor();
+  };
+  const torch::Tensor first = column_of(elements.front());
   bool plain = first.defined() && first.is_cpu();
   for (const Columns& element : elements) {
-    const torch::Tensor& other = element.size() > column ? element[column] : torch::Tensor();
+    const torch::Tensor other = column_of(element);
     if (other.defined() != first.defined() ||
         (first.defined() && (other.sizes() != first.sizes() || other.scalar_type() != first.scalar_type()))) {
       fail<InvalidArgument>("[data] batch: elements of different shapes or dtypes, ",
                             first.defined() ? c10::str(first.scalar_type(), first.sizes()) : "none", " and ",
                             other.defined() ? c10::str(other.scalar_type(), other.sizes()) : "none");
     }
-    plain = plain && other.is_contiguous();
+    plain = plain && other.is_cpu() && other.is_contiguous();
   }
   if (!first.defined()) return {};
   if (!plain) {
@@ -120,7 +124,9 @@ class BatchIterator final : public ElementIterator {
 
   Example stack() {
     Columns columns;
-    for (std::size_t i = 0; i < elements_.front().size(); ++i) columns.push_back(stack_column(elements_, i));
+    std::size_t count = 0;
+    for (const Columns& element : elements_) count = std::max(count, element.size());
+    for (std::size_t i = 0; i < count; ++i) columns.push_back(stack_column(elements_, i));
     elements_.clear();
     return to_example(std::move(columns));
   }

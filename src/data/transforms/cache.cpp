@@ -86,11 +86,17 @@ class CacheIterator final : public ElementIterator {
   bool ended_ = false;
 };
 
+// The pass that is kept: the input's first one, whichever epoch fills the cache, so that a run which was interrupted
+// and goes on in a later epoch has the same elements as one which was not.
+std::unique_ptr<ElementIterator> first_pass(const DatasetNode& input) {
+  return input.iterate({.epoch = 0});
+}
+
 class MemoryCacheNode final : public UnaryNode {
  public:
   using UnaryNode::UnaryNode;
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    return std::make_unique<CacheIterator>(input().iterate(options), store_, nullptr);
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
+    return std::make_unique<CacheIterator>(first_pass(input()), store_, nullptr);
   }
 
  private:
@@ -127,11 +133,10 @@ class FileCacheNode final : public UnaryNode {
  public:
   FileCacheNode(NodePtr input, std::filesystem::path file) : UnaryNode(std::move(input)), file_(std::move(file)) {}
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
     if (!store_->get() && std::filesystem::exists(file_)) store_->set(read_cache(file_));
     return std::make_unique<CacheIterator>(
-        input().iterate(options), store_,
-        [this](const std::vector<Example>& examples) { write_cache(file_, examples); });
+        first_pass(input()), store_, [this](const std::vector<Example>& examples) { write_cache(file_, examples); });
   }
 
  private:

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "base/fail.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -9,8 +10,12 @@ namespace {
 class InterleaveIterator final : public ElementIterator {
  public:
   InterleaveIterator(std::unique_ptr<ElementIterator> input, const std::function<Dataset(Example)>& fn,
-                     const InterleaveOptions& options)
-      : input_(std::move(input)), fn_(fn), options_(options), places_(static_cast<std::size_t>(options.cycle_length)) {}
+                     const InterleaveOptions& options, const IteratorOptions& at)
+      : input_(std::move(input)),
+        fn_(fn),
+        options_(options),
+        at_(at),
+        places_(static_cast<std::size_t>(options.cycle_length)) {}
 
   bool next(Element& element) override {
     Example example;
@@ -44,13 +49,20 @@ class InterleaveIterator final : public ElementIterator {
       places.push_back(std::move(entry));
     }
     return {{"interleave", input_->save(tensors)},
+            {"epoch", at_.epoch},
             {"places", places},
             {"turn", turn_},
             {"taken", taken_},
             {"ended", ended_}};
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    const auto turn = tree.at("turn").get<std::size_t>();
+    if (tree.at("places").size() != places_.size() || turn >= places_.size()) {
+      fail<InvalidArgument>("[data] iterator state: turn ", turn, " of a cycle of ", tree.at("places").size(),
+                            " datasets, this pipeline's cycle has ", places_.size());
+    }
     input_->restore(tree.at("interleave"), tensors);
+    at_.epoch = tree.at("epoch").get<int64_t>();
     for (std::size_t i = 0; i < places_.size(); ++i) {
       const auto& entry = tree.at("places").at(i);
       places_[i].reset();
@@ -58,7 +70,7 @@ class InterleaveIterator final : public ElementIterator {
       places_[i] = open(restore_element(entry.at("of"), tensors).example);
       places_[i]->elements->restore(entry.at("at"), tensors);
     }
-    turn_ = tree.at("turn").get<std::size_t>();
+    turn_ = turn;
     taken_ = tree.at("taken").get<int64_t>();
     ended_ = tree.at("ended").get<bool>();
   }
@@ -72,7 +84,7 @@ class InterleaveIterator final : public ElementIterator {
 
   Open open(Example of) const {
     Dataset dataset = fn_(of);
-    auto elements = dataset.node().iterate({});
+    auto elements = dataset.node().iterate(at_);
     return {std::move(of), std::move(dataset), std::move(elements)};
   }
 
@@ -84,6 +96,7 @@ class InterleaveIterator final : public ElementIterator {
   std::unique_ptr<ElementIterator> input_;
   const std::function<Dataset(Example)>& fn_;
   InterleaveOptions options_;
+  IteratorOptions at_;  // of the datasets still to be opened, too
   std::vector<std::optional<Open>> places_;
   std::size_t turn_ = 0;
   int64_t taken_ = 0;
@@ -95,7 +108,7 @@ class InterleaveNode final : public UnaryNode {
   InterleaveNode(NodePtr input, std::function<Dataset(Example)> fn, const InterleaveOptions& options)
       : UnaryNode(std::move(input)), fn_(std::move(fn)), options_(options) {}
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    return std::make_unique<InterleaveIterator>(input().iterate(options), fn_, options_);
+    return std::make_unique<InterleaveIterator>(input().iterate(options), fn_, options_, options);
   }
   int64_t cardinality() const override { return kUnknownCardinality; }
   Batching batching() const override { return {}; }

@@ -39,9 +39,7 @@ class ParallelMapIterator final : public ElementIterator {
   bool next(Element& element) override {
     fill();
     if (pending_.empty()) return false;
-    if (pending_.front().wait_for(options_.timeout) != std::future_status::ready) {
-      fail<DeadlineExceeded>("[data] map: waited ", to_text(options_.timeout), " for its function to return");
-    }
+    wait_for(pending_.front());
     std::future<Example> done = std::move(pending_.front());
     pending_.pop_front();
     element = {.example = done.get()};
@@ -49,15 +47,22 @@ class ParallelMapIterator final : public ElementIterator {
   }
 
   nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
-    // What is under way is finished and saved as it is.
+    // What is under way is finished and saved as it is. An error among it is reported, since a position behind it
+    // would leave an element out, and stays where it is for next().
     nlohmann::json waiting = nlohmann::json::array();
-    std::deque<std::future<Example>> finished;
-    for (auto& future : pending_) {
-      Example example = future.get();
-      waiting.push_back(save_element({.example = example}, tensors));
-      finished.push_back(ready(std::move(example)));
+    std::exception_ptr error;
+    for (std::future<Example>& future : pending_) {
+      wait_for(future);
+      try {
+        Example example = future.get();
+        waiting.push_back(save_element({.example = example}, tensors));
+        future = ready(std::move(example));
+      } catch (...) {
+        if (!error) error = std::current_exception();
+        future = failed(std::current_exception());
+      }
     }
-    pending_ = std::move(finished);
+    if (error) std::rethrow_exception(error);
     return {{"map", input_->save(tensors)}, {"waiting", waiting}, {"ended", ended_}};
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
@@ -73,11 +78,26 @@ class ParallelMapIterator final : public ElementIterator {
     promise.set_value(std::move(example));
     return promise.get_future();
   }
+  static std::future<Example> failed(std::exception_ptr error) {
+    std::promise<Example> promise;
+    promise.set_exception(std::move(error));
+    return promise.get_future();
+  }
+
+  void wait_for(const std::future<Example>& future) const {
+    if (future.wait_for(options_.timeout) == std::future_status::ready) return;
+    fail<DeadlineExceeded>("[data] map: waited ", to_text(options_.timeout), " for its function to return");
+  }
 
   void fill() {
     Example example;
     while (!ended_ && pending_.size() < 2 * static_cast<std::size_t>(options_.num_parallel_calls)) {
-      ended_ = !input_->next_example(example);
+      try {
+        ended_ = !input_->next_example(example);
+      } catch (...) {
+        pending_.push_back(failed(std::current_exception()));  // its turn is after the elements before it
+        return;
+      }
       if (ended_) return;
       pending_.push_back(
           pool_.submit([this, example = std::move(example)]() mutable { return fn_(std::move(example)); }));

@@ -9,9 +9,10 @@ class PrefetchIterator final : public ElementIterator {
  public:
   PrefetchIterator(std::unique_ptr<ElementIterator> input, int64_t count, const PrefetchOptions& options)
       : input_(std::move(input)),
+        table_(input_->table()),
         ahead_("prefetch", static_cast<std::size_t>(count), options.timeout, [this] { return produce(); }) {}
 
-  const Example* table() const override { return input_->table(); }
+  const Example* table() const override { return table_; }
 
   bool next(Element& element) override {
     if (!restored_.empty()) {
@@ -38,7 +39,7 @@ class PrefetchIterator final : public ElementIterator {
     input_->restore(tree.at("prefetch"), tensors);
     ended_ = tree.at("ended").get<bool>();
     restored_.clear();
-    for (const auto& element : tree.at("waiting")) restored_.push_back(restore_element(element, tensors));
+    for (const auto& element : tree.at("waiting")) restored_.push_back(restore_own(element, tensors));
   }
 
  private:
@@ -49,6 +50,7 @@ class PrefetchIterator final : public ElementIterator {
   }
 
   std::unique_ptr<ElementIterator> input_;
+  const Example* table_;          // asked once: later the input belongs to the thread
   std::deque<Element> restored_;  // come before what the thread reads
   bool ended_ = false;            // the restored input had ended
   ReadAhead<Element> ahead_;      // the last member: its thread uses the others

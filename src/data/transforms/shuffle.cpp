@@ -44,8 +44,13 @@ class ShuffleIterator final : public ElementIterator {
     input_->restore(tree.at("shuffle"), tensors);
     random_.set_state(tree.at("random").get<uint64_t>());
     ended_ = tree.at("ended").get<bool>();
+    const auto& buffer = tree.at("buffer");
+    if (buffer.size() > size_) {
+      fail<InvalidArgument>("[data] iterator state: its shuffle buffer holds ", buffer.size(), " elements, this one ",
+                            size_);
+    }
     buffer_.clear();
-    for (const auto& element : tree.at("buffer")) buffer_.push_back(restore_element(element, tensors));
+    for (const auto& element : buffer) buffer_.push_back(restore_own(element, tensors));
   }
 
  private:
