@@ -64,11 +64,11 @@ class History {
 // Where training (or an evaluation) stands.
 struct RunInfo {
   Model& model;
-  int64_t epochs = 1;                // as given to fit()
-  int64_t steps_per_epoch = -1;      // -1: not known
-  int64_t epoch = 0;                 // the current one, from 0
-  int64_t batch = 0;                 // within the epoch, from 0
-  int64_t step = 0;                  // updates made since the model was compiled
+  int64_t epochs = 1;            // as given to fit(); in evaluate() those that were trained so far
+  int64_t steps_per_epoch = -1;  // -1: not known
+  int64_t epoch = 0;             // the current one, from 0
+  int64_t batch = 0;             // within the epoch, from 0
+  int64_t step = 0;              // updates made since the model was compiled; before any, those of the loaded weights
   double examples_per_second = 0.0;  // of the epoch or the evaluation that ended
 };
 
@@ -154,9 +154,12 @@ struct CSVLoggerOptions {
 // A line an epoch: the epoch, then the logs under the names of the first epoch; one that an epoch lacks is NA.
 CallbackPtr CSVLogger(const CSVLoggerOptions& options);
 
-// Stops when the loss is no longer finite. Looked at after every batch on CPUs, after every 16th and at the epoch's end
-// elsewhere, because looking waits for the device.
-CallbackPtr TerminateOnNaN();
+struct TerminateOnNaNOptions {
+  bool fail = false;  // throw FailedPrecondition instead of ending training as Keras does
+};
+// Ends training when the loss is no longer finite. Looked at after every batch on CPUs, after every 16th and at the
+// epoch's end elsewhere, because looking waits for the device.
+CallbackPtr TerminateOnNaN(const TerminateOnNaNOptions& options = {});
 
 // One line of a metrics file: {"step": 938, "epoch": 2, "mode": "train", "loss": 0.1, ..., "examples_per_second": 9e4}.
 struct MetricsRecord {

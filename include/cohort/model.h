@@ -163,9 +163,10 @@ class Model {
 
   // Parameters and buffers by name, copies on the CPU.
   NamedTensors weights() const;
-  // NotFound, InvalidArgument: names or shapes do not fit.
-  void set_weights(const NamedTensors& weights) const;
-  // A safetensors file; names are "<layer>.<parameter>" (of a module: its own). Errors name the file.
+  // NotFound, InvalidArgument: names or shapes do not fit. With strict = false weights that are not given stay.
+  void set_weights(const NamedTensors& weights, bool strict = true) const;
+  // A safetensors file; names are "<layer>.<parameter>" (of a module: its own). Errors name the file. The metadata also
+  // get "step" and "epoch", what was trained so far, which load_weights() takes over for the logs of evaluations.
   void save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata = {}) const;
   // Returns the file's metadata. With strict = false weights that the file lacks stay as they are.
   std::map<std::string, std::string> load_weights(const std::filesystem::path& file, bool strict = true) const;

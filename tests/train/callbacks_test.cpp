@@ -192,6 +192,13 @@ TEST(TerminateOnNaNTest, EndsTraining) {
   const History history = run(made, {poison, TerminateOnNaN()}, 4);
   EXPECT_EQ(batches, 2);
   EXPECT_TRUE(std::isnan(history["loss"].back()));
+  try {
+    run(made, {TerminateOnNaN({.fail = true})}, 1);
+    ADD_FAILURE() << "no error";
+  } catch (const FailedPrecondition& error) {
+    EXPECT_NE(std::string(error.what()).find("the loss is nan at batch 1 of epoch 1"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST_F(FilesTest, CsvLogger) {

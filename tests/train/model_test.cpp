@@ -249,6 +249,32 @@ TEST_F(WeightsTest, GoThroughAFile) {
   expect_error<NotFound>([&] { two.load_weights(folder_ / "none.safetensors"); }, "none.safetensors");
 }
 
+TEST_F(WeightsTest, KnowHowLongTheyWereTrained) {
+  Sequential one = small(), two = small();
+  one.compile(options());
+  two.compile(options());
+  const Dataset data = Dataset::from_tensor_slices(batch()).batch(2);
+  one.fit(data, {.epochs = 2, .verbose = Verbose::kSilent});
+  one.save_weights(folder_ / "w.safetensors");
+  two.build({2, 3});
+  EXPECT_EQ(two.load_weights(folder_ / "w.safetensors").at("step"), "6");
+  const CallbackPtr look = LambdaCallback({.on_test_end = [](const RunInfo& run, const Logs&) {
+    EXPECT_EQ(run.step, 6);
+    EXPECT_EQ(run.epochs, 2);
+  }});
+  two.evaluate(data, {.callbacks = {look}, .verbose = Verbose::kSilent});
+}
+
+TEST_F(WeightsTest, CanBeSetInPart) {
+  Sequential model = small();
+  model.build({2, 3});
+  const NamedTensors before = model.weights();
+  model.set_weights({{"dense.bias", torch::ones(4)}}, /*strict=*/false);
+  EXPECT_TRUE(torch::equal(at(model.weights(), "dense.bias"), torch::ones(4)));
+  EXPECT_TRUE(torch::equal(at(model.weights(), "dense.weight"), at(before, "dense.weight")));
+  EXPECT_THROW(model.set_weights({{"dense.bias", torch::ones(4)}}), NotFound);
+}
+
 TEST_F(WeightsTest, AreCopies) {
   Sequential model = small();
   model.build({2, 3});

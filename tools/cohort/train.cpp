@@ -84,7 +84,7 @@ class Run {
   CallbackPtr metrics() const { return MetricsWriter(folder_ / "metrics.jsonl"); }
 
   void train(Sequential& model, const datasets::TrainTest& data) const {
-    FitOptions options{.epochs = epochs_, .callbacks = {metrics(), TerminateOnNaN()}};
+    FitOptions options{.epochs = epochs_, .callbacks = {metrics(), TerminateOnNaN({.fail = true})}};
     if (flags_.mode == "train_and_eval") options.validation_data = data.test.batch(batch_);
     const auto size = std::max<int64_t>(data.train.cardinality(), 1);
     const History history = model.fit(data.train.shuffle(size, {.seed = flags_.seed}).batch(batch_), options);

@@ -1,6 +1,7 @@
 // LambdaCallback and TerminateOnNaN.
 #include <cmath>
 
+#include "base/fail.h"
 #include "base/log.h"
 #include "cohort/model.h"
 
@@ -33,6 +34,8 @@ class Functions final : public Callback {
 // A sum that has met a number that is not finite stays that way, so nothing is missed between two looks.
 class NanGuard final : public Callback {
  public:
+  explicit NanGuard(const TerminateOnNaNOptions& options) : options_(options) {}
+
   void on_train_begin(const RunInfo& run) override {
     every_ = 1;
     for (const LogicalDevice& device : run.model.strategy().worker_devices()) {
@@ -51,13 +54,19 @@ class NanGuard final : public Callback {
  private:
   static constexpr int64_t kOtherDevices = 16;
 
-  static void check(const RunInfo& run, double loss) {
+  void check(const RunInfo& run, double loss) const {
     if (std::isfinite(loss)) return;
+    if (options_.fail) {
+      fail<FailedPrecondition>("[callbacks] TerminateOnNaN: the loss is ", loss, " at batch ", run.batch + 1,
+                               " of epoch ", run.epoch + 1, " (step ", run.step,
+                               "); a smaller learning rate or clipping may help");
+    }
     log().error("[callbacks] TerminateOnNaN: the loss is {} at batch {} of epoch {}; training ends", loss,
                 run.batch + 1, run.epoch + 1);
     run.model.stop_training();
   }
 
+  TerminateOnNaNOptions options_;
   int64_t every_ = 1;
 };
 
@@ -67,8 +76,8 @@ CallbackPtr LambdaCallback(CallbackFunctions functions) {
   return std::make_shared<Functions>(std::move(functions));
 }
 
-CallbackPtr TerminateOnNaN() {
-  return std::make_shared<NanGuard>();
+CallbackPtr TerminateOnNaN(const TerminateOnNaNOptions& options) {
+  return std::make_shared<NanGuard>(options);
 }
 
 }  // namespace cohort

@@ -92,19 +92,18 @@ class MetricsFile final : public Callback {
 
   // A validation happens before its epoch ends, but belongs after it.
   void on_test_end(const RunInfo& run, const Logs& logs) override {
-    const int64_t epochs = training_ ? run.epoch + 1 : epochs_;
+    const int64_t epochs = training_ ? run.epoch + 1 : run.epochs;
     evaluation_ = {run.step, epochs, "eval", logs, run.examples_per_second};
     evaluated_ = true;
     if (!training_) write_evaluation(run);
   }
 
   void on_epoch_end(const RunInfo& run, Logs& logs) override {
-    epochs_ = run.epoch + 1;
     Logs own;
     for (const auto& [name, value] : logs) {
       if (name.rfind("val_", 0) != 0) own.set(name, value);
     }
-    append(run, {run.step, epochs_, "train", own, run.examples_per_second});
+    append(run, {run.step, run.epoch + 1, "train", own, run.examples_per_second});
     write_evaluation(run);
   }
 
@@ -118,7 +117,6 @@ class MetricsFile final : public Callback {
 
   std::filesystem::path file_;
   bool training_ = false;
-  int64_t epochs_ = 0;
   bool evaluated_ = false;
   MetricsRecord evaluation_;
 };

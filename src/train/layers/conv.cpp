@@ -94,6 +94,7 @@ class Conv2DKind final : public LayerKind {
 
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     const int64_t channels = checked_image(context)[0];
+    const int64_t group_channels = channels / options_.groups;
     const auto area = static_cast<double>(options_.kernel_size.height * options_.kernel_size.width);
     return std::make_shared<ConvModule>(Convolution{.type = kType,
                                                     .channels = channels,
@@ -101,7 +102,7 @@ class Conv2DKind final : public LayerKind {
                                                     .groups = options_.groups,
                                                     .kernel = options_.kernel_size,
                                                     .window = window(),
-                                                    .fan_in = area * static_cast<double>(channels / options_.groups),
+                                                    .fan_in = area * static_cast<double>(group_channels),
                                                     .fan_out = area * static_cast<double>(options_.filters),
                                                     .activation = options_.activation,
                                                     .use_bias = options_.use_bias,

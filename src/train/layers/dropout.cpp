@@ -19,10 +19,14 @@ class DropoutModule final : public LayerModule {
  private:
   torch::Tensor mask_like(const torch::Tensor& x) const {
     const torch::NoGradGuard no_grad;
+    torch::Tensor mask = at::empty_like(x);
     Replica* replica = Replica::current();
-    c10::optional<at::Generator> generator;
-    if (replica != nullptr && replica->device().type() == x.device().type()) generator = replica->generator();
-    return at::empty_like(x).bernoulli_(1.0 - rate_, generator).mul_(1.0 / (1.0 - rate_));
+    if (replica != nullptr && replica->device().type() == x.device().type()) {
+      mask.bernoulli_(1.0 - rate_, replica->generator());
+    } else {
+      mask.bernoulli_(1.0 - rate_);
+    }
+    return mask.mul_(1.0 / (1.0 - rate_));
   }
 
   double rate_;

@@ -69,7 +69,7 @@ Shape image_shape(const BuildContext& context, std::string_view type, bool may_a
 
 Shape window_output(const BuildContext& context, std::string_view type, const Shape& image, int64_t channels,
                     const Window2& window) {
-  const Shape output = {channels, window.height.output(image[1]), window.width.output(image[2])};
+  Shape output = {channels, window.height.output(image[1]), window.width.output(image[2])};
   if (output[1] == 0 || output[2] == 0) {
     fail_input(context.name, type, to_text(context.input) + " an example",
                c10::str("images of at least ", window.height.reach(), " x ", window.width.reach()));

@@ -14,8 +14,9 @@ namespace {
 // Probabilities are kept this far from 0 and 1, as Keras does.
 constexpr double kEpsilon = 1e-7;
 
-// No label is ignored: a negative one is an error as any other that is out of range.
-constexpr int64_t kIgnoreNothing = std::numeric_limits<int64_t>::min();
+// No label is ignored: a negative one is an error as any other that is out of range. (LibTorch's symbolic integers do
+// not take the smallest of 64 bits.)
+constexpr int64_t kIgnoreNothing = std::numeric_limits<int32_t>::min();
 
 torch::Tensor clipped(const torch::Tensor& probabilities) {
   return at::clamp(probabilities, kEpsilon, 1.0 - kEpsilon);

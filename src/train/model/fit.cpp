@@ -39,8 +39,7 @@ class Input {
 class FitLoop {
  public:
   FitLoop(Model& model, ModelState& state, const Dataset& data, const FitOptions& options)
-      : model_(model),
-        state_(state),
+      : state_(state),
         options_(options),
         input_(state.strategy().distribute(data, options.input), options.steps_per_epoch > 0),
         progress_(progress_options(options.verbose, options.output, state.strategy())),
@@ -132,6 +131,7 @@ class FitLoop {
     call([&](Callback& each) { each.on_epoch_end(run_, logs); });
     progress_.finish(logs);
     history_.append(epoch, logs);
+    state_.epochs_done = epoch + 1;
     return true;
   }
 
@@ -165,7 +165,6 @@ class FitLoop {
     for (const auto& [name, value] : results) logs.set("val_" + name, value);
   }
 
-  Model& model_;
   ModelState& state_;
   const FitOptions& options_;
   Input input_;

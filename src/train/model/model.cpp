@@ -1,6 +1,7 @@
 // The handles of model.h.
 #include "cohort/model.h"
 
+#include <cstdlib>
 #include <iostream>
 
 #include "base/fail.h"
@@ -99,7 +100,7 @@ Logs Model::evaluate(const Dataset& data, const EvaluateOptions& options) {
   state_->require_scope("evaluate");
   const DistributedDataset batches = strategy().distribute(data, options.input);
   ProgressBar progress(progress_options(options.verbose, options.output, strategy()));
-  RunInfo run{.model = *this, .step = state_->iterations()};
+  RunInfo run{.model = *this, .epochs = state_->epochs_done, .step = state_->iterations()};
   return evaluate_on(*state_, batches,
                      {.steps = options.steps, .callbacks = &options.callbacks, .progress = &progress, .run = &run});
 }
@@ -180,14 +181,16 @@ NamedTensors Model::weights() const {
   return list;
 }
 
-void Model::set_weights(const NamedTensors& weights) const {
-  module().load_state(weights);
+void Model::set_weights(const NamedTensors& weights, bool strict) const {
+  module().load_state(weights, strict);
 }
 
 void Model::save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata) const {
   state_->require_built("save_weights");
   std::map<std::string, std::string> described = metadata;
   described.emplace("format", "pt");  // what readers of PyTorch's look for
+  described.emplace("step", std::to_string(state_->iterations()));
+  described.emplace("epoch", std::to_string(state_->epochs_done));
   cohort::save_weights(file, module().state(), described);
 }
 
@@ -202,6 +205,12 @@ std::map<std::string, std::string> Model::load_weights(const std::filesystem::pa
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(speaker(error));
   }
+  const auto number = [&](const std::string& name) -> int64_t {
+    const auto item = weights.metadata.find(name);
+    return item == weights.metadata.end() ? 0 : std::strtoll(item->second.c_str(), nullptr, 10);
+  };
+  state_->loaded_step = number("step");
+  state_->epochs_done = number("epoch");
   return std::move(weights.metadata);
 }
 

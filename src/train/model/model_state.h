@@ -56,7 +56,7 @@ class ModelState {
   void require_compiled(std::string_view what) const;
   // Makes it where it is not there yet.
   const MirroredOptimizer& optimizer();
-  int64_t iterations() const { return optimizer_.defined() ? optimizer_.iterations() : 0; }
+  int64_t iterations() const { return optimizer_.defined() ? optimizer_.iterations() : loaded_step; }
   Direction direction(std::string_view log) const;
 
   // Layers that were frozen or thawed since compile().
@@ -78,6 +78,8 @@ class ModelState {
   GlobalBatch split(const Example& batch) const;
 
   bool stop = false;
+  int64_t epochs_done = 0;  // by fit(), or as a loaded file says
+  int64_t loaded_step = 0;
 
  private:
   torch::Tensor forward(const Replica& replica, const torch::Tensor& x) const;
