@@ -57,8 +57,7 @@ void update_running(const Statistics& now, const SyncBatchNormArgs& args) {
   const torch::Tensor unbiased = now.var * (now.count / (now.count - 1.0).clamp_min(1.0));
   const torch::Tensor share = (now.count > 0).to(torch::kDouble) * args.momentum;  // none: nothing is learned
   const auto blend = [&](const torch::Tensor& running, const torch::Tensor& value) {
-    torch::Tensor target = running;
-    target.copy_(target.to(torch::kDouble) * (1.0 - share) + value * share);
+    running.copy_(running.to(torch::kDouble) * (1.0 - share) + value * share);
   };
   blend(args.running_mean, now.mean);
   blend(args.running_var, unbiased);

@@ -54,7 +54,7 @@ Logs evaluate_on(ModelState& state, const DistributedDataset& data, const Evalua
     }
   });
   if (done == 0) fail<InvalidArgument>("[model] ", state.name(), ": evaluate: the dataset is empty");
-  const Logs logs = state.results();
+  Logs logs = state.results();
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
   run.examples_per_second = static_cast<double>(examples) / spent.count();
   if (evaluation.progress != nullptr) evaluation.progress->finish(logs);
