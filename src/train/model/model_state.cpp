@@ -57,7 +57,7 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   std::vector<Forward> forwards;
   module_ = strategy_.mirror([&] {
     auto module = std::make_shared<SequentialModule>(layers_, context);
-    forwards.push_back([raw = module.get()](const torch::Tensor& x) { return raw->forward(x); });
+    forwards.emplace_back([raw = module.get()](const torch::Tensor& x) { return raw->forward(x); });
     return module;
   });
   forwards_ = std::move(forwards);
