@@ -105,7 +105,7 @@ TEST(Workers, APositionBehindAnErrorIsNotSavedAsTheEnd) {
 
 TEST(Workers, AMapThatDoesNotReturnIsNamed) {
   const auto slow = [](Example e) {
-    std::this_thread::sleep_for(milliseconds(200));
+    std::this_thread::sleep_for(milliseconds(600));
     return e;
   };
   Iterator iterator = Dataset::range(2).map(slow, {.num_parallel_calls = 2, .timeout = milliseconds(10)}).iterator();
