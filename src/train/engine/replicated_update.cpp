@@ -3,6 +3,7 @@
 // central storage the sum goes to the parameter device, one replica updates there, and all copy the result.
 #include <ATen/Functions.h>
 
+#include "base/flush_denormals.h"
 #include "collective/packs.h"
 #include "strategy/core.h"
 #include "train/engine/update_engine.h"
@@ -122,6 +123,7 @@ class ReplicatedUpdate final : public UpdateEngine {
 
   // Updates the masters and slots of one holder. Runs of parameters that are treated alike go in one call.
   void update(std::size_t holder, const std::vector<torch::Tensor>& gradients, StepContext context) {
+    const FlushDenormals flush;
     if (rule_.gradient().global_clipnorm > 0.0) {
       double squared_norm = 0.0;
       for (const torch::Tensor& flat : gradients) {

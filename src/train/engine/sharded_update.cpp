@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/fail.h"
+#include "base/flush_denormals.h"
 #include "base/kernels/kernels.h"
 #include "train/engine/update_engine.h"
 
@@ -73,6 +74,7 @@ class ShardedUpdate final : public UpdateEngine {
     if (replicas_ > 1) {
       core_.rendezvous().arrive(me, {.what = reduced ? "apply_gradients (reduced)" : "minimize"}, nullptr);
     }
+    const FlushDenormals flush;
     // After a failed step the replicas' counts may differ: the first one's holds.
     context.step = offers_.front().step;
     context.grad_scale *= factor;

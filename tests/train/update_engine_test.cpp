@@ -1,0 +1,42 @@
+// How the replicas' gradients become parameters, sharded and replicated alike.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "cohort/optimizer.h"
+#include "cohort/strategy.h"
+
+namespace cohort {
+namespace {
+
+class UpdateEngineTest : public ::testing::TestWithParam<const char*> {};
+
+// A pixel that is always black: its gradient is zero, and the slots of its weights decay for ever. After 135 halvings
+// a float32 is between the smallest normal number and the smallest of all.
+TEST_P(UpdateEngineTest, SlotsDecayToZeroAndNotToDenormals) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2), .exchange = {.cross_device_ops = GetParam()}});
+  const auto net = strategy.mirror([] { return torch::nn::Linear(40, 1); });
+  const auto adam = strategy.optimizer(net, Adam({.beta_1 = 0.5}));
+  for (int step = 0; step < 135; ++step) {
+    strategy.run([&](Replica& replica) {
+      const double gradient = step == 0 ? 1.0 : 0.0;
+      adam[replica].apply_gradients({torch::full({1, 40}, gradient), torch::full({1}, gradient)});
+      volatile float smallest = std::numeric_limits<float>::min();
+      EXPECT_GT(smallest * 0.5F, 0.0F) << "the user's own arithmetic is left alone";
+    });
+  }
+  bool seen = false;
+  for (const auto& [name, slot] : adam.state()) {
+    if (name != "weight/exp_avg") continue;
+    seen = true;
+    EXPECT_EQ(slot.abs().max().item<float>(), 0.0F);
+  }
+  EXPECT_TRUE(seen);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, UpdateEngineTest, ::testing::Values("ring", "reduction_to_one_device"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace cohort
