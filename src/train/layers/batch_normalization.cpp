@@ -52,9 +52,9 @@ class BatchNormModule final : public LayerModule {
   }
 
   void count_batch() {
-    if (batches_.is_cpu()) {
+    if (batches_.is_cpu() && batches_.scalar_type() == torch::kLong) {
       ++*batches_.data_ptr<int64_t>();
-    } else {
+    } else {  // Module::to(dtype) converts every buffer
       batches_.add_(1);
     }
   }

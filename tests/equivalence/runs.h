@@ -1,0 +1,151 @@
+// What the equivalence tests have in common: the strategies, the optimizers, the batches, and the run.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cohort/optimizer.h"
+#include "cohort/strategy.h"
+
+namespace cohort::equivalence {
+
+constexpr int kSteps = 20;
+constexpr int64_t kFeatures = 12;
+constexpr int64_t kClasses = 5;
+
+// The global batches of a run: sizes 12 and, now and then, short ones.
+inline std::vector<Example> global_batches(torch::ScalarType dtype, bool short_ones) {
+  torch::manual_seed(11);
+  std::vector<Example> batches;
+  for (int step = 0; step < kSteps; ++step) {
+    int64_t size = 12;
+    if (short_ones && step % 5 == 4) size = 7;   // does not divide
+    if (short_ones && step % 10 == 9) size = 1;  // leaves shares empty
+    batches.push_back(
+        {.x = torch::randn({size, kFeatures}, dtype), .y = torch::randint(kClasses, {size}, torch::kLong)});
+  }
+  return batches;
+}
+
+// The first replicas get the larger shares, the last ones perhaps nothing.
+inline PerReplica<Example> split(const Example& batch, int replicas) {
+  std::vector<Example> shares;
+  const int64_t share = (batch.size() + replicas - 1) / replicas;
+  for (int64_t r = 0; r < replicas; ++r) {
+    shares.push_back(batch.rows(std::min(batch.size(), r * share), std::min(batch.size(), (r + 1) * share)));
+  }
+  return PerReplica<Example>(shares);
+}
+
+struct RunOptions {
+  torch::ScalarType dtype = torch::kDouble;
+  bool short_batches = true;
+};
+
+// All parameters and buffers of the replicas' copies after kSteps, as one vector a replica. `make` gives the module, in
+// the run's dtype.
+template <typename Make>
+std::vector<torch::Tensor> copies_after(const Strategy& strategy, const Optimizer& rule, const RunOptions& run,
+                                        const Make& make) {
+  torch::manual_seed(5);
+  const auto scope = strategy.scope();
+  auto net = strategy.mirror([&] {
+    auto module = make();
+    module->to(run.dtype);
+    return module;
+  });
+  auto optimizer = strategy.optimizer(net, rule);
+  for (const Example& batch : global_batches(run.dtype, run.short_batches)) {
+    strategy.run(
+        [&](Replica& replica, const Example& share) {
+          const auto each = torch::nn::functional::cross_entropy(
+              net[replica]->forward(share.x), share.y,
+              torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+          optimizer[replica].minimize(replica.global_mean(each));
+        },
+        split(batch, strategy.num_local_replicas()));
+  }
+  EXPECT_EQ(optimizer.iterations(), kSteps);
+  std::vector<torch::Tensor> all;
+  for (const auto& copy : net.copies()) {
+    std::vector<torch::Tensor> flat;
+    for (const auto& parameter : copy->parameters()) flat.push_back(parameter.detach().reshape({-1}).clone());
+    for (const auto& buffer : copy->buffers()) flat.push_back(buffer.reshape({-1}).to(run.dtype));
+    all.push_back(torch::cat(flat));
+  }
+  return all;
+}
+
+// The same of replica 0, having seen that the replicas' copies are the same bits.
+template <typename Make>
+torch::Tensor weights_after(const Strategy& strategy, const Optimizer& rule, const RunOptions& run, const Make& make) {
+  const std::vector<torch::Tensor> all = copies_after(strategy, rule, run, make);
+  for (const torch::Tensor& copy : all) EXPECT_TRUE(torch::equal(copy, all[0])) << "the replicas' copies differ";
+  return all[0];
+}
+
+inline double distance(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+struct Rule {
+  const char* name;
+  std::function<Optimizer()> make;
+};
+
+inline const std::vector<Rule>& rules() {
+  static const std::vector<Rule> list = {
+      {"sgd", [] { return SGD({.learning_rate = 0.1}); }},
+      {"momentum", [] { return SGD({.learning_rate = 0.05, .momentum = 0.9}); }},
+      {"nesterov",
+       [] { return SGD({.learning_rate = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3}); }},
+      {"adam", [] { return Adam({.learning_rate = 0.01}); }},
+      {"amsgrad", [] { return Adam({.learning_rate = 0.01, .amsgrad = true}); }},
+      {"adamw", [] { return AdamW({.learning_rate = 0.01, .exclude_from_weight_decay = {"1d"}}); }},
+      {"rmsprop", [] { return RMSprop({.learning_rate = 0.01, .momentum = 0.9, .centered = true}); }},
+      {"adagrad", [] { return Adagrad({.learning_rate = 0.05}); }},
+      {"lamb", [] { return LAMB({.learning_rate = 0.01, .weight_decay = 0.01, .exclude_from_weight_decay = {"1d"}}); }},
+      {"lars", [] { return LARS({.learning_rate = 1.0, .trust_coefficient = 0.01, .weight_decay = 1e-3}); }},
+      {"clipped", [] { return Adam({.learning_rate = 0.01, .gradient = {.global_clipnorm = 0.1}}); }},
+      {"clipvalue", [] { return SGD({.learning_rate = 0.1, .gradient = {.clipvalue = 0.01}}); }},
+      {"cosine", [] { return SGD({.learning_rate = CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 15})}); }},
+  };
+  return list;
+}
+
+struct Case {
+  std::string name;
+  std::function<Strategy()> make;
+};
+
+inline const std::vector<Case>& cases() {
+  static const std::vector<Case> list = [] {
+    std::vector<Case> all;
+    for (const int replicas : {1, 2, 3, 4}) {
+      for (const char* ops : {"auto", "ring", "reduction_to_one_device", "hierarchical_copy"}) {
+        all.push_back({c10::str("mirrored_", replicas, "_", ops), [=] {
+                         return MirroredStrategy(
+                             {.devices = cpu_devices(replicas), .exchange = {.cross_device_ops = ops}});
+                       }});
+      }
+      all.push_back({c10::str("central_storage_", replicas),
+                     [=] { return CentralStorageStrategy({.compute_devices = cpu_devices(replicas)}); }});
+    }
+    for (const int packs : {0, 3}) {
+      all.push_back({c10::str("mirrored_2_packs_", packs), [=] {
+                       return MirroredStrategy(
+                           {.devices = cpu_devices(2),
+                            .exchange = {.cross_device_ops = "reduction_to_one_device", .num_packs = packs}});
+                     }});
+    }
+    all.push_back({"off", [] { return DefaultStrategy(); }});
+    return all;
+  }();
+  return list;
+}
+
+}  // namespace cohort::equivalence
