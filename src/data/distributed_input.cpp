@@ -132,9 +132,8 @@ class DistributedSource {
   }
 
   void restore(const std::string& bytes) {
-    const IteratorState state = from_bytes(bytes, "distributed input state");
     if (ahead_) ahead_->stop();
-    try {
+    restore_from(bytes, "distributed input state", [&](const IteratorState& state) {
       steps_->restore(state.tree.at("steps"), state.tensors);
       ended_ = state.tree.at("ended").get<bool>();
       restored_.clear();
@@ -147,9 +146,7 @@ class DistributedSource {
         }
         restored_.push_back(to_devices(std::move(shares)));
       }
-    } catch (const nlohmann::json::exception& error) {
-      fail<InvalidArgument>("[data] distributed input state: it belongs to another pipeline: ", error.what());
-    }
+    });
   }
 
  private:

@@ -93,7 +93,7 @@ void draw_segment(Image& image, Point a, Point b, double radius, double ink) {
     for (int x = left; x <= right; ++x) {
       const double distance = segment_distance({x + 0.5, y + 0.5}, a, b);
       const auto value = static_cast<float>(ink * std::clamp(radius + 0.5 - distance, 0.0, 1.0));
-      float& pixel = image[static_cast<std::size_t>(y * kSide + x)];
+      float& pixel = image[static_cast<std::size_t>(y) * kSide + static_cast<std::size_t>(x)];
       pixel = std::max(pixel, value);
     }
   }

@@ -85,14 +85,8 @@ std::string Iterator::save() const {
 }
 
 void Iterator::restore(const std::string& state) {
-  const IteratorState parsed = from_bytes(state, "iterator state");
-  try {
-    elements_->restore(parsed.tree, parsed.tensors);
-  } catch (const nlohmann::json::exception& error) {
-    fail<InvalidArgument>("[data] iterator state: it belongs to another pipeline: ", error.what());
-  } catch (const std::out_of_range& error) {
-    fail<InvalidArgument>("[data] iterator state: it belongs to another pipeline: ", error.what());
-  }
+  restore_from(state, "iterator state",
+               [&](const IteratorState& parsed) { elements_->restore(parsed.tree, parsed.tensors); });
 }
 
 }  // namespace cohort

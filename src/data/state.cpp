@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "base/fail.h"
 
@@ -94,6 +95,21 @@ IteratorState from_bytes(std::string_view bytes, const std::string& source) {
     return state;
   } catch (const nlohmann::json::exception& error) {
     fail<DataLoss>("[data] ", source, ": ", error.what());
+  }
+}
+
+void restore_from(std::string_view bytes, const std::string& source,
+                  const std::function<void(const IteratorState&)>& restore) {
+  const IteratorState state = from_bytes(bytes, source);
+  const auto refuse = [&](const std::exception& error) {
+    fail<InvalidArgument>("[data] ", source, ": it belongs to another pipeline: ", error.what());
+  };
+  try {
+    restore(state);
+  } catch (const nlohmann::json::exception& error) {
+    refuse(error);
+  } catch (const std::out_of_range& error) {
+    refuse(error);
   }
 }
 

@@ -2,6 +2,7 @@
 // it all.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,5 +15,9 @@ std::string to_bytes(const IteratorState& state);
 
 // `source` names the bytes in errors (DataLoss).
 IteratorState from_bytes(std::string_view bytes, const std::string& source);
+
+// Parses `bytes` and gives the position to `restore`. What does not fit the pipeline is an InvalidArgument.
+void restore_from(std::string_view bytes, const std::string& source,
+                  const std::function<void(const IteratorState&)>& restore);
 
 }  // namespace cohort

@@ -85,6 +85,28 @@ TEST(IteratorState, DamageAndStrangersAreRefused) {
   }
 }
 
+TEST(IteratorState, APositionWithoutItsTensorsIsRefused) {
+  const Dataset rows = Dataset::from_generator([] {
+    return [i = 0]() mutable { return i < 10 ? std::optional<Example>({.x = torch::tensor(i++)}) : std::nullopt; };
+  });
+  const auto without_tensors = [](const std::string& state) {
+    IteratorState parsed = from_bytes(state, "test");
+    EXPECT_FALSE(parsed.tensors.empty());
+    parsed.tensors.clear();
+    return to_bytes(parsed);
+  };
+  const Dataset shuffled = rows.shuffle(4);
+  Iterator alone = shuffled.iterator();
+  alone.next();
+  const std::string damaged = without_tensors(alone.save());
+  EXPECT_THROW(alone.restore(damaged), InvalidArgument);
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  DistributedIterator together = strategy.distribute(shuffled.batch(2)).iterator();
+  together.next();
+  const std::string also = without_tensors(together.save());
+  EXPECT_THROW(together.restore(also), InvalidArgument);
+}
+
 TEST(IteratorState, DistributedInputContinuesToo) {
   const MirroredStrategy strategy({.devices = cpu_devices(3)});
   const Dataset rows = Dataset::from_tensor_slices(torch::arange(50)).shuffle(20, {.seed = 5});

@@ -1,6 +1,7 @@
 #include <deque>
 #include <future>
 
+#include "base/cpu_threads.h"
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
@@ -99,8 +100,10 @@ class ParallelMapIterator final : public ElementIterator {
         return;
       }
       if (ended_) return;
-      pending_.push_back(
-          pool_.submit([this, example = std::move(example)]() mutable { return fn_(std::move(example)); }));
+      pending_.push_back(pool_.submit([this, example = std::move(example)]() mutable {
+        const IntraOpThreads alone(1);  // the parallelism is that of the calls
+        return fn_(std::move(example));
+      }));
     }
   }
 

@@ -16,14 +16,15 @@ class ShuffleIterator final : public ElementIterator {
   const Example* table() const override { return input_->table(); }
 
   bool next(Element& element) override {
-    Element fresh;
     while (!ended_ && buffer_.size() < size_) {
+      Element fresh;
       ended_ = !input_->next(fresh);
       if (!ended_) buffer_.push_back(std::move(fresh));
     }
     if (buffer_.empty()) return false;
     const std::size_t drawn = random_.below(buffer_.size());
     element = std::move(buffer_[drawn]);
+    Element fresh;
     // The drawn place is taken by the next element, so that the buffer stays full without moving the others.
     if (!ended_) ended_ = !input_->next(fresh);
     if (!ended_) {
