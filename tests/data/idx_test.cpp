@@ -3,50 +3,32 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include <zlib.h>
 
 #include "cohort/datasets.h"
 #include "cohort/error.h"
+#include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "tests/support/idx.h"
 
 namespace cohort {
 namespace {
 
+using testing::gzipped;
 using ::testing::HasSubstr;
+using testing::idx;
 using testing::TemporaryFolder;
 using testing::write_file;
 
-std::string idx(char dtype, const std::vector<uint32_t>& shape, const std::string& values) {
-  std::string bytes{0, 0, dtype, static_cast<char>(shape.size())};
-  for (const uint32_t size : shape) {
-    for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<char>(size >> shift));
-  }
-  return bytes + values;
-}
-
-void write_gzip(const std::filesystem::path& file, const std::string& bytes) {
-  gzFile out = gzopen(file.c_str(), "wb");
-  gzwrite(out, bytes.data(), static_cast<unsigned>(bytes.size()));
-  gzclose(out);
-}
-
 template <typename Kind>
-std::string error_of(const std::filesystem::path& file) {
-  try {
-    read_idx(file);
-  } catch (const Kind& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
+std::string reading(const std::filesystem::path& file) {
+  return testing::error_of<Kind>([&] { read_idx(file); });
 }
 
 TEST(Idx, ReadsEveryDtypePlainAndPacked) {
   const TemporaryFolder folder;
   write_file(folder / "bytes", idx(8, {2, 3}, std::string("\x00\x01\x02\x03\x04\xff", 6)));
   EXPECT_TRUE(torch::equal(read_idx(folder / "bytes"), torch::tensor({0, 1, 2, 3, 4, 255}, torch::kByte).view({2, 3})));
-  write_gzip(folder / "shorts", idx(0x0b, {2}, std::string("\x01\x00\xff\xfe", 4)));
+  write_file(folder / "shorts", gzipped(idx(0x0b, {2}, std::string("\x01\x00\xff\xfe", 4))));
   EXPECT_TRUE(torch::equal(read_idx(folder / "shorts"), torch::tensor({256, -2}, torch::kShort)));
   write_file(folder / "float", idx(0x0d, {1}, std::string("\x3f\x80\x00\x00", 4)));
   EXPECT_TRUE(torch::equal(read_idx(folder / "float"), torch::ones({1})));
@@ -58,33 +40,33 @@ TEST(Idx, ReadsEveryDtypePlainAndPacked) {
 
 TEST(Idx, DamageIsNamedWithFileAndPlace) {
   const TemporaryFolder folder;
-  EXPECT_THAT(error_of<NotFound>(folder / "none"), HasSubstr("none: cannot be opened"));
+  EXPECT_THAT(reading<NotFound>(folder / "none"), HasSubstr("none: cannot be opened"));
   write_file(folder / "f", "\0\0");
-  EXPECT_THAT(error_of<DataLoss>(folder / "f"), HasSubstr("wanted at least the 4"));
+  EXPECT_THAT(reading<DataLoss>(folder / "f"), HasSubstr("wanted at least the 4"));
   write_file(folder / "f", std::string("\0\0\x07\x01\0\0\0\x01x", 9));
-  EXPECT_THAT(error_of<DataLoss>(folder / "f"), HasSubstr("bytes 0 to 2 are 0, 0, 7"));
+  EXPECT_THAT(reading<DataLoss>(folder / "f"), HasSubstr("bytes 0 to 2 are 0, 0, 7"));
   write_file(folder / "f", std::string("\0\0\x08\x03\0\0", 6));
-  EXPECT_THAT(error_of<DataLoss>(folder / "f"), HasSubstr("header of 3 dimensions ends at byte 16, the file at 6"));
+  EXPECT_THAT(reading<DataLoss>(folder / "f"), HasSubstr("header of 3 dimensions ends at byte 16, the file at 6"));
   write_file(folder / "f", idx(8, {10}, "123"));
-  EXPECT_THAT(error_of<DataLoss>(folder / "f"), HasSubstr("shape [10] wants 10 bytes from byte 8 on, found 3"));
+  EXPECT_THAT(reading<DataLoss>(folder / "f"), HasSubstr("shape [10] wants 10 bytes from byte 8 on, found 3"));
   write_file(folder / "f", idx(8, {2}, "123"));
-  EXPECT_THAT(error_of<DataLoss>(folder / "f"), HasSubstr("wants 2 bytes from byte 8 on, found 3"));
+  EXPECT_THAT(reading<DataLoss>(folder / "f"), HasSubstr("wants 2 bytes from byte 8 on, found 3"));
   write_file(folder / "f", idx(0x0e, {0xffffffff, 0xffffffff, 0xffffffff}, ""));
-  EXPECT_THAT(error_of<DataLoss>(folder / "f"), HasSubstr("more bytes than there can be"));
+  EXPECT_THAT(reading<DataLoss>(folder / "f"), HasSubstr("more bytes than there can be"));
 }
 
 TEST(Idx, DamagedGzipIsNamedWithItsOffset) {
   const TemporaryFolder folder;
   std::string values(5000, 'x');
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<char>(i * 31 % 251);
-  write_gzip(folder / "f.gz", idx(8, {5000}, values));
+  write_file(folder / "f.gz", gzipped(idx(8, {5000}, values)));
   const std::string whole = testing::read_file(folder / "f.gz");
   write_file(folder / "f.gz", whole.substr(0, whole.size() / 2));
-  EXPECT_THAT(error_of<DataLoss>(folder / "f.gz"), HasSubstr("gzip data ends too early at byte"));
+  EXPECT_THAT(reading<DataLoss>(folder / "f.gz"), HasSubstr("gzip data ends too early at byte"));
   std::string corrupt = whole;
   corrupt[corrupt.size() - 6] ^= 0x55;  // in the checksum
   write_file(folder / "f.gz", corrupt);
-  EXPECT_THAT(error_of<DataLoss>(folder / "f.gz"), HasSubstr("gzip data is corrupt at byte"));
+  EXPECT_THAT(reading<DataLoss>(folder / "f.gz"), HasSubstr("gzip data is corrupt at byte"));
 }
 
 TEST(Mnist, MissingAndMismatchedFilesAreNamed) {

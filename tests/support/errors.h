@@ -1,6 +1,8 @@
 // What a call throws.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <exception>
 #include <string>
 
@@ -17,6 +19,13 @@ std::string error_of(const Fn& fn) {
     return std::string("another error: ") + error.what();
   }
   return "no error";
+}
+
+// Expects fn to throw a Kind whose message has `part` in it.
+template <typename Kind, typename Fn>
+void expect_error(const Fn& fn, const std::string& part) {
+  const std::string message = error_of<Kind>(fn);
+  EXPECT_NE(message.find(part), std::string::npos) << message << "; wanted one with \"" << part << "\"";
 }
 
 }  // namespace cohort::testing

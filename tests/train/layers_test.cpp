@@ -7,10 +7,13 @@
 
 #include "cohort/error.h"
 #include "cohort/strategy.h"
+#include "tests/support/errors.h"
 #include "train/layers/sequential_module.h"
 
 namespace cohort {
 namespace {
+
+using testing::expect_error;
 
 namespace F = torch::nn::functional;
 
@@ -59,16 +62,6 @@ void expect_shape(const Built& layer, const Shape& input) {
       EXPECT_EQ(parameter.grad().abs().sum().item<double>(), 0.0);
       parameter.mutable_grad() = torch::Tensor();
     }
-  }
-}
-
-template <typename Kind, typename Fn>
-void expect_error(const Fn& fn, const std::string& part) {
-  try {
-    fn();
-    ADD_FAILURE() << "no error; wanted one with \"" << part << "\"";
-  } catch (const Kind& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
   }
 }
 

@@ -6,9 +6,12 @@
 #include <cmath>
 
 #include "cohort/error.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {
+
+using testing::expect_error;
 
 torch::Tensor doubles(std::vector<double> values, std::vector<int64_t> shape) {
   return torch::tensor(values, torch::kDouble).view(shape);
@@ -25,16 +28,6 @@ double of(const Metric& metric, const torch::Tensor& y, const torch::Tensor& pre
   MetricState state = metric.make_state();
   metric.update(state, y, prediction, weight);
   return metric.result(state);
-}
-
-template <typename Kind, typename Fn>
-void expect_error(const Fn& fn, const std::string& part) {
-  try {
-    fn();
-    ADD_FAILURE() << "no error; wanted one with \"" << part << "\"";
-  } catch (const Kind& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
 }
 
 // Where not said otherwise the numbers are those of the examples in Keras' documentation.

@@ -7,19 +7,12 @@
 #include <sstream>
 
 #include "cohort/error.h"
+#include "tests/support/errors.h"
 
 namespace cohort {
 namespace {
 
-template <typename Kind, typename Fn>
-void expect_error(const Fn& fn, const std::string& part) {
-  try {
-    fn();
-    ADD_FAILURE() << "no error; wanted one with \"" << part << "\"";
-  } catch (const Kind& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
-}
+using testing::expect_error;
 
 std::vector<std::string> names(const NamedTensors& tensors) {
   std::vector<std::string> list;
