@@ -13,13 +13,13 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 PYTHON = "/usr/bin/python3"  # Debian's, which has python3-torch
+WITH_BLAS = "PyTorch, 2 threads, 2 of BLAS"  # OpenBLAS's pool is apart from LibTorch's; it mostly loses
 MODELS = ("mlp", "cnn", "resnet50")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
-def lines_of(command):
-    # One BLAS thread a process on both sides: OpenBLAS's pool only loses at these sizes.
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+def lines_of(command, blas_threads=1):
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(blas_threads), "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=1200)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
@@ -37,22 +37,24 @@ def steps(arguments):
             "ours, 1 replica": [arguments.bench, "--seconds", seconds, "step", "--model", model, "--replicas", "1"],
             "PyTorch, 1 thread": [PYTHON, HERE / "pytorch_step.py", model, "eager", seconds, "1"],
             "PyTorch, 2 threads": [PYTHON, HERE / "pytorch_step.py", model, "eager", seconds, "2"],
+            WITH_BLAS: [PYTHON, HERE / "pytorch_step.py", model, "eager", seconds, "2"],
         }
         for _ in range(arguments.rounds):
             for side, command in sides.items():
-                results[model].setdefault(side, []).append(lines_of(command)[0]["samples_per_second"])
+                line = lines_of(command, blas_threads=2 if side == WITH_BLAS else 1)[0]
+                results[model].setdefault(side, []).append(line["samples_per_second"])
     return results
 
 
 def medians(results):
     table = {model: {side: statistics.median(values) for side, values in sides.items()} for model, sides in results.items()}
     for sides in table.values():
-        sides["PyTorch, 1 process"] = max(sides["PyTorch, 1 thread"], sides["PyTorch, 2 threads"])
+        sides["PyTorch, 1 process"] = max(sides["PyTorch, 1 thread"], sides["PyTorch, 2 threads"], sides[WITH_BLAS])
     return table
 
 
 def report(table, empty, reduce, pipeline):
-    out = ["| model | ours, 2 replicas | ours, 1 replica | PyTorch, 1 process (best of 1 and 2 threads) | PyTorch DDP, 2 processes |",
+    out = ["| model | ours, 2 replicas | ours, 1 replica | PyTorch, 1 process (its best threads) | PyTorch DDP, 2 processes |",
            "|---|---|---|---|---|"]
     for model, side in table.items():
         out.append(f"| {model} | {side['ours, 2 replicas']:,.0f} | {side['ours, 1 replica']:,.0f} | {side['PyTorch, 1 process']:,.0f} "
