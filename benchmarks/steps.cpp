@@ -1,4 +1,4 @@
-// Training steps under MirroredStrategy on CPU replicas, through the public interface; one thread a replica.
+// Training steps under MirroredStrategy on CPU replicas, through the public interface.
 #include <iostream>
 
 #include "bench.h"
@@ -7,9 +7,9 @@
 
 namespace cohort::bench {
 
-void run_step(const std::string& model, int replicas, double seconds) {
+void run_step(const std::string& model, int replicas, int threads, double seconds) {
   torch::manual_seed(1);
-  const MirroredStrategy strategy({.devices = cpu_devices(replicas), .exchange = {.threads_per_replica = 1}});
+  const MirroredStrategy strategy({.devices = cpu_devices(replicas), .exchange = {.threads_per_replica = threads}});
   auto net = strategy.mirror([&] { return make_model(model); });
   auto adam = strategy.optimizer(net, Adam({.learning_rate = 1e-3}));
   const int64_t size = batch_per_replica(model);

@@ -2,8 +2,12 @@
 // the only copy of the slots, and writes the result to every copy. One pass over memory, the work of the update divided
 // by the number of replicas, and the same bits on all of them. (The sharding of ZeRO, Rajbhandari et al., 2020, with
 // stores in place of the gather.)
+#include <ATen/Parallel.h>
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/fail.h"
 #include "base/flush_denormals.h"
@@ -17,10 +21,13 @@ namespace {
 // Elements that are summed, updated and copied out before going on: all of it stays in the first-level cache.
 constexpr int64_t kChunk = 2048;
 
-struct Piece {  // a part of one parameter, inside one replica's range
+// What a thread must have to do before another one is worth waking.
+constexpr int64_t kChunksAThread = 16;
+
+struct Chunk {  // a part of one parameter, inside one replica's range
   std::size_t parameter;
   int64_t begin;  // within the parameter
-  int64_t end;
+  int64_t size;
 };
 
 // What a replica brings to the meeting.
@@ -39,7 +46,7 @@ class ShardedUpdate final : public UpdateEngine {
         slots_(make_slots(flat, rule.rule(), 0)) {
     offers_.assign(static_cast<std::size_t>(replicas_),
                    {.gradients = std::vector<const void*>(flat.parameters().size())});
-    plan_pieces();
+    plan_chunks();
     const bool two_phases = rule.gradient().global_clipnorm > 0.0 || rule.rule().needs_norms();
     for (const FlatGroup& group : flat.groups()) {
       item_.push_back(static_cast<int64_t>(c10::elementSize(group.dtype)));
@@ -60,6 +67,7 @@ class ShardedUpdate final : public UpdateEngine {
     if (rule.rule().needs_norms()) {
       parameter_norms_.assign(static_cast<std::size_t>(replicas_), std::vector<SquaredNorms>(flat.parameters().size()));
     }
+    for (const auto& own : chunks_) chunk_norms_.emplace_back(two_phases ? own.size() : 0);
   }
 
   void step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,
@@ -74,7 +82,6 @@ class ShardedUpdate final : public UpdateEngine {
     if (replicas_ > 1) {
       core_.rendezvous().arrive(me, {.what = reduced ? "apply_gradients (reduced)" : "minimize"}, nullptr);
     }
-    const FlushDenormals flush;
     // After a failed step the replicas' counts may differ: the first one's holds.
     context.step = offers_.front().step;
     context.grad_scale *= factor;
@@ -90,20 +97,20 @@ class ShardedUpdate final : public UpdateEngine {
   void spread_slots() override {}
 
  private:
-  // Cuts the flat memory of all groups into one range a replica, and the ranges into pieces of single parameters.
-  void plan_pieces() {
-    pieces_.resize(static_cast<std::size_t>(replicas_));
-    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
-      const FlatGroup& group = flat_.groups()[g];
+  // Cuts the flat memory of all groups into one range a replica, and the ranges into chunks of single parameters.
+  void plan_chunks() {
+    chunks_.resize(static_cast<std::size_t>(replicas_));
+    for (const FlatGroup& group : flat_.groups()) {
       constexpr int64_t kAlign = 16;
       const int64_t step = ((group.size + replicas_ - 1) / replicas_ + kAlign - 1) / kAlign * kAlign;
       for (const std::size_t p : group.members) {
         const FlatParameter& parameter = flat_.parameters()[p];
         for (int r = 0; r < replicas_; ++r) {
-          const int64_t begin = std::max(parameter.offset, step * r);
-          const int64_t end = std::min(parameter.offset + parameter.size, step * (r + 1));
-          if (begin >= end) continue;
-          pieces_[static_cast<std::size_t>(r)].push_back({p, begin - parameter.offset, end - parameter.offset});
+          const int64_t begin = std::max(parameter.offset, step * r) - parameter.offset;
+          const int64_t end = std::min(parameter.offset + parameter.size, step * (r + 1)) - parameter.offset;
+          for (int64_t at = begin; at < end; at += kChunk) {
+            chunks_[static_cast<std::size_t>(r)].push_back({p, at, std::min(kChunk, end - at)});
+          }
         }
       }
     }
@@ -125,122 +132,122 @@ class ShardedUpdate final : public UpdateEngine {
   }
 
   // The gradients to be added up for one parameter, at an offset; in replica order.
-  int sources_of(int me, bool reduced, std::size_t parameter, int64_t offset, std::vector<const void*>& sources) const {
-    int count = 0;
-    const int64_t bytes = offset * item_[flat_.parameters()[parameter].group];
+  using Sources = c10::SmallVector<const void*, 16>;
+  Sources sources_of(int me, bool reduced, const Chunk& chunk) const {
+    Sources sources;
+    const int64_t bytes = chunk.begin * item_[flat_.parameters()[chunk.parameter].group];
     for (int r = 0; r < replicas_; ++r) {
       if (reduced && r != me) continue;
-      const void* gradient = offers_[static_cast<std::size_t>(r)].gradients[parameter];
-      if (gradient != nullptr) sources[static_cast<std::size_t>(count++)] = static_cast<const char*>(gradient) + bytes;
+      const void* gradient = offers_[static_cast<std::size_t>(r)].gradients[chunk.parameter];
+      if (gradient != nullptr) sources.push_back(static_cast<const char*>(gradient) + bytes);
     }
-    return count;
+    return sources;
   }
 
   // The sum of one chunk's gradients, in `scratch`, or where it is when there is only one.
-  void* sum_chunk(const std::vector<const void*>& sources, int count, int64_t size, torch::ScalarType dtype,
-                  void* scratch, bool in_place) const {
-    if (count == 1 && in_place) return const_cast<void*>(sources[0]);
-    if (count == 0) {
-      std::memset(scratch, 0, static_cast<std::size_t>(size) * c10::elementSize(dtype));
+  void* sum_chunk(int me, bool reduced, const Chunk& chunk, void* scratch, bool in_place) const {
+    const Sources sources = sources_of(me, reduced, chunk);
+    const torch::ScalarType dtype = dtype_of(chunk);
+    if (sources.size() == 1 && in_place) return const_cast<void*>(sources[0]);
+    if (sources.empty()) {
+      std::memset(scratch, 0, static_cast<std::size_t>(chunk.size) * c10::elementSize(dtype));
     } else {
-      kernels::sum_into(scratch, sources.data(), count, size, dtype);
+      kernels::sum_into(scratch, sources.data(), static_cast<int>(sources.size()), chunk.size, dtype);
     }
     return scratch;
   }
 
+  torch::ScalarType dtype_of(const Chunk& chunk) const {
+    return flat_.groups()[flat_.parameters()[chunk.parameter].group].dtype;
+  }
+
+  // visit(chunk, its number), on all threads that the replica's operations may use.
   template <typename Visit>
   void each_chunk(int me, const Visit& visit) const {
-    for (const Piece& piece : pieces_[static_cast<std::size_t>(me)]) {
-      for (int64_t at = piece.begin; at < piece.end; at += kChunk)
-        visit(piece.parameter, at, std::min(kChunk, piece.end - at));
-    }
+    const std::vector<Chunk>& own = chunks_[static_cast<std::size_t>(me)];
+    at::parallel_for(0, static_cast<int64_t>(own.size()), kChunksAThread, [&](int64_t begin, int64_t end) {
+      const FlushDenormals flush;
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) visit(own[i], i);
+    });
   }
 
   // Everything in one pass.
   void update_directly(int me, bool reduced, const StepContext& context) const {
-    alignas(64) char scratch[kChunk * sizeof(double)];
-    std::vector<const void*> sources(static_cast<std::size_t>(replicas_));
-    each_chunk(me, [&](std::size_t p, int64_t at, int64_t size) {
-      const int count = sources_of(me, reduced, p, at, sources);
-      const torch::ScalarType dtype = flat_.groups()[flat_.parameters()[p].group].dtype;
-      update_chunk(p, at, size, sum_chunk(sources, count, size, dtype, scratch, /*in_place=*/true), 1.0, context);
+    each_chunk(me, [&](const Chunk& chunk, std::size_t) {
+      alignas(64) char scratch[kChunk * sizeof(double)];
+      update_chunk(chunk, sum_chunk(me, reduced, chunk, scratch, /*in_place=*/true), 1.0, context);
     });
   }
 
-  void update_chunk(std::size_t p, int64_t at, int64_t size, void* gradient, double trust_ratio,
-                    const StepContext& context) const {
-    Segment segment = segment_of(p, at, size, gradient);
+  void update_chunk(const Chunk& chunk, void* gradient, double trust_ratio, const StepContext& context) const {
     void* slots[kMaxSlots];
-    fill_slots(p, at, slots);
-    segment.slots = slots;
+    Segment segment = segment_of(chunk, gradient, slots);
     segment.trust_ratio = trust_ratio;
     rule_.rule().update(segment, context);
-    const FlatParameter& parameter = flat_.parameters()[p];
+    const FlatParameter& parameter = flat_.parameters()[chunk.parameter];
     const int64_t item = item_[parameter.group];
     const auto& homes = homes_[parameter.group];
     for (std::size_t i = 1; i < homes.size(); ++i) {
-      std::memcpy(homes[i] + (parameter.offset + at) * item, segment.parameter, static_cast<std::size_t>(size * item));
+      std::memcpy(homes[i] + (parameter.offset + chunk.begin) * item, segment.parameter,
+                  static_cast<std::size_t>(chunk.size * item));
     }
   }
 
-  Segment segment_of(std::size_t p, int64_t at, int64_t size, void* gradient) const {
-    const FlatParameter& parameter = flat_.parameters()[p];
-    char* home = homes_[parameter.group].front() + (parameter.offset + at) * item_[parameter.group];
-    return {.dtype = flat_.groups()[parameter.group].dtype,
-            .parameter = home,
+  Segment segment_of(const Chunk& chunk, void* gradient, void** slots) const {
+    const FlatParameter& parameter = flat_.parameters()[chunk.parameter];
+    const int64_t bytes = (parameter.offset + chunk.begin) * item_[parameter.group];
+    const auto& slot_homes = slot_homes_[parameter.group];
+    for (std::size_t s = 0; s < slot_homes.size(); ++s) slots[s] = slot_homes[s] + bytes;
+    return {.dtype = dtype_of(chunk),
+            .parameter = homes_[parameter.group].front() + bytes,
             .gradient = gradient,
-            .size = size,
+            .slots = slots,
+            .size = chunk.size,
             .decay = parameter.decay};
   }
 
-  void fill_slots(std::size_t p, int64_t at, void** slots) const {
-    const FlatParameter& parameter = flat_.parameters()[p];
-    const auto& homes = slot_homes_[parameter.group];
-    for (std::size_t s = 0; s < homes.size(); ++s)
-      slots[s] = homes[s] + (parameter.offset + at) * item_[parameter.group];
+  char* reduced_at(const Chunk& chunk) const {
+    const FlatParameter& parameter = flat_.parameters()[chunk.parameter];
+    return static_cast<char*>(reduced_[parameter.group].data_ptr()) +
+           (parameter.offset + chunk.begin) * item_[parameter.group];
   }
 
-  char* reduced_at(std::size_t p, int64_t at) const {
-    const FlatParameter& parameter = flat_.parameters()[p];
-    return static_cast<char*>(reduced_[parameter.group].data_ptr()) + (parameter.offset + at) * item_[parameter.group];
-  }
-
-  // What needs a norm of all elements first: the sums are kept, and every phase ends with a meeting.
+  // What needs a norm of all elements first: the sums are kept, and every phase ends with a meeting. Norms are added up
+  // chunk by chunk, in an order that the number of threads does not change.
   void update_in_phases(int me, bool reduced, StepContext context) {
-    std::vector<const void*> sources(static_cast<std::size_t>(replicas_));
-    double& own_norm = norms_[static_cast<std::size_t>(me)];
-    own_norm = 0.0;
-    each_chunk(me, [&](std::size_t p, int64_t at, int64_t size) {
-      const int count = sources_of(me, reduced, p, at, sources);
-      const torch::ScalarType dtype = flat_.groups()[flat_.parameters()[p].group].dtype;
-      const void* sum = sum_chunk(sources, count, size, dtype, reduced_at(p, at), /*in_place=*/false);
-      if (rule_.gradient().global_clipnorm > 0.0) own_norm += kernels::squared_norm(sum, size, dtype);
+    const double clipnorm = rule_.gradient().global_clipnorm;
+    auto& own = chunk_norms_[static_cast<std::size_t>(me)];
+    each_chunk(me, [&](const Chunk& chunk, std::size_t i) {
+      const void* sum = sum_chunk(me, reduced, chunk, reduced_at(chunk), /*in_place=*/false);
+      if (clipnorm > 0.0) own[i].direction = kernels::squared_norm(sum, chunk.size, dtype_of(chunk));
     });
-    if (rule_.gradient().global_clipnorm > 0.0) {
+    if (clipnorm > 0.0) {
+      double& norm = norms_[static_cast<std::size_t>(me)];
+      norm = 0.0;
+      for (const SquaredNorms& chunk : own) norm += chunk.direction;
       if (replicas_ > 1) core_.rendezvous().sync(me);
-      double total = 0.0;
-      for (const double norm : norms_) total += norm;
-      context.grad_scale *=
-          clip_factor(total * context.grad_scale * context.grad_scale, rule_.gradient().global_clipnorm);
+      const double total = std::accumulate(norms_.begin(), norms_.end(), 0.0);
+      context.grad_scale *= clip_factor(total * context.grad_scale * context.grad_scale, clipnorm);
     }
     if (rule_.rule().needs_norms()) prepare(me, context);
-    each_chunk(me, [&](std::size_t p, int64_t at, int64_t size) {
-      update_chunk(p, at, size, reduced_at(p, at), trust_ratio(p), context);
+    each_chunk(me, [&](const Chunk& chunk, std::size_t) {
+      update_chunk(chunk, reduced_at(chunk), trust_ratio(chunk.parameter), context);
     });
   }
 
   void prepare(int me, const StepContext& context) {
-    auto& own = parameter_norms_[static_cast<std::size_t>(me)];
-    std::fill(own.begin(), own.end(), SquaredNorms{});
-    each_chunk(me, [&](std::size_t p, int64_t at, int64_t size) {
-      Segment segment = segment_of(p, at, size, reduced_at(p, at));
+    auto& own = chunk_norms_[static_cast<std::size_t>(me)];
+    each_chunk(me, [&](const Chunk& chunk, std::size_t i) {
       void* slots[kMaxSlots];
-      fill_slots(p, at, slots);
-      segment.slots = slots;
-      const SquaredNorms norms = rule_.rule().prepare(segment, context);
-      own[p].parameter += norms.parameter;
-      own[p].direction += norms.direction;
+      own[i] = rule_.rule().prepare(segment_of(chunk, reduced_at(chunk), slots), context);
     });
+    auto& sums = parameter_norms_[static_cast<std::size_t>(me)];
+    std::fill(sums.begin(), sums.end(), SquaredNorms{});
+    const std::vector<Chunk>& chunks = chunks_[static_cast<std::size_t>(me)];
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      sums[chunks[i].parameter].parameter += own[i].parameter;
+      sums[chunks[i].parameter].direction += own[i].direction;
+    }
     if (replicas_ > 1) core_.rendezvous().sync(me);
   }
 
@@ -265,9 +272,10 @@ class ShardedUpdate final : public UpdateEngine {
   std::vector<int64_t> item_;                   // bytes an element, a group
   std::vector<std::vector<char*>> homes_;   // [group]: the distinct copies; the first is updated, the others copied to
   std::vector<torch::Tensor> reduced_;      // [group]: the summed gradients, where there are two phases
-  std::vector<std::vector<Piece>> pieces_;  // [replica]
+  std::vector<std::vector<Chunk>> chunks_;  // [replica]
   std::vector<Offer> offers_;               // [replica]
   std::vector<double> norms_;               // [replica]
+  std::vector<std::vector<SquaredNorms>> chunk_norms_;      // [replica][chunk], where there are two phases
   std::vector<std::vector<SquaredNorms>> parameter_norms_;  // [replica][parameter]
 };
 
