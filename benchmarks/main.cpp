@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
   CLI::App& step = *app.add_subcommand("step", "training steps");
   step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
   step.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
-  step.add_option("--threads", threads, "threads a replica; 0: the cores divided by the replicas")->capture_default_str();
+  step.add_option("--threads", threads, "threads a replica; 0: the cores divided by the replicas")
+      ->capture_default_str();
   CLI::App& empty = *app.add_subcommand("empty", "strategy.run of an empty function");
   empty.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
   const CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the local all-reduce beside a copy loop");

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/block_cache.h"
 #include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -33,6 +34,7 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   if (plan_.parameter_devices.empty()) plan_.parameter_devices = plan_.devices;
   const int count = num_local_replicas();
   const bool on_cpu = all_on_cpu(plan_.devices);
+  if (on_cpu) install_block_cache();
   shares_memory_ = on_cpu && all_on_cpu(plan_.parameter_devices);
   // On GPUs the host threads only feed the devices.
   threads_per_replica_ = plan_.exchange.threads_per_replica;
