@@ -2,8 +2,8 @@
 
 #include <fstream>
 
+#include "base/atomic_file.h"
 #include "base/fail.h"
-#include "checkpoint/atomic_file.h"
 #include "checkpoint/safetensors.h"
 
 namespace cohort {

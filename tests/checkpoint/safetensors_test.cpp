@@ -7,7 +7,6 @@
 
 #include <csignal>
 
-#include "checkpoint/atomic_file.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -106,23 +105,7 @@ TEST(Safetensors, WrongCallsAreNamed) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "a failed save leaves nothing behind";
 }
 
-TEST(AtomicFile, AppearsWholeOrNotAtAll) {
-  const TemporaryFolder folder;
-  testing::write_file(folder / "f", "old");
-  {
-    AtomicFile file(folder / "f");
-    file.write("new");
-    EXPECT_EQ(testing::read_file(folder / "f"), "old");
-  }
-  EXPECT_EQ(testing::read_file(folder / "f"), "old");
-  AtomicFile file(folder / "f");
-  file.write("new");
-  file.commit();
-  EXPECT_EQ(testing::read_file(folder / "f"), "new");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
-}
-
-TEST(AtomicFile, ADiskThatTakesNoMoreIsAnErrorAndLeavesTheOldFile) {
+TEST(Safetensors, ADiskThatTakesNoMoreIsAnErrorAndLeavesTheOldFile) {
   const TemporaryFolder folder;
   testing::write_file(folder / "f", "old");
   // A limit on the size of files stands for a full disk: write() fails in the middle.

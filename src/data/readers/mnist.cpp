@@ -10,9 +10,9 @@ namespace {
 
 // The file under one of its usual names.
 std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& stem, const std::string& kind) {
-  for (const std::string& name : {stem + "-" + kind, stem + "." + kind}) {
+  for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {
-      std::filesystem::path file = folder / (name + suffix);
+      std::filesystem::path file = (folder / stem) += separator + kind + suffix;
       if (std::filesystem::exists(file)) return file;
     }
   }

@@ -2,6 +2,7 @@
 #include <iterator>
 #include <mutex>
 
+#include "base/atomic_file.h"
 #include "base/fail.h"
 #include "data/node.h"
 #include "data/state.h"
@@ -107,13 +108,9 @@ class MemoryCacheNode final : public UnaryNode {
 void write_cache(const std::filesystem::path& file, const std::vector<Example>& examples) {
   IteratorState state{.tree = nlohmann::json::array(), .tensors = {}};
   for (const Example& example : examples) state.tree.push_back(save_element({.example = example}, state.tensors));
-  const std::string bytes = to_bytes(state);
-  const std::filesystem::path temporary = file.string() + ".tmp";
-  std::ofstream out(temporary, std::ios::binary);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  out.close();
-  if (!out) fail<Unavailable>("[data] cache: ", temporary.string(), " cannot be written");
-  std::filesystem::rename(temporary, file);
+  AtomicFile out(file);
+  out.write(to_bytes(state));
+  out.commit();
 }
 
 std::vector<Example> read_cache(const std::filesystem::path& file) {
