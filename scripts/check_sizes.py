@@ -23,7 +23,10 @@ def functions(lines):
         match = OPENING.match(line)
         if not match or NO_FUNCTION.search(line):
             continue
-        closing = match.group(1) + "}"
+        indentation = match.group(1)
+        if line.lstrip().startswith(": "):  # the initialisers of a constructor, indented by 4
+            indentation = indentation[4:]
+        closing = indentation + "}"
         for end in range(start + 1, len(lines)):
             if lines[end].startswith(closing):
                 if not lines[end].startswith(closing + ")"):  # else it is a call with a function among its arguments
