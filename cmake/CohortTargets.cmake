@@ -3,11 +3,10 @@
 # Everything that compiles our sources: include paths, warnings, LibTorch.
 add_library(cohort_compile INTERFACE)
 target_include_directories(cohort_compile INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_include_directories(cohort_compile SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+target_include_directories(cohort_compile SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS} ${PROJECT_BINARY_DIR}/generated)
 target_compile_options(cohort_compile INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno
                        -fPIC)  # everywhere: the precompiled header is shared by the library and the programs
-target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threads OpenMP::OpenMP_CXX spdlog::spdlog
-                                               nlohmann_json::nlohmann_json ZLIB::ZLIB ${CMAKE_DL_LIBS})
+target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threads ${COHORT_LIBRARIES})
 # See the header: Clang 14 and LibTorch 1.13.
 set(COHORT_CLANG_COMPAT $<$<CXX_COMPILER_ID:Clang>:SHELL:-include cohort/clang_libstdcxx.h>)
 target_compile_options(cohort_compile INTERFACE ${COHORT_CLANG_COMPAT})
@@ -36,6 +35,23 @@ function(cohort_layer name)
   set_property(GLOBAL APPEND PROPERTY COHORT_LAYERS ${name})
 endfunction()
 
+# cohort_proto(<out> <file.proto>): its messages and services in C++, as sources; included by file name.
+function(cohort_proto out file)
+  get_filename_component(name ${file} NAME_WE)
+  get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR}/${file} DIRECTORY)
+  set(generated ${PROJECT_BINARY_DIR}/generated)
+  set(stem ${generated}/${name})
+  file(MAKE_DIRECTORY ${generated})
+  add_custom_command(
+    OUTPUT ${stem}.pb.cc ${stem}.pb.h ${stem}.grpc.pb.cc ${stem}.grpc.pb.h
+    COMMAND protobuf::protoc --cpp_out=${generated} --grpc_out=${generated} -I ${folder}
+            --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin> ${CMAKE_CURRENT_SOURCE_DIR}/${file}
+    DEPENDS ${file} VERBATIM)
+  set(sources ${stem}.pb.cc ${stem}.grpc.pb.cc)
+  set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS -w)
+  set(${out} ${sources} ${stem}.pb.h ${stem}.grpc.pb.h PARENT_SCOPE)
+endfunction()
+
 # The library that users link: every layer in one archive (or one shared object with BUILD_SHARED_LIBS).
 function(cohort_library)
   get_property(layers GLOBAL PROPERTY COHORT_LAYERS)
@@ -50,7 +66,7 @@ function(cohort_library)
                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_include_directories(cohort SYSTEM PUBLIC $<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>)
   target_link_libraries(cohort PUBLIC ${TORCH_LIBRARIES} Threads::Threads
-                        PRIVATE OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB ${CMAKE_DL_LIBS})
+                        PRIVATE ${COHORT_LIBRARIES})
   if(COHORT_SANITIZER)
     target_link_options(cohort PUBLIC -fsanitize=${COHORT_SANITIZER})
   endif()

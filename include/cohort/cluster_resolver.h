@@ -1,0 +1,271 @@
+// Resolvers: how a process learns which cluster it is part of, from the environment that its launcher, scheduler or
+// cloud sets. All read it anew on every call, throw InvalidArgument or FailedPrecondition naming the variable and what
+// was found, and may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/cluster.h"
+
+namespace cohort {
+
+// Where resolvers read variables from; for tests and launchers another than the process's own.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+Environment process_environment();
+Environment environment_of(std::map<std::string, std::string> variables);
+
+class ClusterResolver {
+ public:
+  virtual ~ClusterResolver() = default;
+
+  virtual std::string_view name() const = 0;  // "tf_config", "slurm", ...
+
+  // The whole cluster; empty where this process is not part of one.
+  virtual ClusterSpec cluster_spec() const = 0;
+  // This process; nothing where it is not part of a cluster or the user has to say.
+  virtual std::optional<TaskId> task() const = 0;
+
+  // "google" or empty, as TensorFlow has it; nothing here depends on it.
+  virtual std::string environment() const { return ""; }
+  virtual std::string rpc_layer() const { return "grpc"; }
+
+  // Address of a task to connect to, "grpc://host:port"; empty without a cluster. The default is the coordination
+  // leader.
+  virtual std::string master(const std::optional<TaskId>& task = std::nullopt) const;
+
+  // Devices of this process by type, such as {"GPU": 4}.
+  virtual std::map<std::string, int> num_accelerators() const;
+};
+
+using ClusterResolverPtr = std::shared_ptr<const ClusterResolver>;
+
+struct TFConfigOptions {
+  // In place of what TF_CONFIG says.
+  std::optional<std::string> task_type = std::nullopt;
+  std::optional<int> task_id = std::nullopt;
+  std::optional<std::string> rpc_layer = std::nullopt;
+  Environment variables = process_environment();
+};
+
+// TF_CONFIG, JSON: {"cluster": {job: [addresses]}, "task": {"type": job, "index": i}}. Unset or empty: no cluster.
+class TFConfigResolver final : public ClusterResolver {
+ public:
+  explicit TFConfigResolver(TFConfigOptions options = {}) : options_(std::move(options)) {}
+  std::string_view name() const override { return "tf_config"; }
+  ClusterSpec cluster_spec() const override;
+  std::optional<TaskId> task() const override;
+  std::string environment() const override;
+  std::string rpc_layer() const override;
+  std::string master(const std::optional<TaskId>& task = std::nullopt) const override;
+
+ private:
+  TFConfigOptions options_;
+};
+
+struct SimpleResolverOptions {
+  ClusterSpec cluster = {};
+  std::optional<TaskId> task = std::nullopt;
+  std::string master = "";
+  std::string environment = "";
+  std::string rpc_layer = "grpc";
+  std::optional<std::map<std::string, int>> num_accelerators = std::nullopt;  // nothing: what the machine has
+};
+
+// What the program says.
+class SimpleResolver final : public ClusterResolver {
+ public:
+  explicit SimpleResolver(SimpleResolverOptions options) : options_(std::move(options)) {}
+  std::string_view name() const override { return "simple"; }
+  ClusterSpec cluster_spec() const override { return options_.cluster; }
+  std::optional<TaskId> task() const override { return options_.task; }
+  std::string environment() const override { return options_.environment; }
+  std::string rpc_layer() const override { return options_.rpc_layer; }
+  std::string master(const std::optional<TaskId>& task = std::nullopt) const override;
+  std::map<std::string, int> num_accelerators() const override;
+
+ private:
+  SimpleResolverOptions options_;
+};
+
+struct UnionOptions {
+  std::optional<TaskId> task = std::nullopt;  // nothing: the first resolver's
+  std::optional<std::string> rpc_layer = std::nullopt;
+};
+
+// Several clusters as one: tasks of the same job follow each other in the order of the resolvers. Where a member gives
+// a job's tasks by index with gaps, the indices of that job are kept and may not collide (InvalidArgument).
+class UnionResolver final : public ClusterResolver {
+ public:
+  // No resolver at all: InvalidArgument.
+  explicit UnionResolver(std::vector<ClusterResolverPtr> resolvers, UnionOptions options = {});
+  std::string_view name() const override { return "union"; }
+  ClusterSpec cluster_spec() const override;
+  std::optional<TaskId> task() const override;
+  std::string environment() const override { return resolvers_.front()->environment(); }
+  std::string rpc_layer() const override;
+  std::map<std::string, int> num_accelerators() const override { return resolvers_.front()->num_accelerators(); }
+
+ private:
+  std::vector<ClusterResolverPtr> resolvers_;
+  UnionOptions options_;
+};
+
+struct TorchrunOptions {
+  // For the address of rank 0, where torchrun keeps MASTER_PORT for itself (TORCHELASTIC_USE_AGENT_STORE).
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  Environment variables = process_environment();
+};
+
+// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and the PyTorch operators of Kubernetes set them: all
+// tasks are workers, and only worker 0 has an address.
+class TorchrunResolver final : public ClusterResolver {
+ public:
+  explicit TorchrunResolver(TorchrunOptions options = {}) : options_(std::move(options)) {}
+  std::string_view name() const override { return "torchrun"; }
+  ClusterSpec cluster_spec() const override;
+  std::optional<TaskId> task() const override;
+
+ private:
+  TorchrunOptions options_;
+};
+
+struct SlurmOptions {
+  // Tasks of each job, given to the ranks in the order of the jobs' names. Empty: all are workers.
+  std::map<std::string, int> jobs = {};
+  int port_base = 8888;                              // a task's port: this plus its index on its node
+  std::optional<int> gpus_per_node = std::nullopt;   // nothing: as many as are visible
+  std::optional<int> gpus_per_task = std::nullopt;   // nothing: gpus_per_node / most tasks of a node
+  std::optional<int> tasks_per_node = std::nullopt;  // nothing: SLURM_STEP_TASKS_PER_NODE
+  std::string rpc_layer = "grpc";
+  Environment variables = process_environment();
+};
+
+// A Slurm step: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE.
+class SlurmResolver final : public ClusterResolver {
+ public:
+  explicit SlurmResolver(SlurmOptions options = {}) : options_(std::move(options)) {}
+  std::string_view name() const override { return "slurm"; }
+  ClusterSpec cluster_spec() const override;
+  std::optional<TaskId> task() const override;
+  std::string rpc_layer() const override { return options_.rpc_layer; }
+  std::map<std::string, int> num_accelerators() const override;
+  // The GPUs of this task, by their indices on the node, to set CUDA_VISIBLE_DEVICES to before CUDA is used.
+  std::vector<int> visible_gpus() const;
+
+ private:
+  SlurmOptions options_;
+};
+
+struct MpiOptions {
+  Environment variables = process_environment();
+};
+
+// A process that mpirun started (Open MPI, MPICH and others over PMI): all tasks are workers. Only worker 0 has an
+// address: MASTER_ADDR and MASTER_PORT where they are exported, else what MPI itself tells (builds with MPI).
+class MpiResolver final : public ClusterResolver {
+ public:
+  explicit MpiResolver(MpiOptions options = {}) : options_(std::move(options)) {}
+  std::string_view name() const override { return "mpi"; }
+  ClusterSpec cluster_spec() const override;
+  std::optional<TaskId> task() const override;
+
+ private:
+  MpiOptions options_;
+};
+
+// Fetches a URL; for tests another than the network. Throws Unavailable.
+struct HttpRequest {
+  std::string url;
+  std::vector<std::string> headers = {};
+  std::optional<std::string> body = std::nullopt;                // posted; nothing: GET
+  std::string ca_file = "";                                      // trusted for https; empty: the system's
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);  // of the whole exchange
+};
+using HttpFetch = std::function<std::string(const HttpRequest&)>;
+HttpFetch http_fetch();
+
+struct KubernetesOptions {
+  // Which pods make up a job, as label selectors.
+  std::map<std::string, std::vector<std::string>> job_labels = {{"worker", {"job-name=cohort"}}};
+  int port = 8470;
+  // Of the pods; empty: this pod's (the service account's).
+  std::string ns = "";
+  std::optional<TaskId> task = std::nullopt;  // nothing: the pod whose name is HOSTNAME
+  std::string service_account = "/var/run/secrets/kubernetes.io/serviceaccount";  // token, ca.crt, namespace
+  HttpFetch fetch = http_fetch();
+  Environment variables = process_environment();
+};
+
+// Asks the Kubernetes API for the pods, with the pod's service account, which must be allowed to list pods. Addresses
+// are pod IPs in the order of the pods' names. A pod that is not running: FailedPrecondition.
+class KubernetesResolver final : public ClusterResolver {
+ public:
+  explicit KubernetesResolver(KubernetesOptions options = {}) : options_(std::move(options)) {}
+  std::string_view name() const override { return "kubernetes"; }
+  ClusterSpec cluster_spec() const override;
+  std::optional<TaskId> task() const override;
+
+ private:
+  KubernetesOptions options_;
+};
+
+struct SageMakerOptions {
+  int port = 2223;
+  Environment variables = process_environment();
+};
+
+// SM_HOSTS (a JSON list) and SM_CURRENT_HOST: all are workers, in the order of the hosts' names.
+class SageMakerResolver final : public ClusterResolver {
+ public:
+  explicit SageMakerResolver(SageMakerOptions options = {}) : options_(std::move(options)) {}
+  std::string_view name() const override { return "sagemaker"; }
+  ClusterSpec cluster_spec() const override;
+  std::optional<TaskId> task() const override;
+
+ private:
+  SageMakerOptions options_;
+};
+
+struct GceOptions {
+  std::string project;
+  std::string zone;
+  std::string instance_group;
+  int port = 8470;
+  TaskId task = {};
+  std::string rpc_layer = "grpc";
+  // Bearer token of the API; empty: the instance's own, from the metadata server.
+  std::string token = "";
+  HttpFetch fetch = http_fetch();
+};
+
+// The running instances of a Compute Engine instance group, by name, at their internal addresses.
+class GceResolver final : public ClusterResolver {
+ public:
+  // InvalidArgument: no project, zone or group.
+  explicit GceResolver(GceOptions options);
+  std::string_view name() const override { return "gce"; }
+  ClusterSpec cluster_spec() const override;
+  std::optional<TaskId> task() const override { return options_.task; }
+  std::string rpc_layer() const override { return options_.rpc_layer; }
+
+ private:
+  GceOptions options_;
+};
+
+// The first of these that the environment speaks of: TF_CONFIG, torchrun's variables, MPI's, Slurm's (a step of more
+// than one task), SageMaker's. None: a resolver without a cluster.
+ClusterResolverPtr resolve_cluster(const Environment& variables = process_environment());
+
+// A cluster from flags (TF Model Garden's --worker_hosts and --task_index): comma-separated addresses. Sets TF_CONFIG
+// of this process, unless it is set, and returns the number of workers; 1 when there are no hosts. InvalidArgument:
+// several hosts and no index, or an index that is out of range.
+int configure_cluster(const std::string& worker_hosts, int task_index = -1);
+
+}  // namespace cohort

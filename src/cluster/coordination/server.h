@@ -1,0 +1,37 @@
+// CoordinationServer: serves a cluster's CoordinationState over gRPC, on one address.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "cluster/coordination/state.h"
+#include "cohort/membership.h"
+
+namespace grpc {
+class Channel;
+}
+
+namespace cohort {
+
+class CoordinationServer {
+ public:
+  // Listens on `address` and nowhere else. Unavailable: it cannot be bound (in use, not this machine's).
+  CoordinationServer(const ClusterSpec& cluster, const std::string& address,
+                     std::chrono::milliseconds heartbeat_timeout, const SecurityOptions& security);
+  CoordinationServer(const CoordinationServer&) = delete;
+  CoordinationServer& operator=(const CoordinationServer&) = delete;
+  // Ends every call that waits.
+  ~CoordinationServer();
+
+  const CoordinationState& state() const;
+
+  // A channel to this server that does not use the network.
+  std::shared_ptr<grpc::Channel> local_channel();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,270 @@
+#include "cluster/coordination/state.h"
+
+#include <algorithm>
+
+#include "base/deadline.h"
+#include "base/fail.h"
+
+namespace cohort {
+
+namespace {
+
+using Kind = CoordinationAnswer::Kind;
+
+std::vector<TaskId> members_of(const ClusterSpec& cluster) {
+  std::vector<TaskId> tasks;
+  for (const char* job : {"chief", "worker", "ps"}) {
+    if (!cluster.has_job(job)) continue;
+    for (const auto& [index, address] : cluster.jobs().at(job)) tasks.push_back({job, index});
+  }
+  return tasks;
+}
+
+CoordinationAnswer refusal(const std::string& reason) {
+  return {.kind = Kind::kRefused, .reason = reason};
+}
+
+}  // namespace
+
+CoordinationState::CoordinationState(ClusterSpec cluster, std::chrono::milliseconds heartbeat_timeout)
+    : cluster_(std::move(cluster)), heartbeat_timeout_(heartbeat_timeout), tasks_(members_of(cluster_)) {
+  for (const TaskId& task : tasks_) members_[task.to_string()] = {};
+}
+
+CoordinationState::Member* CoordinationState::find(const TaskId& task) {
+  const auto member = members_.find(task.to_string());
+  return member == members_.end() ? nullptr : &member->second;
+}
+
+// Whether a call of a member is in order; notes that it is alive.
+std::optional<CoordinationAnswer> CoordinationState::refuse(const TaskProcess& who, Time now) {
+  Member* member = find(who.task);
+  if (member == nullptr || !member->registered) return refusal(who.task.to_string() + " is not registered");
+  if (member->incarnation != who.incarnation) {
+    return refusal("another process is registered as " + who.task.to_string() + ": " + member->process);
+  }
+  member->heard = now;
+  if (failure_) return CoordinationAnswer{.kind = Kind::kFailed, .reason = *failure_};
+  return std::nullopt;
+}
+
+std::optional<CoordinationAnswer> CoordinationState::refuse_registration(const TaskProcess& who,
+                                                                         const std::string& cluster,
+                                                                         const std::string& process) {
+  const std::string name = who.task.to_string();
+  if (failure_) return CoordinationAnswer{.kind = Kind::kFailed, .reason = *failure_};
+  if (cluster != cluster_.to_json()) {
+    return refusal(name + " (" + process + ") was started with another cluster: it has " + cluster +
+                   ", the coordination leader has " + cluster_.to_json());
+  }
+  Member* member = find(who.task);
+  if (member == nullptr) return refusal("there is no " + name + " in the cluster " + cluster_.to_json());
+  if (!member->registered || member->incarnation == who.incarnation) return std::nullopt;
+  if (!not_registered().empty()) {
+    return refusal("two processes were started as " + name + ": " + member->process + " and " + process);
+  }
+  // The group was complete: this is a new process in the place of a dead one.
+  set_failure(name + " was restarted (now " + process + ", before " + member->process + ")");
+  return CoordinationAnswer{.kind = Kind::kFailed, .reason = *failure_};
+}
+
+std::vector<std::string> CoordinationState::not_registered() const {
+  std::vector<std::string> missing;
+  for (const TaskId& task : tasks_) {
+    if (!members_.at(task.to_string()).registered) missing.push_back(task.to_string());
+  }
+  return missing;
+}
+
+std::vector<std::string> CoordinationState::gone() const {
+  std::vector<std::string> names;
+  for (const TaskId& task : tasks_) {
+    if (members_.at(task.to_string()).left) names.push_back(task.to_string());
+  }
+  return names;
+}
+
+std::vector<std::string> CoordinationState::not_at(const std::string& barrier) const {
+  std::vector<std::string> missing;
+  const std::set<std::string>& there = barriers_.at(barrier);
+  for (const TaskId& task : tasks_) {
+    const std::string name = task.to_string();
+    if (!members_.at(name).left && !there.contains(name)) missing.push_back(name);
+  }
+  return missing;
+}
+
+CoordinationAnswer CoordinationState::registration() const {
+  CoordinationAnswer answer;
+  for (const TaskId& task : tasks_) answer.infos.push_back(members_.at(task.to_string()).info);
+  return answer;
+}
+
+void CoordinationState::register_task(const TaskProcess& who, const std::string& cluster, const std::string& process,
+                                      const std::string& info, Time now, Time until, Reply reply) {
+  std::unique_lock lock(mutex_);
+  if (auto refused = refuse_registration(who, cluster, process)) {
+    const Replies others = settle(std::nullopt);
+    lock.unlock();
+    send(others);
+    return reply(*refused);
+  }
+  Member& member = *find(who.task);
+  member = {.incarnation = who.incarnation, .registered = true, .heard = now, .process = process, .info = info};
+  wait({.until = until,
+        .answer = [this] { return not_registered().empty() ? std::optional(registration()) : std::nullopt; },
+        .on_timeout = [this] { return CoordinationAnswer{.kind = Kind::kPending, .missing = not_registered()}; },
+        .reply = std::move(reply)});
+  const Replies replies = settle(std::nullopt);
+  lock.unlock();
+  send(replies);
+}
+
+void CoordinationState::beat(const TaskProcess& who, std::size_t known_left, Time now, Time until, Reply reply) {
+  std::unique_lock lock(mutex_);
+  if (auto refused = refuse(who, now)) {
+    lock.unlock();
+    return reply(*refused);
+  }
+  const auto report = [this] { return CoordinationAnswer{.left = gone()}; };
+  wait({.until = until,
+        .answer = [this, known_left,
+                   report] { return gone().size() == known_left ? std::nullopt : std::optional(report()); },
+        .on_timeout = report,
+        .reply = std::move(reply)});
+  const Replies replies = settle(std::nullopt);
+  lock.unlock();
+  send(replies);
+}
+
+void CoordinationState::barrier(const TaskProcess& who, const std::string& name, Time now, Time until, Reply reply) {
+  std::unique_lock lock(mutex_);
+  if (auto refused = refuse(who, now)) {
+    lock.unlock();
+    return reply(*refused);
+  }
+  barriers_[name].insert(who.task.to_string());
+  wait({.until = until,
+        .answer = [this, name]() -> std::optional<CoordinationAnswer> {
+          if (!not_at(name).empty()) return std::nullopt;
+          return CoordinationAnswer{};
+        },
+        .on_timeout = [this, name] { return CoordinationAnswer{.kind = Kind::kPending, .missing = not_at(name)}; },
+        .reply = std::move(reply)});
+  const Replies replies = settle(std::nullopt);
+  lock.unlock();
+  send(replies);
+}
+
+void CoordinationState::fail(const TaskProcess& who, const std::string& reason) {
+  std::unique_lock lock(mutex_);
+  const Member* member = find(who.task);
+  if (member == nullptr || member->incarnation != who.incarnation) return;
+  set_failure(reason);
+  const Replies replies = settle(std::nullopt);
+  lock.unlock();
+  send(replies);
+}
+
+void CoordinationState::leave(const TaskProcess& who) {
+  std::unique_lock lock(mutex_);
+  Member* member = find(who.task);
+  if (member == nullptr || member->incarnation != who.incarnation) return;
+  member->left = true;
+  const Replies replies = settle(std::nullopt);
+  lock.unlock();
+  send(replies);
+}
+
+void CoordinationState::put(const std::string& key, const std::string& value, bool if_absent, Reply reply) {
+  std::unique_lock lock(mutex_);
+  if (!if_absent || !values_.contains(key)) values_[key] = value;
+  const CoordinationAnswer answer{.value = values_[key]};
+  const Replies replies = settle(std::nullopt);
+  lock.unlock();
+  send(replies);
+  reply(answer);
+}
+
+void CoordinationState::get(const std::string& key, Time until, Reply reply) {
+  std::unique_lock lock(mutex_);
+  wait({.until = until,
+        .answer = [this, key]() -> std::optional<CoordinationAnswer> {
+          const auto value = values_.find(key);
+          if (value == values_.end()) return std::nullopt;
+          return CoordinationAnswer{.value = value->second};
+        },
+        .on_timeout = [] { return CoordinationAnswer{.kind = Kind::kPending}; },
+        .ends_with_failure = false,
+        .reply = std::move(reply)});
+  const Replies replies = settle(std::nullopt);
+  lock.unlock();
+  send(replies);
+}
+
+void CoordinationState::tick(Time now) {
+  std::unique_lock lock(mutex_);
+  for (auto& [name, member] : members_) {
+    if (!member.registered || member.left || member.lost || now - member.heard <= heartbeat_timeout_) continue;
+    member.lost = true;
+    set_failure(name + " (" + member.process + ") is lost: nothing was heard of it for " + to_text(heartbeat_timeout_));
+  }
+  const Replies replies = settle(now);
+  lock.unlock();
+  send(replies);
+}
+
+void CoordinationState::shut_down() {
+  std::unique_lock lock(mutex_);
+  down_ = true;
+  set_failure("the coordination leader has ended");
+  for (Waiter& waiter : waiters_) waiter.ends_with_failure = true;
+  const Replies replies = settle(std::nullopt);
+  lock.unlock();
+  send(replies);
+}
+
+std::optional<std::string> CoordinationState::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool CoordinationState::deserted() const {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const auto& member) { return member.second.left || member.second.lost; });
+}
+
+// The first reason stands: what follows is its consequence.
+void CoordinationState::set_failure(const std::string& reason) {
+  if (!failure_) failure_ = reason;
+}
+
+void CoordinationState::wait(Waiter waiter) {
+  if (down_) waiter.ends_with_failure = true;
+  waiters_.push_back(std::move(waiter));
+}
+
+// Takes out the calls that can end, with their answers; `now` ends those whose time has passed.
+CoordinationState::Replies CoordinationState::settle(std::optional<Time> now) {
+  Replies replies;
+  std::erase_if(waiters_, [&](Waiter& waiter) {
+    std::optional<CoordinationAnswer> answer;
+    if (failure_ && waiter.ends_with_failure) {
+      answer = CoordinationAnswer{.kind = Kind::kFailed, .reason = *failure_};
+    } else {
+      answer = waiter.answer();
+    }
+    if (!answer && now && *now >= waiter.until) answer = waiter.on_timeout();
+    if (!answer) return false;
+    replies.emplace_back(std::move(waiter.reply), std::move(*answer));
+    return true;
+  });
+  return replies;
+}
+
+void CoordinationState::send(const Replies& replies) {
+  for (const auto& [reply, answer] : replies) reply(answer);
+}
+
+}  // namespace cohort

@@ -1,0 +1,112 @@
+// CoordinationState: the membership of a cluster as its coordination leader keeps it; no network and no clock in it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/cluster.h"
+
+namespace cohort {
+
+// A task's process: a restarted one has another incarnation.
+struct TaskProcess {
+  TaskId task;
+  uint64_t incarnation = 0;
+};
+
+// What a call ends with. Refused and failed answers carry the reason.
+struct CoordinationAnswer {
+  enum class Kind { kDone, kPending, kRefused, kFailed };
+  Kind kind = Kind::kDone;
+  std::string reason;
+  std::vector<std::string> missing;  // kPending
+  std::vector<std::string> left;     // of beat: the members that have left
+  std::vector<std::string> infos;    // of a complete registration, in the order of tasks()
+  std::string value;                 // of put and get
+};
+
+// Thread-safe. A reply is called exactly once, by the call itself, by another call or by tick(), with no lock held.
+class CoordinationState {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Reply = std::function<void(const CoordinationAnswer&)>;
+
+  // Every chief, worker and ps of the cluster is a member. A member that has registered and is not heard of for
+  // `heartbeat_timeout` fails the group.
+  CoordinationState(ClusterSpec cluster, std::chrono::milliseconds heartbeat_timeout);
+
+  const std::vector<TaskId>& tasks() const { return tasks_; }
+
+  void register_task(const TaskProcess& who, const std::string& cluster, const std::string& process,
+                     const std::string& info, Time now, Time until, Reply reply);
+  // Waits for a failure, or until another number of members than `known_left` have left.
+  void beat(const TaskProcess& who, std::size_t known_left, Time now, Time until, Reply reply);
+  void barrier(const TaskProcess& who, const std::string& name, Time now, Time until, Reply reply);
+  void fail(const TaskProcess& who, const std::string& reason);
+  void leave(const TaskProcess& who);
+  void put(const std::string& key, const std::string& value, bool if_absent, Reply reply);
+  void get(const std::string& key, Time until, Reply reply);
+
+  // Ends waits whose time has passed and notices members that are silent. To be called every few milliseconds.
+  void tick(Time now);
+
+  // Ends every wait; nothing may be asked afterwards.
+  void shut_down();
+
+  std::optional<std::string> failure() const;
+  // Whether every member has left or is lost: the leader may go.
+  bool deserted() const;
+
+ private:
+  struct Member {
+    uint64_t incarnation = 0;
+    bool registered = false;
+    bool left = false;
+    bool lost = false;
+    Time heard;
+    std::string process;
+    std::string info;
+  };
+  // A call that waits: `answer` says how it ends, or nothing yet.
+  struct Waiter {
+    Time until;
+    std::function<std::optional<CoordinationAnswer>()> answer;
+    std::function<CoordinationAnswer()> on_timeout;
+    bool ends_with_failure = true;
+    Reply reply;
+  };
+  using Replies = std::vector<std::pair<Reply, CoordinationAnswer>>;
+
+  Member* find(const TaskId& task);
+  std::optional<CoordinationAnswer> refuse(const TaskProcess& who, Time now);
+  std::optional<CoordinationAnswer> refuse_registration(const TaskProcess& who, const std::string& cluster,
+                                                        const std::string& process);
+  std::vector<std::string> not_registered() const;
+  std::vector<std::string> gone() const;
+  std::vector<std::string> not_at(const std::string& barrier) const;
+  CoordinationAnswer registration() const;
+  void set_failure(const std::string& reason);
+  void wait(Waiter waiter);
+  Replies settle(std::optional<Time> now);
+  static void send(const Replies& replies);
+
+  const ClusterSpec cluster_;
+  const std::chrono::milliseconds heartbeat_timeout_;
+  const std::vector<TaskId> tasks_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Member> members_;  // by TaskId::to_string()
+  std::map<std::string, std::set<std::string>> barriers_;
+  std::map<std::string, std::string> values_;
+  std::vector<Waiter> waiters_;
+  std::optional<std::string> failure_;
+  bool down_ = false;
+};
+
+}  // namespace cohort

@@ -1,0 +1,6 @@
+// mpi.h without the C++ bindings that MPI dropped in 2012 and some libraries still carry. Only for builds with MPI.
+#pragma once
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>

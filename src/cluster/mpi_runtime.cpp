@@ -1,0 +1,74 @@
+#include "cluster/mpi_runtime.h"
+
+#include <atomic>
+
+#include "base/fail.h"
+#include "cluster/mpi_api.h"
+
+namespace cohort {
+
+namespace {
+
+std::atomic<bool> abandoned = false;
+
+class Runtime {
+ public:
+  Runtime() {
+    int running = 0;
+    MPI_Initialized(&running);
+    if (running == 0) {
+      int level = MPI_THREAD_SINGLE;
+      MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+      ours_ = true;
+    }
+    MPI_Query_thread(&level_);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  }
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+  ~Runtime() {
+    if (ours_ && !abandoned) MPI_Finalize();
+  }
+
+  bool any_thread_may_call() const { return level_ >= MPI_THREAD_MULTIPLE; }
+
+ private:
+  bool ours_ = false;
+  int level_ = MPI_THREAD_SINGLE;
+};
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail<Unavailable>("[cluster] ", call, ": ", text);
+}
+
+}  // namespace
+
+bool has_mpi() {
+  return true;
+}
+
+void start_mpi() {
+  static const Runtime runtime;
+  if (runtime.any_thread_may_call()) return;
+  fail<Unavailable>("[cluster] mpi: this MPI library does not let several threads call it (MPI_THREAD_MULTIPLE)");
+}
+
+std::string mpi_broadcast(const std::string& mine) {
+  start_mpi();
+  std::string text = mine;
+  auto size = static_cast<int>(text.size());
+  check(MPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  text.resize(static_cast<std::size_t>(size));
+  check(MPI_Bcast(text.data(), size, MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  return text;
+}
+
+void abandon_mpi() {
+  abandoned = true;
+}
+
+}  // namespace cohort

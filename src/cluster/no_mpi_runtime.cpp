@@ -1,0 +1,23 @@
+// For builds without MPI (COHORT_WITH_MPI).
+#include "base/fail.h"
+#include "cluster/mpi_runtime.h"
+
+namespace cohort {
+
+bool has_mpi() {
+  return false;
+}
+
+void start_mpi() {
+  fail<Unimplemented>(
+      "[cluster] mpi: this build has no MPI; install libopenmpi-dev and configure with COHORT_WITH_MPI=ON");
+}
+
+std::string mpi_broadcast(const std::string& /*mine*/) {
+  start_mpi();
+  return "";
+}
+
+void abandon_mpi() {}
+
+}  // namespace cohort

@@ -1,0 +1,87 @@
+#include <unistd.h>
+
+#include <array>
+
+#include "base/fail.h"
+#include "cluster/address.h"
+#include "cluster/environment.h"
+#include "cluster/free_port.h"
+#include "cluster/mpi_runtime.h"
+#include "cohort/cluster_resolver.h"
+
+namespace cohort {
+
+namespace {
+
+// How the launchers of MPI tell a process who it is.
+struct Names {
+  const char* rank;
+  const char* size;
+  const char* local_size;
+};
+constexpr std::array<Names, 2> kLaunchers = {{
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+}};
+
+struct World {
+  int rank = 0;
+  int size = 1;
+  bool one_host = false;
+};
+
+World read_world(const Environment& variables) {
+  constexpr const char* kHint = "not started by mpirun?";
+  const Names* names = &kLaunchers.front();
+  for (const Names& launcher : kLaunchers) {
+    if (variable(variables, launcher.size)) names = &launcher;
+  }
+  World world;
+  world.rank = require_number(variables, names->rank, "mpi", kHint);
+  world.size = require_number(variables, names->size, "mpi", kHint, 1);
+  world.one_host = variable(variables, names->local_size) == std::to_string(world.size);
+  if (world.rank < world.size) return world;
+  fail<InvalidArgument>("[cluster] mpi: ", names->rank, " is ", world.rank, " and ", names->size, " is ", world.size,
+                        ", wanted a rank below the size");
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) fail<Unavailable>("[cluster] mpi: this host has no name");
+  return name.data();
+}
+
+// Rank 0 chooses once, and MPI carries it to the others.
+std::string ask_mpi(const World& world) {
+  if (!has_mpi()) {
+    fail<FailedPrecondition>(
+        "[cluster] mpi: nobody tells the address of rank 0: this build has no MPI, and ",
+        "MASTER_ADDR and MASTER_PORT are not exported (mpirun -x MASTER_ADDR=... -x MASTER_PORT=...)");
+  }
+  static const std::string leader = [&] {
+    if (world.rank != 0) return mpi_broadcast("");
+    const std::string host = world.one_host ? "127.0.0.1" : host_name();
+    return mpi_broadcast(Address{host, free_port(host)}.to_string());
+  }();
+  return leader;
+}
+
+}  // namespace
+
+ClusterSpec MpiResolver::cluster_spec() const {
+  const World world = read_world(options_.variables);
+  std::vector<std::string> addresses(static_cast<std::size_t>(world.size));
+  if (const auto host = variable(options_.variables, "MASTER_ADDR")) {
+    addresses[0] =
+        Address{*host, require_number(options_.variables, "MASTER_PORT", "mpi", "MASTER_ADDR is", 1)}.to_string();
+  } else {
+    addresses[0] = ask_mpi(world);
+  }
+  return ClusterSpec(std::map<std::string, std::vector<std::string>>{{"worker", addresses}});
+}
+
+std::optional<TaskId> MpiResolver::task() const {
+  return TaskId{"worker", read_world(options_.variables).rank};
+}
+
+}  // namespace cohort

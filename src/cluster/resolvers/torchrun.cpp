@@ -1,0 +1,71 @@
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/fail.h"
+#include "cluster/address.h"
+#include "cluster/environment.h"
+#include "cluster/free_port.h"
+#include "cohort/cluster_resolver.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr const char* kHint = "not started by torchrun?";
+
+struct Launch {
+  int rank = 0;
+  int size = 1;
+  Address master;
+};
+
+Launch read_launch(const Environment& variables) {
+  Launch launch;
+  launch.rank = require_number(variables, "RANK", "torchrun", kHint);
+  launch.size = require_number(variables, "WORLD_SIZE", "torchrun", kHint, 1);
+  launch.master.host = require_variable(variables, "MASTER_ADDR", "torchrun", kHint);
+  launch.master.port = require_number(variables, "MASTER_PORT", "torchrun", kHint, 1);
+  if (launch.rank < launch.size) return launch;
+  fail<InvalidArgument>("[cluster] torchrun: RANK is ", launch.rank, " and WORLD_SIZE is ", launch.size,
+                        ", wanted a rank below the size");
+}
+
+// torchrun itself listens on MASTER_PORT, with a store: worker 0 picks another port and leaves it there.
+Address ask_agent(const TorchrunOptions& options, const Launch& launch) {
+  const std::string key = "cohort/leader/" + variable(options.variables, "TORCHELASTIC_RESTART_COUNT").value_or("0");
+  try {
+    c10d::TCPStoreOptions store_options;
+    store_options.port = static_cast<uint16_t>(launch.master.port);
+    store_options.timeout = options.timeout;
+    store_options.waitWorkers = false;
+    c10d::TCPStore store(launch.master.host, store_options);
+    if (launch.rank == 0 && !store.check({key})) {
+      const std::string text = std::to_string(free_port(launch.master.host));
+      store.set(key, {text.begin(), text.end()});
+    }
+    const std::vector<uint8_t> port = store.get(key);
+    return {launch.master.host, parse_int(std::string(port.begin(), port.end())).value_or(0)};
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail<Unavailable>("[cluster] torchrun: worker ", launch.rank,
+                      " found no address of worker 0 in the agent's store at ", launch.master.to_string(), ": ",
+                      error.what());
+  }
+}
+
+}  // namespace
+
+ClusterSpec TorchrunResolver::cluster_spec() const {
+  const Launch launch = read_launch(options_.variables);
+  const bool agent_listens = variable(options_.variables, "TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  const Address leader = agent_listens ? ask_agent(options_, launch) : launch.master;
+  std::vector<std::string> addresses(static_cast<std::size_t>(launch.size));
+  addresses[0] = leader.to_string();
+  return ClusterSpec(std::map<std::string, std::vector<std::string>>{{"worker", addresses}});
+}
+
+std::optional<TaskId> TorchrunResolver::task() const {
+  return TaskId{"worker", read_launch(options_.variables).rank};
+}
+
+}  // namespace cohort

@@ -1,0 +1,200 @@
+// Memberships over real gRPC on loopback; tasks are threads here, and processes that are killed further down.
+#include "cohort/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
+
+#include "cluster/free_port.h"
+#include "cohort/error.h"
+#include "tests/support/errors.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::error_of;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+ClusterSpec workers(int count) {
+  std::vector<std::string> addresses(static_cast<std::size_t>(count));
+  addresses[0] = "127.0.0.1:" + std::to_string(free_port("127.0.0.1"));
+  return ClusterSpec(std::map<std::string, std::vector<std::string>>{{"worker", addresses}});
+}
+
+MembershipOptions quick(const std::string& info = "") {
+  return {.start_timeout = seconds(20),
+          .report_interval = milliseconds(200),
+          .heartbeat_timeout = milliseconds(800),
+          .leave_timeout = seconds(20),
+          .info = info};
+}
+
+// Runs fn(index) for each task, each in a thread of its own.
+template <typename Fn>
+void with_tasks(int count, const Fn& fn) {
+  std::vector<std::future<void>> ends;
+  for (int i = 0; i < count; ++i) ends.push_back(std::async(std::launch::async, [&fn, i] { fn(i); }));
+  for (auto& end : ends) end.get();
+}
+
+TEST(Membership, TasksMeetAndKnowOfEachOther) {
+  const ClusterSpec cluster = workers(3);
+  with_tasks(3, [&](int index) {
+    if (index == 0) std::this_thread::sleep_for(milliseconds(300));  // the leader comes last
+    Membership membership(cluster, {"worker", index}, quick("info " + std::to_string(index)));
+    EXPECT_THAT(membership.infos(), ElementsAre("info 0", "info 1", "info 2"));
+    EXPECT_EQ(membership.tasks()[2], (TaskId{"worker", 2}));
+    for (int i = 0; i < 3; ++i) membership.barrier("again", seconds(10));
+    const std::string first = membership.put("first", std::to_string(index), /*if_absent=*/true);
+    EXPECT_EQ(first, membership.get("first", seconds(10)));
+    EXPECT_EQ(membership.try_get("nothing"), std::nullopt);
+    membership.barrier("end", seconds(10));
+    EXPECT_EQ(membership.failure(), std::nullopt);
+  });
+}
+
+TEST(Membership, StartingWithoutTheOthersNamesThem) {
+  MembershipOptions options = quick();
+  options.start_timeout = milliseconds(700);
+  const ClusterSpec cluster = workers(3);
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { Membership(cluster, {"worker", 0}, options); }),
+              HasSubstr("worker 0 waited 700 ms in start-up for worker 1, worker 2"));
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { Membership(cluster, {"worker", 1}, options); }),
+              HasSubstr("worker 1 waited 700 ms in start-up for the coordination leader, worker 0 at 127.0.0.1:"));
+}
+
+TEST(Membership, ABarrierNamesWhoDidNotCome) {
+  const ClusterSpec cluster = workers(2);
+  with_tasks(2, [&](int index) {
+    Membership membership(cluster, {"worker", index}, quick());
+    if (index == 0) {
+      EXPECT_THAT(error_of<DeadlineExceeded>([&] { membership.barrier("b", milliseconds(300)); }),
+                  HasSubstr("worker 0 waited 300 ms in the barrier b for worker 1"));
+    }
+    membership.barrier("together", seconds(10));
+  });
+}
+
+TEST(Membership, WhoFailsTakesAllAlongWithItsReason) {
+  const ClusterSpec cluster = workers(3);
+  with_tasks(3, [&](int index) {
+    Membership membership(cluster, {"worker", index}, quick());
+    std::promise<std::string> heard;
+    membership.on_failure([&](const std::string& reason) { heard.set_value(reason); });
+    if (index == 2) membership.fail("worker 2: out of memory");
+    EXPECT_EQ(heard.get_future().get(), "worker 2: out of memory");
+    EXPECT_EQ(membership.await_failure(), "worker 2: out of memory");
+    EXPECT_THAT(error_of<Unavailable>([&] { membership.barrier("b", seconds(10)); }), HasSubstr("out of memory"));
+    EXPECT_THAT(error_of<Unavailable>([&] { membership.require_whole(); }), HasSubstr("[cluster] worker 2"));
+  });
+}
+
+TEST(Membership, WhoLeavesIsMissedByThoseWhoStillNeedIt) {
+  const ClusterSpec cluster = workers(2);
+  with_tasks(2, [&](int index) {
+    Membership membership(cluster, {"worker", index}, quick());
+    membership.barrier("b", seconds(10));
+    if (index == 1) return;
+    EXPECT_THAT(membership.await_failure().value_or(""), HasSubstr("worker 1 has ended its program"));
+    EXPECT_THAT(error_of<Unavailable>([&] { membership.require_whole(); }), HasSubstr("worker 1 has ended its program"));
+    EXPECT_EQ(membership.failure(), std::nullopt);
+  });
+}
+
+TEST(Membership, TheSameTaskTwiceIsRefused) {
+  const ClusterSpec cluster = workers(3);
+  std::promise<void> refused;
+  with_tasks(4, [&](int i) {
+    if (i == 3) {
+      std::this_thread::sleep_for(milliseconds(200));
+      EXPECT_THAT(error_of<FailedPrecondition>([&] { Membership(cluster, {"worker", 1}, quick()); }),
+                  HasSubstr("two processes were started as worker 1: pid"));
+      refused.set_value();
+      return;
+    }
+    if (i == 0) std::this_thread::sleep_for(milliseconds(50));
+    if (i == 2) refused.get_future().get();
+    Membership membership(cluster, {"worker", i}, quick());
+    membership.barrier("end", seconds(10));
+  });
+}
+
+TEST(Membership, WrongCallsAreNamed) {
+  EXPECT_THAT(error_of<InvalidArgument>([] { Membership(workers(2), {"worker", 2}, quick()); }), HasSubstr("worker 2"));
+  MembershipOptions options = quick();
+  options.heartbeat_timeout = milliseconds(10);
+  EXPECT_THAT(error_of<InvalidArgument>([&] { Membership(workers(1), {"worker", 0}, options); }),
+              HasSubstr("heartbeat_timeout is 10 ms, wanted 100 ms or more"));
+  options = quick();
+  options.security.key_file = "key.pem";
+  EXPECT_THAT(error_of<InvalidArgument>([&] { Membership(workers(1), {"worker", 0}, options); }),
+              HasSubstr("needs ca_file, certificate_file and key_file together"));
+  const std::map<std::string, std::vector<std::string>> elsewhere{{"worker", {"192.0.2.1:1234"}}};
+  EXPECT_THAT(error_of<Unavailable>([&] { Membership(ClusterSpec(elsewhere), {"worker", 0}, quick()); }),
+              HasSubstr("cannot listen on 192.0.2.1:1234"));
+}
+
+// A task in a process of its own, which lives until it is killed.
+class Victim {
+ public:
+  // Forks: to be made before this process uses gRPC, whose threads do not survive a fork.
+  Victim(const ClusterSpec& cluster, int index) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    try {
+      Membership membership(cluster, {"worker", index}, quick());
+      for (;;) ::pause();
+    } catch (...) {
+    }
+    ::_exit(1);
+  }
+  Victim(const Victim&) = delete;
+  Victim& operator=(const Victim&) = delete;
+  ~Victim() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  void send(int signal) const { ::kill(pid_, signal); }
+
+ private:
+  pid_t pid_;
+};
+
+// What a survivor hears, and after how long, when worker `victim` of 2 gets the signal. In a process of its own, because
+// gRPC and fork() do not go together.
+void survives(int victim, int signal) {
+  const ClusterSpec cluster = workers(2);
+  const Victim other(cluster, victim);
+  Membership membership(cluster, {"worker", 1 - victim}, quick());
+  membership.put("here", "yes");
+  other.send(signal);
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string reason = membership.await_failure().value_or("nothing");
+  const auto took = std::chrono::steady_clock::now() - begin;
+  const std::string name = "worker " + std::to_string(victim);
+  const bool named = reason.find(name) != std::string::npos && reason.find("is lost") != std::string::npos;
+  other.send(SIGKILL);  // a stopped one would stay, and hold the test's standard error
+  std::fprintf(stderr, "%s; after %.1f s\n", reason.c_str(), std::chrono::duration<double>(took).count());
+  std::_Exit(named && took < seconds(3) ? 0 : 1);
+}
+
+class MembershipDeathTest : public ::testing::TestWithParam<std::tuple<int, int>> {};
+
+TEST_P(MembershipDeathTest, AWorkerThatIsKilledOrStoppedIsNamedToTheSurvivors) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the process starts anew: the tests before this one used gRPC
+  const auto [victim, signal] = GetParam();
+  EXPECT_EXIT(survives(victim, signal), ::testing::ExitedWithCode(0), "is lost: nothing was heard of it for 800 ms");
+}
+
+INSTANTIATE_TEST_SUITE_P(LeaderAndOther, MembershipDeathTest,
+                         ::testing::Combine(::testing::Values(0, 1), ::testing::Values(SIGKILL, SIGSTOP)));
+
+}  // namespace
+}  // namespace cohort
