@@ -1,7 +1,7 @@
 # Installs the library so that find_package(cohort) gives cohort::cohort.
 include(CMakePackageConfigHelpers)
 # The package file wants literals.
-foreach(name BUILD_SHARED_LIBS COHORT_HAS_MPI)
+foreach(name BUILD_SHARED_LIBS COHORT_HAS_GLOO COHORT_HAS_MPI)
   if(${name})
     set(${name}_01 1)
   else()

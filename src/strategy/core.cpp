@@ -144,9 +144,12 @@ void StrategyCore::give_up_on_missing(const std::vector<Outcome>& outcomes) {
   throw DeadlineExceeded(message);
 }
 
-void StrategyCore::rethrow_first(const std::vector<Outcome>& outcomes) {
+// Takes the errors out of the outcomes, which a replica's thread may be the last to let go of: an exception is to die
+// in the thread that catches it.
+void StrategyCore::rethrow_first(std::vector<Outcome>& outcomes) {
+  const std::vector<Outcome> ends = std::exchange(outcomes, {});
   const Outcome* first = nullptr;
-  for (const Outcome& outcome : outcomes) {
+  for (const Outcome& outcome : ends) {
     if (!outcome.error) continue;
     if (first == nullptr || (first->secondary && !outcome.secondary)) first = &outcome;
   }

@@ -17,11 +17,11 @@
 namespace cohort {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::error_of;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
 
 ClusterSpec workers(int count) {
   std::vector<std::string> addresses(static_cast<std::size_t>(count));
@@ -65,9 +65,13 @@ TEST(Membership, StartingWithoutTheOthersNamesThem) {
   MembershipOptions options = quick();
   options.start_timeout = milliseconds(700);
   const ClusterSpec cluster = workers(3);
-  EXPECT_THAT(error_of<DeadlineExceeded>([&] { Membership(cluster, {"worker", 0}, options); }),
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] {
+                Membership(cluster, {"worker", 0}, options);
+              }),
               HasSubstr("worker 0 waited 700 ms in start-up for worker 1, worker 2"));
-  EXPECT_THAT(error_of<DeadlineExceeded>([&] { Membership(cluster, {"worker", 1}, options); }),
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] {
+                Membership(cluster, {"worker", 1}, options);
+              }),
               HasSubstr("worker 1 waited 700 ms in start-up for the coordination leader, worker 0 at 127.0.0.1:"));
 }
 
@@ -104,7 +108,8 @@ TEST(Membership, WhoLeavesIsMissedByThoseWhoStillNeedIt) {
     membership.barrier("b", seconds(10));
     if (index == 1) return;
     EXPECT_THAT(membership.await_failure().value_or(""), HasSubstr("worker 1 has ended its program"));
-    EXPECT_THAT(error_of<Unavailable>([&] { membership.require_whole(); }), HasSubstr("worker 1 has ended its program"));
+    EXPECT_THAT(error_of<Unavailable>([&] { membership.require_whole(); }),
+                HasSubstr("worker 1 has ended its program"));
     EXPECT_EQ(membership.failure(), std::nullopt);
   });
 }
@@ -115,7 +120,9 @@ TEST(Membership, TheSameTaskTwiceIsRefused) {
   with_tasks(4, [&](int i) {
     if (i == 3) {
       std::this_thread::sleep_for(milliseconds(200));
-      EXPECT_THAT(error_of<FailedPrecondition>([&] { Membership(cluster, {"worker", 1}, quick()); }),
+      EXPECT_THAT(error_of<FailedPrecondition>([&] {
+                    Membership(cluster, {"worker", 1}, quick());
+                  }),
                   HasSubstr("two processes were started as worker 1: pid"));
       refused.set_value();
       return;
@@ -131,14 +138,20 @@ TEST(Membership, WrongCallsAreNamed) {
   EXPECT_THAT(error_of<InvalidArgument>([] { Membership(workers(2), {"worker", 2}, quick()); }), HasSubstr("worker 2"));
   MembershipOptions options = quick();
   options.heartbeat_timeout = milliseconds(10);
-  EXPECT_THAT(error_of<InvalidArgument>([&] { Membership(workers(1), {"worker", 0}, options); }),
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                Membership(workers(1), {"worker", 0}, options);
+              }),
               HasSubstr("heartbeat_timeout is 10 ms, wanted 100 ms or more"));
   options = quick();
   options.security.key_file = "key.pem";
-  EXPECT_THAT(error_of<InvalidArgument>([&] { Membership(workers(1), {"worker", 0}, options); }),
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                Membership(workers(1), {"worker", 0}, options);
+              }),
               HasSubstr("needs ca_file, certificate_file and key_file together"));
   const std::map<std::string, std::vector<std::string>> elsewhere{{"worker", {"192.0.2.1:1234"}}};
-  EXPECT_THAT(error_of<Unavailable>([&] { Membership(ClusterSpec(elsewhere), {"worker", 0}, quick()); }),
+  EXPECT_THAT(error_of<Unavailable>([&] {
+                Membership(ClusterSpec(elsewhere), {"worker", 0}, quick());
+              }),
               HasSubstr("cannot listen on 192.0.2.1:1234"));
 }
 
@@ -167,8 +180,8 @@ class Victim {
   pid_t pid_;
 };
 
-// What a survivor hears, and after how long, when worker `victim` of 2 gets the signal. In a process of its own, because
-// gRPC and fork() do not go together.
+// What a survivor hears, and after how long, when worker `victim` of 2 gets the signal. In a process of its own,
+// because gRPC and fork() do not go together.
 void survives(int victim, int signal) {
   const ClusterSpec cluster = workers(2);
   const Victim other(cluster, victim);

@@ -2,7 +2,6 @@
 // the only copy of the slots, and writes the result to every copy. One pass over memory, the work of the update divided
 // by the number of replicas, and the same bits on all of them. (The sharding of ZeRO, Rajbhandari et al., 2020, with
 // stores in place of the gather.)
-#include <ATen/Parallel.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "base/fail.h"
 #include "base/flush_denormals.h"
 #include "base/kernels/kernels.h"
+#include "base/parallel.h"
 #include "train/engine/update_engine.h"
 
 namespace cohort {
@@ -165,7 +165,7 @@ class ShardedUpdate final : public UpdateEngine {
   template <typename Visit>
   void each_chunk(int me, const Visit& visit) const {
     const std::vector<Chunk>& own = chunks_[static_cast<std::size_t>(me)];
-    at::parallel_for(0, static_cast<int64_t>(own.size()), kChunksAThread, [&](int64_t begin, int64_t end) {
+    parallel_for(static_cast<int64_t>(own.size()), kChunksAThread, [&](int64_t begin, int64_t end) {
       const FlushDenormals flush;
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) visit(own[i], i);
     });

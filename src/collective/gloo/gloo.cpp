@@ -1,0 +1,124 @@
+#include "collective/gloo/gloo.h"
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+
+#include "base/fail.h"
+
+namespace cohort {
+
+namespace {
+
+class KeyValues final : public gloo::rendezvous::Store {
+ public:
+  explicit KeyValues(const GlooOptions& options) : options_(options) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    options_.put(options_.prefix + key, std::string(data.begin(), data.end()));
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = options_.get(options_.prefix + key, options_.timeout);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, options_.timeout); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    for (const std::string& key : keys) (void)options_.get(options_.prefix + key, timeout);
+  }
+
+ private:
+  const GlooOptions& options_;
+};
+
+// Each message has a buffer of Gloo's and a slot, which counts the messages of its direction.
+class GlooWire final : public Wire {
+ public:
+  explicit GlooWire(std::shared_ptr<gloo::Context> context)
+      : context_(std::move(context)),
+        sent_(static_cast<std::size_t>(context_->size)),
+        received_(static_cast<std::size_t>(context_->size)) {}
+
+  std::string_view name() const override { return "gloo"; }
+  int rank() const override { return context_->rank; }
+  int size() const override { return context_->size; }
+
+  Ticket send(int to, std::span<const std::byte> bytes) override {
+    Message& message = add(const_cast<std::byte*>(bytes.data()), bytes.size(), /*sends=*/true);
+    message.buffer->send(to, sent_[static_cast<std::size_t>(to)]++);
+    return messages_.size() - 1;
+  }
+
+  Ticket receive(int from, std::span<std::byte> bytes) override {
+    Message& message = add(bytes.data(), bytes.size(), /*sends=*/false);
+    message.buffer->recv(from, received_[static_cast<std::size_t>(from)]++);
+    return messages_.size() - 1;
+  }
+
+  void wait(Ticket ticket) override {
+    Message& message = messages_[ticket];
+    if (aborted_) throw std::runtime_error("aborted");
+    gloo::transport::UnboundBuffer& buffer = *message.buffer;
+    const bool came = message.sends ? buffer.waitSend(context_->getTimeout()) : buffer.waitRecv(context_->getTimeout());
+    if (!came) throw std::runtime_error("aborted");
+    ++done_;
+    if (done_ == messages_.size()) drop();
+  }
+
+  void drop() noexcept override {
+    const std::lock_guard lock(mutex_);
+    messages_.clear();
+    done_ = 0;
+  }
+
+  void abort() noexcept override {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    for (const Message& message : messages_) {
+      message.sends ? message.buffer->abortWaitSend() : message.buffer->abortWaitRecv();
+    }
+  }
+
+ private:
+  struct Message {
+    std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+    bool sends = false;
+  };
+
+  Message& add(void* data, std::size_t bytes, bool sends) {
+    const std::lock_guard lock(mutex_);
+    return messages_.emplace_back(Message{.buffer = context_->createUnboundBuffer(data, bytes), .sends = sends});
+  }
+
+  std::shared_ptr<gloo::Context> context_;
+  std::vector<uint64_t> sent_;
+  std::vector<uint64_t> received_;
+  std::mutex mutex_;                // of messages_, against abort()
+  std::deque<Message> messages_;    // by ticket; all are done or dropped before the tickets start anew
+  std::size_t done_ = 0;
+  std::atomic<bool> aborted_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Wire> make_gloo(const GlooOptions& options) {
+  try {
+    gloo::transport::tcp::attr where;
+    where.hostname = options.host;
+    std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice(where);
+    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
+    context->setTimeout(options.timeout);
+    KeyValues store(options);
+    context->connectFullMesh(store, device);
+    return std::make_unique<GlooWire>(std::move(context));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail<Unavailable>("[collective] gloo: rank ", options.rank, " at ", options.host, " cannot connect: ", error.what());
+  }
+}
+
+}  // namespace cohort

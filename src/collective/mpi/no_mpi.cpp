@@ -1,0 +1,11 @@
+#include "cluster/mpi_runtime.h"
+#include "collective/mpi/mpi.h"
+
+namespace cohort {
+
+std::unique_ptr<Wire> make_mpi(std::chrono::milliseconds /*timeout*/) {
+  start_mpi();  // says what is missing
+  return nullptr;
+}
+
+}  // namespace cohort

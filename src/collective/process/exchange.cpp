@@ -1,0 +1,153 @@
+#include "collective/process/exchange.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "base/kernels/kernels.h"
+
+namespace cohort {
+
+namespace {
+
+// Up to here another step costs more than the bytes.
+constexpr int64_t kSmallBytes = 16 << 10;
+// Slices begin on cache lines.
+constexpr int64_t kAlign = 16;
+
+// Gives up what is under way when an error leaves the function, before the buffers do.
+class DropOnError {
+ public:
+  explicit DropOnError(Wire& wire) : wire_(wire), before_(std::uncaught_exceptions()) {}
+  DropOnError(const DropOnError&) = delete;
+  DropOnError& operator=(const DropOnError&) = delete;
+  ~DropOnError() {
+    if (std::uncaught_exceptions() > before_) wire_.drop();
+  }
+
+ private:
+  Wire& wire_;
+  int before_;
+};
+
+std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
+}
+
+// dst = the sources, added in their order.
+void add_up(torch::Tensor& dst, const std::vector<torch::Tensor>& sources) {
+  if (kernels::has_kernels(dst.scalar_type())) {
+    std::vector<const void*> pointers;
+    for (const torch::Tensor& source : sources) pointers.push_back(source.data_ptr());
+    kernels::sum_into(dst.data_ptr(), pointers.data(), static_cast<int>(sources.size()), dst.numel(), dst.scalar_type());
+    return;
+  }
+  torch::Tensor sum = sources.front().clone();
+  for (std::size_t i = 1; i < sources.size(); ++i) sum.add_(sources[i]);
+  dst.copy_(sum);
+}
+
+void wait_all(Wire& wire, const std::vector<Wire::Ticket>& tickets) {
+  for (const Wire::Ticket ticket : tickets) wire.wait(ticket);
+}
+
+// The other ranks, beginning with the next one, so that not all send to the same rank at once.
+std::vector<int> others(const Wire& wire) {
+  std::vector<int> ranks;
+  for (int step = 1; step < wire.size(); ++step) ranks.push_back((wire.rank() + step) % wire.size());
+  return ranks;
+}
+
+void sum_whole(Wire& wire, torch::Tensor& flat) {
+  std::vector<torch::Tensor> parts(static_cast<std::size_t>(wire.size()), flat);
+  const DropOnError guard(wire);
+  std::vector<Wire::Ticket> tickets;
+  for (const int other : others(wire)) {
+    torch::Tensor& part = parts[static_cast<std::size_t>(other)] = at::empty_like(flat);
+    tickets.push_back(wire.receive(other, bytes_of(part)));
+  }
+  for (const int other : others(wire)) tickets.push_back(wire.send(other, bytes_of(flat)));
+  wait_all(wire, tickets);
+  add_up(flat, parts);
+}
+
+void sum_by_slices(Wire& wire, torch::Tensor& flat) {
+  const int64_t ranks = wire.size();
+  const int64_t step = ((flat.numel() + ranks - 1) / ranks + kAlign - 1) / kAlign * kAlign;
+  const auto slice = [&](int rank) {
+    const int64_t begin = std::min(flat.numel(), step * rank);
+    return flat.narrow(0, begin, std::min(flat.numel(), begin + step) - begin);
+  };
+  torch::Tensor mine = slice(wire.rank());
+  std::vector<torch::Tensor> parts(static_cast<std::size_t>(ranks), mine);
+  const DropOnError guard(wire);
+  std::vector<Wire::Ticket> tickets;
+  for (const int other : others(wire)) {
+    torch::Tensor& part = parts[static_cast<std::size_t>(other)] = at::empty_like(mine);
+    if (mine.numel() > 0) tickets.push_back(wire.receive(other, bytes_of(part)));
+  }
+  for (const int other : others(wire)) {
+    if (slice(other).numel() > 0) tickets.push_back(wire.send(other, bytes_of(slice(other))));
+  }
+  wait_all(wire, tickets);
+  add_up(mine, parts);
+
+  tickets.clear();
+  for (const int other : others(wire)) {
+    if (slice(other).numel() > 0) tickets.push_back(wire.receive(other, bytes_of(slice(other))));
+  }
+  for (const int other : others(wire)) {
+    if (mine.numel() > 0) tickets.push_back(wire.send(other, bytes_of(mine)));
+  }
+  wait_all(wire, tickets);
+}
+
+}  // namespace
+
+void exchange_sum(Wire& wire, torch::Tensor& flat) {
+  if (flat.numel() == 0) return;
+  const bool small = static_cast<int64_t>(flat.nbytes()) <= kSmallBytes;
+  small ? sum_whole(wire, flat) : sum_by_slices(wire, flat);
+}
+
+void exchange_broadcast(Wire& wire, std::span<std::byte> bytes, int root) {
+  if (bytes.empty()) return;
+  const int size = wire.size();
+  const int me = (wire.rank() - root + size) % size;  // counted from the root
+  const auto rank_of = [&](int relative) { return (relative + root) % size; };
+  int reach = 1;
+  while (reach < size) reach *= 2;
+  // My parent differs from me in my lowest bit; my children are below that bit.
+  int bit = reach;
+  const DropOnError guard(wire);
+  if (me != 0) {
+    bit = me & -me;
+    wire.wait(wire.receive(rank_of(me - bit), bytes));
+  }
+  std::vector<Wire::Ticket> tickets;
+  for (bit /= 2; bit > 0; bit /= 2) {
+    if (me + bit < size) tickets.push_back(wire.send(rank_of(me + bit), bytes));
+  }
+  wait_all(wire, tickets);
+}
+
+void exchange_gather(Wire& wire, std::span<const std::byte> mine, std::span<std::byte> all,
+                     const std::vector<std::size_t>& sizes) {
+  std::vector<std::size_t> begins(sizes.size(), 0);
+  for (std::size_t i = 1; i < sizes.size(); ++i) begins[i] = begins[i - 1] + sizes[i - 1];
+  const auto part = [&](int rank) {
+    return all.subspan(begins[static_cast<std::size_t>(rank)], sizes[static_cast<std::size_t>(rank)]);
+  };
+  const DropOnError guard(wire);
+  std::vector<Wire::Ticket> tickets;
+  for (const int other : others(wire)) {
+    if (!part(other).empty()) tickets.push_back(wire.receive(other, part(other)));
+  }
+  for (const int other : others(wire)) {
+    if (!mine.empty()) tickets.push_back(wire.send(other, mine));
+  }
+  std::copy(mine.begin(), mine.end(), part(wire.rank()).begin());
+  wait_all(wire, tickets);
+}
+
+}  // namespace cohort

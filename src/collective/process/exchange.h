@@ -1,0 +1,26 @@
+// Collectives made of messages. All ranks call the same with the same sizes. On an error the wire's messages are
+// dropped.
+#pragma once
+
+#include <torch/types.h>
+
+#include <span>
+#include <vector>
+
+#include "collective/process/wire.h"
+
+namespace cohort {
+
+// The sum over the ranks, in place, added in rank order: the same bits on every rank and in every run. `flat` is on the
+// CPU, contiguous, of one dimension. Small tensors go whole to every rank (one step); of large ones each rank adds up a
+// slice and sends it to all, as in the ring all-reduce (Patarasuk and Yuan, 2009) but in two steps.
+void exchange_sum(Wire& wire, torch::Tensor& flat);
+
+// The root's bytes everywhere, along a binomial tree.
+void exchange_broadcast(Wire& wire, std::span<std::byte> bytes, int root);
+
+// `all` has room for every rank's bytes, in rank order; `sizes` says how many each brings.
+void exchange_gather(Wire& wire, std::span<const std::byte> mine, std::span<std::byte> all,
+                     const std::vector<std::size_t>& sizes);
+
+}  // namespace cohort

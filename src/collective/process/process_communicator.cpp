@@ -1,0 +1,294 @@
+#include "collective/process/process_communicator.h"
+
+#include <ATen/Functions.h>
+
+#include <condition_variable>
+#include <map>
+
+#include "base/deadline.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "collective/ops/cross_device_ops.h"
+#include "collective/process/exchange.h"
+
+namespace cohort {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+uint64_t hash_of(const std::string& text) {  // FNV-1a (Fowler, Noll, Vo, 1991): the same in every process
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
+std::string describe(std::string_view what, std::span<const torch::Tensor> tensors) {
+  std::string text(what);
+  text += " of ";
+  for (const torch::Tensor& tensor : tensors) {
+    text += c10::str(&tensor == tensors.data() ? "" : ", ", tensor.scalar_type(), tensor.sizes());
+  }
+  return text;
+}
+
+void require_dense(std::string_view what, const torch::Tensor& tensor) {
+  if (tensor.defined() && tensor.layout() == torch::kStrided) return;
+  fail<InvalidArgument>("[collective] ", what, ": needs dense tensors, got ",
+                        tensor.defined() ? c10::str(tensor.layout()) : std::string("an undefined one"));
+}
+
+// The dtype to add in: short ones lose too much, or overflow, on the way to a mean.
+torch::ScalarType wide(torch::ScalarType dtype) {
+  if (dtype == torch::kHalf || dtype == torch::kBFloat16) return torch::kFloat;
+  return c10::isIntegralType(dtype, /*includeBool=*/true) ? torch::kLong : dtype;
+}
+
+template <typename T>
+std::span<std::byte> bytes_of(std::vector<T>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
+
+std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
+}
+
+// In the host's memory, one after the other.
+torch::Tensor on_host(const torch::Tensor& tensor) {
+  return tensor.detach().to(torch::kCPU).contiguous();
+}
+
+std::string position_key(int rank) {
+  return c10::str("collective/at/", rank);
+}
+
+}  // namespace
+
+ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Wire> wire, ProcessGroupOptions options)
+    : wire_(std::move(wire)), options_(std::move(options)) {
+  if (!options_.membership) return;
+  options_.membership->on_failure([wire = std::weak_ptr(wire_)](const std::string&) {
+    if (const auto alive = wire.lock()) alive->abort();
+  });
+  watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+}
+
+ProcessCommunicator::~ProcessCommunicator() = default;
+
+std::string ProcessCommunicator::rank_name(int rank) const {
+  if (!options_.membership) return c10::str("rank ", rank);
+  return options_.membership->tasks()[static_cast<std::size_t>(rank)].to_string();
+}
+
+void ProcessCommunicator::abort(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) aborted_ = reason;
+  }
+  wire_->abort();
+}
+
+template <typename Work>
+void ProcessCommunicator::perform(const std::string& what, const Work& work) {
+  const torch::NoGradGuard no_grad;
+  const uint64_t number = recorder_.begin(what);
+  try {
+    agree(number, what);
+    work();
+    recorder_.end(number);
+  } catch (const Error& error) {
+    recorder_.end(number, error.what());
+    throw;
+  } catch (const std::exception& error) {
+    recorder_.end(number, error.what());
+    explain(number, what, error.what());
+  }
+}
+
+void ProcessCommunicator::agree(uint64_t number, const std::string& what) {
+  const std::array<uint64_t, 1> mine = {hash_of(what)};
+  std::vector<uint64_t> hashes(static_cast<std::size_t>(size()));
+  exchange_gather(*wire_, std::as_bytes(std::span(mine)), bytes_of(hashes),
+                  std::vector<std::size_t>(hashes.size(), sizeof(uint64_t)));
+  for (const uint64_t hash : hashes) {
+    if (hash != hashes.front()) mismatch(number, what, hashes);
+  }
+}
+
+// Every rank sees all hashes, so all come here together and tell each other what they meant to do.
+void ProcessCommunicator::mismatch(uint64_t number, const std::string& what, const std::vector<uint64_t>& hashes) {
+  const auto other = static_cast<int>(
+      std::find_if(hashes.begin(), hashes.end(), [&](uint64_t hash) { return hash != hashes.front(); }) - hashes.begin());
+  std::string first = "something else";
+  std::string second = first;
+  if (options_.membership) {
+    const auto key = [&](int rank) { return c10::str("collective/mismatch/", number, "/", rank); };
+    if (rank() == 0 || rank() == other) options_.membership->put(key(rank()), what);
+    first = options_.membership->get(key(0), seconds(10));
+    second = options_.membership->get(key(other), seconds(10));
+  } else {
+    (rank() == 0 ? first : second) = what;
+  }
+  fail<FailedPrecondition>("[collective] the workers do not do the same in collective ", number, ": ", rank_name(0),
+                           " calls ", first, ", ", rank_name(other), " calls ", second);
+}
+
+// What a wire's error means: the health of the group knows more than a broken connection does.
+void ProcessCommunicator::explain(uint64_t number, const std::string& what, const std::string& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) fail<Cancelled>("[collective] ", rank_name(rank()), " in ", what, ": cancelled, because ", *aborted_);
+  }
+  const auto entry = recorder_.last();
+  const bool out_of_time = entry && FlightRecorder::Clock::now() - entry->begin >= options_.timeout;
+  log().error("[collective] {} failed in collective {}; the last ones were\n{}", rank_name(rank()), number,
+              recorder_.dump());
+  if (options_.membership) {
+    const std::string missing = out_of_time ? stragglers(number) : "";
+    if (const auto reason = options_.membership->await_failure()) {
+      fail<Unavailable>("[collective] ", rank_name(rank()), " in ", what, ": ", *reason);
+    }
+    if (out_of_time) {
+      fail<DeadlineExceeded>("[collective] ", rank_name(rank()), " waited ", to_text(options_.timeout), " in ", what,
+                             " for ", missing);
+    }
+  }
+  if (out_of_time) {
+    fail<DeadlineExceeded>("[collective] ", rank_name(rank()), " waited ", to_text(options_.timeout), " in ", what);
+  }
+  fail<Unavailable>("[collective] ", rank_name(rank()), " in ", what, ": ", error);
+}
+
+void ProcessCommunicator::sum(torch::Tensor flat, ReduceOp op) {
+  exchange_sum(*wire_, flat);
+  if (op == ReduceOp::kMean) divide(flat, size());
+}
+
+void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) {
+  for (const torch::Tensor& tensor : tensors) require_dense("all_reduce", tensor);
+  if (size() == 1) return;
+  perform(describe(op == ReduceOp::kMean ? "all_reduce MEAN" : "all_reduce SUM", tensors), [&] {
+    std::map<torch::ScalarType, std::vector<torch::Tensor>> groups;  // one message a dtype
+    for (torch::Tensor& tensor : tensors) groups[wide(tensor.scalar_type())].push_back(tensor.detach());
+    for (auto& [dtype, members] : groups) {
+      torch::Tensor& only = members.front();
+      if (members.size() == 1 && only.is_cpu() && only.is_contiguous() && only.scalar_type() == dtype) {
+        sum(only.view({-1}), op);
+        continue;
+      }
+      std::vector<torch::Tensor> parts;
+      for (const torch::Tensor& member : members) parts.push_back(on_host(member).to(dtype).view({-1}));
+      torch::Tensor flat = at::cat(parts);
+      sum(flat, op);
+      int64_t at = 0;
+      for (torch::Tensor& member : members) {
+        member.copy_(flat.narrow(0, at, member.numel()).view(member.sizes()));
+        at += member.numel();
+      }
+    }
+  });
+}
+
+void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) {
+  if (root < 0 || root >= size()) {
+    fail<InvalidArgument>("[collective] broadcast: root ", root, ", but there are ", size(), " ranks");
+  }
+  for (const torch::Tensor& tensor : tensors) require_dense("broadcast", tensor);
+  if (size() == 1) return;
+  perform(describe(c10::str("broadcast from ", rank_name(root)), tensors), [&] {
+    for (torch::Tensor& tensor : tensors) {
+      torch::Tensor host = on_host(tensor);
+      exchange_broadcast(*wire_, bytes_of(host), root);
+      if (rank() != root && host.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(host);
+    }
+  });
+}
+
+std::vector<torch::Tensor> ProcessCommunicator::all_gather(const torch::Tensor& tensor) {
+  require_dense("all_gather", tensor);
+  if (size() == 1) return {tensor.detach().clone()};
+  std::vector<int64_t> shape = tensor.sizes().vec();
+  std::vector<torch::Tensor> parts;
+  if (!shape.empty()) shape[0] = -1;  // may differ
+  perform(c10::str("all_gather of ", tensor.scalar_type(), at::IntArrayRef(shape)), [&] {
+    const std::array<int64_t, 1> mine = {tensor.dim() == 0 ? 1 : tensor.size(0)};
+    std::vector<int64_t> rows(static_cast<std::size_t>(size()));
+    exchange_gather(*wire_, std::as_bytes(std::span(mine)), bytes_of(rows),
+                    std::vector<std::size_t>(rows.size(), sizeof(int64_t)));
+    std::vector<std::size_t> sizes;
+    const torch::Tensor host = on_host(tensor);
+    int64_t row_bytes = static_cast<int64_t>(host.element_size());
+    for (int64_t d = 1; d < host.dim(); ++d) row_bytes *= host.size(d);
+    int64_t total = 0;
+    for (const int64_t count : rows) {
+      sizes.push_back(static_cast<std::size_t>(count * row_bytes));
+      total += count;
+    }
+    std::vector<int64_t> all_shape = shape;
+    if (all_shape.empty()) all_shape = {total};
+    all_shape[0] = total;
+    const torch::Tensor all = torch::empty(all_shape, host.options());
+    exchange_gather(*wire_, bytes_of(host), bytes_of(all), sizes);
+    int64_t at = 0;
+    for (const int64_t count : rows) {
+      const torch::Tensor part = all.narrow(0, at, count);
+      parts.push_back((tensor.dim() == 0 ? part.squeeze(0) : part).to(tensor.device(), false, /*copy=*/true));
+      at += count;
+    }
+  });
+  return parts;
+}
+
+torch::Tensor ProcessCommunicator::reduce_scatter(const torch::Tensor& tensor, ReduceOp op) {
+  require_dense("reduce_scatter", tensor);
+  if (tensor.dim() == 0 || tensor.size(0) % size() != 0) {
+    fail<InvalidArgument>("[collective] reduce_scatter: dimension 0 of a tensor of shape ", tensor.sizes(),
+                          " must be a multiple of the ", size(), " ranks");
+  }
+  const torch::Tensor whole = tensor.detach().clone(torch::MemoryFormat::Contiguous);
+  if (size() == 1) return whole;
+  torch::Tensor copy = whole;
+  all_reduce({&copy, 1}, op);
+  const int64_t rows = tensor.size(0) / size();
+  return whole.narrow(0, rank() * rows, rows).clone();
+}
+
+void ProcessCommunicator::barrier() {
+  if (size() > 1) perform("barrier", [] {});  // to agree is to have met
+}
+
+// Tells the others where this rank is, and its user for whom it waits.
+void ProcessCommunicator::watch(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::unique_lock lock(mutex);
+  uint64_t told = 0;
+  while (!wake.wait_for(lock, stop, options_.straggler_after, [] { return false; }) && !stop.stop_requested()) {
+    const auto last = recorder_.last();
+    if (!last) continue;
+    try {
+      if (last->number != told) options_.membership->put(position_key(rank()), c10::str(last->number, " ", last->what));
+      told = last->number;
+      if (last->end || FlightRecorder::Clock::now() - last->begin < options_.straggler_after) continue;
+      log().warn("[collective] {} waits in {} (collective {}) for {}", rank_name(rank()), last->what, last->number,
+                 stragglers(last->number));
+    } catch (const Error&) {
+      return;  // the group has failed, and whoever waits hears of it
+    }
+  }
+}
+
+// The ranks that have not come to this collective, with the last one that each told of.
+std::string ProcessCommunicator::stragglers(uint64_t number) const {
+  std::string text;
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) continue;
+    const std::string at = options_.membership->try_get(position_key(other)).value_or("0");
+    if (std::stoull(at) >= number) continue;
+    text += c10::str(text.empty() ? "" : ", ", rank_name(other), at == "0" ? "" : " (last seen in collective " + at + ")");
+  }
+  return text.empty() ? "a slow network: all have come" : text;
+}
+
+}  // namespace cohort

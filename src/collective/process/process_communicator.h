@@ -1,0 +1,69 @@
+// ProcessCommunicator: collectives between the processes of a cluster, over a Wire. It adds what a wire does not know:
+// tensors of any layout and dtype, whether all ranks do the same, and who is to blame when they do not come.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/communicator.h"
+#include "cohort/membership.h"
+#include "collective/process/flight_recorder.h"
+#include "collective/process/wire.h"
+
+namespace cohort {
+
+struct ProcessGroupOptions {
+  // Ranks are the members of this, in its order; nothing for a group without one (tests of a wire).
+  std::shared_ptr<Membership> membership = nullptr;
+  // Of the wire: a collective that took longer has run out of it.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // Waiting so long in one collective is reported, with the ranks that have not come to it.
+  std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
+};
+
+// Operations between the ranks are announced by a small message before their data, so that one that differs is found
+// on every rank before it does harm (FailedPrecondition names both). A peer that is lost, or left: Unavailable, by name.
+class ProcessCommunicator final : public Communicator {
+ public:
+  ProcessCommunicator(std::unique_ptr<Wire> wire, ProcessGroupOptions options);
+  ProcessCommunicator(const ProcessCommunicator&) = delete;
+  ProcessCommunicator& operator=(const ProcessCommunicator&) = delete;
+  ~ProcessCommunicator() override;
+
+  std::string_view name() const override { return wire_->name(); }
+  int rank() const override { return wire_->rank(); }
+  int size() const override { return wire_->size(); }
+
+  void all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) override;
+  void broadcast(std::span<torch::Tensor> tensors, int root) override;
+  std::vector<torch::Tensor> all_gather(const torch::Tensor& tensor) override;
+  torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op) override;
+  void barrier() override;
+  void abort(const std::string& reason) override;
+
+  const FlightRecorder& recorder() const { return recorder_; }
+
+ private:
+  template <typename Work>
+  void perform(const std::string& what, const Work& work);
+  void agree(uint64_t number, const std::string& what);
+  [[noreturn]] void mismatch(uint64_t number, const std::string& what, const std::vector<uint64_t>& hashes);
+  [[noreturn]] void explain(uint64_t number, const std::string& what, const std::string& error);
+  void sum(torch::Tensor flat, ReduceOp op);
+  void watch(const std::stop_token& stop);
+  std::string stragglers(uint64_t number) const;
+  std::string rank_name(int rank) const;
+
+  std::shared_ptr<Wire> wire_;
+  ProcessGroupOptions options_;
+  FlightRecorder recorder_;
+  mutable std::mutex mutex_;
+  std::optional<std::string> aborted_;
+  std::jthread watcher_;
+};
+
+}  // namespace cohort

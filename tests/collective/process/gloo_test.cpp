@@ -1,0 +1,109 @@
+#include "tests/collective/process/conformance.h"
+#include "tests/support/process_ranks.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::error_of;
+using testing::with_process_ranks;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(Gloo, DoesWhatACommunicatorMust) {
+  for (const int size : {1, 2, 3, 5}) {
+    with_process_ranks(size, [](ProcessCommunicator& world, Membership&) {
+      testing::check_sums(world);
+      testing::check_order_of_sums(world);
+      testing::check_copies(world);
+      testing::check_wrong_calls(world);
+    });
+  }
+}
+
+TEST(Gloo, AMismatchIsNamedOnEveryRank) {
+  with_process_ranks(3, [](ProcessCommunicator& world, Membership&) {
+    world.barrier();
+    std::vector<torch::Tensor> tensors{torch::ones({world.rank() == 2 ? 4 : 5})};
+    EXPECT_THAT(error_of<FailedPrecondition>([&] { world.all_reduce(tensors, ReduceOp::kSum); }),
+                HasSubstr("do not do the same in collective 2: worker 0 calls all_reduce SUM of Float[5], worker 2 calls "
+                          "all_reduce SUM of Float[4]"));
+    const auto differ = [&] { world.rank() == 1 ? world.barrier() : world.broadcast(tensors, 0); };
+    if (world.rank() == 2) tensors[0] = torch::ones({5});
+    EXPECT_THAT(error_of<FailedPrecondition>(differ),
+                HasSubstr("worker 0 calls broadcast from worker 0 of Float[5], worker 1 calls barrier"));
+    world.barrier();  // the group goes on
+  });
+}
+
+TEST(Gloo, AFailureEndsWhatIsPendingEverywhere) {
+  with_process_ranks(3, [](ProcessCommunicator& world, Membership& membership) {
+    world.barrier();
+    if (world.rank() == 1) {
+      membership.fail("worker 1: out of memory");
+      return;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(error_of<Unavailable>([&] { world.barrier(); }),
+                AllOf(HasSubstr("in barrier: worker 1: out of memory"), HasSubstr("[collective] worker ")));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
+    EXPECT_THAT(error_of<Unavailable>([&] { world.barrier(); }), HasSubstr("out of memory")) << "and what comes later";
+  });
+}
+
+TEST(Gloo, WhoHasLeftIsNamed) {
+  with_process_ranks(2, [](ProcessCommunicator& world, Membership&) {
+    world.barrier();
+    if (world.rank() == 1) return;
+    EXPECT_THAT(error_of<Unavailable>([&] { world.barrier(); }), HasSubstr("worker 1 has ended its program"));
+  });
+}
+
+TEST(Gloo, WhoDoesNotComeIsNamedAtTheDeadline) {
+  with_process_ranks(3, {.timeout = milliseconds(1500), .straggler_after = milliseconds(200)},
+                     [](ProcessCommunicator& world, Membership& membership) {
+                       world.barrier();
+                       if (world.rank() != 1) {
+                         const std::string error = error_of<DeadlineExceeded>([&] { world.barrier(); });
+                         EXPECT_THAT(error, HasSubstr("waited 1.5 s in barrier for worker 1"));
+                         EXPECT_THAT(world.recorder().dump(), HasSubstr("#2"));
+                       }
+                       membership.barrier("end", seconds(20));
+                     });
+}
+
+TEST(Gloo, AnAbortEndsTheWaitWithItsReason) {
+  with_process_ranks(2, [](ProcessCommunicator& world, Membership& membership) {
+    world.barrier();
+    if (world.rank() == 0) {
+      const std::jthread other([&] {
+        std::this_thread::sleep_for(milliseconds(200));
+        world.abort("the user had enough");
+      });
+      EXPECT_THAT(error_of<Cancelled>([&] { world.barrier(); }), HasSubstr("cancelled, because the user had enough"));
+    }
+    membership.barrier("end", seconds(20));
+  });
+}
+
+TEST(Gloo, AnAddressThatIsNotThisMachinesIsRefused) {
+  EXPECT_THAT(error_of<Unavailable>([] { make_gloo({.size = 1, .host = "192.0.2.1"}); }),
+              HasSubstr("rank 0 at 192.0.2.1 cannot connect"));
+}
+
+TEST(FlightRecorder, KeepsTheLastAndSaysHowTheyEnded) {
+  FlightRecorder recorder;
+  EXPECT_FALSE(recorder.last());
+  for (int i = 0; i < 100; ++i) recorder.end(recorder.begin("old"), "");
+  recorder.end(recorder.begin("broken"), "connection reset");
+  recorder.begin("now");
+  EXPECT_EQ(recorder.entries().size(), FlightRecorder::kKept);
+  EXPECT_EQ(recorder.last()->number, 102U);
+  EXPECT_THAT(recorder.dump(), AllOf(HasSubstr("failed: connection reset: broken"), HasSubstr("pending: now")));
+  recorder.end(1, "too late");
+  EXPECT_EQ(recorder.entries().front().error, "");
+}
+
+}  // namespace
+}  // namespace cohort

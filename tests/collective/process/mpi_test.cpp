@@ -1,0 +1,34 @@
+// Run by mpirun: every rank is a process that runs the same tests.
+#include "cluster/mpi_runtime.h"
+#include "collective/mpi/mpi.h"
+#include "collective/process/process_communicator.h"
+#include "tests/collective/process/conformance.h"
+
+namespace cohort {
+namespace {
+
+TEST(Mpi, DoesWhatACommunicatorMust) {
+  ProcessCommunicator world(make_mpi(std::chrono::seconds(20)), {});
+  EXPECT_EQ(world.size(), 3) << "started by mpirun -n 3?";
+  EXPECT_EQ(world.name(), "mpi");
+  testing::check_sums(world);
+  testing::check_order_of_sums(world);
+  testing::check_copies(world);
+  testing::check_wrong_calls(world);
+}
+
+TEST(Mpi, AMismatchIsFoundOnEveryRank) {
+  ProcessCommunicator world(make_mpi(std::chrono::seconds(20)), {});
+  std::vector<torch::Tensor> tensors{torch::ones({world.rank() == 1 ? 4 : 5})};
+  testing::expect_error<FailedPrecondition>([&] { world.all_reduce(tensors, ReduceOp::kSum); },
+                                            "do not do the same in collective 1: rank 0 calls");
+  world.barrier();
+}
+
+TEST(Mpi, CarriesTheLeadersAddress) {
+  ProcessCommunicator world(make_mpi(std::chrono::seconds(20)), {});
+  EXPECT_EQ(mpi_broadcast(world.rank() == 0 ? "host:1" : ""), "host:1");
+}
+
+}  // namespace
+}  // namespace cohort

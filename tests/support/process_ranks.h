@@ -1,0 +1,73 @@
+// The ranks of a cluster as threads: each with a membership over loopback and a communicator over Gloo.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "cluster/free_port.h"
+#include "cohort/membership.h"
+#include "collective/gloo/gloo.h"
+#include "collective/process/process_communicator.h"
+
+namespace cohort::testing {
+
+struct ProcessRanksOptions {
+  std::chrono::milliseconds timeout = std::chrono::seconds(20);  // of a collective
+  std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
+};
+
+// A cluster of workers on loopback that knows its leader's address only.
+inline ClusterSpec loopback_workers(int count) {
+  std::vector<std::string> addresses(static_cast<std::size_t>(count));
+  addresses[0] = "127.0.0.1:" + std::to_string(free_port("127.0.0.1"));
+  return ClusterSpec(std::map<std::string, std::vector<std::string>>{{"worker", addresses}});
+}
+
+inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Membership>& membership,
+                                                    const ProcessRanksOptions& options) {
+  const GlooOptions gloo{
+      .rank = membership->task().index,
+      .size = static_cast<int>(membership->tasks().size()),
+      .host = "127.0.0.1",
+      .prefix = "gloo/",
+      .timeout = options.timeout,
+      .put = [&](const std::string& key, const std::string& value) { membership->put(key, value); },
+      .get = [&](const std::string& key, std::chrono::milliseconds timeout) { return membership->get(key, timeout); }};
+  return std::make_unique<ProcessCommunicator>(make_gloo(gloo), ProcessGroupOptions{.membership = membership,
+                                                                                    .timeout = options.timeout,
+                                                                                    .straggler_after = options.straggler_after});
+}
+
+// Runs fn(communicator, membership) as each of `size` workers; rethrows the first failure in rank order.
+inline void with_process_ranks(int size, const ProcessRanksOptions& options,
+                               const std::function<void(ProcessCommunicator&, Membership&)>& fn) {
+  const ClusterSpec cluster = loopback_workers(size);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          const auto membership = std::make_shared<Membership>(
+              cluster, TaskId{"worker", rank},
+              MembershipOptions{.start_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(1)});
+          fn(*connect(membership, options), *membership);
+        } catch (...) {
+          errors[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+inline void with_process_ranks(int size, const std::function<void(ProcessCommunicator&, Membership&)>& fn) {
+  with_process_ranks(size, {}, fn);
+}
+
+}  // namespace cohort::testing
