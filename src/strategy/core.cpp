@@ -126,7 +126,7 @@ void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
   rethrow_first(shared->outcomes);
 }
 
-void StrategyCore::give_up_on_missing(const std::vector<Outcome>& outcomes) {
+void StrategyCore::give_up_on_missing(std::vector<Outcome>& outcomes) {
   broken_ = true;
   const std::vector<int> missing = threads_->missing();
   std::string names;
@@ -138,8 +138,8 @@ void StrategyCore::give_up_on_missing(const std::vector<Outcome>& outcomes) {
   // What a replica that did come back met is nearer to the cause. The others may still be writing their outcome.
   for (int local_id = 0; local_id < num_local_replicas(); ++local_id) {
     if (std::find(missing.begin(), missing.end(), local_id) != missing.end()) continue;
-    const Outcome& outcome = outcomes[static_cast<std::size_t>(local_id)];
-    if (outcome.error) std::rethrow_exception(outcome.error);
+    const std::exception_ptr error = std::exchange(outcomes[static_cast<std::size_t>(local_id)].error, nullptr);
+    if (error) std::rethrow_exception(error);
   }
   throw DeadlineExceeded(message);
 }

@@ -73,7 +73,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   void run_alone(detail::Job& job);
   void run_replica(detail::Job& job, int local_id, std::vector<Outcome>& outcomes);
   void call_job(detail::Job& job, Replica& replica);
-  [[noreturn]] void give_up_on_missing(const std::vector<Outcome>& outcomes);
+  [[noreturn]] void give_up_on_missing(std::vector<Outcome>& outcomes);
   void rethrow_first(std::vector<Outcome>& outcomes);
 
   StrategyPlan plan_;
