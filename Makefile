@@ -50,10 +50,12 @@ fuzz:
 lint:
 	@scripts/install-deps.sh lint
 	@$(MAKE) --no-print-directory build/lint/build.ninja
+	@cmake --build build/lint --target cohort_generated -- --quiet
 	@scripts/lint $(JOBS) $(if $(LINT),$$(git ls-files $(LINT) | grep 'cpp$$'))
 
 lint-changed:
 	@$(MAKE) --no-print-directory build/lint/build.ninja
+	@cmake --build build/lint --target cohort_generated -- --quiet
 	@scripts/lint $(JOBS) $$(git diff --name-only HEAD -- '*.cpp')
 
 format:

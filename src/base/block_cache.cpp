@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <memory>
 #include <mutex>
 
 #include "base/libtorch_compat.h"
@@ -112,7 +113,7 @@ class Cache {
   static void* data_of(Header* block) { return reinterpret_cast<char*>(block) + kHeader; }
 
   static Header* from_system(std::size_t bytes, std::size_t size_class) {
-    return ::new (c10::alloc_cpu(bytes + kHeader)) Header{.size_class = size_class};
+    return std::construct_at(static_cast<Header*>(c10::alloc_cpu(bytes + kHeader)), Header{.size_class = size_class});
   }
 
   Header* take(std::size_t size_class) {

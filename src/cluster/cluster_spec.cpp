@@ -46,7 +46,7 @@ ClusterSpec::Tasks tasks_at(const nlohmann::json& value, const std::string& key)
   for (const auto& [name, address] : value.items()) {
     const std::optional<int> index = parse_int(name);
     if (!index) fail<InvalidArgument>("[cluster] ", key, " has the key \"", name, "\", wanted the index of a task");
-    tasks[*index] = address_at(address, key + "." + name);
+    tasks[*index] = address_at(address, c10::str(key, ".", name));
   }
   return tasks;
 }
@@ -92,7 +92,7 @@ ClusterSpec ClusterSpec::from_json(const std::string& text, const std::string& s
                           ", wanted a JSON map of jobs to addresses");
   }
   std::map<std::string, Tasks> jobs;
-  for (const auto& [job, tasks] : tree.items()) jobs[job] = tasks_at(tasks, source + "." + job);
+  for (const auto& [job, tasks] : tree.items()) jobs[job] = tasks_at(tasks, c10::str(source, ".", job));
   return ClusterSpec(std::move(jobs));
 }
 

@@ -36,9 +36,10 @@ inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Member
       .timeout = options.timeout,
       .put = [&](const std::string& key, const std::string& value) { membership->put(key, value); },
       .get = [&](const std::string& key, std::chrono::milliseconds timeout) { return membership->get(key, timeout); }};
-  return std::make_unique<ProcessCommunicator>(make_gloo(gloo), ProcessGroupOptions{.membership = membership,
-                                                                                    .timeout = options.timeout,
-                                                                                    .straggler_after = options.straggler_after});
+  return std::make_unique<ProcessCommunicator>(
+      make_gloo(gloo),
+      ProcessGroupOptions{
+          .membership = membership, .timeout = options.timeout, .straggler_after = options.straggler_after});
 }
 
 // Runs fn(communicator, membership) as each of `size` workers; rethrows the first failure in rank order.
@@ -51,9 +52,10 @@ inline void with_process_ranks(int size, const ProcessRanksOptions& options,
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          const auto membership = std::make_shared<Membership>(
-              cluster, TaskId{"worker", rank},
-              MembershipOptions{.start_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(1)});
+          const auto membership =
+              std::make_shared<Membership>(cluster, TaskId{"worker", rank},
+                                           MembershipOptions{.start_timeout = std::chrono::seconds(20),
+                                                             .heartbeat_timeout = std::chrono::seconds(1)});
           fn(*connect(membership, options), *membership);
         } catch (...) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();

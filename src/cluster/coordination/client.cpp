@@ -139,7 +139,7 @@ std::vector<std::string> CoordinationClient::enter(const std::string& cluster) {
   until_complete("start-up", options_.start_timeout,
                  [&](grpc::ClientContext& context, uint32_t slice, bool& complete, std::string& missing) {
                    request.set_wait_ms(slice);
-                   const grpc::Status status = stub_->Register(&context, request, &reply);
+                   grpc::Status status = stub_->Register(&context, request, &reply);
                    complete = reply.complete();
                    if (status.ok()) missing = join(reply.missing());
                    return status;
@@ -155,7 +155,7 @@ void CoordinationClient::barrier(const std::string& name, milliseconds timeout) 
                  [&](grpc::ClientContext& context, uint32_t slice, bool& complete, std::string& missing) {
                    request.set_wait_ms(slice);
                    proto::BarrierReply reply;
-                   const grpc::Status status = stub_->Barrier(&context, request, &reply);
+                   grpc::Status status = stub_->Barrier(&context, request, &reply);
                    complete = reply.complete();
                    if (status.ok()) missing = join(reply.missing());
                    return status;
@@ -169,7 +169,7 @@ std::string CoordinationClient::get(const std::string& key, milliseconds timeout
   until_complete("get", timeout,
                  [&](grpc::ClientContext& context, uint32_t slice, bool& complete, std::string& missing) {
                    request.set_wait_ms(slice);
-                   const grpc::Status status = stub_->Get(&context, request, &reply);
+                   grpc::Status status = stub_->Get(&context, request, &reply);
                    complete = reply.found();
                    if (status.ok()) missing = "the key " + key;
                    return status;
@@ -220,7 +220,7 @@ grpc::Status CoordinationClient::beat(grpc::ClientContext& context, std::size_t 
   request.set_known_left(static_cast<uint32_t>(known_left));
   proto::BeatReply reply;
   context.set_deadline(std::chrono::system_clock::now() + limit);
-  const grpc::Status status = stub_->Beat(&context, request, &reply);
+  grpc::Status status = stub_->Beat(&context, request, &reply);
   if (status.ok()) left.assign(reply.left().begin(), reply.left().end());
   return status;
 }

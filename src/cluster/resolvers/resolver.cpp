@@ -9,7 +9,7 @@ std::string ClusterResolver::master(const std::optional<TaskId>& task) const {
   const ClusterSpec cluster = cluster_spec();
   const std::optional<TaskId> wanted = task ? task : coordination_leader(cluster);
   if (!wanted) return "";
-  const std::string address = cluster.address(*wanted);
+  const std::string& address = cluster.address(*wanted);
   return rpc_layer().empty() || address.empty() ? address : rpc_layer() + "://" + address;
 }
 

@@ -96,8 +96,8 @@ class GlooWire final : public Wire {
   std::shared_ptr<gloo::Context> context_;
   std::vector<uint64_t> sent_;
   std::vector<uint64_t> received_;
-  std::mutex mutex_;                // of messages_, against abort()
-  std::deque<Message> messages_;    // by ticket; all are done or dropped before the tickets start anew
+  std::mutex mutex_;              // of messages_, against abort()
+  std::deque<Message> messages_;  // by ticket; all are done or dropped before the tickets start anew
   std::size_t done_ = 0;
   std::atomic<bool> aborted_ = false;
 };
@@ -117,7 +117,8 @@ std::unique_ptr<Wire> make_gloo(const GlooOptions& options) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    fail<Unavailable>("[collective] gloo: rank ", options.rank, " at ", options.host, " cannot connect: ", error.what());
+    fail<Unavailable>("[collective] gloo: rank ", options.rank, " at ", options.host,
+                      " cannot connect: ", error.what());
   }
 }
 

@@ -5,7 +5,8 @@
 namespace cohort {
 
 std::unique_ptr<Wire> make_gloo(const GlooOptions& /*options*/) {
-  fail<Unimplemented>("[collective] gloo: this build has none; install libgloo-dev and configure with COHORT_WITH_GLOO=ON");
+  fail<Unimplemented>(
+      "[collective] gloo: this build has none; install libgloo-dev and configure with COHORT_WITH_GLOO=ON");
 }
 
 }  // namespace cohort

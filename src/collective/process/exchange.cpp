@@ -39,7 +39,8 @@ void add_up(torch::Tensor& dst, const std::vector<torch::Tensor>& sources) {
   if (kernels::has_kernels(dst.scalar_type())) {
     std::vector<const void*> pointers;
     for (const torch::Tensor& source : sources) pointers.push_back(source.data_ptr());
-    kernels::sum_into(dst.data_ptr(), pointers.data(), static_cast<int>(sources.size()), dst.numel(), dst.scalar_type());
+    kernels::sum_into(dst.data_ptr(), pointers.data(), static_cast<int>(sources.size()), dst.numel(),
+                      dst.scalar_type());
     return;
   }
   torch::Tensor sum = sources.front().clone();

@@ -119,7 +119,8 @@ void ProcessCommunicator::agree(uint64_t number, const std::string& what) {
 // Every rank sees all hashes, so all come here together and tell each other what they meant to do.
 void ProcessCommunicator::mismatch(uint64_t number, const std::string& what, const std::vector<uint64_t>& hashes) {
   const auto other = static_cast<int>(
-      std::find_if(hashes.begin(), hashes.end(), [&](uint64_t hash) { return hash != hashes.front(); }) - hashes.begin());
+      std::find_if(hashes.begin(), hashes.end(), [&](uint64_t hash) { return hash != hashes.front(); }) -
+      hashes.begin());
   std::string first = "something else";
   std::string second = first;
   if (options_.membership) {
@@ -246,10 +247,9 @@ torch::Tensor ProcessCommunicator::reduce_scatter(const torch::Tensor& tensor, R
     fail<InvalidArgument>("[collective] reduce_scatter: dimension 0 of a tensor of shape ", tensor.sizes(),
                           " must be a multiple of the ", size(), " ranks");
   }
-  const torch::Tensor whole = tensor.detach().clone(torch::MemoryFormat::Contiguous);
+  torch::Tensor whole = tensor.detach().clone(torch::MemoryFormat::Contiguous);
   if (size() == 1) return whole;
-  torch::Tensor copy = whole;
-  all_reduce({&copy, 1}, op);
+  all_reduce({&whole, 1}, op);
   const int64_t rows = tensor.size(0) / size();
   return whole.narrow(0, rank() * rows, rows).clone();
 }
@@ -286,7 +286,8 @@ std::string ProcessCommunicator::stragglers(uint64_t number) const {
     if (other == rank()) continue;
     const std::string at = options_.membership->try_get(position_key(other)).value_or("0");
     if (std::stoull(at) >= number) continue;
-    text += c10::str(text.empty() ? "" : ", ", rank_name(other), at == "0" ? "" : " (last seen in collective " + at + ")");
+    text +=
+        c10::str(text.empty() ? "" : ", ", rank_name(other), at == "0" ? "" : " (last seen in collective " + at + ")");
   }
   return text.empty() ? "a slow network: all have come" : text;
 }

@@ -26,7 +26,8 @@ struct ProcessGroupOptions {
 };
 
 // Operations between the ranks are announced by a small message before their data, so that one that differs is found
-// on every rank before it does harm (FailedPrecondition names both). A peer that is lost, or left: Unavailable, by name.
+// on every rank before it does harm (FailedPrecondition names both). A peer that is lost, or left: Unavailable, by
+// name.
 class ProcessCommunicator final : public Communicator {
  public:
   ProcessCommunicator(std::unique_ptr<Wire> wire, ProcessGroupOptions options);

@@ -1,5 +1,5 @@
-// What every communicator between processes must do: the checks that the Gloo and the MPI tests share. Each is called by
-// all ranks.
+// What every communicator between processes must do: the checks that the Gloo and the MPI tests share. Each is called
+// by all ranks.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -18,9 +18,10 @@ inline void check_sums(Communicator& world) {
   const int size = world.size();
   for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kInt, torch::kLong, torch::kBFloat16, torch::kHalf}) {
     for (const int64_t count : {0, 1, 15, 17, 100, 5000, 300'000}) {
-      std::vector<torch::Tensor> tensors{torch::arange(count, torch::kLong).remainder(16).to(dtype) * (world.rank() + 1),
-                                         torch::full({3}, 2, dtype)};
-      const torch::Tensor expected = torch::arange(count, torch::kLong).remainder(16).to(dtype) * (size * (size + 1) / 2);
+      std::vector<torch::Tensor> tensors{
+          torch::arange(count, torch::kLong).remainder(16).to(dtype) * (world.rank() + 1), torch::full({3}, 2, dtype)};
+      const torch::Tensor expected =
+          torch::arange(count, torch::kLong).remainder(16).to(dtype) * (size * (size + 1) / 2);
       world.all_reduce(tensors, ReduceOp::kSum);
       EXPECT_TRUE(torch::equal(tensors[0], expected)) << dtype << " " << count;
       EXPECT_TRUE(torch::equal(tensors[1], torch::full({3}, 2 * size, dtype)));
@@ -56,8 +57,9 @@ inline void check_order_of_sums(Communicator& world) {
 
 inline void check_copies(Communicator& world) {
   for (int root = 0; root < world.size(); ++root) {
-    std::vector<torch::Tensor> tensors{torch::full({3, 2}, world.rank()), torch::full({70'000}, world.rank(), torch::kByte),
-                                       torch::empty({0}), torch::tensor(world.rank() == root)};
+    std::vector<torch::Tensor> tensors{torch::full({3, 2}, world.rank()),
+                                       torch::full({70'000}, world.rank(), torch::kByte), torch::empty({0}),
+                                       torch::tensor(world.rank() == root)};
     world.broadcast(tensors, root);
     EXPECT_TRUE(torch::equal(tensors[0], torch::full({3, 2}, root)));
     EXPECT_TRUE(torch::equal(tensors[1], torch::full({70'000}, root, torch::kByte)));
@@ -70,8 +72,8 @@ inline void check_copies(Communicator& world) {
     EXPECT_EQ(world.all_gather(torch::tensor(world.rank()))[static_cast<std::size_t>(rank)].item<int64_t>(), rank);
   }
   const torch::Tensor rows = torch::arange(world.size() * 2).view({world.size() * 2, 1});
-  EXPECT_TRUE(torch::equal(world.reduce_scatter(rows, ReduceOp::kSum),
-                           rows.narrow(0, world.rank() * 2, 2) * world.size()));
+  EXPECT_TRUE(
+      torch::equal(world.reduce_scatter(rows, ReduceOp::kSum), rows.narrow(0, world.rank() * 2, 2) * world.size()));
   world.barrier();
 }
 
@@ -80,7 +82,8 @@ inline void check_wrong_calls(Communicator& world) {
   expect_error<InvalidArgument>([&] { world.all_reduce(undefined, ReduceOp::kSum); }, "got an undefined one");
   expect_error<InvalidArgument>([&] { world.broadcast({}, world.size()); }, "broadcast: root");
   expect_error<InvalidArgument>([&] { world.reduce_scatter(torch::ones({}), ReduceOp::kSum); }, "must be a multiple");
-  expect_error<InvalidArgument>([&] { world.all_gather(torch::ones({2}).to_sparse()); }, "needs dense tensors, got Sparse");
+  expect_error<InvalidArgument>([&] { world.all_gather(torch::ones({2}).to_sparse()); },
+                                "needs dense tensors, got Sparse");
 }
 
 }  // namespace cohort::testing

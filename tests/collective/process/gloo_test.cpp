@@ -4,12 +4,12 @@
 namespace cohort {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using testing::error_of;
-using testing::with_process_ranks;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::with_process_ranks;
 
 TEST(Gloo, DoesWhatACommunicatorMust) {
   for (const int size : {1, 2, 3, 5}) {
@@ -26,9 +26,10 @@ TEST(Gloo, AMismatchIsNamedOnEveryRank) {
   with_process_ranks(3, [](ProcessCommunicator& world, Membership&) {
     world.barrier();
     std::vector<torch::Tensor> tensors{torch::ones({world.rank() == 2 ? 4 : 5})};
-    EXPECT_THAT(error_of<FailedPrecondition>([&] { world.all_reduce(tensors, ReduceOp::kSum); }),
-                HasSubstr("do not do the same in collective 2: worker 0 calls all_reduce SUM of Float[5], worker 2 calls "
-                          "all_reduce SUM of Float[4]"));
+    EXPECT_THAT(
+        error_of<FailedPrecondition>([&] { world.all_reduce(tensors, ReduceOp::kSum); }),
+        HasSubstr("do not do the same in collective 2: worker 0 calls all_reduce SUM of Float[5], worker 2 calls "
+                  "all_reduce SUM of Float[4]"));
     const auto differ = [&] { world.rank() == 1 ? world.barrier() : world.broadcast(tensors, 0); };
     if (world.rank() == 2) tensors[0] = torch::ones({5});
     EXPECT_THAT(error_of<FailedPrecondition>(differ),

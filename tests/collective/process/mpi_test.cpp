@@ -1,6 +1,6 @@
 // Run by mpirun: every rank is a process that runs the same tests.
-#include "cluster/mpi_runtime.h"
 #include "collective/mpi/mpi.h"
+#include "cluster/mpi_runtime.h"
 #include "collective/process/process_communicator.h"
 #include "tests/collective/process/conformance.h"
 
