@@ -59,7 +59,7 @@ TEST(ClusterSpec, MalformedJsonNamesTheKeyAndTheValue) {
       {R"({"worker": ["a:1", "b:1"], "ps": ["b:1"]})", "ps 0 and worker 1 have the same address, b:1"},
   };
   for (const auto& [text, problem] : cases) {
-    expect_error<InvalidArgument>([&] { (void)ClusterSpec::from_json(text); }, problem);
+    expect_error<InvalidArgument>([&, text = text] { (void)ClusterSpec::from_json(text); }, problem);
   }
 }
 

@@ -32,9 +32,9 @@ TEST(Placement, AMissingGpuBecomesTheCpuOnlyWithSoftPlacement) {
     EXPECT_EQ(current_torch_device(), torch::Device(torch::kCPU));
   }
   set_soft_device_placement(false);
-  EXPECT_THROW(DeviceScope("/GPU:99"), InvalidArgument);
+  EXPECT_THROW((void)DeviceScope("/GPU:99"), InvalidArgument);
   set_soft_device_placement(true);
-  EXPECT_THROW(DeviceScope("/CPU:99"), InvalidArgument);
+  EXPECT_THROW((void)DeviceScope("/CPU:99"), InvalidArgument);
 }
 
 TEST(Placement, PlacesAndLogs) {

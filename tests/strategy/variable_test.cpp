@@ -30,7 +30,7 @@ TEST_P(OnWrite, AnAssignmentFromTheReplicasIsAggregated) {
   for (const auto& [aggregation, expected] : cases) {
     const Strategy s = strategy();
     const Variable v = s.variable(torch::zeros({2}), {.aggregation = aggregation});
-    s.run([&](Replica& replica) {
+    s.run([&, expected = expected](Replica& replica) {
       v.assign(torch::full({2}, replica.id() + 1.0));
       EXPECT_EQ(v.read()[0].item<double>(), expected);
       v.assign_add(torch::full({2}, replica.id() + 1.0));
