@@ -81,7 +81,7 @@ TEST_F(CoordinationStateTest, WhoDoesNotBelongIsRefused) {
 TEST_F(CoordinationStateTest, ARestartedTaskFailsTheGroup) {
   enter_all();
   enter({{"worker", 1}, 99});
-  EXPECT_EQ(registered_.back().kind, Kind::kFailed);
+  EXPECT_EQ(registered_.back().kind, Kind::kOver);
   EXPECT_THAT(state_.failure().value_or(""), HasSubstr("worker 1 was restarted (now pid 99, before pid 3)"));
 }
 

@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
@@ -42,7 +43,13 @@ template <typename Fn>
 void with_tasks(int count, const Fn& fn) {
   std::vector<std::future<void>> ends;
   for (int i = 0; i < count; ++i) ends.push_back(std::async(std::launch::async, [&fn, i] { fn(i); }));
-  for (auto& end : ends) end.get();
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    try {
+      ends[i].get();
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "task " << i << ": " << error.what();
+    }
+  }
 }
 
 TEST(Membership, TasksMeetAndKnowOfEachOther) {
@@ -58,6 +65,17 @@ TEST(Membership, TasksMeetAndKnowOfEachOther) {
     EXPECT_EQ(membership.try_get("nothing"), std::nullopt);
     membership.barrier("end", seconds(10));
     EXPECT_EQ(membership.failure(), std::nullopt);
+  });
+}
+
+TEST(Membership, OneGroupMayFollowAnother) {
+  const ClusterSpec cluster = workers(3);
+  with_tasks(3, [&](int index) {
+    for (int run = 0; run < 3; ++run) {
+      Membership membership(cluster, {"worker", index}, quick(std::to_string(run)));
+      EXPECT_THAT(membership.infos(), Each(std::to_string(run)));
+      std::this_thread::sleep_for(milliseconds(100 * index));  // the leader is the first to end
+    }
   });
 }
 

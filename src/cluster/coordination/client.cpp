@@ -4,6 +4,7 @@
 
 #include <array>
 #include <random>
+#include <thread>
 
 #include "base/fail.h"
 #include "base/log.h"
@@ -42,10 +43,17 @@ uint32_t in_ms(milliseconds time) {
   return static_cast<uint32_t>(time.count());
 }
 
-// Whether to call again: the leader is not there yet, or was slow.
+// Whether to call again: the leader is not there yet, was slow, still ends a group before this one, or just ended it.
 bool passing(const grpc::Status& status) {
-  return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::ALREADY_EXISTS:
+    case grpc::StatusCode::CANCELLED:
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -117,6 +125,10 @@ void CoordinationClient::until_complete(const std::string& what, milliseconds ti
     });
     if (status.ok() && complete) return;
     if (!status.ok() && !passing(status)) raise(what, status);
+    if (status.error_code() == grpc::StatusCode::ALREADY_EXISTS) {
+      missing = status.error_message() + " at " + leader_;
+      std::this_thread::sleep_for(milliseconds(50));
+    }
     if (deadline.passed()) {
       cohort::fail<DeadlineExceeded>("[cluster] ", task_.to_string(), " waited ", to_text(timeout), " in ", what,
                                      " for ", missing);

@@ -37,6 +37,8 @@ grpc::Status status(const CoordinationAnswer& answer) {
       return {grpc::StatusCode::FAILED_PRECONDITION, answer.reason};
     case Kind::kFailed:
       return {grpc::StatusCode::ABORTED, answer.reason};
+    case Kind::kOver:
+      return {grpc::StatusCode::ALREADY_EXISTS, answer.reason};
     default:
       return grpc::Status::OK;
   }

@@ -52,12 +52,17 @@ std::optional<CoordinationAnswer> CoordinationState::refuse_registration(const T
                                                                          const std::string& cluster,
                                                                          const std::string& process) {
   const std::string name = who.task.to_string();
+  Member* member = find(who.task);
+  const bool is_new = member != nullptr && member->registered && member->incarnation != who.incarnation;
+  // What comes after the end of a group belongs to the next one, whose leader is not there yet.
+  if (is_new && (failure_ || member->left)) {
+    return CoordinationAnswer{.kind = Kind::kOver, .reason = "the end of the group before"};
+  }
   if (failure_) return CoordinationAnswer{.kind = Kind::kFailed, .reason = *failure_};
   if (cluster != cluster_.to_json()) {
     return refusal(name + " (" + process + ") was started with another cluster: it has " + cluster +
                    ", the coordination leader has " + cluster_.to_json());
   }
-  Member* member = find(who.task);
   if (member == nullptr) return refusal("there is no " + name + " in the cluster " + cluster_.to_json());
   if (!member->registered || member->incarnation == who.incarnation) return std::nullopt;
   if (!not_registered().empty()) {
@@ -65,7 +70,7 @@ std::optional<CoordinationAnswer> CoordinationState::refuse_registration(const T
   }
   // The group was complete: this is a new process in the place of a dead one.
   set_failure(name + " was restarted (now " + process + ", before " + member->process + ")");
-  return CoordinationAnswer{.kind = Kind::kFailed, .reason = *failure_};
+  return CoordinationAnswer{.kind = Kind::kOver, .reason = "the end of the group before"};
 }
 
 std::vector<std::string> CoordinationState::not_registered() const {

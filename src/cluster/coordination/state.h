@@ -23,7 +23,7 @@ struct TaskProcess {
 
 // What a call ends with. Refused and failed answers carry the reason.
 struct CoordinationAnswer {
-  enum class Kind { kDone, kPending, kRefused, kFailed };
+  enum class Kind { kDone, kPending, kRefused, kFailed, kOver };  // kOver: come again, to the next group
   Kind kind = Kind::kDone;
   std::string reason;
   std::vector<std::string> missing;  // kPending

@@ -1,0 +1,14 @@
+// Where the other tasks of a cluster reach this one.
+#pragma once
+
+#include <string>
+
+#include "cohort/cluster.h"
+
+namespace cohort {
+
+// The host of the task's address; where the cluster gives it none, the address of the interface that leads to the
+// coordination leader. Unavailable: the leader's host cannot be resolved or there is no way to it.
+std::string own_host(const ClusterSpec& cluster, const TaskId& task);
+
+}  // namespace cohort
