@@ -52,6 +52,9 @@ struct GeneratorOptions {
 };
 struct IteratorOptions {
   int64_t epoch = 0;  // which order a reshuffling pipeline is in; fit() counts epochs here
+  // interleave() opens every file_shards-th of its input's elements (files) only, beginning with number file_shard.
+  int64_t file_shards = 1;
+  int64_t file_shard = 0;
 };
 
 // A position in a dataset. Move-only; one thread at a time. Destroying it ends its threads at once.

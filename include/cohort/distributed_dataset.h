@@ -14,11 +14,21 @@ namespace cohort {
 
 class DistributedSource;
 
+// How a dataset is divided among the workers of a strategy over several processes (tf.data's AutoShardPolicy). Every
+// worker has made the same dataset.
+enum class AutoShard {
+  kAuto,  // kFile where there are enough files, else kData
+  kFile,  // a worker reads its own part of the files, which are what interleave() opens
+  kData,  // a worker reads all and keeps its part: needs the same order on every worker (the same seed of a shuffle)
+  kOff,   // a worker trains on all
+};
+
 struct InputOptions {
   // Steps that are prepared ahead by a thread of their own: batched, split and copied to the devices. 0: none.
   int64_t prefetch_steps = 2;
   // Of the wait for one step's input.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  AutoShard auto_shard = AutoShard::kAuto;  // no effect in a single process
 };
 
 // One step's input: a share for every local replica. A replica without data gets a share of size 0.
@@ -43,8 +53,14 @@ class DistributedIterator {
   DistributedIterator& operator=(DistributedIterator&&) noexcept;
   ~DistributedIterator();
 
-  // The next step's input; nullopt at the end. Called inside a replica: FailedPrecondition.
+  // The next step's input; nullopt at the end, which is the end of the worker that has most: until then the others get
+  // shares of size 0. A collective of all workers. Called inside a replica: FailedPrecondition.
   std::optional<GlobalBatch> next();
+
+  // How training loops on several workers come to a decision together: bits that this worker adds to the next call of
+  // next(), and those that any of the workers had added to the last one.
+  void raise(int64_t flags);
+  int64_t raised() const;
 
   // As Iterator's, steps prepared ahead included.
   std::string save();

@@ -43,6 +43,9 @@ class MirroredModule {
   // InvalidArgument; with `strict` a name of the module that is not given: NotFound.
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state, bool strict = true) const;
 
+  // Gives every copy on every worker the values of the chief's first one; a collective of all workers.
+  void copy_from_chief() const;
+
  private:
   std::shared_ptr<StrategyCore> core_;
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;

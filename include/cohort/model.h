@@ -167,6 +167,7 @@ class Model {
   void set_weights(const NamedTensors& weights, bool strict = true) const;
   // A safetensors file; names are "<layer>.<parameter>" (of a module: its own). Errors name the file. The metadata also
   // get "step" and "epoch", what was trained so far, which load_weights() takes over for the logs of evaluations.
+  // Of several workers, all call it and the chief writes (reads); nobody returns before it is done.
   void save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata = {}) const;
   // Returns the file's metadata. With strict = false weights that the file lacks stay as they are.
   std::map<std::string, std::string> load_weights(const std::filesystem::path& file, bool strict = true) const;

@@ -4,101 +4,19 @@
 #include "cohort/distributed_dataset.h"
 #include "data/node.h"
 #include "data/read_ahead.h"
-#include "data/rebatch.h"
-#include "data/split.h"
 #include "data/state.h"
+#include "data/step_source.h"
+#include "data/worker_steps.h"
 #include "strategy/core.h"
+#include "strategy/worker_group.h"
 
 namespace cohort {
 
-// Where a step's shares come from; kinds below.
-class StepSource {
- public:
-  virtual ~StepSource() = default;
-  virtual bool next(std::vector<Example>& shares) = 0;
-  virtual nlohmann::json save(std::vector<torch::Tensor>& tensors) = 0;
-  virtual void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) = 0;
-};
-
 namespace {
 
-// One dataset of global batches: rebatched by size where it is known, cut batch by batch otherwise.
-class SplitSource final : public StepSource {
- public:
-  SplitSource(const Dataset& dataset, const IteratorOptions& options, std::size_t replicas, bool whole)
-      : dataset_(dataset), elements_(dataset.node().iterate(options)), replicas_(replicas), whole_(whole) {
-    const std::optional<int64_t> size = dataset.batch_size();
-    if (whole || !size) return;
-    rebatch_.emplace([this](Example& batch) { return elements_->next_example(batch); },
-                     sub_batch_sizes(*size, 1, static_cast<int64_t>(replicas), 0), replicas);
-  }
-
-  bool next(std::vector<Example>& shares) override {
-    if (rebatch_) return rebatch_->next(shares);
-    Example batch;
-    if (!elements_->next_example(batch)) return false;
-    shares.clear();
-    if (whole_) {
-      shares.push_back(std::move(batch));
-      return true;
-    }
-    const std::vector<int64_t> borders = legacy_borders(batch.size(), static_cast<int64_t>(replicas_));
-    for (std::size_t i = 0; i < replicas_; ++i) shares.push_back(batch.rows(borders[i], borders[i + 1]));
-    return true;
-  }
-
-  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
-    nlohmann::json tree{{"input", elements_->save(tensors)}};
-    if (rebatch_) tree["rebatch"] = rebatch_->save(tensors);
-    return tree;
-  }
-  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
-    elements_->restore(tree.at("input"), tensors);
-    if (rebatch_) rebatch_->restore(tree.at("rebatch"), tensors);
-  }
-
- private:
-  Dataset dataset_;  // keeps the pipeline alive
-  std::unique_ptr<ElementIterator> elements_;
-  std::size_t replicas_;
-  bool whole_;
-  std::optional<Rebatch> rebatch_;
-};
-
-// The user's own dataset of per-replica batches: each replica takes one element a step.
-class PerReplicaSource final : public StepSource {
- public:
-  PerReplicaSource(const Dataset& dataset, const IteratorOptions& options, std::size_t replicas)
-      : dataset_(dataset), elements_(dataset.node().iterate(options)), replicas_(replicas) {}
-
-  bool next(std::vector<Example>& shares) override {
-    shares.clear();
-    for (std::size_t i = 0; i < replicas_; ++i) {
-      Example share;
-      if (elements_->next_example(share)) {
-        last_ = share;
-        shares.push_back(std::move(share));
-      } else if (i == 0) {
-        return false;
-      } else {
-        shares.push_back(last_.rows(0, 0));
-      }
-    }
-    return true;
-  }
-  nlohmann::json save(std::vector<torch::Tensor>& tensors) override { return {{"input", elements_->save(tensors)}}; }
-  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
-    elements_->restore(tree.at("input"), tensors);
-  }
-
- private:
-  Dataset dataset_;
-  std::unique_ptr<ElementIterator> elements_;
-  std::size_t replicas_;
-  Example last_;
-};
-
-using Shares = std::vector<Example>;
+InputGroup group_of(const StrategyCore& core) {
+  return {.workers = core.num_workers(), .worker = core.worker_rank(), .replicas = core.num_local_replicas()};
+}
 
 }  // namespace
 
@@ -107,24 +25,29 @@ class DistributedSource {
  public:
   DistributedSource(std::unique_ptr<StepSource> steps, std::shared_ptr<StrategyCore> core, const InputOptions& options)
       : steps_(std::move(steps)), core_(std::move(core)) {
+    if (core_->workers() != nullptr) workers_.emplace(core_->workers()->world());
     if (options.prefetch_steps <= 0) return;
     ahead_ = std::make_unique<ReadAhead<Shares>>("distributed input", static_cast<std::size_t>(options.prefetch_steps),
                                                  options.timeout, [this] { return produce(); });
   }
 
   std::optional<GlobalBatch> next() {
-    std::optional<Shares> shares;
-    if (!restored_.empty()) {
-      shares = std::move(restored_.front());
-      restored_.pop_front();
-    } else {
-      shares = ahead_ ? ahead_->take() : produce();
+    if (workers_) {
+      auto step = workers_->next([this] { return next_here(); }, core_->num_local_replicas(), std::exchange(flags_, 0));
+      raised_ = workers_->raised();
+      if (!step) return std::nullopt;
+      return GlobalBatch(to_devices(std::move(step->shares)), step->total);
     }
+    raised_ = std::exchange(flags_, 0);
+    std::optional<Shares> shares = next_here();
     if (!shares) return std::nullopt;
     int64_t total = 0;
     for (const Example& share : *shares) total += share.size();
     return GlobalBatch(std::move(*shares), total);
   }
+
+  void raise(int64_t flags) { flags_ |= flags; }
+  int64_t raised() const { return raised_; }
 
   std::string save() {
     return ahead_ ? ahead_->paused([&](const std::deque<Shares>& items, bool ended) { return save_with(items, ended); })
@@ -133,6 +56,7 @@ class DistributedSource {
 
   void restore(const std::string& bytes) {
     if (ahead_) ahead_->stop();
+    if (workers_) workers_.emplace(core_->workers()->world());
     restore_from(bytes, "distributed input state", [&](const IteratorState& state) {
       steps_->restore(state.tree.at("steps"), state.tensors);
       ended_ = state.tree.at("ended").get<bool>();
@@ -150,6 +74,14 @@ class DistributedSource {
   }
 
  private:
+  // This worker's own.
+  std::optional<Shares> next_here() {
+    if (restored_.empty()) return ahead_ ? ahead_->take() : produce();
+    std::optional<Shares> shares = std::move(restored_.front());
+    restored_.pop_front();
+    return shares;
+  }
+
   std::optional<Shares> produce() {
     Shares shares;
     if (ended_ || !steps_->next(shares)) return std::nullopt;
@@ -180,6 +112,9 @@ class DistributedSource {
 
   std::unique_ptr<StepSource> steps_;
   std::shared_ptr<StrategyCore> core_;
+  std::optional<WorkerSteps> workers_;
+  int64_t flags_ = 0;
+  int64_t raised_ = 0;
   std::deque<Shares> restored_;
   bool ended_ = false;
   std::unique_ptr<ReadAhead<Shares>> ahead_;  // the last member: its thread uses the others
@@ -196,6 +131,12 @@ std::optional<GlobalBatch> DistributedIterator::next() {
                              "; take the batch outside and pass it to run()");
   }
   return source_->next();
+}
+void DistributedIterator::raise(int64_t flags) {
+  source_->raise(flags);
+}
+int64_t DistributedIterator::raised() const {
+  return source_->raised();
 }
 std::string DistributedIterator::save() {
   return source_->save();
@@ -226,13 +167,15 @@ DistributedDataset Strategy::distribute(const Dataset& dataset, const InputOptio
   if (!dataset.is_batched()) {
     fail<InvalidArgument>("[strategy] distribute: the dataset is not batched; call batch(global batch size) on it");
   }
-  const auto make = [core = core_, dataset, options](const IteratorOptions& at) {
-    const auto replicas = static_cast<std::size_t>(core->num_local_replicas());
-    auto steps =
-        std::make_unique<SplitSource>(dataset, at, replicas, /*whole=*/!core->plan().rebatch_input || replicas == 1);
-    return std::make_unique<DistributedSource>(std::move(steps), core, options);
+  const InputGroup group = group_of(*core_);
+  const AutoShard shard = choose_shard(options.auto_shard, dataset, group);
+  const auto make = [core = core_, dataset, options, group, shard](const IteratorOptions& at) {
+    const bool whole = !core->plan().rebatch_input || core->num_replicas_in_sync() == 1;
+    return std::make_unique<DistributedSource>(make_split_source(dataset, at, group, shard, whole), core, options);
   };
-  return {make, dataset.cardinality()};
+  const int64_t count = dataset.cardinality();
+  const bool known = count == kInfiniteCardinality || group.workers == 1 || shard == AutoShard::kData;
+  return {make, known ? count : kUnknownCardinality};
 }
 
 DistributedDataset Strategy::distribute_from_function(const std::function<Dataset(const InputContext&)>& fn) const {
@@ -249,10 +192,11 @@ DistributedDataset Strategy::distribute_from_function(const std::function<Datase
   }
   const auto replicas = static_cast<int64_t>(num_local_replicas());
   const auto make = [core = core_, dataset, options, replicas](const IteratorOptions& at) {
-    auto steps = std::make_unique<PerReplicaSource>(dataset, at, static_cast<std::size_t>(replicas));
-    return std::make_unique<DistributedSource>(std::move(steps), core, options);
+    return std::make_unique<DistributedSource>(make_per_replica_source(dataset, at, static_cast<std::size_t>(replicas)),
+                                               core, options);
   };
   const int64_t count = dataset.cardinality();
+  if (count >= 0 && core_->num_workers() > 1) return {make, kUnknownCardinality};  // that of the longest one's
   return {make, count < 0 ? count : (count + replicas - 1) / replicas};
 }
 

@@ -65,6 +65,8 @@ class DatasetNode {
   virtual std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const = 0;
   virtual int64_t cardinality() const = 0;
   virtual Batching batching() const = 0;
+  // What IteratorOptions::file_shards divides; 0: nothing. As a cardinality.
+  virtual int64_t num_files() const { return 0; }
 };
 
 using NodePtr = std::shared_ptr<const DatasetNode>;
@@ -75,6 +77,7 @@ class UnaryNode : public DatasetNode {
   explicit UnaryNode(NodePtr input) : input_(std::move(input)) {}
   int64_t cardinality() const override { return input_->cardinality(); }
   Batching batching() const override { return input_->batching(); }
+  int64_t num_files() const override { return input_->num_files(); }
 
  protected:
   const DatasetNode& input() const { return *input_; }
@@ -107,5 +110,8 @@ NodePtr make_memory_cache(NodePtr input);
 NodePtr make_file_cache(NodePtr input, std::filesystem::path file);
 NodePtr make_prefetch(NodePtr input, int64_t count, const PrefetchOptions& options);
 NodePtr make_shard(NodePtr input, int64_t count, int64_t index);
+
+// Every count-th element of an iterator, beginning with the index-th.
+std::unique_ptr<ElementIterator> sharded(std::unique_ptr<ElementIterator> input, int64_t count, int64_t index);
 
 }  // namespace cohort

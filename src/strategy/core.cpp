@@ -5,17 +5,22 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/block_cache.h"
 #include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "collective/local/local.h"
+#include "collective/process/hierarchical.h"
 #include "strategy/context.h"
+#include "strategy/worker_group.h"
 
 namespace cohort {
 
 namespace {
+
+constexpr const char* kNoStdException = "an exception that is no std::exception";
 
 bool all_on_cpu(const std::vector<LogicalDevice>& devices) {
   return std::all_of(devices.begin(), devices.end(),
@@ -42,12 +47,16 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
     fail<InvalidArgument>("[strategy] ", plan_.name, ": threads_per_replica is ", threads_per_replica_,
                           ", wanted 0 (cores / replicas) or more");
   }
-  if (threads_per_replica_ == 0) threads_per_replica_ = on_cpu ? std::max(1, hardware_cores() / count) : 1;
-  const bool spin = count <= hardware_cores();
+  const int cores = std::max(1, hardware_cores() / (workers() ? workers()->sharing_cores() : 1));
+  if (threads_per_replica_ == 0) threads_per_replica_ = on_cpu ? std::max(1, cores / count) : 1;
+  const bool spin = count <= cores;
   rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);
   ops_ = make_cross_device_ops(central() ? "reduction_to_one_device" : plan_.exchange.cross_device_ops,
                                torch_devices(plan_.devices));
-  for (int i = 0; i < count; ++i) communicators_.push_back(make_local(*rendezvous_, *ops_, i));
+  for (int i = 0; i < count; ++i) {
+    local_communicators_.push_back(make_local(*rendezvous_, *ops_, i));
+    if (workers()) communicators_.push_back(make_hierarchical(*local_communicators_.back(), workers()->world()));
+  }
   for (int i = 0; i < count; ++i) replicas_.push_back(std::make_unique<Replica>(*this, i));
   threads_ = std::make_unique<ReplicaThreads>(count, spin);
 }
@@ -57,6 +66,43 @@ StrategyCore::~StrategyCore() = default;
 torch::Device StrategyCore::parameter_device(int local_id) const {
   const auto& devices = plan_.parameter_devices;
   return devices[central() ? 0 : static_cast<std::size_t>(local_id)].torch_device;
+}
+
+int StrategyCore::num_workers() const {
+  return workers() ? workers()->size() : 1;
+}
+
+int StrategyCore::worker_rank() const {
+  return workers() ? workers()->rank() : 0;
+}
+
+void StrategyCore::broadcast_from_chief(std::span<torch::Tensor> tensors) const {
+  if (workers() && !tensors.empty()) workers()->world().broadcast(tensors, 0);
+}
+
+std::string StrategyCore::text_from_chief(const std::string& text) const {
+  if (workers() == nullptr) return text;
+  torch::Tensor size = torch::tensor(static_cast<int64_t>(text.size()), torch::kLong);
+  broadcast_from_chief({&size, 1});
+  torch::Tensor bytes = torch::empty({size.item<int64_t>()}, torch::kByte);
+  if (worker_rank() == 0) std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  broadcast_from_chief({&bytes, 1});
+  return {static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel())};
+}
+
+void StrategyCore::on_chief(const std::string& what, const std::function<void()>& fn) const {
+  if (workers() == nullptr) return fn();
+  std::exception_ptr error;
+  try {
+    if (worker_rank() == 0) fn();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const auto ends = workers()->world().gather_numbers(what, {error ? 1 : 0});
+  if (error) std::rethrow_exception(error);
+  if (ends.front()[0] != 0) {
+    fail<Unavailable>("[strategy] ", what, " failed on ", workers()->world().rank_name(0), "; its own log says how");
+  }
 }
 
 void StrategyCore::set_seed(uint64_t seed) {
@@ -80,8 +126,11 @@ void StrategyCore::run_alone(detail::Job& job) {
 void StrategyCore::run_replica(detail::Job& job, int local_id, std::vector<Outcome>& outcomes) {
   Outcome& outcome = outcomes[static_cast<std::size_t>(local_id)];
   const auto failed = [&](const char* what, bool secondary) {
-    outcome = {std::current_exception(), secondary};
+    outcome = {std::current_exception(), secondary || rendezvous_->aborted()};
     rendezvous_->abort(c10::str("replica ", local_id, " failed: ", what));
+    // A replica of this process may be waiting for other workers, and they for it.
+    if (workers() && !outcome.secondary)
+      workers()->fail(c10::str("replica ", replica(local_id).id(), " failed: ", what));
   };
   try {
     const IntraOpThreads threads(threads_per_replica_);
@@ -91,7 +140,7 @@ void StrategyCore::run_replica(detail::Job& job, int local_id, std::vector<Outco
   } catch (const std::exception& error) {
     failed(error.what(), false);
   } catch (...) {
-    failed("an exception that is no std::exception", false);
+    failed(kNoStdException, false);
   }
   rendezvous_->leave(local_id);
 }
@@ -101,8 +150,20 @@ void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
     fail<FailedPrecondition>("[strategy] ", plan_.name, ": a replica of an earlier run() never came back, so this ",
                              "strategy cannot be used any more; make a new one");
   }
-  if (num_local_replicas() == 1) return run_alone(*job);
+  if (!workers()) return run_local(job);
+  try {
+    run_local(job);
+  } catch (const std::exception& error) {
+    workers()->fail(error.what());
+    throw;
+  } catch (...) {
+    workers()->fail(kNoStdException);
+    throw;
+  }
+}
 
+void StrategyCore::run_local(const std::shared_ptr<detail::Job>& job) {
+  if (num_local_replicas() == 1) return run_alone(*job);
   struct Shared {
     std::shared_ptr<StrategyCore> core;
     std::shared_ptr<detail::Job> job;

@@ -17,6 +17,8 @@
 
 namespace cohort {
 
+class WorkerGroup;
+
 // Where variables live.
 enum class VariablePlacement {
   kMirrored,  // a copy on every replica
@@ -32,6 +34,8 @@ struct StrategyPlan {
   ExchangeOptions exchange;
   // Whether input is rebatched to shares; without, the replica gets the dataset's own batches.
   bool rebatch_input = true;
+  // The processes that the strategy spans; null: this one alone.
+  std::shared_ptr<WorkerGroup> workers = nullptr;
 };
 
 class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
@@ -43,10 +47,26 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
 
   const StrategyPlan& plan() const { return plan_; }
   int num_local_replicas() const { return static_cast<int>(plan_.devices.size()); }
-  int num_replicas_in_sync() const { return num_local_replicas(); }
+  int num_replicas_in_sync() const { return num_workers() * num_local_replicas(); }
   Replica& replica(int local_id) const { return *replicas_[static_cast<std::size_t>(local_id)]; }
-  Communicator& communicator(int local_id) const { return *communicators_[static_cast<std::size_t>(local_id)]; }
+  // Between all replicas in sync.
+  Communicator& communicator(int local_id) const {
+    const auto& group = communicators_.empty() ? local_communicators_ : communicators_;
+    return *group[static_cast<std::size_t>(local_id)];
+  }
   Rendezvous& rendezvous() { return *rendezvous_; }
+
+  // Of a strategy over several processes; otherwise null, 1 and 0.
+  WorkerGroup* workers() const { return plan_.workers.get(); }
+  int num_workers() const;
+  int worker_rank() const;
+  // What worker 0 has, in these tensors everywhere; cross-replica context.
+  void broadcast_from_chief(std::span<torch::Tensor> tensors) const;
+  // The text that worker 0 has, on every worker.
+  std::string text_from_chief(const std::string& text) const;
+  // Runs fn on worker 0 alone and returns when it has. What it throws comes out there, and as Unavailable elsewhere.
+  void on_chief(const std::string& what, const std::function<void()>& fn) const;
+
   const CrossDeviceOps& cross_device_ops() const { return *ops_; }
 
   // Whether all replicas compute on CPUs and can reach each other's memory.
@@ -70,6 +90,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
     bool secondary = false;  // Cancelled because of another replica
   };
 
+  void run_local(const std::shared_ptr<detail::Job>& job);
   void run_alone(detail::Job& job);
   void run_replica(detail::Job& job, int local_id, std::vector<Outcome>& outcomes);
   void call_job(detail::Job& job, Replica& replica);
@@ -82,7 +103,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   int threads_per_replica_ = 1;
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<CrossDeviceOps> ops_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::vector<std::unique_ptr<Communicator>> local_communicators_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;  // over all workers
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::unique_ptr<ReplicaThreads> threads_;
 };

@@ -8,6 +8,7 @@
 #include "cohort/mirrored.h"
 #include "cohort/strategy.h"
 #include "strategy/core.h"
+#include "strategy/worker_group.h"
 
 namespace cohort {
 
@@ -50,6 +51,25 @@ void copy_values(const NamedTensors& from, const NamedTensors& to) {
   for (std::size_t i = 0; i < from.size(); ++i) to[i].second.detach().copy_(from[i].second);
 }
 
+// Every worker's first copy gets the chief's values.
+void start_from_chief(const StrategyCore& core, const NamedTensors& parameters, const NamedTensors& buffers) {
+  std::vector<torch::Tensor> tensors;
+  for (const NamedTensors* list : {&parameters, &buffers}) {
+    for (const auto& [name, tensor] : *list) tensors.push_back(tensor.detach());
+  }
+  core.broadcast_from_chief(tensors);
+}
+
+// Floating-point buffers become the mean over the workers, others the chief's.
+void synchronize_workers(const StrategyCore& core, const NamedTensors& buffers) {
+  if (core.workers() == nullptr) return;
+  std::vector<torch::Tensor> averaged;
+  std::vector<torch::Tensor> copied;
+  for (const auto& [name, tensor] : buffers) (tensor.is_floating_point() ? averaged : copied).push_back(tensor);
+  if (!averaged.empty()) core.workers()->world().all_reduce(averaged, ReduceOp::kMean);
+  core.broadcast_from_chief(copied);
+}
+
 // Keeps the default generator where it was: the copies of replicas above 0 are overwritten, so what they draw must not
 // be noticed by whoever draws next.
 class UndisturbedRandomness {
@@ -72,6 +92,7 @@ MirroredModule::MirroredModule(std::shared_ptr<StrategyCore> core,
     : core_(std::move(core)), copies_(std::move(copies)) {
   const NamedTensors parameters = parameters_of(*copies_.front());
   const NamedTensors buffers = buffers_of(*copies_.front());
+  start_from_chief(*core_, parameters, buffers);
   for (std::size_t i = 1; i < copies_.size(); ++i) {
     const NamedTensors own_parameters = parameters_of(*copies_[i]);
     const NamedTensors own_buffers = buffers_of(*copies_[i]);
@@ -84,12 +105,22 @@ MirroredModule::MirroredModule(std::shared_ptr<StrategyCore> core,
   }
 }
 
+void MirroredModule::copy_from_chief() const {
+  const NamedTensors parameters = parameters_of(*copies_.front());
+  const NamedTensors buffers = buffers_of(*copies_.front());
+  start_from_chief(*core_, parameters, buffers);
+  for (std::size_t i = 1; i < copies_.size(); ++i) {
+    copy_values(parameters, parameters_of(*copies_[i]));
+    copy_values(buffers, buffers_of(*copies_[i]));
+  }
+}
+
 void MirroredModule::train(bool on) const {
   for (const auto& copy : copies_) copy->train(on);
 }
 
 void MirroredModule::synchronize_buffers() const {
-  if (copies_.size() < 2) return;
+  if (core_->num_replicas_in_sync() < 2) return;
   const torch::NoGradGuard no_grad;
   std::vector<NamedTensors> buffers;
   for (const auto& copy : copies_) buffers.push_back(buffers_of(*copy));
@@ -100,8 +131,9 @@ void MirroredModule::synchronize_buffers() const {
       for (const NamedTensors& own : buffers) values.push_back(own[i].second);
       reduce_into(first, values, ReduceOp::kMean);
     }
-    for (std::size_t r = 1; r < buffers.size(); ++r) buffers[r][i].second.copy_(first);
   }
+  synchronize_workers(*core_, buffers.front());
+  for (std::size_t r = 1; r < buffers.size(); ++r) copy_values(buffers.front(), buffers[r]);
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> MirroredModule::state() const {

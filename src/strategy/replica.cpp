@@ -98,7 +98,7 @@ at::Generator make_generator(torch::Device device) {
 Replica::Replica(StrategyCore& core, int local_id)
     : core_(core),
       local_id_(local_id),
-      id_(local_id),
+      id_(core.worker_rank() * core.num_local_replicas() + local_id),
       device_(core.plan().devices[static_cast<std::size_t>(local_id)].torch_device),
       generator_(make_generator(device_)) {
   seed(generator_.current_seed());

@@ -8,6 +8,7 @@
 #include "collective/ops/cross_device_ops.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/worker_group.h"
 
 namespace cohort {
 
@@ -20,7 +21,9 @@ void require_values(std::string_view method, const StrategyCore& core, std::size
   }
 }
 
-torch::Tensor reduce_values(ReduceOp op, const std::vector<torch::Tensor>& values, torch::Device destination) {
+// Over the replicas of this process, then over the processes.
+torch::Tensor reduce_values(const StrategyCore& core, ReduceOp op, const std::vector<torch::Tensor>& values,
+                            torch::Device destination) {
   for (const torch::Tensor& value : values) {
     if (value.sizes() == values.front().sizes()) continue;
     fail<InvalidArgument>("[strategy] reduce: the replicas' shapes differ, ", values.front().sizes(), " and ",
@@ -28,7 +31,10 @@ torch::Tensor reduce_values(ReduceOp op, const std::vector<torch::Tensor>& value
   }
   torch::Tensor result = torch::empty_like(values.front(), values.front().options().device(destination));
   const torch::NoGradGuard no_grad;
-  reduce_into(result, values, op);
+  reduce_into(result, values, core.workers() ? ReduceOp::kSum : op);
+  if (core.workers() == nullptr) return result;
+  core.workers()->world().all_reduce({&result, 1}, ReduceOp::kSum);
+  if (op == ReduceOp::kMean) divide(result, core.num_replicas_in_sync());
   return result;
 }
 
@@ -47,11 +53,13 @@ int num_local_replicas(const StrategyCore& core) {
 void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch) {
   require_values("run", core, batch.size());
   if (job.global_size >= 0) return;  // the first batch among the arguments counts
-  job.global_size = 0;
+  int64_t total = 0;
+  job.share_sizes.clear();
   for (const Example& share : batch) {
     job.share_sizes.push_back(share.size());
-    job.global_size += job.share_sizes.back();
+    total += job.share_sizes.back();
   }
+  if (core.workers() == nullptr) job.global_size = total;  // the other workers' shares are not known here
 }
 
 }  // namespace detail
@@ -91,10 +99,10 @@ std::string_view Strategy::cross_device_ops() const {
   return core_->cross_device_ops().name();
 }
 bool Strategy::should_checkpoint() const {
-  return true;
+  return core_->worker_rank() == 0;
 }
 bool Strategy::should_save_summary() const {
-  return true;
+  return core_->worker_rank() == 0;
 }
 void Strategy::set_seed(uint64_t seed) const {
   core_->set_seed(seed);
@@ -108,8 +116,8 @@ torch::Tensor Strategy::reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& 
                                   torch::Device destination) const {
   require_cross_replica("reduce");
   require_values("reduce", *core_, value.size());
-  if (value.size() == 1) return value[0].to(destination);
-  return reduce_values(op, value.values(), destination);
+  if (num_replicas_in_sync() == 1) return value[0].to(destination);
+  return reduce_values(*core_, op, value.values(), destination);
 }
 
 std::vector<torch::Tensor> Strategy::batch_reduce_to(
@@ -137,8 +145,12 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
     count += size;
     sums.push_back(each.sum(axis));
   }
-  torch::Tensor sum = reduce_values(ReduceOp::kSum, sums, core_->parameter_device(0));
-  return op == ReduceOp::kSum ? sum : sum / count;
+  torch::Tensor sum = reduce_values(*core_, ReduceOp::kSum, sums, core_->parameter_device(0));
+  if (op == ReduceOp::kSum) return sum;
+  if (core_->workers() == nullptr) return sum / count;
+  torch::Tensor total = torch::tensor(count, torch::kLong);
+  core_->workers()->world().all_reduce({&total, 1}, ReduceOp::kSum);
+  return sum / total.item<int64_t>();
 }
 
 torch::Tensor Strategy::reduce(ReduceOp op, const torch::Tensor& value) const {
@@ -164,13 +176,16 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& value, int64_t a
     }
     parts.push_back(each.to(core_->parameter_device(0)));
   }
-  if (parts.size() == 1) return parts.front();
   const torch::NoGradGuard no_grad;
-  return at::cat(parts, axis);
+  const torch::Tensor local = parts.size() == 1 ? parts.front() : at::cat(parts, axis);
+  if (core_->workers() == nullptr) return local;
+  return at::cat(core_->workers()->world().all_gather(local.movedim(axis, 0)), 0).movedim(0, axis);
 }
 
 InputContext Strategy::input_context() const {
-  return {.num_input_pipelines = 1, .input_pipeline_id = 0, .num_replicas_in_sync = num_replicas_in_sync()};
+  return {.num_input_pipelines = core_->num_workers(),
+          .input_pipeline_id = core_->worker_rank(),
+          .num_replicas_in_sync = num_replicas_in_sync()};
 }
 
 ValueContext Strategy::value_context(int local_replica) const {

@@ -95,12 +95,14 @@ Variable Strategy::variable(const torch::Tensor& initial, const VariableOptions&
   if (state->on_read() && options.trainable.value_or(false)) {
     fail<InvalidArgument>("[variable] ", options.name, ": a variable that is synchronised on read cannot be trainable");
   }
+  torch::Tensor value = initial.detach().clone();
+  core_->broadcast_from_chief({&value, 1});
   const bool trainable = options.trainable.value_or(!state->on_read() && initial.is_floating_point());
   std::vector<torch::Tensor> components;
   for (int i = 0; i < num_local_replicas(); ++i) {
     const bool share = i > 0 && core_->central() && core_->shares_memory() && !state->on_read();
     torch::Tensor component =
-        share ? components.front().detach() : initial.detach().to(core_->parameter_device(i), false, /*copy=*/true);
+        share ? components.front().detach() : value.to(core_->parameter_device(i), false, /*copy=*/true);
     components.push_back(component.set_requires_grad(trainable));
   }
   state->components = PerReplica<torch::Tensor>(std::move(components));
@@ -114,7 +116,9 @@ bool Strategy::owns(const Variable& variable) const {
 torch::Tensor Variable::read() const {
   if (const Replica* replica = state_->replica()) return state_->components[*replica];
   if (!state_->on_read() || state_->options.aggregation == VariableAggregation::kOnlyFirstReplica) {
-    return state_->components[0].detach().clone();
+    torch::Tensor first = state_->components[0].detach().clone();
+    if (state_->on_read()) state_->core->broadcast_from_chief({&first, 1});
+    return first;
   }
   if (state_->options.aggregation == VariableAggregation::kNone) {
     fail<FailedPrecondition>("[variable] ", name(), ": is synchronised on read but has no aggregation, so it has no ",

@@ -7,10 +7,10 @@
 #include <thread>
 #include <vector>
 
-#include "cluster/free_port.h"
 #include "cohort/membership.h"
 #include "collective/gloo/gloo.h"
 #include "collective/process/process_communicator.h"
+#include "tests/support/workers.h"
 
 namespace cohort::testing {
 
@@ -18,13 +18,6 @@ struct ProcessRanksOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(20);  // of a collective
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
 };
-
-// A cluster of workers on loopback that knows its leader's address only.
-inline ClusterSpec loopback_workers(int count) {
-  std::vector<std::string> addresses(static_cast<std::size_t>(count));
-  addresses[0] = "127.0.0.1:" + std::to_string(free_port("127.0.0.1"));
-  return ClusterSpec(std::map<std::string, std::vector<std::string>>{{"worker", addresses}});
-}
 
 inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Membership>& membership,
                                                     const ProcessRanksOptions& options) {

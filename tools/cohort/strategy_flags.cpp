@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/fail.h"
+#include "cohort/multi_worker_strategy.h"
 
 namespace cohort::cli {
 
@@ -42,21 +43,33 @@ void check(const StrategyFlags& flags, const std::string& name) {
     fail<InvalidArgument>("[train] --num_gpus=", flags.num_gpus, " and --num_replicas=", flags.num_replicas,
                           " disagree: there is one replica a GPU; --num_replicas is for CPU replicas");
   }
-  if (!flags.all_reduce_alg.empty() && name != "mirrored") {
+  const bool many_workers = name == "multi_worker_mirrored";
+  if (!flags.all_reduce_alg.empty() && name != "mirrored" && !many_workers) {
     fail<InvalidArgument>("[train] --all_reduce_alg=", flags.all_reduce_alg,
-                          " has no meaning under --distribution_strategy=", name, ", only under mirrored");
+                          " has no meaning under --distribution_strategy=", name,
+                          ", only under mirrored and multi_worker_mirrored");
+  }
+  if (!many_workers && !(flags.worker_hosts.empty() && flags.task_index == -1)) {
+    fail<InvalidArgument>("[train] --worker_hosts and --task_index have no meaning under --distribution_strategy=",
+                          name, ", only under multi_worker_mirrored");
   }
 }
 
 }  // namespace
 
 void add_strategy_flags(CLI::App& app, StrategyFlags& flags) {
-  app.add_option("--distribution_strategy", flags.distribution_strategy, "off, one_device, mirrored or central_storage")
+  app.add_option("--distribution_strategy", flags.distribution_strategy,
+                 "off, one_device, mirrored, multi_worker_mirrored or central_storage")
       ->capture_default_str();
   app.add_option("--num_gpus", flags.num_gpus, "GPUs to use; 0: the CPU")->capture_default_str();
   app.add_option("--num_replicas", flags.num_replicas, "replicas on the CPU; 0: one")->capture_default_str();
-  app.add_option("--all_reduce_alg", flags.all_reduce_alg,
-                 "mirrored: auto, ring, nccl, hierarchical_copy or reduction_to_one_device");
+  app.add_option(
+      "--all_reduce_alg", flags.all_reduce_alg,
+      "mirrored: auto, ring, nccl, hierarchical_copy or reduction_to_one_device; multi_worker_mirrored: auto, "
+      "ring, mpi or nccl");
+  app.add_option("--worker_hosts", flags.worker_hosts,
+                 "multi_worker_mirrored: addresses of all workers, host:port,host:port; without, the environment says");
+  app.add_option("--task_index", flags.task_index, "multi_worker_mirrored: which of the worker_hosts this process is");
   app.add_option("--num_packs", flags.num_packs, "messages that the gradients are packed into; 0: no packing")
       ->capture_default_str();
 }
@@ -82,9 +95,16 @@ Strategy make_strategy(const StrategyFlags& flags) {
     return MirroredStrategy(
         {.devices = devices_of(flags), .exchange = {.cross_device_ops = ops, .num_packs = flags.num_packs}});
   }
+  if (name == "multi_worker_mirrored") {
+    configure_cluster(flags.worker_hosts, flags.task_index);
+    const std::string implementation = flags.all_reduce_alg.empty() ? "auto" : lower(flags.all_reduce_alg);
+    return MultiWorkerMirroredStrategy({.communication = {.implementation = implementation},
+                                        .devices = devices_of(flags),
+                                        .exchange = {.num_packs = flags.num_packs}});
+  }
   if (name == "central_storage") return CentralStorageStrategy({.compute_devices = devices_of(flags)});
   fail<InvalidArgument>("[train] --distribution_strategy=", flags.distribution_strategy,
-                        " is not known; off, one_device, mirrored and central_storage are");
+                        " is not known; off, one_device, mirrored, multi_worker_mirrored and central_storage are");
 }
 
 }  // namespace cohort::cli

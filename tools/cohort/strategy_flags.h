@@ -14,6 +14,8 @@ struct StrategyFlags {
   int num_replicas = 0;
   std::string all_reduce_alg;
   int num_packs = 1;
+  std::string worker_hosts;
+  int task_index = -1;
 };
 
 void add_strategy_flags(CLI::App& app, StrategyFlags& flags);

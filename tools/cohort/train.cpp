@@ -43,10 +43,10 @@ std::filesystem::path make_folder(const std::string& name) {
   return name;
 }
 
-void print_logs(const char* title, const Logs& logs) {
-  std::cout << title;
-  for (const auto& [name, value] : logs) std::cout << "  " << name << ": " << value;
-  std::cout << "\n";
+void print_logs(std::ostream& out, const char* title, const Logs& logs) {
+  out << title;
+  for (const auto& [name, value] : logs) out << "  " << name << ": " << value;
+  out << "\n";
 }
 
 // One run, everything checked.
@@ -65,9 +65,9 @@ class Run {
     strategy_.set_seed(flags_.seed);
     const auto scope = strategy_.scope();
     const datasets::TrainTest data = experiment_.data(flags_.data_dir, flags_.seed);
-    std::cout << experiment_.name << " under " << strategy_.name() << ", " << strategy_.num_replicas_in_sync()
-              << " replica(s), " << (flags_.data_dir.empty() ? "drawn digits" : flags_.data_dir) << ", batch " << batch_
-              << "\n";
+    out() << experiment_.name << " under " << strategy_.name() << ", " << strategy_.num_replicas_in_sync()
+          << " replica(s), " << (flags_.data_dir.empty() ? "drawn digits" : flags_.data_dir) << ", batch " << batch_
+          << "\n";
     Sequential model = experiment_.model();
     const int64_t steps = epochs_ * ((data.train.cardinality() + batch_ - 1) / batch_);
     model.compile(experiment_.compile(steps));
@@ -80,22 +80,24 @@ class Run {
   }
 
  private:
+  // The chief speaks for all workers.
+  std::ostream& out() { return strategy_.should_save_summary() ? std::cout : silence_; }
   std::filesystem::path weights() const { return folder_ / "model.safetensors"; }
   CallbackPtr metrics() const { return MetricsWriter(folder_ / "metrics.jsonl"); }
 
-  void train(Sequential& model, const datasets::TrainTest& data) const {
+  void train(Sequential& model, const datasets::TrainTest& data) {
     FitOptions options{.epochs = epochs_, .callbacks = {metrics(), TerminateOnNaN({.fail = true})}};
     if (flags_.mode == "train_and_eval") options.validation_data = data.test.batch(batch_);
     const auto size = std::max<int64_t>(data.train.cardinality(), 1);
     const History history = model.fit(data.train.shuffle(size, {.seed = flags_.seed}).batch(batch_), options);
     model.save_weights(weights(), {{"experiment", std::string(experiment_.name)}});
     for (const std::string& name : history.names()) {
-      std::cout << name << ": " << history[name].back() << "\n";
+      out() << name << ": " << history[name].back() << "\n";
     }
-    std::cout << "weights: " << weights().string() << "\n";
+    out() << "weights: " << weights().string() << "\n";
   }
 
-  void evaluate(Sequential& model, const datasets::TrainTest& data) const {
+  void evaluate(Sequential& model, const datasets::TrainTest& data) {
     const Example first = *data.test.iterator().next();
     model.build(Shape(first.x.sizes().vec()));
     const auto metadata = model.load_weights(weights());
@@ -104,7 +106,7 @@ class Run {
       fail<InvalidArgument>("[train] ", weights().string(), " holds the weights of ", of->second, ", not of ",
                             experiment_.name);
     }
-    print_logs("evaluation", model.evaluate(data.test.batch(batch_), {.callbacks = {metrics()}}));
+    print_logs(out(), "evaluation", model.evaluate(data.test.batch(batch_), {.callbacks = {metrics()}}));
   }
 
   TrainFlags flags_;
@@ -113,6 +115,7 @@ class Run {
   std::filesystem::path folder_;
   int64_t epochs_;
   int64_t batch_;
+  std::ostream silence_{nullptr};
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ class Local final : public Communicator {
     // The ops want contiguous memory; what is not is reduced in a copy.
     std::vector<torch::Tensor> dense;
     for (torch::Tensor& tensor : tensors) {
-      require_dense(tensor);
+      require_dense("all_reduce", tensor);
       dense.push_back(tensor.detach().contiguous());
     }
     std::span<torch::Tensor> mine(dense);
@@ -57,6 +57,7 @@ class Local final : public Communicator {
 
   std::vector<torch::Tensor> all_gather(const torch::Tensor& tensor) override {
     const torch::NoGradGuard no_grad;
+    require_dense("all_gather", tensor);
     if (size() == 1) return {tensor.detach().clone()};
     torch::Tensor mine = tensor.detach();
     meeting_.arrive(rank_, {.what = "all_gather", .tensors = {&mine, 1}, .ragged = true}, &mine);
@@ -98,9 +99,9 @@ class Local final : public Communicator {
   void abort(const std::string& reason) override { meeting_.abort(reason); }
 
  private:
-  static void require_dense(const torch::Tensor& tensor) {
+  static void require_dense(std::string_view what, const torch::Tensor& tensor) {
     if (tensor.defined() && tensor.layout() == torch::kStrided) return;
-    fail<InvalidArgument>("[collective] all_reduce: needs dense tensors, got ",
+    fail<InvalidArgument>("[collective] ", what, ": needs dense tensors, got ",
                           tensor.defined() ? c10::str(tensor.layout()) : std::string("an undefined one"));
   }
 

@@ -90,12 +90,11 @@ void ProcessCommunicator::abort(const std::string& reason) {
 }
 
 template <typename Work>
-void ProcessCommunicator::perform(const std::string& what, const Work& work) {
+void ProcessCommunicator::perform(const std::string& what, const Numbers& mine, const Work& work) {
   const torch::NoGradGuard no_grad;
   const uint64_t number = recorder_.begin(what);
   try {
-    agree(number, what);
-    work();
+    work(agree(number, what, mine));
     recorder_.end(number);
   } catch (const Error& error) {
     recorder_.end(number, error.what());
@@ -106,21 +105,22 @@ void ProcessCommunicator::perform(const std::string& what, const Work& work) {
   }
 }
 
-void ProcessCommunicator::agree(uint64_t number, const std::string& what) {
-  const std::array<uint64_t, 1> mine = {hash_of(what)};
-  std::vector<uint64_t> hashes(static_cast<std::size_t>(size()));
-  exchange_gather(*wire_, std::as_bytes(std::span(mine)), bytes_of(hashes),
-                  std::vector<std::size_t>(hashes.size(), sizeof(uint64_t)));
-  for (const uint64_t hash : hashes) {
-    if (hash != hashes.front()) mismatch(number, what, hashes);
+ProcessCommunicator::Announcements ProcessCommunicator::agree(uint64_t number, const std::string& what,
+                                                              const Numbers& mine) {
+  const Announcement own{.hash = hash_of(what), .numbers = mine};
+  Announcements all(static_cast<std::size_t>(size()));
+  exchange_gather(*wire_, std::as_bytes(std::span(&own, 1)), bytes_of(all),
+                  std::vector<std::size_t>(all.size(), sizeof(Announcement)));
+  for (const Announcement& other : all) {
+    if (other.hash != all.front().hash) mismatch(number, what, all);
   }
+  return all;
 }
 
 // Every rank sees all hashes, so all come here together and tell each other what they meant to do.
-void ProcessCommunicator::mismatch(uint64_t number, const std::string& what, const std::vector<uint64_t>& hashes) {
-  const auto other = static_cast<int>(
-      std::find_if(hashes.begin(), hashes.end(), [&](uint64_t hash) { return hash != hashes.front(); }) -
-      hashes.begin());
+void ProcessCommunicator::mismatch(uint64_t number, const std::string& what, const Announcements& all) {
+  const auto differs = [&](const Announcement& other) { return other.hash != all.front().hash; };
+  const auto other = static_cast<int>(std::find_if(all.begin(), all.end(), differs) - all.begin());
   std::string first = "something else";
   std::string second = first;
   if (options_.membership) {
@@ -169,7 +169,7 @@ void ProcessCommunicator::sum(torch::Tensor flat, ReduceOp op) {
 void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) {
   for (const torch::Tensor& tensor : tensors) require_dense("all_reduce", tensor);
   if (size() == 1) return;
-  perform(describe(op == ReduceOp::kMean ? "all_reduce MEAN" : "all_reduce SUM", tensors), [&] {
+  perform(describe(op == ReduceOp::kMean ? "all_reduce MEAN" : "all_reduce SUM", tensors), {}, [&](const auto&) {
     std::map<torch::ScalarType, std::vector<torch::Tensor>> groups;  // one message a dtype
     for (torch::Tensor& tensor : tensors) groups[wide(tensor.scalar_type())].push_back(tensor.detach());
     for (auto& [dtype, members] : groups) {
@@ -197,7 +197,7 @@ void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) 
   }
   for (const torch::Tensor& tensor : tensors) require_dense("broadcast", tensor);
   if (size() == 1) return;
-  perform(describe(c10::str("broadcast from ", rank_name(root)), tensors), [&] {
+  perform(describe(c10::str("broadcast from ", rank_name(root)), tensors), {}, [&](const auto&) {
     for (torch::Tensor& tensor : tensors) {
       torch::Tensor host = on_host(tensor);
       exchange_broadcast(*wire_, bytes_of(host), root);
@@ -212,11 +212,10 @@ std::vector<torch::Tensor> ProcessCommunicator::all_gather(const torch::Tensor& 
   std::vector<int64_t> shape = tensor.sizes().vec();
   std::vector<torch::Tensor> parts;
   if (!shape.empty()) shape[0] = -1;  // may differ
-  perform(c10::str("all_gather of ", tensor.scalar_type(), at::IntArrayRef(shape)), [&] {
-    const std::array<int64_t, 1> mine = {tensor.dim() == 0 ? 1 : tensor.size(0)};
-    std::vector<int64_t> rows(static_cast<std::size_t>(size()));
-    exchange_gather(*wire_, std::as_bytes(std::span(mine)), bytes_of(rows),
-                    std::vector<std::size_t>(rows.size(), sizeof(int64_t)));
+  const std::string what = c10::str("all_gather of ", tensor.scalar_type(), at::IntArrayRef(shape));
+  perform(what, {tensor.dim() == 0 ? 1 : tensor.size(0)}, [&](const Announcements& all_rows) {
+    std::vector<int64_t> rows;
+    for (const Announcement& other : all_rows) rows.push_back(other.numbers[0]);
     std::vector<std::size_t> sizes;
     const torch::Tensor host = on_host(tensor);
     int64_t row_bytes = static_cast<int64_t>(host.element_size());
@@ -255,7 +254,17 @@ torch::Tensor ProcessCommunicator::reduce_scatter(const torch::Tensor& tensor, R
 }
 
 void ProcessCommunicator::barrier() {
-  if (size() > 1) perform("barrier", [] {});  // to agree is to have met
+  if (size() > 1) perform("barrier", {}, [](const auto&) {});  // to agree is to have met
+}
+
+std::vector<ProcessCommunicator::Numbers> ProcessCommunicator::gather_numbers(const std::string& what,
+                                                                              const Numbers& mine) {
+  if (size() == 1) return {mine};
+  std::vector<Numbers> numbers;
+  perform(what, mine, [&](const Announcements& all) {
+    for (const Announcement& other : all) numbers.push_back(other.numbers);
+  });
+  return numbers;
 }
 
 // Tells the others where this rank is, and its user for whom it waits.
@@ -273,8 +282,9 @@ void ProcessCommunicator::watch(const std::stop_token& stop) {
       if (last->end || FlightRecorder::Clock::now() - last->begin < options_.straggler_after) continue;
       log().warn("[collective] {} waits in {} (collective {}) for {}", rank_name(rank()), last->what, last->number,
                  stragglers(last->number));
+      options_.membership->require_whole();
     } catch (const Error&) {
-      return;  // the group has failed, and whoever waits hears of it
+      return wire_->abort();  // the group has failed, or lost a member: whoever waits hears of it
     }
   }
 }

@@ -2,6 +2,7 @@
 // tensors of any layout and dtype, whether all ranks do the same, and who is to blame when they do not come.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,18 +47,29 @@ class ProcessCommunicator final : public Communicator {
   void barrier() override;
   void abort(const std::string& reason) override;
 
+  // Two numbers of every rank, in rank order, in a single message: for what has to be agreed on in every step.
+  using Numbers = std::array<int64_t, 2>;
+  std::vector<Numbers> gather_numbers(const std::string& what, const Numbers& mine);
+
+  // "worker 1"
+  std::string rank_name(int rank) const;
   const FlightRecorder& recorder() const { return recorder_; }
 
  private:
+  struct Announcement {
+    uint64_t hash = 0;  // of what the rank is about to do
+    Numbers numbers = {};
+  };
+  using Announcements = std::vector<Announcement>;
+
   template <typename Work>
-  void perform(const std::string& what, const Work& work);
-  void agree(uint64_t number, const std::string& what);
-  [[noreturn]] void mismatch(uint64_t number, const std::string& what, const std::vector<uint64_t>& hashes);
+  void perform(const std::string& what, const Numbers& mine, const Work& work);
+  Announcements agree(uint64_t number, const std::string& what, const Numbers& mine);
+  [[noreturn]] void mismatch(uint64_t number, const std::string& what, const Announcements& all);
   [[noreturn]] void explain(uint64_t number, const std::string& what, const std::string& error);
   void sum(torch::Tensor flat, ReduceOp op);
   void watch(const std::stop_token& stop);
   std::string stragglers(uint64_t number) const;
-  std::string rank_name(int rank) const;
 
   std::shared_ptr<Wire> wire_;
   ProcessGroupOptions options_;

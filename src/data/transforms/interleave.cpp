@@ -108,8 +108,14 @@ class InterleaveNode final : public UnaryNode {
   InterleaveNode(NodePtr input, std::function<Dataset(Example)> fn, const InterleaveOptions& options)
       : UnaryNode(std::move(input)), fn_(std::move(fn)), options_(options) {}
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    return std::make_unique<InterleaveIterator>(input().iterate(options), fn_, options_, options);
+    IteratorOptions inner = options;
+    inner.file_shards = 1;
+    inner.file_shard = 0;
+    auto files = input().iterate(inner);
+    if (options.file_shards > 1) files = sharded(std::move(files), options.file_shards, options.file_shard);
+    return std::make_unique<InterleaveIterator>(std::move(files), fn_, options_, inner);
   }
+  int64_t num_files() const override { return input().cardinality(); }
   int64_t cardinality() const override { return kUnknownCardinality; }
   Batching batching() const override { return {}; }
 

@@ -71,6 +71,10 @@ class WindowNode final : public UnaryNode {
 
 }  // namespace
 
+std::unique_ptr<ElementIterator> sharded(std::unique_ptr<ElementIterator> input, int64_t count, int64_t index) {
+  return std::make_unique<WindowIterator>(std::move(input), Window{.skip = index, .stride = count});
+}
+
 NodePtr make_take(NodePtr input, int64_t count) {
   return std::make_shared<WindowNode>(std::move(input), Window{.limit = count});
 }

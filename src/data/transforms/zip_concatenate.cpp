@@ -124,6 +124,8 @@ class ConcatenateNode final : public PairNode {
     if (one == kInfiniteCardinality || two == kInfiniteCardinality) return kInfiniteCardinality;
     return one < 0 || two < 0 ? kUnknownCardinality : one + two;
   }
+  // The fewer: each of the two is divided by itself.
+  int64_t num_files() const override { return std::min(first().num_files(), second().num_files()); }
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Replicas that share memory: each one sums its own range of all replicas' gradients, updates the parameters there with
 // the only copy of the slots, and writes the result to every copy. One pass over memory, the work of the update divided
 // by the number of replicas, and the same bits on all of them. (The sharding of ZeRO, Rajbhandari et al., 2020, with
-// stores in place of the gather.)
+// stores in place of the gather.) With several workers the sums of each go over all of them before the update.
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "base/flush_denormals.h"
 #include "base/kernels/kernels.h"
 #include "base/parallel.h"
+#include "strategy/worker_group.h"
 #include "train/engine/update_engine.h"
 
 namespace cohort {
@@ -47,7 +48,8 @@ class ShardedUpdate final : public UpdateEngine {
     offers_.assign(static_cast<std::size_t>(replicas_),
                    {.gradients = std::vector<const void*>(flat.parameters().size())});
     plan_chunks();
-    const bool two_phases = rule.gradient().global_clipnorm > 0.0 || rule.rule().needs_norms();
+    const bool two_phases =
+        rule.gradient().global_clipnorm > 0.0 || rule.rule().needs_norms() || core.workers() != nullptr;
     for (const FlatGroup& group : flat.groups()) {
       item_.push_back(static_cast<int64_t>(c10::elementSize(group.dtype)));
       if (two_phases) reduced_.push_back(torch::zeros({group.size}, group.dtype));
@@ -217,10 +219,16 @@ class ShardedUpdate final : public UpdateEngine {
   void update_in_phases(int me, bool reduced, StepContext context) {
     const double clipnorm = rule_.gradient().global_clipnorm;
     auto& own = chunk_norms_[static_cast<std::size_t>(me)];
+    const bool exchanged = core_.workers() != nullptr && !reduced;
+    const auto note_norm = [&](const Chunk& chunk, std::size_t i) {
+      own[i].direction = kernels::squared_norm(reduced_at(chunk), chunk.size, dtype_of(chunk));
+    };
     each_chunk(me, [&](const Chunk& chunk, std::size_t i) {
-      const void* sum = sum_chunk(me, reduced, chunk, reduced_at(chunk), /*in_place=*/false);
-      if (clipnorm > 0.0) own[i].direction = kernels::squared_norm(sum, chunk.size, dtype_of(chunk));
+      sum_chunk(me, reduced, chunk, reduced_at(chunk), /*in_place=*/false);
+      if (clipnorm > 0.0 && !exchanged) note_norm(chunk, i);
     });
+    if (exchanged) exchange(me);
+    if (clipnorm > 0.0 && exchanged) each_chunk(me, note_norm);
     if (clipnorm > 0.0) {
       double& norm = norms_[static_cast<std::size_t>(me)];
       norm = 0.0;
@@ -233,6 +241,25 @@ class ShardedUpdate final : public UpdateEngine {
     each_chunk(me, [&](const Chunk& chunk, std::size_t) {
       update_chunk(chunk, reduced_at(chunk), trust_ratio(chunk.parameter), context);
     });
+  }
+
+  // The sums of this worker's replicas become those of all workers'. What fails here must not keep the other replicas
+  // waiting: they come to the second meeting, and all throw.
+  void exchange(int me) {
+    if (replicas_ > 1) core_.rendezvous().sync(me);
+    std::exception_ptr error;
+    if (me == 0) {
+      exchange_failed_ = false;
+      try {
+        core_.workers()->world().all_reduce(reduced_, ReduceOp::kSum);
+      } catch (...) {
+        error = std::current_exception();
+        exchange_failed_ = true;
+      }
+    }
+    if (replicas_ > 1) core_.rendezvous().sync(me);
+    if (error) std::rethrow_exception(error);
+    if (exchange_failed_) fail<Cancelled>("[optimizer] replica ", me, ": the exchange with the other workers failed");
   }
 
   void prepare(int me, const StepContext& context) {
@@ -270,11 +297,12 @@ class ShardedUpdate final : public UpdateEngine {
   std::vector<std::vector<torch::Tensor>> slots_;
   std::vector<std::vector<char*>> slot_homes_;  // [group][slot]
   std::vector<int64_t> item_;                   // bytes an element, a group
-  std::vector<std::vector<char*>> homes_;   // [group]: the distinct copies; the first is updated, the others copied to
-  std::vector<torch::Tensor> reduced_;      // [group]: the summed gradients, where there are two phases
-  std::vector<std::vector<Chunk>> chunks_;  // [replica]
-  std::vector<Offer> offers_;               // [replica]
-  std::vector<double> norms_;               // [replica]
+  std::vector<std::vector<char*>> homes_;  // [group]: the distinct copies; the first is updated, the others copied to
+  std::vector<torch::Tensor> reduced_;     // [group]: the summed gradients, where there are two phases
+  bool exchange_failed_ = false;
+  std::vector<std::vector<Chunk>> chunks_;                  // [replica]
+  std::vector<Offer> offers_;                               // [replica]
+  std::vector<double> norms_;                               // [replica]
   std::vector<std::vector<SquaredNorms>> chunk_norms_;      // [replica][chunk], where there are two phases
   std::vector<std::vector<SquaredNorms>> parameter_norms_;  // [replica][parameter]
 };

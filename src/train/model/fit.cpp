@@ -2,6 +2,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
+#include "strategy/core.h"
 #include "train/model/loops.h"
 
 namespace cohort {
@@ -10,10 +11,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kStop = 1;  // raised by a worker that wants to end the training
+
 // The steps' input: an iterator an epoch, or one for all epochs where these are counted in steps.
 class Input {
  public:
-  Input(DistributedDataset data, bool across_epochs) : data_(std::move(data)), across_epochs_(across_epochs) {}
+  Input(DistributedDataset data, bool across_epochs, const ModelState& state)
+      : data_(std::move(data)), across_epochs_(across_epochs), state_(state) {}
 
   void begin_epoch(int64_t epoch) {
     if (iterator_ && (across_epochs_ || ahead_)) return;
@@ -22,16 +26,27 @@ class Input {
 
   // Without taking it.
   const GlobalBatch* peek() {
-    if (!ahead_) ahead_ = iterator_->next();
+    if (ahead_) return &*ahead_;
+    if (state_.stop) iterator_->raise(kStop);
+    ahead_ = iterator_->next();
+    stopped_ = (iterator_->raised() & kStop) != 0;
     return ahead_ ? &*ahead_ : nullptr;
   }
 
-  std::optional<GlobalBatch> next() { return ahead_ ? std::exchange(ahead_, std::nullopt) : iterator_->next(); }
+  std::optional<GlobalBatch> next() {
+    peek();
+    return std::exchange(ahead_, std::nullopt);
+  }
+  // Whether the training ends here. Several workers decide it when they look for the next batch, because a callback
+  // may have stopped one of them only.
+  bool stopped() const { return state_.strategy().core()->num_workers() > 1 ? stopped_ : state_.stop; }
   int64_t cardinality() const { return data_.cardinality(); }
 
  private:
   DistributedDataset data_;
   bool across_epochs_;
+  const ModelState& state_;
+  bool stopped_ = false;
   std::optional<DistributedIterator> iterator_;
   std::optional<GlobalBatch> ahead_;
 };
@@ -41,7 +56,7 @@ class FitLoop {
   FitLoop(Model& model, ModelState& state, const Dataset& data, const FitOptions& options)
       : state_(state),
         options_(options),
-        input_(state.strategy().distribute(data, options.input), options.steps_per_epoch > 0),
+        input_(state.strategy().distribute(data, options.input), options.steps_per_epoch > 0, state),
         progress_(progress_options(options.verbose, options.output, state.strategy())),
         run_{.model = model, .epochs = options.epochs},
         batch_logs_([&state] { return state.local_results(); }, [&state] { return state.local_loss(); }) {
@@ -66,7 +81,7 @@ class FitLoop {
 
     Logs logs;
     call([&](Callback& each) { each.on_train_begin(run_); });
-    for (int64_t epoch = options_.initial_epoch; epoch < options_.epochs && !state_.stop; ++epoch) {
+    for (int64_t epoch = options_.initial_epoch; epoch < options_.epochs && !input_.stopped(); ++epoch) {
       if (!run_epoch(epoch, logs)) break;
     }
     call([&](Callback& each) { each.on_train_end(run_, logs); });
@@ -110,7 +125,9 @@ class FitLoop {
   // False when there was nothing left to train with.
   bool run_epoch(int64_t epoch, Logs& logs) {
     input_.begin_epoch(epoch);
-    if (input_.peek() == nullptr) {
+    const bool more = input_.peek() != nullptr;
+    if (input_.stopped()) return false;
+    if (!more) {
       log().warn(
           "{}the data ran out before epoch {} of {}; training ends. With steps_per_epoch the dataset has to have "
           "steps_per_epoch * epochs batches: call repeat()",
@@ -141,9 +158,10 @@ class FitLoop {
     int64_t examples = 0;
     int64_t step = 0;
     const std::function<Logs()> progress_logs = [this] { return state_.local_results(); };
-    for (; (options_.steps_per_epoch == 0 || step < options_.steps_per_epoch) && !state_.stop; ++step) {
+    for (; options_.steps_per_epoch == 0 || step < options_.steps_per_epoch; ++step) {
+      if (input_.stopped() || input_.peek() == nullptr) break;
+      if (input_.stopped()) break;  // several workers know it now
       const std::optional<GlobalBatch> batch = input_.next();
-      if (!batch) break;
       refresh(epoch, step);
       call([&](Callback& each) { each.on_batch_begin(run_); });
       state_.train_step(*batch);
@@ -155,8 +173,8 @@ class FitLoop {
     state_.local_loss();  // waits for the devices, so that the time is right
     const std::chrono::duration<double> spent = Clock::now() - start;
     run_.examples_per_second = static_cast<double>(examples) / spent.count();
-    if (options_.steps_per_epoch == 0) steps_ = state_.stop ? steps_ : step;
-    return !state_.stop;
+    if (options_.steps_per_epoch == 0) steps_ = input_.stopped() ? steps_ : step;
+    return !input_.stopped();
   }
 
   void validate(Logs& logs) {

@@ -3,8 +3,10 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "strategy/core.h"
 #include "train/model/loops.h"
 #include "train/model/model_state.h"
 
@@ -191,27 +193,37 @@ void Model::save_weights(const std::filesystem::path& file, const std::map<std::
   described.emplace("format", "pt");  // what readers of PyTorch's look for
   described.emplace("step", std::to_string(state_->iterations()));
   described.emplace("epoch", std::to_string(state_->epochs_done));
-  cohort::save_weights(file, module().state(), described);
+  const NamedTensors state = module().state();
+  strategy().core()->on_chief("save_weights", [&] { cohort::save_weights(file, state, described); });
 }
 
 std::map<std::string, std::string> Model::load_weights(const std::filesystem::path& file, bool strict) const {
   state_->require_built("load_weights");
-  Weights weights = cohort::load_weights(file);
   const auto speaker = [&](const Error& error) { return c10::str("[model] ", file.string(), ": ", error.what()); };
-  try {
-    module().load_state(weights.tensors, strict);
-  } catch (const NotFound& error) {
-    throw NotFound(speaker(error));
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(speaker(error));
+  std::map<std::string, std::string> metadata;
+  const StrategyCore& core = *strategy().core();
+  core.on_chief("load_weights", [&] {
+    Weights weights = cohort::load_weights(file);
+    try {
+      module().load_state(weights.tensors, strict);
+    } catch (const NotFound& error) {
+      throw NotFound(speaker(error));
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(speaker(error));
+    }
+    metadata = std::move(weights.metadata);
+  });
+  if (core.workers() != nullptr) {
+    module().copy_from_chief();
+    metadata = nlohmann::json::parse(core.text_from_chief(nlohmann::json(metadata).dump()));
   }
   const auto number = [&](const std::string& name) -> int64_t {
-    const auto item = weights.metadata.find(name);
-    return item == weights.metadata.end() ? 0 : std::strtoll(item->second.c_str(), nullptr, 10);
+    const auto item = metadata.find(name);
+    return item == metadata.end() ? 0 : std::strtoll(item->second.c_str(), nullptr, 10);
   };
   state_->loaded_step = number("step");
   state_->epochs_done = number("epoch");
-  return std::move(weights.metadata);
+  return metadata;
 }
 
 const MirroredOptimizer& Model::optimizer() const {

@@ -1,0 +1,66 @@
+// MultiWorkerMirroredStrategy: synchronous data parallelism over the processes of a cluster.
+//
+//   cohort::MultiWorkerMirroredStrategy strategy;   // every worker runs the same program; TF_CONFIG says who is who
+//
+// A worker's replicas are numbered after those of the workers before it. Variables start as the chief's. What the
+// replicas reduce or gather, and what the strategy reduces and gathers, goes over all workers, so all of them have to
+// make the same calls in the same order. When a worker is lost, or its program fails, every call of the others that
+// needs it throws Unavailable with its name, and the programs have to be started again (from their checkpoints).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/cluster_resolver.h"
+#include "cohort/membership.h"
+#include "cohort/strategy.h"
+
+namespace cohort {
+
+struct CommunicationOptions {
+  // ring (TCP, by Gloo), mpi (under mpirun, builds with MPI), nccl (builds with NCCL), or auto: mpi when the cluster
+  // runs under mpirun, else ring. What the build lacks: Unimplemented.
+  std::string implementation = "auto";
+  // Gradients go to the other workers in messages of at least so many bytes; 0: as many as ExchangeOptions says.
+  int64_t bytes_per_pack = 0;
+  // Of every wait for another worker that is alive.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+struct MultiWorkerOptions {
+  // Who is who; null: resolve_cluster(), which reads the environment. Without a cluster, or alone in it, the strategy
+  // is one of this process's devices.
+  ClusterResolverPtr resolver = nullptr;
+  CommunicationOptions communication = {};
+  // Start-up deadline, heartbeats, security. `info` is the strategy's own.
+  MembershipOptions membership = {};
+  // Of this worker's replicas, as MirroredOptions has them; every worker needs as many (InvalidArgument).
+  std::vector<std::string> devices = {};
+  // Between this worker's replicas. Its timeout is made longer than the workers'. threads_per_replica 0: all cores,
+  // divided among the replicas of all workers that share them.
+  ExchangeOptions exchange = {};
+};
+
+class MultiWorkerMirroredStrategy : public Strategy {
+ public:
+  // Enters the cluster: returns when all workers are there, says every few seconds who is missing, and gives up at the
+  // deadline (DeadlineExceeded). InvalidArgument: a malformed cluster, or this process is none of its workers.
+  explicit MultiWorkerMirroredStrategy(const MultiWorkerOptions& options = {});
+
+  const ClusterResolverPtr& cluster_resolver() const { return resolver_; }
+  int num_workers() const;
+  // Among the workers; 0 is the chief.
+  int worker_rank() const;
+  // The group of workers, for barriers and values of one's own; null when there is one worker.
+  std::shared_ptr<Membership> membership() const;
+
+ private:
+  MultiWorkerMirroredStrategy(ClusterResolverPtr resolver, const MultiWorkerOptions& options);
+
+  ClusterResolverPtr resolver_;
+};
+
+}  // namespace cohort

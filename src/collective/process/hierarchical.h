@@ -1,0 +1,16 @@
+// The replicas of several processes as one group: those of a process meet in its memory, and one of them speaks for all
+// to the other processes, so that a host sends one message and not one a replica.
+#pragma once
+
+#include <memory>
+
+#include "cohort/communicator.h"
+
+namespace cohort {
+
+// `local` is this replica's end of its process's group; `world` connects the processes and is used by local rank 0
+// alone. Every process has as many replicas; ranks are the process's rank times these, plus the local rank. Both must
+// outlive the result. Sums are added in the order of the local ranks, then of the processes.
+std::unique_ptr<Communicator> make_hierarchical(Communicator& local, Communicator& world);
+
+}  // namespace cohort

@@ -1,0 +1,164 @@
+#include "data/step_source.h"
+
+#include "base/fail.h"
+#include "data/node.h"
+#include "data/rebatch.h"
+#include "data/split.h"
+
+namespace cohort {
+
+namespace {
+
+class WholeSource final : public StepSource {
+ public:
+  WholeSource(const Dataset& dataset, const IteratorOptions& options)
+      : dataset_(dataset), elements_(dataset.node().iterate(options)) {}
+
+  bool next(std::vector<Example>& shares) override {
+    shares.resize(1);
+    return elements_->next_example(shares.front());
+  }
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override { return {{"input", elements_->save(tensors)}}; }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    elements_->restore(tree.at("input"), tensors);
+  }
+
+ private:
+  Dataset dataset_;  // keeps the pipeline alive
+  std::unique_ptr<ElementIterator> elements_;
+};
+
+// Shares of exact sizes, over the borders of the batches that come in.
+class RebatchSource final : public StepSource {
+ public:
+  RebatchSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group, int64_t size)
+      : dataset_(dataset),
+        elements_(dataset.node().iterate(options)),
+        rebatch_([this](Example& batch) { return elements_->next_example(batch); },
+                 sub_batch_sizes(size, group.workers, group.replicas, group.worker),
+                 static_cast<std::size_t>(group.replicas)) {}
+
+  bool next(std::vector<Example>& shares) override { return rebatch_.next(shares); }
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    return {{"input", elements_->save(tensors)}, {"rebatch", rebatch_.save(tensors)}};
+  }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    elements_->restore(tree.at("input"), tensors);
+    rebatch_.restore(tree.at("rebatch"), tensors);
+  }
+
+ private:
+  Dataset dataset_;
+  std::unique_ptr<ElementIterator> elements_;
+  Rebatch rebatch_;
+};
+
+// Each batch that comes in is cut into as many pieces as there are replicas in all. When every worker sees all batches
+// (`shared`) it takes its own pieces of each, as if the pieces were dealt out; otherwise all of its batch, step by step.
+class CutSource final : public StepSource {
+ public:
+  CutSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group, bool shared)
+      : dataset_(dataset), elements_(dataset.node().iterate(options)), group_(group), shared_(shared) {}
+
+  bool next(std::vector<Example>& shares) override {
+    const int64_t pieces = group_.workers * group_.replicas;
+    if (at_ == 0 && !elements_->next_example(batch_)) return false;
+    const std::vector<int64_t> borders = legacy_borders(batch_.size(), pieces);
+    shares.clear();
+    for (int64_t j = 0; j < group_.replicas; ++j) {
+      const auto piece = static_cast<std::size_t>(shared_ ? group_.worker + j * group_.workers : at_ + j);
+      shares.push_back(batch_.rows(borders[piece], borders[piece + 1]));
+    }
+    if (!shared_) at_ = (at_ + group_.replicas) % pieces;
+    return true;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    nlohmann::json tree{{"input", elements_->save(tensors)}, {"at", at_}};
+    if (at_ > 0) tree["batch"] = save_element({.example = batch_}, tensors);
+    return tree;
+  }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    elements_->restore(tree.at("input"), tensors);
+    at_ = tree.at("at").get<int64_t>();
+    if (at_ < 0 || at_ >= group_.workers * group_.replicas || at_ % group_.replicas != 0) {
+      fail<InvalidArgument>("[data] distributed input state: piece ", at_, " of ", group_.workers * group_.replicas);
+    }
+    if (at_ > 0) batch_ = restore_element(tree.at("batch"), tensors).example;
+  }
+
+ private:
+  Dataset dataset_;
+  std::unique_ptr<ElementIterator> elements_;
+  InputGroup group_;
+  bool shared_;
+  Example batch_;
+  int64_t at_ = 0;  // the next piece of it
+};
+
+class PerReplicaSource final : public StepSource {
+ public:
+  PerReplicaSource(const Dataset& dataset, const IteratorOptions& options, std::size_t replicas)
+      : dataset_(dataset), elements_(dataset.node().iterate(options)), replicas_(replicas) {}
+
+  bool next(std::vector<Example>& shares) override {
+    shares.clear();
+    for (std::size_t i = 0; i < replicas_; ++i) {
+      Example share;
+      if (elements_->next_example(share)) {
+        last_ = share;
+        shares.push_back(std::move(share));
+      } else if (i == 0) {
+        return false;
+      } else {
+        shares.push_back(last_.rows(0, 0));
+      }
+    }
+    return true;
+  }
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override { return {{"input", elements_->save(tensors)}}; }
+  void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
+    elements_->restore(tree.at("input"), tensors);
+  }
+
+ private:
+  Dataset dataset_;
+  std::unique_ptr<ElementIterator> elements_;
+  std::size_t replicas_;
+  Example last_;
+};
+
+}  // namespace
+
+AutoShard choose_shard(AutoShard asked, const Dataset& dataset, const InputGroup& group) {
+  if (group.workers == 1) return AutoShard::kOff;
+  const int64_t files = dataset.node().num_files();
+  const bool possible = files == kInfiniteCardinality || files >= group.workers;
+  if (asked == AutoShard::kAuto) return possible ? AutoShard::kFile : AutoShard::kData;
+  if (asked != AutoShard::kFile || possible) return asked;
+  if (files == 0) {
+    fail<InvalidArgument>("[data] auto_shard: there are no files to shard by: no interleave() opens them; use kData");
+  }
+  fail<InvalidArgument>("[data] auto_shard: cannot shard by files: ", group.workers, " workers, and ",
+                        files < 0 ? std::string("an unknown number of") : std::to_string(files),
+                        " files; use kData");
+}
+
+std::unique_ptr<StepSource> make_split_source(const Dataset& dataset, IteratorOptions options, const InputGroup& group,
+                                              AutoShard shard, bool whole) {
+  if (whole) return std::make_unique<WholeSource>(dataset, options);
+  if (shard == AutoShard::kFile) {
+    options.file_shards = group.workers;
+    options.file_shard = group.worker;
+  }
+  const std::optional<int64_t> size = dataset.batch_size();
+  if (size && shard != AutoShard::kData) return std::make_unique<RebatchSource>(dataset, options, group, *size);
+  return std::make_unique<CutSource>(dataset, options, group, /*shared=*/shard == AutoShard::kData);
+}
+
+std::unique_ptr<StepSource> make_per_replica_source(const Dataset& dataset, const IteratorOptions& options,
+                                                    std::size_t replicas) {
+  return std::make_unique<PerReplicaSource>(dataset, options, replicas);
+}
+
+}  // namespace cohort

@@ -1,0 +1,83 @@
+#include "base/fail.h"
+#include "base/log.h"
+#include "cohort/multi_worker_strategy.h"
+#include "strategy/core.h"
+#include "strategy/strategies/devices.h"
+#include "strategy/worker_group.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr const char* kName = "multi_worker_mirrored";
+
+// The part of the cluster that trains; empty when this process is to train alone.
+ClusterSpec training_cluster(const ClusterSpec& cluster, const std::optional<TaskId>& task) {
+  if (cluster.empty()) return {};
+  if (!task) {
+    fail<InvalidArgument>("[strategy] ", kName, ": the cluster ", cluster.to_json(),
+                          " came without a task; say which one this process is");
+  }
+  require_task(cluster, *task);
+  if (task->type == "evaluator") return {};
+  if (task->type == "ps") {
+    fail<InvalidArgument>("[strategy] ", kName, ": this process is ", task->to_string(),
+                          ", wanted a chief or a worker; parameter servers belong to another strategy");
+  }
+  std::map<std::string, ClusterSpec::Tasks> jobs;
+  for (const char* job : {"chief", "worker"}) {
+    if (cluster.has_job(job)) jobs[job] = cluster.jobs().at(job);
+  }
+  ClusterSpec training(std::move(jobs));
+  return worker_count(training, task->type) > 1 ? training : ClusterSpec();
+}
+
+StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& options) {
+  StrategyPlan plan{
+      .name = kName, .devices = choose_devices(kName, options.devices), .exchange = options.exchange};
+  if (options.communication.bytes_per_pack > 0) plan.exchange.bytes_per_pack = options.communication.bytes_per_pack;
+  const std::optional<TaskId> task = resolver.task();
+  const ClusterSpec cluster = training_cluster(resolver.cluster_spec(), task);
+  if (cluster.empty()) {
+    log().info("[strategy] {}: one worker, with the devices of this process", kName);
+    return plan;
+  }
+  // Whoever waits for the replica that speaks to the other workers waits longer than that one does.
+  plan.exchange.timeout = std::max(plan.exchange.timeout, options.communication.timeout +
+                                                              2 * options.membership.heartbeat_timeout +
+                                                              std::chrono::seconds(30));
+  plan.workers = std::make_shared<WorkerGroup>(
+      WorkerGroupOptions{.cluster = cluster,
+                         .task = *task,
+                         .local_replicas = static_cast<int>(plan.devices.size()),
+                         .under_mpi = resolver.name() == "mpi",
+                         .communication = options.communication,
+                         .membership = options.membership});
+  return plan;
+}
+
+ClusterResolverPtr resolver_of(const MultiWorkerOptions& options) {
+  return options.resolver ? options.resolver : resolve_cluster();
+}
+
+}  // namespace
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerOptions& options)
+    : MultiWorkerMirroredStrategy(resolver_of(options), options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(ClusterResolverPtr resolver, const MultiWorkerOptions& options)
+    : Strategy(std::make_shared<StrategyCore>(plan(*resolver, options))), resolver_(std::move(resolver)) {}
+
+int MultiWorkerMirroredStrategy::num_workers() const {
+  return core()->num_workers();
+}
+
+int MultiWorkerMirroredStrategy::worker_rank() const {
+  return core()->worker_rank();
+}
+
+std::shared_ptr<Membership> MultiWorkerMirroredStrategy::membership() const {
+  return core()->workers() ? core()->workers()->membership() : nullptr;
+}
+
+}  // namespace cohort

@@ -1,0 +1,110 @@
+#include "strategy/worker_group.h"
+
+#include <sched.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "cluster/mpi_runtime.h"
+#include "cluster/own_host.h"
+#include "collective/gloo/gloo.h"
+#include "collective/mpi/mpi.h"
+
+namespace cohort {
+
+namespace {
+
+std::string choose_wire(const CommunicationOptions& options, bool under_mpi) {
+  if (options.implementation == "auto") return under_mpi && has_mpi() ? "mpi" : "ring";
+  for (const char* known : {"ring", "mpi"}) {
+    if (options.implementation == known) return known;
+  }
+  if (options.implementation == "nccl") {
+    fail<Unimplemented>("[strategy] multi_worker_mirrored: NCCL between processes is not built in; ring carries the ",
+                        "tensors of GPUs through the host's memory");
+  }
+  fail<InvalidArgument>("[strategy] multi_worker_mirrored: the communication \"", options.implementation,
+                        "\" is not known, only auto, ring, mpi and nccl are");
+}
+
+// The machine (containers on it share the id) and the cores that this process may use.
+std::string machine_and_cores() {
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return text;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) text += "," + std::to_string(cpu);
+  }
+  return text;
+}
+
+std::unique_ptr<Wire> connect(const std::string& kind, const WorkerGroupOptions& options, Membership& membership) {
+  const auto timeout = options.communication.timeout;
+  const int rank = id_in_cluster(options.cluster, options.task);
+  const int size = worker_count(options.cluster, options.task.type);
+  if (kind == "ring") {
+    return make_gloo({.rank = rank,
+                      .size = size,
+                      .host = own_host(options.cluster, options.task),
+                      .prefix = "gloo/",
+                      .timeout = timeout,
+                      .put = [&](const std::string& key, const std::string& value) { membership.put(key, value); },
+                      .get = [&](const std::string& key, auto limit) { return membership.get(key, limit); }});
+  }
+  std::unique_ptr<Wire> wire = make_mpi(timeout);
+  if (wire->rank() != rank || wire->size() != size) {
+    fail<InvalidArgument>("[strategy] multi_worker_mirrored: the cluster has this process as worker ", rank, " of ",
+                          size, ", mpirun as rank ", wire->rank(), " of ", wire->size(),
+                          "; communication over MPI needs them to be the same");
+  }
+  return wire;
+}
+
+}  // namespace
+
+WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) {
+  const std::string kind = choose_wire(options.communication, options.under_mpi);
+  MembershipOptions membership = options.membership;
+  membership.info =
+      nlohmann::json{{"replicas", options.local_replicas}, {"communication", kind}, {"cores", machine_and_cores()}}
+          .dump();
+  membership_ = std::make_shared<Membership>(options.cluster, options.task, membership);
+  check_members(options.local_replicas);
+  world_ = std::make_unique<ProcessCommunicator>(
+      connect(kind, options, *membership_),
+      ProcessGroupOptions{.membership = membership_, .timeout = options.communication.timeout});
+}
+
+// The workers have to be alike; every one comes to the same verdict.
+void WorkerGroup::check_members(int local_replicas) {
+  const auto& tasks = membership_->tasks();
+  const nlohmann::json first = nlohmann::json::parse(membership_->infos().front());
+  const std::string cores = machine_and_cores();
+  sharing_cores_ = 0;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const nlohmann::json info = nlohmann::json::parse(membership_->infos()[i]);
+    if (info.at("cores") == cores) ++sharing_cores_;
+    for (const char* key : {"replicas", "communication"}) {
+      if (info.at(key) == first.at(key)) continue;
+      cohort::fail<InvalidArgument>("[strategy] multi_worker_mirrored: the workers differ in ", key, ": ",
+                                    tasks.front().to_string(), " has ", first.at(key).dump(), ", ",
+                                    tasks[i].to_string(), " has ", info.at(key).dump());
+    }
+  }
+  log().info("[strategy] {} of {} workers, {} replicas each", membership_->task().to_string(), tasks.size(),
+             local_replicas);
+}
+
+void WorkerGroup::fail(const std::string& reason) const noexcept {
+  try {
+    if (!membership_->failure()) membership_->fail(c10::str(membership_->task().to_string(), ": ", reason));
+  } catch (const std::exception& error) {
+    log().warn("[strategy] the other workers could not be told that {}: {}", reason, error.what());
+  }
+}
+
+}  // namespace cohort

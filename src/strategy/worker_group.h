@@ -1,0 +1,47 @@
+// WorkerGroup: the processes that one strategy spans, and this one among them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cohort/multi_worker_strategy.h"
+#include "collective/process/process_communicator.h"
+
+namespace cohort {
+
+struct WorkerGroupOptions {
+  ClusterSpec cluster;  // chief and workers only
+  TaskId task;
+  int local_replicas = 1;
+  bool under_mpi = false;  // whether mpirun started the workers
+  CommunicationOptions communication;
+  MembershipOptions membership;
+};
+
+class WorkerGroup {
+ public:
+  // Returns when all workers are there and connected.
+  explicit WorkerGroup(const WorkerGroupOptions& options);
+
+  int rank() const { return world_->rank(); }
+  int size() const { return world_->size(); }
+  const std::shared_ptr<Membership>& membership() const { return membership_; }
+
+  // Used by the thread of local replica 0, which is also the one of cross-replica context.
+  ProcessCommunicator& world() const { return *world_; }
+
+  // How many of the workers run on the same cores of the same machine as this one, itself included.
+  int sharing_cores() const { return sharing_cores_; }
+
+  // Ends the group because this worker cannot go on; the others hear why. Never throws.
+  void fail(const std::string& reason) const noexcept;
+
+ private:
+  void check_members(int local_replicas);
+
+  std::shared_ptr<Membership> membership_;
+  std::unique_ptr<ProcessCommunicator> world_;
+  int sharing_cores_ = 1;
+};
+
+}  // namespace cohort

@@ -1,0 +1,180 @@
+// MultiWorkerMirroredStrategy against one device, for every way of dividing the input, uneven workers included.
+#include "cohort/distributed_dataset.h"
+#include "tests/equivalence/runs.h"
+#include "tests/support/workers.h"
+
+namespace cohort::equivalence {
+namespace {
+
+using testing::StepRecorder;
+using testing::with_workers;
+using testing::WorkersOptions;
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    hidden = register_module("hidden", torch::nn::Linear(kFeatures, 31));
+    norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({31})));
+    head = register_module("head", torch::nn::Linear(31, kClasses));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return head->forward(norm->forward(torch::relu(hidden->forward(x))));
+  }
+  torch::nn::Linear hidden{nullptr}, head{nullptr};
+  torch::nn::LayerNorm norm{nullptr};
+};
+TORCH_MODULE(Net);
+
+// Threads share LibTorch's generator: whoever draws does it alone.
+Net seeded_net(uint64_t seed, torch::ScalarType dtype) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(seed);
+  Net net;
+  net->to(dtype);
+  return net;
+}
+
+// Trains one pass over the dataset and returns the weights.
+torch::Tensor train(const Strategy& strategy, const DistributedDataset& data, const Optimizer& rule,
+                    torch::ScalarType dtype, StepRecorder* recorder) {
+  const auto scope = strategy.scope();
+  // Only the chief's values count.
+  const uint64_t seed = 5 + static_cast<uint64_t>(strategy.input_context().input_pipeline_id);
+  auto net = strategy.mirror([&] { return seeded_net(seed, dtype); });
+  auto optimizer = strategy.optimizer(net, rule);
+  std::size_t step = 0;
+  for (const GlobalBatch& batch : data) {
+    const auto losses = strategy.run(
+        [&](Replica& replica, const Example& share) {
+          if (recorder != nullptr) recorder->add(step, replica.id(), share);
+          const auto each = torch::nn::functional::cross_entropy(
+              net[replica]->forward(share.x), share.y,
+              torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+          const auto loss = replica.global_mean(each);
+          optimizer[replica].minimize(loss);
+          return loss.detach();
+        },
+        batch);
+    const auto loss = strategy.reduce(ReduceOp::kSum, losses).item<double>();
+    EXPECT_TRUE(std::isfinite(loss) && loss > 0.0);
+    ++step;
+  }
+  EXPECT_EQ(optimizer.iterations(), static_cast<int64_t>(step));
+  std::vector<torch::Tensor> flat;
+  for (const auto& parameter : net.copies().back()->parameters()) flat.push_back(parameter.detach().reshape({-1}));
+  return torch::cat(flat);
+}
+
+Dataset batches_of(std::vector<Example> batches) {
+  return Dataset::from_generator(
+      [batches] {
+        return [batches, at = std::size_t{0}]() mutable {
+          return at < batches.size() ? std::optional(batches[at++]) : std::nullopt;
+        };
+      },
+      {.batched = true});
+}
+
+// Weights of all workers (which must be the same bits), and of one device that is given the same global batches.
+void expect_like_one_device(const WorkersOptions& group, const Optimizer& rule,
+                            const std::function<DistributedDataset(const Strategy&)>& input, std::size_t steps,
+                            torch::ScalarType dtype = torch::kDouble, double tolerance = 1e-9) {
+  StepRecorder recorder;
+  std::vector<torch::Tensor> weights(static_cast<std::size_t>(group.workers));
+  with_workers(group, [&](const MultiWorkerMirroredStrategy& strategy) {
+    weights[static_cast<std::size_t>(strategy.worker_rank())] =
+        train(strategy, input(strategy), rule, dtype, &recorder);
+  });
+  const std::vector<Example> batches = recorder.global_batches();
+  EXPECT_EQ(batches.size(), steps);
+  const OneDeviceStrategy alone("/CPU:0");
+  const torch::Tensor expected = train(alone, alone.distribute(batches_of(batches)), rule, dtype, nullptr);
+  for (const torch::Tensor& each : weights) {
+    EXPECT_TRUE(torch::equal(each, weights.front())) << "the workers differ";
+    EXPECT_LT(distance(each, expected), tolerance);
+  }
+}
+
+Example columns(int64_t rows, torch::ScalarType dtype, int64_t first = 0) {
+  const torch::Tensor at = torch::arange(first, first + rows, dtype).unsqueeze(1);
+  return {.x = torch::sin(at * torch::arange(1, kFeatures + 1, dtype)),
+          .y = torch::arange(first, first + rows, torch::kLong).remainder(kClasses)};
+}
+
+class MultiWorker : public ::testing::TestWithParam<std::pair<int, int>> {
+ protected:
+  WorkersOptions group() const { return {.workers = GetParam().first, .replicas = GetParam().second}; }
+};
+
+TEST_P(MultiWorker, EveryOptimizerInFloat64) {
+  for (const Rule& rule : rules()) {
+    SCOPED_TRACE(rule.name);
+    // 12 a step, and a short last batch of 7.
+    expect_like_one_device(
+        group(), rule.make(),
+        [](const Strategy& strategy) {
+          return strategy.distribute(Dataset::from_tensor_slices(columns(12 * 9 + 7, torch::kDouble)).batch(12));
+        },
+        10);
+  }
+}
+
+TEST_P(MultiWorker, MomentumInFloat32) {
+  expect_like_one_device(
+      group(), SGD({.learning_rate = 0.05, .momentum = 0.9}),
+      [](const Strategy& strategy) {
+        return strategy.distribute(Dataset::from_tensor_slices(columns(12 * 9 + 1, torch::kFloat)).batch(12));
+      },
+      10, torch::kFloat, 1e-5);
+}
+
+// Worker w has w + 1 files of 10: 12 examples a step, until the one with most is done.
+TEST_P(MultiWorker, FilesOfUnevenSizesAndExhaustedWorkers) {
+  const auto [workers, replicas] = GetParam();
+  const auto files = [workers = workers](const Strategy&) {
+    return Dataset::range(workers).interleave([](Example file) {
+      const auto index = file.x.item<int64_t>();
+      return Dataset::from_tensor_slices(columns(10 * (index + 1), torch::kDouble, 1000 * index));
+    });
+  };
+  const int64_t longest = 10 * workers;
+  const int64_t share = 12 / workers;
+  expect_like_one_device(
+      group(), Adam({.learning_rate = 0.01}),
+      [&](const Strategy& strategy) {
+        return strategy.distribute(files(strategy).batch(12), {.auto_shard = AutoShard::kFile});
+      },
+      static_cast<std::size_t>((longest + share - 1) / share));
+}
+
+TEST_P(MultiWorker, AWorkerWithoutAnyDataTakesPart) {
+  expect_like_one_device(
+      group(), SGD({.learning_rate = 0.1}),
+      [](const Strategy& strategy) {
+        return strategy.distribute_from_function([](const InputContext& context) {
+          const int64_t rows = context.input_pipeline_id == 1 ? 0 : 20;
+          return Dataset::from_tensor_slices(columns(rows, torch::kDouble)).batch(4);
+        });
+      },
+      GetParam().second == 1 ? 5 : 3);
+}
+
+TEST_P(MultiWorker, TwoRunsAreBitIdentical) {
+  std::vector<torch::Tensor> weights(2);
+  for (torch::Tensor& each : weights) {
+    with_workers(group(), [&](const MultiWorkerMirroredStrategy& strategy) {
+      const auto data = strategy.distribute(Dataset::from_tensor_slices(columns(100, torch::kFloat)).batch(12));
+      const torch::Tensor result = train(strategy, data, Adam({.learning_rate = 0.01}), torch::kFloat, nullptr);
+      if (strategy.worker_rank() == 0) each = result;
+    });
+  }
+  EXPECT_TRUE(torch::equal(weights[0], weights[1]));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MultiWorker, ::testing::Values(std::pair(2, 1), std::pair(2, 2), std::pair(3, 1)),
+                         [](const auto& info) {
+                           return c10::str(info.param.first, "_workers_", info.param.second, "_replicas");
+                         });
+
+}  // namespace
+}  // namespace cohort::equivalence

@@ -1,0 +1,87 @@
+// The workers of a MultiWorkerMirroredStrategy as threads, on loopback.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/free_port.h"
+#include "cohort/multi_worker_strategy.h"
+
+namespace cohort::testing {
+
+struct WorkersOptions {
+  int workers = 2;
+  int replicas = 1;  // of each
+  CommunicationOptions communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)};
+  ExchangeOptions exchange = {.threads_per_replica = 1, .timeout = std::chrono::seconds(30)};
+};
+
+// A cluster of workers on loopback that knows its leader's address only.
+inline ClusterSpec loopback_workers(int count) {
+  std::vector<std::string> addresses(static_cast<std::size_t>(count));
+  addresses[0] = "127.0.0.1:" + std::to_string(free_port("127.0.0.1"));
+  return ClusterSpec(std::map<std::string, std::vector<std::string>>{{"worker", addresses}});
+}
+
+// Runs fn(strategy) as each worker; rethrows the first failure in rank order.
+inline void with_workers(const WorkersOptions& options,
+                         const std::function<void(const MultiWorkerMirroredStrategy&)>& fn) {
+  const ClusterSpec cluster = loopback_workers(options.workers);
+  const std::vector<std::string> devices = cpu_devices(options.replicas);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(options.workers));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < options.workers; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          const auto resolver = std::make_shared<SimpleResolver>(
+              SimpleResolverOptions{.cluster = cluster, .task = TaskId{"worker", rank}});
+          fn(MultiWorkerMirroredStrategy(
+              {.resolver = resolver,
+               .communication = options.communication,
+               .membership = {.start_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(2)},
+               .devices = devices,
+               .exchange = options.exchange}));
+        } catch (...) {
+          errors[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+// The steps of all workers, put together: what one device would have had to be given.
+class StepRecorder {
+ public:
+  void add(std::size_t step, int replica, const Example& share) {
+    const std::lock_guard lock(mutex_);
+    if (steps_.size() <= step) steps_.resize(step + 1);
+    steps_[step][replica] = share;
+  }
+  std::vector<Example> global_batches() const {
+    std::vector<Example> batches;
+    for (const auto& shares : steps_) {
+      std::vector<torch::Tensor> x;
+      std::vector<torch::Tensor> y;
+      for (const auto& [replica, share] : shares) {
+        x.push_back(share.x);
+        y.push_back(share.y);
+      }
+      batches.push_back({.x = torch::cat(x), .y = torch::cat(y)});
+    }
+    return batches;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::map<int, Example>> steps_;
+};
+
+}  // namespace cohort::testing
