@@ -57,8 +57,8 @@ class DistributedIterator {
   // shares of size 0. A collective of all workers. Called inside a replica: FailedPrecondition.
   std::optional<GlobalBatch> next();
 
-  // How training loops on several workers come to a decision together: bits that this worker adds to the next call of
-  // next(), and those that any of the workers had added to the last one.
+  // How training loops on several workers come to a decision together: bits that this worker wants all to hear, and
+  // those that came with the last next(). They travel with the agreement on a step, which is made one step ahead.
   void raise(int64_t flags);
   int64_t raised() const;
 

@@ -25,7 +25,7 @@ class DistributedSource {
  public:
   DistributedSource(std::unique_ptr<StepSource> steps, std::shared_ptr<StrategyCore> core, const InputOptions& options)
       : steps_(std::move(steps)), core_(std::move(core)) {
-    if (core_->workers() != nullptr) workers_.emplace(core_->workers()->world());
+    start_workers();
     if (options.prefetch_steps <= 0) return;
     ahead_ = std::make_unique<ReadAhead<Shares>>("distributed input", static_cast<std::size_t>(options.prefetch_steps),
                                                  options.timeout, [this] { return produce(); });
@@ -33,7 +33,7 @@ class DistributedSource {
 
   std::optional<GlobalBatch> next() {
     if (workers_) {
-      auto step = workers_->next([this] { return next_here(); }, core_->num_local_replicas(), std::exchange(flags_, 0));
+      auto step = workers_->next(std::exchange(flags_, 0));
       raised_ = workers_->raised();
       if (!step) return std::nullopt;
       return GlobalBatch(to_devices(std::move(step->shares)), step->total);
@@ -56,7 +56,7 @@ class DistributedSource {
 
   void restore(const std::string& bytes) {
     if (ahead_) ahead_->stop();
-    if (workers_) workers_.emplace(core_->workers()->world());
+    start_workers();
     restore_from(bytes, "distributed input state", [&](const IteratorState& state) {
       steps_->restore(state.tree.at("steps"), state.tensors);
       ended_ = state.tree.at("ended").get<bool>();
@@ -74,6 +74,12 @@ class DistributedSource {
   }
 
  private:
+  void start_workers() {
+    if (core_->workers() == nullptr) return;
+    workers_.emplace(
+        core_->workers()->world(), [this] { return next_here(); }, core_->num_local_replicas());
+  }
+
   // This worker's own.
   std::optional<Shares> next_here() {
     if (restored_.empty()) return ahead_ ? ahead_->take() : produce();
@@ -104,6 +110,7 @@ class DistributedSource {
       for (const Example& share : shares) step.push_back(save_element({.example = share}, state.tensors));
       waiting.push_back(std::move(step));
     };
+    if (workers_ && workers_->held()) add(*workers_->held());
     for (const Shares& shares : restored_) add(shares);
     for (const Shares& shares : items) add(shares);
     state.tree = {{"steps", steps_->save(state.tensors)}, {"waiting", waiting}, {"ended", ended || ended_}};

@@ -54,7 +54,8 @@ class RebatchSource final : public StepSource {
 };
 
 // Each batch that comes in is cut into as many pieces as there are replicas in all. When every worker sees all batches
-// (`shared`) it takes its own pieces of each, as if the pieces were dealt out; otherwise all of its batch, step by step.
+// (`shared`) it takes its own pieces of each, as if the pieces were dealt out; otherwise all of its batch, step by
+// step.
 class CutSource final : public StepSource {
  public:
   CutSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group, bool shared)
@@ -140,8 +141,7 @@ AutoShard choose_shard(AutoShard asked, const Dataset& dataset, const InputGroup
     fail<InvalidArgument>("[data] auto_shard: there are no files to shard by: no interleave() opens them; use kData");
   }
   fail<InvalidArgument>("[data] auto_shard: cannot shard by files: ", group.workers, " workers, and ",
-                        files < 0 ? std::string("an unknown number of") : std::to_string(files),
-                        " files; use kData");
+                        files < 0 ? std::string("an unknown number of") : std::to_string(files), " files; use kData");
 }
 
 std::unique_ptr<StepSource> make_split_source(const Dataset& dataset, IteratorOptions options, const InputGroup& group,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/fail.h"
+#include "base/log.h"
 #include "data/node.h"
 #include "data/state.h"
 
@@ -39,47 +40,68 @@ int64_t examples_in(const Shares& shares) {
 
 }  // namespace
 
-std::optional<WorkerSteps::Step> WorkerSteps::next(const std::function<std::optional<Shares>()>& own, int replicas,
-                                                   int64_t flags) {
-  for (raised_ = 0;; flags = 0) {
-    std::optional<Shares> shares;
-    std::exception_ptr error;
-    try {
-      if (!ended_) shares = own();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    ended_ = !shares;
-    if (shares) template_ = shares->front().rows(0, 0);
-    const int64_t end = template_.x.defined() ? kEnded : kEndedEmpty;
-    const int64_t mine = error ? kFailed : shares ? examples_in(*shares) : end;
-
-    int64_t total = 0;
-    bool all_ended = true;
-    bool someone_learns = false;
-    const auto said = world_.gather_numbers("next step of a distributed input", {mine, flags});
-    if (error) std::rethrow_exception(error);
-    for (std::size_t rank = 0; rank < said.size(); ++rank) {
-      const auto [count, raised] = said[rank];
-      if (count == kFailed) {
-        fail<Unavailable>("[data] the input of ", world_.rank_name(static_cast<int>(rank)),
-                          " has failed; its own log says how");
-      }
-      raised_ |= raised;
-      total += std::max<int64_t>(count, 0);
-      all_ended = all_ended && count < 0;
-      someone_learns = someone_learns || count == kEndedEmpty;
-    }
-    if (all_ended) return std::nullopt;
-    if (someone_learns) learn_template();
-    if (total == 0) continue;  // nobody's turn, with more examples to come
-    if (!shares) shares.emplace(static_cast<std::size_t>(replicas), template_);
-    return Step{std::move(*shares), total};
+// Messages under way have to arrive: the other workers have begun the same.
+WorkerSteps::~WorkerSteps() {
+  if (!begun_ || world_.broken()) return;
+  try {
+    (void)world_.finish_gather(*begun_);
+  } catch (const std::exception& error) {
+    log().warn("[data] at the end of a distributed input: {}", error.what());
   }
 }
 
+std::optional<WorkerSteps::Step> WorkerSteps::next(int64_t flags) {
+  if (!begun_) begin(std::exchange(flags, 0));
+  std::optional<Step> step = finish();
+  while (step && step->total == 0) {  // nobody's turn, with more examples to come
+    begin(std::exchange(flags, 0));
+    step = finish();
+  }
+  if (step) begin(flags);
+  return step;
+}
+
+void WorkerSteps::begin(int64_t flags) {
+  try {
+    if (!ended_) held_ = own_();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  ended_ = !held_;
+  if (held_) template_ = held_->front().rows(0, 0);
+  const int64_t end = template_.x.defined() ? kEnded : kEndedEmpty;
+  const int64_t mine = error_ ? kFailed : held_ ? examples_in(*held_) : end;
+  begun_ = world_.begin_gather("next step of a distributed input", {mine, flags});
+}
+
+std::optional<WorkerSteps::Step> WorkerSteps::finish() {
+  const auto said = world_.finish_gather(*std::exchange(begun_, nullptr));
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  Step step;
+  bool all_ended = true;
+  bool someone_learns = false;
+  raised_ = 0;
+  for (std::size_t rank = 0; rank < said.size(); ++rank) {
+    const auto [count, raised] = said[rank];
+    if (count == kFailed) {
+      fail<Unavailable>("[data] the input of ", world_.rank_name(static_cast<int>(rank)),
+                        " has failed; its own log says how");
+    }
+    raised_ |= raised;
+    step.total += std::max<int64_t>(count, 0);
+    all_ended = all_ended && count < 0;
+    someone_learns = someone_learns || count == kEndedEmpty;
+  }
+  if (all_ended) return std::nullopt;
+  if (someone_learns) learn_template();
+  if (!held_) held_.emplace(static_cast<std::size_t>(replicas_), template_);
+  step.shares = *std::exchange(held_, std::nullopt);
+  return step;
+}
+
 void WorkerSteps::learn_template() {
-  const torch::Tensor mine = template_.x.defined() ? bytes_of(template_.to(torch::kCPU)) : torch::empty({0}, torch::kByte);
+  const torch::Tensor mine =
+      template_.x.defined() ? bytes_of(template_.to(torch::kCPU)) : torch::empty({0}, torch::kByte);
   for (const torch::Tensor& other : world_.all_gather(mine)) {
     if (!template_.x.defined() && other.numel() > 0) template_ = example_of(other);
   }

@@ -1,7 +1,9 @@
 // WorkerSteps: how the workers take the steps of a distributed input together, however much each of them has.
 #pragma once
 
+#include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -19,21 +21,38 @@ class WorkerSteps {
     int64_t total = 0;  // examples over all workers
   };
 
-  explicit WorkerSteps(ProcessCommunicator& world) : world_(world) {}
+  // This worker's next shares; nullopt at its end, after which it is not called again.
+  using Own = std::function<std::optional<Shares>()>;
 
-  // Collective, one message. own() gives this worker's shares, nullopt at its end; it is not called again then. Shares
-  // of size 0 (of which there are `replicas`) when the data of this worker has ended and that of others has not;
-  // nullopt when all have ended. What own() throws comes out here, and as Unavailable from all other workers. Those
-  // that have had no data at all learn from others what an empty share looks like.
-  std::optional<Step> next(const std::function<std::optional<Shares>()>& own, int replicas, int64_t flags);
+  WorkerSteps(ProcessCommunicator& world, Own own, int replicas)
+      : world_(world), own_(std::move(own)), replicas_(replicas) {}
+  WorkerSteps(const WorkerSteps&) = delete;
+  WorkerSteps& operator=(const WorkerSteps&) = delete;
+  ~WorkerSteps();
 
-  // The flags of all workers, or-ed, of the last next().
+  // Collective. Shares of size 0 when the data of this worker has ended and that of others has not; nullopt when all
+  // have ended. What own() throws comes out here, and as Unavailable from all other workers. Those that have had no
+  // data at all learn from others what an empty share looks like. What is to be agreed on for a step is exchanged while
+  // the step before runs, so flags are heard one step later (at once in the first).
+  std::optional<Step> next(int64_t flags);
+
+  // The flags of all workers, or-ed, that came with the last next().
   int64_t raised() const { return raised_; }
 
+  // The step that this worker has taken from own() already; for saving positions.
+  const std::optional<Shares>& held() const { return held_; }
+
  private:
+  void begin(int64_t flags);
+  std::optional<Step> finish();
   void learn_template();
 
   ProcessCommunicator& world_;
+  Own own_;
+  int replicas_;
+  std::shared_ptr<ProcessCommunicator::Begun> begun_;
+  std::optional<Shares> held_;
+  std::exception_ptr error_;  // of own()
   bool ended_ = false;
   int64_t raised_ = 0;
   Example template_;  // a share of size 0

@@ -90,6 +90,12 @@ std::string StrategyCore::text_from_chief(const std::string& text) const {
   return {static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel())};
 }
 
+bool StrategyCore::any_worker(const std::string& what, bool mine) const {
+  if (workers() == nullptr) return mine;
+  const auto all = workers()->world().gather_numbers(what, {mine ? 1 : 0});
+  return std::any_of(all.begin(), all.end(), [](const auto& numbers) { return numbers[0] != 0; });
+}
+
 void StrategyCore::on_chief(const std::string& what, const std::function<void()>& fn) const {
   if (workers() == nullptr) return fn();
   std::exception_ptr error;

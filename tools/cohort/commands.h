@@ -3,12 +3,16 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace cohort::cli {
 
 // Adds the subcommand's flags to `app`; what it returns runs it and gives the exit status.
 using Command = std::function<int()>;
 Command add_devices(CLI::App& app);
+// `program`: what stood behind --.
+Command add_launch(CLI::App& app, std::vector<std::string> program);
 Command add_train(CLI::App& app);
 
 }  // namespace cohort::cli

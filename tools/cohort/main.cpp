@@ -1,9 +1,11 @@
-// The command line: cohort train | devices.
+// The command line: cohort train | launch | devices.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <string_view>
 
 #include "base/cpu_threads.h"
 #include "cohort/error.h"
@@ -46,19 +48,26 @@ int run(const cohort::cli::Command& command) {
 
 int main(int argc, char** argv) {
   restart_with_right_blas(argv);
+  // What is behind -- is another program's, flags and all.
+  char** const end = argv + argc;
+  char** const mark = std::find(argv, end, std::string_view("--"));
+  const std::vector<std::string> program(std::min(mark + 1, end), end);
   CLI::App app("Cohort: training on one device, many devices, many machines", "cohort");
   app.require_subcommand(1);
   CLI::App& devices = *app.add_subcommand("devices", "list what can be computed on");
+  CLI::App& launch = *app.add_subcommand("launch", "start the workers of a program");
   CLI::App& train = *app.add_subcommand("train", "train or evaluate an experiment");
   const auto run_devices = cohort::cli::add_devices(devices);
+  const auto run_launch = cohort::cli::add_launch(launch, program);
   const auto run_train = cohort::cli::add_train(train);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(mark - argv), argv);
+    if (mark != end && !launch.parsed()) throw CLI::ExtrasError({"--"});
   } catch (const CLI::Success& asked) {  // --help
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     std::cerr << "[cohort] " << error.what() << "\nRun with --help for the flags.\n";
     return kUsage;
   }
-  return run(devices.parsed() ? run_devices : run_train);
+  return run(devices.parsed() ? run_devices : launch.parsed() ? run_launch : run_train);
 }

@@ -89,32 +89,83 @@ void ProcessCommunicator::abort(const std::string& reason) {
   wire_->abort();
 }
 
+// What each rank said it is about to do. The memory of messages under way.
+struct ProcessCommunicator::Begun {
+  uint64_t number = 0;
+  std::string what;
+  Announcement own;
+  Announcements all;
+  std::vector<Wire::Ticket> tickets;
+};
+
 template <typename Work>
-void ProcessCommunicator::perform(const std::string& what, const Numbers& mine, const Work& work) {
+void ProcessCommunicator::recorded(uint64_t number, const std::string& what, const Work& work) {
   const torch::NoGradGuard no_grad;
-  const uint64_t number = recorder_.begin(what);
   try {
-    work(agree(number, what, mine));
+    work();
     recorder_.end(number);
   } catch (const Error& error) {
     recorder_.end(number, error.what());
     throw;
   } catch (const std::exception& error) {
+    wire_->drop();
+    broken_ = error.what();
     recorder_.end(number, error.what());
     explain(number, what, error.what());
   }
 }
 
-ProcessCommunicator::Announcements ProcessCommunicator::agree(uint64_t number, const std::string& what,
-                                                              const Numbers& mine) {
-  const Announcement own{.hash = hash_of(what), .numbers = mine};
-  Announcements all(static_cast<std::size_t>(size()));
-  exchange_gather(*wire_, std::as_bytes(std::span(&own, 1)), bytes_of(all),
-                  std::vector<std::size_t>(all.size(), sizeof(Announcement)));
-  for (const Announcement& other : all) {
-    if (other.hash != all.front().hash) mismatch(number, what, all);
+template <typename Work>
+void ProcessCommunicator::perform(const std::string& what, const Numbers& mine, const Work& work) {
+  Begun begun{.what = what, .own = {.hash = hash_of(what), .numbers = mine}};
+  const uint64_t number = recorder_.begin(what);
+  recorded(number, what, [&] {
+    announce(begun);
+    await(begun);
+    work(begun.all);
+  });
+}
+
+std::shared_ptr<ProcessCommunicator::Begun> ProcessCommunicator::begin_gather(const std::string& what,
+                                                                              const Numbers& mine) {
+  auto begun = std::make_shared<Begun>(Begun{.what = what, .own = {.hash = hash_of(what), .numbers = mine}});
+  try {
+    announce(*begun);
+  } catch (const std::exception& error) {
+    broken_ = error.what();  // finish_gather() says so
   }
-  return all;
+  return begun;
+}
+
+std::vector<ProcessCommunicator::Numbers> ProcessCommunicator::finish_gather(Begun& begun) {
+  std::vector<Numbers> numbers;
+  recorded(recorder_.begin(begun.what), begun.what, [&] {
+    await(begun);
+    for (const Announcement& other : begun.all) numbers.push_back(other.numbers);
+  });
+  return numbers;
+}
+
+void ProcessCommunicator::announce(Begun& begun) {
+  begun.number = ++announced_;
+  begun.all.resize(static_cast<std::size_t>(size()));
+  begun.all[static_cast<std::size_t>(rank())] = begun.own;
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) continue;
+    Announcement& place = begun.all[static_cast<std::size_t>(other)];
+    begun.tickets.push_back(wire_->receive(other, std::as_writable_bytes(std::span(&place, 1))));
+  }
+  for (int other = 0; other < size(); ++other) {
+    if (other != rank()) begun.tickets.push_back(wire_->send(other, std::as_bytes(std::span(&begun.own, 1))));
+  }
+}
+
+void ProcessCommunicator::await(Begun& begun) {
+  if (broken_) throw std::runtime_error(*broken_);
+  for (const Wire::Ticket ticket : std::exchange(begun.tickets, {})) wire_->wait(ticket);
+  for (const Announcement& other : begun.all) {
+    if (other.hash != begun.all.front().hash) mismatch(begun.number, begun.what, begun.all);
+  }
 }
 
 // Every rank sees all hashes, so all come here together and tell each other what they meant to do.
@@ -259,12 +310,7 @@ void ProcessCommunicator::barrier() {
 
 std::vector<ProcessCommunicator::Numbers> ProcessCommunicator::gather_numbers(const std::string& what,
                                                                               const Numbers& mine) {
-  if (size() == 1) return {mine};
-  std::vector<Numbers> numbers;
-  perform(what, mine, [&](const Announcements& all) {
-    for (const Announcement& other : all) numbers.push_back(other.numbers);
-  });
-  return numbers;
+  return finish_gather(*begin_gather(what, mine));
 }
 
 // Tells the others where this rank is, and its user for whom it waits.

@@ -51,6 +51,15 @@ class ProcessCommunicator final : public Communicator {
   using Numbers = std::array<int64_t, 2>;
   std::vector<Numbers> gather_numbers(const std::string& what, const Numbers& mine);
 
+  // The same in two parts, with other work in between: begun on every rank between the same operations. A group's end
+  // is only heard of in finish(). What is begun has to be finished, once.
+  struct Begun;
+  [[nodiscard]] std::shared_ptr<Begun> begin_gather(const std::string& what, const Numbers& mine);
+  std::vector<Numbers> finish_gather(Begun& begun);
+
+  // Whether an operation has failed such that none can follow.
+  bool broken() const { return broken_.has_value(); }
+
   // "worker 1"
   std::string rank_name(int rank) const;
   const FlightRecorder& recorder() const { return recorder_; }
@@ -64,7 +73,10 @@ class ProcessCommunicator final : public Communicator {
 
   template <typename Work>
   void perform(const std::string& what, const Numbers& mine, const Work& work);
-  Announcements agree(uint64_t number, const std::string& what, const Numbers& mine);
+  template <typename Work>
+  void recorded(uint64_t number, const std::string& what, const Work& work);
+  void announce(Begun& begun);
+  void await(Begun& begun);
   [[noreturn]] void mismatch(uint64_t number, const std::string& what, const Announcements& all);
   [[noreturn]] void explain(uint64_t number, const std::string& what, const std::string& error);
   void sum(torch::Tensor flat, ReduceOp op);
@@ -74,6 +86,8 @@ class ProcessCommunicator final : public Communicator {
   std::shared_ptr<Wire> wire_;
   ProcessGroupOptions options_;
   FlightRecorder recorder_;
+  uint64_t announced_ = 0;
+  std::optional<std::string> broken_;
   mutable std::mutex mutex_;
   std::optional<std::string> aborted_;
   std::jthread watcher_;

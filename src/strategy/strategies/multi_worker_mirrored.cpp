@@ -33,8 +33,7 @@ ClusterSpec training_cluster(const ClusterSpec& cluster, const std::optional<Tas
 }
 
 StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& options) {
-  StrategyPlan plan{
-      .name = kName, .devices = choose_devices(kName, options.devices), .exchange = options.exchange};
+  StrategyPlan plan{.name = kName, .devices = choose_devices(kName, options.devices), .exchange = options.exchange};
   if (options.communication.bytes_per_pack > 0) plan.exchange.bytes_per_pack = options.communication.bytes_per_pack;
   const std::optional<TaskId> task = resolver.task();
   const ClusterSpec cluster = training_cluster(resolver.cluster_spec(), task);
@@ -43,16 +42,16 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
     return plan;
   }
   // Whoever waits for the replica that speaks to the other workers waits longer than that one does.
-  plan.exchange.timeout = std::max(plan.exchange.timeout, options.communication.timeout +
-                                                              2 * options.membership.heartbeat_timeout +
-                                                              std::chrono::seconds(30));
-  plan.workers = std::make_shared<WorkerGroup>(
-      WorkerGroupOptions{.cluster = cluster,
-                         .task = *task,
-                         .local_replicas = static_cast<int>(plan.devices.size()),
-                         .under_mpi = resolver.name() == "mpi",
-                         .communication = options.communication,
-                         .membership = options.membership});
+  plan.exchange.timeout =
+      std::max(plan.exchange.timeout,
+               options.communication.timeout + 2 * options.membership.heartbeat_timeout + std::chrono::seconds(30));
+  plan.workers =
+      std::make_shared<WorkerGroup>(WorkerGroupOptions{.cluster = cluster,
+                                                       .task = *task,
+                                                       .local_replicas = static_cast<int>(plan.devices.size()),
+                                                       .under_mpi = resolver.name() == "mpi",
+                                                       .communication = options.communication,
+                                                       .membership = options.membership});
   return plan;
 }
 

@@ -29,7 +29,7 @@ class Input {
     if (ahead_) return &*ahead_;
     if (state_.stop) iterator_->raise(kStop);
     ahead_ = iterator_->next();
-    stopped_ = (iterator_->raised() & kStop) != 0;
+    stopped_ = stopped_ || (iterator_->raised() & kStop) != 0;
     return ahead_ ? &*ahead_ : nullptr;
   }
 
@@ -37,9 +37,10 @@ class Input {
     peek();
     return std::exchange(ahead_, std::nullopt);
   }
-  // Whether the training ends here. Several workers decide it when they look for the next batch, because a callback
-  // may have stopped one of them only.
+  // Whether the training ends here. Several workers decide it together, because a callback may have stopped one of them
+  // only: at the end of an epoch, and within it (a step later) where they agree on the next batch.
   bool stopped() const { return state_.strategy().core()->num_workers() > 1 ? stopped_ : state_.stop; }
+  void end_epoch() { stopped_ = state_.strategy().core()->any_worker("end of an epoch", state_.stop); }
   int64_t cardinality() const { return data_.cardinality(); }
 
  private:
@@ -146,6 +147,7 @@ class FitLoop {
     refresh(epoch, run_.batch);
     run_.examples_per_second = training_rate;
     call([&](Callback& each) { each.on_epoch_end(run_, logs); });
+    input_.end_epoch();
     progress_.finish(logs);
     history_.append(epoch, logs);
     state_.epochs_done = epoch + 1;

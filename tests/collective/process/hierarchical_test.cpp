@@ -7,8 +7,8 @@
 namespace cohort {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::error_of;
+using ::testing::HasSubstr;
 using testing::with_process_ranks;
 using testing::with_ranks;
 

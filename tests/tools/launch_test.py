@@ -1,0 +1,219 @@
+"""cohort launch: real processes, ended and killed for real."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+COHORT = os.environ["COHORT"]
+
+
+def launch(*arguments, limit=120):
+    done = subprocess.run([COHORT, "launch", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=limit)
+    return done.returncode, done.stdout, done.stderr
+
+
+def shell(script):
+    return ["--", "sh", "-c", script]
+
+
+def free_port():
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return place.getsockname()[1]
+
+
+def running(mark):
+    """The processes that have this mark in their environment, but for zombies."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes() and (folder / "cmdline").read_bytes():
+                found.append((folder / "cmdline").read_bytes())
+        except OSError:
+            pass
+    return found
+
+
+class Workers(unittest.TestCase):
+    def test_each_is_told_who_it_is(self):
+        code, out, err = launch("--nproc=3", "-x", "COLOUR=blue",
+                                *shell('echo "$RANK of $WORLD_SIZE, local $LOCAL_RANK, $COLOUR"; echo "$TF_CONFIG"; echo warned >&2'))
+        self.assertEqual(code, 0, err)
+        for rank in range(3):
+            self.assertIn(f"[worker {rank}] {rank} of 3, local {rank}, blue\n", out)
+            self.assertIn(f"[worker {rank}] warned\n", out)
+        configs = [json.loads(line.split("] ", 1)[1]) for line in out.splitlines() if '"cluster"' in line]
+        self.assertEqual(sorted(each["task"]["index"] for each in configs), [0, 1, 2])
+        addresses = configs[0]["cluster"]["worker"]
+        self.assertEqual(len(set(addresses)), 3)
+        self.assertTrue(all(each["cluster"]["worker"] == addresses for each in configs))
+        self.assertTrue(all(address.startswith("127.0.0.1:") for address in addresses))
+
+    def test_nodes_started_by_hand_number_their_workers(self):
+        code, out, err = launch("--nproc=2", "--nnodes=3", "--node_rank=2", "--master_addr=10.0.0.1", "--master_port=4000",
+                                *shell('echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT, node $GROUP_RANK, ${TF_CONFIG-none}"'))
+        self.assertEqual(code, 0, err)
+        self.assertIn("[worker 4] 4 of 6 at 10.0.0.1:4000, node 2, none\n", out)
+        self.assertIn("[worker 5] 5 of 6", out)
+
+    def test_output_goes_to_files_as_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, _, err = launch("--nproc=2", f"--log_dir={folder}/logs", *shell('printf "rank $RANK\\nno newline"'))
+            self.assertEqual(code, 0, err)
+            self.assertEqual(pathlib.Path(folder, "logs/attempt_0/worker_1.log").read_text(encoding="utf-8"), "rank 1\nno newline")
+
+    def test_the_first_failure_ends_all_and_is_told(self):
+        begin = time.monotonic()
+        code, _, err = launch("--nproc=3", *shell('if [ $RANK = 1 ]; then echo "no luck" >&2; exit 3; fi; exec sleep 60'))
+        self.assertEqual(code, 3)
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertRegex(err, r"worker 1 \(pid \d+\) exited with status 3 after")
+        self.assertIn("[launch]   no luck\n", err)
+        self.assertNotIn("worker 0 (pid", err)
+
+    def test_a_killed_worker_is_told_with_its_signal(self):
+        code, _, err = launch("--nproc=2", *shell("if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 60"))
+        self.assertEqual(code, 128 + 9)
+        self.assertIn("was killed by signal 9 (Killed)", err)
+
+    def test_who_does_not_listen_is_killed_after_the_grace_period(self):
+        begin = time.monotonic()
+        code, _, _ = launch("--nproc=2", "--grace_period=1", *shell('if [ $RANK = 1 ]; then sleep 1; exit 5; fi; trap "" TERM; while :; do sleep 1; done'))
+        self.assertEqual(code, 5)
+        self.assertLess(time.monotonic() - begin, 20)
+
+    def test_restarts(self):
+        script = 'echo "attempt $COHORT_RESTART_COUNT"; [ $COHORT_RESTART_COUNT = 2 ]'
+        code, out, err = launch("--nproc=2", "--max_restarts=3", *shell(script))
+        self.assertEqual(code, 0, err)
+        self.assertIn("[worker 1] attempt 2", out)
+        self.assertIn("restart 2 of 3", err)
+        code, _, err = launch("--nproc=2", "--max_restarts=1", *shell(script))
+        self.assertEqual(code, 1)
+        self.assertIn("given up after 1 restart(s)", err)
+
+    def test_a_program_that_is_not_there(self):
+        code, _, err = launch("--nproc=2", "--", "/nowhere/train")
+        self.assertEqual(code, 127)
+        self.assertIn("/nowhere/train cannot be started: No such file or directory", err)
+
+
+class Ends(unittest.TestCase):
+    """Whatever happens to the launcher, nothing stays behind."""
+
+    def start(self, script, *arguments):
+        mark = f"COHORT_TEST_MARK={time.time_ns()}_{os.getpid()}"
+        process = subprocess.Popen([COHORT, "launch", "--nproc=2", "-x", mark, *arguments, *shell("echo ready; " + script)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2):
+            self.assertIn("ready", process.stdout.readline())
+        return process, mark
+
+    def expect_none(self, mark):
+        for _ in range(100):
+            left = running(mark)
+            if not left:
+                return
+            time.sleep(0.1)
+        self.fail(f"still there: {left}")
+
+    def test_signals_reach_the_workers(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            process, mark = self.start('trap "exit 7" TERM INT HUP; while :; do sleep 0.1; done')
+            process.send_signal(number)
+            _, err = process.communicate(timeout=20)
+            self.assertEqual(process.returncode, 7, err)
+            self.assertNotIn("its last lines", err.lower())
+            self.expect_none(mark)
+
+    def test_a_signal_that_is_only_passed_on(self):
+        process, mark = self.start('trap "echo heard; exit 0" USR1; while :; do sleep 0.1; done')
+        process.send_signal(signal.SIGUSR1)
+        out, err = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(out.count("heard"), 2)
+        self.expect_none(mark)
+
+    def test_a_second_signal_kills(self):
+        process, mark = self.start('trap "" TERM; while :; do sleep 0.1; done')
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 128 + 9)
+        self.expect_none(mark)
+
+    def test_a_killed_launcher_takes_all_along(self):
+        process, mark = self.start("sleep 1000 & wait")
+        self.assertGreaterEqual(len(running(mark)), 4)
+        process.kill()
+        process.communicate(timeout=20)
+        self.expect_none(mark)
+
+    def test_what_a_worker_leaves_behind_is_ended(self):
+        process, mark = self.start("sleep 1000 > /dev/null 2>&1 & exit 0")
+        process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 0)
+        self.expect_none(mark)
+
+
+class WrongCalls(unittest.TestCase):
+    def refused(self, message, *arguments):
+        code, _, err = launch(*arguments)
+        self.assertEqual(code, 2, err)
+        self.assertIn(message, err)
+
+    def test_flags(self):
+        self.refused("there is no program to start", "--nproc=2")
+        self.refused("--nproc is 0, wanted 1 or more", "--nproc=0", "--", "true")
+        self.refused("--node_rank is 2 and --nnodes 2", "--nnodes=2", "--node_rank=2", "--master_port=1", "--", "true")
+        self.refused("all nodes need the same --master_addr and --master_port", "--nnodes=2", "--", "true")
+        self.refused("--max_restarts is -1", "--max_restarts=-1", "--", "true")
+        self.refused("--hosts needs --master_port", "--hosts=a,b", "--", "true")
+        self.refused("-x COHORT_NOT_SET: it is not set here", "-x", "COHORT_NOT_SET", "--", "true")
+        self.refused("--log_dir=/dev/null/x cannot be made", "--log_dir=/dev/null/x", "--", "true")
+
+
+class Hosts(unittest.TestCase):
+    """A stand-in for ssh that runs the command here: what matters is what it is called with."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.ssh = pathlib.Path(folder.name, "ssh")
+        self.ssh.write_text('#!/bin/sh\necho "connected to $1"\nexec sh -c "$2"\n', encoding="utf-8")
+        self.ssh.chmod(0o755)
+
+    def test_a_launcher_on_each(self):
+        port = free_port()
+        code, out, err = launch("--hosts=127.0.0.1,someone@127.0.0.2", "--nproc=2", f"--master_port={port}", f"--ssh={self.ssh}",
+                                "-x", "MESSAGE=it's a \"quote\"", *shell('echo "$RANK: $MESSAGE"; echo "$TF_CONFIG"'))
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("connected to someone@127.0.0.2", out)
+        for rank in range(4):
+            self.assertIn(f"[worker {rank}] {rank}: it's a \"quote\"", out)
+        self.assertIn(f'"worker":["127.0.0.1:{port}","127.0.0.1:{port + 1}","127.0.0.2:{port}","127.0.0.2:{port + 1}"]', out)
+
+    def test_a_lost_connection_ends_the_other_side(self):
+        mark = f"COHORT_TEST_MARK={time.time_ns()}"
+        process = subprocess.Popen([COHORT, "launch", "--hosts=127.0.0.1", f"--master_port={free_port()}", f"--ssh={self.ssh}",
+                                    "-x", mark, *shell("echo ready; exec sleep 1000")], stdout=subprocess.PIPE, text=True)
+        while "ready" not in process.stdout.readline():
+            pass
+        self.assertEqual(len(running(mark)), 1)
+        process.kill()
+        process.communicate(timeout=20)
+        for _ in range(100):
+            if not running(mark):
+                return
+            time.sleep(0.1)
+        self.fail("still there")
+
+
+if __name__ == "__main__":
+    unittest.main()

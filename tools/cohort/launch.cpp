@@ -1,0 +1,130 @@
+// cohort launch: starts the workers of a program, on this machine or on several, and ends them together.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "base/cpu_threads.h"
+#include "base/fail.h"
+#include "cluster/free_port.h"
+#include "commands.h"
+#include "launch/group.h"
+#include "launch/remote.h"
+
+namespace cohort::cli {
+
+namespace {
+
+struct LaunchFlags {
+  LaunchOptions options;
+  RemoteOptions remote;
+  std::vector<std::string> exports;  // NAME or NAME=VALUE
+  std::string log_dir;
+  int max_restarts = 0;
+  double grace = 30.0;
+  bool until_eof = false;
+};
+
+std::map<std::string, std::string> exported(const std::vector<std::string>& exports) {
+  std::map<std::string, std::string> set;
+  for (const std::string& each : exports) {
+    const std::size_t equals = each.find('=');
+    const std::string name = each.substr(0, equals);
+    if (name.empty()) fail<InvalidArgument>("[launch] -x ", each, ": wanted NAME or NAME=VALUE");
+    if (equals != std::string::npos) {
+      set[name] = each.substr(equals + 1);
+    } else if (const char* value = std::getenv(name.c_str())) {
+      set[name] = value;
+    } else {
+      fail<InvalidArgument>("[launch] -x ", name, ": it is not set here; give NAME=VALUE");
+    }
+  }
+  return set;
+}
+
+std::string log_folder(const std::string& folder, int attempt) {
+  if (folder.empty()) return "";
+  const std::string name = c10::str(folder, "/attempt_", attempt);
+  std::error_code error;
+  std::filesystem::create_directories(name, error);
+  if (error) fail<InvalidArgument>("[launch] --log_dir=", folder, " cannot be made: ", error.message());
+  return name;
+}
+
+// The processes of an attempt: workers here, or, given hosts, a launcher on each.
+std::vector<WorkerPlan> plan(const LaunchFlags& flags, int attempt) {
+  if (flags.remote.active()) return plan_agents(flags.options, flags.remote);
+  std::vector<int> ports;
+  if (flags.options.nnodes == 1 && flags.options.hosts.empty()) {
+    for (int i = 0; i < flags.options.nproc; ++i) {
+      ports.push_back(i == 0 && flags.options.master_port > 0 ? flags.options.master_port
+                                                              : free_port(flags.options.master_addr));
+    }
+  }
+  return plan_workers(flags.options, ports, attempt);
+}
+
+int launch(LaunchFlags flags) {
+  flags.options.set = exported(flags.exports);
+  if (flags.remote.active() && flags.options.master_port == 0) {
+    fail<InvalidArgument>(
+        "[launch] --hosts needs --master_port: which port is free on another machine is not known here");
+  }
+  if (flags.remote.active()) flags.options.nnodes = static_cast<int>(flags.remote.hosts.size());
+  check(flags.options);
+  if (flags.max_restarts < 0)
+    fail<InvalidArgument>("[launch] --max_restarts is ", flags.max_restarts, ", wanted 0 or more");
+  if (flags.grace < 0) fail<InvalidArgument>("[launch] --grace_period is ", flags.grace, ", wanted seconds");
+  Guard guard;
+  const Signals signals;
+  for (int attempt = 0;; ++attempt) {
+    const GroupOptions group{.log_dir = log_folder(flags.log_dir, attempt),
+                             .grace = std::chrono::milliseconds(static_cast<int64_t>(flags.grace * 1000)),
+                             .until_eof = flags.until_eof};
+    const GroupEnd end = run_group(plan(flags, attempt), group, signals, guard);
+    if (end.code == 0 || end.stopped) return end.code;
+    if (attempt == flags.max_restarts) {
+      if (attempt > 0) std::cerr << "[launch] given up after " << attempt << " restart(s)\n";
+      return end.code;
+    }
+    std::cerr << "[launch] restart " << attempt + 1 << " of " << flags.max_restarts << "\n";
+  }
+}
+
+}  // namespace
+
+Command add_launch(CLI::App& app, std::vector<std::string> program) {
+  const auto flags = std::make_shared<LaunchFlags>();
+  flags->options.program = std::move(program);
+  app.footer(
+      "Every worker runs the same program: cohort launch --nproc=2 -- ./train --epochs=3\n"
+      "It finds its cluster in TF_CONFIG and in torchrun's variables. Exits with the status of the first worker that "
+      "failed.");
+  app.add_option("--nproc", flags->options.nproc, "workers on each machine")->capture_default_str();
+  app.add_option("--hosts", flags->remote.hosts,
+                 "machines to start them on over ssh, separated by commas; this one: none")
+      ->delimiter(',');
+  app.add_option("--nnodes", flags->options.nnodes, "machines, when a launcher is started by hand on each")
+      ->capture_default_str();
+  app.add_option("--node_rank", flags->options.node_rank, "which of them this is")->capture_default_str();
+  app.add_option("--master_addr", flags->options.master_addr, "address of node 0, as the others reach it")
+      ->capture_default_str();
+  app.add_option("--master_port", flags->options.master_port,
+                 "port of worker 0; with --hosts of the first worker on each; 0: a free one of this machine");
+  app.add_option("--node_hosts", flags->options.hosts, "addresses of all nodes, for TF_CONFIG")->delimiter(',');
+  app.add_option("--max_restarts", flags->max_restarts, "times to start all workers anew when one has failed")
+      ->capture_default_str();
+  app.add_option("--grace_period", flags->grace, "seconds from asking a worker to end to killing it")
+      ->capture_default_str();
+  app.add_option("--log_dir", flags->log_dir, "folder for the workers' output: attempt_0/worker_0.log, ...");
+  app.add_option("-x,--export", flags->exports, "a variable of the workers: NAME=VALUE, or NAME as it is here");
+  app.add_option("--ssh", flags->remote.ssh, "how to reach a host; it is called with the host and one command")
+      ->capture_default_str();
+  app.add_flag("--until_eof", flags->until_eof, "end with standard input, as launchers do that another one started");
+  return [flags] { return launch(*flags); };
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,168 @@
+#include "launch/child.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+
+#include "base/fail.h"
+
+namespace cohort::cli {
+
+namespace {
+
+constexpr std::size_t kKeptLines = 20;
+constexpr int kCannotStart = 127;
+
+// Between fork() and exec(): only what a signal handler may call.
+[[noreturn]] void become(const std::vector<char*>& arguments, const std::vector<char*>& variables, int input,
+                         int output, pid_t launcher) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(kCannotStart);  // it died before the line above
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(input, STDIN_FILENO);
+  ::dup2(output, STDOUT_FILENO);
+  ::dup2(output, STDERR_FILENO);
+  ::execvpe(arguments.front(), arguments.data(), variables.data());
+  const char* reason = std::strerror(errno);
+  for (const char* part :
+       {"[launch] ", static_cast<const char*>(arguments.front()), " cannot be started: ", reason, "\n"}) {
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, part, std::strlen(part));
+  }
+  ::_exit(kCannotStart);
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (std::string& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+// This process's variables with the worker's in their place.
+std::vector<std::string> merged(const std::map<std::string, std::string>& own) {
+  std::vector<std::string> all;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string text = *variable;
+    if (!own.contains(text.substr(0, text.find('=')))) all.push_back(text);
+  }
+  for (const auto& [name, value] : own) all.push_back(name + "=" + value);
+  return all;
+}
+
+std::pair<int, int> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail<Unavailable>("[launch] no pipe: ", std::strerror(errno));
+  return {ends[0], ends[1]};
+}
+
+}  // namespace
+
+Child::Child(const WorkerPlan& plan, std::ostream& output, const std::string& log) : name_(plan.name), to_(output) {
+  if (!log.empty()) {
+    log_.open(log);
+    if (!log_) fail<Unavailable>("[launch] ", log, " cannot be written: ", std::strerror(errno));
+  }
+  std::vector<std::string> texts = plan.command;
+  std::vector<std::string> environment = merged(plan.environment);
+  const std::vector<char*> arguments = pointers(texts);
+  const std::vector<char*> variables = pointers(environment);
+  const auto [output_read, output_write] = make_pipe();
+  const auto [input_read, input_write] =
+      plan.hold_stdin ? make_pipe() : std::pair(::open("/dev/null", O_RDONLY | O_CLOEXEC), -1);
+  const pid_t launcher = ::getpid();
+  pid_ = ::fork();
+  if (pid_ == 0) become(arguments, variables, input_read, output_write, launcher);
+  const int code = errno;
+  ::close(output_write);
+  ::close(input_read);
+  output_ = output_read;
+  input_ = input_write;
+  if (pid_ < 0) {
+    close_all();
+    fail<Unavailable>("[launch] ", name_, " cannot be started: ", std::strerror(code));
+  }
+  ::setpgid(pid_, pid_);  // here too: whoever comes first
+  ::fcntl(output_, F_SETFL, O_NONBLOCK);
+}
+
+Child::~Child() {
+  if (running_) {
+    kill(SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  close_all();
+}
+
+void Child::close_all() {
+  for (int* fd : {&output_, &input_}) {
+    if (*fd >= 0) ::close(*fd);
+    *fd = -1;
+  }
+}
+
+void Child::read() {
+  std::array<char, 65536> buffer{};
+  for (;;) {
+    if (output_ < 0) return;
+    const ssize_t count = ::read(output_, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count <= 0) {
+      ::close(output_);
+      output_ = -1;
+      if (!partial_.empty()) write_line(std::exchange(partial_, ""));
+      return;
+    }
+    if (log_.is_open()) log_.write(buffer.data(), count).flush();
+    partial_.append(buffer.data(), static_cast<std::size_t>(count));
+    std::size_t begin = 0;
+    for (std::size_t end = 0; (end = partial_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      write_line(partial_.substr(begin, end - begin));
+    }
+    partial_.erase(0, begin);
+  }
+}
+
+void Child::write_line(const std::string& line) {
+  to_ << "[" << name_ << "] " << line << "\n" << std::flush;
+  last_lines_.push_back(line);
+  if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
+}
+
+void Child::kill(int signal) const {
+  ::kill(-pid_, signal);
+}
+
+void Child::ended(int status) {
+  running_ = false;
+  status_ = status;
+  kill(SIGKILL);  // what it has started and left behind
+  read();
+}
+
+bool Child::succeeded() const {
+  return WIFEXITED(status_) && WEXITSTATUS(status_) == 0;
+}
+
+int Child::exit_code() const {
+  return WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_);
+}
+
+std::string Child::fate() const {
+  if (WIFSIGNALED(status_)) {
+    return c10::str("was killed by signal ", WTERMSIG(status_), " (", ::strsignal(WTERMSIG(status_)), ")");
+  }
+  return c10::str("exited with status ", WEXITSTATUS(status_));
+}
+
+}  // namespace cohort::cli

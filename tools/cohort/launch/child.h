@@ -1,0 +1,58 @@
+// A child process whose output is read line by line.
+#pragma once
+
+#include <sys/types.h>
+
+#include <deque>
+#include <fstream>
+#include <iosfwd>
+#include <string>
+
+#include "launch/plan.h"
+
+namespace cohort::cli {
+
+class Child {
+ public:
+  // Starts the command in a process group of its own; it dies with the launcher. Its output goes to `output`, each line
+  // behind "[worker 0] ", and to `log` (when not empty) as it is. Unavailable: it cannot be started.
+  Child(const WorkerPlan& plan, std::ostream& output, const std::string& log);
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child();
+
+  const std::string& name() const { return name_; }
+  pid_t pid() const { return pid_; }
+  int output() const { return output_; }  // to poll for reading; -1: closed
+  bool running() const { return running_; }
+
+  // Passes on what has come. Never waits.
+  void read();
+  void kill(int signal) const;  // to the whole process group
+  void ended(int status);       // what waitpid() said
+
+  bool succeeded() const;
+  // As a shell gives it: 128 + the signal that killed it.
+  int exit_code() const;
+  // "exited with status 3", "was killed by signal 9 (Killed)"
+  std::string fate() const;
+  // Its last lines.
+  const std::deque<std::string>& last_lines() const { return last_lines_; }
+
+ private:
+  void write_line(const std::string& line);
+  void close_all();
+
+  std::string name_;
+  std::ostream& to_;
+  std::ofstream log_;
+  pid_t pid_ = -1;
+  int output_ = -1;
+  int input_ = -1;  // the end to write to of its standard input
+  bool running_ = true;
+  int status_ = 0;
+  std::string partial_;  // a line that has not ended
+  std::deque<std::string> last_lines_;
+};
+
+}  // namespace cohort::cli

@@ -1,0 +1,46 @@
+// The workers of one attempt: started together, watched, ended together.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/child.h"
+#include "launch/guard.h"
+
+namespace cohort::cli {
+
+// Signals that come to this process, as something to poll for. While it lives they do nothing else.
+class Signals {
+ public:
+  Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  ~Signals();
+
+  int fd() const { return fd_; }
+  // The next one; 0: none is waiting.
+  int next() const;
+
+ private:
+  int fd_ = -1;
+};
+
+struct GroupOptions {
+  std::string log_dir;                                         // of this attempt; empty: none
+  std::chrono::milliseconds grace = std::chrono::seconds(30);  // from asking a worker to end to killing it
+  bool until_eof = false;                                      // end when standard input does: for agents behind ssh
+};
+
+struct GroupEnd {
+  int code = 0;          // of the first worker that failed; 0: all went well
+  bool stopped = false;  // because the launcher was told to end
+};
+
+// Runs the workers to their end. When one fails the others are ended, and standard error says who failed, how, and what
+// it said last. SIGINT, SIGTERM and SIGHUP go to the workers, which then have `grace` to end; a second one kills them.
+GroupEnd run_group(const std::vector<WorkerPlan>& workers, const GroupOptions& options, const Signals& signals,
+                   Guard& guard);
+
+}  // namespace cohort::cli

@@ -1,0 +1,24 @@
+// A process that outlives the launcher and ends what is left of its workers, should the launcher be killed.
+#pragma once
+
+#include <sys/types.h>
+
+namespace cohort::cli {
+
+class Guard {
+ public:
+  // Call before there are threads. Unavailable: it cannot be started.
+  Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+  ~Guard();
+
+  void watch(pid_t group);
+  void forget(pid_t group);
+
+ private:
+  pid_t pid_ = -1;
+  int tell_ = -1;
+};
+
+}  // namespace cohort::cli

@@ -1,0 +1,77 @@
+#include "launch/plan.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/fail.h"
+
+namespace cohort::cli {
+
+namespace {
+
+// Addresses of all workers, in the order of their ranks; empty where they are not known.
+std::vector<std::string> addresses(const LaunchOptions& options, const std::vector<int>& ports) {
+  std::vector<std::string> list;
+  if (options.nnodes == 1 && options.hosts.empty()) {
+    for (const int port : ports) list.push_back(options.master_addr + ":" + std::to_string(port));
+  }
+  for (const std::string& host : options.hosts) {
+    for (int i = 0; i < options.nproc; ++i) list.push_back(host + ":" + std::to_string(options.master_port + i));
+  }
+  return list;
+}
+
+}  // namespace
+
+void check(const LaunchOptions& options) {
+  const auto at_least = [](const char* flag, int value, int least) {
+    if (value < least) fail<InvalidArgument>("[launch] ", flag, " is ", value, ", wanted ", least, " or more");
+  };
+  if (options.program.empty()) {
+    fail<InvalidArgument>("[launch] there is no program to start; put it after --: cohort launch --nproc=2 -- ./train");
+  }
+  at_least("--nproc", options.nproc, 1);
+  at_least("--nnodes", options.nnodes, 1);
+  at_least("--node_rank", options.node_rank, 0);
+  if (options.node_rank >= options.nnodes) {
+    fail<InvalidArgument>("[launch] --node_rank is ", options.node_rank, " and --nnodes ", options.nnodes,
+                          ", wanted a rank below the number of nodes");
+  }
+  if (!options.hosts.empty() && options.hosts.size() != static_cast<std::size_t>(options.nnodes)) {
+    fail<InvalidArgument>("[launch] ", options.hosts.size(), " hosts came for ", options.nnodes, " nodes");
+  }
+  if (options.master_port < 0 || options.master_port > 65535) {
+    fail<InvalidArgument>("[launch] --master_port is ", options.master_port, ", wanted 1 to 65535");
+  }
+  if (options.nnodes > 1 && options.master_port == 0) {
+    fail<InvalidArgument>("[launch] --nnodes is ", options.nnodes,
+                          ": all nodes need the same --master_addr and --master_port, those of node 0");
+  }
+}
+
+std::vector<WorkerPlan> plan_workers(const LaunchOptions& options, const std::vector<int>& ports, int restarts) {
+  const std::vector<std::string> all = addresses(options, ports);
+  const int port = options.master_port > 0 ? options.master_port : ports.front();
+  std::vector<WorkerPlan> workers;
+  for (int local = 0; local < options.nproc; ++local) {
+    const int rank = options.node_rank * options.nproc + local;
+    WorkerPlan worker{
+        .rank = rank, .name = "worker " + std::to_string(rank), .command = options.program, .environment = options.set};
+    auto& variables = worker.environment;
+    variables["RANK"] = std::to_string(rank);
+    variables["WORLD_SIZE"] = std::to_string(options.nnodes * options.nproc);
+    variables["LOCAL_RANK"] = std::to_string(local);
+    variables["LOCAL_WORLD_SIZE"] = std::to_string(options.nproc);
+    variables["GROUP_RANK"] = std::to_string(options.node_rank);
+    variables["MASTER_ADDR"] = options.hosts.empty() ? options.master_addr : options.hosts.front();
+    variables["MASTER_PORT"] = std::to_string(port);
+    variables["COHORT_RESTART_COUNT"] = std::to_string(restarts);
+    if (!all.empty()) {
+      variables["TF_CONFIG"] =
+          nlohmann::json{{"cluster", {{"worker", all}}}, {"task", {{"type", "worker"}, {"index", rank}}}}.dump();
+    }
+    workers.push_back(std::move(worker));
+  }
+  return workers;
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,39 @@
+// Which processes a launch starts, and what each is told of the cluster. Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace cohort::cli {
+
+struct LaunchOptions {
+  std::vector<std::string> program;  // with its arguments
+  int nproc = 1;                     // workers a node
+  int nnodes = 1;
+  int node_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;                     // 0: one that is free, only for one node
+  std::vector<std::string> hosts;          // of all nodes, in the order of their ranks; empty: not known
+  std::map<std::string, std::string> set;  // further variables
+};
+
+// One process to start.
+struct WorkerPlan {
+  int rank = 0;
+  std::string name;                  // "worker 3"
+  std::vector<std::string> command;  // what to run
+  bool hold_stdin = false;           // give it a standard input that ends with the launcher; otherwise it has none
+  std::map<std::string, std::string> environment;
+};
+
+// InvalidArgument: numbers that do not fit each other.
+void check(const LaunchOptions& options);
+
+// This node's workers. Every one gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK,
+// MASTER_ADDR, MASTER_PORT), COHORT_RESTART_COUNT, and TF_CONFIG where the addresses of all workers are known: on one
+// node, or with `hosts`. `ports` are one for each of the node's workers; where hosts are given, worker i of every host
+// listens on master_port + i.
+std::vector<WorkerPlan> plan_workers(const LaunchOptions& options, const std::vector<int>& ports, int restarts);
+
+}  // namespace cohort::cli
