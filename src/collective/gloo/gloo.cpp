@@ -3,6 +3,7 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <sched.h>
 
 #include <atomic>
 #include <deque>
@@ -102,13 +103,38 @@ class GlooWire final : public Wire {
   std::atomic<bool> aborted_ = false;
 };
 
+// Threads that are made while it lives do not push aside a thread that runs when they wake up. Gloo's thread polls in
+// vain while a sender holds the lock of a connection: should it have taken that sender's core, it does so until its
+// time slice is over, milliseconds later.
+class PatientThreads {
+ public:
+  PatientThreads() : before_(::sched_getscheduler(0)) { set(SCHED_BATCH); }
+  PatientThreads(const PatientThreads&) = delete;
+  PatientThreads& operator=(const PatientThreads&) = delete;
+  ~PatientThreads() { set(before_); }
+
+ private:
+  void set(int policy) const {
+    if (before_ != SCHED_OTHER) return;  // the user's own choice
+    const sched_param normal{};
+    ::sched_setscheduler(0, policy, &normal);
+  }
+
+  int before_;
+};
+
+std::shared_ptr<gloo::transport::Device> make_device(const std::string& host) {
+  const PatientThreads patient;
+  gloo::transport::tcp::attr where;
+  where.hostname = host;
+  return gloo::transport::tcp::CreateDevice(where);
+}
+
 }  // namespace
 
 std::unique_ptr<Wire> make_gloo(const GlooOptions& options) {
   try {
-    gloo::transport::tcp::attr where;
-    where.hostname = options.host;
-    std::shared_ptr<gloo::transport::Device> device = gloo::transport::tcp::CreateDevice(where);
+    std::shared_ptr<gloo::transport::Device> device = make_device(options.host);
     auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
     context->setTimeout(options.timeout);
     KeyValues store(options);
