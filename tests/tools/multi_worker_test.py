@@ -1,0 +1,147 @@
+"""Training by several real processes: the same result as one, and what happens when one of them is lost."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+COHORT = os.environ["COHORT"]
+TRAIN = ["train", "--experiment=mnist_mlp", "--batch_size=96", "--seed=3"]
+MANY = "--distribution_strategy=multi_worker_mirrored"
+
+
+def lines_of(folder):
+    return [json.loads(line) for line in pathlib.Path(folder, "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+class SameResult(unittest.TestCase):
+    """Whoever starts the workers, and however many there are."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.alone = cls.run_and_read("alone", [COHORT], "--distribution_strategy=one_device")
+
+    @classmethod
+    def run_and_read(cls, name, prefix, *flags, environment=None):
+        folder = pathlib.Path(cls.folder.name, name)
+        command = [*prefix, *TRAIN, f"--model_dir={folder}", "--epochs=1", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env={**os.environ, **(environment or {})})
+        assert done.returncode == 0, done.stdout + done.stderr
+        return lines_of(folder)[-1]
+
+    def expect_same(self, result):
+        self.assertEqual(result["step"], self.alone["step"])
+        self.assertAlmostEqual(result["loss"], self.alone["loss"], delta=2e-3)
+        self.assertAlmostEqual(result["accuracy"], self.alone["accuracy"], delta=2e-3)
+
+    def test_launched(self):
+        for workers, replicas in ((2, 1), (2, 2), (4, 1)):
+            with self.subTest(workers=workers, replicas=replicas):
+                name = f"launched_{workers}_{replicas}"
+                self.expect_same(self.run_and_read(name, [COHORT, "launch", f"--nproc={workers}", "--", COHORT], MANY, f"--num_replicas={replicas}"))
+
+    @unittest.skipUnless(shutil.which("mpirun"), "no mpirun here")
+    def test_under_mpirun(self):
+        self.expect_same(self.run_and_read("mpi", ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", COHORT], MANY))
+
+    def test_by_hand(self):
+        hosts = [f"127.0.0.1:{port}" for port in free_ports(2)]
+        second = {"TF_CONFIG": json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": 1}})}
+        other = subprocess.Popen([COHORT, *TRAIN, MANY, "--epochs=1", f"--model_dir={self.folder.name}/second"],
+                                 env={**os.environ, **second}, stdout=subprocess.PIPE, text=True)
+        self.expect_same(self.run_and_read("first", [COHORT], MANY, f"--worker_hosts={','.join(hosts)}", "--task_index=0"))
+        out, _ = other.communicate(timeout=60)
+        self.assertEqual((other.returncode, out), (0, ""), "who is not the chief says nothing")
+        self.assertEqual(list(pathlib.Path(self.folder.name, "second").iterdir()), [], "and writes nothing")
+
+
+def free_ports(count):
+    import socket  # pylint: disable=import-outside-toplevel
+    places = [socket.socket() for _ in range(count)]
+    for place in places:
+        place.bind(("127.0.0.1", 0))
+    ports = [place.getsockname()[1] for place in places]
+    for place in places:
+        place.close()
+    return ports
+
+
+class Losses(unittest.TestCase):
+    """Workers that are gone are named within seconds, and nobody waits for them."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(3))
+        self.workers = []
+        self.logs = [pathlib.Path(folder.name, f"{i}.log") for i in range(3)]
+        for i in range(3):
+            self.start(i, folder.name)
+
+    def start(self, index, folder):
+        with self.logs[index].open("w", encoding="utf-8") as log:
+            worker = subprocess.Popen([COHORT, *TRAIN, MANY, "--epochs=1000", f"--model_dir={folder}/{index}",
+                                       f"--worker_hosts={self.hosts}", f"--task_index={index}"], stdout=log, stderr=log)
+        self.workers.append(worker)
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.kill)
+        timer = threading.Timer(200, worker.kill)  # so that no failure hangs the test
+        timer.start()
+        self.addCleanup(timer.cancel)
+
+    def wait_for_training(self):
+        for _ in range(600):
+            if "Epoch 2/" in self.logs[0].read_text(encoding="utf-8"):
+                return
+            self.assertIsNone(self.workers[0].poll(), self.logs[0].read_text(encoding="utf-8"))
+            time.sleep(0.1)
+        self.fail("no training: " + self.logs[0].read_text(encoding="utf-8"))
+
+    def expect_named(self, survivors, lost, seconds):
+        begin = time.monotonic()
+        for index in survivors:
+            self.assertEqual(self.workers[index].wait(timeout=60), 1)
+            self.assertLess(time.monotonic() - begin, seconds)
+            self.assertRegex(self.logs[index].read_text(encoding="utf-8"), lost)
+
+    def test_a_killed_worker(self):
+        self.wait_for_training()
+        self.workers[1].kill()
+        self.expect_named((0, 2), r"\[collective\] worker [02] in .*: worker 1 \(pid \d+ on .*\) is lost", 15)
+
+    def test_a_stopped_worker(self):
+        self.wait_for_training()
+        self.workers[2].send_signal(signal.SIGSTOP)
+        self.expect_named((0, 1), r"worker 2 \(pid \d+ on .*\) is lost: nothing was heard of it for 5 s", 15)
+        self.workers[2].send_signal(signal.SIGCONT)
+        self.expect_named((2,), r"worker 2", 15)
+
+    def test_a_killed_leader(self):
+        self.wait_for_training()
+        self.workers[0].kill()
+        self.expect_named((1, 2), r"the coordination leader worker 0 at .* is lost", 15)
+
+
+class StartUp(unittest.TestCase):
+    def test_who_is_missing_is_said(self):
+        hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
+        with tempfile.TemporaryDirectory() as folder:
+            worker = subprocess.Popen([COHORT, *TRAIN, MANY, f"--model_dir={folder}", f"--worker_hosts={hosts}", "--task_index=0"],
+                                      stderr=subprocess.PIPE, text=True)
+            self.addCleanup(worker.stderr.close)
+            said = worker.stderr.readline()
+            worker.kill()
+            worker.wait()
+        self.assertTrue(re.search(r"worker 0 waits in start-up for worker 1 \(\d+ s of 600 s\)", said), said)
+
+
+if __name__ == "__main__":
+    unittest.main()
