@@ -32,7 +32,7 @@ test:
 bench:
 	@scripts/install-deps.sh test
 	@$(MAKE) --no-print-directory build/release/build.ninja
-	@cmake --build build/release -j $(JOBS) --target cohort_bench
+	@cmake --build build/release -j $(JOBS) --target cohort_bench cohort_cli
 	@python3 benchmarks/run.py --bench build/release/bin/cohort_bench
 
 asan ubsan tsan:
@@ -44,7 +44,7 @@ asan ubsan tsan:
 fuzz:
 	@scripts/install-deps.sh lint
 	@$(MAKE) --no-print-directory build/fuzz/build.ninja
-	@cmake --build build/fuzz -j $(JOBS) --target idx_fuzzer safetensors_fuzzer
+	@cmake --build build/fuzz -j $(JOBS) --target idx_fuzzer manifest_fuzzer safetensors_fuzzer
 	@scripts/fuzz build/fuzz $(if $(SECONDS_EACH),$(SECONDS_EACH),600)
 
 lint:

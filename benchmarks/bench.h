@@ -15,6 +15,12 @@ inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+inline double median(std::vector<double> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
 // Median seconds of one call, over calls that together take about `seconds`.
 inline double median_time(double seconds, const std::function<void()>& call) {
   for (int i = 0; i < 5; ++i) call();
@@ -25,8 +31,7 @@ inline double median_time(double seconds, const std::function<void()>& call) {
     call();
     times.push_back(now() - start);
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
+  return median(std::move(times));
 }
 
 // A model as plain LibTorch: "mlp", "cnn" or "resnet50"; what a user brings.
@@ -37,6 +42,7 @@ int64_t batch_per_replica(const std::string& name);
 constexpr int64_t kClasses = 10;
 
 void run_step(const std::string& model, int replicas, int threads, double seconds);
+void run_worker_step(const std::string& model, double seconds);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
 void run_input(double seconds);

@@ -16,12 +16,15 @@ int main(int argc, char** argv) {
   step.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
   step.add_option("--threads", threads, "threads a replica; 0: the cores divided by the replicas")
       ->capture_default_str();
+  CLI::App& worker_step = *app.add_subcommand("worker_step", "training steps of one of several workers");
+  worker_step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
   CLI::App& empty = *app.add_subcommand("empty", "strategy.run of an empty function");
   empty.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
   const CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the local all-reduce beside a copy loop");
   const CLI::App& input = *app.add_subcommand("input", "the input pipeline");
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, replicas, threads, seconds);
+  if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds);
   if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
   if (input.parsed()) cohort::bench::run_input(seconds);

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/ usr / bin / env python3
 """Runs our benchmarks and PyTorch's in turn and prints ratios of medians.
 
 usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE]
@@ -23,7 +23,7 @@ def lines_of(command, blas_threads=1):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=1200)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line[line.index("{"):]) for line in done.stdout.splitlines() if '{"' in line]  # behind "[worker 0] " perhaps
 
 
 def steps(arguments):
@@ -47,12 +47,48 @@ def steps(arguments):
     return results
 
 
+def worker_steps(arguments):
+    """The same of two workers, each a process with one replica."""
+    results = {}
+    for model in MODELS:
+        seconds = str(arguments.seconds * (3 if model == "resnet50" else 1))
+        call = [arguments.bench, "--seconds", seconds, "worker_step", "--model", model]
+        sides = {
+            "ours, 2 workers, Gloo": [arguments.bench.replace("cohort_bench", "cohort"), "launch", "--nproc=2", "--", *call],
+            "ours, 2 workers, MPI": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *call],
+            "DDP, 2 processes": [PYTHON, HERE / "pytorch_step.py", model, "ddp", seconds],
+        }
+        results[model] = {}
+        for _ in range(arguments.rounds):
+            for side, command in sides.items():
+                results[model].setdefault(side, []).append(lines_of(command)[0]["samples_per_second"])
+    return results
+
+
+def worker_report(table):
+    out = ["", "| model | ours, 2 workers over Gloo | ours, 2 workers over MPI | PyTorch DDP over Gloo | Gloo / DDP (wanted) | MPI / DDP (wanted) |",
+           "|---|---|---|---|---|---|"]
+    for model, side in table.items():
+        gloo, mpi, ddp = side["ours, 2 workers, Gloo"], side["ours, 2 workers, MPI"], side["DDP, 2 processes"]
+        wanted = {"mlp": ("1.3", "4"), "cnn": ("1.3", "-")}.get(model, ("-", "-"))
+        out.append(f"| {model} | {gloo:,.0f} | {mpi:,.0f} | {ddp:,.0f} | {gloo / ddp:.2f} ({wanted[0]}) | {mpi / ddp:.2f} ({wanted[1]}) |")
+    return "\n".join(out)
+
+
 def medians(results):
     table = {model: {side: statistics.median(values) for side, values in sides.items()} for model, sides in results.items()}
     for sides in table.values():
         sides["PyTorch, 1 process"] = max(sides["PyTorch, 1 thread"], sides["PyTorch, 2 threads"], sides[WITH_BLAS])
     return table
 
+
+def worker_medians(results):
+    return {
+model : {
+side: statistics.median(values) for side, values in sides.items()
+} for
+    model, sides in results.items()
+}
 
 def report(table, empty, reduce, pipeline):
     out = ["| model | ours, 2 replicas | ours, 1 replica | ours, 1 replica of 1 thread | PyTorch, 1 process (its best threads) "
@@ -96,7 +132,7 @@ def main():
     empty = lines_of([arguments.bench, "empty", "--replicas", "2"])[0]
     reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
     pipeline = lines_of([arguments.bench, "input"])[0]
-    text = report(table, empty, reduce, pipeline)
+    text = report(table, empty, reduce, pipeline) + "\n" + worker_report(worker_medians(worker_steps(arguments)))
     print(text)
     if arguments.write_docs:
         page = arguments.write_docs.read_text(encoding="utf-8")

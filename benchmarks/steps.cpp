@@ -1,35 +1,85 @@
-// Training steps under MirroredStrategy on CPU replicas, through the public interface.
+// Training steps on CPU replicas, through the public interface.
 #include <iostream>
 
 #include "bench.h"
+#include "cohort/distributed_dataset.h"
+#include "cohort/multi_worker_strategy.h"
 #include "cohort/optimizer.h"
-#include "cohort/strategy.h"
 
 namespace cohort::bench {
 
-void run_step(const std::string& model, int replicas, int threads, double seconds) {
-  torch::manual_seed(1);
-  const MirroredStrategy strategy({.devices = cpu_devices(replicas), .exchange = {.threads_per_replica = threads}});
-  auto net = strategy.mirror([&] { return make_model(model); });
-  auto adam = strategy.optimizer(net, Adam({.learning_rate = 1e-3}));
-  const int64_t size = batch_per_replica(model);
-  std::vector<Example> shares;
-  for (int i = 0; i < replicas; ++i) {
-    shares.push_back({.x = make_input(model, size), .y = torch::randint(kClasses, {size}, torch::kLong)});
+namespace {
+
+// One step over a batch that stays the same.
+class Step {
+ public:
+  Step(const Strategy& strategy, const std::string& model)
+      : strategy_(strategy),
+        size_(batch_per_replica(model)),
+        net_(strategy.mirror([&] { return make_model(model); })),
+        adam_(strategy.optimizer(net_, Adam({.learning_rate = 1e-3}))) {
+    std::vector<Example> shares;
+    for (int i = 0; i < strategy.num_local_replicas(); ++i) {
+      shares.push_back({.x = make_input(model, size_), .y = torch::randint(kClasses, {size_}, torch::kLong)});
+    }
+    batch_ = GlobalBatch(std::move(shares), size_ * strategy.num_replicas_in_sync());
   }
-  const PerReplica<Example> batch(std::move(shares));
-  const double time = median_time(seconds, [&] {
-    strategy.run(
+
+  void operator()() {
+    strategy_.run(
         [&](Replica& replica, const Example& share) {
           const auto each = torch::nn::functional::cross_entropy(
-              net[replica]->forward(share.x), share.y,
+              net_[replica]->forward(share.x), share.y,
               torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
-          adam[replica].minimize(replica.global_mean(each));
+          adam_[replica].minimize(replica.global_mean(each));
         },
-        batch);
-  });
-  std::cout << "{\"step\": \"" << model << "\", \"replicas\": " << replicas << ", \"us\": " << time * 1e6
-            << ", \"samples_per_second\": " << static_cast<double>(size * replicas) / time << "}\n";
+        batch_);
+  }
+
+  void report(const std::string& model, double time) const {
+    const int replicas = strategy_.num_replicas_in_sync();
+    std::cout << "{\"step\": \"" << model << "\", \"replicas\": " << replicas << ", \"us\": " << time * 1e6
+              << ", \"samples_per_second\": " << static_cast<double>(size_ * replicas) / time << "}\n";
+  }
+
+ private:
+  Strategy strategy_;
+  int64_t size_;
+  Mirrored<torch::nn::Sequential> net_;
+  MirroredOptimizer adam_;
+  GlobalBatch batch_;
+};
+
+}  // namespace
+
+void run_step(const std::string& model, int replicas, int threads, double seconds) {
+  torch::manual_seed(1);
+  Step step(MirroredStrategy({.devices = cpu_devices(replicas), .exchange = {.threads_per_replica = threads}}), model);
+  step.report(model, median_time(seconds, [&] { step(); }));
+}
+
+// All workers have to make as many steps: the first one says how many.
+void run_worker_step(const std::string& model, double seconds) {
+  torch::manual_seed(1);
+  const MultiWorkerMirroredStrategy strategy({.devices = {"/CPU:0"}});
+  Step step(strategy, model);
+  const auto timed = [&](int64_t steps) {
+    std::vector<double> times;
+    for (int64_t i = 0; i < steps; ++i) {
+      const double start = now();
+      step();
+      times.push_back(now() - start);
+    }
+    return median(times);
+  };
+  timed(3);
+  const double trial = timed(5);
+  const auto wait = std::chrono::minutes(1);
+  const auto membership = strategy.membership();
+  const int64_t steps = static_cast<int64_t>(seconds / trial) + 5;
+  if (strategy.worker_rank() == 0) membership->put("steps", std::to_string(steps));
+  const double time = timed(std::stoll(membership->get("steps", wait)));
+  if (strategy.worker_rank() == 0) step.report(model, time);
 }
 
 void run_empty(int replicas, double seconds) {

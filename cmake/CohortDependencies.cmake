@@ -44,7 +44,7 @@ cohort_optional(MPI MPI MPI::MPI_C C)
 
 # What the library links besides LibTorch; cohortConfig.cmake.in finds the same.
 set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB CURL::libcurl
-                     gRPC::grpc++ protobuf::libprotobuf ${CMAKE_DL_LIBS})
+                     gRPC::grpc++ protobuf::libprotobuf isal ${CMAKE_DL_LIBS})
 if(COHORT_HAS_GLOO)
   list(APPEND COHORT_LIBRARIES gloo)
 endif()

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cohort/callbacks.h"              // IWYU pragma: export
+#include "cohort/checkpoint.h"             // IWYU pragma: export
 #include "cohort/communicator.h"           // IWYU pragma: export
 #include "cohort/dataset.h"                // IWYU pragma: export
 #include "cohort/datasets.h"               // IWYU pragma: export

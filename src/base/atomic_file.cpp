@@ -26,6 +26,13 @@ std::filesystem::path temporary_name(const std::filesystem::path& file) {
 
 }  // namespace
 
+void flush_folder(const std::filesystem::path& folder) {
+  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle < 0) fail_on(folder, "be opened");
+  ::fsync(handle);  // some file systems cannot, and need not
+  ::close(handle);
+}
+
 AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)), temporary_(temporary_name(file_)) {
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (descriptor_ < 0) fail_on(file_, "be created");
@@ -58,11 +65,7 @@ void AtomicFile::commit() {
     errno = code;
     fail_on(file_, "be renamed");
   }
-  const std::filesystem::path folder = file_.has_parent_path() ? file_.parent_path() : ".";
-  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle < 0) fail_on(folder, "be opened");
-  ::fsync(handle);
-  ::close(handle);
+  flush_folder(file_.has_parent_path() ? file_.parent_path() : ".");
 }
 
 }  // namespace cohort

@@ -8,6 +8,9 @@
 
 namespace cohort {
 
+// Makes what was created, renamed and removed in a folder survive a power failure. Unavailable, NotFound.
+void flush_folder(const std::filesystem::path& folder);
+
 // Writes to "<file>.tmp.<process>.<n>"; commit() flushes it to the disk, renames it and flushes the folder. Without a
 // commit the temporary is removed. Errors name the file: NotFound (no such folder), Unavailable (disk full and others).
 class AtomicFile {

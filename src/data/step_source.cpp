@@ -54,8 +54,8 @@ class RebatchSource final : public StepSource {
 };
 
 // Each batch that comes in is cut into as many pieces as there are replicas in all. When every worker sees all batches
-// (`shared`) it takes its own pieces of each, as if the pieces were dealt out; otherwise all of its batch, step by
-// step.
+// (`shared`) it takes its own replicas' pieces of each, in the order of the replicas; otherwise all of its batch, step
+// by step.
 class CutSource final : public StepSource {
  public:
   CutSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group, bool shared)
@@ -67,7 +67,7 @@ class CutSource final : public StepSource {
     const std::vector<int64_t> borders = legacy_borders(batch_.size(), pieces);
     shares.clear();
     for (int64_t j = 0; j < group_.replicas; ++j) {
-      const auto piece = static_cast<std::size_t>(shared_ ? group_.worker + j * group_.workers : at_ + j);
+      const auto piece = static_cast<std::size_t>((shared_ ? group_.worker * group_.replicas : at_) + j);
       shares.push_back(batch_.rows(borders[piece], borders[piece + 1]));
     }
     if (!shared_) at_ = (at_ + group_.replicas) % pieces;

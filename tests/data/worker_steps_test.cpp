@@ -12,9 +12,9 @@ namespace cohort {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::error_of;
 using testing::expect_error;
+using ::testing::HasSubstr;
 using testing::with_workers;
 
 using Rows = std::vector<int64_t>;
@@ -55,18 +55,18 @@ std::vector<Step> steps_of(const DistributedDataset& dataset) {
   return steps_of(iterator);
 }
 
-TEST(WorkerSteps, DataShardingDealsOutThePiecesOfEachBatch) {
+TEST(WorkerSteps, DataShardingCutsEachBatchInTheOrderOfTheReplicas) {
   with_workers({.workers = 2, .replicas = 2}, [](const MultiWorkerMirroredStrategy& strategy) {
     const DistributedDataset data = strategy.distribute(numbers(10).batch(8));
     EXPECT_EQ(data.cardinality(), 2);
     const std::vector<Step> steps = steps_of(data);
     ASSERT_EQ(steps.size(), 2U);
     if (strategy.worker_rank() == 0) {
-      EXPECT_EQ(steps[0], (Step{{{0, 1}, {4, 5}}, 8}));
-      EXPECT_EQ(steps[1], (Step{{{8}, {}}, 2}));
+      EXPECT_EQ(steps[0], (Step{{{0, 1}, {2, 3}}, 8}));
+      EXPECT_EQ(steps[1], (Step{{{8}, {9}}, 2}));
     } else {
-      EXPECT_EQ(steps[0], (Step{{{2, 3}, {6, 7}}, 8}));
-      EXPECT_EQ(steps[1], (Step{{{9}, {}}, 2}));
+      EXPECT_EQ(steps[0], (Step{{{4, 5}, {6, 7}}, 8}));
+      EXPECT_EQ(steps[1], (Step{{{}, {}}, 2}));
     }
   });
 }
@@ -92,7 +92,8 @@ TEST(WorkerSteps, FilesAreDividedWhereThereAreEnough) {
   with_workers({.workers = 2}, [](const MultiWorkerMirroredStrategy& strategy) {
     const std::vector<Step> steps = steps_of(strategy.distribute(files(3).batch(4)));
     if (strategy.worker_rank() == 0) {
-      EXPECT_THAT(steps, ElementsAre(Step{{{0, 1}}, 4}, Step{{{2, 3}}, 4}, Step{{{200, 201}}, 2}, Step{{{202, 203}}, 2}));
+      EXPECT_THAT(steps,
+                  ElementsAre(Step{{{0, 1}}, 4}, Step{{{2, 3}}, 4}, Step{{{200, 201}}, 2}, Step{{{202, 203}}, 2}));
     } else {
       EXPECT_THAT(steps, ElementsAre(Step{{{100, 101}}, 4}, Step{{{102, 103}}, 4}, Step{{{}}, 2}, Step{{{}}, 2}));
     }
@@ -126,7 +127,8 @@ TEST(WorkerSteps, WhoseFunctionGivesMoreGoesOn) {
     } else {
       EXPECT_THAT(steps, ElementsAre(Step{{{0, 1}}, 2}, Step{{{2}}, 1}));
     }
-    EXPECT_TRUE(steps_of(strategy.distribute_from_function([](const InputContext&) { return numbers(0).batch(2); })).empty());
+    EXPECT_TRUE(
+        steps_of(strategy.distribute_from_function([](const InputContext&) { return numbers(0).batch(2); })).empty());
   });
 }
 

@@ -11,9 +11,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
-using ::testing::HasSubstr;
 using testing::error_of;
 using testing::expect_error;
+using ::testing::HasSubstr;
 using testing::with_workers;
 
 torch::Tensor values(std::initializer_list<double> list) {
@@ -69,9 +69,10 @@ TEST(MultiWorker, ReplicasReduceWithGradients) {
       EXPECT_EQ(x.grad().item<double>(), 10.0);
       EXPECT_TRUE(torch::equal(replica.all_gather(torch::tensor({replica.id()})), torch::arange(4).to(torch::kInt)));
       EXPECT_FLOAT_EQ(replica.global_mean(torch::ones({replica.id()})).item<float>() * 6.0F, replica.id());
-      const auto merged = replica.merge_call(
-          [](const Strategy& inside, const PerReplica<torch::Tensor>& all) { return inside.reduce(ReduceOp::kSum, all); },
-          torch::tensor(1.0));
+      const auto merged =
+          replica.merge_call([](const Strategy& inside,
+                                const PerReplica<torch::Tensor>& all) { return inside.reduce(ReduceOp::kSum, all); },
+                             torch::tensor(1.0));
       EXPECT_EQ(merged.item<double>(), 4.0);
     });
   });
@@ -86,15 +87,14 @@ TEST(MultiWorker, VariablesStartAsTheChiefs) {
       mean.assign(values({replica.id() * 1.0}));
       EXPECT_EQ(mean.read().item<double>(), 1.5);
     });
-    const Variable sum = strategy.variable(values({0.0}), {.synchronization = VariableSynchronization::kOnRead,
-                                                          .aggregation = VariableAggregation::kSum});
+    const Variable sum = strategy.variable(
+        values({0.0}), {.synchronization = VariableSynchronization::kOnRead, .aggregation = VariableAggregation::kSum});
     strategy.run([&](Replica& replica) { sum.assign_add(values({replica.id() + 1.0})); });
     EXPECT_EQ(sum.read().item<double>(), 10.0);
     sum.assign(values({8.0}));
     EXPECT_EQ(sum.read().item<double>(), 8.0);
-    const Variable first = strategy.variable(values({0.0}),
-                                             {.synchronization = VariableSynchronization::kOnRead,
-                                              .aggregation = VariableAggregation::kOnlyFirstReplica});
+    const Variable first = strategy.variable(values({0.0}), {.synchronization = VariableSynchronization::kOnRead,
+                                                             .aggregation = VariableAggregation::kOnlyFirstReplica});
     strategy.run([&](Replica& replica) { first.assign(values({replica.id() + 5.0})); });
     EXPECT_EQ(first.read().item<double>(), 5.0);
 
@@ -125,7 +125,9 @@ TEST(MultiWorker, AFailureOnOneWorkerReachesAllWithItsReason) {
       EXPECT_THAT(error_of<Unavailable>(step), HasSubstr("worker 1: replica 3 failed: no luck"));
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
-    EXPECT_THAT(error_of<Unavailable>([&] { strategy.reduce(ReduceOp::kSum, PerReplica<torch::Tensor>({torch::ones({}), torch::ones({})})); }),
+    EXPECT_THAT(error_of<Unavailable>([&] {
+                  strategy.reduce(ReduceOp::kSum, PerReplica<torch::Tensor>({torch::ones({}), torch::ones({})}));
+                }),
                 HasSubstr("no luck"));
   });
 }
@@ -135,7 +137,8 @@ TEST(MultiWorker, DifferentCallsAreNamed) {
     const int64_t size = strategy.worker_rank() + 3;
     const auto value = strategy.run([&](Replica&) { return torch::ones({size}); });
     EXPECT_THAT(error_of<FailedPrecondition>([&] { strategy.reduce(ReduceOp::kSum, value); }),
-                AllOf(HasSubstr("worker 0 calls all_reduce SUM of Float[3]"), HasSubstr("worker 1 calls all_reduce SUM of Float[4]")));
+                AllOf(HasSubstr("worker 0 calls all_reduce SUM of Float[3]"),
+                      HasSubstr("worker 1 calls all_reduce SUM of Float[4]")));
   });
 }
 
@@ -156,8 +159,9 @@ TEST(MultiWorker, OneStrategyMayFollowAnother) {
 }
 
 MultiWorkerOptions options_of(const ClusterSpec& cluster, std::optional<TaskId> task) {
-  return {.resolver = std::make_shared<SimpleResolver>(SimpleResolverOptions{.cluster = cluster, .task = std::move(task)}),
-          .devices = {"/CPU:0"}};
+  return {
+      .resolver = std::make_shared<SimpleResolver>(SimpleResolverOptions{.cluster = cluster, .task = std::move(task)}),
+      .devices = {"/CPU:0"}};
 }
 
 TEST(MultiWorker, AloneItNeedsNoCluster) {
@@ -170,7 +174,8 @@ TEST(MultiWorker, AloneItNeedsNoCluster) {
     EXPECT_EQ(strategy.num_workers(), 1);
     EXPECT_EQ(strategy.membership(), nullptr);
     EXPECT_TRUE(strategy.should_checkpoint());
-    const auto three = strategy.run([](Replica& replica) { return replica.all_reduce(ReduceOp::kSum, torch::tensor(3.0)); });
+    const auto three =
+        strategy.run([](Replica& replica) { return replica.all_reduce(ReduceOp::kSum, torch::tensor(3.0)); });
     EXPECT_EQ(strategy.reduce(ReduceOp::kSum, three).item<double>(), 3.0);
   }
 }
@@ -188,7 +193,8 @@ TEST(MultiWorker, WrongClustersAreRefused) {
   odd.communication.implementation = "pigeon";
   refuse(odd, "\"pigeon\" is not known, only auto, ring, mpi and nccl are");
   odd.communication.implementation = "nccl";
-  expect_error<Unimplemented>([&] { (void)MultiWorkerMirroredStrategy(odd); }, "NCCL between processes is not built in");
+  expect_error<Unimplemented>([&] { (void)MultiWorkerMirroredStrategy(odd); },
+                              "NCCL between processes is not built in");
 }
 
 TEST(MultiWorker, WorkersThatDifferAreNamed) {

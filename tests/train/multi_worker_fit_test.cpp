@@ -11,8 +11,8 @@
 namespace cohort {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::error_of;
+using ::testing::HasSubstr;
 using testing::with_workers;
 
 constexpr int64_t kRows = 50;
@@ -42,6 +42,7 @@ FitOptions quiet(int64_t epochs, std::vector<CallbackPtr> callbacks = {}) {
 TEST(MultiWorkerFit, AllSeeTheSameNumbers) {
   std::array<Logs, 2> logs;
   std::array<torch::Tensor, 2> predictions;
+  std::array<NamedTensors, 2> weights;
   std::array<std::vector<double>, 2> losses;
   with_workers({.workers = 2, .replicas = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
     const auto rank = static_cast<std::size_t>(strategy.worker_rank());
@@ -50,6 +51,7 @@ TEST(MultiWorkerFit, AllSeeTheSameNumbers) {
     losses[rank] = net.fit(batches(), quiet(3))["loss"];
     logs[rank] = net.evaluate(batches(), {.verbose = Verbose::kSilent});
     predictions[rank] = net.predict(batches());
+    weights[rank] = net.weights();
     EXPECT_EQ(net.optimizer().iterations(), 3 * 5);
   });
   EXPECT_EQ(losses[0], losses[1]);
@@ -57,6 +59,11 @@ TEST(MultiWorkerFit, AllSeeTheSameNumbers) {
   EXPECT_EQ(logs[0]["loss"], logs[1]["loss"]);
   EXPECT_EQ(predictions[0].size(0), kRows);
   EXPECT_TRUE(torch::equal(predictions[0], predictions[1]));
+
+  Sequential alone = model();
+  alone.build({3});
+  alone.set_weights(weights[1]);
+  EXPECT_TRUE(torch::allclose(alone.predict(batches()), predictions[1])) << "in the order of the examples";
 }
 
 TEST(MultiWorkerFit, WhatOneWorkerStopsEndsForAll) {
@@ -116,7 +123,8 @@ TEST(MultiWorkerFit, TheChiefWritesAndReadsTheFiles) {
     if (chief) {
       EXPECT_THAT(error_of<NotFound>([&] { net.save_weights(nowhere); }), HasSubstr("nowhere"));
     } else {
-      EXPECT_THAT(error_of<Unavailable>([&] { net.save_weights(nowhere); }), HasSubstr("save_weights failed on worker 0"));
+      EXPECT_THAT(error_of<Unavailable>([&] { net.save_weights(nowhere); }),
+                  HasSubstr("save_weights failed on worker 0"));
     }
   });
 }

@@ -1,0 +1,82 @@
+// Checkpoints: what a run needs to go on, a folder each, which appears whole or not at all.
+//
+//   <directory>/checkpoint                   names the latest one and those that are kept for good (JSON)
+//   <directory>/ckpt-120/manifest.json       step, time, values; size and CRC32C of every file
+//                        model.safetensors   a group of tensors, which Python reads too
+//                        input-0.bin         bytes that mean something to their writer only
+//
+// Everything is written under another name, flushed to the disk, and renamed.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/weights.h"
+
+namespace cohort {
+
+struct CheckpointData {
+  // Names of groups and of bytes: letters, digits, "_", "-" and ".", not first.
+  std::map<std::string, NamedTensors> tensors = {};
+  std::map<std::string, std::string> bytes = {};
+  std::map<std::string, std::string> values = {};
+};
+
+struct Checkpoint {
+  int64_t step = 0;
+  std::filesystem::path folder;
+  CheckpointData data;
+};
+
+// A checkpoint folder, with everything in it checked. NotFound: there is none; DataLoss: damaged, named with the file
+// and the place; Unimplemented: of a later format.
+Checkpoint read_checkpoint(const std::filesystem::path& folder);
+
+struct CheckpointManagerOptions {
+  std::string name = "ckpt";
+  // The latest so many; 0: all.
+  int64_t max_to_keep = 5;
+  // Of those that max_to_keep would remove, one every so many hours is kept for good; 0: none.
+  double keep_every_n_hours = 0.0;
+  // Whether save() returns when the data is copied, and a thread writes it.
+  bool asynchronous = true;
+};
+
+// One a directory at a time, used by one thread.
+class CheckpointManager {
+ public:
+  // Makes the directory and removes what an interrupted write has left there. InvalidArgument: wrong options.
+  explicit CheckpointManager(std::filesystem::path directory, const CheckpointManagerOptions& options = {});
+  CheckpointManager(const CheckpointManager&) = delete;
+  CheckpointManager& operator=(const CheckpointManager&) = delete;
+  // Waits for a write under way; an error of it is logged.
+  ~CheckpointManager();
+
+  const std::filesystem::path& directory() const;
+
+  // Copies the data, waits for the write before this one, and returns the folder. A checkpoint of the same step is
+  // replaced. What the write before met is thrown here: Unavailable (a full disk and others), NotFound.
+  std::filesystem::path save(int64_t step, const CheckpointData& data);
+  // Returns when what was saved is on the disk; throws what writing it met.
+  void wait();
+
+  // Steps of the checkpoints that there are, ascending.
+  std::vector<int64_t> steps();
+  std::optional<int64_t> latest();
+  std::filesystem::path folder(int64_t step) const;
+
+  // The newest checkpoint that is whole; a damaged one is skipped with a warning for the one before. Nothing where there
+  // is none.
+  std::optional<Checkpoint> restore_latest();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,13 @@
+// CRC32C (Castagnoli), the checksum of TFRecord and of our manifests, by libisal.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace cohort {
+
+// Of `bytes`, going on from the checksum of what came before.
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
+
+}  // namespace cohort

@@ -1,0 +1,139 @@
+#include "checkpoint/folder.h"
+
+#include <fstream>
+
+#include "base/atomic_file.h"
+#include "base/fail.h"
+#include "checkpoint/crc32c.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr const char* kManifest = "manifest.json";
+
+// Writes one file and notes its size and checksum.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::filesystem::path& file) : out_(file) {}
+
+  void write(std::span<const std::byte> bytes) {
+    out_.write(bytes);
+    noted_.size += bytes.size();
+    noted_.crc32c = crc32c(bytes, noted_.crc32c);
+  }
+  ManifestFile commit(ManifestFile::Kind kind) {
+    out_.commit();
+    noted_.kind = kind;
+    return noted_;
+  }
+
+ private:
+  AtomicFile out_;
+  ManifestFile noted_;
+};
+
+void require_file_name(const std::string& name) {
+  if (is_file_name(name)) return;
+  fail<InvalidArgument>("[checkpoint] \"", name, "\" cannot name a part of a checkpoint, only letters, digits, \"_\", ",
+                        "\"-\" and \".\" (not first) can");
+}
+
+ManifestFile write_tensors(const std::filesystem::path& file, const NamedTensors& tensors) {
+  const NamedTensors ordered = safetensors_order(tensors);
+  FileWriter out(file);
+  const std::string header = safetensors_header(ordered, {{"format", "pt"}});
+  out.write(std::as_bytes(std::span(header)));
+  for (const auto& [name, tensor] : ordered) {
+    out.write({static_cast<const std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())});
+  }
+  return out.commit(ManifestFile::Kind::kTensors);
+}
+
+ManifestFile write_bytes(const std::filesystem::path& file, const std::string& bytes) {
+  FileWriter out(file);
+  out.write(std::as_bytes(std::span(bytes)));
+  return out.commit(ManifestFile::Kind::kBytes);
+}
+
+std::string read_file(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(file, error);
+  std::ifstream in(file, std::ios::binary);
+  if (error || !in) {
+    fail<NotFound>("[checkpoint] ", file.string(), ": cannot be opened: ", error ? error.message() : "no such file");
+  }
+  std::string bytes(size, '\0');
+  in.read(bytes.data(), static_cast<std::streamsize>(size));
+  if (static_cast<std::uintmax_t>(in.gcount()) != size) {
+    fail<DataLoss>("[checkpoint] ", file.string(), ": only ", in.gcount(), " of ", size, " bytes could be read");
+  }
+  return bytes;
+}
+
+std::string read_checked(const std::filesystem::path& file, const ManifestFile& noted) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) {
+    fail<DataLoss>("[checkpoint] ", file.string(), ": is missing, the manifest has it");
+  }
+  std::string bytes = read_file(file);
+  if (bytes.size() != noted.size) {
+    fail<DataLoss>("[checkpoint] ", file.string(), ": has ", bytes.size(), " bytes, the manifest says ", noted.size);
+  }
+  if (crc32c(std::as_bytes(std::span(bytes))) != noted.crc32c) {
+    fail<DataLoss>("[checkpoint] ", file.string(), ": its bytes do not have the manifest's checksum");
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& temporary, int64_t step,
+                      int64_t time, const CheckpointData& data) {
+  for (const auto& [name, tensors] : data.tensors) require_file_name(name);
+  for (const auto& [name, bytes] : data.bytes) require_file_name(name);
+  std::error_code error;
+  if (!std::filesystem::create_directory(temporary, error)) {
+    fail<Unavailable>("[checkpoint] ", temporary.string(), ": cannot be made: ", error.message());
+  }
+  Manifest manifest{.step = step, .time = time, .values = data.values, .files = {}};
+  for (const auto& [name, tensors] : data.tensors) {
+    const std::string file = name + ".safetensors";
+    manifest.files[file] = write_tensors(temporary / file, tensors);
+  }
+  for (const auto& [name, bytes] : data.bytes) {
+    const std::string file = name + ".bin";
+    manifest.files[file] = write_bytes(temporary / file, bytes);
+  }
+  AtomicFile out(temporary / kManifest);
+  out.write(to_json(manifest));
+  out.commit();
+  // A folder cannot be renamed over another one that has files.
+  const std::filesystem::path before = temporary.string() + ".before";
+  std::filesystem::rename(folder, before, error);
+  std::filesystem::rename(temporary, folder, error);
+  if (error) fail<Unavailable>("[checkpoint] ", folder.string(), ": cannot be renamed: ", error.message());
+  flush_folder(folder.parent_path());
+  std::filesystem::remove_all(before, error);
+}
+
+Checkpoint read_checkpoint(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / kManifest;
+  const Manifest manifest = parse_manifest(read_file(file), file.string());
+  Checkpoint checkpoint{.step = manifest.step, .folder = folder, .data = {.values = manifest.values}};
+  for (const auto& [name, noted] : manifest.files) {
+    const std::filesystem::path part(name);
+    const std::string bytes = read_checked(folder / part, noted);
+    if (noted.kind == ManifestFile::Kind::kBytes) {
+      checkpoint.data.bytes[part.stem()] = bytes;
+    } else {
+      checkpoint.data.tensors[part.stem()] =
+          parse_safetensors(std::as_bytes(std::span(bytes)), (folder / part).string()).tensors;
+    }
+  }
+  return checkpoint;
+}
+
+}  // namespace cohort

@@ -1,0 +1,256 @@
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/atomic_file.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/manifest.h"
+#include "cohort/checkpoint.h"
+
+namespace cohort {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPointer = "checkpoint";
+constexpr const char* kTemporary = ".tmp";
+constexpr const char* kBefore = ".tmp.before";
+
+int64_t seconds_since_1970() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+// On the CPU, and nobody else's.
+NamedTensors copied(const NamedTensors& tensors) {
+  NamedTensors copies;
+  copies.reserve(tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    torch::Tensor copy = tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    copies.emplace_back(name, copy.contiguous());
+  }
+  return copies;
+}
+
+}  // namespace
+
+class CheckpointManager::Impl {
+ public:
+  Impl(fs::path directory, CheckpointManagerOptions options)
+      : directory_(std::move(directory)), options_(std::move(options)) {
+    if (!is_file_name(options_.name)) {
+      fail<InvalidArgument>("[checkpoint] the name \"", options_.name, "\" cannot be part of a file's name");
+    }
+    if (options_.max_to_keep < 0 || options_.keep_every_n_hours < 0.0) {
+      fail<InvalidArgument>("[checkpoint] max_to_keep is ", options_.max_to_keep, " and keep_every_n_hours ",
+                            options_.keep_every_n_hours, ", wanted 0 or more");
+    }
+    std::error_code error;
+    fs::create_directories(directory_, error);
+    if (error) fail<Unavailable>("[checkpoint] ", directory_.string(), ": cannot be made: ", error.message());
+    tidy_up();
+    read_pointer();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    try {
+      wait();
+    } catch (const std::exception& error) {
+      log().error("[checkpoint] the last write failed: {}", error.what());
+    }
+  }
+
+  const fs::path& directory() const { return directory_; }
+  fs::path folder(int64_t step) const { return directory_ / name_of(step); }
+
+  fs::path save(int64_t step, const CheckpointData& data) {
+    if (step < 0) fail<InvalidArgument>("[checkpoint] save: the step is ", step, ", wanted 0 or more");
+    CheckpointData copy{.bytes = data.bytes, .values = data.values};
+    for (const auto& [name, tensors] : data.tensors) copy.tensors[name] = copied(tensors);
+    wait();
+    const auto write = [this, step, copy = std::move(copy)] {
+      const int64_t time = seconds_since_1970();
+      write_checkpoint(folder(step), directory_ / ("." + name_of(step) + kTemporary), step, time, copy);
+      remove_old();
+    };
+    if (options_.asynchronous) {
+      pending_ = std::async(std::launch::async, write);
+    } else {
+      write();
+    }
+    return folder(step);
+  }
+
+  void wait() {
+    if (pending_.valid()) pending_.get();
+  }
+
+  std::vector<int64_t> steps() const {
+    std::vector<int64_t> found;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(directory_, error)) {
+      const std::string file = entry.path().filename();
+      const std::string prefix = options_.name + "-";
+      if (!file.starts_with(prefix) || file.size() > prefix.size() + 18) continue;
+      const std::string number = file.substr(prefix.size());
+      if (number.empty() ||
+          !std::all_of(number.begin(), number.end(), [](unsigned char c) { return std::isdigit(c); })) {
+        continue;
+      }
+      found.push_back(std::stoll(number));
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  std::optional<Checkpoint> restore_latest() const {
+    std::vector<int64_t> list = steps();
+    for (; !list.empty(); list.pop_back()) {
+      try {
+        return read_checkpoint(folder(list.back()));
+      } catch (const DataLoss& error) {
+        log().warn("[checkpoint] {} is damaged and left out: {}", folder(list.back()).string(), error.what());
+      } catch (const NotFound& error) {
+        log().warn("[checkpoint] {} is no checkpoint and left out: {}", folder(list.back()).string(), error.what());
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::string name_of(int64_t step) const { return options_.name + "-" + std::to_string(step); }
+
+  // What a process that was killed has left.
+  void tidy_up() const {
+    std::vector<fs::path> left;
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      if (entry.path().filename().string().starts_with("." + options_.name + "-")) left.push_back(entry.path());
+    }
+    std::error_code ignored;
+    for (const fs::path& path : left) {
+      const std::string file = path.filename();
+      const bool before = file.ends_with(kBefore);
+      if (!before && !file.ends_with(kTemporary)) continue;
+      const fs::path whole =
+          directory_ / file.substr(1, file.size() - 1 - std::string_view(before ? kBefore : kTemporary).size());
+      if (before && !fs::exists(whole)) {
+        fs::rename(path, whole, ignored);  // killed while it was being replaced
+      } else {
+        fs::remove_all(path, ignored);
+      }
+    }
+  }
+
+  void read_pointer() {
+    last_kept_ = seconds_since_1970();
+    std::ifstream in(directory_ / kPointer);
+    if (!in) return;
+    const nlohmann::json tree = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+    if (!tree.is_object()) return;  // the folders are what counts
+    if (const auto kept = tree.find("kept"); kept != tree.end() && kept->is_array()) {
+      for (const auto& step : *kept) {
+        if (step.is_number_integer()) kept_.insert(step.get<int64_t>());
+      }
+    }
+    if (const auto last = tree.find("last_kept"); last != tree.end() && last->is_number_integer()) {
+      last_kept_ = last->get<int64_t>();
+    }
+  }
+
+  void write_pointer(const std::vector<int64_t>& list) const {
+    std::vector<std::string> all;
+    for (const int64_t step : list) all.push_back(name_of(step));
+    const nlohmann::json tree{
+        {"latest", list.empty() ? "" : all.back()}, {"all", all}, {"kept", kept_}, {"last_kept", last_kept_}};
+    AtomicFile out(directory_ / kPointer);
+    out.write(tree.dump(2) + "\n");
+    out.commit();
+  }
+
+  void remove_old() {
+    std::vector<int64_t> list = steps();
+    std::vector<int64_t> removable;
+    for (const int64_t step : list) {
+      if (!kept_.contains(step)) removable.push_back(step);
+    }
+    const auto limit = static_cast<std::size_t>(options_.max_to_keep);
+    const std::size_t excess = limit > 0 && removable.size() > limit ? removable.size() - limit : 0;
+    for (std::size_t i = 0; i < excess; ++i) {
+      const int64_t step = removable[i];
+      if (keeps(step)) continue;
+      std::erase(list, step);
+      remove(step);
+    }
+    write_pointer(list);
+  }
+
+  // Whether this one, which would go, stays for good.
+  bool keeps(int64_t step) {
+    if (options_.keep_every_n_hours <= 0.0) return false;
+    std::error_code error;
+    std::ifstream in(folder(step) / "manifest.json");
+    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    try {
+      const int64_t time = parse_manifest(text, folder(step).string()).time;
+      if (static_cast<double>(time - last_kept_) < options_.keep_every_n_hours * 3600.0) return false;
+      last_kept_ = time;
+      kept_.insert(step);
+      return true;
+    } catch (const Error&) {
+      return false;  // damaged
+    }
+  }
+
+  // First out of sight, so that nobody reads half of it.
+  void remove(int64_t step) const {
+    const fs::path hidden = directory_ / ("." + name_of(step) + kTemporary);
+    std::error_code error;
+    fs::rename(folder(step), hidden, error);
+    if (!error) fs::remove_all(hidden, error);
+    if (error) log().warn("[checkpoint] {} cannot be removed: {}", folder(step).string(), error.message());
+  }
+
+  fs::path directory_;
+  CheckpointManagerOptions options_;
+  std::set<int64_t> kept_;  // for good
+  int64_t last_kept_ = 0;   // its time
+  std::future<void> pending_;
+};
+
+CheckpointManager::CheckpointManager(fs::path directory, const CheckpointManagerOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(directory), options)) {}
+CheckpointManager::~CheckpointManager() = default;
+
+const fs::path& CheckpointManager::directory() const {
+  return impl_->directory();
+}
+fs::path CheckpointManager::folder(int64_t step) const {
+  return impl_->folder(step);
+}
+fs::path CheckpointManager::save(int64_t step, const CheckpointData& data) {
+  return impl_->save(step, data);
+}
+void CheckpointManager::wait() {
+  impl_->wait();
+}
+std::vector<int64_t> CheckpointManager::steps() {
+  impl_->wait();
+  return impl_->steps();
+}
+std::optional<int64_t> CheckpointManager::latest() {
+  const std::vector<int64_t> list = steps();
+  return list.empty() ? std::nullopt : std::optional(list.back());
+}
+std::optional<Checkpoint> CheckpointManager::restore_latest() {
+  impl_->wait();
+  return impl_->restore_latest();
+}
+
+}  // namespace cohort
