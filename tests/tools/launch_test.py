@@ -106,9 +106,9 @@ class Workers(unittest.TestCase):
 class Ends(unittest.TestCase):
     """Whatever happens to the launcher, nothing stays behind."""
 
-    def start(self, script, *arguments):
+    def start(self, script, trap=":"):
         mark = f"COHORT_TEST_MARK={time.time_ns()}_{os.getpid()}"
-        process = subprocess.Popen([COHORT, "launch", "--nproc=2", "-x", mark, *arguments, *shell("echo ready; " + script)],
+        process = subprocess.Popen([COHORT, "launch", "--nproc=2", "-x", mark, *shell(f"{trap}; echo ready; {script}")],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2):
             self.assertIn("ready", process.stdout.readline())
@@ -124,7 +124,7 @@ class Ends(unittest.TestCase):
 
     def test_signals_reach_the_workers(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            process, mark = self.start('trap "exit 7" TERM INT HUP; while :; do sleep 0.1; done')
+            process, mark = self.start("while :; do sleep 0.1; done", trap='trap "exit 7" TERM INT HUP')
             process.send_signal(number)
             _, err = process.communicate(timeout=20)
             self.assertEqual(process.returncode, 7, err)
@@ -132,7 +132,7 @@ class Ends(unittest.TestCase):
             self.expect_none(mark)
 
     def test_a_signal_that_is_only_passed_on(self):
-        process, mark = self.start('trap "echo heard; exit 0" USR1; while :; do sleep 0.1; done')
+        process, mark = self.start("while :; do sleep 0.1; done", trap='trap "echo heard; exit 0" USR1')
         process.send_signal(signal.SIGUSR1)
         out, err = process.communicate(timeout=20)
         self.assertEqual(process.returncode, 0, err)
@@ -140,7 +140,7 @@ class Ends(unittest.TestCase):
         self.expect_none(mark)
 
     def test_a_second_signal_kills(self):
-        process, mark = self.start('trap "" TERM; while :; do sleep 0.1; done')
+        process, mark = self.start("while :; do sleep 0.1; done", trap='trap "" TERM')
         process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)

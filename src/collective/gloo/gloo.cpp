@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <csignal>
 #include <deque>
 #include <mutex>
 
@@ -123,7 +124,14 @@ class PatientThreads {
   int before_;
 };
 
+// Gloo writes to connections that the other side may have closed, which ends a program that has not said otherwise.
+void survive_closed_connections() {
+  struct sigaction now {};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+}
+
 std::shared_ptr<gloo::transport::Device> make_device(const std::string& host) {
+  survive_closed_connections();
   const PatientThreads patient;
   gloo::transport::tcp::attr where;
   where.hostname = host;
