@@ -70,7 +70,7 @@ def median_step(name, seconds, wrap=lambda net: net):
 
     for _ in range(5):
         step()
-#A fixed number of steps, so that two processes do the same.
+    # A fixed number of steps, so that two processes do the same.
     start = time.perf_counter()
     for _ in range(5):
         step()

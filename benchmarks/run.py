@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Runs our benchmarks and PyTorch's in turn and prints ratios of medians.
 
 usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE]
@@ -49,7 +49,7 @@ def steps(arguments):
 
 def worker_steps(arguments):
     """The same of two workers, each a process with one replica."""
-    results = {}
+    results = {model: {} for model in MODELS}
     for model in MODELS:
         seconds = str(arguments.seconds * (3 if model == "resnet50" else 1))
         call = [arguments.bench, "--seconds", seconds, "worker_step", "--model", model]
@@ -58,11 +58,10 @@ def worker_steps(arguments):
             "ours, 2 workers, MPI": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *call],
             "DDP, 2 processes": [PYTHON, HERE / "pytorch_step.py", model, "ddp", seconds],
         }
-        results[model] = {}
         for _ in range(arguments.rounds):
             for side, command in sides.items():
                 results[model].setdefault(side, []).append(lines_of(command)[0]["samples_per_second"])
-    return results
+    return {model: {side: statistics.median(values) for side, values in sides.items()} for model, sides in results.items()}
 
 
 def worker_report(table):
@@ -81,14 +80,6 @@ def medians(results):
         sides["PyTorch, 1 process"] = max(sides["PyTorch, 1 thread"], sides["PyTorch, 2 threads"], sides[WITH_BLAS])
     return table
 
-
-def worker_medians(results):
-    return {
-model : {
-side: statistics.median(values) for side, values in sides.items()
-} for
-    model, sides in results.items()
-}
 
 def report(table, empty, reduce, pipeline):
     out = ["| model | ours, 2 replicas | ours, 1 replica | ours, 1 replica of 1 thread | PyTorch, 1 process (its best threads) "
@@ -132,7 +123,7 @@ def main():
     empty = lines_of([arguments.bench, "empty", "--replicas", "2"])[0]
     reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
     pipeline = lines_of([arguments.bench, "input"])[0]
-    text = report(table, empty, reduce, pipeline) + "\n" + worker_report(worker_medians(worker_steps(arguments)))
+    text = report(table, empty, reduce, pipeline) + "\n" + worker_report(worker_steps(arguments))
     print(text)
     if arguments.write_docs:
         page = arguments.write_docs.read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ int main() {
   const int64_t global_batch = 64 * strategy.num_replicas_in_sync();
   model.fit(train.shuffle(4'000, {.seed = 1}).batch(global_batch), {.epochs = 2});  // the chief shows the progress
   const Logs result = model.evaluate(test.batch(global_batch));
-  if (strategy.should_save_summary()) std::cout << strategy.num_workers() << " worker(s): " << result["accuracy"] << "\n";
+  if (strategy.should_save_summary())
+    std::cout << strategy.num_workers() << " worker(s): " << result["accuracy"] << "\n";
   return result["accuracy"] > 0.5 ? 0 : 1;
 }

@@ -20,6 +20,7 @@
 namespace cohort {
 
 class Model;
+class TrainingRun;
 
 // Named numbers, in order: the loss, the metrics, then with "val_" those of the validation.
 class Logs {
@@ -70,6 +71,7 @@ struct RunInfo {
   int64_t batch = 0;             // within the epoch, from 0
   int64_t step = 0;              // updates made since the model was compiled; before any, those of the loaded weights
   double examples_per_second = 0.0;  // of the epoch or the evaluation that ended
+  TrainingRun* training = nullptr;   // the whole state of fit(), to save and resume; null in evaluate()
 };
 
 // The means of the epoch so far, worked out when they are read: reading waits for the devices.
@@ -160,6 +162,33 @@ struct TerminateOnNaNOptions {
 // Ends training when the loss is no longer finite. Looked at after every batch on CPUs, after every 16th and at the
 // epoch's end elsewhere, because looking waits for the device.
 CallbackPtr TerminateOnNaN(const TerminateOnNaNOptions& options = {});
+
+struct BackupAndRestoreOptions {
+  std::filesystem::path directory;  // of these backups alone
+  // Batches between backups; 0: one at the end of every epoch.
+  int64_t save_freq = 0;
+  // Whether the backups go when fit() has come to its end.
+  bool delete_checkpoint = true;
+};
+// Makes a run that was interrupted go on where its last backup was, bit for bit, in the middle of an epoch too:
+// weights, optimizer, random states, position of the input, metrics so far. The two latest backups are kept, should one
+// be damaged. With another number of workers or replicas the epoch is begun anew, because the input is divided
+// differently. Of several workers the chief writes and reads.
+CallbackPtr BackupAndRestore(const BackupAndRestoreOptions& options);
+
+struct ModelCheckpointOptions {
+  // A name with places for the epoch (from 1) and the logs: "run/{epoch:02d}-{val_loss:.2f}.safetensors". With weights
+  // only a file, otherwise a checkpoint's folder (read_checkpoint).
+  std::string filepath;
+  std::string monitor = "val_loss";
+  bool save_best_only = false;  // only when the monitored number has improved
+  bool save_weights_only = false;
+  MonitorMode mode = MonitorMode::kAuto;
+  int64_t save_freq = 0;                                         // batches; 0: at the end of every epoch
+  std::optional<double> initial_value_threshold = std::nullopt;  // what the first one has to beat
+};
+// Keras' ModelCheckpoint. InvalidArgument: an empty filepath, or one with a place that nothing fills.
+CallbackPtr ModelCheckpoint(const ModelCheckpointOptions& options);
 
 // One line of a metrics file: {"step": 938, "epoch": 2, "mode": "train", "loss": 0.1, ..., "examples_per_second": 9e4}.
 struct MetricsRecord {

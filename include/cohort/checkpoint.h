@@ -33,6 +33,10 @@ struct Checkpoint {
   CheckpointData data;
 };
 
+// Writes one folder; one that is there already is replaced. Makes the folder that it is to stand in. Unavailable: a
+// full disk and others.
+void save_checkpoint(const std::filesystem::path& folder, int64_t step, const CheckpointData& data);
+
 // A checkpoint folder, with everything in it checked. NotFound: there is none; DataLoss: damaged, named with the file
 // and the place; Unimplemented: of a later format.
 Checkpoint read_checkpoint(const std::filesystem::path& folder);
@@ -70,9 +74,12 @@ class CheckpointManager {
   std::optional<int64_t> latest();
   std::filesystem::path folder(int64_t step) const;
 
-  // The newest checkpoint that is whole; a damaged one is skipped with a warning for the one before. Nothing where there
-  // is none.
+  // The newest checkpoint that is whole; a damaged one is skipped with a warning for the one before. Nothing where
+  // there is none.
   std::optional<Checkpoint> restore_latest();
+
+  // Removes all of its checkpoints, and the directory when nothing else is in it.
+  void clear();
 
  private:
   class Impl;

@@ -16,5 +16,6 @@
 #include "cohort/multi_worker_strategy.h"  // IWYU pragma: export
 #include "cohort/optimizer.h"              // IWYU pragma: export
 #include "cohort/strategy.h"               // IWYU pragma: export
+#include "cohort/training_run.h"           // IWYU pragma: export
 #include "cohort/variable.h"               // IWYU pragma: export
 #include "cohort/weights.h"                // IWYU pragma: export

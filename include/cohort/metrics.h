@@ -107,6 +107,10 @@ class MirroredMetric {
   double result() const;
   // Over the replicas of this process, without talking to others: for showing progress.
   double local_result() const;
+  // The sum of this process's states, [size], for saving; setting it back makes the first replica's state of it.
+  // InvalidArgument: another size.
+  torch::Tensor local_total() const;
+  void set_local_total(const torch::Tensor& total);
   void reset();
   const Metric& metric() const { return metric_; }
 

@@ -142,7 +142,8 @@ class Model {
   torch::Tensor predict(const Dataset& data, const PredictOptions& options = {});
   torch::Tensor predict(const torch::Tensor& x, const PredictOptions& options = {});
 
-  // One step on one global batch, which is split among the replicas; the loss and metrics of this batch.
+  // One step on one global batch, which is split among the replicas; the loss and metrics of this batch. Of several
+  // workers all give the same batch.
   Logs train_on_batch(const Example& batch);
   Logs test_on_batch(const Example& batch);
 

@@ -1,5 +1,6 @@
 #include "checkpoint/folder.h"
 
+#include <chrono>
 #include <fstream>
 
 #include "base/atomic_file.h"
@@ -91,13 +92,14 @@ std::string read_checked(const std::filesystem::path& file, const ManifestFile& 
 }  // namespace
 
 void write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& temporary, int64_t step,
-                      int64_t time, const CheckpointData& data) {
+                      const CheckpointData& data) {
   for (const auto& [name, tensors] : data.tensors) require_file_name(name);
   for (const auto& [name, bytes] : data.bytes) require_file_name(name);
   std::error_code error;
   if (!std::filesystem::create_directory(temporary, error)) {
     fail<Unavailable>("[checkpoint] ", temporary.string(), ": cannot be made: ", error.message());
   }
+  const int64_t time = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   Manifest manifest{.step = step, .time = time, .values = data.values, .files = {}};
   for (const auto& [name, tensors] : data.tensors) {
     const std::string file = name + ".safetensors";

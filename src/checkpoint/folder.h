@@ -8,9 +8,9 @@
 
 namespace cohort {
 
-// Writes to `temporary`, which must not exist, then renames it; what had the name before is gone then. `time`: seconds
-// since 1970. Tensors must be on the CPU and contiguous.
+// Writes to `temporary`, which must not exist, then renames it; what had the name before is gone then. Tensors must be
+// on the CPU and contiguous.
 void write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& temporary, int64_t step,
-                      int64_t time, const CheckpointData& data);
+                      const CheckpointData& data);
 
 }  // namespace cohort

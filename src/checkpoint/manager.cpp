@@ -22,20 +22,16 @@ constexpr const char* kPointer = "checkpoint";
 constexpr const char* kTemporary = ".tmp";
 constexpr const char* kBefore = ".tmp.before";
 
-int64_t seconds_since_1970() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
-}
-
 // On the CPU, and nobody else's.
-NamedTensors copied(const NamedTensors& tensors) {
-  NamedTensors copies;
-  copies.reserve(tensors.size());
-  for (const auto& [name, tensor] : tensors) {
-    torch::Tensor copy = tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
-    copies.emplace_back(name, copy.contiguous());
+CheckpointData copy_of(const CheckpointData& data) {
+  CheckpointData copy{.tensors = {}, .bytes = data.bytes, .values = data.values};
+  for (const auto& [group, tensors] : data.tensors) {
+    NamedTensors& copies = copy.tensors[group];
+    for (const auto& [name, tensor] : tensors) {
+      copies.emplace_back(name, tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true).contiguous());
+    }
   }
-  return copies;
+  return copy;
 }
 
 }  // namespace
@@ -72,12 +68,10 @@ class CheckpointManager::Impl {
 
   fs::path save(int64_t step, const CheckpointData& data) {
     if (step < 0) fail<InvalidArgument>("[checkpoint] save: the step is ", step, ", wanted 0 or more");
-    CheckpointData copy{.bytes = data.bytes, .values = data.values};
-    for (const auto& [name, tensors] : data.tensors) copy.tensors[name] = copied(tensors);
+    CheckpointData copy = copy_of(data);
     wait();
     const auto write = [this, step, copy = std::move(copy)] {
-      const int64_t time = seconds_since_1970();
-      write_checkpoint(folder(step), directory_ / ("." + name_of(step) + kTemporary), step, time, copy);
+      write_checkpoint(folder(step), directory_ / ("." + name_of(step) + kTemporary), step, copy);
       remove_old();
     };
     if (options_.asynchronous) {
@@ -108,6 +102,14 @@ class CheckpointManager::Impl {
     }
     std::sort(found.begin(), found.end());
     return found;
+  }
+
+  void clear() {
+    for (const int64_t step : steps()) remove(step);
+    std::error_code ignored;
+    fs::remove(directory_ / kPointer, ignored);
+    fs::remove(directory_, ignored);
+    kept_.clear();
   }
 
   std::optional<Checkpoint> restore_latest() const {
@@ -149,7 +151,7 @@ class CheckpointManager::Impl {
   }
 
   void read_pointer() {
-    last_kept_ = seconds_since_1970();
+    last_kept_ = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
     std::ifstream in(directory_ / kPointer);
     if (!in) return;
     const nlohmann::json tree = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
@@ -224,6 +226,16 @@ class CheckpointManager::Impl {
   std::future<void> pending_;
 };
 
+void save_checkpoint(const fs::path& folder, int64_t step, const CheckpointData& data) {
+  const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  std::error_code error;
+  fs::create_directories(parent, error);
+  if (error) fail<Unavailable>("[checkpoint] ", parent.string(), ": cannot be made: ", error.message());
+  const fs::path temporary = parent / ("." + folder.filename().string() + kTemporary);
+  fs::remove_all(temporary, error);  // of a process that was killed
+  write_checkpoint(folder, temporary, step, copy_of(data));
+}
+
 CheckpointManager::CheckpointManager(fs::path directory, const CheckpointManagerOptions& options)
     : impl_(std::make_unique<Impl>(std::move(directory), options)) {}
 CheckpointManager::~CheckpointManager() = default;
@@ -247,6 +259,10 @@ std::vector<int64_t> CheckpointManager::steps() {
 std::optional<int64_t> CheckpointManager::latest() {
   const std::vector<int64_t> list = steps();
   return list.empty() ? std::nullopt : std::optional(list.back());
+}
+void CheckpointManager::clear() {
+  impl_->wait();
+  impl_->clear();
 }
 std::optional<Checkpoint> CheckpointManager::restore_latest() {
   impl_->wait();

@@ -20,6 +20,16 @@ namespace cohort {
 
 namespace {
 
+torch::Tensor bytes_of(const std::string& text) {
+  torch::Tensor bytes = torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
+  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+std::string text_of(const torch::Tensor& bytes) {
+  return {static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel())};
+}
+
 constexpr const char* kNoStdException = "an exception that is no std::exception";
 
 bool all_on_cpu(const std::vector<LogicalDevice>& devices) {
@@ -84,10 +94,16 @@ std::string StrategyCore::text_from_chief(const std::string& text) const {
   if (workers() == nullptr) return text;
   torch::Tensor size = torch::tensor(static_cast<int64_t>(text.size()), torch::kLong);
   broadcast_from_chief({&size, 1});
-  torch::Tensor bytes = torch::empty({size.item<int64_t>()}, torch::kByte);
-  if (worker_rank() == 0) std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  torch::Tensor bytes = worker_rank() == 0 ? bytes_of(text) : torch::empty({size.item<int64_t>()}, torch::kByte);
   broadcast_from_chief({&bytes, 1});
-  return {static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel())};
+  return text_of(bytes);
+}
+
+std::vector<std::string> StrategyCore::gather_texts(const std::string& text) const {
+  if (workers() == nullptr) return {text};
+  std::vector<std::string> texts;
+  for (const torch::Tensor& bytes : workers()->world().all_gather(bytes_of(text))) texts.push_back(text_of(bytes));
+  return texts;
 }
 
 bool StrategyCore::any_worker(const std::string& what, bool mine) const {

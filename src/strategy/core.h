@@ -64,6 +64,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   void broadcast_from_chief(std::span<torch::Tensor> tensors) const;
   // The text that worker 0 has, on every worker.
   std::string text_from_chief(const std::string& text) const;
+  // What each worker has, on all of them, in rank order.
+  std::vector<std::string> gather_texts(const std::string& text) const;
   // Whether any worker says so; a collective of all.
   bool any_worker(const std::string& what, bool mine) const;
   // Runs fn on worker 0 alone and returns when it has. What it throws comes out there, and as Unavailable elsewhere.

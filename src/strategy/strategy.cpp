@@ -177,7 +177,7 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& value, int64_t a
     parts.push_back(each.to(core_->parameter_device(0)));
   }
   const torch::NoGradGuard no_grad;
-  const torch::Tensor local = parts.size() == 1 ? parts.front() : at::cat(parts, axis);
+  torch::Tensor local = parts.size() == 1 ? parts.front() : at::cat(parts, axis);
   if (core_->workers() == nullptr) return local;
   return at::cat(core_->workers()->world().all_gather(local.movedim(axis, 0)), 0).movedim(0, axis);
 }

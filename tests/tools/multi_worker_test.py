@@ -130,6 +130,27 @@ class Losses(unittest.TestCase):
         self.expect_named((1, 2), r"the coordination leader worker 0 at .* is lost", 15)
 
 
+class Restarts(unittest.TestCase):
+    def test_a_run_goes_on_where_its_backup_was(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # Worker 1 of the first attempt dies in the second epoch.
+            die = ('if [ "$1" = die ] && [ $COHORT_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then '
+                   f'(while ! [ -e {folder}/cut/backup/backup-300 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
+            results = []
+            for name, wish in (("whole", "live"), ("cut", "die")):
+                done = subprocess.run([COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish,
+                                       COHORT, *TRAIN, MANY, f"--model_dir={folder}/{name}", "--epochs=3", "--save_freq=50"],
+                                      capture_output=True, text=True, check=False, timeout=240)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                results.append(lines_of(f"{folder}/{name}")[-1])
+            self.assertIn("restart 1 of 1", done.stderr)
+            self.assertIn("goes on with the run that was interrupted", done.stdout)
+            for key in ("step", "epoch", "loss", "accuracy"):
+                self.assertEqual(results[0][key], results[1][key])
+            self.assertEqual(pathlib.Path(folder, "whole/model.safetensors").read_bytes(),
+                             pathlib.Path(folder, "cut/model.safetensors").read_bytes(), "bit for bit")
+
+
 class StartUp(unittest.TestCase):
     def test_who_is_missing_is_said(self):
         hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))

@@ -66,6 +66,30 @@ TEST(MultiWorkerFit, AllSeeTheSameNumbers) {
   EXPECT_TRUE(torch::allclose(alone.predict(batches()), predictions[1])) << "in the order of the examples";
 }
 
+TEST(MultiWorkerFit, ABatchIsSplitAmongAllReplicas) {
+  const Example batch = columns().rows(0, 11);
+  NamedTensors first;  // weights
+  torch::Tensor together;
+  with_workers({.workers = 2, .replicas = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    Sequential net = model();
+    net.build({3});
+    const NamedTensors before = net.weights();
+    net.train_on_batch(batch);
+    net.train_on_batch(batch);
+    const torch::Tensor predictions = net.predict(batches());
+    if (strategy.worker_rank() == 0) return;
+    first = before;
+    together = predictions;
+  });
+  Sequential alone = model();
+  alone.build({3});
+  alone.set_weights(first);
+  alone.train_on_batch(batch);
+  alone.train_on_batch(batch);
+  EXPECT_TRUE(torch::allclose(alone.predict(batches()), together, 1e-4, 1e-5));
+}
+
 TEST(MultiWorkerFit, WhatOneWorkerStopsEndsForAll) {
   for (const int64_t steps_per_epoch : {0, 7}) {
     std::array<int64_t, 2> steps{};

@@ -47,7 +47,7 @@ std::map<std::string, std::string> exported(const std::vector<std::string>& expo
 
 std::string log_folder(const std::string& folder, int attempt) {
   if (folder.empty()) return "";
-  const std::string name = c10::str(folder, "/attempt_", attempt);
+  std::string name = c10::str(folder, "/attempt_", attempt);
   std::error_code error;
   std::filesystem::create_directories(name, error);
   if (error) fail<InvalidArgument>("[launch] --log_dir=", folder, " cannot be made: ", error.message());

@@ -21,6 +21,7 @@ struct TrainFlags {
   uint64_t seed = 1;
   int64_t epochs = 0;
   int64_t batch_size = 0;
+  int64_t save_freq = 0;
 };
 
 void check(const TrainFlags& flags) {
@@ -33,6 +34,7 @@ void check(const TrainFlags& flags) {
   if (flags.model_dir.empty())
     fail<InvalidArgument>("[train] --model_dir is missing: the folder for weights and metrics");
   if (flags.epochs < 0) fail<InvalidArgument>("[train] --epochs is ", flags.epochs, ", wanted 1 or more");
+  if (flags.save_freq < 0) fail<InvalidArgument>("[train] --save_freq is ", flags.save_freq, ", wanted 0 or more");
   if (flags.batch_size < 0) fail<InvalidArgument>("[train] --batch_size is ", flags.batch_size, ", wanted 1 or more");
 }
 
@@ -86,7 +88,13 @@ class Run {
   CallbackPtr metrics() const { return MetricsWriter(folder_ / "metrics.jsonl"); }
 
   void train(Sequential& model, const datasets::TrainTest& data) {
-    FitOptions options{.epochs = epochs_, .callbacks = {metrics(), TerminateOnNaN({.fail = true})}};
+    const std::filesystem::path backup = folder_ / "backup";
+    if (std::filesystem::exists(backup / "checkpoint")) {
+      out() << "goes on with the run that was interrupted; without " << backup.string() << " it would begin anew\n";
+    }
+    FitOptions options{.epochs = epochs_,
+                       .callbacks = {metrics(), TerminateOnNaN({.fail = true}),
+                                     BackupAndRestore({.directory = backup, .save_freq = flags_.save_freq})}};
     if (flags_.mode == "train_and_eval") options.validation_data = data.test.batch(batch_);
     const auto size = std::max<int64_t>(data.train.cardinality(), 1);
     const History history = model.fit(data.train.shuffle(size, {.seed = flags_.seed}).batch(batch_), options);
@@ -129,11 +137,13 @@ Command add_train(CLI::App& app) {
   app.footer("Experiments:" + names);
   app.add_option("--experiment", flags->experiment, "what to train, see below");
   app.add_option("--mode", flags->mode, "train, eval or train_and_eval")->capture_default_str();
-  app.add_option("--model_dir", flags->model_dir, "folder for model.safetensors and metrics.jsonl");
+  app.add_option("--model_dir", flags->model_dir,
+                 "folder for model.safetensors and metrics.jsonl; a run that was interrupted there goes on");
   app.add_option("--data_dir", flags->data_dir, "folder of the data; without, built-in data");
   app.add_option("--seed", flags->seed, "of everything random")->capture_default_str();
   app.add_option("--epochs", flags->epochs, "passes over the data; 0: the experiment's default");
   app.add_option("--batch_size", flags->batch_size, "global batch; 0: the experiment's default");
+  app.add_option("--save_freq", flags->save_freq, "batches between backups of the run; 0: one after every epoch");
   add_strategy_flags(app, flags->strategy);
   return [flags] {
     check(*flags);

@@ -192,10 +192,24 @@ double MirroredMetric::result() const {
   return metric_.result(strategy_.reduce_to(ReduceOp::kSum, PerReplica<torch::Tensor>(std::move(totals)), torch::kCPU));
 }
 
-double MirroredMetric::local_result() const {
+torch::Tensor MirroredMetric::local_total() const {
   torch::Tensor sum = slots_.front().state.total();
   for (std::size_t i = 1; i < slots_.size(); ++i) sum.add_(slots_[i].state.total());
-  return metric_.result(sum);
+  return sum;
+}
+
+void MirroredMetric::set_local_total(const torch::Tensor& total) {
+  const int64_t size = slots_.front().state.total().numel();
+  if (total.dim() != 1 || total.size(0) != size || total.scalar_type() != torch::kDouble) {
+    fail<InvalidArgument>("[metrics] ", metric_.name(), ": its state has ", size, " sums, got ", total.scalar_type(),
+                          total.sizes());
+  }
+  reset();
+  for (int64_t i = 0; i < size; ++i) slots_.front().state.add(i, total[i].item<double>());
+}
+
+double MirroredMetric::local_result() const {
+  return metric_.result(local_total());
 }
 
 void MirroredMetric::reset() {

@@ -2,8 +2,10 @@
 
 #include "base/fail.h"
 #include "base/log.h"
+#include "cohort/training_run.h"
 #include "strategy/core.h"
 #include "train/model/loops.h"
+#include "train/model/training_state.h"
 
 namespace cohort {
 
@@ -20,8 +22,32 @@ class Input {
       : data_(std::move(data)), across_epochs_(across_epochs), state_(state) {}
 
   void begin_epoch(int64_t epoch) {
-    if (iterator_ && (across_epochs_ || ahead_)) return;
+    if (std::exchange(placed_, false) || (iterator_ && (across_epochs_ || ahead_))) return;
     iterator_.emplace(data_.iterator({.epoch = epoch}));
+  }
+
+  // This worker's position, between two steps.
+  std::string save() { return iterator_->save(); }
+  // Goes on there. False, at the epoch's beginning, where the position is of another input.
+  bool restore(const std::string& position, int64_t epoch) {
+    restart(epoch);
+    bool fits = true;
+    try {
+      iterator_->restore(position);
+    } catch (const InvalidArgument& error) {
+      log().warn("[model] fit: the input is not the one that was saved: {}", error.what());
+      fits = false;
+    }
+    // All or none: the workers' steps belong together.
+    if (!state_.strategy().core()->any_worker("restore the input", !fits)) return true;
+    restart(epoch);
+    return false;
+  }
+
+  void restart(int64_t epoch) {
+    ahead_.reset();
+    iterator_.emplace(data_.iterator({.epoch = epoch}));
+    placed_ = true;
   }
 
   // Without taking it.
@@ -49,17 +75,18 @@ class Input {
   const ModelState& state_;
   bool stopped_ = false;
   std::optional<DistributedIterator> iterator_;
+  bool placed_ = false;  // where a resumed run goes on
   std::optional<GlobalBatch> ahead_;
 };
 
-class FitLoop {
+class FitLoop final : public TrainingRun {
  public:
   FitLoop(Model& model, ModelState& state, const Dataset& data, const FitOptions& options)
       : state_(state),
         options_(options),
         input_(state.strategy().distribute(data, options.input), options.steps_per_epoch > 0, state),
         progress_(progress_options(options.verbose, options.output, state.strategy())),
-        run_{.model = model, .epochs = options.epochs},
+        run_{.model = model, .epochs = options.epochs, .training = this},
         batch_logs_([&state] { return state.local_results(); }, [&state] { return state.local_loss(); }) {
     if (options_.validation_data) {
       validation_.emplace(state.strategy().distribute(*options_.validation_data, options_.input));
@@ -78,15 +105,50 @@ class FitLoop {
     state_.build_from(*first);
     state_.optimizer();
     state_.warn_of_late_changes();
-    refresh(options_.initial_epoch, 0);
+    start_.epoch = options_.initial_epoch;
+    refresh(start_.epoch, 0);
 
     Logs logs;
+    resumable_ = true;
     call([&](Callback& each) { each.on_train_begin(run_); });
-    for (int64_t epoch = options_.initial_epoch; epoch < options_.epochs && !input_.stopped(); ++epoch) {
+    resumable_ = false;
+    for (int64_t epoch = start_.epoch; epoch < options_.epochs && !input_.stopped(); ++epoch) {
       if (!run_epoch(epoch, logs)) break;
+      start_.batch = 0;
     }
     call([&](Callback& each) { each.on_train_end(run_, logs); });
     return std::move(history_);
+  }
+
+  CheckpointData save() override {
+    // Where an epoch of its own input has ended, the next one begins with another iterator.
+    const bool between = epoch_done_ && options_.steps_per_epoch == 0;
+    return save_training(state_, {.epoch = run_.epoch + (epoch_done_ ? 1 : 0),
+                                  .batch = epoch_done_ ? 0 : run_.batch + 1,
+                                  .input = between ? "" : input_.save()});
+  }
+
+  bool resume(const std::function<std::optional<CheckpointData>()>& load) override {
+    if (!resumable_) fail<FailedPrecondition>(speaker(), "resume() is for on_train_begin");
+    const StrategyCore& core = *state_.strategy().core();
+    std::optional<CheckpointData> data;
+    core.on_chief("resume", [&] { data = load(); });
+    if (!core.any_worker("resume", data.has_value())) return false;
+    const CheckpointData none;
+    start_ = restore_training(state_, data ? *data : none);
+    if (!start_.input.empty() && !input_.restore(start_.input, start_.epoch)) start_.batch = 0;
+    if (start_.input.empty()) input_.restart(start_.epoch);
+    state_.epochs_done = start_.epoch;
+    refresh(start_.epoch, start_.batch);
+    return true;
+  }
+
+  bool as_chief_says(bool mine) const override {
+    return state_.strategy().core()->text_from_chief(mine ? "yes" : "no") == "yes";
+  }
+
+  void on_chief(const std::string& what, const std::function<void()>& fn) const override {
+    state_.strategy().core()->on_chief(what, fn);
   }
 
  private:
@@ -128,16 +190,17 @@ class FitLoop {
     input_.begin_epoch(epoch);
     const bool more = input_.peek() != nullptr;
     if (input_.stopped()) return false;
-    if (!more) {
+    if (!more && start_.batch == 0) {  // a resumed epoch may have been at its end
       log().warn(
           "{}the data ran out before epoch {} of {}; training ends. With steps_per_epoch the dataset has to have "
           "steps_per_epoch * epochs batches: call repeat()",
           speaker(), epoch + 1, options_.epochs);
       return false;
     }
-    refresh(epoch, 0);
+    epoch_done_ = false;
+    refresh(epoch, start_.batch);
     state_.begin_training();
-    state_.reset_metrics();
+    if (start_.batch == 0) state_.reset_metrics();
     call([&](Callback& each) { each.on_epoch_begin(run_); });
     progress_.begin("Epoch " + std::to_string(epoch + 1) + "/" + std::to_string(options_.epochs), steps_);
     const bool whole = run_steps(epoch);
@@ -146,6 +209,7 @@ class FitLoop {
     if (validation_ && whole && (epoch + 1) % options_.validation_freq == 0) validate(logs);
     refresh(epoch, run_.batch);
     run_.examples_per_second = training_rate;
+    epoch_done_ = true;
     call([&](Callback& each) { each.on_epoch_end(run_, logs); });
     input_.end_epoch();
     progress_.finish(logs);
@@ -158,7 +222,7 @@ class FitLoop {
   bool run_steps(int64_t epoch) {
     const auto start = Clock::now();
     int64_t examples = 0;
-    int64_t step = 0;
+    int64_t step = start_.batch;
     const std::function<Logs()> progress_logs = [this] { return state_.local_results(); };
     for (; options_.steps_per_epoch == 0 || step < options_.steps_per_epoch; ++step) {
       if (input_.stopped() || input_.peek() == nullptr) break;
@@ -194,6 +258,9 @@ class FitLoop {
   BatchLogs batch_logs_;
   int64_t steps_ = -1;
   History history_;
+  TrainingPosition start_;  // of the epoch that is to be run
+  bool resumable_ = false;
+  bool epoch_done_ = false;  // in on_epoch_end
 };
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "train/model/model_state.h"
 
+#include <numeric>
 #include <set>
 
 #include "base/fail.h"
 #include "base/log.h"
 #include "data/split.h"
+#include "strategy/core.h"
 #include "train/layers/frozen.h"
 #include "train/layers/sequential_module.h"
 
@@ -223,11 +225,12 @@ void ModelState::begin_evaluation() const {
 GlobalBatch ModelState::split(const Example& batch) const {
   const int64_t total = batch.size();
   const int replicas = strategy_.num_local_replicas();
-  const std::vector<int64_t> sizes = sub_batch_sizes(total, 1, replicas, 0);
+  const auto first = static_cast<std::size_t>(strategy_.core()->worker_rank()) * static_cast<std::size_t>(replicas);
+  const std::vector<int64_t> sizes = sub_batch_sizes(total, 1, strategy_.num_replicas_in_sync(), 0);
   std::vector<Example> shares;
-  int64_t begin = 0;
+  int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(first), int64_t{0});
   for (int r = 0; r < replicas; ++r) {
-    const int64_t end = begin + sizes[static_cast<std::size_t>(r)];
+    const int64_t end = begin + sizes[first + static_cast<std::size_t>(r)];
     const torch::Device device = strategy_.worker_devices()[static_cast<std::size_t>(r)].torch_device;
     shares.push_back(batch.rows(begin, end).to(device));
     begin = end;

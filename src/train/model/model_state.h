@@ -75,6 +75,10 @@ class ModelState {
   Logs local_results() const;  // of this process
   double local_loss() const;
 
+  // The sums behind the results, of this process: the loss', then the metrics'.
+  std::vector<torch::Tensor> metric_sums() const;
+  void set_metric_sums(const std::vector<torch::Tensor>& sums);
+
   GlobalBatch split(const Example& batch) const;
 
   bool stop = false;

@@ -76,6 +76,17 @@ Logs ModelState::local_results() const {
   return collect([](const MirroredMetric& metric) { return metric.local_result(); });
 }
 
+std::vector<torch::Tensor> ModelState::metric_sums() const {
+  std::vector<torch::Tensor> sums{loss_metric_.local_total()};
+  for (const Measured& each : metrics_) sums.push_back(each.metric.local_total());
+  return sums;
+}
+
+void ModelState::set_metric_sums(const std::vector<torch::Tensor>& sums) {
+  loss_metric_.set_local_total(sums.at(0));
+  for (std::size_t i = 0; i < metrics_.size(); ++i) metrics_[i].metric.set_local_total(sums.at(i + 1));
+}
+
 double ModelState::local_loss() const {
   return loss_metric_.local_result();
 }

@@ -55,7 +55,7 @@ std::vector<std::string> merged(const std::map<std::string, std::string>& own) {
     const std::string text = *variable;
     if (!own.contains(text.substr(0, text.find('=')))) all.push_back(text);
   }
-  for (const auto& [name, value] : own) all.push_back(name + "=" + value);
+  for (const auto& [name, value] : own) all.push_back(c10::str(name, "=", value));
   return all;
 }
 

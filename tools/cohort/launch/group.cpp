@@ -69,7 +69,7 @@ class Group {
       if (places[i + 2].revents != 0) children_[i]->read();
     }
     if (places[1].revents != 0) hear_stdin();
-    for (int signal = signals_.next(); signal != 0; signal = signals_.next()) hear(signal);
+    while (const int signal = signals_.next()) hear(signal);
     reap();
   }
 

@@ -1,0 +1,33 @@
+// TrainingRun: a running fit() as callbacks see it that save it and make it go on.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cohort/checkpoint.h"
+
+namespace cohort {
+
+// Its calls are collectives of all workers.
+class TrainingRun {
+ public:
+  virtual ~TrainingRun() = default;
+
+  // Everything that is needed to go on from here, on the chief; nothing on other workers. The groups are "model" and
+  // "optimizer", with PyTorch's names where it has them; one piece of bytes a worker; values: "step", "epoch" and
+  // "batch", where it goes on. From on_batch_end and on_epoch_end.
+  virtual CheckpointData save() = 0;
+
+  // Calls load() on the chief and goes on from what it gives; false when it gives nothing. From on_train_begin only
+  // (FailedPrecondition). NotFound, InvalidArgument: it does not fit the model.
+  virtual bool resume(const std::function<std::optional<CheckpointData>()>& load) = 0;
+
+  // What the chief says, on every worker.
+  virtual bool as_chief_says(bool mine) const = 0;
+
+  // Runs fn on the chief; what it throws comes out there, and as Unavailable on the other workers.
+  virtual void on_chief(const std::string& what, const std::function<void()>& fn) const = 0;
+};
+
+}  // namespace cohort

@@ -1,0 +1,148 @@
+// BackupAndRestore and ModelCheckpoint.
+#include <fmt/args.h>
+#include <fmt/format.h>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "cohort/checkpoint.h"
+#include "cohort/model.h"
+#include "cohort/training_run.h"
+#include "train/callbacks/monitor.h"
+
+namespace cohort {
+
+namespace {
+
+class Backup final : public Callback {
+ public:
+  explicit Backup(BackupAndRestoreOptions options) : options_(std::move(options)) {
+    if (options_.directory.empty()) {
+      fail<InvalidArgument>("[callbacks] BackupAndRestore: directory is empty, wanted a folder");
+    }
+    if (options_.save_freq < 0) {
+      fail<InvalidArgument>("[callbacks] BackupAndRestore: save_freq is ", options_.save_freq,
+                            ", wanted a number of batches, or 0 for epochs");
+    }
+  }
+
+  void on_train_begin(const RunInfo& run) override {
+    const bool resumed = run.training->resume([&]() -> std::optional<CheckpointData> {
+      manager_.emplace(options_.directory, CheckpointManagerOptions{.name = "backup", .max_to_keep = 2});
+      auto checkpoint = manager_->restore_latest();
+      if (!checkpoint) return std::nullopt;
+      return std::move(checkpoint->data);
+    });
+    if (resumed) {
+      log().info("[callbacks] BackupAndRestore: goes on in epoch {} after batch {}", run.epoch + 1, run.batch);
+    }
+  }
+
+  void on_batch_end(const RunInfo& run, const BatchLogs& /*logs*/) override {
+    if (options_.save_freq > 0 && run.step % options_.save_freq == 0) save(run);
+  }
+  void on_epoch_end(const RunInfo& run, Logs& /*logs*/) override {
+    if (options_.save_freq == 0) save(run);
+  }
+
+  void on_train_end(const RunInfo& run, const Logs& /*logs*/) override {
+    run.training->on_chief("the end of the backups", [&] {
+      if (options_.delete_checkpoint) manager_->clear();
+      manager_->wait();
+      manager_.reset();
+    });
+  }
+
+ private:
+  void save(const RunInfo& run) {
+    const CheckpointData data = run.training->save();
+    run.training->on_chief("a backup", [&] { manager_->save(run.step, data); });
+  }
+
+  BackupAndRestoreOptions options_;
+  std::optional<CheckpointManager> manager_;  // on the chief
+};
+
+class BestModel final : public Callback {
+ public:
+  explicit BestModel(ModelCheckpointOptions options)
+      : options_(std::move(options)),
+        monitor_("ModelCheckpoint", options_.monitor, options_.mode, 0.0),
+        best_(options_.initial_value_threshold) {
+    if (options_.filepath.empty()) {
+      fail<InvalidArgument>("[callbacks] ModelCheckpoint: filepath is empty, wanted a path");
+    }
+    if (options_.save_freq < 0) {
+      fail<InvalidArgument>("[callbacks] ModelCheckpoint: save_freq is ", options_.save_freq,
+                            ", wanted a number of batches, or 0 for epochs");
+    }
+  }
+
+  void on_train_begin(const RunInfo& run) override {
+    if (options_.save_best_only) monitor_.begin(run.model);
+  }
+  void on_batch_end(const RunInfo& run, const BatchLogs& logs) override {
+    if (options_.save_freq > 0 && run.step % options_.save_freq == 0) save(run, logs.read());
+  }
+  void on_epoch_end(const RunInfo& run, Logs& logs) override {
+    if (options_.save_freq == 0) save(run, logs);
+  }
+
+ private:
+  void save(const RunInfo& run, const Logs& logs) {
+    // Within an epoch every worker has logs of its own.
+    if (options_.save_best_only && !run.training->as_chief_says(improved(logs))) return;
+    const std::filesystem::path path = place(run, logs);
+    if (options_.save_weights_only) {
+      run.training->on_chief("ModelCheckpoint", [&] { make_folder(path); });
+      return run.model.save_weights(path);
+    }
+    const CheckpointData data = run.training->save();
+    run.training->on_chief("ModelCheckpoint", [&] { save_checkpoint(path, run.step, data); });
+  }
+
+  bool improved(const Logs& logs) {
+    const std::optional<double> current = monitor_.read(logs);
+    if (!current || !monitor_.better(*current, best_)) return false;
+    best_ = current;
+    return true;
+  }
+
+  static void make_folder(const std::filesystem::path& path) {
+    std::error_code error;
+    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+    if (!error) return;
+    fail<Unavailable>("[callbacks] ModelCheckpoint: ", path.parent_path().string(),
+                      " cannot be made: ", error.message());
+  }
+
+  std::filesystem::path place(const RunInfo& run, const Logs& logs) const {
+    fmt::dynamic_format_arg_store<fmt::format_context> places;
+    places.push_back(fmt::arg("epoch", run.epoch + 1));
+    places.push_back(fmt::arg("batch", run.batch + 1));
+    for (const auto& [name, value] : logs) places.push_back(fmt::arg(name.c_str(), value));
+    try {
+      return fmt::vformat(options_.filepath, places);
+    } catch (const fmt::format_error& error) {
+      std::string names = "epoch, batch";
+      for (const auto& [name, value] : logs) names += ", " + name;
+      fail<InvalidArgument>("[callbacks] ModelCheckpoint: filepath \"", options_.filepath, "\": ", error.what(),
+                            "; its places may be ", names);
+    }
+  }
+
+  ModelCheckpointOptions options_;
+  Monitor monitor_;
+  std::optional<double> best_;
+};
+
+}  // namespace
+
+CallbackPtr BackupAndRestore(const BackupAndRestoreOptions& options) {
+  return std::make_shared<Backup>(options);
+}
+
+CallbackPtr ModelCheckpoint(const ModelCheckpointOptions& options) {
+  return std::make_shared<BestModel>(options);
+}
+
+}  // namespace cohort

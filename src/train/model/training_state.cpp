@@ -1,0 +1,127 @@
+#include "train/model/training_state.h"
+
+#include <ATen/Context.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "data/state.h"
+#include "strategy/core.h"
+
+namespace cohort {
+
+namespace {
+
+std::string worker_name(int rank) {
+  return "worker-" + std::to_string(rank);
+}
+
+// What every worker has of its own: random states, metrics so far, position of the input.
+std::string own_state(const ModelState& state, const TrainingPosition& position) {
+  IteratorState own;
+  const StrategyCore& core = *state.strategy().core();
+  own.tensors.push_back(at::globalContext().defaultGenerator(torch::kCPU).get_state());
+  for (int i = 0; i < core.num_local_replicas(); ++i) own.tensors.push_back(core.replica(i).generator().get_state());
+  for (const torch::Tensor& sums : state.metric_sums()) own.tensors.push_back(sums);
+  // A position is bytes, JSON is text.
+  torch::Tensor input = torch::empty({static_cast<int64_t>(position.input.size())}, torch::kByte);
+  std::copy(position.input.begin(), position.input.end(), input.data_ptr<uint8_t>());
+  own.tensors.push_back(input);
+  return to_bytes(own);
+}
+
+std::string restore_own_state(ModelState& state, const std::string& bytes) {
+  std::string input;
+  restore_from(bytes, "the state of this worker", [&](const IteratorState& own) {
+    const StrategyCore& core = *state.strategy().core();
+    const auto replicas = static_cast<std::size_t>(core.num_local_replicas());
+    const std::size_t metrics = state.metric_sums().size();
+    if (own.tensors.size() != 1 + replicas + metrics + 1) {
+      fail<InvalidArgument>("[model] ", state.name(), ": the state of this worker has ", own.tensors.size(),
+                            " parts, wanted ", 1 + replicas + metrics + 1, "; were the metrics the same?");
+    }
+    at::Generator standard = at::globalContext().defaultGenerator(torch::kCPU);
+    standard.set_state(own.tensors[0]);
+    for (std::size_t i = 0; i < replicas; ++i) {
+      core.replica(static_cast<int>(i)).generator().set_state(own.tensors[1 + i]);
+    }
+    const auto first = own.tensors.begin() + static_cast<std::ptrdiff_t>(1 + replicas);
+    state.set_metric_sums({first, first + static_cast<std::ptrdiff_t>(metrics)});
+    const torch::Tensor& position = own.tensors.back();
+    input.assign(static_cast<const char*>(position.data_ptr()), static_cast<std::size_t>(position.numel()));
+  });
+  return input;
+}
+
+NamedTensors group(const CheckpointData& data, const std::string& name) {
+  const auto found = data.tensors.find(name);
+  if (found == data.tensors.end()) fail<NotFound>("[model] resume: the checkpoint has no \"", name, "\"");
+  return found->second;
+}
+
+int64_t number(const std::map<std::string, std::string>& values, const std::string& name) {
+  const auto found = values.find(name);
+  if (found == values.end()) fail<NotFound>("[model] resume: the checkpoint has no value \"", name, "\"");
+  return std::strtoll(found->second.c_str(), nullptr, 10);
+}
+
+// The chief's, on all workers.
+void restore_weights(ModelState& state, const CheckpointData& data) {
+  const StrategyCore& core = *state.strategy().core();
+  const MirroredOptimizer& optimizer = state.optimizer();
+  NamedTensors slots = optimizer.state();
+  core.on_chief("resume", [&] {
+    state.module().load_state(group(data, "model"));
+    optimizer.load_state(group(data, "optimizer"));
+    slots = optimizer.state();
+  });
+  if (core.workers() == nullptr) return;
+  state.module().copy_from_chief();
+  std::vector<torch::Tensor> tensors;
+  for (const auto& [name, tensor] : slots) tensors.push_back(tensor);
+  core.broadcast_from_chief(tensors);
+  optimizer.load_state(slots);
+}
+
+}  // namespace
+
+CheckpointData save_training(ModelState& state, const TrainingPosition& position) {
+  const StrategyCore& core = *state.strategy().core();
+  CheckpointData data{.tensors = {{"model", state.module().state()}, {"optimizer", state.optimizer().state()}},
+                      .values = {{"step", std::to_string(state.iterations())},
+                                 {"epoch", std::to_string(position.epoch)},
+                                 {"batch", std::to_string(position.batch)},
+                                 {"workers", std::to_string(core.num_workers())},
+                                 {"replicas", std::to_string(core.num_replicas_in_sync())}}};
+  const std::vector<std::string> workers = core.gather_texts(own_state(state, position));
+  if (core.worker_rank() > 0) return {};
+  for (std::size_t rank = 0; rank < workers.size(); ++rank) {
+    data.bytes[worker_name(static_cast<int>(rank))] = workers[rank];
+  }
+  return data;
+}
+
+TrainingPosition restore_training(ModelState& state, const CheckpointData& data) {
+  const StrategyCore& core = *state.strategy().core();
+  restore_weights(state, data);
+  const std::map<std::string, std::string> values =
+      nlohmann::json::parse(core.text_from_chief(nlohmann::json(data.values).dump()));
+  TrainingPosition position{.epoch = number(values, "epoch"), .batch = number(values, "batch"), .input = {}};
+  if (number(values, "workers") != core.num_workers() || number(values, "replicas") != core.num_replicas_in_sync()) {
+    if (position.batch > 0) {
+      log().warn("[model] {}: saved with {} replicas on {} workers, now there are {} on {}: epoch {} is begun anew",
+                 state.name(), values.at("replicas"), values.at("workers"), core.num_replicas_in_sync(),
+                 core.num_workers(), position.epoch + 1);
+    }
+    return {.epoch = position.epoch, .batch = 0, .input = {}};
+  }
+  for (int rank = 0; rank < core.num_workers(); ++rank) {
+    const auto found = data.bytes.find(worker_name(rank));
+    const std::string bytes = core.text_from_chief(found == data.bytes.end() ? "" : found->second);
+    if (rank == core.worker_rank()) position.input = restore_own_state(state, bytes);
+  }
+  return position;
+}
+
+}  // namespace cohort
