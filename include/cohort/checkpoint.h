@@ -8,6 +8,7 @@
 // Everything is written under another name, flushed to the disk, and renamed.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -49,6 +50,8 @@ struct CheckpointManagerOptions {
   double keep_every_n_hours = 0.0;
   // Whether save() returns when the data is copied, and a thread writes it.
   bool asynchronous = true;
+  // Of the wait for a write under way.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
 // One a directory at a time, used by one thread.
@@ -58,13 +61,15 @@ class CheckpointManager {
   explicit CheckpointManager(std::filesystem::path directory, const CheckpointManagerOptions& options = {});
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;
-  // Waits for a write under way; an error of it is logged.
+  // Waits for a write under way; an error of it is logged. One that takes longer than the timeout is left to its
+  // thread.
   ~CheckpointManager();
 
   const std::filesystem::path& directory() const;
 
   // Copies the data, waits for the write before this one, and returns the folder. A checkpoint of the same step is
-  // replaced. What the write before met is thrown here: Unavailable (a full disk and others), NotFound.
+  // replaced. What the write before met is thrown here: Unavailable (a full disk and others), NotFound; or that it has
+  // not ended: DeadlineExceeded.
   std::filesystem::path save(int64_t step, const CheckpointData& data);
   // Returns when what was saved is on the disk; throws what writing it met.
   void wait();
@@ -83,7 +88,7 @@ class CheckpointManager {
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // its thread's too
 };
 
 }  // namespace cohort

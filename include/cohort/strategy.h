@@ -79,8 +79,8 @@ class Job {
 void run_job(StrategyCore& core, const std::shared_ptr<Job>& job);
 int num_local_replicas(const StrategyCore& core);
 
-// Notes the sizes of a batch among run()'s arguments.
-void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch);
+// Notes the sizes of a batch among run()'s arguments; `global_size` is -1 where the batch does not say.
+void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch, int64_t global_size);
 
 // What a replica sees of an argument: its component of a PerReplica (or of a class derived from one), anything else
 // whole.

@@ -50,8 +50,9 @@ class RunJob final : public Job {
 template <typename T>
 void note_if_batch(const StrategyCore& core, Job& job, const T& argument) {
   if constexpr (std::is_base_of_v<PerReplica<Example>, T>) {
-    note_batch(core, job, argument);
-    if constexpr (requires { argument.global_size(); }) job.global_size = argument.global_size();
+    int64_t global_size = -1;
+    if constexpr (requires { argument.global_size(); }) global_size = argument.global_size();
+    note_batch(core, job, argument, global_size);
   }
 }
 

@@ -1,6 +1,9 @@
 #include "checkpoint/folder.h"
 
+#include <fcntl.h>
+
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 
 #include "base/atomic_file.h"
@@ -35,6 +38,40 @@ class FileWriter {
   AtomicFile out_;
   ManifestFile noted_;
 };
+
+// What a failed write leaves would fill the disk further.
+class RemovedUnlessRenamed {
+ public:
+  explicit RemovedUnlessRenamed(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  RemovedUnlessRenamed(const RemovedUnlessRenamed&) = delete;
+  RemovedUnlessRenamed& operator=(const RemovedUnlessRenamed&) = delete;
+  ~RemovedUnlessRenamed() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+// A folder cannot be renamed over another one that has files: the two change places, at once where the file system can.
+void put_in_place(const std::filesystem::path& temporary, const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!std::filesystem::exists(folder, error)) {
+    std::filesystem::rename(temporary, folder, error);
+  } else if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) != 0) {
+    const std::filesystem::path before = temporary.string() + ".before";
+    std::filesystem::rename(folder, before, error);
+    if (!error) std::filesystem::rename(temporary, folder, error);
+    std::error_code ignored;
+    if (error) {
+      std::filesystem::rename(before, folder, ignored);
+    } else {
+      std::filesystem::remove_all(before, ignored);
+    }
+  }
+  if (error) fail<Unavailable>("[checkpoint] ", folder.string(), ": cannot be renamed: ", error.message());
+}
 
 void require_file_name(const std::string& name) {
   if (is_file_name(name)) return;
@@ -96,6 +133,8 @@ void write_checkpoint(const std::filesystem::path& folder, const std::filesystem
   for (const auto& [name, tensors] : data.tensors) require_file_name(name);
   for (const auto& [name, bytes] : data.bytes) require_file_name(name);
   std::error_code error;
+  const RemovedUnlessRenamed guard(temporary);
+  std::filesystem::remove_all(temporary, error);  // of a process that was killed
   if (!std::filesystem::create_directory(temporary, error)) {
     fail<Unavailable>("[checkpoint] ", temporary.string(), ": cannot be made: ", error.message());
   }
@@ -112,13 +151,8 @@ void write_checkpoint(const std::filesystem::path& folder, const std::filesystem
   AtomicFile out(temporary / kManifest);
   out.write(to_json(manifest));
   out.commit();
-  // A folder cannot be renamed over another one that has files.
-  const std::filesystem::path before = temporary.string() + ".before";
-  std::filesystem::rename(folder, before, error);
-  std::filesystem::rename(temporary, folder, error);
-  if (error) fail<Unavailable>("[checkpoint] ", folder.string(), ": cannot be renamed: ", error.message());
+  put_in_place(temporary, folder);
   flush_folder(folder.parent_path());
-  std::filesystem::remove_all(before, error);
 }
 
 Checkpoint read_checkpoint(const std::filesystem::path& folder) {

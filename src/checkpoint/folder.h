@@ -8,8 +8,8 @@
 
 namespace cohort {
 
-// Writes to `temporary`, which must not exist, then renames it; what had the name before is gone then. Tensors must be
-// on the CPU and contiguous.
+// Writes to `temporary`, then renames it; what had either name before is gone then. A write that fails leaves nothing.
+// Tensors must be on the CPU and contiguous.
 void write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& temporary, int64_t step,
                       const CheckpointData& data);
 

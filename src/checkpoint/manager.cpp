@@ -4,8 +4,10 @@
 #include <future>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "base/atomic_file.h"
+#include "base/deadline.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
@@ -36,7 +38,7 @@ CheckpointData copy_of(const CheckpointData& data) {
 
 }  // namespace
 
-class CheckpointManager::Impl {
+class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(fs::path directory, CheckpointManagerOptions options)
       : directory_(std::move(directory)), options_(std::move(options)) {
@@ -53,15 +55,6 @@ class CheckpointManager::Impl {
     tidy_up();
     read_pointer();
   }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  ~Impl() {
-    try {
-      wait();
-    } catch (const std::exception& error) {
-      log().error("[checkpoint] the last write failed: {}", error.what());
-    }
-  }
 
   const fs::path& directory() const { return directory_; }
   fs::path folder(int64_t step) const { return directory_ / name_of(step); }
@@ -70,20 +63,25 @@ class CheckpointManager::Impl {
     if (step < 0) fail<InvalidArgument>("[checkpoint] save: the step is ", step, ", wanted 0 or more");
     CheckpointData copy = copy_of(data);
     wait();
-    const auto write = [this, step, copy = std::move(copy)] {
-      write_checkpoint(folder(step), directory_ / ("." + name_of(step) + kTemporary), step, copy);
-      remove_old();
-    };
-    if (options_.asynchronous) {
-      pending_ = std::async(std::launch::async, write);
-    } else {
-      write();
+    if (!options_.asynchronous) {
+      write(step, copy);
+      return folder(step);
     }
+    std::packaged_task<void()> task(
+        [self = shared_from_this(), step, copy = std::move(copy)] { self->write(step, copy); });
+    pending_ = task.get_future();
+    pending_step_ = step;
+    std::thread(std::move(task)).detach();
     return folder(step);
   }
 
   void wait() {
-    if (pending_.valid()) pending_.get();
+    if (!pending_.valid()) return;
+    if (pending_.wait_for(options_.timeout) != std::future_status::ready) {
+      fail<DeadlineExceeded>("[checkpoint] waited ", to_text(options_.timeout), " for the write of ",
+                             folder(pending_step_).string());
+    }
+    pending_.get();
   }
 
   std::vector<int64_t> steps() const {
@@ -127,6 +125,11 @@ class CheckpointManager::Impl {
   }
 
  private:
+  void write(int64_t step, const CheckpointData& data) {
+    write_checkpoint(folder(step), directory_ / ("." + name_of(step) + kTemporary), step, data);
+    remove_old();
+  }
+
   std::string name_of(int64_t step) const { return options_.name + "-" + std::to_string(step); }
 
   // What a process that was killed has left.
@@ -224,6 +227,7 @@ class CheckpointManager::Impl {
   std::set<int64_t> kept_;  // for good
   int64_t last_kept_ = 0;   // its time
   std::future<void> pending_;
+  int64_t pending_step_ = 0;
 };
 
 void save_checkpoint(const fs::path& folder, int64_t step, const CheckpointData& data) {
@@ -231,14 +235,18 @@ void save_checkpoint(const fs::path& folder, int64_t step, const CheckpointData&
   std::error_code error;
   fs::create_directories(parent, error);
   if (error) fail<Unavailable>("[checkpoint] ", parent.string(), ": cannot be made: ", error.message());
-  const fs::path temporary = parent / ("." + folder.filename().string() + kTemporary);
-  fs::remove_all(temporary, error);  // of a process that was killed
-  write_checkpoint(folder, temporary, step, copy_of(data));
+  write_checkpoint(folder, parent / ("." + folder.filename().string() + kTemporary), step, copy_of(data));
 }
 
 CheckpointManager::CheckpointManager(fs::path directory, const CheckpointManagerOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(directory), options)) {}
-CheckpointManager::~CheckpointManager() = default;
+    : impl_(std::make_shared<Impl>(std::move(directory), options)) {}
+CheckpointManager::~CheckpointManager() {
+  try {
+    impl_->wait();
+  } catch (const std::exception& error) {
+    log().error("[checkpoint] the last write failed: {}", error.what());
+  }
+}
 
 const fs::path& CheckpointManager::directory() const {
   return impl_->directory();

@@ -92,14 +92,13 @@ MirroredModule::MirroredModule(std::shared_ptr<StrategyCore> core,
     : core_(std::move(core)), copies_(std::move(copies)) {
   const NamedTensors parameters = parameters_of(*copies_.front());
   const NamedTensors buffers = buffers_of(*copies_.front());
-  start_from_chief(*core_, parameters, buffers);
+  for (std::size_t i = 1; i < copies_.size(); ++i) {
+    require_alike(parameters, parameters_of(*copies_[i]), i);
+    require_alike(buffers, buffers_of(*copies_[i]), i);
+  }
+  copy_from_chief();
   for (std::size_t i = 1; i < copies_.size(); ++i) {
     const NamedTensors own_parameters = parameters_of(*copies_[i]);
-    const NamedTensors own_buffers = buffers_of(*copies_[i]);
-    require_alike(parameters, own_parameters, i);
-    require_alike(buffers, own_buffers, i);
-    copy_values(parameters, own_parameters);
-    copy_values(buffers, own_buffers);
     if (!core_->central() || !core_->shares_memory()) continue;
     for (std::size_t p = 0; p < parameters.size(); ++p) own_parameters[p].second.set_data(parameters[p].second.data());
   }

@@ -50,16 +50,16 @@ int num_local_replicas(const StrategyCore& core) {
   return core.num_local_replicas();
 }
 
-void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch) {
+void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch, int64_t global_size) {
   require_values("run", core, batch.size());
-  if (job.global_size >= 0) return;  // the first batch among the arguments counts
+  if (!job.share_sizes.empty()) return;  // the first batch among the arguments counts
   int64_t total = 0;
-  job.share_sizes.clear();
   for (const Example& share : batch) {
     job.share_sizes.push_back(share.size());
     total += job.share_sizes.back();
   }
-  if (core.workers() == nullptr) job.global_size = total;  // the other workers' shares are not known here
+  // What the other workers have is not known here.
+  job.global_size = global_size < 0 && core.workers() == nullptr ? total : global_size;
 }
 
 }  // namespace detail

@@ -2,9 +2,11 @@
 
 #include <sched.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cluster/mpi_runtime.h"
@@ -29,7 +31,8 @@ std::string choose_wire(const CommunicationOptions& options, bool under_mpi) {
                         "\" is not known, only auto, ring, mpi and nccl are");
 }
 
-// The machine (containers on it share the id) and the cores that this process may use.
+// The machine (containers on it share the id) and the cores that this process may use: those of its affinity, or a
+// quota of them that belongs to its container.
 std::string machine_and_cores() {
   std::string text;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
@@ -39,6 +42,8 @@ std::string machine_and_cores() {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (CPU_ISSET(cpu, &set)) text += "," + std::to_string(cpu);
   }
+  std::error_code none;
+  if (hardware_cores() < CPU_COUNT(&set)) text += std::filesystem::read_symlink("/proc/self/ns/cgroup", none).string();
   return text;
 }
 

@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "checkpoint/crc32c.h"
@@ -205,6 +207,39 @@ TEST(CheckpointManager, ErrorsOfTheThreadArriveAtTheNextCall) {
   std::filesystem::create_directory(folder / "run");
   manager.save(3, data_of(3));
   EXPECT_EQ(manager.latest(), 3);
+}
+
+TEST(CheckpointManager, AFullDiskLeavesWhatWasThere) {
+  const TemporaryFolder folder;
+  CheckpointManager manager(folder.path(), {.asynchronous = false});
+  manager.save(1, data_of(1));
+  // A limit on the size of files stands in for the disk.
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string once = error_of<Unavailable>([&] { manager.save(1, data_of(2)); });
+  const std::string again = error_of<Unavailable>([&] { manager.save(2, data_of(2)); });
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_THAT(once, HasSubstr("cannot be written: File too large"));
+  EXPECT_THAT(again, HasSubstr("cannot be written: File too large"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint", "ckpt-1")) << "nothing half done";
+  expect_data(*manager.restore_latest(), 1);
+  manager.save(1, data_of(3));
+  expect_data(*manager.restore_latest(), 3);
+}
+
+TEST(CheckpointManager, AWriteThatHangsIsNamedAtTheDeadline) {
+  const TemporaryFolder folder;
+  CheckpointManager manager(folder.path(), {.timeout = std::chrono::milliseconds(0)});
+  manager.save(4, {.tensors = {{"model", {{"w", torch::zeros({20'000'000})}}}}});
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { manager.save(5, data_of(1)); }),
+              HasSubstr("waited 0 ms for the write of " + (folder / "ckpt-4").string()));
+  for (int i = 0; i < 600 && !std::filesystem::exists(folder / "checkpoint"); ++i) ::usleep(50'000);
+  ::usleep(200'000);
+  EXPECT_EQ(manager.latest(), 4) << "it was only slow";
 }
 
 TEST(CheckpointManager, WrongCallsAreNamed) {

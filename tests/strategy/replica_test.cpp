@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
@@ -103,6 +104,20 @@ TEST(Replica, GlobalMeanDividesByTheTrueGlobalBatch) {
       },
       batch);
   EXPECT_DOUBLE_EQ(strategy.reduce(ReduceOp::kSum, weighted).item<double>(), 0.5);
+}
+
+TEST(Replica, TheFirstBatchAmongTheArgumentsCounts) {
+  const auto strategy = mirrored(2);
+  const auto batch = [](std::vector<int64_t> sizes, int64_t global_size) {
+    const auto list = shares(std::move(sizes));
+    return GlobalBatch({list.begin(), list.end()}, global_size);
+  };
+  strategy.run(
+      [](Replica& replica, const Example&, const Example& second) {
+        EXPECT_EQ(replica.global_batch_size(), 12);
+        EXPECT_EQ(second.size(), 1);
+      },
+      batch({4, 2}, 12), batch({1, 1}, 2));
 }
 
 TEST(Replica, GlobalMeanCountsTogetherWhenItDoesNotKnowTheBatch) {

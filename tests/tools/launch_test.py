@@ -67,6 +67,16 @@ class Workers(unittest.TestCase):
             self.assertEqual(code, 0, err)
             self.assertEqual(pathlib.Path(folder, "logs/attempt_0/worker_1.log").read_text(encoding="utf-8"), "rank 1\nno newline")
 
+    def test_a_log_on_a_full_disk_is_told_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder, "attempt_0/worker_0.log")
+            log.parent.mkdir()
+            log.symlink_to("/dev/full")
+            code, out, _ = launch("--nproc=1", f"--log_dir={folder}", *shell("echo one; sleep 0.3; echo two"))
+            self.assertEqual(code, 0)
+            self.assertEqual(out.count("the log of worker 0 cannot be written any more: No space left on device"), 1, out)
+            self.assertIn("[worker 0] two\n", out)
+
     def test_the_first_failure_ends_all_and_is_told(self):
         begin = time.monotonic()
         code, _, err = launch("--nproc=3", *shell('if [ $RANK = 1 ]; then echo "no luck" >&2; exit 3; fi; exec sleep 60'))

@@ -13,16 +13,17 @@ namespace cohort {
 
 namespace {
 
+void check_options(const char* speaker, const char* place, const std::string& path, int64_t save_freq) {
+  if (path.empty()) fail<InvalidArgument>("[callbacks] ", speaker, ": ", place, " is empty, wanted a path");
+  if (save_freq >= 0) return;
+  fail<InvalidArgument>("[callbacks] ", speaker, ": save_freq is ", save_freq,
+                        ", wanted a number of batches, or 0 for epochs");
+}
+
 class Backup final : public Callback {
  public:
   explicit Backup(BackupAndRestoreOptions options) : options_(std::move(options)) {
-    if (options_.directory.empty()) {
-      fail<InvalidArgument>("[callbacks] BackupAndRestore: directory is empty, wanted a folder");
-    }
-    if (options_.save_freq < 0) {
-      fail<InvalidArgument>("[callbacks] BackupAndRestore: save_freq is ", options_.save_freq,
-                            ", wanted a number of batches, or 0 for epochs");
-    }
+    check_options("BackupAndRestore", "directory", options_.directory, options_.save_freq);
   }
 
   void on_train_begin(const RunInfo& run) override {
@@ -68,13 +69,7 @@ class BestModel final : public Callback {
       : options_(std::move(options)),
         monitor_("ModelCheckpoint", options_.monitor, options_.mode, 0.0),
         best_(options_.initial_value_threshold) {
-    if (options_.filepath.empty()) {
-      fail<InvalidArgument>("[callbacks] ModelCheckpoint: filepath is empty, wanted a path");
-    }
-    if (options_.save_freq < 0) {
-      fail<InvalidArgument>("[callbacks] ModelCheckpoint: save_freq is ", options_.save_freq,
-                            ", wanted a number of batches, or 0 for epochs");
-    }
+    check_options("ModelCheckpoint", "filepath", options_.filepath, options_.save_freq);
   }
 
   void on_train_begin(const RunInfo& run) override {

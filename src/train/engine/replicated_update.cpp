@@ -4,7 +4,6 @@
 #include <ATen/Functions.h>
 
 #include "base/flush_denormals.h"
-#include "collective/packs.h"
 #include "strategy/core.h"
 #include "train/engine/update_engine.h"
 
@@ -34,13 +33,7 @@ class ReplicatedUpdate final : public UpdateEngine {
       }
       gradients_.push_back(std::move(own));
     }
-    for (const FlatGroup& group : flat.groups()) {
-      std::vector<int64_t> offsets;
-      for (const std::size_t p : group.members) offsets.push_back(flat.parameters()[p].offset);
-      const ExchangeOptions& exchange = core.plan().exchange;
-      packs_.push_back(plan_packs(offsets, group.size, static_cast<int64_t>(c10::elementSize(group.dtype)),
-                                  {.num_packs = exchange.num_packs, .bytes_per_pack = exchange.bytes_per_pack}));
-    }
+    packs_ = gradient_packs(core, flat);
   }
 
   void step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,

@@ -48,6 +48,7 @@ class ShardedUpdate final : public UpdateEngine {
     offers_.assign(static_cast<std::size_t>(replicas_),
                    {.gradients = std::vector<const void*>(flat.parameters().size())});
     plan_chunks();
+    if (core.workers() != nullptr) packs_ = gradient_packs(core, flat);
     const bool two_phases =
         rule.gradient().global_clipnorm > 0.0 || rule.rule().needs_norms() || core.workers() != nullptr;
     for (const FlatGroup& group : flat.groups()) {
@@ -251,7 +252,7 @@ class ShardedUpdate final : public UpdateEngine {
     if (me == 0) {
       exchange_failed_ = false;
       try {
-        core_.workers()->world().all_reduce(reduced_, ReduceOp::kSum);
+        exchange_packs();
       } catch (...) {
         error = std::current_exception();
         exchange_failed_ = true;
@@ -260,6 +261,15 @@ class ShardedUpdate final : public UpdateEngine {
     if (replicas_ > 1) core_.rendezvous().sync(me);
     if (error) std::rethrow_exception(error);
     if (exchange_failed_) fail<Cancelled>("[optimizer] replica ", me, ": the exchange with the other workers failed");
+  }
+
+  void exchange_packs() {
+    for (std::size_t g = 0; g < packs_.size(); ++g) {
+      for (const Pack& pack : packs_[g]) {
+        torch::Tensor message = reduced_[g].slice(0, pack.begin, pack.end);
+        core_.workers()->world().all_reduce({&message, 1}, ReduceOp::kSum);
+      }
+    }
   }
 
   void prepare(int me, const StepContext& context) {
@@ -299,6 +309,7 @@ class ShardedUpdate final : public UpdateEngine {
   std::vector<int64_t> item_;                   // bytes an element, a group
   std::vector<std::vector<char*>> homes_;  // [group]: the distinct copies; the first is updated, the others copied to
   std::vector<torch::Tensor> reduced_;     // [group]: the summed gradients, where there are two phases
+  std::vector<std::vector<Pack>> packs_;   // [group]: their messages to other workers
   bool exchange_failed_ = false;
   std::vector<std::vector<Chunk>> chunks_;                  // [replica]
   std::vector<Offer> offers_;                               // [replica]

@@ -30,6 +30,18 @@ std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, c
   return slots;
 }
 
+std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat) {
+  const ExchangeOptions& exchange = core.plan().exchange;
+  std::vector<std::vector<Pack>> packs;
+  for (const FlatGroup& group : flat.groups()) {
+    std::vector<int64_t> offsets;
+    for (const std::size_t p : group.members) offsets.push_back(flat.parameters()[p].offset);
+    packs.push_back(plan_packs(offsets, group.size, static_cast<int64_t>(c10::elementSize(group.dtype)),
+                               {.num_packs = exchange.num_packs, .bytes_per_pack = exchange.bytes_per_pack}));
+  }
+  return packs;
+}
+
 double clip_factor(double squared_norm, double global_clipnorm) {
   if (global_clipnorm <= 0.0) return 1.0;
   const double norm = std::sqrt(squared_norm);

@@ -9,6 +9,7 @@
 
 #include "cohort/optimizer.h"
 #include "cohort/replica.h"
+#include "collective/packs.h"
 #include "train/engine/flat_parameters.h"
 #include "train/update_rule.h"
 
@@ -39,6 +40,9 @@ std::unique_ptr<UpdateEngine> make_update_engine(StrategyCore& core, FlatParamet
 // Flat slots with their initial values on the device of the group's copy.
 std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, const UpdateRule& rule,
                                                    std::size_t copy);
+
+// How the flat gradients of each group are cut into messages, after the strategy's options: [group].
+std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat);
 
 // The factor of clipping by global norm: 1 when the norm is small enough or clipping is off.
 double clip_factor(double squared_norm, double global_clipnorm);

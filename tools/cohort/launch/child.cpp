@@ -123,7 +123,7 @@ void Child::read() {
       if (!partial_.empty()) write_line(std::exchange(partial_, ""));
       return;
     }
-    if (log_.is_open()) log_.write(buffer.data(), count).flush();
+    if (log_.is_open()) file(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
     partial_.append(buffer.data(), static_cast<std::size_t>(count));
     std::size_t begin = 0;
     for (std::size_t end = 0; (end = partial_.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -131,6 +131,13 @@ void Child::read() {
     }
     partial_.erase(0, begin);
   }
+}
+
+void Child::file(std::string_view output) {
+  if (log_.write(output.data(), static_cast<std::streamsize>(output.size())).flush()) return;
+  to_ << "[launch] the log of " << name_ << " cannot be written any more: " << std::strerror(errno) << "\n"
+      << std::flush;
+  log_.close();
 }
 
 void Child::write_line(const std::string& line) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iosfwd>
 #include <string>
+#include <string_view>
 
 #include "launch/plan.h"
 
@@ -40,6 +41,7 @@ class Child {
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
  private:
+  void file(std::string_view output);  // into the log
   void write_line(const std::string& line);
   void close_all();
 
