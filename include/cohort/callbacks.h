@@ -97,6 +97,8 @@ class Callback {
   virtual void on_epoch_end(const RunInfo& /*run*/, Logs& /*logs*/) {}
   virtual void on_batch_begin(const RunInfo& /*run*/) {}
   virtual void on_batch_end(const RunInfo& /*run*/, const BatchLogs& /*logs*/) {}
+  // When training ends here because of a preemption, on all workers after the same step.
+  virtual void on_preemption(const RunInfo& /*run*/) {}
   // Around evaluate(), and the validation in fit(): then the logs have no "val_" yet.
   virtual void on_test_begin(const RunInfo& /*run*/) {}
   virtual void on_test_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
@@ -112,6 +114,7 @@ struct CallbackFunctions {
   std::function<void(const RunInfo&, Logs&)> on_epoch_end = {};
   std::function<void(const RunInfo&)> on_batch_begin = {};
   std::function<void(const RunInfo&, const BatchLogs&)> on_batch_end = {};
+  std::function<void(const RunInfo&)> on_preemption = {};
   std::function<void(const RunInfo&)> on_test_begin = {};
   std::function<void(const RunInfo&, const Logs&)> on_test_end = {};
 };
@@ -169,6 +172,10 @@ struct BackupAndRestoreOptions {
   int64_t save_freq = 0;
   // Whether the backups go when fit() has come to its end.
   bool delete_checkpoint = true;
+  // Whether SIGTERM, on any worker, makes all workers save after the same step and fit() throw Preempted.
+  bool save_before_preemption = false;
+  // Another sign of a preemption to look for before every step; quick, and thread-safe where workers are threads.
+  std::function<bool()> preempted = {};
 };
 // Makes a run that was interrupted go on where its last backup was, bit for bit, in the middle of an epoch too:
 // weights, optimizer, random states, position of the input, metrics so far. The two latest backups are kept, should one

@@ -57,6 +57,13 @@ class Cancelled : public Error {
   using Error::Error;
 };
 
+// This process, or another worker, is to end soon, and training has ended for it. With BackupAndRestore's
+// save_before_preemption everything is saved; a program started again goes on there.
+class Preempted : public Error {
+ public:
+  using Error::Error;
+};
+
 // The build, the back end or the strategy does not do this.
 class Unimplemented : public Error {
  public:

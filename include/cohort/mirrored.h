@@ -32,11 +32,12 @@ class MirroredModule {
   void eval() const { train(false); }
 
   // Buffers (such as batch-norm statistics) stay per replica while training. This makes them equal: floating ones
-  // become the mean over the replicas, others the first replica's. Done before reading, saving and evaluating.
+  // become the mean over the replicas, others the first replica's. Done before evaluating; a collective of all workers.
   void synchronize_buffers() const;
 
-  // The conceptual module's parameters and buffers by name, buffers synchronised first; the tensors are the first
-  // copy's own, so copy what must not change.
+  // The conceptual module's parameters and buffers by name. The parameters, and with one replica the buffers, are the
+  // first copy's own, so copy what must not change; with several the buffers are the means over the replicas (integer
+  // ones the first replica's), and those of the replicas stay as they are. A collective of all workers.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
 
   // Sets parameters and buffers of every copy by name. A name that is not there: NotFound; a wrong shape or dtype:
@@ -47,6 +48,8 @@ class MirroredModule {
   void copy_from_chief() const;
 
  private:
+  std::vector<std::pair<std::string, torch::Tensor>> mean_buffers() const;
+
   std::shared_ptr<StrategyCore> core_;
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;
 };

@@ -16,12 +16,17 @@ class TrainingRun {
 
   // Everything that is needed to go on from here, on the chief; nothing on other workers. The groups are "model" and
   // "optimizer", with PyTorch's names where it has them; one piece of bytes a worker; values: "step", "epoch" and
-  // "batch", where it goes on. From on_batch_end and on_epoch_end.
+  // "batch", where it goes on. From on_batch_end, on_epoch_end and on_preemption.
   virtual CheckpointData save() = 0;
 
   // Calls load() on the chief and goes on from what it gives; false when it gives nothing. From on_train_begin only
   // (FailedPrecondition). NotFound, InvalidArgument: it does not fit the model.
   virtual bool resume(const std::function<std::optional<CheckpointData>()>& load) = 0;
+
+  // When told() is true on any worker (it is called before every step and every batch of the validation), all end
+  // training at the same step: the callbacks' on_preemption() is called, then fit() throws Preempted. From
+  // on_train_begin only (FailedPrecondition).
+  virtual void end_when(std::function<bool()> told) = 0;
 
   // What the chief says, on every worker.
   virtual bool as_chief_says(bool mine) const = 0;

@@ -118,27 +118,33 @@ void MirroredModule::train(bool on) const {
   for (const auto& copy : copies_) copy->train(on);
 }
 
-void MirroredModule::synchronize_buffers() const {
-  if (core_->num_replicas_in_sync() < 2) return;
+NamedTensors MirroredModule::mean_buffers() const {
   const torch::NoGradGuard no_grad;
+  NamedTensors means = buffers_of(*copies_.front());
+  if (core_->num_replicas_in_sync() < 2) return means;
   std::vector<NamedTensors> buffers;
   for (const auto& copy : copies_) buffers.push_back(buffers_of(*copy));
-  for (std::size_t i = 0; i < buffers.front().size(); ++i) {
-    torch::Tensor& first = buffers.front()[i].second;
-    if (first.is_floating_point()) {
-      std::vector<torch::Tensor> values;
-      for (const NamedTensors& own : buffers) values.push_back(own[i].second);
-      reduce_into(first, values, ReduceOp::kMean);
-    }
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    torch::Tensor& mean = means[i].second;
+    mean = mean.clone();
+    if (!mean.is_floating_point()) continue;
+    std::vector<torch::Tensor> values;
+    for (const NamedTensors& own : buffers) values.push_back(own[i].second);
+    reduce_into(mean, values, ReduceOp::kMean);
   }
-  synchronize_workers(*core_, buffers.front());
-  for (std::size_t r = 1; r < buffers.size(); ++r) copy_values(buffers.front(), buffers[r]);
+  synchronize_workers(*core_, means);
+  return means;
 }
 
-std::vector<std::pair<std::string, torch::Tensor>> MirroredModule::state() const {
-  synchronize_buffers();
+void MirroredModule::synchronize_buffers() const {
+  if (core_->num_replicas_in_sync() < 2) return;
+  const NamedTensors means = mean_buffers();
+  for (const auto& copy : copies_) copy_values(means, buffers_of(*copy));
+}
+
+NamedTensors MirroredModule::state() const {
   NamedTensors list = parameters_of(*copies_.front());
-  for (auto& buffer : buffers_of(*copies_.front())) list.push_back(std::move(buffer));
+  for (auto& buffer : mean_buffers()) list.push_back(std::move(buffer));
   for (auto& [name, tensor] : list) tensor = tensor.detach();
   return list;
 }

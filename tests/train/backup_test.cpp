@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <csignal>
+
 #include "cohort/cohort.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -50,6 +52,9 @@ struct Plan {
   int64_t save_freq = 0;
   int64_t steps_per_epoch = 0;
   int64_t interrupt_at = -1;  // after this step
+  std::function<bool()> preempted = {};
+  bool on_sigterm = false;
+  bool validate = false;
 };
 
 struct Result {
@@ -65,13 +70,18 @@ Result train(const Strategy& strategy, const Plan& run) {
   std::vector<CallbackPtr> callbacks;
   if (!run.directory.empty()) {
     callbacks.push_back(
-        BackupAndRestore({.directory = run.directory, .save_freq = run.save_freq, .delete_checkpoint = false}));
+        BackupAndRestore({.directory = run.directory,
+                          .save_freq = run.save_freq,
+                          .delete_checkpoint = false,
+                          .save_before_preemption = run.on_sigterm,
+                          .preempted = run.preempted}));
   }
   callbacks.push_back(LambdaCallback({.on_batch_end = [&](const RunInfo& info, const BatchLogs&) {
     if (info.step == run.interrupt_at) throw Interrupted();
   }}));
   FitOptions options{
       .epochs = 4, .steps_per_epoch = run.steps_per_epoch, .callbacks = callbacks, .verbose = Verbose::kSilent};
+  if (run.validate) options.validation_data = batches();
   const History history = net.fit(run.steps_per_epoch > 0 ? batches().repeat() : batches(), options);
   return {net.weights(), net.optimizer().state(), history["loss"]};
 }
@@ -96,14 +106,13 @@ struct Case {
 
 class Backups : public ::testing::TestWithParam<Case> {};
 
-// The whole run saves as often: to read batch-norm statistics averages them.
 TEST_P(Backups, GoOnBitForBit) {
   const Case& each = GetParam();
   for (const int replicas : {1, 2}) {
     SCOPED_TRACE(replicas);
     const MirroredStrategy strategy({.devices = cpu_devices(replicas)});
     const TemporaryFolder folder;
-    const Result whole = train(strategy, {folder / "whole", each.save_freq, each.steps_per_epoch});
+    const Result whole = train(strategy, {{}, 0, each.steps_per_epoch});
     EXPECT_THROW(train(strategy, {folder / "cut", each.save_freq, each.steps_per_epoch, each.interrupt_at}),
                  Interrupted);
     const Result cut = train(strategy, {folder / "cut", each.save_freq, each.steps_per_epoch});
@@ -181,6 +190,75 @@ TEST(Backup, AnotherModelIsRefused) {
                   {.callbacks = {BackupAndRestore({.directory = folder / "run"})}, .verbose = Verbose::kSilent});
       },
       "load_state");
+}
+
+// True from the given call on; it is asked before every step and every batch of the validation.
+std::function<bool()> at_call(int call) {
+  return [call, calls = 0]() mutable { return calls++ >= call; };
+}
+
+class Preemptions : public ::testing::TestWithParam<int> {};
+
+TEST_P(Preemptions, GoOnBitForBit) {
+  for (const int replicas : {1, 3}) {
+    for (const int64_t steps_per_epoch : {0, 7}) {
+      SCOPED_TRACE(::testing::Message() << replicas << " replicas, " << steps_per_epoch << " steps");
+      const MirroredStrategy strategy({.devices = cpu_devices(replicas)});
+      const TemporaryFolder folder;
+      Plan plan{.directory = folder / "run", .steps_per_epoch = steps_per_epoch, .validate = true};
+      Plan alone = plan;
+      alone.directory.clear();
+      plan.preempted = at_call(GetParam());
+      EXPECT_THROW(train(strategy, plan), Preempted);
+      plan.preempted = at_call(2);  // and once more
+      EXPECT_THROW(train(strategy, plan), Preempted);
+      plan.preempted = {};
+      expect_same(train(strategy, alone), train(strategy, plan));
+    }
+  }
+}
+
+// In the second step; before the last one; at the end of the epoch; within its validation; in its last batch; later.
+INSTANTIATE_TEST_SUITE_P(AtCall, Preemptions, ::testing::Values(0, 6, 8, 13, 18, 40));
+
+TEST(Preemption, SigtermIsOne) {
+  const TemporaryFolder folder;
+  Plan plan{.directory = folder / "run", .on_sigterm = true};
+  int calls = 0;
+  plan.preempted = [&] {
+    if (calls++ == 12) ::raise(SIGTERM);
+    return false;
+  };
+  EXPECT_THAT(error_of<Preempted>([&] { train(DefaultStrategy(), plan); }),
+              HasSubstr("training was left in epoch 2 after batch 5, step 14"));
+  plan.preempted = {};
+  expect_same(train(DefaultStrategy(), {}), train(DefaultStrategy(), plan));
+}
+
+TEST(Preemption, OfOneWorkerMakesAllSaveTheSameStep) {
+  const TemporaryFolder folder;
+  const testing::WorkersOptions group{.workers = 3};
+  std::array<Result, 3> whole;
+  std::array<Result, 3> cut;
+  with_workers(group, [&](const MultiWorkerMirroredStrategy& strategy) {
+    whole[static_cast<std::size_t>(strategy.worker_rank())] = train(strategy, {.validate = true});
+  });
+  for (const int call : {3, 10, 12}) {  // the last two within a validation
+    SCOPED_TRACE(call);
+    std::array<std::string, 3> said;
+    with_workers(group, [&](const MultiWorkerMirroredStrategy& strategy) {
+      Plan plan{.directory = folder / std::to_string(call), .validate = true};
+      plan.preempted = strategy.worker_rank() == 1 ? at_call(call) : [] { return false; };
+      said[static_cast<std::size_t>(strategy.worker_rank())] = error_of<Preempted>([&] { train(strategy, plan); });
+    });
+    EXPECT_EQ(said[0], said[1]);
+    EXPECT_EQ(said[0], said[2]);
+    with_workers(group, [&](const MultiWorkerMirroredStrategy& strategy) {
+      cut[static_cast<std::size_t>(strategy.worker_rank())] =
+          train(strategy, {.directory = folder / std::to_string(call), .validate = true});
+    });
+    for (std::size_t i = 0; i < 3; ++i) expect_same(whole[i], cut[i]);
+  }
 }
 
 TEST(ModelCheckpoint, WritesTheBest) {

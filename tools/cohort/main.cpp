@@ -9,6 +9,7 @@
 
 #include "base/cpu_threads.h"
 #include "cohort/error.h"
+#include "cohort/preemption.h"
 #include "commands.h"
 
 namespace {
@@ -38,6 +39,9 @@ int run(const cohort::cli::Command& command) {
   } catch (const cohort::Unimplemented& error) {
     std::cerr << error.what() << "\n";
     return kUsage;
+  } catch (const cohort::Preempted& error) {
+    std::cerr << error.what() << "\n";
+    return cohort::kPreemptedExitCode;
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     return kFailure;

@@ -94,7 +94,9 @@ class Run {
     }
     FitOptions options{.epochs = epochs_,
                        .callbacks = {metrics(), TerminateOnNaN({.fail = true}),
-                                     BackupAndRestore({.directory = backup, .save_freq = flags_.save_freq})}};
+                                     BackupAndRestore({.directory = backup,
+                                                       .save_freq = flags_.save_freq,
+                                                       .save_before_preemption = true})}};
     if (flags_.mode == "train_and_eval") options.validation_data = data.test.batch(batch_);
     const auto size = std::max<int64_t>(data.train.cardinality(), 1);
     const History history = model.fit(data.train.shuffle(size, {.seed = flags_.seed}).batch(batch_), options);

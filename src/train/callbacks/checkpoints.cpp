@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "cohort/checkpoint.h"
 #include "cohort/model.h"
+#include "cohort/preemption.h"
 #include "cohort/training_run.h"
 #include "train/callbacks/monitor.h"
 
@@ -33,6 +34,7 @@ class Backup final : public Callback {
       if (!checkpoint) return std::nullopt;
       return std::move(checkpoint->data);
     });
+    watch(run);
     if (resumed) {
       log().info("[callbacks] BackupAndRestore: goes on in epoch {} after batch {}", run.epoch + 1, run.batch);
     }
@@ -45,7 +47,14 @@ class Backup final : public Callback {
     if (options_.save_freq == 0) save(run);
   }
 
+  void on_preemption(const RunInfo& run) override {
+    save(run);
+    run.training->on_chief("the last backup", [&] { manager_->wait(); });
+    log().warn("[callbacks] BackupAndRestore: step {} is saved before the preemption", run.step);
+  }
+
   void on_train_end(const RunInfo& run, const Logs& /*logs*/) override {
+    watcher_.reset();
     run.training->on_chief("the end of the backups", [&] {
       if (options_.delete_checkpoint) manager_->clear();
       manager_->wait();
@@ -54,6 +63,15 @@ class Backup final : public Callback {
   }
 
  private:
+  void watch(const RunInfo& run) {
+    watcher_.reset();
+    if (options_.save_before_preemption) watcher_.emplace();
+    if (!watcher_ && !options_.preempted) return;
+    run.training->end_when([this] {
+      return (watcher_ && watcher_->preempted()) || (options_.preempted && options_.preempted());
+    });
+  }
+
   void save(const RunInfo& run) {
     const CheckpointData data = run.training->save();
     run.training->on_chief("a backup", [&] { manager_->save(run.step, data); });
@@ -61,6 +79,7 @@ class Backup final : public Callback {
 
   BackupAndRestoreOptions options_;
   std::optional<CheckpointManager> manager_;  // on the chief
+  std::optional<PreemptionWatcher> watcher_;
 };
 
 class BestModel final : public Callback {

@@ -19,6 +19,7 @@ class Functions final : public Callback {
   void on_epoch_end(const RunInfo& run, Logs& logs) override { call(functions_.on_epoch_end, run, logs); }
   void on_batch_begin(const RunInfo& run) override { call(functions_.on_batch_begin, run); }
   void on_batch_end(const RunInfo& run, const BatchLogs& logs) override { call(functions_.on_batch_end, run, logs); }
+  void on_preemption(const RunInfo& run) override { call(functions_.on_preemption, run); }
   void on_test_begin(const RunInfo& run) override { call(functions_.on_test_begin, run); }
   void on_test_end(const RunInfo& run, const Logs& logs) override { call(functions_.on_test_end, run, logs); }
 

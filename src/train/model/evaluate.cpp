@@ -9,12 +9,18 @@ namespace cohort {
 
 namespace {
 
+constexpr int64_t kInterrupt = 1;  // raised by a worker
+
+// The number of batches; nullopt when it was interrupted.
 template <typename Fn>
-int64_t for_each_batch(const DistributedDataset& data, int64_t steps, const Fn& fn) {
+std::optional<int64_t> for_each_batch(const DistributedDataset& data, int64_t steps,
+                                      const std::function<bool()>& interrupt, const Fn& fn) {
   DistributedIterator iterator = data.iterator();
   int64_t step = 0;
   for (; steps == 0 || step < steps; ++step) {
+    if (interrupt && interrupt()) iterator.raise(kInterrupt);
     const std::optional<GlobalBatch> batch = iterator.next();
+    if ((iterator.raised() & kInterrupt) != 0) return std::nullopt;
     if (!batch) break;
     fn(*batch, step);
   }
@@ -30,7 +36,7 @@ void require_finite(const ModelState& state, std::string_view what, const Distri
 
 }  // namespace
 
-Logs evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation) {
+std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation) {
   require_finite(state, "evaluate", data, evaluation.steps);
   RunInfo& run = *evaluation.run;
   for (const CallbackPtr& each : *evaluation.callbacks) each->on_test_begin(run);
@@ -41,7 +47,7 @@ Logs evaluate_on(ModelState& state, const DistributedDataset& data, const Evalua
   if (evaluation.progress != nullptr) evaluation.progress->begin("", std::max<int64_t>(steps, -1));
   const auto start = std::chrono::steady_clock::now();
   int64_t examples = 0;
-  const int64_t done = for_each_batch(data, evaluation.steps, [&](const GlobalBatch& batch, int64_t step) {
+  const auto take = [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
       state.build_from(batch);
       state.begin_evaluation();
@@ -52,8 +58,10 @@ Logs evaluate_on(ModelState& state, const DistributedDataset& data, const Evalua
     if (evaluation.progress != nullptr) {
       evaluation.progress->update(batch.global_size(), [&] { return state.local_results(); });
     }
-  });
-  if (done == 0) fail<InvalidArgument>("[model] ", state.name(), ": evaluate: the dataset is empty");
+  };
+  const std::optional<int64_t> done = for_each_batch(data, evaluation.steps, evaluation.interrupt, take);
+  if (!done) return std::nullopt;
+  if (*done == 0) fail<InvalidArgument>("[model] ", state.name(), ": evaluate: the dataset is empty");
   Logs logs = state.results();
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
   run.examples_per_second = static_cast<double>(examples) / spent.count();
@@ -66,7 +74,7 @@ torch::Tensor run_predict(ModelState& state, const Dataset& data, const PredictO
   const DistributedDataset batches = state.strategy().distribute(data, options.input);
   require_finite(state, "predict", batches, options.steps);
   std::vector<torch::Tensor> outputs;
-  for_each_batch(batches, options.steps, [&](const GlobalBatch& batch, int64_t step) {
+  for_each_batch(batches, options.steps, {}, [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
       state.build_from(batch);
       state.begin_evaluation();

@@ -13,7 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kStop = 1;  // raised by a worker that wants to end the training
+// Raised by a worker that wants to end the training: for good; because of a preemption.
+constexpr int64_t kStop = 1;
+constexpr int64_t kPreempted = 2;
 
 // The steps' input: an iterator an epoch, or one for all epochs where these are counted in steps.
 class Input {
@@ -53,9 +55,10 @@ class Input {
   // Without taking it.
   const GlobalBatch* peek() {
     if (ahead_) return &*ahead_;
-    if (state_.stop) iterator_->raise(kStop);
+    iterator_->raise((state_.stop ? kStop : 0) | (told() ? kPreempted : 0));
     ahead_ = iterator_->next();
     stopped_ = stopped_ || (iterator_->raised() & kStop) != 0;
+    preempted_ = preempted_ || (iterator_->raised() & kPreempted) != 0;
     return ahead_ ? &*ahead_ : nullptr;
   }
 
@@ -66,6 +69,11 @@ class Input {
   // Whether the training ends here. Several workers decide it together, because a callback may have stopped one of them
   // only: at the end of an epoch, and within it (a step later) where they agree on the next batch.
   bool stopped() const { return state_.strategy().core()->num_workers() > 1 ? stopped_ : state_.stop; }
+  // Whether training is left after this step; told() is of this worker alone.
+  bool preempted() const { return preempted_; }
+  bool told() const { return told_ && told_(); }
+  bool listens() const { return told_ != nullptr; }
+  void listen_to(std::function<bool()> told) { told_ = std::move(told); }
   void end_epoch() { stopped_ = state_.strategy().core()->any_worker("end of an epoch", state_.stop); }
   int64_t cardinality() const { return data_.cardinality(); }
 
@@ -74,6 +82,8 @@ class Input {
   bool across_epochs_;
   const ModelState& state_;
   bool stopped_ = false;
+  bool preempted_ = false;
+  std::function<bool()> told_;
   std::optional<DistributedIterator> iterator_;
   bool placed_ = false;  // where a resumed run goes on
   std::optional<GlobalBatch> ahead_;
@@ -124,7 +134,7 @@ class FitLoop final : public TrainingRun {
     // Where an epoch of its own input has ended, the next one begins with another iterator.
     const bool between = epoch_done_ && options_.steps_per_epoch == 0;
     return save_training(state_, {.epoch = run_.epoch + (epoch_done_ ? 1 : 0),
-                                  .batch = epoch_done_ ? 0 : run_.batch + 1,
+                                  .batch = epoch_done_ ? 0 : batches_done_,
                                   .input = between ? "" : input_.save()});
   }
 
@@ -141,6 +151,11 @@ class FitLoop final : public TrainingRun {
     state_.epochs_done = start_.epoch;
     refresh(start_.epoch, start_.batch);
     return true;
+  }
+
+  void end_when(std::function<bool()> told) override {
+    if (!resumable_) fail<FailedPrecondition>(speaker(), "end_when() is for on_train_begin");
+    input_.listen_to(std::move(told));
   }
 
   bool as_chief_says(bool mine) const override {
@@ -188,9 +203,11 @@ class FitLoop final : public TrainingRun {
   // False when there was nothing left to train with.
   bool run_epoch(int64_t epoch, Logs& logs) {
     input_.begin_epoch(epoch);
-    const bool more = input_.peek() != nullptr;
+    // A resumed epoch may be at its end; the next one's first batch is not to be taken before that is saved.
+    const bool at_end = options_.steps_per_epoch > 0 && start_.batch >= options_.steps_per_epoch;
+    const bool more = at_end || input_.peek() != nullptr;
     if (input_.stopped()) return false;
-    if (!more && start_.batch == 0) {  // a resumed epoch may have been at its end
+    if (!more && start_.batch == 0) {
       log().warn(
           "{}the data ran out before epoch {} of {}; training ends. With steps_per_epoch the dataset has to have "
           "steps_per_epoch * epochs batches: call repeat()",
@@ -222,7 +239,7 @@ class FitLoop final : public TrainingRun {
   bool run_steps(int64_t epoch) {
     const auto start = Clock::now();
     int64_t examples = 0;
-    int64_t step = start_.batch;
+    int64_t step = batches_done_ = start_.batch;
     const std::function<Logs()> progress_logs = [this] { return state_.local_results(); };
     for (; options_.steps_per_epoch == 0 || step < options_.steps_per_epoch; ++step) {
       if (input_.stopped() || input_.peek() == nullptr) break;
@@ -233,9 +250,12 @@ class FitLoop final : public TrainingRun {
       state_.train_step(*batch);
       examples += batch->global_size();
       run_.step = state_.iterations();
+      batches_done_ = step + 1;
       call([&](Callback& each) { each.on_batch_end(run_, batch_logs_); });
       progress_.update(batch->global_size(), progress_logs);
+      if (input_.preempted()) leave();
     }
+    if (input_.preempted()) leave();
     state_.local_loss();  // waits for the devices, so that the time is right
     const std::chrono::duration<double> spent = Clock::now() - start;
     run_.examples_per_second = static_cast<double>(examples) / spent.count();
@@ -244,9 +264,23 @@ class FitLoop final : public TrainingRun {
   }
 
   void validate(Logs& logs) {
-    const Logs results = evaluate_on(
-        state_, *validation_, {.steps = options_.validation_steps, .callbacks = &options_.callbacks, .run = &run_});
-    for (const auto& [name, value] : results) logs.set("val_" + name, value);
+    const std::string before = input_.listens() ? save_own_state(state_, "") : "";
+    const auto results = evaluate_on(state_, *validation_,
+                                     {.steps = options_.validation_steps,
+                                      .callbacks = &options_.callbacks,
+                                      .run = &run_,
+                                      .interrupt = [this] { return input_.told(); }});
+    if (!results) {
+      restore_own_state(state_, before);
+      leave();
+    }
+    for (const auto& [name, value] : *results) logs.set("val_" + name, value);
+  }
+
+  [[noreturn]] void leave() {
+    call([&](Callback& each) { each.on_preemption(run_); });
+    fail<Preempted>(speaker(), "a worker is preempted: training was left in epoch ", run_.epoch + 1, " after batch ",
+                    batches_done_, ", step ", run_.step);
   }
 
   ModelState& state_;
@@ -260,7 +294,8 @@ class FitLoop final : public TrainingRun {
   History history_;
   TrainingPosition start_;  // of the epoch that is to be run
   bool resumable_ = false;
-  bool epoch_done_ = false;  // in on_epoch_end
+  int64_t batches_done_ = 0;  // of the epoch
+  bool epoch_done_ = false;   // in on_epoch_end
 };
 
 }  // namespace

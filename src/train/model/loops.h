@@ -12,10 +12,11 @@ struct EvaluationRun {
   const std::vector<CallbackPtr>* callbacks = nullptr;
   ProgressBar* progress = nullptr;  // null: not shown
   RunInfo* run = nullptr;
+  std::function<bool()> interrupt = {};  // asked before every batch; true on any worker ends it on all
 };
 
-// One pass over the data in evaluation mode. InvalidArgument when there is none.
-Logs evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation);
+// One pass over the data in evaluation mode; nullopt when it was interrupted. InvalidArgument when there is none.
+std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation);
 
 History run_fit(Model& model, ModelState& state, const Dataset& data, const FitOptions& options);
 

@@ -103,7 +103,7 @@ Logs Model::evaluate(const Dataset& data, const EvaluateOptions& options) {
   const DistributedDataset batches = strategy().distribute(data, options.input);
   ProgressBar progress(progress_options(options.verbose, options.output, strategy()));
   RunInfo run{.model = *this, .epochs = state_->epochs_done, .step = state_->iterations()};
-  return evaluate_on(*state_, batches,
+  return *evaluate_on(*state_, batches,
                      {.steps = options.steps, .callbacks = &options.callbacks, .progress = &progress, .run = &run});
 }
 

@@ -17,41 +17,13 @@ std::string worker_name(int rank) {
   return "worker-" + std::to_string(rank);
 }
 
-// What every worker has of its own: random states, metrics so far, position of the input.
-std::string own_state(const ModelState& state, const TrainingPosition& position) {
-  IteratorState own;
-  const StrategyCore& core = *state.strategy().core();
-  own.tensors.push_back(at::globalContext().defaultGenerator(torch::kCPU).get_state());
-  for (int i = 0; i < core.num_local_replicas(); ++i) own.tensors.push_back(core.replica(i).generator().get_state());
-  for (const torch::Tensor& sums : state.metric_sums()) own.tensors.push_back(sums);
-  // A position is bytes, JSON is text.
-  torch::Tensor input = torch::empty({static_cast<int64_t>(position.input.size())}, torch::kByte);
-  std::copy(position.input.begin(), position.input.end(), input.data_ptr<uint8_t>());
-  own.tensors.push_back(input);
-  return to_bytes(own);
-}
-
-std::string restore_own_state(ModelState& state, const std::string& bytes) {
-  std::string input;
-  restore_from(bytes, "the state of this worker", [&](const IteratorState& own) {
-    const StrategyCore& core = *state.strategy().core();
-    const auto replicas = static_cast<std::size_t>(core.num_local_replicas());
-    const std::size_t metrics = state.metric_sums().size();
-    if (own.tensors.size() != 1 + replicas + metrics + 1) {
-      fail<InvalidArgument>("[model] ", state.name(), ": the state of this worker has ", own.tensors.size(),
-                            " parts, wanted ", 1 + replicas + metrics + 1, "; were the metrics the same?");
-    }
-    at::Generator standard = at::globalContext().defaultGenerator(torch::kCPU);
-    standard.set_state(own.tensors[0]);
-    for (std::size_t i = 0; i < replicas; ++i) {
-      core.replica(static_cast<int>(i)).generator().set_state(own.tensors[1 + i]);
-    }
-    const auto first = own.tensors.begin() + static_cast<std::ptrdiff_t>(1 + replicas);
-    state.set_metric_sums({first, first + static_cast<std::ptrdiff_t>(metrics)});
-    const torch::Tensor& position = own.tensors.back();
-    input.assign(static_cast<const char*>(position.data_ptr()), static_cast<std::size_t>(position.numel()));
-  });
-  return input;
+// The replicas' own: batch-norm statistics and others.
+std::vector<torch::Tensor> buffers_of(const ModelState& state) {
+  std::vector<torch::Tensor> all;
+  for (const auto& copy : state.module().copies()) {
+    for (const torch::Tensor& buffer : copy->buffers()) all.push_back(buffer);
+  }
+  return all;
 }
 
 NamedTensors group(const CheckpointData& data, const std::string& name) {
@@ -86,6 +58,45 @@ void restore_weights(ModelState& state, const CheckpointData& data) {
 
 }  // namespace
 
+std::string save_own_state(const ModelState& state, const std::string& input) {
+  IteratorState own;
+  const StrategyCore& core = *state.strategy().core();
+  own.tensors.push_back(at::globalContext().defaultGenerator(torch::kCPU).get_state());
+  for (int i = 0; i < core.num_local_replicas(); ++i) own.tensors.push_back(core.replica(i).generator().get_state());
+  for (const torch::Tensor& sums : state.metric_sums()) own.tensors.push_back(sums);
+  for (const torch::Tensor& buffer : buffers_of(state)) own.tensors.push_back(buffer.cpu());
+  // A position is bytes, JSON is text.
+  torch::Tensor position = torch::empty({static_cast<int64_t>(input.size())}, torch::kByte);
+  std::copy(input.begin(), input.end(), position.data_ptr<uint8_t>());
+  own.tensors.push_back(position);
+  return to_bytes(own);
+}
+
+std::string restore_own_state(ModelState& state, const std::string& bytes) {
+  std::string input;
+  restore_from(bytes, "the state of this worker", [&](const IteratorState& own) {
+    const StrategyCore& core = *state.strategy().core();
+    const auto replicas = static_cast<std::size_t>(core.num_local_replicas());
+    const std::size_t metrics = state.metric_sums().size();
+    const std::vector<torch::Tensor> buffers = buffers_of(state);
+    const std::size_t wanted = 1 + replicas + metrics + buffers.size() + 1;
+    if (own.tensors.size() != wanted) {
+      fail<InvalidArgument>("[model] ", state.name(), ": the state of this worker has ", own.tensors.size(),
+                            " parts, wanted ", wanted, "; were the metrics the same?");
+    }
+    auto next = own.tensors.begin();
+    at::Generator standard = at::globalContext().defaultGenerator(torch::kCPU);
+    standard.set_state(*next++);
+    for (std::size_t i = 0; i < replicas; ++i) core.replica(static_cast<int>(i)).generator().set_state(*next++);
+    state.set_metric_sums({next, next + static_cast<std::ptrdiff_t>(metrics)});
+    next += static_cast<std::ptrdiff_t>(metrics);
+    const torch::NoGradGuard no_grad;
+    for (const torch::Tensor& buffer : buffers) buffer.copy_(*next++);
+    input.assign(static_cast<const char*>(next->data_ptr()), static_cast<std::size_t>(next->numel()));
+  });
+  return input;
+}
+
 CheckpointData save_training(ModelState& state, const TrainingPosition& position) {
   const StrategyCore& core = *state.strategy().core();
   CheckpointData data{.tensors = {{"model", state.module().state()}, {"optimizer", state.optimizer().state()}},
@@ -94,7 +105,7 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
                                  {"batch", std::to_string(position.batch)},
                                  {"workers", std::to_string(core.num_workers())},
                                  {"replicas", std::to_string(core.num_replicas_in_sync())}}};
-  const std::vector<std::string> workers = core.gather_texts(own_state(state, position));
+  const std::vector<std::string> workers = core.gather_texts(save_own_state(state, position.input));
   if (core.worker_rank() > 0) return {};
   for (std::size_t rank = 0; rank < workers.size(); ++rank) {
     data.bytes[worker_name(static_cast<int>(rank))] = workers[rank];
