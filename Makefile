@@ -44,7 +44,7 @@ asan ubsan tsan:
 fuzz:
 	@scripts/install-deps.sh lint
 	@$(MAKE) --no-print-directory build/fuzz/build.ninja
-	@cmake --build build/fuzz -j $(JOBS) --target idx_fuzzer manifest_fuzzer safetensors_fuzzer
+	@cmake --build build/fuzz -j $(JOBS) --target host_list_fuzzer idx_fuzzer manifest_fuzzer safetensors_fuzzer tf_config_fuzzer
 	@scripts/fuzz build/fuzz $(if $(SECONDS_EACH),$(SECONDS_EACH),600)
 
 lint:

@@ -83,12 +83,40 @@ class CheckpointManager {
   // there is none.
   std::optional<Checkpoint> restore_latest();
 
+  // Says in the directory that no more will come, until the next save(): who follows it comes to an end.
+  void finish();
+  bool finished();
+
   // Removes all of its checkpoints, and the directory when nothing else is in it.
   void clear();
 
  private:
   class Impl;
   std::shared_ptr<Impl> impl_;  // its thread's too
+};
+
+struct CheckpointFollowerOptions {
+  std::string name = "ckpt";                                  // the manager's
+  std::chrono::milliseconds poll = std::chrono::seconds(1);   // between looks at the directory
+  std::chrono::milliseconds timeout = std::chrono::hours(1);  // of every wait for a new one
+  // Whether what is there already, and finished, is of an earlier run that is not to be looked at.
+  bool skip_finished = false;
+};
+
+// Follows the checkpoints that another process writes; only reads. Used by one thread.
+class CheckpointFollower {
+ public:
+  explicit CheckpointFollower(std::filesystem::path directory, const CheckpointFollowerOptions& options = {});
+
+  // The newest checkpoint's folder, when it is newer than the one before; waits for it. It may go at any time, when the
+  // writer keeps few. Nothing when the writer has finished. DeadlineExceeded: none came.
+  std::optional<std::filesystem::path> next();
+
+ private:
+  std::filesystem::path directory_;
+  CheckpointFollowerOptions options_;
+  int64_t last_ = -1;
+  std::optional<std::vector<int64_t>> skipped_;  // the steps of the earlier run
 };
 
 }  // namespace cohort

@@ -16,6 +16,7 @@
 #include "cohort/multi_worker_strategy.h"  // IWYU pragma: export
 #include "cohort/optimizer.h"              // IWYU pragma: export
 #include "cohort/preemption.h"             // IWYU pragma: export
+#include "cohort/sidecar_evaluator.h"      // IWYU pragma: export
 #include "cohort/strategy.h"               // IWYU pragma: export
 #include "cohort/training_run.h"           // IWYU pragma: export
 #include "cohort/variable.h"               // IWYU pragma: export

@@ -170,7 +170,8 @@ class Model {
   // get "step" and "epoch", what was trained so far, which load_weights() takes over for the logs of evaluations.
   // Of several workers, all call it and the chief writes (reads); nobody returns before it is done.
   void save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata = {}) const;
-  // Returns the file's metadata. With strict = false weights that the file lacks stay as they are.
+  // Returns the file's metadata. With strict = false weights that the file lacks stay as they are. Of a checkpoint's
+  // folder: the "model" in it, with its values as metadata.
   std::map<std::string, std::string> load_weights(const std::filesystem::path& file, bool strict = true) const;
 
   // FailedPrecondition: not compiled, not built.

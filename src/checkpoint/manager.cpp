@@ -2,16 +2,14 @@
 #include <chrono>
 #include <fstream>
 #include <future>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <thread>
 
-#include "base/atomic_file.h"
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/series.h"
 #include "cohort/checkpoint.h"
 
 namespace cohort {
@@ -20,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPointer = "checkpoint";
 constexpr const char* kTemporary = ".tmp";
 constexpr const char* kBefore = ".tmp.before";
 
@@ -53,7 +50,10 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     fs::create_directories(directory_, error);
     if (error) fail<Unavailable>("[checkpoint] ", directory_.string(), ": cannot be made: ", error.message());
     tidy_up();
-    read_pointer();
+    pointer_ = read_pointer(directory_);
+    if (pointer_.last_kept == 0) {
+      pointer_.last_kept = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+    }
   }
 
   const fs::path& directory() const { return directory_; }
@@ -84,30 +84,20 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     pending_.get();
   }
 
-  std::vector<int64_t> steps() const {
-    std::vector<int64_t> found;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(directory_, error)) {
-      const std::string file = entry.path().filename();
-      const std::string prefix = options_.name + "-";
-      if (!file.starts_with(prefix) || file.size() > prefix.size() + 18) continue;
-      const std::string number = file.substr(prefix.size());
-      if (number.empty() ||
-          !std::all_of(number.begin(), number.end(), [](unsigned char c) { return std::isdigit(c); })) {
-        continue;
-      }
-      found.push_back(std::stoll(number));
-    }
-    std::sort(found.begin(), found.end());
-    return found;
-  }
+  std::vector<int64_t> steps() const { return checkpoint_steps(directory_, options_.name); }
+  bool finished() const { return pointer_.finished; }
 
   void clear() {
     for (const int64_t step : steps()) remove(step);
     std::error_code ignored;
-    fs::remove(directory_ / kPointer, ignored);
+    fs::remove(directory_ / kPointerFile, ignored);
     fs::remove(directory_, ignored);
-    kept_.clear();
+    pointer_ = {.last_kept = pointer_.last_kept};
+  }
+
+  void finish() {
+    pointer_.finished = true;
+    write_pointer(directory_, options_.name, steps(), pointer_);
   }
 
   std::optional<Checkpoint> restore_latest() const {
@@ -127,6 +117,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
  private:
   void write(int64_t step, const CheckpointData& data) {
     write_checkpoint(folder(step), directory_ / ("." + name_of(step) + kTemporary), step, data);
+    pointer_.finished = false;
     remove_old();
   }
 
@@ -153,37 +144,11 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  void read_pointer() {
-    last_kept_ = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-    std::ifstream in(directory_ / kPointer);
-    if (!in) return;
-    const nlohmann::json tree = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-    if (!tree.is_object()) return;  // the folders are what counts
-    if (const auto kept = tree.find("kept"); kept != tree.end() && kept->is_array()) {
-      for (const auto& step : *kept) {
-        if (step.is_number_integer()) kept_.insert(step.get<int64_t>());
-      }
-    }
-    if (const auto last = tree.find("last_kept"); last != tree.end() && last->is_number_integer()) {
-      last_kept_ = last->get<int64_t>();
-    }
-  }
-
-  void write_pointer(const std::vector<int64_t>& list) const {
-    std::vector<std::string> all;
-    for (const int64_t step : list) all.push_back(name_of(step));
-    const nlohmann::json tree{
-        {"latest", list.empty() ? "" : all.back()}, {"all", all}, {"kept", kept_}, {"last_kept", last_kept_}};
-    AtomicFile out(directory_ / kPointer);
-    out.write(tree.dump(2) + "\n");
-    out.commit();
-  }
-
   void remove_old() {
     std::vector<int64_t> list = steps();
     std::vector<int64_t> removable;
     for (const int64_t step : list) {
-      if (!kept_.contains(step)) removable.push_back(step);
+      if (!pointer_.kept.contains(step)) removable.push_back(step);
     }
     const auto limit = static_cast<std::size_t>(options_.max_to_keep);
     const std::size_t excess = limit > 0 && removable.size() > limit ? removable.size() - limit : 0;
@@ -193,7 +158,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
       std::erase(list, step);
       remove(step);
     }
-    write_pointer(list);
+    write_pointer(directory_, options_.name, list, pointer_);
   }
 
   // Whether this one, which would go, stays for good.
@@ -204,9 +169,9 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
     try {
       const int64_t time = parse_manifest(text, folder(step).string()).time;
-      if (static_cast<double>(time - last_kept_) < options_.keep_every_n_hours * 3600.0) return false;
-      last_kept_ = time;
-      kept_.insert(step);
+      if (static_cast<double>(time - pointer_.last_kept) < options_.keep_every_n_hours * 3600.0) return false;
+      pointer_.last_kept = time;
+      pointer_.kept.insert(step);
       return true;
     } catch (const Error&) {
       return false;  // damaged
@@ -224,8 +189,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
 
   fs::path directory_;
   CheckpointManagerOptions options_;
-  std::set<int64_t> kept_;  // for good
-  int64_t last_kept_ = 0;   // its time
+  CheckpointPointer pointer_;
   std::future<void> pending_;
   int64_t pending_step_ = 0;
 };
@@ -259,6 +223,14 @@ fs::path CheckpointManager::save(int64_t step, const CheckpointData& data) {
 }
 void CheckpointManager::wait() {
   impl_->wait();
+}
+void CheckpointManager::finish() {
+  impl_->wait();
+  impl_->finish();
+}
+bool CheckpointManager::finished() {
+  impl_->wait();
+  return impl_->finished();
 }
 std::vector<int64_t> CheckpointManager::steps() {
   impl_->wait();

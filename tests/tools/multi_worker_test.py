@@ -151,6 +151,85 @@ class Restarts(unittest.TestCase):
                              pathlib.Path(folder, "cut/model.safetensors").read_bytes(), "bit for bit")
 
 
+class Preemptions(unittest.TestCase):
+    """SIGTERM on one worker: all save the same step, exit with 42 and go on, started again, with the same bits."""
+
+    FLAGS = [*TRAIN, MANY, "--epochs=2", "--save_freq=1000"]
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def start(self, hosts, index):
+        out = open(f"{self.folder}/{index}.log", "w", encoding="utf-8")  # pylint: disable=consider-using-with
+        self.addCleanup(out.close)
+        worker = subprocess.Popen([COHORT, *self.FLAGS, f"--model_dir={self.folder}/cut", f"--worker_hosts={hosts}",
+                                   f"--task_index={index}"], stdout=out, stderr=out)
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.kill)
+        return worker
+
+    def log(self, index):
+        return pathlib.Path(self.folder, f"{index}.log").read_text(encoding="utf-8")
+
+    def wait_for_training(self, worker):
+        end = time.monotonic() + 60
+        while "Epoch 1/" not in self.log(0):
+            self.assertIsNone(worker.poll(), self.log(0))
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+
+    def test_sigterm_to_one_of_three(self):
+        hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(3))
+        workers = [self.start(hosts, i) for i in range(3)]
+        self.wait_for_training(workers[0])
+        begin = time.monotonic()
+        workers[1].send_signal(signal.SIGTERM)
+        self.assertEqual([worker.wait(timeout=60) for worker in workers], [42, 42, 42], self.log(0))
+        self.assertLess(time.monotonic() - begin, 20)
+        said = {re.search(r"training was left in epoch \d+ after batch \d+, step \d+", self.log(i))[0] for i in range(3)}
+        self.assertEqual(len(said), 1, said)
+        done = subprocess.run([COHORT, "launch", "--nproc=3", "--", COHORT, *self.FLAGS, f"--model_dir={self.folder}/cut"],
+                              capture_output=True, text=True, check=False, timeout=240)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("goes on with the run that was interrupted", done.stdout)
+        whole = subprocess.run([COHORT, "launch", "--nproc=3", "--", COHORT, *self.FLAGS, f"--model_dir={self.folder}/whole"],
+                               capture_output=True, text=True, check=False, timeout=240)
+        self.assertEqual(whole.returncode, 0, whole.stdout + whole.stderr)
+        self.assertEqual(pathlib.Path(self.folder, "whole/model.safetensors").read_bytes(),
+                         pathlib.Path(self.folder, "cut/model.safetensors").read_bytes(), "bit for bit")
+
+    def test_sigterm_to_the_launcher(self):
+        launcher = subprocess.Popen([COHORT, "launch", "--nproc=2", f"--log_dir={self.folder}/logs", "--", COHORT, *self.FLAGS,
+                                     f"--model_dir={self.folder}/run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(launcher.wait)
+        self.addCleanup(launcher.kill)
+        log = pathlib.Path(self.folder, "logs/attempt_0/worker_0.log")
+        end = time.monotonic() + 60
+        while not log.exists() or "Epoch 1/" not in log.read_text(encoding="utf-8"):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+        launcher.terminate()
+        self.assertEqual(launcher.wait(timeout=60), 42)
+        self.assertTrue(list(pathlib.Path(self.folder, "run/backup").glob("backup-*/manifest.json")))
+
+
+class Evaluators(unittest.TestCase):
+    def test_one_beside_the_training(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for attempt in range(2):  # the second one is not taken in by the end of the first
+                done = subprocess.run([COHORT, "launch", "--nproc=2", "--evaluator", "--", COHORT, *TRAIN, MANY, "--mode=train",
+                                       f"--model_dir={folder}/run", "--epochs=2"],
+                                      capture_output=True, text=True, check=False, timeout=240)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertRegex(done.stdout, r"\[evaluator\] [12] checkpoint\(s\) of .* evaluated")
+                records = lines_of(f"{folder}/run")
+                self.assertEqual(records[-1]["mode"], "eval")
+                self.assertEqual(records[-1]["step"], max(record["step"] for record in records))
+                self.assertEqual(sum(record["mode"] == "train" for record in records), 2 * (attempt + 1))
+
+
 class StartUp(unittest.TestCase):
     def test_who_is_missing_is_said(self):
         hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))

@@ -69,12 +69,11 @@ Result train(const Strategy& strategy, const Plan& run) {
   Sequential net = model();
   std::vector<CallbackPtr> callbacks;
   if (!run.directory.empty()) {
-    callbacks.push_back(
-        BackupAndRestore({.directory = run.directory,
-                          .save_freq = run.save_freq,
-                          .delete_checkpoint = false,
-                          .save_before_preemption = run.on_sigterm,
-                          .preempted = run.preempted}));
+    callbacks.push_back(BackupAndRestore({.directory = run.directory,
+                                          .save_freq = run.save_freq,
+                                          .delete_checkpoint = false,
+                                          .save_before_preemption = run.on_sigterm,
+                                          .preempted = run.preempted}));
   }
   callbacks.push_back(LambdaCallback({.on_batch_end = [&](const RunInfo& info, const BatchLogs&) {
     if (info.step == run.interrupt_at) throw Interrupted();

@@ -119,7 +119,10 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
       ->capture_default_str();
   app.add_option("--grace_period", flags->grace, "seconds from asking a worker to end to killing it")
       ->capture_default_str();
-  app.add_option("--log_dir", flags->log_dir, "folder for the workers' output: attempt_0/worker_0.log, ...");
+  app.add_flag("--evaluator", flags->options.evaluator,
+               "start one more process, the evaluator: it evaluates the checkpoints and ends with the training");
+  app.add_option("--log_dir", flags->log_dir,
+                 "folder for the workers' output: attempt_0/worker_0.log, ... (host_a.log of a machine)");
   app.add_option("-x,--export", flags->exports, "a variable of the workers: NAME=VALUE, or NAME as it is here");
   app.add_option("--ssh", flags->remote.ssh, "how to reach a host; it is called with the host and one command")
       ->capture_default_str();

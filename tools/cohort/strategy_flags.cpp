@@ -74,6 +74,12 @@ void add_strategy_flags(CLI::App& app, StrategyFlags& flags) {
       ->capture_default_str();
 }
 
+bool is_evaluator(const StrategyFlags& flags) {
+  if (lower(flags.distribution_strategy) != "multi_worker_mirrored" || !flags.worker_hosts.empty()) return false;
+  const std::optional<TaskId> task = TFConfigResolver().task();
+  return task && task->type == "evaluator";
+}
+
 Strategy make_strategy(const StrategyFlags& flags) {
   const std::string name = lower(flags.distribution_strategy);
   if (name == "false") {

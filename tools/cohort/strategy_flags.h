@@ -20,6 +20,9 @@ struct StrategyFlags {
 
 void add_strategy_flags(CLI::App& app, StrategyFlags& flags);
 
+// Whether the environment's cluster has this process as its evaluator, which trains nothing.
+bool is_evaluator(const StrategyFlags& flags);
+
 // Every wrong combination: InvalidArgument that names the flags and what they were.
 Strategy make_strategy(const StrategyFlags& flags);
 

@@ -1,9 +1,13 @@
 // cohort train: trains or evaluates a registered experiment.
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include "base/fail.h"
+#include "cohort/checkpoint.h"
+#include "cohort/sidecar_evaluator.h"
 #include "commands.h"
 #include "models/experiment.h"
 #include "strategy_flags.h"
@@ -28,8 +32,10 @@ void check(const TrainFlags& flags) {
   if (flags.experiment.empty()) {
     find_experiment(flags.experiment);  // names those that there are
   }
-  if (flags.mode != "train" && flags.mode != "eval" && flags.mode != "train_and_eval") {
-    fail<InvalidArgument>("[train] --mode=", flags.mode, " is not known; train, eval and train_and_eval are");
+  const std::array modes = {"train", "eval", "train_and_eval", "continuous_eval"};
+  if (std::find(modes.begin(), modes.end(), flags.mode) == modes.end()) {
+    fail<InvalidArgument>("[train] --mode=", flags.mode,
+                          " is not known; train, eval, train_and_eval and continuous_eval are");
   }
   if (flags.model_dir.empty())
     fail<InvalidArgument>("[train] --model_dir is missing: the folder for weights and metrics");
@@ -60,7 +66,8 @@ class Run {
         strategy_(std::move(strategy)),
         folder_(make_folder(flags.model_dir)),
         epochs_(flags.epochs > 0 ? flags.epochs : experiment.epochs),
-        batch_(flags.batch_size > 0 ? flags.batch_size : experiment.batch_size) {}
+        batch_(flags.batch_size > 0 ? flags.batch_size : experiment.batch_size),
+        evaluator_(is_evaluator(flags.strategy)) {}
 
   int operator()() {
     torch::manual_seed(flags_.seed);
@@ -75,6 +82,8 @@ class Run {
     model.compile(experiment_.compile(steps));
     if (flags_.mode == "eval") {
       evaluate(model, data);
+    } else if (flags_.mode == "continuous_eval" || evaluator_) {
+      follow(model, data);
     } else {
       train(model, data);
     }
@@ -84,18 +93,19 @@ class Run {
  private:
   // The chief speaks for all workers.
   std::ostream& out() { return strategy_.should_save_summary() ? std::cout : silence_; }
+  std::filesystem::path backup() const { return folder_ / "backup"; }
   std::filesystem::path weights() const { return folder_ / "model.safetensors"; }
   CallbackPtr metrics() const { return MetricsWriter(folder_ / "metrics.jsonl"); }
 
   void train(Sequential& model, const datasets::TrainTest& data) {
-    const std::filesystem::path backup = folder_ / "backup";
-    if (std::filesystem::exists(backup / "checkpoint")) {
-      out() << "goes on with the run that was interrupted; without " << backup.string() << " it would begin anew\n";
+    if (goes_on()) {
+      out() << "goes on with the run that was interrupted; without " << backup().string() << " it would begin anew\n";
     }
     FitOptions options{.epochs = epochs_,
                        .callbacks = {metrics(), TerminateOnNaN({.fail = true}),
-                                     BackupAndRestore({.directory = backup,
+                                     BackupAndRestore({.directory = backup(),
                                                        .save_freq = flags_.save_freq,
+                                                       .delete_checkpoint = false,
                                                        .save_before_preemption = true})}};
     if (flags_.mode == "train_and_eval") options.validation_data = data.test.batch(batch_);
     const auto size = std::max<int64_t>(data.train.cardinality(), 1);
@@ -105,6 +115,25 @@ class Run {
       out() << name << ": " << history[name].back() << "\n";
     }
     out() << "weights: " << weights().string() << "\n";
+  }
+
+  // Whether there are backups of a run that has not come to its end; those of one that has are removed.
+  bool goes_on() const {
+    if (!strategy_.should_checkpoint() || !std::filesystem::exists(backup())) return false;
+    CheckpointManager backups(backup(), {.name = "backup"});
+    if (!backups.finished()) return backups.latest().has_value();
+    backups.clear();
+    return false;
+  }
+
+  // Beside the training, until that has ended.
+  void follow(Sequential& model, const datasets::TrainTest& data) {
+    SidecarEvaluator evaluator(model, data.test.batch(batch_),
+                               {.checkpoint_dir = backup(),
+                                .follow = {.name = "backup", .skip_finished = evaluator_},
+                                .evaluate = {.callbacks = {metrics()}}});
+    const int64_t done = evaluator.start();
+    out() << done << " checkpoint(s) of " << backup().string() << " evaluated\n";
   }
 
   void evaluate(Sequential& model, const datasets::TrainTest& data) {
@@ -125,6 +154,7 @@ class Run {
   std::filesystem::path folder_;
   int64_t epochs_;
   int64_t batch_;
+  bool evaluator_;  // the cluster's
   std::ostream silence_{nullptr};
 };
 
@@ -138,7 +168,9 @@ Command add_train(CLI::App& app) {
   }
   app.footer("Experiments:" + names);
   app.add_option("--experiment", flags->experiment, "what to train, see below");
-  app.add_option("--mode", flags->mode, "train, eval or train_and_eval")->capture_default_str();
+  app.add_option("--mode", flags->mode,
+                 "train, eval, train_and_eval or continuous_eval (of the backups, beside a training)")
+      ->capture_default_str();
   app.add_option("--model_dir", flags->model_dir,
                  "folder for model.safetensors and metrics.jsonl; a run that was interrupted there goes on");
   app.add_option("--data_dir", flags->data_dir, "folder of the data; without, built-in data");

@@ -56,8 +56,7 @@ class Backup final : public Callback {
   void on_train_end(const RunInfo& run, const Logs& /*logs*/) override {
     watcher_.reset();
     run.training->on_chief("the end of the backups", [&] {
-      if (options_.delete_checkpoint) manager_->clear();
-      manager_->wait();
+      options_.delete_checkpoint ? manager_->clear() : manager_->finish();
       manager_.reset();
     });
   }
@@ -67,9 +66,8 @@ class Backup final : public Callback {
     watcher_.reset();
     if (options_.save_before_preemption) watcher_.emplace();
     if (!watcher_ && !options_.preempted) return;
-    run.training->end_when([this] {
-      return (watcher_ && watcher_->preempted()) || (options_.preempted && options_.preempted());
-    });
+    run.training->end_when(
+        [this] { return (watcher_ && watcher_->preempted()) || (options_.preempted && options_.preempted()); });
   }
 
   void save(const RunInfo& run) {

@@ -265,11 +265,11 @@ class FitLoop final : public TrainingRun {
 
   void validate(Logs& logs) {
     const std::string before = input_.listens() ? save_own_state(state_, "") : "";
-    const auto results = evaluate_on(state_, *validation_,
-                                     {.steps = options_.validation_steps,
-                                      .callbacks = &options_.callbacks,
-                                      .run = &run_,
-                                      .interrupt = [this] { return input_.told(); }});
+    const auto results = evaluate_on(
+        state_, *validation_,
+        {.steps = options_.validation_steps, .callbacks = &options_.callbacks, .run = &run_, .interrupt = [this] {
+           return input_.told();
+         }});
     if (!results) {
       restore_own_state(state_, before);
       leave();

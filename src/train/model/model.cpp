@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "cohort/checkpoint.h"
 #include "strategy/core.h"
 #include "train/model/loops.h"
 #include "train/model/model_state.h"
@@ -27,6 +28,15 @@ std::string list_names(const ModelState& state) {
   std::string names;
   for (const auto& entry : state.entries()) names += (names.empty() ? "" : ", ") + entry.name;
   return names;
+}
+
+Weights weights_of(const std::filesystem::path& checkpoint) {
+  CheckpointData data = read_checkpoint(checkpoint).data;
+  const auto model = data.tensors.find("model");
+  if (model == data.tensors.end()) {
+    fail<NotFound>("[model] ", checkpoint.string(), ": the checkpoint has no \"model\"");
+  }
+  return {.tensors = std::move(model->second), .metadata = std::move(data.values)};
 }
 
 }  // namespace
@@ -104,7 +114,7 @@ Logs Model::evaluate(const Dataset& data, const EvaluateOptions& options) {
   ProgressBar progress(progress_options(options.verbose, options.output, strategy()));
   RunInfo run{.model = *this, .epochs = state_->epochs_done, .step = state_->iterations()};
   return *evaluate_on(*state_, batches,
-                     {.steps = options.steps, .callbacks = &options.callbacks, .progress = &progress, .run = &run});
+                      {.steps = options.steps, .callbacks = &options.callbacks, .progress = &progress, .run = &run});
 }
 
 Logs Model::evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options) {
@@ -203,7 +213,7 @@ std::map<std::string, std::string> Model::load_weights(const std::filesystem::pa
   std::map<std::string, std::string> metadata;
   const StrategyCore& core = *strategy().core();
   core.on_chief("load_weights", [&] {
-    Weights weights = cohort::load_weights(file);
+    Weights weights = std::filesystem::is_directory(file) ? weights_of(file) : cohort::load_weights(file);
     try {
       module().load_state(weights.tensors, strict);
     } catch (const NotFound& error) {

@@ -40,8 +40,9 @@ class Group {
 
   GroupEnd run(const std::vector<WorkerPlan>& workers) {
     for (const WorkerPlan& worker : workers) {
-      const std::string log =
-          options_.log_dir.empty() ? "" : c10::str(options_.log_dir, "/worker_", worker.rank, ".log");
+      std::string file = worker.name + ".log";
+      std::replace(file.begin(), file.end(), ' ', '_');
+      const std::string log = options_.log_dir.empty() ? "" : c10::str(options_.log_dir, "/", file);
       children_.push_back(std::make_unique<Child>(worker, std::cout, log));
       guard_.watch(children_.back()->pid());
     }

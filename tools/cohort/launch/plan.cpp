@@ -71,6 +71,19 @@ std::vector<WorkerPlan> plan_workers(const LaunchOptions& options, const std::ve
     }
     workers.push_back(std::move(worker));
   }
+  if (options.evaluator && options.node_rank == 0) {
+    WorkerPlan evaluator{.rank = options.nnodes * options.nproc,
+                         .name = "evaluator",
+                         .command = options.program,
+                         .environment = options.set};
+    evaluator.environment["COHORT_RESTART_COUNT"] = std::to_string(restarts);
+    evaluator.environment["TF_CONFIG"] = nlohmann::json{
+        {"cluster", {{"worker", all.empty() ? std::vector{c10::str(options.master_addr, ":", port)} : all}}},
+        {"task",
+         {{"type", "evaluator"},
+          {"index", 0}}}}.dump();
+    workers.push_back(std::move(evaluator));
+  }
   return workers;
 }
 

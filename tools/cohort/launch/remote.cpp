@@ -49,6 +49,7 @@ std::vector<WorkerPlan> plan_agents(const LaunchOptions& options, const RemoteOp
                                   "--node_hosts=" + joined(remote.hosts),
                                   "--master_addr=" + address_of(remote.hosts.front()),
                                   c10::str("--master_port=", options.master_port)};
+    if (options.evaluator) call.emplace_back("--evaluator");
     for (const auto& [name, value] : options.set) call.push_back(c10::str("--export=", name, "=", value));
     call.emplace_back("--");
     call.insert(call.end(), options.program.begin(), options.program.end());

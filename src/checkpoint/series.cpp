@@ -1,0 +1,72 @@
+#include "checkpoint/series.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+
+namespace cohort {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxDigits = 18;  // of a step
+
+}  // namespace
+
+std::vector<int64_t> checkpoint_steps(const fs::path& directory, const std::string& name) {
+  std::vector<int64_t> found;
+  const std::string prefix = name + "-";
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string file = entry.path().filename();
+    if (!file.starts_with(prefix)) continue;
+    const std::string number = file.substr(prefix.size());
+    if (number.empty() || number.size() > kMaxDigits ||
+        !std::all_of(number.begin(), number.end(), [](unsigned char c) { return std::isdigit(c); })) {
+      continue;
+    }
+    found.push_back(std::stoll(number));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+CheckpointPointer read_pointer(const fs::path& directory) {
+  CheckpointPointer pointer;
+  std::ifstream in(directory / kPointerFile);
+  if (!in) return pointer;
+  const nlohmann::json tree = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!tree.is_object()) return pointer;
+  if (const auto kept = tree.find("kept"); kept != tree.end() && kept->is_array()) {
+    for (const auto& step : *kept) {
+      if (step.is_number_integer()) pointer.kept.insert(step.get<int64_t>());
+    }
+  }
+  if (const auto last = tree.find("last_kept"); last != tree.end() && last->is_number_integer()) {
+    pointer.last_kept = last->get<int64_t>();
+  }
+  if (const auto finished = tree.find("finished"); finished != tree.end() && finished->is_boolean()) {
+    pointer.finished = finished->get<bool>();
+  }
+  return pointer;
+}
+
+void write_pointer(const fs::path& directory, const std::string& name, const std::vector<int64_t>& steps,
+                   const CheckpointPointer& pointer) {
+  std::vector<std::string> all;
+  for (const int64_t step : steps) all.push_back(name + "-" + std::to_string(step));
+  const nlohmann::json tree{{"latest", all.empty() ? "" : all.back()},
+                            {"all", all},
+                            {"kept", pointer.kept},
+                            {"last_kept", pointer.last_kept},
+                            {"finished", pointer.finished}};
+  AtomicFile out(directory / kPointerFile);
+  out.write(tree.dump(2) + "\n");
+  out.commit();
+}
+
+}  // namespace cohort

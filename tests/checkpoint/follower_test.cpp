@@ -1,0 +1,71 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "cohort/checkpoint.h"
+#include "cohort/error.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+
+namespace cohort {
+namespace {
+
+using testing::expect_error;
+using testing::TemporaryFolder;
+
+const CheckpointFollowerOptions kQuick{.poll = std::chrono::milliseconds(5), .timeout = std::chrono::milliseconds(300)};
+
+CheckpointData data() {
+  return {.tensors = {{"model", {{"w", torch::ones({2})}}}}};
+}
+
+TEST(CheckpointFollower, GivesTheNewestUntilTheEnd) {
+  const TemporaryFolder folder;
+  CheckpointManager manager(folder / "run", {.max_to_keep = 2});
+  CheckpointFollower follower(folder / "run", kQuick);
+  manager.save(1, data());
+  manager.wait();
+  EXPECT_EQ(follower.next(), folder / "run" / "ckpt-1");
+  for (const int64_t step : {2, 3, 10}) manager.save(step, data());
+  manager.finish();
+  EXPECT_TRUE(manager.finished());
+  EXPECT_EQ(follower.next(), folder / "run" / "ckpt-10") << "those between were missed";
+  EXPECT_EQ(follower.next(), std::nullopt);
+  manager.save(11, data());
+  EXPECT_FALSE(manager.finished());
+  EXPECT_EQ(follower.next(), folder / "run" / "ckpt-11");
+}
+
+TEST(CheckpointFollower, WaitsForTheDirectoryAndGivesUpAtTheDeadline) {
+  const TemporaryFolder folder;
+  CheckpointFollower follower(folder / "run", kQuick);
+  expect_error<DeadlineExceeded>([&] { follower.next(); }, "for a new checkpoint in");
+  std::jthread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    CheckpointManager(folder / "run").save(7, data());
+  });
+  EXPECT_EQ(follower.next(), folder / "run" / "ckpt-7");
+}
+
+TEST(CheckpointFollower, SkipsAFinishedRun) {
+  const TemporaryFolder folder;
+  CheckpointManager manager(folder / "run");
+  manager.save(100, data());
+  manager.finish();
+  EXPECT_EQ(CheckpointFollower(folder / "run", kQuick).next(), folder / "run" / "ckpt-100");
+  CheckpointFollowerOptions options = kQuick;
+  options.skip_finished = true;
+  CheckpointFollower follower(folder / "run", options);
+  expect_error<DeadlineExceeded>([&] { follower.next(); }, "for a new checkpoint");
+  manager.clear();
+  CheckpointManager next_run(folder / "run");
+  next_run.save(5, data());
+  next_run.finish();
+  EXPECT_EQ(follower.next(), folder / "run" / "ckpt-5");
+  EXPECT_EQ(follower.next(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace cohort
