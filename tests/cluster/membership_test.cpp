@@ -205,12 +205,21 @@ void survives(int victim, int signal) {
   const Victim other(cluster, victim);
   Membership membership(cluster, {"worker", 1 - victim}, quick());
   membership.put("here", "yes");
+  auto waiting = std::async(std::launch::async, [&] {
+    return error_of<Unavailable>([&] { (void)membership.get("what nobody puts", seconds(60)); });
+  });
   other.send(signal);
   const auto begin = std::chrono::steady_clock::now();
-  const std::string reason = membership.await_failure().value_or("nothing");
+  try {
+    membership.put("more", "yes");  // to a leader that may be gone
+  } catch (const Unavailable&) {
+  }
+  const std::string reason = membership.await_failure().value_or("nothing") + ", " + waiting.get();
   const auto took = std::chrono::steady_clock::now() - begin;
   const std::string name = "worker " + std::to_string(victim);
-  const bool named = reason.find(name) != std::string::npos && reason.find("is lost") != std::string::npos;
+  const std::string lost = "is lost: nothing was heard of it for 800 ms";
+  const std::size_t first = reason.find(lost);
+  const bool named = reason.find(name) < first && first < reason.rfind(lost);  // in the reason and to who waited
   other.send(SIGKILL);  // a stopped one would stay, and hold the test's standard error
   std::fprintf(stderr, "%s; after %.1f s\n", reason.c_str(), std::chrono::duration<double>(took).count());
   std::_Exit(named && took < seconds(3) ? 0 : 1);

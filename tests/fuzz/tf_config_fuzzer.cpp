@@ -1,5 +1,5 @@
-// Any text in TF_CONFIG either describes a cluster, which comes back the same from its JSON, or is refused with an error
-// of ours.
+// Any text in TF_CONFIG either describes a cluster, which comes back the same from its JSON, or is refused with an
+// error of ours.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -43,9 +43,8 @@ TEST(SidecarEvaluator, EvaluatesWhileAnotherTrains) {
   std::vector<double> losses;
   std::vector<int64_t> steps;
   int64_t done = 0;
-  std::jthread evaluator([&] {
-    done = SidecarEvaluator(model(), batches(), following(folder / "run", &losses, &steps)).start();
-  });
+  std::jthread evaluator(
+      [&] { done = SidecarEvaluator(model(), batches(), following(folder / "run", &losses, &steps)).start(); });
   Sequential net = model();
   net.fit(batches(), {.epochs = 5,
                       .callbacks = {BackupAndRestore({.directory = folder / "run", .delete_checkpoint = false})},

@@ -100,7 +100,21 @@ grpc::Status CoordinationClient::attempt(milliseconds limit, bool wait_for_ready
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + limit);
   context.set_wait_for_ready(wait_for_ready);
-  return call(context);
+  std::unique_lock lock(mutex_);
+  if (given_up_) return {grpc::StatusCode::ABORTED, *given_up_};
+  under_way_.insert(&context);
+  lock.unlock();
+  const grpc::Status status = call(context);
+  lock.lock();
+  under_way_.erase(&context);
+  if (given_up_ && !status.ok()) return {grpc::StatusCode::ABORTED, *given_up_};
+  return status;
+}
+
+void CoordinationClient::give_up(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (!given_up_) given_up_ = reason;
+  for (grpc::ClientContext* context : under_way_) context->TryCancel();
 }
 
 template <typename Call>
@@ -219,9 +233,9 @@ void CoordinationClient::leave() {
   proto::LeaveRequest request;
   *request.mutable_task() = self();
   proto::Empty reply;
-  // Nobody to tell it to is no error here.
-  (void)attempt(seconds(1), /*wait_for_ready=*/false,
-                [&](grpc::ClientContext& context) { return stub_->Leave(&context, request, &reply); });
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + seconds(1));
+  (void)stub_->Leave(&context, request, &reply);  // nobody to tell it to is no error here
 }
 
 grpc::Status CoordinationClient::beat(grpc::ClientContext& context, std::size_t known_left, milliseconds wait,

@@ -6,6 +6,9 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +33,9 @@ class CoordinationClient {
   std::string get(const std::string& key, std::chrono::milliseconds timeout);
   std::optional<std::string> try_get(const std::string& key);
 
+  // The group has failed: calls under way and to come end with Unavailable for this reason. Not leave().
+  void give_up(const std::string& reason);
+
   // One heartbeat, held by the leader for up to `wait`. `context` is the caller's, to cancel it.
   grpc::Status beat(grpc::ClientContext& context, std::size_t known_left, std::chrono::milliseconds wait,
                     std::chrono::milliseconds limit, std::vector<std::string>& left);
@@ -49,6 +55,9 @@ class CoordinationClient {
   uint64_t incarnation_;
   std::string leader_;
   MembershipOptions options_;
+  std::mutex mutex_;
+  std::optional<std::string> given_up_;
+  std::set<grpc::ClientContext*> under_way_;
 };
 
 // A channel to the leader's address.

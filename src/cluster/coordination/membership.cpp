@@ -94,6 +94,7 @@ class Membership::Impl {
       callbacks.swap(callbacks_);
     }
     changed_.notify_all();
+    client_->give_up(reason);
     for (const auto& callback : callbacks) callback(reason);
   }
 
