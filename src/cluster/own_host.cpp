@@ -5,12 +5,9 @@
 #include <array>
 
 #include "base/fail.h"
-#include "cluster/address.h"
 #include "cluster/local_end.h"
 
 namespace cohort {
-
-namespace {
 
 // The local end of a datagram socket that is "connected", which sends nothing.
 std::string interface_towards(const Address& peer) {
@@ -21,8 +18,6 @@ std::string interface_towards(const Address& peer) {
               NI_NUMERICHOST);
   return host.data();
 }
-
-}  // namespace
 
 std::string own_host(const ClusterSpec& cluster, const TaskId& task) {
   const auto address_of = [&](const TaskId& which) { return parse_address(cluster.address(which)); };

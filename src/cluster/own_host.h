@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cluster/address.h"
 #include "cohort/cluster.h"
 
 namespace cohort {
@@ -10,5 +11,8 @@ namespace cohort {
 // The host of the task's address; where the cluster gives it none, the address of the interface that leads to the
 // coordination leader. Unavailable: the leader's host cannot be resolved or there is no way to it.
 std::string own_host(const ClusterSpec& cluster, const TaskId& task);
+
+// The address of this machine's interface that leads to the peer; nothing is sent. Unavailable: there is no way to it.
+std::string interface_towards(const Address& peer);
 
 }  // namespace cohort

@@ -175,6 +175,96 @@ class Ends(unittest.TestCase):
         self.expect_none(mark)
 
 
+class Elastic(unittest.TestCase):
+    """Runs that go on with the workers that are left, and take in others."""
+
+    def setUp(self):
+        self.port = free_port()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, *flags, script):
+        process = subprocess.Popen([COHORT, "launch", *flags, *shell(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def lead(self, bounds, nproc, script, *flags):
+        return self.start(f"--elastic={bounds}", f"--nproc={nproc}", f"--master_port={self.port}", *flags, script=script)
+
+    def join(self, nproc, script):
+        return self.start(f"--join=127.0.0.1:{self.port}", f"--nproc={nproc}", script=script)
+
+    def expect_next(self, process, text):
+        line = process.stdout.readline()
+        while "Terminated" in line:  # what a shell says of its child
+            line = process.stdout.readline()
+        self.assertIn(text, line)
+
+    def expect_lines(self, process, code, *lines):
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, code, out + err)
+        for line in lines:
+            self.assertIn(line, out + err)
+
+    def test_the_rest_goes_on_without_a_killed_worker(self):
+        script = ('echo "round $COHORT_RESTART_COUNT: $RANK of $WORLD_SIZE"; '
+                  'if [ $WORLD_SIZE = 3 ]; then if [ $RANK = 2 ]; then kill -9 $$; fi; exec sleep 60; fi')
+        self.expect_lines(self.lead("2:3", 3, script), 0, "[worker 2] round 0: 2 of 3", "was killed by signal 9",
+                          "goes on with 2 worker(s)", "[worker 1] round 1: 1 of 2")
+
+    def test_too_few_are_waited_for_and_given_up(self):
+        script = "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 60"
+        self.expect_lines(self.lead("2:2", 2, script, "--join_timeout=1"), 137, "given up: 1 worker(s) are there, 2 are needed")
+
+    def test_others_are_taken_in(self):
+        end = self.folder / "end"
+        script = f'trap "exit 42" TERM; echo "$RANK of $WORLD_SIZE"; while ! [ -e {end} ]; do sleep 0.05; done'
+        leader = self.lead("1:3", 1, script)
+        self.expect_next(leader, "0 of 1")
+        other = self.join(1, script)
+        self.expect_next(leader, "0 of 2")
+        self.expect_next(other, "1 of 2")
+        end.touch()
+        self.expect_lines(other, 0)
+        self.expect_lines(leader, 0, "its workers save and end, to begin again with more")
+
+    def test_a_lost_launcher_is_a_lost_machine(self):
+        end = self.folder / "end"
+        script = f'trap "exit 42" TERM; echo "$RANK of $WORLD_SIZE"; while ! [ -e {end} ]; do sleep 0.05; done'
+        leader = self.lead("1:2", 1, script)
+        self.expect_next(leader, "0 of 1")
+        other = self.join(1, script)
+        self.expect_next(leader, "0 of 2")
+        other.kill()
+        self.expect_next(leader, "0 of 1")
+        end.touch()
+        self.expect_lines(leader, 0, "is lost: nothing was heard of it for 5 s")
+
+    def test_a_lost_leader_ends_all(self):
+        script = "echo here; exec sleep 60"
+        leader = self.lead("2:2", 1, script)
+        other = self.join(1, script)
+        self.expect_next(other, "here")
+        leader.kill()
+        self.expect_lines(other, 1, "the leader is lost")
+
+    def test_who_is_told_to_leave_leaves(self):
+        end = self.folder / "end"
+        script = f'trap "exit 42" TERM; echo "$RANK of $WORLD_SIZE"; while ! [ -e {end} ]; do sleep 0.05; done'
+        leader = self.lead("1:2", 1, script)
+        self.expect_next(leader, "0 of 1")
+        other = self.join(1, script)
+        self.expect_next(leader, "0 of 2")
+        self.expect_next(other, "1 of 2")
+        other.terminate()
+        self.expect_lines(other, 42)
+        self.expect_next(leader, "0 of 1")
+        leader.terminate()
+        self.expect_lines(leader, 42)
+
+
 class WrongCalls(unittest.TestCase):
     def refused(self, message, *arguments):
         code, _, err = launch(*arguments)
@@ -188,6 +278,11 @@ class WrongCalls(unittest.TestCase):
         self.refused("all nodes need the same --master_addr and --master_port", "--nnodes=2", "--", "true")
         self.refused("--max_restarts is -1", "--max_restarts=-1", "--", "true")
         self.refused("--hosts needs --master_port", "--hosts=a,b", "--", "true")
+        self.refused("--elastic=3: wanted MIN:MAX", "--elastic=3", "--", "true")
+        self.refused("--elastic=3:2: wanted MIN:MAX", "--elastic=3:2", "--", "true")
+        self.refused("--join=nowhere: wanted the leader's host:port", "--join=nowhere", "--", "true")
+        self.refused("only one of them may come", "--elastic=1:2", "--join=a:1", "--", "true")
+        self.refused("have no meaning with --elastic", "--elastic=1:2", "--max_restarts=1", "--", "true")
         self.refused("-x COHORT_NOT_SET: it is not set here", "-x", "COHORT_NOT_SET", "--", "true")
         self.refused("--log_dir=/dev/null/x cannot be made", "--log_dir=/dev/null/x", "--", "true")
 

@@ -215,6 +215,47 @@ class Preemptions(unittest.TestCase):
         self.assertTrue(list(pathlib.Path(self.folder, "run/backup").glob("backup-*/manifest.json")))
 
 
+class Elastic(unittest.TestCase):
+    """Three workers on a machine each (a launcher), one lost for good, another one joins: the training ends well."""
+
+    def launcher(self, folder, *flags):
+        return subprocess.Popen([COHORT, "launch", *flags, "--nproc=1", "--", COHORT, *TRAIN, MANY, "--mode=train", "--epochs=4",
+                                 "--save_freq=50", f"--model_dir={folder}/run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def wait_for(self, process, text, said):
+        for line in process.stdout:
+            said.append(line)
+            if text in line:
+                return
+        self.fail(f"no {text}: " + "".join(said))
+
+    def test_goes_on_with_who_is_there(self):
+        port = free_ports(1)[0]
+        with tempfile.TemporaryDirectory() as folder:
+            said = []
+            leader = self.launcher(folder, "--elastic=2:3", f"--master_port={port}")
+            others = [self.launcher(folder, f"--join=127.0.0.1:{port}") for _ in range(2)]
+            for process in (leader, *others):
+                self.addCleanup(process.communicate)
+                self.addCleanup(process.kill)
+            self.wait_for(leader, ": 3 worker(s) on 3 agent(s)", said)
+            self.wait_for(leader, "Epoch 1/4", said)
+            others[0].kill()
+            self.wait_for(leader, ": 2 worker(s) on 2 agent(s)", said)
+            self.wait_for(leader, "Epoch ", said)
+            others.append(self.launcher(folder, f"--join=127.0.0.1:{port}"))
+            self.addCleanup(others[-1].communicate)
+            self.addCleanup(others[-1].kill)
+            self.wait_for(leader, ": 3 worker(s) on 3 agent(s)", said)
+            self.wait_for(leader, "goes on with the run that was interrupted", said)
+            out, _ = leader.communicate(timeout=120)
+            self.assertEqual(leader.returncode, 0, "".join(said) + out)
+            self.assertEqual([process.wait(timeout=60) for process in others[1:]], [0, 0])
+            epochs = [record["epoch"] for record in lines_of(f"{folder}/run")]
+            self.assertEqual(epochs[-1], 4)
+            self.assertGreater(lines_of(f"{folder}/run")[-1]["accuracy"], 0.97)
+
+
 class Evaluators(unittest.TestCase):
     def test_one_beside_the_training(self):
         with tempfile.TemporaryDirectory() as folder:

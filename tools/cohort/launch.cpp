@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "cluster/free_port.h"
 #include "commands.h"
+#include "launch/elastic/elastic.h"
 #include "launch/group.h"
 #include "launch/remote.h"
 
@@ -21,6 +22,7 @@ namespace {
 struct LaunchFlags {
   LaunchOptions options;
   RemoteOptions remote;
+  ElasticOptions elastic;
   std::vector<std::string> exports;  // NAME or NAME=VALUE
   std::string log_dir;
   int max_restarts = 0;
@@ -67,8 +69,23 @@ std::vector<WorkerPlan> plan(const LaunchFlags& flags, int attempt) {
   return plan_workers(flags.options, ports, attempt);
 }
 
+GroupOptions group_of(const LaunchFlags& flags, int attempt) {
+  return {.log_dir = log_folder(flags.log_dir, attempt),
+          .grace = std::chrono::milliseconds(static_cast<int64_t>(flags.grace * 1000)),
+          .until_eof = flags.until_eof};
+}
+
 int launch(LaunchFlags flags) {
   flags.options.set = exported(flags.exports);
+  if (flags.grace < 0) fail<InvalidArgument>("[launch] --grace_period is ", flags.grace, ", wanted seconds");
+  if (flags.elastic.active()) {
+    if (flags.remote.active() || flags.max_restarts != 0) {
+      fail<InvalidArgument>("[launch] --hosts and --max_restarts have no meaning with --elastic and --join");
+    }
+    return launch_elastic(flags.elastic, flags.options,
+                          [&](int64_t round) { return group_of(flags, static_cast<int>(round - 1)); });
+  }
+  if (flags.options.master_addr.empty()) flags.options.master_addr = "127.0.0.1";
   if (flags.remote.active() && flags.options.master_port == 0) {
     fail<InvalidArgument>(
         "[launch] --hosts needs --master_port: which port is free on another machine is not known here");
@@ -77,14 +94,10 @@ int launch(LaunchFlags flags) {
   check(flags.options);
   if (flags.max_restarts < 0)
     fail<InvalidArgument>("[launch] --max_restarts is ", flags.max_restarts, ", wanted 0 or more");
-  if (flags.grace < 0) fail<InvalidArgument>("[launch] --grace_period is ", flags.grace, ", wanted seconds");
   Guard guard;
   const Signals signals;
   for (int attempt = 0;; ++attempt) {
-    const GroupOptions group{.log_dir = log_folder(flags.log_dir, attempt),
-                             .grace = std::chrono::milliseconds(static_cast<int64_t>(flags.grace * 1000)),
-                             .until_eof = flags.until_eof};
-    const GroupEnd end = run_group(plan(flags, attempt), group, signals, guard);
+    const GroupEnd end = run_group(plan(flags, attempt), group_of(flags, attempt), signals, guard);
     if (end.code == 0 || end.stopped) return end.code;
     if (attempt == flags.max_restarts) {
       if (attempt > 0) std::cerr << "[launch] given up after " << attempt << " restart(s)\n";
@@ -110,14 +123,20 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   app.add_option("--nnodes", flags->options.nnodes, "machines, when a launcher is started by hand on each")
       ->capture_default_str();
   app.add_option("--node_rank", flags->options.node_rank, "which of them this is")->capture_default_str();
-  app.add_option("--master_addr", flags->options.master_addr, "address of node 0, as the others reach it")
-      ->capture_default_str();
+  app.add_option("--master_addr", flags->options.master_addr,
+                 "address of node 0, as the others reach it (127.0.0.1); with --join of this machine");
   app.add_option("--master_port", flags->options.master_port,
                  "port of worker 0; with --hosts of the first worker on each; 0: a free one of this machine");
   app.add_option("--node_hosts", flags->options.hosts, "addresses of all nodes, for TF_CONFIG")->delimiter(',');
   app.add_option("--max_restarts", flags->max_restarts, "times to start all workers anew when one has failed")
       ->capture_default_str();
   app.add_option("--grace_period", flags->grace, "seconds from asking a worker to end to killing it")
+      ->capture_default_str();
+  app.add_option("--elastic", flags->elastic.bounds,
+                 "MIN:MAX: lead a run that goes on with the workers that are left, as long as there are MIN, and takes "
+                 "in others up to MAX");
+  app.add_option("--join", flags->elastic.join, "HOST:PORT: take part in the elastic run that is led there");
+  app.add_option("--join_timeout", flags->elastic.join_timeout, "seconds that an elastic run waits for MIN workers")
       ->capture_default_str();
   app.add_flag("--evaluator", flags->options.evaluator,
                "start one more process, the evaluator: it evaluates the checkpoints and ends with the training");

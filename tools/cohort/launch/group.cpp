@@ -56,7 +56,9 @@ class Group {
  private:
   void wait() {
     std::vector<pollfd> places{{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
-                               {.fd = options_.until_eof ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0}};
+                               {.fd = options_.until_eof ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0},
+                               {.fd = kill_at_ ? -1 : options_.stop_fd, .events = POLLIN, .revents = 0}};
+    const std::size_t first = places.size();
     for (const auto& child : children_) places.push_back({.fd = child->output(), .events = POLLIN, .revents = 0});
     int limit = -1;
     if (kill_at_) {
@@ -67,9 +69,13 @@ class Group {
       fail<Internal>("[launch] poll: ", std::strerror(errno));
     }
     for (std::size_t i = 0; i < children_.size(); ++i) {
-      if (places[i + 2].revents != 0) children_[i]->read();
+      if (places[first + i].revents != 0) children_[i]->read();
     }
     if (places[1].revents != 0) hear_stdin();
+    if (places[2].revents != 0) {
+      end_.asked = end_.code == 0;
+      stop(SIGTERM);
+    }
     while (const int signal = signals_.next()) hear(signal);
     reap();
   }
@@ -111,7 +117,7 @@ class Group {
       guard_.forget(child->pid());
       if (child->succeeded() || end_.code != 0) continue;
       end_.code = child->exit_code();
-      if (end_.stopped) continue;
+      if (end_.stopped || end_.asked) continue;
       report(*child);
       stop(SIGTERM);
     }

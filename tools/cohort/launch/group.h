@@ -31,11 +31,13 @@ struct GroupOptions {
   std::string log_dir;                                         // of this attempt; empty: none
   std::chrono::milliseconds grace = std::chrono::seconds(30);  // from asking a worker to end to killing it
   bool until_eof = false;                                      // end when standard input does: for agents behind ssh
+  int stop_fd = -1;                                            // ask the workers to end when it can be read; -1: none
 };
 
 struct GroupEnd {
   int code = 0;          // of the first worker that failed; 0: all went well
   bool stopped = false;  // because the launcher was told to end
+  bool asked = false;    // the workers were, by stop_fd, before any of them had failed
 };
 
 // Runs the workers to their end. When one fails the others are ended, and standard error says who failed, how, and what

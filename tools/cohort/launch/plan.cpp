@@ -48,25 +48,40 @@ void check(const LaunchOptions& options) {
   }
 }
 
+WorkerPlan plan_worker(const LaunchOptions& options, const WorkerPlace& place) {
+  WorkerPlan worker{.rank = place.rank,
+                    .name = "worker " + std::to_string(place.rank),
+                    .command = options.program,
+                    .environment = options.set};
+  auto& variables = worker.environment;
+  variables["RANK"] = std::to_string(place.rank);
+  variables["WORLD_SIZE"] = std::to_string(place.world);
+  variables["LOCAL_RANK"] = std::to_string(place.local);
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(place.local_world);
+  variables["GROUP_RANK"] = std::to_string(place.group);
+  variables["MASTER_ADDR"] = place.master_addr;
+  variables["MASTER_PORT"] = std::to_string(place.master_port);
+  variables["COHORT_RESTART_COUNT"] = std::to_string(place.restarts);
+  return worker;
+}
+
 std::vector<WorkerPlan> plan_workers(const LaunchOptions& options, const std::vector<int>& ports, int restarts) {
   const std::vector<std::string> all = addresses(options, ports);
   const int port = options.master_port > 0 ? options.master_port : ports.front();
   std::vector<WorkerPlan> workers;
   for (int local = 0; local < options.nproc; ++local) {
     const int rank = options.node_rank * options.nproc + local;
-    WorkerPlan worker{
-        .rank = rank, .name = "worker " + std::to_string(rank), .command = options.program, .environment = options.set};
-    auto& variables = worker.environment;
-    variables["RANK"] = std::to_string(rank);
-    variables["WORLD_SIZE"] = std::to_string(options.nnodes * options.nproc);
-    variables["LOCAL_RANK"] = std::to_string(local);
-    variables["LOCAL_WORLD_SIZE"] = std::to_string(options.nproc);
-    variables["GROUP_RANK"] = std::to_string(options.node_rank);
-    variables["MASTER_ADDR"] = options.hosts.empty() ? options.master_addr : options.hosts.front();
-    variables["MASTER_PORT"] = std::to_string(port);
-    variables["COHORT_RESTART_COUNT"] = std::to_string(restarts);
+    WorkerPlan worker =
+        plan_worker(options, {.rank = rank,
+                              .world = options.nnodes * options.nproc,
+                              .local = local,
+                              .local_world = options.nproc,
+                              .group = options.node_rank,
+                              .master_addr = options.hosts.empty() ? options.master_addr : options.hosts.front(),
+                              .master_port = port,
+                              .restarts = restarts});
     if (!all.empty()) {
-      variables["TF_CONFIG"] =
+      worker.environment["TF_CONFIG"] =
           nlohmann::json{{"cluster", {{"worker", all}}}, {"task", {{"type", "worker"}, {"index", rank}}}}.dump();
     }
     workers.push_back(std::move(worker));

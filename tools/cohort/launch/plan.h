@@ -13,7 +13,7 @@ struct LaunchOptions {
   int nnodes = 1;
   int node_rank = 0;
   bool evaluator = false;  // whether node 0 starts one beside its workers
-  std::string master_addr = "127.0.0.1";
+  std::string master_addr;
   int master_port = 0;                     // 0: one that is free, only for one node
   std::vector<std::string> hosts;          // of all nodes, in the order of their ranks; empty: not known
   std::map<std::string, std::string> set;  // further variables
@@ -31,10 +31,25 @@ struct WorkerPlan {
 // InvalidArgument: numbers that do not fit each other.
 void check(const LaunchOptions& options);
 
-// This node's workers, and the evaluator, which gets TF_CONFIG alone. Every worker gets torchrun's variables (RANK,
-// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT), COHORT_RESTART_COUNT, and TF_CONFIG
-// where the addresses of all workers are known: on one node, or with `hosts`. `ports` are one for each of the node's
-// workers; where hosts are given, worker i of every host listens on master_port + i.
+// Where a worker stands among all.
+struct WorkerPlace {
+  int rank = 0;
+  int world = 1;
+  int local = 0;  // among its node's
+  int local_world = 1;
+  int group = 0;  // its node
+  std::string master_addr;
+  int master_port = 0;
+  int restarts = 0;
+};
+
+// One worker, with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR,
+// MASTER_PORT) and COHORT_RESTART_COUNT.
+WorkerPlan plan_worker(const LaunchOptions& options, const WorkerPlace& place);
+
+// This node's workers, and the evaluator, which gets TF_CONFIG alone. Every worker gets TF_CONFIG too where the
+// addresses of all workers are known: on one node, or with `hosts`. `ports` are one for each of the node's workers;
+// where hosts are given, worker i of every host listens on master_port + i.
 std::vector<WorkerPlan> plan_workers(const LaunchOptions& options, const std::vector<int>& ports, int restarts);
 
 }  // namespace cohort::cli

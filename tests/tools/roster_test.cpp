@@ -1,0 +1,201 @@
+#include "launch/elastic/roster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace cohort::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Agents that report once a second, and do at once what they are told.
+class Agents {
+ public:
+  explicit Agents(const RosterOptions& options) : roster_(options, now_) {}
+
+  void join(const std::string& name, int workers) {
+    agents_[name] = {.agent = name, .host = name, .port = 1000 + static_cast<int>(agents_.size()), .workers = workers};
+  }
+  void lose(const std::string& name) { agents_.erase(name); }
+  Report& agent(const std::string& name) { return agents_.at(name); }
+  // A worker fails: what its agent reports.
+  void fail(const std::string& name, int code) {
+    Report& report = agents_.at(name);
+    report.running = false;
+    report.code = code;
+    report.by_signal = code > 128;
+  }
+  void end_well() {
+    for (auto& [name, report] : agents_) report.running = false;
+  }
+
+  // Everybody reports, so many times; the last orders.
+  void pass(int times = 1) {
+    for (int i = 0; i < times; ++i) {
+      now_ += seconds(1);
+      for (auto& [name, report] : agents_) {
+        const Order order = orders_[name] = roster_.exchange(report, now_);
+        if (order.kind == Order::Kind::kRun && order.round != report.round) {
+          report.round = order.round;
+          report.running = true;
+          report.asked = report.by_signal = false;
+          report.code = 0;
+        } else if (order.kind == Order::Kind::kEnd && report.running) {
+          report.running = false;
+          report.asked = true;
+          report.code = 42;
+        }
+      }
+    }
+  }
+
+  const Order& order(const std::string& name) { return orders_[name]; }
+  // Workers of each agent that runs now, in the order of the ranks.
+  std::string running() {
+    std::map<int, std::string> parts;
+    for (const auto& [name, report] : agents_) {
+      const Order& order = orders_[name];
+      if (order.kind == Order::Kind::kRun) parts[order.first_rank] = name + std::to_string(order.workers);
+    }
+    std::string text;
+    for (const auto& [rank, part] : parts) text += (text.empty() ? "" : " ") + part;
+    return text;
+  }
+
+ private:
+  Roster::Time now_;
+  Roster roster_;
+  std::map<std::string, Report> agents_;
+  std::map<std::string, Order> orders_;
+};
+
+TEST(Roster, BeginsWithEnoughWorkersAndEndsWell) {
+  Agents run({.least = 3, .most = 4});
+  run.join("a", 2);
+  run.pass();
+  EXPECT_EQ(run.order("a").kind, Order::Kind::kWait);
+  run.join("b", 1);
+  run.pass(2);
+  EXPECT_EQ(run.running(), "") << "others may be on their way";
+  run.pass(2);
+  EXPECT_EQ(run.running(), "a2 b1");
+  EXPECT_EQ(run.order("b").world, 3);
+  EXPECT_EQ(run.order("b").group, 1);
+  EXPECT_EQ(run.order("b").master_host, "a");
+  EXPECT_EQ(run.order("b").master_port, run.agent("a").port);
+  run.end_well();
+  run.pass();
+  EXPECT_EQ(run.order("b").kind, Order::Kind::kExit);
+  EXPECT_EQ(run.order("b").code, 0);
+}
+
+TEST(Roster, AKilledWorkerIsLostAndTheRestGoesOn) {
+  Agents run({.least = 2, .most = 3});
+  run.join("a", 2);
+  run.join("b", 1);
+  run.pass(2);
+  EXPECT_EQ(run.running(), "a2 b1");
+  run.fail("a", 137);
+  run.pass();
+  EXPECT_EQ(run.order("b").kind, Order::Kind::kEnd);
+  run.pass(2);
+  EXPECT_EQ(run.running(), "a1 b1");
+  EXPECT_EQ(run.order("a").round, 2);
+}
+
+TEST(Roster, AnAgentThatIsLostCostsTheOthersNothing) {
+  Agents run({.least = 1, .most = 9});
+  for (const char* name : {"a", "b", "c"}) run.join(name, 1);
+  run.pass(4);
+  run.lose("a");  // worker 0's
+  run.pass();
+  run.fail("b", 1);  // they miss it before the leader does
+  run.fail("c", 1);
+  run.pass(8);
+  EXPECT_EQ(run.running(), "b1 c1");
+  EXPECT_EQ(run.order("c").master_host, "b");
+}
+
+TEST(Roster, WhoFailedFirstIsLostWhereNoneWasKilled) {
+  Agents run({.least = 1, .most = 9});
+  for (const char* name : {"a", "b", "c"}) run.join(name, 1);
+  run.pass(4);
+  run.fail("b", 3);
+  run.pass();
+  run.fail("c", 1);
+  run.pass(5);
+  EXPECT_EQ(run.running(), "") << "the cause may still show";
+  run.pass(6);
+  EXPECT_EQ(run.running(), "a1 c1");
+}
+
+TEST(Roster, NewWorkersAreTakenInUpToTheMost) {
+  Agents run({.least = 1, .most = 3});
+  run.join("a", 2);
+  run.pass(4);
+  EXPECT_EQ(run.running(), "a2");
+  run.join("b", 4);
+  run.pass();
+  EXPECT_EQ(run.order("a").kind, Order::Kind::kRun) << "b came after a's report";
+  run.pass(4);
+  EXPECT_EQ(run.running(), "a2 b1");
+  run.join("c", 1);
+  run.pass(3);
+  EXPECT_EQ(run.order("a").round, 2) << "there is no place for more";
+}
+
+TEST(Roster, APreemptedRoundIsNobodysFault) {
+  Agents run({.least = 2, .most = 2});
+  run.join("a", 1);
+  run.join("b", 1);
+  run.pass(2);
+  run.fail("a", 42);
+  run.fail("b", 42);
+  run.pass(2);
+  EXPECT_EQ(run.running(), "a1 b1");
+  EXPECT_EQ(run.order("a").round, 2);
+}
+
+TEST(Roster, GivesUpWithoutEnough) {
+  Agents run({.least = 2, .most = 2, .join_timeout = seconds(20)});
+  run.join("a", 1);
+  run.join("b", 1);
+  run.pass(2);
+  run.fail("b", 139);
+  run.pass(10);
+  EXPECT_EQ(run.order("a").kind, Order::Kind::kWait);
+  run.pass(15);
+  EXPECT_EQ(run.order("a").kind, Order::Kind::kExit);
+  EXPECT_EQ(run.order("a").code, 139);
+}
+
+TEST(Roster, WhoLeavesIsMissedAndOthersGoOn) {
+  Agents run({.least = 1, .most = 2});
+  run.join("a", 1);
+  run.join("b", 1);
+  run.pass(2);
+  run.agent("b").leaving = true;
+  run.pass();
+  EXPECT_EQ(run.order("b").kind, Order::Kind::kExit);
+  run.lose("b");
+  run.pass(3);
+  EXPECT_EQ(run.running(), "a1");
+}
+
+TEST(Roster, KnowsWhenAllHaveHeardTheEnd) {
+  const Roster::Time now;
+  Roster roster({.least = 1, .most = 2}, now);
+  roster.exchange({.agent = "a", .workers = 1}, now);
+  roster.exchange({.agent = "b", .workers = 1}, now);
+  EXPECT_FALSE(roster.heard_by_all(now));
+  roster.finish(3);
+  EXPECT_EQ(roster.exchange({.agent = "a", .workers = 1}, now).code, 3);
+  EXPECT_FALSE(roster.heard_by_all(now));
+  EXPECT_TRUE(roster.heard_by_all(now + seconds(6))) << "b is lost";
+}
+
+}  // namespace
+}  // namespace cohort::cli

@@ -1,0 +1,165 @@
+#include "launch/elastic/agent.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#include "base/fail.h"
+#include "cluster/free_port.h"
+
+namespace cohort::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTalk = milliseconds(100);  // between two reports
+constexpr milliseconds kSilence = std::chrono::seconds(10);
+constexpr int kFailed = 1;
+constexpr int kSignalled = 128;
+
+// This agent's workers of a round.
+std::vector<WorkerPlan> plan_round(const LaunchOptions& options, const Order& order) {
+  std::vector<WorkerPlan> workers;
+  for (int local = 0; local < order.workers; ++local) {
+    workers.push_back(plan_worker(options, {.rank = order.first_rank + local,
+                                            .world = order.world,
+                                            .local = local,
+                                            .local_world = order.workers,
+                                            .group = order.group,
+                                            .master_addr = order.master_host,
+                                            .master_port = order.master_port,
+                                            .restarts = static_cast<int>(order.round - 1)}));
+  }
+  return workers;
+}
+
+std::string own_name(const std::string& host) {
+  return c10::str(host, " (pid ", ::getpid(), ")");
+}
+
+// Something to poll for that a thread can set.
+class Event {
+ public:
+  Event() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (fd_ < 0) fail<Unavailable>("[launch] eventfd: ", std::strerror(errno));
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { ::close(fd_); }
+  void set() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof(one));
+  }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class Agent {
+ public:
+  Agent(Leader& leader, const AgentOptions& options, const Signals& signals, Guard& guard)
+      : leader_(leader), options_(options), signals_(signals), guard_(guard) {
+    report_.agent = own_name(options.host);
+    report_.host = options.host;
+    report_.port = free_port(options.host);
+    report_.workers = options.launch.nproc;
+  }
+
+  int run() {
+    for (;;) {
+      const Order order = talk();
+      if (order.kind == Order::Kind::kExit) return order.code;
+      if (order.kind == Order::Kind::kRun && order.round != report_.round) {
+        if (const auto code = run_round(order)) return *code;
+        continue;
+      }
+      pollfd place{.fd = signals_.fd(), .events = POLLIN, .revents = 0};
+      ::poll(&place, 1, static_cast<int>(kTalk.count()));
+      if (told_to_end()) return leave(kSignalled + SIGTERM);
+    }
+  }
+
+ private:
+  bool told_to_end() const {
+    while (const int signal = signals_.next()) {
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return true;
+    }
+    return false;
+  }
+
+  // What the leader says; that the run is over when it has not answered for long.
+  Order talk() {
+    const auto order = leader_.exchange(report_);
+    if (order) {
+      heard_ = Clock::now();
+      return *order;
+    }
+    if (Clock::now() - heard_ < kSilence) return {};
+    std::cerr << "[launch] the leader is lost: nothing was heard of it for " << kSilence.count() / 1000 << " s\n";
+    return {.kind = Order::Kind::kExit, .code = kFailed};
+  }
+
+  int leave(int code) {
+    report_.leaving = true;
+    leader_.exchange(report_);
+    return code;
+  }
+
+  // What to exit with, when this process was told to.
+  std::optional<int> run_round(const Order& order) {
+    report_.round = order.round;
+    report_.running = true;
+    const Event stop;
+    std::atomic<bool> asked = false;
+    GroupEnd end;
+    {
+      const std::jthread talker([&](const std::stop_token& done) {
+        while (!done.stop_requested()) {
+          const Order next = talk();
+          if (next.kind == Order::Kind::kEnd || next.kind == Order::Kind::kExit) {
+            asked = true;
+            stop.set();
+          }
+          std::this_thread::sleep_for(kTalk);
+        }
+      });
+      GroupOptions group = options_.group(order.round);
+      group.stop_fd = stop.fd();
+      end = run_group(plan_round(options_.launch, order), group, signals_, guard_);
+    }
+    report_.running = false;
+    report_.asked = asked && end.asked;
+    report_.code = end.code;
+    report_.by_signal = end.code > kSignalled;
+    report_.port = free_port(options_.host);  // the last one was used
+    if (end.stopped) return leave(end.code);
+    return std::nullopt;
+  }
+
+  Leader& leader_;
+  const AgentOptions& options_;
+  const Signals& signals_;
+  Guard& guard_;
+  Report report_;
+  Clock::time_point heard_ = Clock::now();
+};
+
+}  // namespace
+
+int run_agent(Leader& leader, const AgentOptions& options, const Signals& signals, Guard& guard) {
+  return Agent(leader, options, signals, guard).run();
+}
+
+}  // namespace cohort::cli

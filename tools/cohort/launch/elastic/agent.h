@@ -1,0 +1,24 @@
+// Agent: one launcher's part in an elastic run: starts and ends its workers as the leader orders.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "launch/elastic/rendezvous.h"
+#include "launch/group.h"
+#include "launch/plan.h"
+
+namespace cohort::cli {
+
+struct AgentOptions {
+  LaunchOptions launch;  // the program, nproc and further variables
+  std::string host;      // where other machines reach this one
+  // Of each round: where the output goes.
+  std::function<GroupOptions(int64_t round)> group;
+};
+
+// Runs until the leader says that the run is over, is lost (status 1), or this process is told to end; what to exit
+// with.
+int run_agent(Leader& leader, const AgentOptions& options, const Signals& signals, Guard& guard);
+
+}  // namespace cohort::cli

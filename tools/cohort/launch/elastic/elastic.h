@@ -1,0 +1,24 @@
+// cohort launch --elastic and --join: a run that goes on with the workers that are there.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "launch/group.h"
+#include "launch/plan.h"
+
+namespace cohort::cli {
+
+struct ElasticOptions {
+  std::string bounds;         // "MIN:MAX" workers; empty: this launcher leads none
+  std::string join;           // the leader's "host:port"; empty: this launcher joins none
+  double join_timeout = 600;  // seconds to wait for MIN workers
+
+  bool active() const { return !bounds.empty() || !join.empty(); }
+};
+
+// What to exit with. InvalidArgument: wrong options.
+int launch_elastic(const ElasticOptions& options, const LaunchOptions& launch,
+                   const std::function<GroupOptions(int64_t round)>& group);
+
+}  // namespace cohort::cli

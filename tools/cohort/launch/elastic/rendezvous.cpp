@@ -1,0 +1,159 @@
+#include "launch/elastic/rendezvous.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#include "base/fail.h"
+#include "rendezvous.grpc.pb.h"
+
+namespace cohort::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kCall = std::chrono::seconds(1);
+
+rendezvous::ReportRequest to_message(const Report& report) {
+  rendezvous::ReportRequest message;
+  message.set_agent(report.agent);
+  message.set_host(report.host);
+  message.set_port(report.port);
+  message.set_workers(report.workers);
+  message.set_round(report.round);
+  message.set_running(report.running);
+  message.set_asked(report.asked);
+  message.set_by_signal(report.by_signal);
+  message.set_code(report.code);
+  message.set_leaving(report.leaving);
+  return message;
+}
+
+Report from_message(const rendezvous::ReportRequest& message) {
+  return {.agent = message.agent(),
+          .host = message.host(),
+          .port = message.port(),
+          .workers = message.workers(),
+          .round = message.round(),
+          .running = message.running(),
+          .asked = message.asked(),
+          .by_signal = message.by_signal(),
+          .code = message.code(),
+          .leaving = message.leaving()};
+}
+
+void to_message(const Order& order, rendezvous::OrderReply& message) {
+  message.set_kind(static_cast<int>(order.kind));
+  message.set_round(order.round);
+  message.set_first_rank(order.first_rank);
+  message.set_workers(order.workers);
+  message.set_world(order.world);
+  message.set_group(order.group);
+  message.set_master_host(order.master_host);
+  message.set_master_port(order.master_port);
+  message.set_code(order.code);
+}
+
+Order from_message(const rendezvous::OrderReply& message) {
+  return {.kind = static_cast<Order::Kind>(message.kind()),
+          .round = message.round(),
+          .first_rank = message.first_rank(),
+          .workers = message.workers(),
+          .world = message.world(),
+          .group = message.group(),
+          .master_host = message.master_host(),
+          .master_port = message.master_port(),
+          .code = message.code()};
+}
+
+class RemoteLeader final : public Leader {
+ public:
+  explicit RemoteLeader(const std::string& address)
+      : stub_(rendezvous::Rendezvous::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {}
+
+  std::optional<Order> exchange(const Report& report) override {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kCall);
+    rendezvous::OrderReply reply;
+    const grpc::Status status = stub_->Exchange(&context, to_message(report), &reply);
+    if (!status.ok()) return std::nullopt;
+    return from_message(reply);
+  }
+
+ private:
+  std::unique_ptr<rendezvous::Rendezvous::Stub> stub_;
+};
+
+}  // namespace
+
+class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
+ public:
+  Impl(const std::string& address, const RosterOptions& options) : silence_(options.silence), roster_(options, Clock::now()) {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    if (!server_ || port == 0) {
+      fail<Unavailable>("[launch] cannot listen on ", address, ": it is in use or not an address of this machine");
+    }
+  }
+
+  grpc::Status Exchange(grpc::ServerContext* /*context*/, const rendezvous::ReportRequest* request,
+                        rendezvous::OrderReply* reply) override {
+    to_message(exchange(from_message(*request)), *reply);
+    return grpc::Status::OK;
+  }
+
+  Order exchange(const Report& report) {
+    const std::lock_guard lock(mutex_);
+    const Order order = roster_.exchange(report, Clock::now());
+    for (const std::string& news : roster_.take_news()) std::cerr << "[launch] " + news + "\n";
+    return order;
+  }
+
+  void finish(int code) {
+    const std::lock_guard lock(mutex_);
+    roster_.finish(code);
+  }
+
+  void linger() {
+    const auto end = Clock::now() + 2 * silence_;
+    while (Clock::now() < end && !heard_by_all()) std::this_thread::sleep_for(milliseconds(20));
+    server_->Shutdown(std::chrono::system_clock::now() + kCall);
+  }
+
+ private:
+  bool heard_by_all() {
+    const std::lock_guard lock(mutex_);
+    return roster_.heard_by_all(Clock::now());
+  }
+
+  milliseconds silence_;
+  std::mutex mutex_;
+  Roster roster_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+RendezvousServer::RendezvousServer(const std::string& address, const RosterOptions& options)
+    : impl_(std::make_unique<Impl>(address, options)) {}
+RendezvousServer::~RendezvousServer() {
+  impl_->linger();
+}
+std::optional<Order> RendezvousServer::exchange(const Report& report) {
+  return impl_->exchange(report);
+}
+void RendezvousServer::finish(int code) {
+  impl_->finish(code);
+}
+
+std::unique_ptr<Leader> connect_to_rendezvous(const std::string& address) {
+  return std::make_unique<RemoteLeader>(address);
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,39 @@
+// How agents and the roster of their leader talk: one call, again and again, over gRPC.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "launch/elastic/roster.h"
+
+namespace cohort::cli {
+
+// Whom an agent talks to; used by one thread.
+class Leader {
+ public:
+  virtual ~Leader() = default;
+  // Nothing when the leader does not answer.
+  virtual std::optional<Order> exchange(const Report& report) = 0;
+};
+
+// The leader's own end, and the service for the others. Prints what happens on standard error.
+class RendezvousServer final : public Leader {
+ public:
+  // Unavailable: it cannot listen on the address.
+  RendezvousServer(const std::string& address, const RosterOptions& options);
+  RendezvousServer(const RendezvousServer&) = delete;
+  RendezvousServer& operator=(const RendezvousServer&) = delete;
+  // Waits until the agents have heard that the run is over, or are lost.
+  ~RendezvousServer() override;
+
+  std::optional<Order> exchange(const Report& report) override;
+  void finish(int code);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+std::unique_ptr<Leader> connect_to_rendezvous(const std::string& address);
+
+}  // namespace cohort::cli

@@ -1,0 +1,173 @@
+#include "launch/elastic/roster.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+
+#include "cohort/preemption.h"
+
+namespace cohort::cli {
+
+Order Roster::exchange(const Report& report, Time now) {
+  Agent& agent = agent_of(report, now);
+  hear(agent, report, now);
+  if (report.leaving) {
+    note(c10::str(report.agent, " leaves with ", agent.report.workers, " worker(s)"));
+    if (agent.given > 0) ending_ = lost_ = true;
+    std::erase_if(agents_, [&](const Agent& each) { return each.report.agent == report.agent; });
+    advance(now);
+    return {.kind = Order::Kind::kExit};
+  }
+  advance(now);
+  Agent& same = agent_of(report, now);  // advance() may have moved it
+  const Order order = order_for(same);
+  same.told_exit = order.kind == Order::Kind::kExit;
+  return order;
+}
+
+void Roster::finish(int code) {
+  if (!finished_) finished_ = code;
+}
+
+bool Roster::heard_by_all(Time now) {
+  drop_silent(now);
+  return finished_ && std::all_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.told_exit; });
+}
+
+std::vector<std::string> Roster::take_news() {
+  return std::exchange(news_, {});
+}
+
+Roster::Agent& Roster::agent_of(const Report& report, Time now) {
+  for (Agent& each : agents_) {
+    if (each.report.agent == report.agent) return each;
+  }
+  agents_.push_back({.report = report});
+  last_join_ = now;
+  note(c10::str(report.agent, " joins with ", report.workers, " worker(s)"));
+  return agents_.back();
+}
+
+void Roster::hear(Agent& agent, const Report& report, Time now) {
+  const int workers = agent.report.workers;  // what is left of those it came with
+  agent.report = report;
+  agent.report.workers = workers;
+  agent.heard = now;
+  if (!running_ || agent.given == 0 || agent.ended || report.round != round_ || report.running) return;
+  agent.ended = true;
+  if (report.asked || report.code == 0) return;
+  if (failures_ == 0) first_failure_ = now;
+  agent.failure = ++failures_;
+  last_code_ = report.code;
+  ending_ = true;
+  note(c10::str("round ", round_, ": a worker of ", report.agent, " failed with status ", report.code));
+}
+
+void Roster::drop_silent(Time now) {
+  std::erase_if(agents_, [&](const Agent& each) {
+    if (now - each.heard < options_.silence) return false;
+    note(c10::str(each.report.agent, " is lost: nothing was heard of it for ", options_.silence.count() / 1000, " s"));
+    if (each.given > 0) ending_ = lost_ = true;
+    return true;
+  });
+}
+
+void Roster::advance(Time now) {
+  drop_silent(now);
+  if (finished_) return;
+  if (running_) {
+    if (!ending_ && newcomers()) {
+      ending_ = true;
+      note(c10::str("round ", round_, ": its workers save and end, to begin again with more"));
+    }
+    close_round(now);
+  }
+  if (!running_ && !finished_) open_round(now);
+}
+
+void Roster::close_round(Time now) {
+  const bool all_ended = std::all_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.given == 0 || each.ended; });
+  if (!all_ended) return;
+  const bool well = std::all_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.given == 0 || each.report.code == 0; });
+  if (well && !lost_) return finish(0);
+  const auto failed_otherwise = [](const Agent& each) {
+    return each.failure > 0 && each.report.code != kPreemptedExitCode;
+  };
+  if (!lost_ && std::any_of(agents_.begin(), agents_.end(), failed_otherwise)) {
+    // Those that miss a lost agent fail too, maybe before it is known to be lost.
+    if (!any_killed() && now - first_failure_ < options_.settle) return;
+    blame();
+  }
+  running_ = ending_ = lost_ = false;
+  failures_ = 0;
+  for (Agent& each : agents_) {
+    each.given = 0;
+    each.failure = 0;
+  }
+  waiting_since_ = now;
+}
+
+// A worker that was killed is lost; where none was, the one that failed first.
+void Roster::blame() {
+  const bool killed = any_killed();
+  for (Agent& each : agents_) {
+    const bool its_own = killed ? each.failure > 0 && each.report.by_signal : each.failure == 1;
+    if (!its_own) continue;
+    --each.report.workers;
+    note(c10::str(each.report.agent, " goes on with ", each.report.workers, " worker(s)"));
+  }
+}
+
+void Roster::open_round(Time now) {
+  const int there = total();
+  if (there < options_.least) {
+    if (now - waiting_since_ < options_.join_timeout) return;
+    note(c10::str("given up: ", there, " worker(s) are there, ", options_.least, " are needed"));
+    return finish(last_code_);
+  }
+  if (there < options_.most && now - last_join_ < options_.last_call) return;
+  ++round_;
+  running_ = true;
+  world_ = 0;
+  int group = 0;
+  for (Agent& each : agents_) {
+    each.given = std::min(each.report.workers, options_.most - world_);
+    each.first_rank = world_;
+    each.ended = false;
+    if (each.given > 0) each.group = group++;
+    world_ += each.given;
+  }
+  note(c10::str("round ", round_, ": ", world_, " worker(s) on ", group, " agent(s)"));
+}
+
+bool Roster::any_killed() const {
+  return std::any_of(agents_.begin(), agents_.end(),
+                     [](const Agent& each) { return each.failure > 0 && each.report.by_signal; });
+}
+
+bool Roster::newcomers() const {
+  return std::min(total(), options_.most) > world_;
+}
+
+int Roster::total() const {
+  int sum = 0;
+  for (const Agent& each : agents_) sum += each.report.workers;
+  return sum;
+}
+
+Order Roster::order_for(const Agent& agent) const {
+  if (finished_) return {.kind = Order::Kind::kExit, .code = *finished_};
+  if (!running_ || agent.given == 0 || agent.ended) return {};
+  if (ending_) return {.kind = Order::Kind::kEnd, .round = round_};
+  const Agent& first = *std::find_if(agents_.begin(), agents_.end(), [](const Agent& each) { return each.given > 0; });
+  return {.kind = Order::Kind::kRun,
+          .round = round_,
+          .first_rank = agent.first_rank,
+          .workers = agent.given,
+          .world = world_,
+          .group = agent.group,
+          .master_host = first.report.host,
+          .master_port = first.report.port};
+}
+
+}  // namespace cohort::cli
