@@ -7,10 +7,11 @@ DATA_DIR ?=
 EPOCHS ?= 5
 REPLICAS ?= 2
 TESTS ?=
+TRIALS ?= 20
 
-.PHONY: help demo test bench lint lint-changed format format-check layers sizes asan ubsan tsan fuzz install clean
+.PHONY: help demo test bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean
 help:
-	@sed -n '1,4p' Makefile; echo "also: bench lint format format-check layers sizes asan ubsan tsan fuzz install clean"
+	@sed -n '1,4p' Makefile; echo "also: bench lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean"
 
 build/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@cmake --preset $* > build-$*.log 2>&1 || { cat build-$*.log; rm -f build-$*.log; exit 1; }; mkdir -p build/$*; mv build-$*.log build/$*/configure.log
@@ -40,6 +41,14 @@ asan ubsan tsan:
 	@$(MAKE) --no-print-directory build/$@/build.ninja
 	@cmake --build build/$@ -j $(JOBS)
 	@scripts/sanitize $@ $(if $(TESTS),-R $(TESTS))
+
+# Real daemons and network namespaces, so as root: sshd, Slurm; TRIALS of every disaster.
+cluster-test chaos:
+	@scripts/install-deps.sh cluster
+	@$(MAKE) --no-print-directory build/dev/build.ninja
+	@cmake --build build/dev -j $(JOBS) --target cohort_cli -- --quiet
+	@$(if $(filter chaos,$@),python3 tests/chaos/run.py build/dev/bin/cohort --trials $(TRIALS),\
+	  python3 tests/ssh/run.py build/dev/bin/cohort && python3 tests/slurm/run.py build/dev/bin/cohort)
 
 fuzz:
 	@scripts/install-deps.sh lint

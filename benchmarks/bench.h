@@ -46,5 +46,7 @@ void run_worker_step(const std::string& model, double seconds);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
 void run_input(double seconds);
+void run_checkpoint();
+void run_worker_start();
 
 }  // namespace cohort::bench

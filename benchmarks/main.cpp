@@ -22,10 +22,15 @@ int main(int argc, char** argv) {
   empty.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
   const CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the local all-reduce beside a copy loop");
   const CLI::App& input = *app.add_subcommand("input", "the input pipeline");
+  const CLI::App& checkpoint = *app.add_subcommand("checkpoint", "what saving 1 GB costs");
+  const CLI::App& start =
+      *app.add_subcommand("worker_start", "one of several workers starts, meets the others and ends");
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, replicas, threads, seconds);
   if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds);
   if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
   if (input.parsed()) cohort::bench::run_input(seconds);
+  if (checkpoint.parsed()) cohort::bench::run_checkpoint();
+  if (start.parsed()) cohort::bench::run_worker_start();
 }

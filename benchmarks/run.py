@@ -10,6 +10,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 PYTHON = "/usr/bin/python3"  # Debian's, which has python3-torch
@@ -74,6 +75,25 @@ def worker_report(table):
     return "\n".join(out)
 
 
+def start_report(arguments):
+    """From the launch to the end of workers that only meet."""
+    call = [arguments.bench.replace("cohort_bench", "cohort"), "launch"]
+    times = []
+    for workers in (2, 8):
+        rounds = []
+        for _ in range(arguments.rounds):
+            begin = time.monotonic()
+            lines_of([*call, f"--nproc={workers}", "--", arguments.bench, "worker_start"])
+            rounds.append(time.monotonic() - begin)
+        times.append(f"{workers} workers {statistics.median(rounds):.1f} s")
+    return f"\nStart-up, from the launch to the end of processes that only meet: {', '.join(times)} (wanted: 8 under 5)."
+
+
+def checkpoint_report(line):
+    return (f"\nA checkpoint of {line['checkpoint'] / 1e9:.1f} GB stalls training for {line['stall_ms']:.0f} ms (a copy of its tensors takes "
+            f"{line['copy_ms']:.0f} ms) and is on the disk after {line['write_ms']:.0f} ms.")
+
+
 def medians(results):
     table = {model: {side: statistics.median(values) for side, values in sides.items()} for model, sides in results.items()}
     for sides in table.values():
@@ -123,7 +143,8 @@ def main():
     empty = lines_of([arguments.bench, "empty", "--replicas", "2"])[0]
     reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
     pipeline = lines_of([arguments.bench, "input"])[0]
-    text = report(table, empty, reduce, pipeline) + "\n" + worker_report(worker_steps(arguments))
+    text = "\n".join((report(table, empty, reduce, pipeline), worker_report(worker_steps(arguments)), start_report(arguments),
+                      checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0])))
     print(text)
     if arguments.write_docs:
         page = arguments.write_docs.read_text(encoding="utf-8")

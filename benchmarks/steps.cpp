@@ -82,6 +82,14 @@ void run_worker_step(const std::string& model, double seconds) {
   if (strategy.worker_rank() == 0) step.report(model, time);
 }
 
+// Returns when all workers are there and have exchanged something.
+void run_worker_start() {
+  const MultiWorkerMirroredStrategy strategy({.devices = {"/CPU:0"}});
+  const auto ones = strategy.run([](Replica&) { return torch::ones({1}); });
+  const double workers = strategy.reduce(ReduceOp::kSum, ones).item<double>();
+  if (strategy.worker_rank() == 0) std::cout << "{\"worker_start\": " << workers << "}\n";
+}
+
 void run_empty(int replicas, double seconds) {
   const MirroredStrategy strategy({.devices = cpu_devices(replicas)});
   constexpr int kRuns = 100;

@@ -36,7 +36,7 @@ int main() {
   const auto folder = std::filesystem::temp_directory_path() / ("cohort_evaluator_" + std::to_string(::getpid()));
   const auto [train, test] = datasets::drawn_digits({.train_size = 4'000, .test_size = 1'000});
   int64_t evaluations = 0;
-  std::jthread beside([&] { evaluations = evaluate(folder, test); });
+  std::jthread beside([&, &data = test] { evaluations = evaluate(folder, data); });
   Sequential model = make_model();
   model.fit(train.shuffle(4'000).batch(128),
             {.epochs = 3,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what Cohort needs, from Debian 12's packages. Does nothing, quickly, when all of it is there.
-#   scripts/install-deps.sh [build|test|lint|all]      default: all
+#   scripts/install-deps.sh [build|test|lint|cluster|all]      default: all
 set -euo pipefail
 
 build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libcurl4-openssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgloo-dev libisal-dev"
@@ -11,8 +11,9 @@ case "${1:-all}" in
   build) wanted=$build ;;
   test) wanted=$test ;;
   lint | all) wanted=$lint ;;
+  cluster) wanted="$test iproute2 openssh-client openssh-server slurm-wlm munge" ;;
   *)
-    echo "install-deps: \"$1\" is not known, only build, test, lint and all are" >&2
+    echo "install-deps: \"$1\" is not known, only build, test, lint, cluster and all are" >&2
     exit 2
     ;;
 esac

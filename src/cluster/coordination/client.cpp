@@ -104,7 +104,7 @@ grpc::Status CoordinationClient::attempt(milliseconds limit, bool wait_for_ready
   if (given_up_) return {grpc::StatusCode::ABORTED, *given_up_};
   under_way_.insert(&context);
   lock.unlock();
-  const grpc::Status status = call(context);
+  grpc::Status status = call(context);
   lock.lock();
   under_way_.erase(&context);
   if (given_up_ && !status.ok()) return {grpc::StatusCode::ABORTED, *given_up_};

@@ -92,7 +92,8 @@ class RemoteLeader final : public Leader {
 
 class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
  public:
-  Impl(const std::string& address, const RosterOptions& options) : silence_(options.silence), roster_(options, Clock::now()) {
+  Impl(const std::string& address, const RosterOptions& options)
+      : silence_(options.silence), roster_(options, Clock::now()) {
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
@@ -112,7 +113,7 @@ class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
 
   Order exchange(const Report& report) {
     const std::lock_guard lock(mutex_);
-    const Order order = roster_.exchange(report, Clock::now());
+    Order order = roster_.exchange(report, Clock::now());
     for (const std::string& news : roster_.take_news()) std::cerr << "[launch] " + news + "\n";
     return order;
   }

@@ -20,7 +20,7 @@ Order Roster::exchange(const Report& report, Time now) {
   }
   advance(now);
   Agent& same = agent_of(report, now);  // advance() may have moved it
-  const Order order = order_for(same);
+  Order order = order_for(same);
   same.told_exit = order.kind == Order::Kind::kExit;
   return order;
 }
@@ -86,9 +86,11 @@ void Roster::advance(Time now) {
 }
 
 void Roster::close_round(Time now) {
-  const bool all_ended = std::all_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.given == 0 || each.ended; });
+  const bool all_ended =
+      std::all_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.given == 0 || each.ended; });
   if (!all_ended) return;
-  const bool well = std::all_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.given == 0 || each.report.code == 0; });
+  const bool well = std::all_of(agents_.begin(), agents_.end(),
+                                [](const Agent& each) { return each.given == 0 || each.report.code == 0; });
   if (well && !lost_) return finish(0);
   const auto failed_otherwise = [](const Agent& each) {
     return each.failure > 0 && each.report.code != kPreemptedExitCode;

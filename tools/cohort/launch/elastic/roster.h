@@ -1,9 +1,10 @@
 // Roster: the leader's list of the launchers (agents) of an elastic run, and its decisions: who runs, who has to end,
 // who is taken as lost. Pure: time comes in as an argument. Not thread-safe.
 //
-// A run is a sequence of rounds. A round has the workers that are there, at most `most`. It ends when one of them fails,
-// when an agent is not heard of any more, or when new workers could be taken in; then all are asked to end, which makes
-// them save (BackupAndRestore's save_before_preemption), and the next round begins with those that are left.
+// A run is a sequence of rounds. A round has the workers that are there, at most `most`. It ends when one of them
+// fails, when an agent is not heard of any more, or when new workers could be taken in; then all are asked to end,
+// which makes them save (BackupAndRestore's save_before_preemption), and the next round begins with those that are
+// left.
 #pragma once
 
 #include <chrono>
@@ -50,8 +51,8 @@ struct Order {
 struct RosterOptions {
   int least = 1;  // workers, without which nothing runs
   int most = 1;
-  std::chrono::milliseconds silence = std::chrono::seconds(5);     // after which an agent is lost
-  std::chrono::milliseconds settle = std::chrono::seconds(8);      // how long a failure's cause may take to show
+  std::chrono::milliseconds silence = std::chrono::seconds(5);        // after which an agent is lost
+  std::chrono::milliseconds settle = std::chrono::seconds(8);         // how long a failure's cause may take to show
   std::chrono::milliseconds last_call = std::chrono::seconds(2);      // for others, after one has joined
   std::chrono::milliseconds join_timeout = std::chrono::minutes(10);  // of the wait for `least` workers
 };
