@@ -66,6 +66,8 @@ TEST(MirroredModule, BuffersStayPerReplicaAndAreAveragedOnReading) {
       EXPECT_EQ(tensor.item<int64_t>(), 1);
     }
   }
+  EXPECT_FLOAT_EQ(net[1]->running_mean[0].item<float>(), 2.0F) << "reading changes nothing";
+  net.synchronize_buffers();
   EXPECT_FLOAT_EQ(net[1]->running_mean[0].item<float>(), 1.5F);
 }
 
