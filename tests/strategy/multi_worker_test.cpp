@@ -114,7 +114,10 @@ TEST(MultiWorker, AFailureOnOneWorkerReachesAllWithItsReason) {
   with_workers({.workers = 3, .replicas = 2}, [](const MultiWorkerMirroredStrategy& strategy) {
     const auto step = [&] {
       strategy.run([](Replica& replica) {
-        if (replica.id() == 3) throw std::runtime_error("no luck");
+        if (replica.id() == 3) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the others have entered the group by then
+          throw std::runtime_error("no luck");
+        }
         replica.all_reduce(ReduceOp::kSum, torch::ones({4}));
       });
     };
