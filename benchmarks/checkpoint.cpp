@@ -11,7 +11,8 @@ void run_checkpoint() {
   constexpr int64_t kTensors = 64;
   constexpr int64_t kValues = (1 << 30) / 4 / kTensors;
   CheckpointData data;
-  for (int64_t i = 0; i < kTensors; ++i) data.tensors["model"].emplace_back("w" + std::to_string(i), torch::rand({kValues}));
+  for (int64_t i = 0; i < kTensors; ++i)
+    data.tensors["model"].emplace_back("w" + std::to_string(i), torch::rand({kValues}));
   const std::filesystem::path folder = std::filesystem::current_path() / "cohort_bench_checkpoint";
   std::vector<double> copies;
   std::vector<double> stalls;

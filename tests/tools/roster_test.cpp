@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 namespace cohort::cli {
 namespace {
@@ -20,6 +21,8 @@ class Agents {
     agents_[name] = {.agent = name, .host = name, .port = 1000 + static_cast<int>(agents_.size()), .workers = workers};
   }
   void lose(const std::string& name) { agents_.erase(name); }
+  void hush(const std::string& name) { silent_.insert(name); }
+  void wake(const std::string& name) { silent_.erase(name); }
   Report& agent(const std::string& name) { return agents_.at(name); }
   // A worker fails: what its agent reports.
   void fail(const std::string& name, int code) {
@@ -37,6 +40,7 @@ class Agents {
     for (int i = 0; i < times; ++i) {
       now_ += seconds(1);
       for (auto& [name, report] : agents_) {
+        if (silent_.contains(name)) continue;
         const Order order = orders_[name] = roster_.exchange(report, now_);
         if (order.kind == Order::Kind::kRun && order.round != report.round) {
           report.round = order.round;
@@ -69,6 +73,7 @@ class Agents {
   Roster::Time now_;
   Roster roster_;
   std::map<std::string, Report> agents_;
+  std::set<std::string> silent_;
   std::map<std::string, Order> orders_;
 };
 
@@ -157,6 +162,25 @@ TEST(Roster, APreemptedRoundIsNobodysFault) {
   run.pass(2);
   EXPECT_EQ(run.running(), "a1 b1");
   EXPECT_EQ(run.order("a").round, 2);
+}
+
+TEST(Roster, WhoWasTakenForLostComesBackAsANewOne) {
+  Agents run({.least = 1, .most = 2});
+  run.join("a", 1);
+  run.join("b", 1);
+  run.pass(2);
+  EXPECT_EQ(run.running(), "a1 b1");
+  run.hush("b");
+  run.pass(8);
+  EXPECT_EQ(run.order("a").round, 2);
+  EXPECT_EQ(run.order("a").world, 1);
+  run.wake("b");  // it still runs the first round
+  run.pass();
+  EXPECT_NE(run.order("b").kind, Order::Kind::kRun);
+  run.agent("b").running = false;
+  run.pass(4);
+  EXPECT_EQ(run.running(), "a1 b1");
+  EXPECT_EQ(run.order("b").round, 3);
 }
 
 TEST(Roster, GivesUpWithoutEnough) {

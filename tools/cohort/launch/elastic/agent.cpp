@@ -79,7 +79,7 @@ class Agent {
 
   int run() {
     for (;;) {
-      const Order order = talk();
+      const Order order = talk().value_or(Order{});
       if (order.kind == Order::Kind::kExit) return order.code;
       if (order.kind == Order::Kind::kRun && order.round != report_.round) {
         if (const auto code = run_round(order)) return *code;
@@ -99,16 +99,13 @@ class Agent {
     return false;
   }
 
-  // What the leader says; that the run is over when it has not answered for long.
-  Order talk() {
-    const auto order = leader_.exchange(report_);
-    if (order) {
-      heard_ = Clock::now();
-      return *order;
-    }
-    if (Clock::now() - heard_ < kSilence) return {};
+  // What the leader says; nothing when it does not answer; that the run is over when it has not for long.
+  std::optional<Order> talk() {
+    auto order = leader_.exchange(report_);
+    if (order) heard_ = Clock::now();
+    if (order || Clock::now() - heard_ < kSilence) return order;
     std::cerr << "[launch] the leader is lost: nothing was heard of it for " << kSilence.count() / 1000 << " s\n";
-    return {.kind = Order::Kind::kExit, .code = kFailed};
+    return Order{.kind = Order::Kind::kExit, .code = kFailed};
   }
 
   int leave(int code) {
@@ -127,8 +124,9 @@ class Agent {
     {
       const std::jthread talker([&](const std::stop_token& done) {
         while (!done.stop_requested()) {
-          const Order next = talk();
-          if (next.kind == Order::Kind::kEnd || next.kind == Order::Kind::kExit) {
+          const auto next = talk();
+          // Another round, or none for this agent: it was taken for lost.
+          if (next && (next->kind != Order::Kind::kRun || next->round != order.round)) {
             asked = true;
             stop.set();
           }
