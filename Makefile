@@ -19,7 +19,7 @@ build/%/build.ninja: CMakeLists.txt CMakePresets.json
 demo:
 	@scripts/install-deps.sh build
 	@$(MAKE) --no-print-directory build/demo/build.ninja
-	@cmake --build build/demo -j $(JOBS) --target cohort_cli -- --quiet
+	@cmake --build build/demo -j $(JOBS) --target cohort_cli
 	@build/demo/bin/cohort train --experiment=mnist_mlp --mode=train_and_eval --distribution_strategy=mirrored \
 	  --num_replicas=$(REPLICAS) --epochs=$(EPOCHS) --batch_size=128 --model_dir=build/demo/run --seed=1 \
 	  $(if $(DATA_DIR),--data_dir=$(DATA_DIR))
