@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -111,6 +112,27 @@ std::string read_file(const std::filesystem::path& file) {
   return bytes;
 }
 
+// The manifest has the other files' checksums, and its own as its first line.
+constexpr std::string_view kSealBegin = "{\n  \"crc32c\": \"";
+constexpr std::string_view kSealEnd = "\",";
+
+std::string seal_of(std::string_view json) {
+  std::array<char, 9> text{};
+  std::snprintf(text.data(), text.size(), "%08x", crc32c(std::as_bytes(std::span(json))));
+  return c10::str(kSealBegin, text.data(), kSealEnd);
+}
+
+std::string sealed(const std::string& json) {
+  return seal_of(json) + json.substr(1);
+}
+
+std::string unsealed(const std::string& text, const std::string& source) {
+  const std::size_t length = kSealBegin.size() + 8 + kSealEnd.size();
+  std::string json = "{" + (text.size() > length ? text.substr(length) : "");
+  if (text.substr(0, length) == seal_of(json)) return json;
+  fail<DataLoss>("[checkpoint] ", source, ": its bytes do not have the checksum in its first line");
+}
+
 std::string read_checked(const std::filesystem::path& file, const ManifestFile& noted) {
   std::error_code error;
   if (!std::filesystem::exists(file, error)) {
@@ -149,7 +171,7 @@ void write_checkpoint(const std::filesystem::path& folder, const std::filesystem
     manifest.files[file] = write_bytes(temporary / file, bytes);
   }
   AtomicFile out(temporary / kManifest);
-  out.write(to_json(manifest));
+  out.write(sealed(to_json(manifest)));
   out.commit();
   put_in_place(temporary, folder);
   flush_folder(folder.parent_path());
@@ -157,7 +179,7 @@ void write_checkpoint(const std::filesystem::path& folder, const std::filesystem
 
 Checkpoint read_checkpoint(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kManifest;
-  const Manifest manifest = parse_manifest(read_file(file), file.string());
+  const Manifest manifest = parse_manifest(unsealed(read_file(file), file.string()), file.string());
   Checkpoint checkpoint{.step = manifest.step, .folder = folder, .data = {.values = manifest.values}};
   for (const auto& [name, noted] : manifest.files) {
     const std::filesystem::path part(name);

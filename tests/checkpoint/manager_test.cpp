@@ -164,7 +164,7 @@ TEST(CheckpointManager, ADamagedOneIsSkippedForTheOneBefore) {
       "no manifest", [](const auto& folder) { std::filesystem::remove(folder / "manifest.json"); }, "");
   damage(
       "half a manifest", [](const auto& folder) { std::filesystem::resize_file(folder / "manifest.json", 60); },
-      "manifest.json: no JSON at byte");
+      "manifest.json: its bytes do not have the checksum in its first line");
   damage(
       "an empty folder",
       [](const auto& folder) {
@@ -240,6 +240,20 @@ TEST(CheckpointManager, AWriteThatHangsIsNamedAtTheDeadline) {
   for (int i = 0; i < 600 && !std::filesystem::exists(folder / "checkpoint"); ++i) ::usleep(50'000);
   ::usleep(200'000);
   EXPECT_EQ(manager.latest(), 4) << "it was only slow";
+}
+
+TEST(CheckpointManager, EveryBitOfTheManifestCounts) {
+  const TemporaryFolder folder;
+  save_checkpoint(folder / "one", 120, {.values = {{"epoch", "3"}}});
+  const std::string whole = testing::read_file(folder / "one" / "manifest.json");
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+    testing::write_file(folder / "one" / "manifest.json", damaged);
+    EXPECT_THROW(read_checkpoint(folder / "one"), DataLoss) << "byte " << i;
+  }
+  testing::write_file(folder / "one" / "manifest.json", whole);
+  EXPECT_EQ(read_checkpoint(folder / "one").data.values.at("epoch"), "3");
 }
 
 TEST(CheckpointManager, WrongCallsAreNamed) {

@@ -61,6 +61,7 @@ struct Result {
   NamedTensors weights;
   std::vector<std::pair<std::string, torch::Tensor>> optimizer;
   std::vector<double> losses;
+  int64_t first_step = -1;  // updates that the first batch found
 };
 
 Result train(const Strategy& strategy, const Plan& run) {
@@ -75,14 +76,23 @@ Result train(const Strategy& strategy, const Plan& run) {
                                           .save_before_preemption = run.on_sigterm,
                                           .preempted = run.preempted}));
   }
-  callbacks.push_back(LambdaCallback({.on_batch_end = [&](const RunInfo& info, const BatchLogs&) {
-    if (info.step == run.interrupt_at) throw Interrupted();
-  }}));
+  Result result;
+  callbacks.push_back(LambdaCallback({.on_batch_begin =
+                                          [&](const RunInfo& info) {
+                                            if (result.first_step < 0) result.first_step = info.step;
+                                          },
+                                      .on_batch_end =
+                                          [&](const RunInfo& info, const BatchLogs&) {
+                                            if (info.step == run.interrupt_at) throw Interrupted();
+                                          }}));
   FitOptions options{
       .epochs = 4, .steps_per_epoch = run.steps_per_epoch, .callbacks = callbacks, .verbose = Verbose::kSilent};
   if (run.validate) options.validation_data = batches();
   const History history = net.fit(run.steps_per_epoch > 0 ? batches().repeat() : batches(), options);
-  return {net.weights(), net.optimizer().state(), history["loss"]};
+  result.weights = net.weights();
+  result.optimizer = net.optimizer().state();
+  result.losses = history["loss"];
+  return result;
 }
 
 void expect_same(const Result& one, const Result& other) {
@@ -212,7 +222,9 @@ TEST_P(Preemptions, GoOnBitForBit) {
       plan.preempted = at_call(2);  // and once more
       EXPECT_THROW(train(strategy, plan), Preempted);
       plan.preempted = {};
-      expect_same(train(strategy, alone), train(strategy, plan));
+      const Result cut = train(strategy, plan);
+      EXPECT_GE(cut.first_step, 4) << "it began anew";
+      expect_same(train(strategy, alone), cut);
     }
   }
 }
@@ -231,7 +243,9 @@ TEST(Preemption, SigtermIsOne) {
   EXPECT_THAT(error_of<Preempted>([&] { train(DefaultStrategy(), plan); }),
               HasSubstr("training was left in epoch 2 after batch 5, step 14"));
   plan.preempted = {};
-  expect_same(train(DefaultStrategy(), {}), train(DefaultStrategy(), plan));
+  const Result cut = train(DefaultStrategy(), plan);
+  EXPECT_EQ(cut.first_step, 14);
+  expect_same(train(DefaultStrategy(), {}), cut);
 }
 
 TEST(Preemption, OfOneWorkerMakesAllSaveTheSameStep) {
@@ -256,8 +270,24 @@ TEST(Preemption, OfOneWorkerMakesAllSaveTheSameStep) {
       cut[static_cast<std::size_t>(strategy.worker_rank())] =
           train(strategy, {.directory = folder / std::to_string(call), .validate = true});
     });
-    for (std::size_t i = 0; i < 3; ++i) expect_same(whole[i], cut[i]);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_GE(cut[i].first_step, std::min(call, 9)) << "it began anew";
+      expect_same(whole[i], cut[i]);
+    }
   }
+}
+
+// The training of one that is told to stop ends, it is not left with a batch that nobody takes.
+TEST(Preemption, AtTheEndOfATrainingIsNone) {
+  const TemporaryFolder folder;
+  const auto stop = LambdaCallback({.on_batch_end = [](const RunInfo& info, const BatchLogs&) {
+    if (info.step == 5) info.model.stop_training();
+  }});
+  Sequential net = model();
+  net.fit(batches(), {.epochs = 2,
+                      .callbacks = {stop, BackupAndRestore({.directory = folder / "run", .preempted = at_call(3)})},
+                      .verbose = Verbose::kSilent});
+  EXPECT_EQ(net.optimizer().state().front().second.item<int64_t>(), 5);
 }
 
 TEST(ModelCheckpoint, WritesTheBest) {

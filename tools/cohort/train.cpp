@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "cohort/checkpoint.h"
+#include "cohort/preemption.h"
 #include "cohort/sidecar_evaluator.h"
 #include "commands.h"
 #include "models/experiment.h"
@@ -101,16 +102,20 @@ class Run {
     if (goes_on()) {
       out() << "goes on with the run that was interrupted; without " << backup().string() << " it would begin anew\n";
     }
+    // In its place before the backups come to their end: a run that is killed between the two goes on.
+    const auto save = LambdaCallback({.on_train_end = [&](const RunInfo&, const Logs&) {
+      model.save_weights(weights(), {{"experiment", std::string(experiment_.name)}});
+    }});
+    watcher_.emplace();
     FitOptions options{.epochs = epochs_,
-                       .callbacks = {metrics(), TerminateOnNaN({.fail = true}),
+                       .callbacks = {metrics(), TerminateOnNaN({.fail = true}), save,
                                      BackupAndRestore({.directory = backup(),
                                                        .save_freq = flags_.save_freq,
                                                        .delete_checkpoint = false,
-                                                       .save_before_preemption = true})}};
+                                                       .preempted = [&] { return watcher_->preempted(); }})}};
     if (flags_.mode == "train_and_eval") options.validation_data = data.test.batch(batch_);
     const auto size = std::max<int64_t>(data.train.cardinality(), 1);
     const History history = model.fit(data.train.shuffle(size, {.seed = flags_.seed}).batch(batch_), options);
-    model.save_weights(weights(), {{"experiment", std::string(experiment_.name)}});
     for (const std::string& name : history.names()) {
       out() << name << ": " << history[name].back() << "\n";
     }
@@ -150,6 +155,7 @@ class Run {
 
   TrainFlags flags_;
   const Experiment& experiment_;
+  std::optional<PreemptionWatcher> watcher_;  // from the training's beginning until after the strategy's end
   Strategy strategy_;
   std::filesystem::path folder_;
   int64_t epochs_;

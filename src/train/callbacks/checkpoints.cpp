@@ -54,7 +54,6 @@ class Backup final : public Callback {
   }
 
   void on_train_end(const RunInfo& run, const Logs& /*logs*/) override {
-    watcher_.reset();
     run.training->on_chief("the end of the backups", [&] {
       options_.delete_checkpoint ? manager_->clear() : manager_->finish();
       manager_.reset();
@@ -63,11 +62,12 @@ class Backup final : public Callback {
 
  private:
   void watch(const RunInfo& run) {
-    watcher_.reset();
-    if (options_.save_before_preemption) watcher_.emplace();
-    if (!watcher_ && !options_.preempted) return;
-    run.training->end_when(
-        [this] { return (watcher_ && watcher_->preempted()) || (options_.preempted && options_.preempted()); });
+    if (!options_.save_before_preemption && !options_.preempted) return;
+    // The run's, not this object's: however fit() ends, SIGTERM is then what it was before.
+    const auto watcher = options_.save_before_preemption ? std::make_shared<PreemptionWatcher>() : nullptr;
+    run.training->end_when([watcher, preempted = options_.preempted] {
+      return (watcher && watcher->preempted()) || (preempted && preempted());
+    });
   }
 
   void save(const RunInfo& run) {
@@ -77,7 +77,6 @@ class Backup final : public Callback {
 
   BackupAndRestoreOptions options_;
   std::optional<CheckpointManager> manager_;  // on the chief
-  std::optional<PreemptionWatcher> watcher_;
 };
 
 class BestModel final : public Callback {

@@ -253,9 +253,9 @@ class FitLoop final : public TrainingRun {
       batches_done_ = step + 1;
       call([&](Callback& each) { each.on_batch_end(run_, batch_logs_); });
       progress_.update(batch->global_size(), progress_logs);
-      if (input_.preempted()) leave();
+      leave_if_preempted();
     }
-    if (input_.preempted()) leave();
+    leave_if_preempted();
     state_.local_loss();  // waits for the devices, so that the time is right
     const std::chrono::duration<double> spent = Clock::now() - start;
     run_.examples_per_second = static_cast<double>(examples) / spent.count();
@@ -275,6 +275,11 @@ class FitLoop final : public TrainingRun {
       leave();
     }
     for (const auto& [name, value] : *results) logs.set("val_" + name, value);
+  }
+
+  // A training that ends anyway is not left: its input has given a batch that nobody takes.
+  void leave_if_preempted() {
+    if (input_.preempted() && !input_.stopped()) leave();
   }
 
   [[noreturn]] void leave() {
