@@ -46,7 +46,7 @@ asan ubsan tsan:
 cluster-test chaos:
 	@scripts/install-deps.sh cluster
 	@$(MAKE) --no-print-directory build/dev/build.ninja
-	@cmake --build build/dev -j $(JOBS) --target cohort_cli -- --quiet
+	@cmake --build build/dev -j $(JOBS) --target cohort_cli
 	@$(if $(filter chaos,$@),python3 tests/chaos/run.py build/dev/bin/cohort --trials $(TRIALS),\
 	  python3 tests/ssh/run.py build/dev/bin/cohort && python3 tests/slurm/run.py build/dev/bin/cohort)
 

@@ -48,6 +48,7 @@ class MultiWorkerMirroredStrategy : public Strategy {
  public:
   // Enters the cluster: returns when all workers are there, says every few seconds who is missing, and gives up at the
   // deadline (DeadlineExceeded). InvalidArgument: a malformed cluster, or this process is none of its workers.
+  // Unavailable: another worker has failed or ended meanwhile.
   explicit MultiWorkerMirroredStrategy(const MultiWorkerOptions& options = {});
 
   const ClusterResolverPtr& cluster_resolver() const { return resolver_; }

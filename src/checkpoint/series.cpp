@@ -21,8 +21,9 @@ std::vector<int64_t> checkpoint_steps(const fs::path& directory, const std::stri
   std::vector<int64_t> found;
   const std::string prefix = name + "-";
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const std::string file = entry.path().filename();
+  // What cannot be listed has none: the folder may be removed meanwhile.
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    const std::string file = at->path().filename();
     if (!file.starts_with(prefix)) continue;
     const std::string number = file.substr(prefix.size());
     if (number.empty() || number.size() > kMaxDigits ||

@@ -120,6 +120,7 @@ class Trial:
         self.cohort, self.network, self.folder, self.rng = cohort, network, folder, rng
         self.group = None
         self.seconds = 0.0
+        self.goes_on_after = ["goes on with the run that was interrupted"]  # what the chief says, started again
 
     def backups(self):
         return sorted((self.folder / "run/backup").glob("backup-*"), key=lambda path: int(path.name.split("-")[1]))
@@ -163,7 +164,8 @@ class Trial:
         require(took is not None, "the restarted run does not end: " + self.group.said(0))
         codes = [worker.returncode for worker in self.group.workers]
         require(codes == [0] * WORKERS, f"the restarted run ended with {codes}: {self.group.said(0)}")
-        require("goes on with the run that was interrupted" in self.group.said(0), "it began anew: " + self.group.said(0))
+        for text in self.goes_on_after:
+            require(text in self.group.said(0), f"the chief does not say '{text}': {self.group.said(0)}")
         require((self.folder / "run/model.safetensors").read_bytes() == expected, "its weights have other bits")
         self.no_process_left()
 
@@ -216,7 +218,7 @@ def fill_disk(trial, moment):
                 except OSError:
                     time.sleep(0.001)
         require("No space left on device" in trial.group.said(0), "the chief does not say it: " + trial.group.said(0))
-        trial.survivors_name(0, r"worker 0")
+        trial.survivors_name(0, r"a backup failed on worker 0")
     finally:
         filler.unlink()
 
@@ -231,6 +233,7 @@ def corrupt_newest(trial, moment):
     place = trial.rng.randrange(len(content))
     content[place] ^= 1 << trial.rng.randrange(8)
     victim.write_bytes(content if trial.rng.random() < 0.5 else content[:place])
+    trial.goes_on_after.append(f"{newest.name} is damaged and left out")
 
 
 def kill_during_save(trial, moment):

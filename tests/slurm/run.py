@@ -3,7 +3,6 @@
 
 Usage (as root): run.py COHORT
 """
-import json
 import os
 import pathlib
 import re
@@ -14,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from processes import expect_same_result, free_port, records_of  # pylint: disable=wrong-import-position
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLAGS = ["--experiment=mnist_mlp", "--mode=train", "--batch_size=96", "--seed=3", "--save_freq=1000"]
@@ -34,12 +36,6 @@ def wait(what, condition, seconds=60):
             raise RuntimeError(f"waited {seconds} s for {what}")
         time.sleep(0.1)
     return result
-
-
-def free_port():
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return place.getsockname()[1]
 
 
 class Slurm:
@@ -104,10 +100,6 @@ class Slurm:
         return re.search(r"JobState=(\w+)", self.ask("scontrol", "show", "job", job))[1]
 
 
-def last_line(folder):
-    return json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-
-
 def log_of(folder):
     path = pathlib.Path(f"{folder}.log")
     return path.read_text(encoding="utf-8") if path.exists() else ""
@@ -123,10 +115,7 @@ def expect_completed(slurm, job, folder):
 def trains_as_one_process(slurm, cohort, folder):
     run(cohort, "train", "--distribution_strategy=one_device", f"--model_dir={folder}/alone", *FLAGS, "--epochs=1")
     expect_completed(slurm, slurm.submit(cohort, folder / "job", "--epochs=1"), folder / "job")
-    one, two = last_line(folder / "alone"), last_line(folder / "job")
-    if one["step"] != two["step"] or abs(one["loss"] - two["loss"]) > 2e-3:
-        raise RuntimeError(f"one process: {one}, two nodes: {two}")
-    print(f"two nodes: step {two['step']}, loss {two['loss']:.4f}; one process: loss {one['loss']:.4f}")
+    expect_same_result(records_of(folder / "alone")[-1], records_of(folder / "job")[-1])
 
 
 def preempted_job_goes_on(slurm, cohort, folder):
@@ -134,7 +123,8 @@ def preempted_job_goes_on(slurm, cohort, folder):
     job = slurm.submit(cohort, folder / "cut", "--epochs=3")
     wait("training", lambda: "Epoch 1/" in log_of(folder / "cut"))
     slurm.ask("scancel", "--signal=TERM", job)  # what --signal=TERM@60 does a minute before the end
-    wait("the requeue", lambda: "training was left in epoch" in log_of(folder / "cut"))
+    wait("its leaving", lambda: "training was left in epoch" in log_of(folder / "cut"))
+    wait("the requeue", lambda: slurm.state(job) == "PENDING")
     slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")  # a requeued job waits for two minutes otherwise
     expect_completed(slurm, job, folder / "cut")
     if "goes on with the run that was interrupted" not in log_of(folder / "cut"):

@@ -3,7 +3,6 @@
 
 Usage: run.py COHORT
 """
-import json
 import os
 import pathlib
 import shutil
@@ -14,13 +13,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from processes import expect_same_result, free_port, marked, records_of  # pylint: disable=wrong-import-position
+
 FLAGS = ["train", "--experiment=mnist_mlp", "--mode=train", "--batch_size=96", "--seed=3"]
-
-
-def free_port():
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return place.getsockname()[1]
 
 
 class Sshd:
@@ -54,31 +50,13 @@ def launch(cohort, sshd, *words):
     return [cohort, "launch", "--hosts=127.0.0.1,localhost", f"--master_port={free_port()}", f"--ssh={sshd.command}", *words]
 
 
-def last_line(folder):
-    return json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-
-
-def marked(mark):
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark.encode() in path.read_bytes():
-                found.append(path.parent.name)
-        except OSError:
-            pass
-    return found
-
-
 def trains_as_one_process(cohort, sshd, folder):
     subprocess.run([cohort, *FLAGS, "--distribution_strategy=one_device", f"--model_dir={folder}/one", "--epochs=1"], check=True, capture_output=True)
     done = subprocess.run(launch(cohort, sshd, "--", cohort, *FLAGS, "--distribution_strategy=multi_worker_mirrored", f"--model_dir={folder}/two",
                                  "--epochs=1"), capture_output=True, text=True, check=False, timeout=120)
     if done.returncode != 0:
         raise RuntimeError(done.stdout + done.stderr)
-    one, two = last_line(folder / "one"), last_line(folder / "two")
-    if one["step"] != two["step"] or abs(one["loss"] - two["loss"]) > 2e-3:
-        raise RuntimeError(f"one process: {one}, two hosts: {two}")
-    print(f"two hosts: step {two['step']}, loss {two['loss']:.4f}; one process: loss {one['loss']:.4f}")
+    expect_same_result(records_of(folder / "one")[-1], records_of(folder / "two")[-1])
 
 
 def leaves_nothing(cohort, sshd, number):

@@ -3,11 +3,12 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 import unittest
+
+from processes import free_port, marked
 
 COHORT = os.environ["COHORT"]
 
@@ -19,24 +20,6 @@ def launch(*arguments, limit=120):
 
 def shell(script):
     return ["--", "sh", "-c", script]
-
-
-def free_port():
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return place.getsockname()[1]
-
-
-def running(mark):
-    """The processes that have this mark in their environment, but for zombies."""
-    found = []
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes() and (folder / "cmdline").read_bytes():
-                found.append((folder / "cmdline").read_bytes())
-        except OSError:
-            pass
-    return found
 
 
 class Workers(unittest.TestCase):
@@ -126,7 +109,7 @@ class Ends(unittest.TestCase):
 
     def expect_none(self, mark):
         for _ in range(100):
-            left = running(mark)
+            left = marked(mark)
             if not left:
                 return
             time.sleep(0.1)
@@ -161,7 +144,7 @@ class Ends(unittest.TestCase):
     def test_a_killed_launcher_takes_all_along(self):
         process, mark = self.start("sleep 1000 & wait")
         end = time.monotonic() + 10
-        while len(running(mark)) < 4:  # two shells, and what they start after their word
+        while len(marked(mark)) < 4:  # two shells, and what they start after their word
             self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
         process.kill()
@@ -182,7 +165,9 @@ class Elastic(unittest.TestCase):
         self.port = free_port()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.end = pathlib.Path(folder.name, "end")
+        # A worker that is preempted, or ends well once there is such a file.
+        self.worker = f'trap "exit 42" TERM; echo "$RANK of $WORLD_SIZE"; while ! [ -e {self.end} ]; do sleep 0.05; done'
 
     def start(self, *flags, script):
         process = subprocess.Popen([COHORT, "launch", *flags, *shell(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -193,8 +178,15 @@ class Elastic(unittest.TestCase):
     def lead(self, bounds, nproc, script, *flags):
         return self.start(f"--elastic={bounds}", f"--nproc={nproc}", f"--master_port={self.port}", *flags, script=script)
 
-    def join(self, nproc, script):
-        return self.start(f"--join=127.0.0.1:{self.port}", f"--nproc={nproc}", script=script)
+    def join(self, nproc, script, *flags):
+        return self.start(f"--join=127.0.0.1:{self.port}", f"--nproc={nproc}", *flags, script=script)
+
+    def lead_and_join(self, bounds):
+        leader = self.lead(bounds, 1, self.worker)
+        self.expect_next(leader, "0 of 1")
+        other = self.join(1, self.worker)
+        self.expect_next(leader, "0 of 2")
+        return leader, other
 
     def expect_next(self, process, text):
         line = process.stdout.readline()
@@ -214,32 +206,38 @@ class Elastic(unittest.TestCase):
         self.expect_lines(self.lead("2:3", 3, script), 0, "[worker 2] round 0: 2 of 3", "was killed by signal 9",
                           "goes on with 2 worker(s)", "[worker 1] round 1: 1 of 2")
 
+    def test_a_round_that_fails_before_all_have_begun_it(self):
+        script = "if [ $RANK = 0 ] && [ $WORLD_SIZE = 2 ]; then kill -9 $$; fi"
+        leader = self.lead("1:2", 1, script)
+        other = self.join(1, script)
+        self.expect_lines(other, 0)
+        self.expect_lines(leader, 0, "was killed by signal 9", "goes on with 0 worker(s)")
+
+    def test_a_leader_that_comes_late_is_waited_for(self):
+        other = self.join(1, "true")
+        self.assertIn("waits for the leader (5 of 600 s)", other.stderr.readline())
+        self.expect_lines(self.lead("2:2", 1, "true"), 0)
+        self.expect_lines(other, 0)
+
+    def test_a_leader_that_does_not_come_is_given_up(self):
+        self.expect_lines(self.join(1, "true", "--join_timeout=1"), 1, "the leader is lost: nothing was heard of it for 1 s")
+
     def test_too_few_are_waited_for_and_given_up(self):
         script = "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 60"
         self.expect_lines(self.lead("2:2", 2, script, "--join_timeout=1"), 137, "given up: 1 worker(s) are there, 2 are needed")
 
     def test_others_are_taken_in(self):
-        end = self.folder / "end"
-        script = f'trap "exit 42" TERM; echo "$RANK of $WORLD_SIZE"; while ! [ -e {end} ]; do sleep 0.05; done'
-        leader = self.lead("1:3", 1, script)
-        self.expect_next(leader, "0 of 1")
-        other = self.join(1, script)
-        self.expect_next(leader, "0 of 2")
+        leader, other = self.lead_and_join("1:3")
         self.expect_next(other, "1 of 2")
-        end.touch()
+        self.end.touch()
         self.expect_lines(other, 0)
         self.expect_lines(leader, 0, "its workers save and end, to begin again with more")
 
     def test_a_lost_launcher_is_a_lost_machine(self):
-        end = self.folder / "end"
-        script = f'trap "exit 42" TERM; echo "$RANK of $WORLD_SIZE"; while ! [ -e {end} ]; do sleep 0.05; done'
-        leader = self.lead("1:2", 1, script)
-        self.expect_next(leader, "0 of 1")
-        other = self.join(1, script)
-        self.expect_next(leader, "0 of 2")
+        leader, other = self.lead_and_join("1:2")
         other.kill()
         self.expect_next(leader, "0 of 1")
-        end.touch()
+        self.end.touch()
         self.expect_lines(leader, 0, "is lost: nothing was heard of it for 5 s")
 
     def test_a_lost_leader_ends_all(self):
@@ -251,12 +249,7 @@ class Elastic(unittest.TestCase):
         self.expect_lines(other, 1, "the leader is lost")
 
     def test_who_is_told_to_leave_leaves(self):
-        end = self.folder / "end"
-        script = f'trap "exit 42" TERM; echo "$RANK of $WORLD_SIZE"; while ! [ -e {end} ]; do sleep 0.05; done'
-        leader = self.lead("1:2", 1, script)
-        self.expect_next(leader, "0 of 1")
-        other = self.join(1, script)
-        self.expect_next(leader, "0 of 2")
+        leader, other = self.lead_and_join("1:2")
         self.expect_next(other, "1 of 2")
         other.terminate()
         self.expect_lines(other, 42)
@@ -313,11 +306,11 @@ class Hosts(unittest.TestCase):
                                     "-x", mark, *shell("echo ready; exec sleep 1000")], stdout=subprocess.PIPE, text=True)
         while "ready" not in process.stdout.readline():
             pass
-        self.assertEqual(len(running(mark)), 1)
+        self.assertEqual(len(marked(mark)), 1)
         process.kill()
         process.communicate(timeout=20)
         for _ in range(100):
-            if not running(mark):
+            if not marked(mark):
                 return
             time.sleep(0.1)
         self.fail("still there")

@@ -11,13 +11,11 @@ import threading
 import time
 import unittest
 
+from processes import free_port, free_ports, records_of
+
 COHORT = os.environ["COHORT"]
 TRAIN = ["train", "--experiment=mnist_mlp", "--batch_size=96", "--seed=3"]
 MANY = "--distribution_strategy=multi_worker_mirrored"
-
-
-def lines_of(folder):
-    return [json.loads(line) for line in pathlib.Path(folder, "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 class SameResult(unittest.TestCase):
@@ -35,7 +33,7 @@ class SameResult(unittest.TestCase):
         command = [*prefix, *TRAIN, f"--model_dir={folder}", "--epochs=1", *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env={**os.environ, **(environment or {})})
         assert done.returncode == 0, done.stdout + done.stderr
-        return lines_of(folder)[-1]
+        return records_of(folder)[-1]
 
     def expect_same(self, result):
         self.assertEqual(result["step"], self.alone["step"])
@@ -61,17 +59,6 @@ class SameResult(unittest.TestCase):
         out, _ = other.communicate(timeout=60)
         self.assertEqual((other.returncode, out), (0, ""), "who is not the chief says nothing")
         self.assertEqual(list(pathlib.Path(self.folder.name, "second").iterdir()), [], "and writes nothing")
-
-
-def free_ports(count):
-    import socket  # pylint: disable=import-outside-toplevel
-    places = [socket.socket() for _ in range(count)]
-    for place in places:
-        place.bind(("127.0.0.1", 0))
-    ports = [place.getsockname()[1] for place in places]
-    for place in places:
-        place.close()
-    return ports
 
 
 class Losses(unittest.TestCase):
@@ -142,7 +129,7 @@ class Restarts(unittest.TestCase):
                                        COHORT, *TRAIN, MANY, f"--model_dir={folder}/{name}", "--epochs=3", "--save_freq=50"],
                                       capture_output=True, text=True, check=False, timeout=240)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                results.append(lines_of(f"{folder}/{name}")[-1])
+                results.append(records_of(f"{folder}/{name}")[-1])
             self.assertIn("restart 1 of 1", done.stderr)
             self.assertIn("goes on with the run that was interrupted", done.stdout)
             for key in ("step", "epoch", "loss", "accuracy"):
@@ -230,7 +217,7 @@ class Elastic(unittest.TestCase):
         self.fail(f"no {text}: " + "".join(said))
 
     def test_goes_on_with_who_is_there(self):
-        port = free_ports(1)[0]
+        port = free_port()
         with tempfile.TemporaryDirectory() as folder:
             said = []
             leader = self.launcher(folder, "--elastic=2:3", f"--master_port={port}")
@@ -251,9 +238,9 @@ class Elastic(unittest.TestCase):
             out, _ = leader.communicate(timeout=120)
             self.assertEqual(leader.returncode, 0, "".join(said) + out)
             self.assertEqual([process.wait(timeout=60) for process in others[1:]], [0, 0])
-            epochs = [record["epoch"] for record in lines_of(f"{folder}/run")]
+            epochs = [record["epoch"] for record in records_of(f"{folder}/run")]
             self.assertEqual(epochs[-1], 4)
-            self.assertGreater(lines_of(f"{folder}/run")[-1]["accuracy"], 0.97)
+            self.assertGreater(records_of(f"{folder}/run")[-1]["accuracy"], 0.97)
 
 
 class Evaluators(unittest.TestCase):
@@ -265,7 +252,7 @@ class Evaluators(unittest.TestCase):
                                       capture_output=True, text=True, check=False, timeout=240)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertRegex(done.stdout, r"\[evaluator\] [12] checkpoint\(s\) of .* evaluated")
-                records = lines_of(f"{folder}/run")
+                records = records_of(f"{folder}/run")
                 self.assertEqual(records[-1]["mode"], "eval")
                 self.assertEqual(records[-1]["step"], max(record["step"] for record in records))
                 self.assertEqual(sum(record["mode"] == "train" for record in records), 2 * (attempt + 1))

@@ -12,13 +12,22 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+Report report_of(const std::string& name, int workers, int port = 0) {
+  Report report;
+  report.set_agent(name);
+  report.set_host(name);
+  report.set_port(port);
+  report.set_workers(workers);
+  return report;
+}
+
 // Agents that report once a second, and do at once what they are told.
 class Agents {
  public:
   explicit Agents(const RosterOptions& options) : roster_(options, now_) {}
 
   void join(const std::string& name, int workers) {
-    agents_[name] = {.agent = name, .host = name, .port = 1000 + static_cast<int>(agents_.size()), .workers = workers};
+    agents_[name] = report_of(name, workers, 1000 + static_cast<int>(agents_.size()));
   }
   void lose(const std::string& name) { agents_.erase(name); }
   void hush(const std::string& name) { silent_.insert(name); }
@@ -27,12 +36,12 @@ class Agents {
   // A worker fails: what its agent reports.
   void fail(const std::string& name, int code) {
     Report& report = agents_.at(name);
-    report.running = false;
-    report.code = code;
-    report.by_signal = code > 128;
+    report.set_running(false);
+    report.set_code(code);
+    report.set_by_signal(code > 128);
   }
   void end_well() {
-    for (auto& [name, report] : agents_) report.running = false;
+    for (auto& [name, report] : agents_) report.set_running(false);
   }
 
   // Everybody reports, so many times; the last orders.
@@ -42,27 +51,29 @@ class Agents {
       for (auto& [name, report] : agents_) {
         if (silent_.contains(name)) continue;
         const Order order = orders_[name] = roster_.exchange(report, now_);
-        if (order.kind == Order::Kind::kRun && order.round != report.round) {
-          report.round = order.round;
-          report.running = true;
-          report.asked = report.by_signal = false;
-          report.code = 0;
-        } else if (order.kind == Order::Kind::kEnd && report.running) {
-          report.running = false;
-          report.asked = true;
-          report.code = 42;
+        if (order.kind() == Order::RUN && order.round() != report.round()) {
+          report.set_round(order.round());
+          report.set_running(true);
+          report.set_asked(false);
+          report.set_by_signal(false);
+          report.set_code(0);
+        } else if (order.kind() == Order::END && report.running()) {
+          report.set_running(false);
+          report.set_asked(true);
+          report.set_code(42);
         }
       }
     }
   }
 
+  std::vector<std::string> news() { return roster_.take_news(); }
   const Order& order(const std::string& name) { return orders_[name]; }
   // Workers of each agent that runs now, in the order of the ranks.
   std::string running() {
     std::map<int, std::string> parts;
     for (const auto& [name, report] : agents_) {
       const Order& order = orders_[name];
-      if (order.kind == Order::Kind::kRun) parts[order.first_rank] = name + std::to_string(order.workers);
+      if (order.kind() == Order::RUN) parts[order.first_rank()] = name + std::to_string(order.workers());
     }
     std::string text;
     for (const auto& [rank, part] : parts) text += (text.empty() ? "" : " ") + part;
@@ -81,20 +92,20 @@ TEST(Roster, BeginsWithEnoughWorkersAndEndsWell) {
   Agents run({.least = 3, .most = 4});
   run.join("a", 2);
   run.pass();
-  EXPECT_EQ(run.order("a").kind, Order::Kind::kWait);
+  EXPECT_EQ(run.order("a").kind(), Order::WAIT);
   run.join("b", 1);
   run.pass(2);
   EXPECT_EQ(run.running(), "") << "others may be on their way";
   run.pass(2);
   EXPECT_EQ(run.running(), "a2 b1");
-  EXPECT_EQ(run.order("b").world, 3);
-  EXPECT_EQ(run.order("b").group, 1);
-  EXPECT_EQ(run.order("b").master_host, "a");
-  EXPECT_EQ(run.order("b").master_port, run.agent("a").port);
+  EXPECT_EQ(run.order("b").world(), 3);
+  EXPECT_EQ(run.order("b").group(), 1);
+  EXPECT_EQ(run.order("b").master_host(), "a");
+  EXPECT_EQ(run.order("b").master_port(), run.agent("a").port());
   run.end_well();
   run.pass();
-  EXPECT_EQ(run.order("b").kind, Order::Kind::kExit);
-  EXPECT_EQ(run.order("b").code, 0);
+  EXPECT_EQ(run.order("b").kind(), Order::EXIT);
+  EXPECT_EQ(run.order("b").code(), 0);
 }
 
 TEST(Roster, AKilledWorkerIsLostAndTheRestGoesOn) {
@@ -105,10 +116,25 @@ TEST(Roster, AKilledWorkerIsLostAndTheRestGoesOn) {
   EXPECT_EQ(run.running(), "a2 b1");
   run.fail("a", 137);
   run.pass();
-  EXPECT_EQ(run.order("b").kind, Order::Kind::kEnd);
+  EXPECT_EQ(run.order("b").kind(), Order::END);
   run.pass(2);
   EXPECT_EQ(run.running(), "a1 b1");
-  EXPECT_EQ(run.order("a").round, 2);
+  EXPECT_EQ(run.order("a").round(), 2);
+}
+
+TEST(Roster, ARoundThatEndsBeforeAllHaveBegunIsOver) {
+  Agents run({.least = 1, .most = 2});
+  run.join("a", 1);
+  run.join("b", 1);
+  run.pass();
+  EXPECT_EQ(run.running(), "b1");
+  run.hush("a");
+  run.fail("b", 137);
+  run.pass();
+  run.wake("a");  // it has nothing to end
+  run.pass(2);
+  EXPECT_EQ(run.running(), "a1");
+  EXPECT_EQ(run.order("a").round(), 2);
 }
 
 TEST(Roster, AnAgentThatIsLostCostsTheOthersNothing) {
@@ -121,7 +147,7 @@ TEST(Roster, AnAgentThatIsLostCostsTheOthersNothing) {
   run.fail("c", 1);
   run.pass(8);
   EXPECT_EQ(run.running(), "b1 c1");
-  EXPECT_EQ(run.order("c").master_host, "b");
+  EXPECT_EQ(run.order("c").master_host(), "b");
 }
 
 TEST(Roster, WhoFailedFirstIsLostWhereNoneWasKilled) {
@@ -144,12 +170,12 @@ TEST(Roster, NewWorkersAreTakenInUpToTheMost) {
   EXPECT_EQ(run.running(), "a2");
   run.join("b", 4);
   run.pass();
-  EXPECT_EQ(run.order("a").kind, Order::Kind::kRun) << "b came after a's report";
+  EXPECT_EQ(run.order("a").kind(), Order::RUN) << "b came after a's report";
   run.pass(4);
   EXPECT_EQ(run.running(), "a2 b1");
   run.join("c", 1);
   run.pass(3);
-  EXPECT_EQ(run.order("a").round, 2) << "there is no place for more";
+  EXPECT_EQ(run.order("a").round(), 2) << "there is no place for more";
 }
 
 TEST(Roster, APreemptedRoundIsNobodysFault) {
@@ -161,7 +187,7 @@ TEST(Roster, APreemptedRoundIsNobodysFault) {
   run.fail("b", 42);
   run.pass(2);
   EXPECT_EQ(run.running(), "a1 b1");
-  EXPECT_EQ(run.order("a").round, 2);
+  EXPECT_EQ(run.order("a").round(), 2);
 }
 
 TEST(Roster, WhoWasTakenForLostComesBackAsANewOne) {
@@ -172,15 +198,15 @@ TEST(Roster, WhoWasTakenForLostComesBackAsANewOne) {
   EXPECT_EQ(run.running(), "a1 b1");
   run.hush("b");
   run.pass(8);
-  EXPECT_EQ(run.order("a").round, 2);
-  EXPECT_EQ(run.order("a").world, 1);
+  EXPECT_EQ(run.order("a").round(), 2);
+  EXPECT_EQ(run.order("a").world(), 1);
   run.wake("b");  // it still runs the first round
   run.pass();
-  EXPECT_NE(run.order("b").kind, Order::Kind::kRun);
-  run.agent("b").running = false;
+  EXPECT_NE(run.order("b").kind(), Order::RUN);
+  run.agent("b").set_running(false);
   run.pass(4);
   EXPECT_EQ(run.running(), "a1 b1");
-  EXPECT_EQ(run.order("b").round, 3);
+  EXPECT_EQ(run.order("b").round(), 3);
 }
 
 TEST(Roster, GivesUpWithoutEnough) {
@@ -190,10 +216,11 @@ TEST(Roster, GivesUpWithoutEnough) {
   run.pass(2);
   run.fail("b", 139);
   run.pass(10);
-  EXPECT_EQ(run.order("a").kind, Order::Kind::kWait);
+  EXPECT_EQ(run.order("a").kind(), Order::WAIT);
+  EXPECT_THAT(run.news(), testing::Contains("waits for 1 more worker(s): 1 of 2 are there (5 of 20 s)"));
   run.pass(15);
-  EXPECT_EQ(run.order("a").kind, Order::Kind::kExit);
-  EXPECT_EQ(run.order("a").code, 139);
+  EXPECT_EQ(run.order("a").kind(), Order::EXIT);
+  EXPECT_EQ(run.order("a").code(), 139);
 }
 
 TEST(Roster, WhoLeavesIsMissedAndOthersGoOn) {
@@ -201,9 +228,9 @@ TEST(Roster, WhoLeavesIsMissedAndOthersGoOn) {
   run.join("a", 1);
   run.join("b", 1);
   run.pass(2);
-  run.agent("b").leaving = true;
+  run.agent("b").set_leaving(true);
   run.pass();
-  EXPECT_EQ(run.order("b").kind, Order::Kind::kExit);
+  EXPECT_EQ(run.order("b").kind(), Order::EXIT);
   run.lose("b");
   run.pass(3);
   EXPECT_EQ(run.running(), "a1");
@@ -212,11 +239,11 @@ TEST(Roster, WhoLeavesIsMissedAndOthersGoOn) {
 TEST(Roster, KnowsWhenAllHaveHeardTheEnd) {
   const Roster::Time now;
   Roster roster({.least = 1, .most = 2}, now);
-  roster.exchange({.agent = "a", .workers = 1}, now);
-  roster.exchange({.agent = "b", .workers = 1}, now);
+  roster.exchange(report_of("a", 1), now);
+  roster.exchange(report_of("b", 1), now);
   EXPECT_FALSE(roster.heard_by_all(now));
   roster.finish(3);
-  EXPECT_EQ(roster.exchange({.agent = "a", .workers = 1}, now).code, 3);
+  EXPECT_EQ(roster.exchange(report_of("a", 1), now).code(), 3);
   EXPECT_FALSE(roster.heard_by_all(now));
   EXPECT_TRUE(roster.heard_by_all(now + seconds(6))) << "b is lost";
 }

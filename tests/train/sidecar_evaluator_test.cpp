@@ -56,6 +56,12 @@ TEST(SidecarEvaluator, EvaluatesWhileAnotherTrains) {
   EXPECT_DOUBLE_EQ(losses.back(), net.evaluate(batches(), {.verbose = Verbose::kSilent})["loss"]);
 }
 
+TEST(SidecarEvaluator, RefusesWhatItCannotUse) {
+  expect_error<InvalidArgument>([&] { SidecarEvaluator(model(), batches(), {.checkpoint_dir = {}}); }, "is empty");
+  expect_error<InvalidArgument>([&] { SidecarEvaluator(model(), batches().unbatch(), following("run")); },
+                                "not batched");
+}
+
 TEST(SidecarEvaluator, LeavesOutDamagedOnesAndRefusesThoseOfAnotherModel) {
   const TemporaryFolder folder;
   model().fit(batches(), {.callbacks = {BackupAndRestore({.directory = folder / "run", .delete_checkpoint = false})},
@@ -65,7 +71,6 @@ TEST(SidecarEvaluator, LeavesOutDamagedOnesAndRefusesThoseOfAnotherModel) {
                                 "the module wants");
   std::filesystem::resize_file(folder / "run" / "backup-5" / "model.safetensors", 20);
   EXPECT_EQ(SidecarEvaluator(model(), batches(), following(folder / "run")).start(), 0);
-  expect_error<InvalidArgument>([&] { SidecarEvaluator(model(), batches(), {.checkpoint_dir = {}}); }, "is empty");
 }
 
 }  // namespace

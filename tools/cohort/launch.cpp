@@ -136,7 +136,7 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
                  "MIN:MAX: lead a run that goes on with the workers that are left, as long as there are MIN, and takes "
                  "in others up to MAX");
   app.add_option("--join", flags->elastic.join, "HOST:PORT: take part in the elastic run that is led there");
-  app.add_option("--join_timeout", flags->elastic.join_timeout, "seconds that an elastic run waits for MIN workers")
+  app.add_option("--join_timeout", flags->elastic.join_timeout, "seconds to wait for MIN workers, or for the leader")
       ->capture_default_str();
   app.add_flag("--evaluator", flags->options.evaluator,
                "start one more process, the evaluator: it evaluates the checkpoints and ends with the training");

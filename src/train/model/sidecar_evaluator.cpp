@@ -8,6 +8,7 @@ namespace cohort {
 SidecarEvaluator::SidecarEvaluator(Model model, Dataset data, SidecarEvaluatorOptions options)
     : model_(std::move(model)), data_(std::move(data)), options_(std::move(options)) {
   if (options_.checkpoint_dir.empty()) fail<InvalidArgument>("[evaluator] checkpoint_dir is empty, wanted a folder");
+  if (!data_.is_batched()) fail<InvalidArgument>("[evaluator] the dataset is not batched; call batch(size) on it");
   if (options_.max_evaluations < 0) {
     fail<InvalidArgument>("[evaluator] max_evaluations is ", options_.max_evaluations, ", wanted 0 or more");
   }

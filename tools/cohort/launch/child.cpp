@@ -12,6 +12,7 @@
 #include <iostream>
 
 #include "base/fail.h"
+#include "cohort/preemption.h"
 
 namespace cohort::cli {
 
@@ -169,7 +170,8 @@ std::string Child::fate() const {
   if (WIFSIGNALED(status_)) {
     return c10::str("was killed by signal ", WTERMSIG(status_), " (", ::strsignal(WTERMSIG(status_)), ")");
   }
-  return c10::str("exited with status ", WEXITSTATUS(status_));
+  const int status = WEXITSTATUS(status_);
+  return c10::str("exited with status ", status, status == kPreemptedExitCode ? " (preempted)" : "");
 }
 
 }  // namespace cohort::cli

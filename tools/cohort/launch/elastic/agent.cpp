@@ -25,23 +25,28 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTalk = milliseconds(100);  // between two reports
 constexpr milliseconds kSilence = std::chrono::seconds(10);
+constexpr milliseconds kTellWaiting = std::chrono::seconds(5);
 constexpr int kFailed = 1;
 constexpr int kSignalled = 128;
 
 // This agent's workers of a round.
 std::vector<WorkerPlan> plan_round(const LaunchOptions& options, const Order& order) {
   std::vector<WorkerPlan> workers;
-  for (int local = 0; local < order.workers; ++local) {
-    workers.push_back(plan_worker(options, {.rank = order.first_rank + local,
-                                            .world = order.world,
+  for (int local = 0; local < order.workers(); ++local) {
+    workers.push_back(plan_worker(options, {.rank = order.first_rank() + local,
+                                            .world = order.world(),
                                             .local = local,
-                                            .local_world = order.workers,
-                                            .group = order.group,
-                                            .master_addr = order.master_host,
-                                            .master_port = order.master_port,
-                                            .restarts = static_cast<int>(order.round - 1)}));
+                                            .local_world = order.workers(),
+                                            .group = order.group(),
+                                            .master_addr = order.master_host(),
+                                            .master_port = order.master_port(),
+                                            .restarts = static_cast<int>(order.round() - 1)}));
   }
   return workers;
+}
+
+int64_t whole_seconds(Clock::duration span) {
+  return std::chrono::duration_cast<std::chrono::seconds>(span).count();
 }
 
 std::string own_name(const std::string& host) {
@@ -71,53 +76,68 @@ class Agent {
  public:
   Agent(Leader& leader, const AgentOptions& options, const Signals& signals, Guard& guard)
       : leader_(leader), options_(options), signals_(signals), guard_(guard) {
-    report_.agent = own_name(options.host);
-    report_.host = options.host;
-    report_.port = free_port(options.host);
-    report_.workers = options.launch.nproc;
+    report_.set_agent(own_name(options.host));
+    report_.set_host(options.host);
+    report_.set_port(free_port(options.host));
+    report_.set_workers(options.launch.nproc);
   }
 
   int run() {
     for (;;) {
       const Order order = talk().value_or(Order{});
-      if (order.kind == Order::Kind::kExit) return order.code;
-      if (order.kind == Order::Kind::kRun && order.round != report_.round) {
+      if (order.kind() == Order::EXIT) return order.code();
+      if (order.kind() == Order::RUN && order.round() != report_.round()) {
         if (const auto code = run_round(order)) return *code;
         continue;
       }
       pollfd place{.fd = signals_.fd(), .events = POLLIN, .revents = 0};
       ::poll(&place, 1, static_cast<int>(kTalk.count()));
-      if (told_to_end()) return leave(kSignalled + SIGTERM);
+      if (const int signal = told_to_end()) return leave(kSignalled + signal);
     }
   }
 
  private:
-  bool told_to_end() const {
+  // The signal that says so; 0: none came.
+  int told_to_end() const {
     while (const int signal = signals_.next()) {
-      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return true;
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return signal;
     }
-    return false;
+    return 0;
   }
 
   // What the leader says; nothing when it does not answer; that the run is over when it has not for long.
   std::optional<Order> talk() {
     auto order = leader_.exchange(report_);
-    if (order) heard_ = Clock::now();
-    if (order || Clock::now() - heard_ < kSilence) return order;
-    std::cerr << "[launch] the leader is lost: nothing was heard of it for " << kSilence.count() / 1000 << " s\n";
-    return Order{.kind = Order::Kind::kExit, .code = kFailed};
+    const auto now = Clock::now();
+    if (order) {
+      heard_ = now;
+      found_ = true;
+      return order;
+    }
+    const auto silence = now - heard_;
+    const auto patience = found_ ? kSilence : options_.join_timeout;
+    if (silence >= patience) {
+      std::cerr << "[launch] the leader is lost: nothing was heard of it for " << whole_seconds(silence) << " s\n";
+      order.emplace().set_kind(Order::EXIT);
+      order->set_code(kFailed);
+    } else if (!found_ && now - told_ >= kTellWaiting) {
+      told_ = now;
+      std::cerr << "[launch] waits for the leader (" << whole_seconds(silence) << " of " << whole_seconds(patience)
+                << " s)\n";
+    }
+    return order;
   }
 
   int leave(int code) {
-    report_.leaving = true;
+    report_.set_leaving(true);
     leader_.exchange(report_);
     return code;
   }
 
   // What to exit with, when this process was told to.
   std::optional<int> run_round(const Order& order) {
-    report_.round = order.round;
-    report_.running = true;
+    report_.set_round(order.round());
+    report_.set_running(true);
     const Event stop;
     std::atomic<bool> asked = false;
     GroupEnd end;
@@ -126,22 +146,22 @@ class Agent {
         while (!done.stop_requested()) {
           const auto next = talk();
           // Another round, or none for this agent: it was taken for lost.
-          if (next && (next->kind != Order::Kind::kRun || next->round != order.round)) {
+          if (next && (next->kind() != Order::RUN || next->round() != order.round())) {
             asked = true;
             stop.set();
           }
           std::this_thread::sleep_for(kTalk);
         }
       });
-      GroupOptions group = options_.group(order.round);
+      GroupOptions group = options_.group(order.round());
       group.stop_fd = stop.fd();
       end = run_group(plan_round(options_.launch, order), group, signals_, guard_);
     }
-    report_.running = false;
-    report_.asked = asked && end.asked;
-    report_.code = end.code;
-    report_.by_signal = end.code > kSignalled;
-    report_.port = free_port(options_.host);  // the last one was used
+    report_.set_running(false);
+    report_.set_asked(asked && end.asked);
+    report_.set_code(end.code);
+    report_.set_by_signal(end.code > kSignalled);
+    report_.set_port(free_port(options_.host));  // the last one was used
     if (end.stopped) return leave(end.code);
     return std::nullopt;
   }
@@ -151,7 +171,9 @@ class Agent {
   const Signals& signals_;
   Guard& guard_;
   Report report_;
+  bool found_ = false;  // the leader has answered once
   Clock::time_point heard_ = Clock::now();
+  Clock::time_point told_ = heard_;
 };
 
 }  // namespace

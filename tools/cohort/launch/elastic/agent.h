@@ -1,6 +1,7 @@
 // Agent: one launcher's part in an elastic run: starts and ends its workers as the leader orders.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -11,8 +12,9 @@
 namespace cohort::cli {
 
 struct AgentOptions {
-  LaunchOptions launch;  // the program, nproc and further variables
-  std::string host;      // where other machines reach this one
+  LaunchOptions launch;                      // the program, nproc and further variables
+  std::string host;                          // where other machines reach this one
+  std::chrono::milliseconds join_timeout{};  // how long to wait for a leader that was not there yet
   // Of each round: where the output goes.
   std::function<GroupOptions(int64_t round)> group;
 };

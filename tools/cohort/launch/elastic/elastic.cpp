@@ -32,8 +32,7 @@ int lead(const ElasticOptions& options, AgentOptions& agent, const Signals& sign
   agent.host = agent.launch.master_addr.empty() ? "127.0.0.1" : agent.launch.master_addr;
   const int port = agent.launch.master_port > 0 ? agent.launch.master_port : free_port(agent.host);
   const std::string address = Address{agent.host, port}.to_string();
-  const auto join_timeout = std::chrono::milliseconds(static_cast<int64_t>(options.join_timeout * 1000));
-  RendezvousServer leader(address, {.least = least, .most = most, .join_timeout = join_timeout});
+  RendezvousServer leader(address, {.least = least, .most = most, .join_timeout = agent.join_timeout});
   std::cerr << "[launch] others may join: cohort launch --join=" + address + " -- PROGRAM ARGUMENTS\n";
   const int code = run_agent(leader, agent, signals, guard);
   leader.finish(code);
@@ -56,7 +55,8 @@ int launch_elastic(const ElasticOptions& options, const LaunchOptions& launch,
   }
   Guard guard;
   const Signals signals;
-  AgentOptions agent{.launch = launch, .host = "", .group = group};
+  const auto join_timeout = std::chrono::milliseconds(static_cast<int64_t>(options.join_timeout * 1000));
+  AgentOptions agent{.launch = launch, .host = "", .join_timeout = join_timeout, .group = group};
   return options.join.empty() ? lead(options, agent, signals, guard) : join(options, agent, signals, guard);
 }
 

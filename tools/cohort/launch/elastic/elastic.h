@@ -12,7 +12,7 @@ namespace cohort::cli {
 struct ElasticOptions {
   std::string bounds;         // "MIN:MAX" workers; empty: this launcher leads none
   std::string join;           // the leader's "host:port"; empty: this launcher joins none
-  double join_timeout = 600;  // seconds to wait for MIN workers
+  double join_timeout = 600;  // seconds to wait for MIN workers, or for the leader
 
   bool active() const { return !bounds.empty() || !join.empty(); }
 };

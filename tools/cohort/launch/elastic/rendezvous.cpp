@@ -17,58 +17,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kCall = std::chrono::seconds(1);
-
-rendezvous::ReportRequest to_message(const Report& report) {
-  rendezvous::ReportRequest message;
-  message.set_agent(report.agent);
-  message.set_host(report.host);
-  message.set_port(report.port);
-  message.set_workers(report.workers);
-  message.set_round(report.round);
-  message.set_running(report.running);
-  message.set_asked(report.asked);
-  message.set_by_signal(report.by_signal);
-  message.set_code(report.code);
-  message.set_leaving(report.leaving);
-  return message;
-}
-
-Report from_message(const rendezvous::ReportRequest& message) {
-  return {.agent = message.agent(),
-          .host = message.host(),
-          .port = message.port(),
-          .workers = message.workers(),
-          .round = message.round(),
-          .running = message.running(),
-          .asked = message.asked(),
-          .by_signal = message.by_signal(),
-          .code = message.code(),
-          .leaving = message.leaving()};
-}
-
-void to_message(const Order& order, rendezvous::OrderReply& message) {
-  message.set_kind(static_cast<int>(order.kind));
-  message.set_round(order.round);
-  message.set_first_rank(order.first_rank);
-  message.set_workers(order.workers);
-  message.set_world(order.world);
-  message.set_group(order.group);
-  message.set_master_host(order.master_host);
-  message.set_master_port(order.master_port);
-  message.set_code(order.code);
-}
-
-Order from_message(const rendezvous::OrderReply& message) {
-  return {.kind = static_cast<Order::Kind>(message.kind()),
-          .round = message.round(),
-          .first_rank = message.first_rank(),
-          .workers = message.workers(),
-          .world = message.world(),
-          .group = message.group(),
-          .master_host = message.master_host(),
-          .master_port = message.master_port(),
-          .code = message.code()};
-}
+constexpr int kFailed = 1;
 
 class RemoteLeader final : public Leader {
  public:
@@ -78,10 +27,9 @@ class RemoteLeader final : public Leader {
   std::optional<Order> exchange(const Report& report) override {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kCall);
-    rendezvous::OrderReply reply;
-    const grpc::Status status = stub_->Exchange(&context, to_message(report), &reply);
-    if (!status.ok()) return std::nullopt;
-    return from_message(reply);
+    Order order;
+    if (!stub_->Exchange(&context, report, &order).ok()) return std::nullopt;
+    return order;
   }
 
  private:
@@ -105,9 +53,8 @@ class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
     }
   }
 
-  grpc::Status Exchange(grpc::ServerContext* /*context*/, const rendezvous::ReportRequest* request,
-                        rendezvous::OrderReply* reply) override {
-    to_message(exchange(from_message(*request)), *reply);
+  grpc::Status Exchange(grpc::ServerContext* /*context*/, const Report* report, Order* order) override {
+    *order = exchange(*report);
     return grpc::Status::OK;
   }
 
@@ -144,6 +91,7 @@ class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
 RendezvousServer::RendezvousServer(const std::string& address, const RosterOptions& options)
     : impl_(std::make_unique<Impl>(address, options)) {}
 RendezvousServer::~RendezvousServer() {
+  impl_->finish(kFailed);  // unless it was said before
   impl_->linger();
 }
 std::optional<Order> RendezvousServer::exchange(const Report& report) {

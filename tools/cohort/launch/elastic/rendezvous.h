@@ -23,10 +23,11 @@ class RendezvousServer final : public Leader {
   RendezvousServer(const std::string& address, const RosterOptions& options);
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
-  // Waits until the agents have heard that the run is over, or are lost.
+  // Ends the run with 1 unless finish() was called; waits until the agents have heard of it, or are lost.
   ~RendezvousServer() override;
 
   std::optional<Order> exchange(const Report& report) override;
+  // Ends the run on all agents; heard once.
   void finish(int code);
 
  private:

@@ -8,20 +8,33 @@
 
 namespace cohort::cli {
 
+namespace {
+
+constexpr std::chrono::seconds kTellWaiting{5};
+
+Order exit_with(int code) {
+  Order order;
+  order.set_kind(Order::EXIT);
+  order.set_code(code);
+  return order;
+}
+
+}  // namespace
+
 Order Roster::exchange(const Report& report, Time now) {
   Agent& agent = agent_of(report, now);
   hear(agent, report, now);
-  if (report.leaving) {
-    note(c10::str(report.agent, " leaves with ", agent.report.workers, " worker(s)"));
+  if (report.leaving()) {
+    note(c10::str(report.agent(), " leaves with ", agent.report.workers(), " worker(s)"));
     if (agent.given > 0) ending_ = lost_ = true;
-    std::erase_if(agents_, [&](const Agent& each) { return each.report.agent == report.agent; });
+    std::erase_if(agents_, [&](const Agent& each) { return each.report.agent() == report.agent(); });
     advance(now);
-    return {.kind = Order::Kind::kExit};
+    return exit_with(0);
   }
   advance(now);
   Agent& same = agent_of(report, now);  // advance() may have moved it
   Order order = order_for(same);
-  same.told_exit = order.kind == Order::Kind::kExit;
+  same.told_exit = order.kind() == Order::EXIT;
   return order;
 }
 
@@ -40,33 +53,37 @@ std::vector<std::string> Roster::take_news() {
 
 Roster::Agent& Roster::agent_of(const Report& report, Time now) {
   for (Agent& each : agents_) {
-    if (each.report.agent == report.agent) return each;
+    if (each.report.agent() == report.agent()) return each;
   }
   agents_.push_back({.report = report});
   last_join_ = now;
-  note(c10::str(report.agent, " joins with ", report.workers, " worker(s)"));
+  note(c10::str(report.agent(), " joins with ", report.workers(), " worker(s)"));
   return agents_.back();
 }
 
 void Roster::hear(Agent& agent, const Report& report, Time now) {
-  const int workers = agent.report.workers;  // what is left of those it came with
+  const int workers = agent.report.workers();  // what is left of those it came with
   agent.report = report;
-  agent.report.workers = workers;
+  agent.report.set_workers(workers);
   agent.heard = now;
-  if (!running_ || agent.given == 0 || agent.ended || report.round != round_ || report.running) return;
+  if (!running_ || agent.given == 0 || agent.ended || report.running()) return;
+  const bool began = report.round() == round_;
+  if (!began && !ending_) return;
   agent.ended = true;
-  if (report.asked || report.code == 0) return;
+  if (!began) return agent.report.set_code(kPreemptedExitCode);
+  if (report.asked() || report.code() == 0) return;
   if (failures_ == 0) first_failure_ = now;
   agent.failure = ++failures_;
-  last_code_ = report.code;
+  last_code_ = report.code();
   ending_ = true;
-  note(c10::str("round ", round_, ": a worker of ", report.agent, " failed with status ", report.code));
+  note(c10::str("round ", round_, ": a worker of ", report.agent(), " failed with status ", report.code()));
 }
 
 void Roster::drop_silent(Time now) {
   std::erase_if(agents_, [&](const Agent& each) {
     if (now - each.heard < options_.silence) return false;
-    note(c10::str(each.report.agent, " is lost: nothing was heard of it for ", options_.silence.count() / 1000, " s"));
+    note(
+        c10::str(each.report.agent(), " is lost: nothing was heard of it for ", options_.silence.count() / 1000, " s"));
     if (each.given > 0) ending_ = lost_ = true;
     return true;
   });
@@ -90,10 +107,10 @@ void Roster::close_round(Time now) {
       std::all_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.given == 0 || each.ended; });
   if (!all_ended) return;
   const bool well = std::all_of(agents_.begin(), agents_.end(),
-                                [](const Agent& each) { return each.given == 0 || each.report.code == 0; });
+                                [](const Agent& each) { return each.given == 0 || each.report.code() == 0; });
   if (well && !lost_) return finish(0);
   const auto failed_otherwise = [](const Agent& each) {
-    return each.failure > 0 && each.report.code != kPreemptedExitCode;
+    return each.failure > 0 && each.report.code() != kPreemptedExitCode;
   };
   if (!lost_ && std::any_of(agents_.begin(), agents_.end(), failed_otherwise)) {
     // Those that miss a lost agent fail too, maybe before it is known to be lost.
@@ -113,17 +130,17 @@ void Roster::close_round(Time now) {
 void Roster::blame() {
   const bool killed = any_killed();
   for (Agent& each : agents_) {
-    const bool its_own = killed ? each.failure > 0 && each.report.by_signal : each.failure == 1;
+    const bool its_own = killed ? each.failure > 0 && each.report.by_signal() : each.failure == 1;
     if (!its_own) continue;
-    --each.report.workers;
-    note(c10::str(each.report.agent, " goes on with ", each.report.workers, " worker(s)"));
+    each.report.set_workers(each.report.workers() - 1);
+    note(c10::str(each.report.agent(), " goes on with ", each.report.workers(), " worker(s)"));
   }
 }
 
 void Roster::open_round(Time now) {
   const int there = total();
   if (there < options_.least) {
-    if (now - waiting_since_ < options_.join_timeout) return;
+    if (now - waiting_since_ < options_.join_timeout) return wait_for_more(there, now);
     note(c10::str("given up: ", there, " worker(s) are there, ", options_.least, " are needed"));
     return finish(last_code_);
   }
@@ -133,7 +150,7 @@ void Roster::open_round(Time now) {
   world_ = 0;
   int group = 0;
   for (Agent& each : agents_) {
-    each.given = std::min(each.report.workers, options_.most - world_);
+    each.given = std::min(each.report.workers(), options_.most - world_);
     each.first_rank = world_;
     each.ended = false;
     if (each.given > 0) each.group = group++;
@@ -142,9 +159,17 @@ void Roster::open_round(Time now) {
   note(c10::str("round ", round_, ": ", world_, " worker(s) on ", group, " agent(s)"));
 }
 
+void Roster::wait_for_more(int there, Time now) {
+  if (now - told_waiting_ < kTellWaiting) return;
+  told_waiting_ = now;
+  const auto seconds = [](auto span) { return std::chrono::duration_cast<std::chrono::seconds>(span).count(); };
+  note(c10::str("waits for ", options_.least - there, " more worker(s): ", there, " of ", options_.least,
+                " are there (", seconds(now - waiting_since_), " of ", seconds(options_.join_timeout), " s)"));
+}
+
 bool Roster::any_killed() const {
   return std::any_of(agents_.begin(), agents_.end(),
-                     [](const Agent& each) { return each.failure > 0 && each.report.by_signal; });
+                     [](const Agent& each) { return each.failure > 0 && each.report.by_signal(); });
 }
 
 bool Roster::newcomers() const {
@@ -153,23 +178,25 @@ bool Roster::newcomers() const {
 
 int Roster::total() const {
   int sum = 0;
-  for (const Agent& each : agents_) sum += each.report.workers;
+  for (const Agent& each : agents_) sum += each.report.workers();
   return sum;
 }
 
 Order Roster::order_for(const Agent& agent) const {
-  if (finished_) return {.kind = Order::Kind::kExit, .code = *finished_};
-  if (!running_ || agent.given == 0 || agent.ended) return {};
-  if (ending_) return {.kind = Order::Kind::kEnd, .round = round_};
+  if (finished_) return exit_with(*finished_);
+  Order order;
+  if (!running_ || agent.given == 0 || agent.ended) return order;
+  order.set_round(round_);
+  order.set_kind(ending_ ? Order::END : Order::RUN);
+  if (ending_) return order;
   const Agent& first = *std::find_if(agents_.begin(), agents_.end(), [](const Agent& each) { return each.given > 0; });
-  return {.kind = Order::Kind::kRun,
-          .round = round_,
-          .first_rank = agent.first_rank,
-          .workers = agent.given,
-          .world = world_,
-          .group = agent.group,
-          .master_host = first.report.host,
-          .master_port = first.report.port};
+  order.set_first_rank(agent.first_rank);
+  order.set_workers(agent.given);
+  order.set_world(world_);
+  order.set_group(agent.group);
+  order.set_master_host(first.report.host());
+  order.set_master_port(first.report.port());
+  return order;
 }
 
 }  // namespace cohort::cli

@@ -13,40 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous.pb.h"
+
 namespace cohort::cli {
 
-// What an agent tells again and again.
-struct Report {
-  std::string agent;  // a name of its own
-  std::string host;   // where other machines reach it
-  int port = 0;       // free there, for worker 0 should it get it
-  int workers = 0;    // that it can start; heard when it joins
-  int64_t round = 0;  // the last one it took part in; 0: none yet
-  bool running = false;
-  // How that round ended here.
-  bool asked = false;      // it was told to end it
-  bool by_signal = false;  // the first worker that failed was killed
-  int code = 0;            // of the first worker that failed; 0: all went well
-  bool leaving = false;    // it takes part no more
-};
-
-struct Order {
-  enum class Kind {
-    kWait,
-    kRun,   // the round `round`, if it does not do so yet
-    kEnd,   // its workers are to end
-    kExit,  // with `code`: the run is over
-  };
-  Kind kind = Kind::kWait;
-  int64_t round = 0;
-  int first_rank = 0;
-  int workers = 0;  // of this agent
-  int world = 0;
-  int group = 0;  // this agent's number in the round
-  std::string master_host;
-  int master_port = 0;
-  int code = 0;
-};
+using rendezvous::Order;
+using rendezvous::Report;
 
 struct RosterOptions {
   int least = 1;  // workers, without which nothing runs
@@ -61,7 +33,8 @@ class Roster {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  Roster(const RosterOptions& options, Time now) : options_(options), waiting_since_(now), last_join_(now) {}
+  Roster(const RosterOptions& options, Time now)
+      : options_(options), waiting_since_(now), told_waiting_(now), last_join_(now) {}
 
   Order exchange(const Report& report, Time now);
   // Ends the run on all agents.
@@ -90,6 +63,7 @@ class Roster {
   void close_round(Time now);
   void blame();
   void open_round(Time now);
+  void wait_for_more(int there, Time now);
   bool any_killed() const;
   bool newcomers() const;
   int total() const;
@@ -105,6 +79,7 @@ class Roster {
   int64_t failures_ = 0;
   Time first_failure_;
   Time waiting_since_;
+  Time told_waiting_;
   Time last_join_;
   int world_ = 0;
   int last_code_ = 1;
