@@ -65,7 +65,7 @@ class Membership {
   std::optional<std::string> await_failure() const;
   // Calls back, once, when the group fails (now, if it has), from another thread. Call before sharing this object.
   void on_failure(std::function<void(const std::string& reason)> callback);
-  // Ends the group for all, with this reason.
+  // Ends the group for all, with this reason; nothing when it has failed before.
   void fail(const std::string& reason);
   // Throws Unavailable when the group has failed or one of its tasks has left.
   void require_whole() const;

@@ -113,6 +113,7 @@ TEST(Membership, WhoFailsTakesAllAlongWithItsReason) {
     membership.on_failure([&](const std::string& reason) { heard.set_value(reason); });
     if (index == 2) membership.fail("worker 2: out of memory");
     EXPECT_EQ(heard.get_future().get(), "worker 2: out of memory");
+    membership.fail("worker 1: missed worker 2");
     EXPECT_EQ(membership.await_failure(), "worker 2: out of memory");
     EXPECT_THAT(error_of<Unavailable>([&] { membership.barrier("b", seconds(10)); }), HasSubstr("out of memory"));
     EXPECT_THAT(error_of<Unavailable>([&] { membership.require_whole(); }), HasSubstr("[cluster] worker 2"));

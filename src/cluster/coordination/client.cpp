@@ -226,7 +226,11 @@ void CoordinationClient::fail(const std::string& reason) {
   *request.mutable_task() = self();
   request.set_reason(reason);
   proto::Empty reply;
-  once("fail", [&](grpc::ClientContext& context) { return stub_->Fail(&context, request, &reply); });
+  const grpc::Status status = attempt(kCall, /*wait_for_ready=*/true, [&](grpc::ClientContext& context) {
+    return stub_->Fail(&context, request, &reply);
+  });
+  // Aborted: the group has failed, by this very call or before it.
+  if (!status.ok() && status.error_code() != grpc::StatusCode::ABORTED) raise("fail", status);
 }
 
 void CoordinationClient::leave() {

@@ -1,3 +1,5 @@
+#include <barrier>
+
 #include "tests/collective/process/conformance.h"
 #include "tests/support/process_ranks.h"
 
@@ -39,8 +41,10 @@ TEST(Gloo, AMismatchIsNamedOnEveryRank) {
 }
 
 TEST(Gloo, AFailureEndsWhatIsPendingEverywhere) {
-  with_process_ranks(3, [](ProcessCommunicator& world, Membership& membership) {
+  std::barrier all_there(3);
+  with_process_ranks(3, [&](ProcessCommunicator& world, Membership& membership) {
     world.barrier();
+    all_there.arrive_and_wait();
     if (world.rank() == 1) {
       membership.fail("worker 1: out of memory");
       return;
