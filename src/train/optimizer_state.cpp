@@ -69,8 +69,7 @@ void OptimizerState::apply(Replica& replica, std::vector<torch::Tensor> gradient
 }
 
 torch::Tensor OptimizerState::slot_of(std::size_t parameter, std::size_t slot) const {
-  const FlatParameter& where = flat_.parameters()[parameter];
-  return engine_->slots()[where.group][slot].narrow(0, where.offset, where.size).view(where.shape);
+  return flat_.part_of(engine_->slots()[flat_.parameters()[parameter].group][slot], parameter);
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::state() const {

@@ -35,6 +35,21 @@ TEST_P(UpdateEngineTest, SlotsDecayToZeroAndNotToDenormals) {
   EXPECT_TRUE(seen);
 }
 
+// Whatever layout a gradient has, it belongs to the elements of the parameter at the same index.
+TEST_P(UpdateEngineTest, GradientsOfAnyLayoutAreTaken) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2), .exchange = {.cross_device_ops = GetParam()}});
+  const auto net = strategy.mirror([] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 2).bias(false)); });
+  const auto sgd = strategy.optimizer(net, SGD({.learning_rate = 1.0}));
+  const torch::Tensor values = torch::arange(4 * 3 * 2 * 2, torch::kFloat).view({4, 3, 2, 2});
+  const torch::Tensor before = net.state().front().second.clone();
+  strategy.run([&](Replica& replica) { sgd[replica].apply_gradients({values}); });
+  strategy.run(
+      [&](Replica& replica) { sgd[replica].apply_gradients({values.contiguous(at::MemoryFormat::ChannelsLast)}); });
+  strategy.run([&](Replica& replica) { sgd[replica].apply_gradients({values.to_sparse()}); });
+  strategy.run([&](Replica& replica) { sgd[replica].apply_gradients({values.to(torch::kDouble)}); });
+  EXPECT_TRUE(torch::allclose(net.state().front().second, before - 8 * values));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, UpdateEngineTest, ::testing::Values("ring", "reduction_to_one_device"),
                          [](const auto& info) { return std::string(info.param); });
 

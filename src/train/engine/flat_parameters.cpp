@@ -30,8 +30,10 @@ void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule
       if (!item.value().requires_grad()) continue;
       tensors_[r].push_back(item.value());
       if (r > 0) continue;
+      const bool dense = item.value().is_non_overlapping_and_dense();
       parameters_.push_back({.name = item.key(),
                              .shape = item.value().sizes().vec(),
+                             .strides = (dense ? item.value() : item.value().detach().contiguous()).strides().vec(),
                              .size = item.value().numel(),
                              .decay = rule.decays(item.key(), item.value().dim())});
     }
@@ -66,8 +68,7 @@ void FlatParameters::lay_out(const StrategyCore& core) {
       const auto options = tensors_[r][group.members.front()].options().requires_grad(false);
       group.copies.push_back(share ? group.copies.front() : torch::zeros({group.size}, options));
       for (const std::size_t p : group.members) {
-        torch::Tensor home =
-            group.copies.back().narrow(0, parameters_[p].offset, parameters_[p].size).view(parameters_[p].shape);
+        torch::Tensor home = part_of(group.copies.back(), p);
         if (!share) home.copy_(tensors_[r][p].detach());
         tensors_[r][p].set_data(home);
         tensors_[r][p].mutable_grad().reset();
@@ -78,6 +79,11 @@ void FlatParameters::lay_out(const StrategyCore& core) {
   for (std::size_t r = 0; r < tensors_.size(); ++r) {
     for (const torch::Tensor& tensor : tensors_[r]) homes_[r].push_back(tensor.data_ptr());
   }
+}
+
+torch::Tensor FlatParameters::part_of(const torch::Tensor& flat, std::size_t parameter) const {
+  const FlatParameter& where = parameters_[parameter];
+  return flat.as_strided(where.shape, where.strides, flat.storage_offset() + where.offset);
 }
 
 std::vector<torch::Tensor> FlatParameters::take_gradients(int local_id) {

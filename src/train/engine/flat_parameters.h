@@ -17,6 +17,7 @@ namespace cohort {
 struct FlatParameter {
   std::string name;
   std::vector<int64_t> shape;
+  std::vector<int64_t> strides;  // its own layout is kept where it has no gaps
   int64_t size = 0;
   bool decay = true;      // weight decay applies
   std::size_t group = 0;  // which FlatGroup holds it
@@ -38,6 +39,8 @@ class FlatParameters {
 
   const std::vector<FlatParameter>& parameters() const { return parameters_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }
+  // A parameter's part of a flat tensor of its group, in its shape and layout.
+  torch::Tensor part_of(const torch::Tensor& flat, std::size_t parameter) const;
   // The module's own parameter tensors of a replica, in the same order.
   std::vector<torch::Tensor>& tensors(int local_id) { return tensors_[static_cast<std::size_t>(local_id)]; }
 

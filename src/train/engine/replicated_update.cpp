@@ -70,14 +70,9 @@ class ReplicatedUpdate final : public UpdateEngine {
     return slots;
   }
 
-  torch::Tensor part(const torch::Tensor& flat, std::size_t p) const {
-    const FlatParameter& parameter = flat_.parameters()[p];
-    return flat.narrow(0, parameter.offset, parameter.size).view(parameter.shape);
-  }
-
   void pack(std::size_t me, const std::vector<torch::Tensor>& gradients) {
     for (std::size_t p = 0; p < gradients.size(); ++p) {
-      torch::Tensor home = part(gradients_[me][flat_.parameters()[p].group], p);
+      torch::Tensor home = flat_.part_of(gradients_[me][flat_.parameters()[p].group], p);
       if (!gradients[p].defined()) {
         home.zero_();
       } else {

@@ -123,12 +123,15 @@ class ShardedUpdate final : public UpdateEngine {
     std::vector<torch::Tensor> dense;
     dense.reserve(gradients.size());
     for (std::size_t p = 0; p < gradients.size(); ++p) {
-      const torch::ScalarType dtype = flat_.groups()[flat_.parameters()[p].group].dtype;
+      const FlatParameter& parameter = flat_.parameters()[p];
+      const torch::ScalarType dtype = flat_.groups()[parameter.group].dtype;
       const torch::Tensor& gradient = gradients[p];
-      if (!gradient.defined() || (gradient.is_contiguous() && gradient.scalar_type() == dtype)) {
+      if (!gradient.defined() || (!gradient.is_sparse() && gradient.strides() == c10::IntArrayRef(parameter.strides) &&
+                                  gradient.scalar_type() == dtype)) {
         dense.push_back(gradient);
       } else {
-        dense.push_back((gradient.is_sparse() ? gradient.to_dense() : gradient).to(dtype).contiguous());
+        dense.push_back(torch::empty_strided(parameter.shape, parameter.strides, dtype));
+        dense.back().copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
       }
     }
     return dense;
