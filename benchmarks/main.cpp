@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   std::string model = "mlp";
   int replicas = 2;
   int threads = 1;
+  std::optional<bool> overlap;
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
   CLI::App& step = *app.add_subcommand("step", "training steps");
   step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
@@ -18,6 +19,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   CLI::App& worker_step = *app.add_subcommand("worker_step", "training steps of one of several workers");
   worker_step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
+  worker_step.add_option("--overlap", overlap, "whether gradients leave during backward; as the library decides");
   CLI::App& empty = *app.add_subcommand("empty", "strategy.run of an empty function");
   empty.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
   const CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the local all-reduce beside a copy loop");
@@ -27,7 +29,7 @@ int main(int argc, char** argv) {
       *app.add_subcommand("worker_start", "one of several workers starts, meets the others and ends");
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, replicas, threads, seconds);
-  if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds);
+  if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, overlap);
   if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
   if (input.parsed()) cohort::bench::run_input(seconds);

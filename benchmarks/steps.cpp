@@ -36,11 +36,25 @@ class Step {
         batch_);
   }
 
-  void report(const std::string& model, double time) const {
+  // `hidden`: the share of communication that ran under backward.
+  void report(const std::string& model, double time, const std::vector<double>& hidden = {}) const {
     const int replicas = strategy_.num_replicas_in_sync();
     std::cout << "{\"step\": \"" << model << "\", \"replicas\": " << replicas << ", \"us\": " << time * 1e6
-              << ", \"samples_per_second\": " << static_cast<double>(size_ * replicas) / time << "}\n";
+              << ", \"samples_per_second\": " << static_cast<double>(size_ * replicas) / time;
+    const ExchangeTimeline last = adam_.exchange_timeline();
+    if (!last.messages.empty()) {
+      std::cout << ", \"hidden\": " << median(hidden) << ", \"backward_ms\": " << last.backward * 1e3
+                << ", \"messages\": [";
+      for (const auto& each : last.messages) {
+        std::cout << (&each == last.messages.data() ? "" : ", ") << "[" << each.bytes << ", " << each.ready * 1e3
+                  << ", " << each.begin * 1e3 << ", " << each.end * 1e3 << "]";
+      }
+      std::cout << "]";
+    }
+    std::cout << "}\n";
   }
+
+  double hidden() const { return adam_.exchange_timeline().hidden(); }
 
  private:
   Strategy strategy_;
@@ -59,16 +73,19 @@ void run_step(const std::string& model, int replicas, int threads, double second
 }
 
 // All workers have to make as many steps: the first one says how many.
-void run_worker_step(const std::string& model, double seconds) {
+void run_worker_step(const std::string& model, double seconds, std::optional<bool> overlap) {
   torch::manual_seed(1);
-  const MultiWorkerMirroredStrategy strategy({.devices = {"/CPU:0"}});
+  const MultiWorkerMirroredStrategy strategy({.communication = {.overlap = overlap}, .devices = {"/CPU:0"}});
   Step step(strategy, model);
+  std::vector<double> hidden;
   const auto timed = [&](int64_t steps) {
     std::vector<double> times;
+    hidden.clear();
     for (int64_t i = 0; i < steps; ++i) {
       const double start = now();
       step();
       times.push_back(now() - start);
+      hidden.push_back(step.hidden());
     }
     return median(times);
   };
@@ -79,7 +96,7 @@ void run_worker_step(const std::string& model, double seconds) {
   const int64_t steps = static_cast<int64_t>(seconds / trial) + 5;
   if (strategy.worker_rank() == 0) membership->put("steps", std::to_string(steps));
   const double time = timed(std::stoll(membership->get("steps", wait)));
-  if (strategy.worker_rank() == 0) step.report(model, time);
+  if (strategy.worker_rank() == 0) step.report(model, time, hidden);
 }
 
 // Returns when all workers are there and have exchanged something.

@@ -24,8 +24,12 @@ struct CommunicationOptions {
   // ring (TCP, by Gloo), mpi (under mpirun, builds with MPI), nccl (builds with NCCL), or auto: mpi when the cluster
   // runs under mpirun, else ring. What the build lacks: Unimplemented.
   std::string implementation = "auto";
-  // Gradients go to the other workers in messages of at least so many bytes; 0: as many as ExchangeOptions says.
+  // Gradients go to the other workers in messages of at least so many bytes; 0: as ExchangeOptions says. Where that
+  // says nothing, and they overlap with backward, from 1 MiB for the last layers to 8 MiB for those before them.
   int64_t bytes_per_pack = 0;
+  // Whether gradients leave while backward computes those of the layers before (ring only). Nothing: unless all workers
+  // share the same cores, where communication is nothing but work for these. The same on all workers.
+  std::optional<bool> overlap = std::nullopt;
   // Of every wait for another worker that is alive.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };

@@ -170,6 +170,21 @@ class ReplicaOptimizer {
   Replica& replica_;
 };
 
+// When the gradients of a step went to the other workers, message by message; in seconds since its backward began.
+struct ExchangeTimeline {
+  struct Message {
+    int64_t bytes = 0;
+    double ready = 0.0;  // all replicas of this worker had brought their gradients
+    double begin = 0.0;
+    double end = 0.0;  // the sum over all workers was there
+  };
+  double backward = 0.0;  // until its end
+  std::vector<Message> messages;
+
+  // The share of the time of communication during which backward ran: 0 to 1, 0 without messages.
+  double hidden() const;
+};
+
 // A handle: copies are the same optimizer. Holds the slots, in flat memory, and the step count. Made by
 // Strategy::optimizer(); it takes the module's parameters that require gradients at that time and lays them out flat.
 class MirroredOptimizer {
@@ -188,6 +203,8 @@ class MirroredOptimizer {
   void set_learning_rate(Schedule schedule) const;
   const Optimizer& rule() const;
   const std::vector<std::string>& parameter_names() const;
+  // Of the last step; no messages where they do not leave during backward (docs/multi-worker.md says when they do).
+  ExchangeTimeline exchange_timeline() const;
 
   // Everything that a restart needs, by name ("iterations", "<parameter>/<slot>"): independent of strategy and
   // replicas.

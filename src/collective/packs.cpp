@@ -23,13 +23,15 @@ std::vector<Pack> plan_packs(const std::vector<int64_t>& offsets, int64_t size, 
     for (int64_t i = count; i-- > 0;) packs.push_back({i * step, i + 1 == count ? size : (i + 1) * step});
     return packs;
   }
-  const int64_t least = options.bytes_per_pack == 0 ? 1 : options.bytes_per_pack;
+  const int64_t most = options.bytes_per_pack == 0 ? 1 : options.bytes_per_pack;
+  int64_t least = options.first_bytes > 0 ? std::min(options.first_bytes, most) : most;
   int64_t end = size;
   for (std::size_t i = offsets.size(); i-- > 0;) {
     const int64_t begin = offsets[i];
     if ((end - begin) * item_size < least && i != 0) continue;
     if (end > begin) packs.push_back({begin, end});
     end = begin;
+    least = std::min(2 * least, most);
   }
   return packs;
 }

@@ -14,6 +14,7 @@ struct Pack {
 struct PackOptions {
   int num_packs = 1;           // equal parts, the last takes the remainder; 0: one a tensor
   int64_t bytes_per_pack = 0;  // above 0, instead: consecutive tensors until a pack has at least so many bytes
+  int64_t first_bytes = 0;     // above 0: of the first pack; then twice as many each, up to bytes_per_pack
 };
 
 // `offsets`: where each tensor begins in the flat buffer of `size` elements of `item_size` bytes; increasing from 0.

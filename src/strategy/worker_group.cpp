@@ -47,7 +47,8 @@ std::string machine_and_cores() {
   return text;
 }
 
-std::unique_ptr<Wire> connect(const std::string& kind, const WorkerGroupOptions& options, Membership& membership) {
+std::unique_ptr<Wire> connect(const std::string& name, const std::string& kind, const WorkerGroupOptions& options,
+                              Membership& membership) {
   const auto timeout = options.communication.timeout;
   const int rank = id_in_cluster(options.cluster, options.task);
   const int size = worker_count(options.cluster, options.task.type);
@@ -55,7 +56,7 @@ std::unique_ptr<Wire> connect(const std::string& kind, const WorkerGroupOptions&
     return make_gloo({.rank = rank,
                       .size = size,
                       .host = own_host(options.cluster, options.task),
-                      .prefix = "gloo/",
+                      .prefix = name + "/gloo/",
                       .timeout = timeout,
                       .put = [&](const std::string& key, const std::string& value) { membership.put(key, value); },
                       .get = [&](const std::string& key, auto limit) { return membership.get(key, limit); }});
@@ -71,17 +72,34 @@ std::unique_ptr<Wire> connect(const std::string& kind, const WorkerGroupOptions&
 
 }  // namespace
 
-WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) {
+WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) : options_(options) {
   const std::string kind = choose_wire(options.communication, options.under_mpi);
   MembershipOptions membership = options.membership;
-  membership.info =
-      nlohmann::json{{"replicas", options.local_replicas}, {"communication", kind}, {"cores", machine_and_cores()}}
-          .dump();
+  const std::optional<bool> overlap = options.communication.overlap;
+  membership.info = nlohmann::json{{"replicas", options.local_replicas},
+                                   {"communication", kind},
+                                   {"overlap", overlap ? (*overlap ? "on" : "off") : "auto"},
+                                   {"cores", machine_and_cores()}}
+                        .dump();
   membership_ = std::make_shared<Membership>(options.cluster, options.task, membership);
   check_members(options.local_replicas);
-  world_ = std::make_unique<ProcessCommunicator>(
-      connect(kind, options, *membership_),
-      ProcessGroupOptions{.membership = membership_, .timeout = options.communication.timeout});
+  world_ = make_group("collective", kind);
+}
+
+bool WorkerGroup::overlaps() const {
+  return world_->name() == "gloo" && options_.communication.overlap.value_or(sharing_cores_ < size());
+}
+
+ProcessCommunicator& WorkerGroup::gradients() {
+  if (!gradients_) gradients_ = make_group("gradients", "ring");
+  return *gradients_;
+}
+
+std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& name, const std::string& kind) const {
+  const auto timeout = options_.communication.timeout;
+  return std::make_unique<ProcessCommunicator>(
+      connect(name, kind, options_, *membership_),
+      ProcessGroupOptions{.name = name, .membership = membership_, .timeout = timeout});
 }
 
 // The workers have to be alike; every one comes to the same verdict.
@@ -93,7 +111,7 @@ void WorkerGroup::check_members(int local_replicas) {
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const nlohmann::json info = nlohmann::json::parse(membership_->infos()[i]);
     if (info.at("cores") == cores) ++sharing_cores_;
-    for (const char* key : {"replicas", "communication"}) {
+    for (const char* key : {"replicas", "communication", "overlap"}) {
       if (info.at(key) == first.at(key)) continue;
       cohort::fail<InvalidArgument>("[strategy] multi_worker_mirrored: the workers differ in ", key, ": ",
                                     tasks.front().to_string(), " has ", first.at(key).dump(), ", ",

@@ -30,6 +30,11 @@ class WorkerGroup {
   // Used by the thread of local replica 0, which is also the one of cross-replica context.
   ProcessCommunicator& world() const { return *world_; }
 
+  // Whether gradients are to leave while backward runs, and the back end can.
+  bool overlaps() const;
+  // The same workers for a second thread, which exchanges gradients. Made by the first call, which all of them make.
+  ProcessCommunicator& gradients();
+
   // How many of the workers run on the same cores of the same machine as this one, itself included.
   int sharing_cores() const { return sharing_cores_; }
 
@@ -38,9 +43,12 @@ class WorkerGroup {
 
  private:
   void check_members(int local_replicas);
+  std::unique_ptr<ProcessCommunicator> make_group(const std::string& name, const std::string& kind) const;
 
+  WorkerGroupOptions options_;
   std::shared_ptr<Membership> membership_;
   std::unique_ptr<ProcessCommunicator> world_;
+  std::unique_ptr<ProcessCommunicator> gradients_;
   int sharing_cores_ = 1;
 };
 

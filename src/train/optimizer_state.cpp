@@ -23,7 +23,7 @@ void OptimizerState::require_own(const Replica& replica) const {
                            ": made under another strategy than the replica it is used in");
 }
 
-std::vector<torch::Tensor> OptimizerState::gradients(Replica& replica, const torch::Tensor& loss) {
+void OptimizerState::require_loss(const Replica& replica, const torch::Tensor& loss) const {
   require_own(replica);
   if (!loss.defined() || loss.numel() != 1) {
     fail<InvalidArgument>("[optimizer] minimize: needs a scalar loss, got ",
@@ -33,12 +33,19 @@ std::vector<torch::Tensor> OptimizerState::gradients(Replica& replica, const tor
   if (!loss.requires_grad()) {
     fail<InvalidArgument>("[optimizer] minimize: the loss does not depend on any parameter that requires a gradient");
   }
+}
+
+std::vector<torch::Tensor> OptimizerState::gradients(Replica& replica, const torch::Tensor& loss) {
+  require_loss(replica, loss);
   loss.backward();
   return flat_.take_gradients(replica.local_id());
 }
 
 void OptimizerState::minimize(Replica& replica, const torch::Tensor& loss) {
-  apply(replica, gradients(replica, loss), /*reduced=*/false);
+  if (rule_.gradient().accumulate_steps > 1) return apply(replica, gradients(replica, loss), /*reduced=*/false);
+  require_loss(replica, loss);
+  engine_->backward(replica, loss);
+  apply(replica, flat_.take_gradients(replica.local_id()), /*reduced=*/false);
 }
 
 void OptimizerState::apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) {
@@ -132,6 +139,9 @@ void MirroredOptimizer::set_learning_rate(Schedule schedule) const {
 }
 const Optimizer& MirroredOptimizer::rule() const {
   return state_->rule();
+}
+ExchangeTimeline MirroredOptimizer::exchange_timeline() const {
+  return state_->exchange_timeline();
 }
 const std::vector<std::string>& MirroredOptimizer::parameter_names() const {
   return state_->parameter_names();

@@ -25,6 +25,7 @@ class OptimizerState {
   void minimize(Replica& replica, const torch::Tensor& loss);
   void apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced);
   std::vector<torch::Tensor> gradients(Replica& replica, const torch::Tensor& loss);
+  ExchangeTimeline exchange_timeline() const { return engine_->timeline(); }
 
   const Optimizer& rule() const { return rule_; }
   int64_t iterations() const { return counts_.front().iterations; }
@@ -44,6 +45,7 @@ class OptimizerState {
   };
 
   void require_own(const Replica& replica) const;
+  void require_loss(const Replica& replica, const torch::Tensor& loss) const;
   torch::Tensor slot_of(std::size_t parameter, std::size_t slot) const;
 
   MirroredModule module_;

@@ -34,6 +34,12 @@ TEST(Packs, BytesGroupConsecutiveTensorsFromTheEnd) {
   EXPECT_EQ(ranges(plan_packs({0, 10, 30}, 100, 4, {.bytes_per_pack = 1})), (Ranges{{30, 100}, {10, 30}, {0, 10}}));
 }
 
+TEST(Packs, GrowFromTheFirstOneOn) {
+  EXPECT_EQ(
+      ranges(plan_packs({0, 10, 20, 30, 40, 50, 60, 70, 80, 90}, 100, 4, {.bytes_per_pack = 160, .first_bytes = 40})),
+      (Ranges{{90, 100}, {70, 90}, {30, 70}, {0, 30}}));
+}
+
 TEST(Packs, CoverTheBufferWithoutGaps) {
   for (int packs = 0; packs < 12; ++packs) {
     int64_t end = 97;

@@ -101,9 +101,20 @@ Example columns(int64_t rows, torch::ScalarType dtype, int64_t first = 0) {
           .y = torch::arange(first, first + rows, torch::kLong).remainder(kClasses)};
 }
 
-class MultiWorker : public ::testing::TestWithParam<std::pair<int, int>> {
+struct Group {
+  int workers = 2;
+  int replicas = 1;
+  int64_t bytes_per_pack = 0;  // 0: gradients leave after backward, in one message
+};
+
+class MultiWorker : public ::testing::TestWithParam<Group> {
  protected:
-  WorkersOptions group() const { return {.workers = GetParam().first, .replicas = GetParam().second}; }
+  WorkersOptions group() const {
+    WorkersOptions options{.workers = GetParam().workers, .replicas = GetParam().replicas};
+    options.communication.bytes_per_pack = GetParam().bytes_per_pack;
+    options.communication.overlap = GetParam().bytes_per_pack > 0;
+    return options;
+  }
 };
 
 TEST_P(MultiWorker, EveryOptimizerInFloat64) {
@@ -130,8 +141,8 @@ TEST_P(MultiWorker, MomentumInFloat32) {
 
 // Worker w has w + 1 files of 10: 12 examples a step, until the one with most is done.
 TEST_P(MultiWorker, FilesOfUnevenSizesAndExhaustedWorkers) {
-  const auto [workers, replicas] = GetParam();
-  const auto files = [workers = workers](const Strategy&) {
+  const int workers = GetParam().workers;
+  const auto files = [workers](const Strategy&) {
     return Dataset::range(workers).interleave([](Example file) {
       const auto index = file.x.item<int64_t>();
       return Dataset::from_tensor_slices(columns(10 * (index + 1), torch::kDouble, 1000 * index));
@@ -156,7 +167,7 @@ TEST_P(MultiWorker, AWorkerWithoutAnyDataTakesPart) {
           return Dataset::from_tensor_slices(columns(rows, torch::kDouble)).batch(4);
         });
       },
-      GetParam().second == 1 ? 5 : 3);
+      GetParam().replicas == 1 ? 5 : 3);
 }
 
 TEST_P(MultiWorker, TwoRunsAreBitIdentical) {
@@ -171,9 +182,12 @@ TEST_P(MultiWorker, TwoRunsAreBitIdentical) {
   EXPECT_TRUE(torch::equal(weights[0], weights[1]));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MultiWorker, ::testing::Values(std::pair(2, 1), std::pair(2, 2), std::pair(3, 1)),
+INSTANTIATE_TEST_SUITE_P(All, MultiWorker,
+                         ::testing::Values(Group{2, 1}, Group{2, 2}, Group{3, 1}, Group{2, 1, 512}, Group{2, 2, 512},
+                                           Group{3, 1, 512}),
                          [](const auto& info) {
-                           return c10::str(info.param.first, "_workers_", info.param.second, "_replicas");
+                           return c10::str(info.param.workers, "_workers_", info.param.replicas, "_replicas",
+                                           info.param.bytes_per_pack > 0 ? "_overlapped" : "");
                          });
 
 }  // namespace

@@ -200,18 +200,26 @@ TEST(MultiWorker, WrongClustersAreRefused) {
                               "NCCL between processes is not built in");
 }
 
-TEST(MultiWorker, WorkersThatDifferAreNamed) {
+// What two workers say whose options differ by what `change` does to the second one's.
+void expect_difference(const std::function<void(MultiWorkerOptions&)>& change, const std::string& message) {
   const ClusterSpec cluster = testing::loopback_workers(2);
-  const auto devices = cpu_devices(2);
   std::vector<std::jthread> workers;
-  for (std::size_t rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < 2; ++rank) {
     workers.emplace_back([&, rank] {
-      MultiWorkerOptions options = options_of(cluster, TaskId{"worker", static_cast<int>(rank)});
-      options.devices.assign(devices.begin(), devices.begin() + static_cast<int64_t>(rank) + 1);
-      EXPECT_THAT(error_of<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); }),
-                  HasSubstr("the workers differ in replicas: worker 0 has 1, worker 1 has 2"));
+      MultiWorkerOptions options = options_of(cluster, TaskId{"worker", rank});
+      options.devices = {"/CPU:0"};
+      if (rank == 1) change(options);
+      EXPECT_THAT(error_of<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); }), HasSubstr(message));
     });
   }
+}
+
+TEST(MultiWorker, WorkersThatDifferAreNamed) {
+  const auto two_devices = cpu_devices(2);
+  expect_difference([&](MultiWorkerOptions& options) { options.devices = two_devices; },
+                    "the workers differ in replicas: worker 0 has 1, worker 1 has 2");
+  expect_difference([](MultiWorkerOptions& options) { options.communication.overlap = true; },
+                    "the workers differ in overlap: worker 0 has \"auto\", worker 1 has \"on\"");
 }
 
 }  // namespace

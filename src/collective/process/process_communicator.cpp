@@ -59,10 +59,6 @@ torch::Tensor on_host(const torch::Tensor& tensor) {
   return tensor.detach().to(torch::kCPU).contiguous();
 }
 
-std::string position_key(int rank) {
-  return c10::str("collective/at/", rank);
-}
-
 }  // namespace
 
 ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Wire> wire, ProcessGroupOptions options)
@@ -175,7 +171,7 @@ void ProcessCommunicator::mismatch(uint64_t number, const std::string& what, con
   std::string first = "something else";
   std::string second = first;
   if (options_.membership) {
-    const auto key = [&](int rank) { return c10::str("collective/mismatch/", number, "/", rank); };
+    const auto key = [&](int rank) { return c10::str(options_.name, "/mismatch/", number, "/", rank); };
     if (rank() == 0 || rank() == other) options_.membership->put(key(rank()), what);
     first = options_.membership->get(key(0), seconds(10));
     second = options_.membership->get(key(other), seconds(10));
@@ -333,6 +329,10 @@ void ProcessCommunicator::watch(const std::stop_token& stop) {
       return wire_->abort();  // the group has failed, or lost a member: whoever waits hears of it
     }
   }
+}
+
+std::string ProcessCommunicator::position_key(int rank) const {
+  return c10::str(options_.name, "/at/", rank);
 }
 
 // The ranks that have not come to this collective, with the last one that each told of.

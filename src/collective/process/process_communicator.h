@@ -18,6 +18,8 @@
 namespace cohort {
 
 struct ProcessGroupOptions {
+  // Of this group among those of the same ranks.
+  std::string name = "collective";
   // Ranks are the members of this, in its order; nothing for a group without one (tests of a wire).
   std::shared_ptr<Membership> membership = nullptr;
   // Of the wire: a collective that took longer has run out of it.
@@ -81,6 +83,7 @@ class ProcessCommunicator final : public Communicator {
   [[noreturn]] void explain(uint64_t number, const std::string& what, const std::string& error);
   void sum(torch::Tensor flat, ReduceOp op);
   void watch(const std::stop_token& stop);
+  std::string position_key(int rank) const;
   std::string stragglers(uint64_t number) const;
 
   std::shared_ptr<Wire> wire_;

@@ -86,6 +86,19 @@ torch::Tensor FlatParameters::part_of(const torch::Tensor& flat, std::size_t par
   return flat.as_strided(where.shape, where.strides, flat.storage_offset() + where.offset);
 }
 
+torch::Tensor FlatParameters::laid_out(const torch::Tensor& gradient, std::size_t parameter) const {
+  const FlatParameter& where = parameters_[parameter];
+  const torch::ScalarType dtype = groups_[where.group].dtype;
+  if (!gradient.defined()) return gradient;
+  if (!gradient.is_sparse() && gradient.strides() == c10::IntArrayRef(where.strides) &&
+      gradient.scalar_type() == dtype) {
+    return gradient;
+  }
+  torch::Tensor dense = torch::empty_strided(where.shape, where.strides, dtype);
+  dense.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+  return dense;
+}
+
 std::vector<torch::Tensor> FlatParameters::take_gradients(int local_id) {
   const auto r = static_cast<std::size_t>(local_id);
   std::vector<torch::Tensor> gradients;

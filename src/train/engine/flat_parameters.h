@@ -41,6 +41,8 @@ class FlatParameters {
   const std::vector<FlatGroup>& groups() const { return groups_; }
   // A parameter's part of a flat tensor of its group, in its shape and layout.
   torch::Tensor part_of(const torch::Tensor& flat, std::size_t parameter) const;
+  // A gradient in the layout and dtype of its parameter, dense; undefined ones stay so.
+  torch::Tensor laid_out(const torch::Tensor& gradient, std::size_t parameter) const;
   // The module's own parameter tensors of a replica, in the same order.
   std::vector<torch::Tensor>& tensors(int local_id) { return tensors_[static_cast<std::size_t>(local_id)]; }
 

@@ -13,6 +13,7 @@
 #include "base/kernels/kernels.h"
 #include "base/parallel.h"
 #include "strategy/worker_group.h"
+#include "train/engine/overlapped_exchange.h"
 #include "train/engine/update_engine.h"
 
 namespace cohort {
@@ -48,7 +49,6 @@ class ShardedUpdate final : public UpdateEngine {
     offers_.assign(static_cast<std::size_t>(replicas_),
                    {.gradients = std::vector<const void*>(flat.parameters().size())});
     plan_chunks();
-    if (core.workers() != nullptr) packs_ = gradient_packs(core, flat);
     const bool two_phases =
         rule.gradient().global_clipnorm > 0.0 || rule.rule().needs_norms() || core.workers() != nullptr;
     for (const FlatGroup& group : flat.groups()) {
@@ -71,14 +71,22 @@ class ShardedUpdate final : public UpdateEngine {
       parameter_norms_.assign(static_cast<std::size_t>(replicas_), std::vector<SquaredNorms>(flat.parameters().size()));
     }
     for (const auto& own : chunks_) chunk_norms_.emplace_back(two_phases ? own.size() : 0);
+    if (core.workers() != nullptr) plan_exchange();
   }
+
+  void backward(Replica& replica, const torch::Tensor& loss) override {
+    overlapped_ ? overlapped_->backward(replica.local_id(), loss) : loss.backward();
+  }
+  ExchangeTimeline timeline() const override { return overlapped_ ? overlapped_->timeline() : ExchangeTimeline{}; }
 
   void step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,
             double factor) override {
     const int me = replica.local_id();
-    std::vector<torch::Tensor> dense = make_dense(gradients);
+    const bool overlapped = overlapped_ != nullptr && !reduced;
+    std::vector<torch::Tensor> dense;
     Offer& offer = offers_[static_cast<std::size_t>(me)];
-    for (std::size_t p = 0; p < dense.size(); ++p) {
+    for (std::size_t p = 0; p < gradients.size() && !overlapped; ++p) {
+      dense.push_back(flat_.laid_out(gradients[p], p));
       offer.gradients[p] = dense[p].defined() ? dense[p].data_ptr() : nullptr;
     }
     offer.step = context.step;
@@ -88,6 +96,7 @@ class ShardedUpdate final : public UpdateEngine {
     // After a failed step the replicas' counts may differ: the first one's holds.
     context.step = offers_.front().step;
     context.grad_scale *= factor;
+    if (overlapped) overlapped_->complete(me, gradients);
     if (reduced_.empty()) {
       update_directly(me, reduced, context);
     } else {
@@ -100,6 +109,16 @@ class ShardedUpdate final : public UpdateEngine {
   void spread_slots() override {}
 
  private:
+  // One message has nothing to overlap with: it leaves when backward ends.
+  void plan_exchange() {
+    packs_ = gradient_packs(core_, flat_);
+    std::size_t messages = 0;
+    for (const auto& own : packs_) messages += own.size();
+    if (messages < 2 || !core_.workers()->overlaps()) return;
+    overlapped_ =
+        std::make_unique<OverlappedExchange>(core_.workers()->gradients(), flat_, replicas_, reduced_, packs_);
+  }
+
   // Cuts the flat memory of all groups into one range a replica, and the ranges into chunks of single parameters.
   void plan_chunks() {
     chunks_.resize(static_cast<std::size_t>(replicas_));
@@ -117,24 +136,6 @@ class ShardedUpdate final : public UpdateEngine {
         }
       }
     }
-  }
-
-  std::vector<torch::Tensor> make_dense(const std::vector<torch::Tensor>& gradients) const {
-    std::vector<torch::Tensor> dense;
-    dense.reserve(gradients.size());
-    for (std::size_t p = 0; p < gradients.size(); ++p) {
-      const FlatParameter& parameter = flat_.parameters()[p];
-      const torch::ScalarType dtype = flat_.groups()[parameter.group].dtype;
-      const torch::Tensor& gradient = gradients[p];
-      if (!gradient.defined() || (!gradient.is_sparse() && gradient.strides() == c10::IntArrayRef(parameter.strides) &&
-                                  gradient.scalar_type() == dtype)) {
-        dense.push_back(gradient);
-      } else {
-        dense.push_back(torch::empty_strided(parameter.shape, parameter.strides, dtype));
-        dense.back().copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
-      }
-    }
-    return dense;
   }
 
   // The gradients to be added up for one parameter, at an offset; in replica order.
@@ -227,10 +228,12 @@ class ShardedUpdate final : public UpdateEngine {
     const auto note_norm = [&](const Chunk& chunk, std::size_t i) {
       own[i].direction = kernels::squared_norm(reduced_at(chunk), chunk.size, dtype_of(chunk));
     };
-    each_chunk(me, [&](const Chunk& chunk, std::size_t i) {
-      sum_chunk(me, reduced, chunk, reduced_at(chunk), /*in_place=*/false);
-      if (clipnorm > 0.0 && !exchanged) note_norm(chunk, i);
-    });
+    if (overlapped_ == nullptr || reduced) {
+      each_chunk(me, [&](const Chunk& chunk, std::size_t i) {
+        sum_chunk(me, reduced, chunk, reduced_at(chunk), /*in_place=*/false);
+        if (clipnorm > 0.0 && !exchanged) note_norm(chunk, i);
+      });
+    }
     if (exchanged) exchange(me);
     if (clipnorm > 0.0 && exchanged) each_chunk(me, note_norm);
     if (clipnorm > 0.0) {
@@ -255,7 +258,7 @@ class ShardedUpdate final : public UpdateEngine {
     if (me == 0) {
       exchange_failed_ = false;
       try {
-        exchange_packs();
+        overlapped_ ? overlapped_->wait() : exchange_packs();
       } catch (...) {
         error = std::current_exception();
         exchange_failed_ = true;
@@ -313,6 +316,7 @@ class ShardedUpdate final : public UpdateEngine {
   std::vector<std::vector<char*>> homes_;  // [group]: the distinct copies; the first is updated, the others copied to
   std::vector<torch::Tensor> reduced_;     // [group]: the summed gradients, where there are two phases
   std::vector<std::vector<Pack>> packs_;   // [group]: their messages to other workers
+  std::unique_ptr<OverlappedExchange> overlapped_;  // null: after backward
   bool exchange_failed_ = false;
   std::vector<std::vector<Chunk>> chunks_;                  // [replica]
   std::vector<Offer> offers_;                               // [replica]

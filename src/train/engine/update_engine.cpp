@@ -3,7 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "strategy/worker_group.h"
+
 namespace cohort {
+
+namespace {
+
+constexpr int64_t kFirstMessage = int64_t{1} << 20;  // bytes
+constexpr int64_t kLargeMessage = int64_t{8} << 20;
+
+}  // namespace
 
 std::unique_ptr<UpdateEngine> make_update_engine(StrategyCore& core, FlatParameters& flat, const Optimizer& rule) {
   const bool has_kernels = std::all_of(flat.groups().begin(), flat.groups().end(), [](const FlatGroup& group) {
@@ -32,12 +41,16 @@ std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, c
 
 std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat) {
   const ExchangeOptions& exchange = core.plan().exchange;
+  PackOptions options{.num_packs = exchange.num_packs, .bytes_per_pack = exchange.bytes_per_pack};
+  const bool by_default = exchange.num_packs == 1 && exchange.bytes_per_pack == 0;
+  const bool overlaps = core.workers() != nullptr && core.workers()->overlaps();
+  // The first ones should leave soon, and large ones cost less.
+  if (overlaps && by_default) options = {.bytes_per_pack = kLargeMessage, .first_bytes = kFirstMessage};
   std::vector<std::vector<Pack>> packs;
   for (const FlatGroup& group : flat.groups()) {
     std::vector<int64_t> offsets;
     for (const std::size_t p : group.members) offsets.push_back(flat.parameters()[p].offset);
-    packs.push_back(plan_packs(offsets, group.size, static_cast<int64_t>(c10::elementSize(group.dtype)),
-                               {.num_packs = exchange.num_packs, .bytes_per_pack = exchange.bytes_per_pack}));
+    packs.push_back(plan_packs(offsets, group.size, static_cast<int64_t>(c10::elementSize(group.dtype)), options));
   }
   return packs;
 }

@@ -19,6 +19,10 @@ class UpdateEngine {
  public:
   virtual ~UpdateEngine() = default;
 
+  // Computes the gradients of this replica's parameters, whose exchange may begin meanwhile.
+  virtual void backward(Replica& replica, const torch::Tensor& loss) { loss.backward(); }
+  virtual ExchangeTimeline timeline() const { return {}; }
+
   // Collective: sums the gradients (unless `reduced`), clips, updates every copy. `gradients` are this replica's, one a
   // parameter, undefined for zero. `context` comes with the rate and the step; the engine adds what clipping needs.
   // `factor` multiplies the sum (accumulation).

@@ -1,0 +1,212 @@
+#include "train/engine/overlapped_exchange.h"
+
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/fail.h"
+#include "base/flush_denormals.h"
+#include "base/kernels/kernels.h"
+
+namespace cohort {
+
+namespace {
+
+// Called when the gradient of one parameter is complete.
+class Hook final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit Hook(std::function<void()> fn) : fn_(std::move(fn)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& /*inputs*/) override {
+    fn_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> fn_;
+};
+
+double seconds(std::chrono::steady_clock::duration span) {
+  return std::chrono::duration<double>(span).count();
+}
+
+}  // namespace
+
+OverlappedExchange::OverlappedExchange(ProcessCommunicator& workers, FlatParameters& flat, int replicas,
+                                       const std::vector<torch::Tensor>& sums,
+                                       const std::vector<std::vector<Pack>>& packs)
+    : workers_(workers),
+      flat_(flat),
+      replicas_(replicas),
+      buckets_of_(flat.parameters().size()),
+      given_(static_cast<std::size_t>(replicas)),
+      self_(std::make_shared<OverlappedExchange*>(this)) {
+  plan(sums, packs);
+  begin_anew();
+  for (int r = 0; r < replicas; ++r) watch_gradients(r);
+  carrier_ = std::jthread([this](const std::stop_token& stop) { carry(stop); });
+}
+
+OverlappedExchange::~OverlappedExchange() {
+  carrier_.request_stop();
+  const std::unique_lock lock(mutex_);
+  const bool under_way = next_ > 0 || buckets_.front().ready;
+  // The others may never come to what was begun.
+  if (under_way && next_ < buckets_.size() && !error_) workers_.abort("the optimizer was destroyed within a step");
+}
+
+void OverlappedExchange::plan(const std::vector<torch::Tensor>& sums, const std::vector<std::vector<Pack>>& packs) {
+  for (std::size_t g = 0; g < packs.size(); ++g) {
+    for (const Pack& pack : packs[g]) {
+      Bucket& bucket = buckets_.emplace_back();
+      bucket.message = sums[g].slice(0, pack.begin, pack.end);
+      for (const std::size_t p : flat_.groups()[g].members) {
+        const FlatParameter& parameter = flat_.parameters()[p];
+        const int64_t begin = std::max(pack.begin, parameter.offset);
+        const int64_t end = std::min(pack.end, parameter.offset + parameter.size);
+        if (begin >= end) continue;
+        bucket.pieces.push_back({p, begin - parameter.offset, end - begin});
+        buckets_of_[p].push_back(&bucket);
+      }
+    }
+  }
+}
+
+void OverlappedExchange::watch_gradients(int local_id) {
+  const std::vector<torch::Tensor>& tensors = flat_.tensors(local_id);
+  for (std::size_t p = 0; p < tensors.size(); ++p) {
+    std::shared_ptr<torch::autograd::Node> accumulator = torch::autograd::impl::grad_accumulator(tensors[p]);
+    accumulator->add_post_hook(std::make_unique<Hook>([self = std::weak_ptr(self_), local_id, p] {
+      const auto alive = self.lock();
+      if (!alive || !(*alive)->given_[static_cast<std::size_t>(local_id)].watched) return;
+      (*alive)->give(local_id, p, (*alive)->flat_.tensors(local_id)[p].grad());
+    }));
+    accumulators_.push_back(std::move(accumulator));
+  }
+}
+
+void OverlappedExchange::backward(int local_id, const torch::Tensor& loss) {
+  Given& given = given_[static_cast<std::size_t>(local_id)];
+  if (local_id == 0) backward_begin_ = Clock::now();
+  given.watched = true;
+  try {
+    loss.backward();
+  } catch (...) {
+    given.watched = false;
+    const bool left = std::find(given.came.begin(), given.came.end(), 1) != given.came.end();
+    const std::lock_guard lock(mutex_);
+    if (left && !error_) {
+      error_ = std::make_exception_ptr(FailedPrecondition(
+          "[optimizer] an earlier backward failed when some of its gradients had left for the other workers"));
+    }
+    throw;
+  }
+  given.watched = false;
+  if (local_id == 0) backward_end_ = Clock::now();
+}
+
+void OverlappedExchange::complete(int local_id, const std::vector<torch::Tensor>& gradients) {
+  const Given& given = given_[static_cast<std::size_t>(local_id)];
+  for (std::size_t p = gradients.size(); p-- > 0;) {
+    if (given.came[p] == 0) give(local_id, p, gradients[p]);
+  }
+}
+
+void OverlappedExchange::give(int local_id, std::size_t parameter, const torch::Tensor& gradient) {
+  const torch::NoGradGuard no_grad;
+  Given& given = given_[static_cast<std::size_t>(local_id)];
+  if (given.came[parameter] != 0) {
+    fail<FailedPrecondition>("[optimizer] minimize: the gradient of ", flat_.parameters()[parameter].name,
+                             " comes twice in one backward; take gradients() and apply_gradients() for such a loss");
+  }
+  given.came[parameter] = 1;
+  given.gradients[parameter] = flat_.laid_out(gradient, parameter);
+  for (Bucket* bucket : buckets_of_[parameter]) {
+    if (--bucket->missing > 0) continue;
+    add_up(*bucket);
+    const std::lock_guard lock(mutex_);
+    bucket->ready = true;
+    bucket->ready_at = Clock::now();
+    changed_.notify_all();
+  }
+}
+
+void OverlappedExchange::add_up(Bucket& bucket) const {
+  const FlushDenormals flush;
+  const torch::ScalarType dtype = bucket.message.scalar_type();
+  const auto item = static_cast<int64_t>(bucket.message.element_size());
+  for (const Piece& piece : bucket.pieces) {
+    c10::SmallVector<const void*, 16> sources;
+    for (const Given& given : given_) {
+      const torch::Tensor& gradient = given.gradients[piece.parameter];
+      if (gradient.defined()) sources.push_back(static_cast<const char*>(gradient.data_ptr()) + piece.begin * item);
+    }
+    const int64_t offset = flat_.parameters()[piece.parameter].offset + piece.begin - bucket.message.storage_offset();
+    char* sum = static_cast<char*>(bucket.message.data_ptr()) + offset * item;
+    if (sources.empty()) {
+      std::memset(sum, 0, static_cast<std::size_t>(piece.size * item));
+    } else {
+      kernels::sum_into(sum, sources.data(), static_cast<int>(sources.size()), piece.size, dtype);
+    }
+  }
+}
+
+// The thread that speaks to the other workers, bucket by bucket in an order that is the same on all of them.
+void OverlappedExchange::carry(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const auto has_work = [&] { return next_ < buckets_.size() && buckets_[next_].ready && !error_; };
+    if (!changed_.wait(lock, stop, has_work)) return;
+    Bucket& bucket = buckets_[next_];
+    lock.unlock();
+    bucket.begin = Clock::now();
+    std::exception_ptr error;
+    try {
+      workers_.all_reduce({&bucket.message, 1}, ReduceOp::kSum);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    bucket.end = Clock::now();
+    lock.lock();
+    if (error) error_ = error;
+    ++next_;
+    changed_.notify_all();
+  }
+}
+
+void OverlappedExchange::wait() {
+  std::unique_lock lock(mutex_);
+  // Every bucket is ready, and what carries it has a deadline.
+  changed_.wait(lock, [&] { return next_ == buckets_.size() || error_; });
+  if (error_) std::rethrow_exception(error_);
+  timeline_ = {.backward = seconds(backward_end_ - backward_begin_)};
+  for (const Bucket& bucket : buckets_) {
+    timeline_.messages.push_back({.bytes = static_cast<int64_t>(bucket.message.nbytes()),
+                                  .ready = seconds(bucket.ready_at - backward_begin_),
+                                  .begin = seconds(bucket.begin - backward_begin_),
+                                  .end = seconds(bucket.end - backward_begin_)});
+  }
+  begin_anew();
+}
+
+void OverlappedExchange::begin_anew() {
+  next_ = 0;
+  for (Bucket& bucket : buckets_) {
+    bucket.ready = false;
+    bucket.missing = static_cast<int64_t>(bucket.pieces.size()) * replicas_;
+  }
+  for (Given& given : given_) {
+    given.gradients.assign(buckets_of_.size(), torch::Tensor());
+    given.came.assign(buckets_of_.size(), 0);
+  }
+}
+
+ExchangeTimeline OverlappedExchange::timeline() const {
+  const std::lock_guard lock(mutex_);
+  return timeline_;
+}
+
+}  // namespace cohort

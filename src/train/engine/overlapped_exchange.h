@@ -1,0 +1,88 @@
+// OverlappedExchange: the sums of this worker's gradients go to the other workers in buckets, last layers first, while
+// backward still computes those of the layers before them (Li et al., PyTorch Distributed, VLDB 2020). The replicas'
+// gradients of a bucket are added up in shared memory by whoever brings the last one.
+#pragma once
+
+#include <torch/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cohort/optimizer.h"
+#include "collective/packs.h"
+#include "collective/process/process_communicator.h"
+#include "train/engine/flat_parameters.h"
+
+namespace cohort {
+
+class OverlappedExchange {
+ public:
+  // `sums`: flat, one a group, where the results come to. `packs`: its buckets, [group].
+  OverlappedExchange(ProcessCommunicator& workers, FlatParameters& flat, int replicas,
+                     const std::vector<torch::Tensor>& sums, const std::vector<std::vector<Pack>>& packs);
+  OverlappedExchange(const OverlappedExchange&) = delete;
+  OverlappedExchange& operator=(const OverlappedExchange&) = delete;
+  ~OverlappedExchange();
+
+  // Runs backward; gradients leave as they come. FailedPrecondition: one comes twice (reentrant backward).
+  void backward(int local_id, const torch::Tensor& loss);
+  // Brings the gradients that have not left yet, undefined ones for zero.
+  void complete(int local_id, const std::vector<torch::Tensor>& gradients);
+  // Called once a step, after complete() of all replicas: returns when the sums of all workers are there.
+  void wait();
+
+  // Of the last step that began with backward(); replica 0's view.
+  ExchangeTimeline timeline() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Piece {  // of one parameter
+    std::size_t parameter;
+    int64_t begin;
+    int64_t size;
+  };
+  struct Bucket {
+    torch::Tensor message;
+    std::vector<Piece> pieces;
+    std::atomic<int64_t> missing;  // pieces, of all replicas
+    bool ready = false;
+    Clock::time_point ready_at, begin, end;
+  };
+  struct Given {  // by one replica, in this step
+    std::vector<torch::Tensor> gradients;
+    std::vector<char> came;
+    bool watched = false;  // backward runs
+  };
+
+  void plan(const std::vector<torch::Tensor>& sums, const std::vector<std::vector<Pack>>& packs);
+  void watch_gradients(int local_id);
+  void give(int local_id, std::size_t parameter, const torch::Tensor& gradient);
+  void add_up(Bucket& bucket) const;
+  void carry(const std::stop_token& stop);
+  void begin_anew();
+
+  ProcessCommunicator& workers_;
+  FlatParameters& flat_;
+  int replicas_;
+  std::deque<Bucket> buckets_;                   // in the order in which they leave
+  std::vector<std::vector<Bucket*>> buckets_of_;  // [parameter]
+  std::vector<Given> given_;                     // [replica]
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // what holds the hooks
+  std::shared_ptr<OverlappedExchange*> self_;    // for the hooks, which may outlive this
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::size_t next_ = 0;  // bucket to leave
+  std::exception_ptr error_;
+  Clock::time_point backward_begin_, backward_end_;
+  ExchangeTimeline timeline_;
+  std::jthread carrier_;
+};
+
+}  // namespace cohort
