@@ -46,6 +46,7 @@ void run_step(const std::string& model, int replicas, int threads, double second
 void run_worker_step(const std::string& model, double seconds, std::optional<bool> overlap);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
+void run_worker_all_reduce();
 void run_input(double seconds);
 void run_checkpoint();
 void run_worker_start();

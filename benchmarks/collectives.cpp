@@ -1,10 +1,10 @@
-// The local all-reduce over two replicas beside a plain copy loop by two threads.
+// The local all-reduce over two replicas beside a plain copy loop by two threads; the all-reduce over workers.
 #include <cstring>
 #include <iostream>
 #include <thread>
 
 #include "bench.h"
-#include "cohort/strategy.h"
+#include "cohort/multi_worker_strategy.h"
 
 namespace cohort::bench {
 
@@ -46,6 +46,25 @@ void run_all_reduce(double seconds) {
     const double moved = 4.0 * static_cast<double>(bytes) / time;
     std::cout << "{\"all_reduce\": " << bytes << ", \"us\": " << time * 1e6 << ", \"gb_per_second\": " << moved / 1e9
               << ", \"copy_gb_per_second\": " << copy_bandwidth(2 * bytes, seconds) / 1e9 << "}\n";
+  }
+}
+
+// All workers have to make as many.
+void run_worker_all_reduce() {
+  const MultiWorkerMirroredStrategy strategy({.devices = {"/CPU:0"}});
+  for (const auto& [bytes, rounds] : {std::pair{4 << 10, 60}, {64 << 10, 60}, {1 << 20, 30}, {16 << 20, 8}}) {
+    torch::Tensor value = torch::ones({bytes / 4});
+    std::vector<double> times;
+    strategy.run([&, rounds = rounds](Replica& replica) {
+      for (int i = 0; i < rounds; ++i) {
+        const double start = now();
+        replica.communicator().all_reduce({&value, 1}, ReduceOp::kMean);
+        times.push_back(now() - start);
+      }
+    });
+    if (strategy.worker_rank() != 0) continue;
+    std::cout << "{\"worker_all_reduce\": " << bytes << ", \"workers\": " << strategy.num_workers()
+              << ", \"us\": " << median(times) * 1e6 << "}\n";
   }
 }
 

@@ -27,11 +27,14 @@ int main(int argc, char** argv) {
   const CLI::App& checkpoint = *app.add_subcommand("checkpoint", "what saving 1 GB costs");
   const CLI::App& start =
       *app.add_subcommand("worker_start", "one of several workers starts, meets the others and ends");
+  const CLI::App& worker_all_reduce =
+      *app.add_subcommand("worker_all_reduce", "the all-reduce over all workers, by one");
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, replicas, threads, seconds);
   if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, overlap);
   if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
+  if (worker_all_reduce.parsed()) cohort::bench::run_worker_all_reduce();
   if (input.parsed()) cohort::bench::run_input(seconds);
   if (checkpoint.parsed()) cohort::bench::run_checkpoint();
   if (start.parsed()) cohort::bench::run_worker_start();

@@ -93,9 +93,10 @@ void run_worker_step(const std::string& model, double seconds, std::optional<boo
   const double trial = timed(5);
   const auto wait = std::chrono::minutes(1);
   const auto membership = strategy.membership();
-  const int64_t steps = static_cast<int64_t>(seconds / trial) + 5;
-  if (strategy.worker_rank() == 0) membership->put("steps", std::to_string(steps));
-  const double time = timed(std::stoll(membership->get("steps", wait)));
+  int64_t steps = static_cast<int64_t>(seconds / trial) + 5;
+  if (membership && strategy.worker_rank() == 0) membership->put("steps", std::to_string(steps));
+  if (membership) steps = std::stoll(membership->get("steps", wait));
+  const double time = timed(steps);
   if (strategy.worker_rank() == 0) step.report(model, time, hidden);
 }
 

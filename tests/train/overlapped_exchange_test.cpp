@@ -28,7 +28,8 @@ Mirrored<torch::nn::Sequential> layers(const Strategy& strategy, int count) {
   return strategy.mirror([&] {
     torch::nn::Sequential made;
     for (int i = 0; i < count; ++i) made->push_back(torch::nn::Linear(kWidth, kWidth));
-    for (auto& parameter : made->parameters()) torch::NoGradGuard(), parameter.set_data(torch::full_like(parameter, 0.1));
+    for (auto& parameter : made->parameters())
+      torch::NoGradGuard(), parameter.set_data(torch::full_like(parameter, 0.1));
     return made;
   });
 }
@@ -128,13 +129,15 @@ struct Reentrant : torch::autograd::Function<Reentrant> {
 };
 
 // What each worker's step throws.
-std::array<std::string, 2> errors_of(const std::function<torch::Tensor(Replica&, torch::nn::Sequential, int rank)>& loss) {
+std::array<std::string, 2> errors_of(
+    const std::function<torch::Tensor(Replica&, torch::nn::Sequential, int rank)>& loss) {
   std::array<std::string, 2> errors;
   with_workers(group(1), [&](const MultiWorkerMirroredStrategy& strategy) {
     const auto net = layers(strategy, 4);
     const auto sgd = strategy.optimizer(net, SGD({.learning_rate = 0.1}));
     try {
-      strategy.run([&](Replica& replica) { sgd[replica].minimize(loss(replica, net[replica], strategy.worker_rank())); });
+      strategy.run(
+          [&](Replica& replica) { sgd[replica].minimize(loss(replica, net[replica], strategy.worker_rank())); });
     } catch (const std::exception& error) {
       errors[static_cast<std::size_t>(strategy.worker_rank())] = error.what();
     }

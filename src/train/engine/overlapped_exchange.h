@@ -70,11 +70,11 @@ class OverlappedExchange {
   ProcessCommunicator& workers_;
   FlatParameters& flat_;
   int replicas_;
-  std::deque<Bucket> buckets_;                   // in the order in which they leave
-  std::vector<std::vector<Bucket*>> buckets_of_;  // [parameter]
-  std::vector<Given> given_;                     // [replica]
+  std::deque<Bucket> buckets_;                                        // in the order in which they leave
+  std::vector<std::vector<Bucket*>> buckets_of_;                      // [parameter]
+  std::vector<Given> given_;                                          // [replica]
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // what holds the hooks
-  std::shared_ptr<OverlappedExchange*> self_;    // for the hooks, which may outlive this
+  std::shared_ptr<OverlappedExchange*> self_;                         // for the hooks, which may outlive this
 
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
