@@ -1,7 +1,10 @@
-// The benchmarks' models, written plainly for LibTorch; pytorch_step.py has the same in Python.
+// The benchmarks' models: the CNN of our layers, the others written plainly for LibTorch. pytorch_step.py has the same
+// in Python.
 #include "bench.h"
 
 #include <stdexcept>
+
+#include "cohort/layers.h"
 
 namespace cohort::bench {
 
@@ -49,6 +52,17 @@ nn::Sequential resnet50() {
   return net;
 }
 
+// Our layers for an example of this shape.
+nn::Sequential of_layers(const std::vector<Layer>& layers, Shape shape) {
+  nn::Sequential net;
+  for (const Layer& layer : layers) {
+    const BuildContext context{.name = "layer", .input = std::move(shape)};
+    shape = layer.kind().output_shape(context);
+    net->push_back(layer.kind().build(context));
+  }
+  return net;
+}
+
 }  // namespace
 
 torch::nn::Sequential make_model(const std::string& name) {
@@ -57,8 +71,9 @@ torch::nn::Sequential make_model(const std::string& name) {
                           nn::Linear(128, kClasses));
   }
   if (name == "cnn") {
-    return nn::Sequential(nn::Conv2d(1, 32, 3), nn::ReLU(), nn::Conv2d(32, 64, 3), nn::ReLU(), nn::MaxPool2d(2),
-                          nn::Flatten(), nn::Linear(9216, 64), nn::ReLU(), nn::Linear(64, kClasses));
+    return of_layers({Conv2D(32, 3, Activation::kRelu), Conv2D(64, 3, Activation::kRelu), MaxPooling2D(), Flatten(),
+                      Dense(64, Activation::kRelu), Dense(kClasses)},
+                     {1, 28, 28});
   }
   if (name == "resnet50") return resnet50();
   throw std::invalid_argument("unknown model " + name);

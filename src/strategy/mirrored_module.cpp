@@ -51,34 +51,6 @@ void copy_values(const NamedTensors& from, const NamedTensors& to) {
   for (std::size_t i = 0; i < from.size(); ++i) to[i].second.detach().copy_(from[i].second);
 }
 
-// The kernels of float32 convolutions on the CPU; nothing when some are pointwise: LibTorch computes those of small
-// batches in another way, which wants the channels first, and the layout would change back and forth.
-std::vector<torch::Tensor> channels_last_kernels(const torch::nn::Module& module) {
-  std::vector<torch::Tensor> kernels;
-  for (const auto& part : module.modules()) {
-    for (const auto& item : part->named_parameters(/*recurse=*/false)) {
-      const torch::Tensor& weight = item.value();
-      if (item.key() != "weight" || weight.dim() != 4) continue;
-      if (!weight.is_cpu() || weight.scalar_type() != torch::kFloat || weight.size(2) * weight.size(3) == 1) return {};
-      kernels.push_back(weight);
-    }
-  }
-  return kernels;
-}
-
-// LibTorch's CPU kernels around convolutions (pooling above all) are faster with the channels last, a layout that
-// outputs take over from the weights. Strides that say so even of a single channel spare the way back and forth.
-void put_channels_last(const torch::nn::Module& module) {
-  const torch::NoGradGuard no_grad;
-  for (const torch::Tensor& weight : channels_last_kernels(module)) {
-    const auto size = weight.sizes();
-    const std::array<int64_t, 4> strides = {size[1] * size[2] * size[3], 1, size[1] * size[3], size[1]};
-    torch::Tensor moved = torch::empty_strided(size, strides, weight.options().requires_grad(false));
-    moved.copy_(weight.detach());
-    weight.set_data(moved);
-  }
-}
-
 // Every worker's first copy gets the chief's values.
 void start_from_chief(const StrategyCore& core, const NamedTensors& parameters, const NamedTensors& buffers) {
   std::vector<torch::Tensor> tensors;
@@ -221,7 +193,6 @@ MirroredModule Strategy::mirror_modules(const std::function<std::shared_ptr<torc
     copies.push_back(factory());
     if (!copies.back()) fail<InvalidArgument>("[strategy] mirror: the factory returned an empty module");
     copies.back()->to(where.torch_device);
-    put_channels_last(*copies.back());
   }
   return MirroredModule(core_, std::move(copies));
 }

@@ -54,6 +54,12 @@ void OptimizerState::apply(Replica& replica, std::vector<torch::Tensor> gradient
     fail<InvalidArgument>("[optimizer] apply_gradients: got ", gradients.size(),
                           " gradients, wanted one for each of the ", names_.size(), " parameters");
   }
+  for (std::size_t p = 0; p < gradients.size(); ++p) {
+    const FlatParameter& parameter = flat_.parameters()[p];
+    if (!gradients[p].defined() || gradients[p].sizes() == c10::IntArrayRef(parameter.shape)) continue;
+    fail<InvalidArgument>("[optimizer] apply_gradients: the gradient of ", parameter.name, " has shape ",
+                          gradients[p].sizes(), ", the parameter ", c10::IntArrayRef(parameter.shape));
+  }
   Counts& counts = counts_[static_cast<std::size_t>(replica.local_id())];
   const int64_t every = rule_.gradient().accumulate_steps;
   if (every > 1) {

@@ -134,6 +134,11 @@ TEST(Failures, WrongUsesOfAnOptimizerAreNamed) {
   EXPECT_THAT(
       error_of<InvalidArgument>([&] { strategy.run([&](Replica& replica) { sgd[replica].apply_gradients({}); }); }),
       HasSubstr("got 0 gradients, wanted one for each of the 2"));
+  EXPECT_THAT(
+      error_of<InvalidArgument>([&] {
+        strategy.run([&](Replica& replica) { sgd[replica].apply_gradients({torch::ones({1}), torch::ones({1})}); });
+      }),
+      HasSubstr("the gradient of weight has shape [1], the parameter [1, 2]"));
   for (const auto& copy : net.copies()) copy->to(torch::kDouble);
   EXPECT_THAT(error_of<FailedPrecondition>([&] {
                 strategy.run([&](Replica& replica) {

@@ -34,28 +34,6 @@ TEST(MirroredModule, CopiesStartEqualAndDisturbNoOneElse) {
   EXPECT_TRUE(torch::equal(torch::rand({2}), next)) << "the copies of other replicas moved the random state";
 }
 
-TEST(MirroredModule, ConvolutionsOnTheCpuHaveTheirChannelsLast) {
-  const MirroredStrategy strategy({.devices = cpu_devices(2)});
-  const auto net = strategy.mirror([] {
-    return torch::nn::Sequential(torch::nn::Conv2d(1, 4, 3), torch::nn::Conv2d(4, 8, 3), torch::nn::Linear(3, 2));
-  });
-  const auto check = [&](const char* when) {
-    for (int r = 0; r < 2; ++r) {
-      const torch::OrderedDict<std::string, torch::Tensor> parameters = net[r]->named_parameters();
-      EXPECT_EQ(parameters["0.weight"].strides(), (std::vector<int64_t>{9, 1, 3, 1})) << when;
-      EXPECT_EQ(parameters["1.weight"].strides(), (std::vector<int64_t>{36, 1, 12, 4})) << when;
-      const torch::Tensor y = net[r]->at<torch::nn::Conv2dImpl>(0).forward(torch::ones({2, 1, 8, 8}));
-      EXPECT_EQ(y.strides()[1], 1) << "so do outputs, " << when;
-    }
-  };
-  check("at first");
-  const auto adam = strategy.optimizer(net, Adam());
-  check("in the optimizer's flat memory");
-  const auto pointwise =
-      strategy.mirror([] { return torch::nn::Sequential(torch::nn::Conv2d(4, 8, 3), torch::nn::Conv2d(8, 4, 1)); });
-  EXPECT_TRUE(pointwise[0]->parameters().front().is_contiguous()) << "two layouts are slower than either";
-}
-
 TEST(MirroredModule, CentralStorageKeepsOneCopyOfTheParameters) {
   const CentralStorageStrategy strategy({.compute_devices = cpu_devices(2)});
   auto net = strategy.mirror([] { return torch::nn::Linear(4, 3); });

@@ -159,6 +159,27 @@ TEST(Conv2DTest, SamePadsAsTensorFlow) {
       torch::ones(1));
 }
 
+TEST(Conv2DTest, PutsTheChannelsLastInFloat32) {
+  torch::manual_seed(4);
+  for (const int64_t channels : {1, 4}) {
+    const Built layer = build(Conv2D(6, 3, Activation::kRelu), {channels, 9, 8}, torch::kFloat);
+    EXPECT_EQ(layer["weight"].strides(), (std::vector<int64_t>{9 * channels, 1, 3 * channels, channels}));
+    for (const int64_t batch : {5, 1, 0}) {
+      const torch::Tensor x = torch::randn({batch, channels, 9, 8});
+      const torch::Tensor weight = layer["weight"].detach().contiguous().requires_grad_();
+      const torch::Tensor y = layer(x);
+      const torch::Tensor expected = torch::relu(F::conv2d(x, weight, F::Conv2dFuncOptions().bias(layer["bias"])));
+      expect_close(y, expected, 1e-5);
+      EXPECT_TRUE(batch == 0 || y.strides()[1] == 1);
+      torch::Tensor own = layer["weight"];
+      own.mutable_grad() = torch::Tensor();
+      y.sum().backward();
+      expected.sum().backward();
+      expect_close(own.grad(), weight.grad(), 1e-4);
+    }
+  }
+}
+
 TEST(Conv2DTest, TakesImagesWithoutChannels) {
   const Built layer = build(Conv2D(2, 3, Activation::kRelu), {28, 28});
   EXPECT_EQ(layer.output, (Shape{2, 26, 26}));

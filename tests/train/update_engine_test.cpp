@@ -50,6 +50,29 @@ TEST_P(UpdateEngineTest, GradientsOfAnyLayoutAreTaken) {
   EXPECT_TRUE(torch::allclose(net.state().front().second, before - 8 * values));
 }
 
+TEST_P(UpdateEngineTest, ParametersKeepTheirLayout) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2), .exchange = {.cross_device_ops = GetParam()}});
+  const auto net = strategy.mirror([] {
+    torch::nn::Conv2d made(torch::nn::Conv2dOptions(3, 4, 2).bias(false));
+    made->weight.set_data(made->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
+    return made;
+  });
+  const torch::Tensor before = net.state().front().second.clone();
+  const auto adam = strategy.optimizer(net, Adam());
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_EQ(net[r]->weight.strides(), (std::vector<int64_t>{12, 1, 6, 3}));
+    EXPECT_TRUE(torch::equal(net[r]->weight, before));
+  }
+  strategy.run([&](Replica& replica) {
+    adam[replica].minimize(net[replica]->forward(torch::ones({1, 3, 4, 4})).sum());
+  });
+  for (const auto& [name, slot] : adam.state()) {
+    EXPECT_TRUE(name == "iterations" || slot.sizes() == before.sizes()) << name;
+  }
+  EXPECT_TRUE(torch::equal(net[0]->weight, net[1]->weight));
+  EXPECT_FALSE(torch::equal(net[0]->weight, before));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, UpdateEngineTest, ::testing::Values("ring", "reduction_to_one_device"),
                          [](const auto& info) { return std::string(info.param); });
 

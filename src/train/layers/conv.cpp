@@ -1,6 +1,7 @@
 // Conv2D and DepthwiseConv2D: the second is the first with a group a channel.
 #include <ATen/Functions.h>
 
+#include "cohort/device.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -23,14 +24,25 @@ struct Convolution {
   Initializer bias_initializer = Initializer::kZeros;
 };
 
+// LibTorch's CPU kernels around convolutions (pooling above all) are faster with the channels last, a layout that
+// outputs take over from the weights. Strides that say so even of a single channel spare the way back and forth. Of
+// pointwise kernels both layouts are the same.
+torch::Tensor channels_last(const torch::Tensor& weight) {
+  const auto size = weight.sizes();
+  const bool helps = current_torch_device().is_cpu() && weight.scalar_type() == torch::kFloat;
+  if (!helps || size[2] * size[3] == 1) return weight;
+  const std::vector<int64_t> strides = {size[1] * size[2] * size[3], 1, size[1] * size[3], size[1]};
+  return torch::empty_strided(size, strides, weight.options()).copy_(weight);
+}
+
 class ConvModule final : public LayerModule {
  public:
   ConvModule(Convolution convolution, const BuildContext& context)
       : conv_(std::move(convolution)), name_(context.name), adds_channel_(context.input.size() == 2) {
-    weight_ = register_parameter(
-        "weight", torch::empty({conv_.filters, conv_.channels / conv_.groups, conv_.kernel.height, conv_.kernel.width},
-                               context.dtype));
-    conv_.kernel_initializer.fill(weight_, conv_.fan_in, conv_.fan_out);
+    const torch::Tensor weight = torch::empty(
+        {conv_.filters, conv_.channels / conv_.groups, conv_.kernel.height, conv_.kernel.width}, context.dtype);
+    conv_.kernel_initializer.fill(weight, conv_.fan_in, conv_.fan_out);
+    weight_ = register_parameter("weight", channels_last(weight));
     if (!conv_.use_bias) return;
     bias_ = register_parameter("bias", torch::empty({conv_.filters}, context.dtype));
     conv_.bias_initializer.fill(bias_, conv_.fan_in, conv_.fan_out);
@@ -46,8 +58,10 @@ class ConvModule final : public LayerModule {
       x = at::constant_pad_nd(x, {left, right, top, bottom});
       padding = {0, 0};
     }
+    // LibTorch takes an empty batch another way, with contiguous weights only.
+    const torch::Tensor weight = x.numel() == 0 ? weight_.contiguous() : weight_;
     return conv_.activation.overwrite(
-        at::conv2d(x, weight_, bias_, {conv_.window.height.stride, conv_.window.width.stride}, padding,
+        at::conv2d(x, weight, bias_, {conv_.window.height.stride, conv_.window.width.stride}, padding,
                    {conv_.window.height.dilation, conv_.window.width.dilation}, conv_.groups));
   }
 
