@@ -15,7 +15,7 @@ void require_steps(const char* schedule, int64_t steps) {
   if (steps < 1) fail<InvalidArgument>("[schedule] ", schedule, ": decay_steps is ", steps, ", wanted 1 or more");
 }
 
-void require_not_negative(const char* schedule, const char* field, double value) {
+void require_not_below_zero(const char* schedule, const char* field, double value) {
   if (std::isfinite(value) && value >= 0.0) return;
   fail<InvalidArgument>("[schedule] ", schedule, ": ", field, " is ", value, ", wanted a number of 0 or more");
 }
@@ -42,7 +42,7 @@ Schedule PiecewiseConstantDecay(const PiecewiseConstantDecayOptions& options) {
     fail<InvalidArgument>("[schedule] PiecewiseConstantDecay: boundary ", options.boundaries[i], " follows ",
                           options.boundaries[i - 1], ", wanted increasing steps");
   }
-  for (const double value : options.values) require_not_negative("PiecewiseConstantDecay", "a value", value);
+  for (const double value : options.values) require_not_below_zero("PiecewiseConstantDecay", "a value", value);
   return {"PiecewiseConstantDecay", [options](int64_t step) {
             const auto at = std::lower_bound(options.boundaries.begin(), options.boundaries.end(), step);
             return options.values[static_cast<std::size_t>(at - options.boundaries.begin())];
@@ -51,8 +51,8 @@ Schedule PiecewiseConstantDecay(const PiecewiseConstantDecayOptions& options) {
 
 Schedule ExponentialDecay(const ExponentialDecayOptions& options) {
   require_steps("ExponentialDecay", options.decay_steps);
-  require_not_negative("ExponentialDecay", "initial_learning_rate", options.initial_learning_rate);
-  require_not_negative("ExponentialDecay", "decay_rate", options.decay_rate);
+  require_not_below_zero("ExponentialDecay", "initial_learning_rate", options.initial_learning_rate);
+  require_not_below_zero("ExponentialDecay", "decay_rate", options.decay_rate);
   return {"ExponentialDecay", [options](int64_t step) {
             double exponent = ratio(step, options.decay_steps);
             if (options.staircase) exponent = std::floor(exponent);
@@ -62,8 +62,8 @@ Schedule ExponentialDecay(const ExponentialDecayOptions& options) {
 
 Schedule CosineDecay(const CosineDecayOptions& options) {
   require_steps("CosineDecay", options.decay_steps);
-  require_not_negative("CosineDecay", "initial_learning_rate", options.initial_learning_rate);
-  require_not_negative("CosineDecay", "alpha", options.alpha);
+  require_not_below_zero("CosineDecay", "initial_learning_rate", options.initial_learning_rate);
+  require_not_below_zero("CosineDecay", "alpha", options.alpha);
   return {"CosineDecay", [options](int64_t step) {
             const double fraction = ratio(std::min(step, options.decay_steps), options.decay_steps);
             const double cosine = 0.5 * (1.0 + std::cos(std::numbers::pi * fraction));
@@ -73,9 +73,9 @@ Schedule CosineDecay(const CosineDecayOptions& options) {
 
 Schedule PolynomialDecay(const PolynomialDecayOptions& options) {
   require_steps("PolynomialDecay", options.decay_steps);
-  require_not_negative("PolynomialDecay", "initial_learning_rate", options.initial_learning_rate);
-  require_not_negative("PolynomialDecay", "end_learning_rate", options.end_learning_rate);
-  require_not_negative("PolynomialDecay", "power", options.power);
+  require_not_below_zero("PolynomialDecay", "initial_learning_rate", options.initial_learning_rate);
+  require_not_below_zero("PolynomialDecay", "end_learning_rate", options.end_learning_rate);
+  require_not_below_zero("PolynomialDecay", "power", options.power);
   return {"PolynomialDecay", [options](int64_t step) {
             auto steps = static_cast<double>(options.decay_steps);
             auto at = static_cast<double>(step);
@@ -94,8 +94,8 @@ Schedule LinearWarmup(const LinearWarmupOptions& options) {
   if (options.warmup_steps < 0) {
     fail<InvalidArgument>("[schedule] LinearWarmup: warmup_steps is ", options.warmup_steps, ", wanted 0 or more");
   }
-  require_not_negative("LinearWarmup", "warmup_learning_rate", options.warmup_learning_rate);
-  if (options.after.is_constant()) require_not_negative("LinearWarmup", "after", options.after(0));
+  require_not_below_zero("LinearWarmup", "warmup_learning_rate", options.warmup_learning_rate);
+  if (options.after.is_constant()) require_not_below_zero("LinearWarmup", "after", options.after(0));
   return {"LinearWarmup", [options](int64_t step) {
             if (step >= options.warmup_steps) return options.after(step - options.warmup_steps);
             const double fraction = ratio(step, options.warmup_steps);

@@ -207,7 +207,7 @@ class Elastic(unittest.TestCase):
                           "goes on with 2 worker(s)", "[worker 1] round 1: 1 of 2")
 
     def test_a_round_that_fails_before_all_have_begun_it(self):
-        script = "if [ $RANK = 0 ] && [ $WORLD_SIZE = 2 ]; then kill -9 $$; fi"
+        script = f"if [ $WORLD_SIZE = 2 ]; then touch {self.end}; if [ $RANK = 0 ]; then kill -9 $$; fi; else {self.worker}; fi"
         leader = self.lead("1:2", 1, script)
         other = self.join(1, script)
         self.expect_lines(other, 0)

@@ -10,10 +10,10 @@ namespace cohort {
 
 namespace {
 
-constexpr const char* kHint = "not a SageMaker environment";
+constexpr const char* kNotSagemaker = "not a SageMaker environment";
 
 std::vector<std::string> sorted_hosts(const Environment& variables) {
-  const std::string text = require_variable(variables, "SM_HOSTS", "sagemaker", kHint);
+  const std::string text = require_variable(variables, "SM_HOSTS", "sagemaker", kNotSagemaker);
   const nlohmann::json tree = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const bool fits = tree.is_array() && !tree.empty() &&
                     std::all_of(tree.begin(), tree.end(), [](const auto& host) { return host.is_string(); });
@@ -35,7 +35,7 @@ ClusterSpec SageMakerResolver::cluster_spec() const {
 
 std::optional<TaskId> SageMakerResolver::task() const {
   const std::vector<std::string> hosts = sorted_hosts(options_.variables);
-  const std::string current = require_variable(options_.variables, "SM_CURRENT_HOST", "sagemaker", kHint);
+  const std::string current = require_variable(options_.variables, "SM_CURRENT_HOST", "sagemaker", kNotSagemaker);
   const auto at = std::find(hosts.begin(), hosts.end(), current);
   if (at == hosts.end()) {
     fail<InvalidArgument>("[cluster] sagemaker: SM_CURRENT_HOST is \"", current, "\", which is not among SM_HOSTS");

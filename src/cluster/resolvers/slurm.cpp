@@ -12,7 +12,7 @@ namespace cohort {
 
 namespace {
 
-constexpr const char* kHint = "not running inside a Slurm step? (start the program with srun)";
+constexpr const char* kNotSlurm = "not running inside a Slurm step? (start the program with srun)";
 
 // Where a step's tasks run, by rank.
 struct Seat {
@@ -26,10 +26,10 @@ struct Step {
 };
 
 std::string text_of(const Environment& variables, const char* name) {
-  return require_variable(variables, name, "slurm", kHint);
+  return require_variable(variables, name, "slurm", kNotSlurm);
 }
 int number_of(const Environment& variables, const char* name, int least) {
-  return require_number(variables, name, "slurm", kHint, least);
+  return require_number(variables, name, "slurm", kNotSlurm, least);
 }
 
 std::vector<int> tasks_per_node(const SlurmOptions& options, std::size_t hosts, int tasks) {

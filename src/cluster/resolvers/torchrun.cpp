@@ -10,7 +10,7 @@ namespace cohort {
 
 namespace {
 
-constexpr const char* kHint = "not started by torchrun?";
+constexpr const char* kNotTorchrun = "not started by torchrun?";
 
 struct Launch {
   int rank = 0;
@@ -20,10 +20,10 @@ struct Launch {
 
 Launch read_launch(const Environment& variables) {
   Launch launch;
-  launch.rank = require_number(variables, "RANK", "torchrun", kHint);
-  launch.size = require_number(variables, "WORLD_SIZE", "torchrun", kHint, 1);
-  launch.master.host = require_variable(variables, "MASTER_ADDR", "torchrun", kHint);
-  launch.master.port = require_number(variables, "MASTER_PORT", "torchrun", kHint, 1);
+  launch.rank = require_number(variables, "RANK", "torchrun", kNotTorchrun);
+  launch.size = require_number(variables, "WORLD_SIZE", "torchrun", kNotTorchrun, 1);
+  launch.master.host = require_variable(variables, "MASTER_ADDR", "torchrun", kNotTorchrun);
+  launch.master.port = require_number(variables, "MASTER_PORT", "torchrun", kNotTorchrun, 1);
   if (launch.rank < launch.size) return launch;
   fail<InvalidArgument>("[cluster] torchrun: RANK is ", launch.rank, " and WORLD_SIZE is ", launch.size,
                         ", wanted a rank below the size");

@@ -30,10 +30,6 @@ class DropOnError {
   int before_;
 };
 
-std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
-}
-
 // dst = the sources, added in their order.
 void add_up(torch::Tensor& dst, const std::vector<torch::Tensor>& sources) {
   if (kernels::has_kernels(dst.scalar_type())) {

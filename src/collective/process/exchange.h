@@ -11,6 +11,11 @@
 
 namespace cohort {
 
+// Of a contiguous tensor in the host's memory.
+inline std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
+}
+
 // The sum over the ranks, in place, added in rank order: the same bits on every rank and in every run. `flat` is on the
 // CPU, contiguous, of one dimension. Small tensors go whole to every rank (one step); of large ones each rank adds up a
 // slice and sends it to all, as in the ring all-reduce (Patarasuk and Yuan, 2009) but in two steps.

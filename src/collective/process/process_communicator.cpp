@@ -50,10 +50,6 @@ std::span<std::byte> bytes_of(std::vector<T>& values) {
   return std::as_writable_bytes(std::span(values));
 }
 
-std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
-}
-
 // In the host's memory, one after the other.
 torch::Tensor on_host(const torch::Tensor& tensor) {
   return tensor.detach().to(torch::kCPU).contiguous();

@@ -88,7 +88,13 @@ void OverlappedExchange::watch_gradients(int local_id) {
   }
 }
 
+void OverlappedExchange::require_well() const {
+  const std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
 void OverlappedExchange::backward(int local_id, const torch::Tensor& loss) {
+  require_well();
   Given& given = given_[static_cast<std::size_t>(local_id)];
   if (local_id == 0) backward_begin_ = Clock::now();
   given.watched = true;
@@ -109,6 +115,7 @@ void OverlappedExchange::backward(int local_id, const torch::Tensor& loss) {
 }
 
 void OverlappedExchange::complete(int local_id, const std::vector<torch::Tensor>& gradients) {
+  require_well();
   const Given& given = given_[static_cast<std::size_t>(local_id)];
   for (std::size_t p = gradients.size(); p-- > 0;) {
     if (given.came[p] == 0) give(local_id, p, gradients[p]);
@@ -182,6 +189,11 @@ void OverlappedExchange::wait() {
   // Every bucket is ready, and what carries it has a deadline.
   changed_.wait(lock, [&] { return next_ == buckets_.size() || error_; });
   if (error_) std::rethrow_exception(error_);
+  if (backward_begin_ != Clock::time_point()) note_timeline();
+  begin_anew();
+}
+
+void OverlappedExchange::note_timeline() {
   timeline_ = {.backward = seconds(backward_end_ - backward_begin_)};
   for (const Bucket& bucket : buckets_) {
     timeline_.messages.push_back({.bytes = static_cast<int64_t>(bucket.message.nbytes()),
@@ -189,11 +201,11 @@ void OverlappedExchange::wait() {
                                   .begin = seconds(bucket.begin - backward_begin_),
                                   .end = seconds(bucket.end - backward_begin_)});
   }
-  begin_anew();
 }
 
 void OverlappedExchange::begin_anew() {
   next_ = 0;
+  backward_begin_ = {};
   for (Bucket& bucket : buckets_) {
     bucket.ready = false;
     bucket.missing = static_cast<int64_t>(bucket.pieces.size()) * replicas_;

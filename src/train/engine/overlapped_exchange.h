@@ -65,6 +65,8 @@ class OverlappedExchange {
   void give(int local_id, std::size_t parameter, const torch::Tensor& gradient);
   void add_up(Bucket& bucket) const;
   void carry(const std::stop_token& stop);
+  void require_well() const;
+  void note_timeline();
   void begin_anew();
 
   ProcessCommunicator& workers_;

@@ -8,7 +8,7 @@ namespace cohort {
 
 namespace {
 
-constexpr std::string_view kType = "BatchNormalization";
+constexpr std::string_view kBatchNormalization = "BatchNormalization";
 
 class BatchNormModule final : public LayerModule {
  public:
@@ -29,7 +29,7 @@ class BatchNormModule final : public LayerModule {
   void set_frozen(bool frozen) override { frozen_ = frozen; }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, kType, x, rank_, 1, channels_);
+    check_input(name_, kBatchNormalization, x, rank_, 1, channels_);
     if (!is_training() || frozen_) return normalize(x, running_mean_, running_var_, /*learn=*/false);
     Replica* replica = Replica::current();
     if (synchronized_ && replica != nullptr && replica->num_replicas_in_sync() > 1) {
@@ -90,16 +90,16 @@ class BatchNormKind final : public LayerKind {
  public:
   explicit BatchNormKind(BatchNormalizationOptions options) : options_(std::move(options)) {
     if (!(options_.momentum >= 0.0 && options_.momentum < 1.0)) {
-      fail_option(kType, "momentum must be in [0, 1), got ", options_.momentum);
+      fail_option(kBatchNormalization, "momentum must be in [0, 1), got ", options_.momentum);
     }
-    if (!(options_.epsilon > 0.0)) fail_option(kType, "epsilon must be positive, got ", options_.epsilon);
+    if (!(options_.epsilon > 0.0)) fail_option(kBatchNormalization, "epsilon must be positive, got ", options_.epsilon);
   }
-  std::string_view type() const override { return kType; }
+  std::string_view type() const override { return kBatchNormalization; }
   std::string_view base_name() const override { return "batch_normalization"; }
 
   Shape output_shape(const BuildContext& context) const override {
     if (context.input.empty() || context.input[0] <= 0) {
-      fail_input(context.name, kType, to_text(context.input) + " an example",
+      fail_input(context.name, kBatchNormalization, to_text(context.input) + " an example",
                  "[channels, ...] with a number of channels that is known");
     }
     return context.input;

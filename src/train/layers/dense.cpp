@@ -6,7 +6,7 @@ namespace cohort {
 
 namespace {
 
-constexpr std::string_view kType = "Dense";
+constexpr std::string_view kDense = "Dense";
 
 class DenseModule final : public LayerModule {
  public:
@@ -20,7 +20,7 @@ class DenseModule final : public LayerModule {
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, kType, x, 0, -1, inputs_);
+    check_input(name_, kDense, x, 0, -1, inputs_);
     return activation_.overwrite(at::linear(x, weight_, bias_));
   }
 
@@ -34,15 +34,15 @@ class DenseModule final : public LayerModule {
 class DenseKind final : public LayerKind {
  public:
   explicit DenseKind(DenseOptions options) : options_(std::move(options)) {
-    if (options_.units <= 0) fail_option(kType, "units must be positive, got ", options_.units);
+    if (options_.units <= 0) fail_option(kDense, "units must be positive, got ", options_.units);
   }
-  std::string_view type() const override { return kType; }
+  std::string_view type() const override { return kDense; }
   std::string_view base_name() const override { return "dense"; }
 
   Shape output_shape(const BuildContext& context) const override {
     if (context.input.empty() || context.input.back() < 0) {
       fail_input(
-          context.name, kType, to_text(context.input) + " an example",
+          context.name, kDense, to_text(context.input) + " an example",
           context.input.empty() ? "[..., inputs]: put a Flatten layer before it" : "a last dimension that is known");
     }
     Shape output = context.input;

@@ -7,7 +7,7 @@ namespace cohort {
 
 namespace {
 
-constexpr std::string_view kType = "Embedding";
+constexpr std::string_view kEmbedding = "Embedding";
 
 class EmbeddingModule final : public LayerModule {
  public:
@@ -19,12 +19,12 @@ class EmbeddingModule final : public LayerModule {
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    if (!at::isIntegralType(x.scalar_type(), /*includeBool=*/false)) fail_called(name_, kType, x, "integers");
+    if (!at::isIntegralType(x.scalar_type(), /*includeBool=*/false)) fail_called(name_, kEmbedding, x, "integers");
     const bool indexes = x.scalar_type() == torch::kLong || x.scalar_type() == torch::kInt;
     try {
       return at::embedding(weight_, indexes ? x : x.to(torch::kLong));
     } catch (const c10::IndexError&) {
-      fail_called(name_, kType, x,
+      fail_called(name_, kEmbedding, x,
                   c10::str("indices from 0 to ", rows_ - 1, "; there are some from ", x.min().item<int64_t>(), " to ",
                            x.max().item<int64_t>()));
     }
@@ -40,11 +40,11 @@ class EmbeddingKind final : public LayerKind {
  public:
   explicit EmbeddingKind(EmbeddingOptions options) : options_(std::move(options)) {
     if (options_.input_dim <= 0 || options_.output_dim <= 0) {
-      fail_option(kType, "input_dim and output_dim must be positive, got ", options_.input_dim, " and ",
+      fail_option(kEmbedding, "input_dim and output_dim must be positive, got ", options_.input_dim, " and ",
                   options_.output_dim);
     }
   }
-  std::string_view type() const override { return kType; }
+  std::string_view type() const override { return kEmbedding; }
   std::string_view base_name() const override { return "embedding"; }
   Shape output_shape(const BuildContext& context) const override {
     Shape output = context.input;

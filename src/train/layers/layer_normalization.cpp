@@ -6,7 +6,7 @@ namespace cohort {
 
 namespace {
 
-constexpr std::string_view kType = "LayerNormalization";
+constexpr std::string_view kLayerNormalization = "LayerNormalization";
 
 class LayerNormModule final : public LayerModule {
  public:
@@ -20,7 +20,7 @@ class LayerNormModule final : public LayerModule {
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, kType, x, rank_, -1, shape_.back());
+    check_input(name_, kLayerNormalization, x, rank_, -1, shape_.back());
     return at::layer_norm(x, shape_, weight_, bias_, epsilon_);
   }
 
@@ -35,10 +35,11 @@ class LayerNormModule final : public LayerModule {
 class LayerNormKind final : public LayerKind {
  public:
   explicit LayerNormKind(LayerNormalizationOptions options) : options_(std::move(options)) {
-    if (options_.dimensions <= 0) fail_option(kType, "dimensions must be positive, got ", options_.dimensions);
-    if (!(options_.epsilon > 0.0)) fail_option(kType, "epsilon must be positive, got ", options_.epsilon);
+    if (options_.dimensions <= 0)
+      fail_option(kLayerNormalization, "dimensions must be positive, got ", options_.dimensions);
+    if (!(options_.epsilon > 0.0)) fail_option(kLayerNormalization, "epsilon must be positive, got ", options_.epsilon);
   }
-  std::string_view type() const override { return kType; }
+  std::string_view type() const override { return kLayerNormalization; }
   std::string_view base_name() const override { return "layer_normalization"; }
 
   Shape output_shape(const BuildContext& context) const override {
@@ -48,7 +49,7 @@ class LayerNormKind final : public LayerKind {
       known = context.input[static_cast<std::size_t>(rank - 1 - i)] > 0;
     }
     if (!known) {
-      fail_input(context.name, kType, to_text(context.input) + " an example",
+      fail_input(context.name, kLayerNormalization, to_text(context.input) + " an example",
                  c10::str("at least ", options_.dimensions, " dimension(s) of known size"));
     }
     return context.input;

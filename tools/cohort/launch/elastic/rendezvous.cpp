@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kCall = std::chrono::seconds(1);
-constexpr int kFailed = 1;
+constexpr int kUnfinished = 1;
 
 class RemoteLeader final : public Leader {
  public:
@@ -91,7 +91,7 @@ class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
 RendezvousServer::RendezvousServer(const std::string& address, const RosterOptions& options)
     : impl_(std::make_unique<Impl>(address, options)) {}
 RendezvousServer::~RendezvousServer() {
-  impl_->finish(kFailed);  // unless it was said before
+  impl_->finish(kUnfinished);  // unless it was said before
   impl_->linger();
 }
 std::optional<Order> RendezvousServer::exchange(const Report& report) {
