@@ -206,7 +206,7 @@ class Elastic(unittest.TestCase):
     """Three workers on a machine each (a launcher), one lost for good, another one joins: the training ends well."""
 
     def launcher(self, folder, *flags):
-        return subprocess.Popen([COHORT, "launch", *flags, "--nproc=1", "--", COHORT, *TRAIN, MANY, "--mode=train", "--epochs=4",
+        return subprocess.Popen([COHORT, "launch", *flags, "--nproc=1", "--", COHORT, *TRAIN, MANY, "--mode=train", "--epochs=8",
                                  "--save_freq=50", f"--model_dir={folder}/run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def wait_for(self, process, text, said):
@@ -226,7 +226,7 @@ class Elastic(unittest.TestCase):
                 self.addCleanup(process.communicate)
                 self.addCleanup(process.kill)
             self.wait_for(leader, ": 3 worker(s) on 3 agent(s)", said)
-            self.wait_for(leader, "Epoch 1/4", said)
+            self.wait_for(leader, "Epoch ", said)
             others[0].kill()
             self.wait_for(leader, ": 2 worker(s) on 2 agent(s)", said)
             self.wait_for(leader, "Epoch ", said)
@@ -239,7 +239,7 @@ class Elastic(unittest.TestCase):
             self.assertEqual(leader.returncode, 0, "".join(said) + out)
             self.assertEqual([process.wait(timeout=60) for process in others[1:]], [0, 0])
             epochs = [record["epoch"] for record in records_of(f"{folder}/run")]
-            self.assertEqual(epochs[-1], 4)
+            self.assertEqual(epochs[-1], 8)
             self.assertGreater(records_of(f"{folder}/run")[-1]["accuracy"], 0.97)
 
 
