@@ -84,15 +84,11 @@ WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) : options_(options) 
   membership_ = std::make_shared<Membership>(options.cluster, options.task, membership);
   check_members(options.local_replicas);
   world_ = make_group("collective", kind);
+  if (overlaps()) gradients_ = make_group("gradients", kind);
 }
 
 bool WorkerGroup::overlaps() const {
   return world_->name() == "gloo" && options_.communication.overlap.value_or(sharing_cores_ < size());
-}
-
-ProcessCommunicator& WorkerGroup::gradients() {
-  if (!gradients_) gradients_ = make_group("gradients", "ring");
-  return *gradients_;
 }
 
 std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& name, const std::string& kind) const {

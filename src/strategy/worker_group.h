@@ -32,8 +32,8 @@ class WorkerGroup {
 
   // Whether gradients are to leave while backward runs, and the back end can.
   bool overlaps() const;
-  // The same workers for a second thread, which exchanges gradients. Made by the first call, which all of them make.
-  ProcessCommunicator& gradients();
+  // For gradients: the same workers for one more thread when they overlap with backward, else world().
+  ProcessCommunicator& gradients() const { return gradients_ ? *gradients_ : *world_; }
 
   // How many of the workers run on the same cores of the same machine as this one, itself included.
   int sharing_cores() const { return sharing_cores_; }

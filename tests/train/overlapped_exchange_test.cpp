@@ -130,9 +130,9 @@ struct Reentrant : torch::autograd::Function<Reentrant> {
 
 // What each worker's step throws.
 std::array<std::string, 2> errors_of(
-    const std::function<torch::Tensor(Replica&, torch::nn::Sequential, int rank)>& loss) {
+    int replicas, const std::function<torch::Tensor(Replica&, torch::nn::Sequential, int rank)>& loss) {
   std::array<std::string, 2> errors;
-  with_workers(group(1), [&](const MultiWorkerMirroredStrategy& strategy) {
+  with_workers(group(replicas), [&](const MultiWorkerMirroredStrategy& strategy) {
     const auto net = layers(strategy, 4);
     const auto sgd = strategy.optimizer(net, SGD({.learning_rate = 0.1}));
     try {
@@ -146,7 +146,7 @@ std::array<std::string, 2> errors_of(
 }
 
 TEST(OverlappedExchange, AGradientThatComesTwiceIsRefused) {
-  const auto errors = errors_of([](Replica& replica, torch::nn::Sequential net, int rank) {
+  const auto errors = errors_of(1, [](Replica& replica, torch::nn::Sequential net, int rank) {
     const torch::Tensor y = net->forward(rows(replica)).sum();
     return rank == 0 ? y : Reentrant::apply(y, net->at<torch::nn::LinearImpl>(3).weight);
   });
@@ -155,19 +155,23 @@ TEST(OverlappedExchange, AGradientThatComesTwiceIsRefused) {
 }
 
 TEST(OverlappedExchange, ABackwardThatFailsHalfwayIsHeardOfByTheOthers) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto errors = errors_of([](Replica& replica, torch::nn::Sequential net, int rank) {
-    torch::Tensor x = rows(replica);
-    x.requires_grad_();
-    x.register_hook([rank](const torch::Tensor& gradient) -> torch::Tensor {
-      if (rank == 1) throw std::runtime_error("out of luck");
-      return gradient;
+  for (const int replicas : {1, 2}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto errors = errors_of(replicas, [](Replica& replica, torch::nn::Sequential net, int rank) {
+      torch::Tensor x = rows(replica);
+      x.requires_grad_();
+      x.register_hook([rank, id = replica.local_id()](const torch::Tensor& gradient) -> torch::Tensor {
+        if (rank == 1) throw std::runtime_error("out of luck");
+        // One replica is done before the failure is known, the other one after.
+        if (id == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        return gradient;
+      });
+      return net->forward(x).sum();
     });
-    return net->forward(x).sum();
-  });
-  EXPECT_THAT(errors[1], HasSubstr("out of luck"));
-  EXPECT_THAT(errors[0], HasSubstr("worker 1"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    EXPECT_THAT(errors[1], HasSubstr("out of luck"));
+    EXPECT_THAT(errors[0], HasSubstr("worker 1"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  }
 }
 
 }  // namespace

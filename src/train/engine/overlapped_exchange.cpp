@@ -52,10 +52,9 @@ OverlappedExchange::OverlappedExchange(ProcessCommunicator& workers, FlatParamet
 
 OverlappedExchange::~OverlappedExchange() {
   carrier_.request_stop();
-  const std::unique_lock lock(mutex_);
-  const bool under_way = next_ > 0 || buckets_.front().ready;
+  const std::lock_guard lock(mutex_);
   // The others may never come to what was begun.
-  if (under_way && next_ < buckets_.size() && !error_) workers_.abort("the optimizer was destroyed within a step");
+  if (carries_) workers_.abort("the optimizer was destroyed within a step");
 }
 
 void OverlappedExchange::plan(const std::vector<torch::Tensor>& sums, const std::vector<std::vector<Pack>>& packs) {
@@ -168,6 +167,7 @@ void OverlappedExchange::carry(const std::stop_token& stop) {
     const auto has_work = [&] { return next_ < buckets_.size() && buckets_[next_].ready && !error_; };
     if (!changed_.wait(lock, stop, has_work)) return;
     Bucket& bucket = buckets_[next_];
+    carries_ = true;
     lock.unlock();
     bucket.begin = Clock::now();
     std::exception_ptr error;
@@ -178,7 +178,8 @@ void OverlappedExchange::carry(const std::stop_token& stop) {
     }
     bucket.end = Clock::now();
     lock.lock();
-    if (error) error_ = error;
+    carries_ = false;
+    if (error && !error_) error_ = error;
     ++next_;
     changed_.notify_all();
   }

@@ -81,6 +81,7 @@ class OverlappedExchange {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::size_t next_ = 0;  // bucket to leave
+  bool carries_ = false;  // it is under way
   std::exception_ptr error_;
   Clock::time_point backward_begin_, backward_end_;
   ExchangeTimeline timeline_;

@@ -83,6 +83,8 @@ class ShardedUpdate final : public UpdateEngine {
             double factor) override {
     const int me = replica.local_id();
     const bool overlapped = overlapped_ != nullptr && !reduced;
+    // Before the replicas meet: what fails between meetings would leave the others waiting.
+    if (overlapped) overlapped_->complete(me, gradients);
     std::vector<torch::Tensor> dense;
     Offer& offer = offers_[static_cast<std::size_t>(me)];
     for (std::size_t p = 0; p < gradients.size() && !overlapped; ++p) {
@@ -96,7 +98,6 @@ class ShardedUpdate final : public UpdateEngine {
     // After a failed step the replicas' counts may differ: the first one's holds.
     context.step = offers_.front().step;
     context.grad_scale *= factor;
-    if (overlapped) overlapped_->complete(me, gradients);
     if (reduced_.empty()) {
       update_directly(me, reduced, context);
     } else {
@@ -109,11 +110,11 @@ class ShardedUpdate final : public UpdateEngine {
   void spread_slots() override {}
 
  private:
-  // One message has nothing to overlap with: it leaves when backward ends.
   void plan_exchange() {
     packs_ = gradient_packs(core_, flat_);
     std::size_t messages = 0;
     for (const auto& own : packs_) messages += own.size();
+    // One message has nothing to overlap with: it leaves when backward ends.
     if (messages < 2 || !core_.workers()->overlaps()) return;
     overlapped_ =
         std::make_unique<OverlappedExchange>(core_.workers()->gradients(), flat_, replicas_, reduced_, packs_);
@@ -273,7 +274,7 @@ class ShardedUpdate final : public UpdateEngine {
     for (std::size_t g = 0; g < packs_.size(); ++g) {
       for (const Pack& pack : packs_[g]) {
         torch::Tensor message = reduced_[g].slice(0, pack.begin, pack.end);
-        core_.workers()->world().all_reduce({&message, 1}, ReduceOp::kSum);
+        core_.workers()->gradients().all_reduce({&message, 1}, ReduceOp::kSum);
       }
     }
   }
