@@ -212,6 +212,12 @@ class MirroredOptimizer {
   // NotFound or InvalidArgument name the entry that is missing or does not fit.
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const;
 
+  // What accumulate_steps has added up so far in this process's replicas, as CPU tensors; none where it is 1. With it a
+  // restart between two updates goes on bit for bit under the same strategy; load_state() alone drops it.
+  std::vector<torch::Tensor> accumulated() const;
+  // InvalidArgument: of other parameters or another number of replicas.
+  void load_accumulated(const std::vector<torch::Tensor>& sums) const;
+
  private:
   std::shared_ptr<OptimizerState> state_;
 };

@@ -122,6 +122,45 @@ void OptimizerState::load_state(const std::vector<std::pair<std::string, torch::
   for (Counts& counts : counts_) counts = {.iterations = iterations};
 }
 
+// Of each replica: how many calls were added up, then a sum for each parameter, empty where none came.
+std::vector<torch::Tensor> OptimizerState::accumulated() const {
+  std::vector<torch::Tensor> list;
+  if (rule_.gradient().accumulate_steps == 1) return list;
+  for (const Counts& counts : counts_) {
+    list.push_back(torch::tensor(counts.accumulated, torch::kLong));
+    for (std::size_t p = 0; p < names_.size(); ++p) {
+      const bool came = p < counts.accumulator.size() && counts.accumulator[p].defined();
+      list.push_back(
+          came ? flat_.laid_out(counts.accumulator[p], p).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true)
+               : torch::empty({0}));
+    }
+  }
+  return list;
+}
+
+void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
+  const bool accumulates = rule_.gradient().accumulate_steps > 1;
+  const std::size_t wanted = accumulates ? counts_.size() * (1 + names_.size()) : 0;
+  if (sums.size() != wanted) {
+    fail<InvalidArgument>("[optimizer] load_accumulated: got ", sums.size(), " tensors, wanted ", wanted);
+  }
+  auto next = sums.begin();
+  for (std::size_t replica = 0; accumulates && replica < counts_.size(); ++replica) {
+    Counts& counts = counts_[replica];
+    counts.accumulated = (next++)->item<int64_t>();
+    counts.accumulator.assign(names_.size(), {});
+    for (std::size_t p = 0; p < names_.size(); ++p, ++next) {
+      const FlatParameter& parameter = flat_.parameters()[p];
+      if (next->sizes() == c10::IntArrayRef(parameter.shape)) {
+        counts.accumulator[p] = next->to(flat_.tensors(static_cast<int>(replica))[p].options(), false, /*copy=*/true);
+      } else if (next->numel() > 0) {
+        fail<InvalidArgument>("[optimizer] load_accumulated: the sum for ", parameter.name, " has shape ",
+                              next->sizes(), ", wanted ", c10::IntArrayRef(parameter.shape));
+      }
+    }
+  }
+}
+
 // The handles of optimizer.h.
 
 void ReplicaOptimizer::minimize(const torch::Tensor& loss) {
@@ -157,6 +196,12 @@ std::vector<std::pair<std::string, torch::Tensor>> MirroredOptimizer::state() co
 }
 void MirroredOptimizer::load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const {
   state_->load_state(state);
+}
+std::vector<torch::Tensor> MirroredOptimizer::accumulated() const {
+  return state_->accumulated();
+}
+void MirroredOptimizer::load_accumulated(const std::vector<torch::Tensor>& sums) const {
+  state_->load_accumulated(sums);
 }
 
 MirroredOptimizer Strategy::optimizer(const MirroredModule& module, const Optimizer& rule) const {

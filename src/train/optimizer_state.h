@@ -35,6 +35,8 @@ class OptimizerState {
 
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state);
+  std::vector<torch::Tensor> accumulated() const;
+  void load_accumulated(const std::vector<torch::Tensor>& sums);
 
  private:
   // Each replica keeps its own, so that no replica reads what another writes.

@@ -31,12 +31,12 @@ Dataset batches() {
 struct Interrupted : std::exception {};
 
 // Everything that has a state: batch norm, dropout, Adam with a schedule.
-Sequential model() {
+Sequential model(int64_t accumulate_steps = 1) {
   Sequential made{Dense(8), BatchNormalization(), Activation(Activation::kRelu), Dropout(0.3), Dense(2)};
-  made.compile(
-      {.optimizer = Adam({.learning_rate = ExponentialDecay({.initial_learning_rate = 0.05, .decay_steps = 5})}),
-       .loss = SparseCategoricalCrossentropy({.from_logits = true}),
-       .metrics = {SparseCategoricalAccuracy()}});
+  made.compile({.optimizer = Adam({.learning_rate = ExponentialDecay({.initial_learning_rate = 0.05, .decay_steps = 5}),
+                                   .gradient = {.accumulate_steps = accumulate_steps}}),
+                .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                .metrics = {SparseCategoricalAccuracy()}});
   made.build({4});
   NamedTensors weights = made.weights();  // drawn by threads in any order: not the same in every run
   for (auto& [name, tensor] : weights) {
@@ -55,6 +55,7 @@ struct Plan {
   std::function<bool()> preempted = {};
   bool on_sigterm = false;
   bool validate = false;
+  int64_t accumulate_steps = 1;
 };
 
 struct Result {
@@ -67,7 +68,7 @@ struct Result {
 Result train(const Strategy& strategy, const Plan& run) {
   strategy.set_seed(5);
   const auto scope = strategy.scope();
-  Sequential net = model();
+  Sequential net = model(run.accumulate_steps);
   std::vector<CallbackPtr> callbacks;
   if (!run.directory.empty()) {
     callbacks.push_back(BackupAndRestore({.directory = run.directory,
@@ -135,6 +136,15 @@ INSTANTIATE_TEST_SUITE_P(All, Backups,
                                            Case{"at_the_last_batch", 9, 0, 20}, Case{"epochs_in_steps", 0, 7, 16},
                                            Case{"within_steps", 3, 7, 17}),
                          [](const auto& info) { return info.param.name; });
+
+TEST(Backup, TakesGradientsThatWaitForOthers) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const TemporaryFolder folder;
+  const Result whole = train(strategy, {.accumulate_steps = 4});
+  EXPECT_THROW(train(strategy, {.directory = folder / "cut", .save_freq = 3, .interrupt_at = 2, .accumulate_steps = 4}),
+               Interrupted);
+  expect_same(whole, train(strategy, {.directory = folder / "cut", .save_freq = 3, .accumulate_steps = 4}));
+}
 
 TEST(Backup, WorkersGoOnBitForBit) {
   const TemporaryFolder folder;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "cohort/error.h"
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
 
@@ -48,6 +49,51 @@ TEST_P(UpdateEngineTest, GradientsOfAnyLayoutAreTaken) {
   strategy.run([&](Replica& replica) { sgd[replica].apply_gradients({values.to_sparse()}); });
   strategy.run([&](Replica& replica) { sgd[replica].apply_gradients({values.to(torch::kDouble)}); });
   EXPECT_TRUE(torch::allclose(net.state().front().second, before - 8 * values));
+}
+
+// Three calls are one with the mean of their gradients; what is in between can be taken elsewhere.
+TEST_P(UpdateEngineTest, GradientsAreAveragedOverAccumulateSteps) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2), .exchange = {.cross_device_ops = GetParam()}});
+  const auto make = [&](int64_t every) {
+    const auto net = strategy.mirror([] { return torch::nn::Linear(3, 2); });
+    net.load_state({{"weight", torch::full({2, 3}, 0.5)}, {"bias", torch::full({2}, 0.5)}});
+    return std::pair(net, strategy.optimizer(net, Adam({.gradient = {.accumulate_steps = every}})));
+  };
+  const auto gradient = [](int step, int replica) { return torch::arange(6.0F).view({2, 3}) * (step + 1) + replica; };
+  const auto [net, adam] = make(3);
+  const auto [other_net, other] = make(3);
+  const auto [mean_net, mean] = make(1);
+  for (int step = 0; step < 5; ++step) {
+    strategy.run([&, &adam = adam](Replica& replica) {
+      adam[replica].apply_gradients({gradient(step, replica.local_id()), torch::Tensor()});
+    });
+    EXPECT_EQ(adam.iterations(), step < 2 ? 0 : 1);
+  }
+  strategy.run([&, &mean = mean](Replica& replica) {
+    const int r = replica.local_id();
+    mean[replica].apply_gradients({(gradient(0, r) + gradient(1, r) + gradient(2, r)) / 3, torch::Tensor()});
+  });
+  EXPECT_TRUE(torch::allclose(net[0]->weight, mean_net[0]->weight));
+  EXPECT_FALSE(torch::equal(net[0]->weight, torch::full({2, 3}, 0.5)));
+
+  other_net.load_state(net.state());
+  other.load_state(adam.state());
+  EXPECT_EQ(other.accumulated()[0].item<int64_t>(), 0);
+  other.load_accumulated(adam.accumulated());
+  EXPECT_EQ(other.accumulated()[0].item<int64_t>(), 2);
+  for (const auto& one : {adam, other}) {
+    strategy.run([&](Replica& replica) {
+      one[replica].apply_gradients({gradient(5, replica.local_id()), torch::ones({2})});
+    });
+    EXPECT_EQ(one.iterations(), 2);
+  }
+  EXPECT_TRUE(torch::equal(net[0]->weight, other_net[0]->weight));
+  EXPECT_TRUE(torch::equal(net[1]->bias, other_net[0]->bias));
+  EXPECT_TRUE(mean.accumulated().empty());
+  EXPECT_THROW(other.load_accumulated({torch::ones({1})}), InvalidArgument);
+  std::vector<torch::Tensor> wrong = other.accumulated();
+  wrong[1] = torch::ones({3, 2});
+  EXPECT_THROW(other.load_accumulated(wrong), InvalidArgument);
 }
 
 TEST_P(UpdateEngineTest, ParametersKeepTheirLayout) {

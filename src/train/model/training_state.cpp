@@ -58,13 +58,14 @@ void restore_weights(ModelState& state, const CheckpointData& data) {
 
 }  // namespace
 
-std::string save_own_state(const ModelState& state, const std::string& input) {
+std::string save_own_state(ModelState& state, const std::string& input) {
   IteratorState own;
   const StrategyCore& core = *state.strategy().core();
   own.tensors.push_back(at::globalContext().defaultGenerator(torch::kCPU).get_state());
   for (int i = 0; i < core.num_local_replicas(); ++i) own.tensors.push_back(core.replica(i).generator().get_state());
   for (const torch::Tensor& sums : state.metric_sums()) own.tensors.push_back(sums);
   for (const torch::Tensor& buffer : buffers_of(state)) own.tensors.push_back(buffer.cpu());
+  for (const torch::Tensor& sum : state.optimizer().accumulated()) own.tensors.push_back(sum);
   // A position is bytes, JSON is text.
   torch::Tensor position = torch::empty({static_cast<int64_t>(input.size())}, torch::kByte);
   std::copy(input.begin(), input.end(), position.data_ptr<uint8_t>());
@@ -79,10 +80,11 @@ std::string restore_own_state(ModelState& state, const std::string& bytes) {
     const auto replicas = static_cast<std::size_t>(core.num_local_replicas());
     const std::size_t metrics = state.metric_sums().size();
     const std::vector<torch::Tensor> buffers = buffers_of(state);
-    const std::size_t wanted = 1 + replicas + metrics + buffers.size() + 1;
+    const std::size_t sums = state.optimizer().accumulated().size();
+    const std::size_t wanted = 1 + replicas + metrics + buffers.size() + sums + 1;
     if (own.tensors.size() != wanted) {
       fail<InvalidArgument>("[model] ", state.name(), ": the state of this worker has ", own.tensors.size(),
-                            " parts, wanted ", wanted, "; were the metrics the same?");
+                            " parts, wanted ", wanted, "; were the metrics and accumulate_steps the same?");
     }
     auto next = own.tensors.begin();
     at::Generator standard = at::globalContext().defaultGenerator(torch::kCPU);
@@ -92,6 +94,8 @@ std::string restore_own_state(ModelState& state, const std::string& bytes) {
     next += static_cast<std::ptrdiff_t>(metrics);
     const torch::NoGradGuard no_grad;
     for (const torch::Tensor& buffer : buffers) buffer.copy_(*next++);
+    state.optimizer().load_accumulated({next, next + static_cast<std::ptrdiff_t>(sums)});
+    next += static_cast<std::ptrdiff_t>(sums);
     input.assign(static_cast<const char*>(next->data_ptr()), static_cast<std::size_t>(next->numel()));
   });
   return input;

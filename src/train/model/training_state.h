@@ -14,8 +14,9 @@ struct TrainingPosition {
   std::string input;  // this worker's position in the epoch's input; empty: its beginning
 };
 
-// What this process has of its own: random states, metrics so far, buffers of the replicas, position of the input.
-std::string save_own_state(const ModelState& state, const std::string& input);
+// What this process has of its own: random states, metrics so far, buffers of the replicas, gradients added up since
+// the last update, position of the input.
+std::string save_own_state(ModelState& state, const std::string& input);
 // Sets all but the input, and returns its position.
 std::string restore_own_state(ModelState& state, const std::string& bytes);
 
