@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   int replicas = 2;
   int threads = 1;
   std::optional<bool> overlap;
+  bool shared_memory = true;
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
   CLI::App& step = *app.add_subcommand("step", "training steps");
   step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
@@ -20,6 +21,8 @@ int main(int argc, char** argv) {
   CLI::App& worker_step = *app.add_subcommand("worker_step", "training steps of one of several workers");
   worker_step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
   worker_step.add_option("--overlap", overlap, "whether gradients leave during backward; as the library decides");
+  worker_step.add_option("--shared_memory", shared_memory, "whether workers of one machine share memory")
+      ->capture_default_str();
   CLI::App& empty = *app.add_subcommand("empty", "strategy.run of an empty function");
   empty.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
   const CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the local all-reduce beside a copy loop");
@@ -31,7 +34,7 @@ int main(int argc, char** argv) {
       *app.add_subcommand("worker_all_reduce", "the all-reduce over all workers, by one");
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, replicas, threads, seconds);
-  if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, overlap);
+  if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, overlap, shared_memory);
   if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
   if (worker_all_reduce.parsed()) cohort::bench::run_worker_all_reduce();

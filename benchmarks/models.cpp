@@ -67,8 +67,7 @@ nn::Sequential of_layers(const std::vector<Layer>& layers, Shape shape) {
 
 torch::nn::Sequential make_model(const std::string& name) {
   if (name == "mlp") {
-    return nn::Sequential(nn::Linear(784, 256), nn::ReLU(), nn::Linear(256, 128), nn::ReLU(),
-                          nn::Linear(128, kClasses));
+    return of_layers({Dense(256, Activation::kRelu), Dense(128, Activation::kRelu), Dense(kClasses)}, {784});
   }
   if (name == "cnn") {
     return of_layers({Conv2D(32, 3, Activation::kRelu), Conv2D(64, 3, Activation::kRelu), MaxPooling2D(), Flatten(),

@@ -73,9 +73,10 @@ void run_step(const std::string& model, int replicas, int threads, double second
 }
 
 // All workers have to make as many steps: the first one says how many.
-void run_worker_step(const std::string& model, double seconds, std::optional<bool> overlap) {
+void run_worker_step(const std::string& model, double seconds, std::optional<bool> overlap, bool shared_memory) {
   torch::manual_seed(1);
-  const MultiWorkerMirroredStrategy strategy({.communication = {.overlap = overlap}, .devices = {"/CPU:0"}});
+  const MultiWorkerMirroredStrategy strategy(
+      {.communication = {.overlap = overlap, .shared_memory = shared_memory}, .devices = {"/CPU:0"}});
   Step step(strategy, model);
   std::vector<double> hidden;
   const auto timed = [&](int64_t steps) {

@@ -4,8 +4,12 @@
 add_library(cohort_compile INTERFACE)
 target_include_directories(cohort_compile INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(cohort_compile SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS} ${PROJECT_BINARY_DIR}/generated)
-target_compile_options(cohort_compile INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno
-                       -fPIC)  # everywhere: the precompiled header is shared by the library and the programs
+target_compile_options(cohort_compile INTERFACE
+  -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno
+  -fPIC)  # everywhere: the precompiled header is shared by the library and the programs
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(cohort_compile INTERFACE -Wno-subobject-linkage)  # it takes a group of files for a header
+endif()
 target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threads ${COHORT_LIBRARIES})
 # See the header: Clang 14 and LibTorch 1.13.
 set(COHORT_CLANG_COMPAT $<$<CXX_COMPILER_ID:Clang>:SHELL:-include cohort/clang_libstdcxx.h>)

@@ -30,6 +30,9 @@ struct CommunicationOptions {
   // Whether gradients leave while backward computes those of the layers before (ring only). Nothing: unless all workers
   // share the same cores, where communication is nothing but work for these. The same on all workers.
   std::optional<bool> overlap = std::nullopt;
+  // Whether workers on the same machine (boot, process and network namespace, user) add up their gradients in memory
+  // that they share; they send messages where they cannot. The same on all workers.
+  bool shared_memory = true;
   // Of every wait for another worker that is alive.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };

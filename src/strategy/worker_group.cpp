@@ -79,6 +79,7 @@ WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) : options_(options) 
   membership.info = nlohmann::json{{"replicas", options.local_replicas},
                                    {"communication", kind},
                                    {"overlap", overlap ? (*overlap ? "on" : "off") : "auto"},
+                                   {"shared memory", options.communication.shared_memory},
                                    {"cores", machine_and_cores()}}
                         .dump();
   membership_ = std::make_shared<Membership>(options.cluster, options.task, membership);
@@ -95,7 +96,10 @@ std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& 
   const auto timeout = options_.communication.timeout;
   return std::make_unique<ProcessCommunicator>(
       connect(name, kind, options_, *membership_),
-      ProcessGroupOptions{.name = name, .membership = membership_, .timeout = timeout});
+      ProcessGroupOptions{.name = name,
+                          .membership = membership_,
+                          .timeout = timeout,
+                          .shared_memory = options_.communication.shared_memory});
 }
 
 // The workers have to be alike; every one comes to the same verdict.
@@ -107,7 +111,7 @@ void WorkerGroup::check_members(int local_replicas) {
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const nlohmann::json info = nlohmann::json::parse(membership_->infos()[i]);
     if (info.at("cores") == cores) ++sharing_cores_;
-    for (const char* key : {"replicas", "communication", "overlap"}) {
+    for (const char* key : {"replicas", "communication", "overlap", "shared memory"}) {
       if (info.at(key) == first.at(key)) continue;
       cohort::fail<InvalidArgument>("[strategy] multi_worker_mirrored: the workers differ in ", key, ": ",
                                     tasks.front().to_string(), " has ", first.at(key).dump(), ", ",

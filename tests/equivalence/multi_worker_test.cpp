@@ -105,6 +105,7 @@ struct Group {
   int workers = 2;
   int replicas = 1;
   int64_t bytes_per_pack = 0;  // 0: gradients leave after backward, in one message
+  bool shared_memory = true;   // false: by messages alone
 };
 
 class MultiWorker : public ::testing::TestWithParam<Group> {
@@ -113,6 +114,7 @@ class MultiWorker : public ::testing::TestWithParam<Group> {
     WorkersOptions options{.workers = GetParam().workers, .replicas = GetParam().replicas};
     options.communication.bytes_per_pack = GetParam().bytes_per_pack;
     options.communication.overlap = GetParam().bytes_per_pack > 0;
+    options.communication.shared_memory = GetParam().shared_memory;
     return options;
   }
 };
@@ -184,10 +186,11 @@ TEST_P(MultiWorker, TwoRunsAreBitIdentical) {
 
 INSTANTIATE_TEST_SUITE_P(All, MultiWorker,
                          ::testing::Values(Group{2, 1}, Group{2, 2}, Group{3, 1}, Group{2, 1, 512}, Group{2, 2, 512},
-                                           Group{3, 1, 512}),
+                                           Group{3, 1, 512}, Group{3, 1, 0, false}),
                          [](const auto& info) {
                            return c10::str(info.param.workers, "_workers_", info.param.replicas, "_replicas",
-                                           info.param.bytes_per_pack > 0 ? "_overlapped" : "");
+                                           info.param.bytes_per_pack > 0 ? "_overlapped" : "",
+                                           info.param.shared_memory ? "" : "_messages");
                          });
 
 }  // namespace

@@ -17,10 +17,13 @@ namespace cohort::testing {
 struct ProcessRanksOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(20);  // of a collective
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
+  bool shared_memory = true;
+  std::vector<std::string> machines = {};  // of each rank; this one
 };
 
 inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Membership>& membership,
                                                     const ProcessRanksOptions& options) {
+  const auto rank = static_cast<std::size_t>(membership->task().index);
   const GlooOptions gloo{
       .rank = membership->task().index,
       .size = static_cast<int>(membership->tasks().size()),
@@ -30,9 +33,11 @@ inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Member
       .put = [&](const std::string& key, const std::string& value) { membership->put(key, value); },
       .get = [&](const std::string& key, std::chrono::milliseconds timeout) { return membership->get(key, timeout); }};
   return std::make_unique<ProcessCommunicator>(
-      make_gloo(gloo),
-      ProcessGroupOptions{
-          .membership = membership, .timeout = options.timeout, .straggler_after = options.straggler_after});
+      make_gloo(gloo), ProcessGroupOptions{.membership = membership,
+                                           .timeout = options.timeout,
+                                           .straggler_after = options.straggler_after,
+                                           .shared_memory = options.shared_memory,
+                                           .machine = options.machines.empty() ? "" : options.machines[rank]});
 }
 
 // Runs fn(communicator, membership) as each of `size` workers; rethrows the first failure in rank order.

@@ -129,6 +129,17 @@ void exchange_broadcast(Wire& wire, std::span<std::byte> bytes, int root) {
   wait_all(wire, tickets);
 }
 
+void exchange_meet(Wire& wire) {
+  const std::byte here{};
+  std::vector<std::byte> there(static_cast<std::size_t>(wire.size()));
+  const DropOnError guard(wire);
+  std::vector<Wire::Ticket> tickets;
+  for (const int other : others(wire))
+    tickets.push_back(wire.receive(other, {&there[static_cast<std::size_t>(other)], 1}));
+  for (const int other : others(wire)) tickets.push_back(wire.send(other, {&here, 1}));
+  wait_all(wire, tickets);
+}
+
 void exchange_gather(Wire& wire, std::span<const std::byte> mine, std::span<std::byte> all,
                      const std::vector<std::size_t>& sizes) {
   std::vector<std::size_t> begins(sizes.size(), 0);

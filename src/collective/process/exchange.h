@@ -24,6 +24,9 @@ void exchange_sum(Wire& wire, torch::Tensor& flat);
 // The root's bytes everywhere, along a binomial tree.
 void exchange_broadcast(Wire& wire, std::span<std::byte> bytes, int root);
 
+// Returns when all ranks have called it.
+void exchange_meet(Wire& wire);
+
 // `all` has room for every rank's bytes, in rank order; `sizes` says how many each brings.
 void exchange_gather(Wire& wire, std::span<const std::byte> mine, std::span<std::byte> all,
                      const std::vector<std::size_t>& sizes);

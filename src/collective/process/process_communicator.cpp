@@ -7,9 +7,12 @@
 
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/hash.h"
+#include "base/kernels/kernels.h"
 #include "base/log.h"
 #include "collective/ops/cross_device_ops.h"
 #include "collective/process/exchange.h"
+#include "collective/process/shared_sum.h"
 
 namespace cohort {
 
@@ -17,12 +20,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-uint64_t hash_of(const std::string& text) {  // FNV-1a (Fowler, Noll, Vo, 1991): the same in every process
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
-}
 
 std::string describe(std::string_view what, std::span<const torch::Tensor> tensors) {
   std::string text(what);
@@ -209,9 +206,40 @@ void ProcessCommunicator::sum(torch::Tensor flat, ReduceOp op) {
   if (op == ReduceOp::kMean) divide(flat, size());
 }
 
+torch::Tensor ProcessCommunicator::shared_zeros(int64_t size, torch::ScalarType dtype) {
+  std::shared_ptr<SharedSum> shared;
+  if (options_.shared_memory && this->size() > 1 && size > 0 && kernels::has_kernels(dtype)) {
+    const std::string& machine = options_.machine.empty() ? this_machine() : options_.machine;
+    shared = SharedSum::make(*this, machine, c10::str(options_.name, "/", ++shares_), size, dtype);
+  }
+  if (!shared) return torch::zeros({size}, dtype);
+  std::erase_if(shared_, [](const auto& old) { return old->unused(); });
+  shared_.push_back(shared);
+  return shared->tensor();
+}
+
+// Null when it is a tensor of this process alone.
+const SharedSum* ProcessCommunicator::find_shared(std::span<const torch::Tensor> tensors) const {
+  if (tensors.size() != 1) return nullptr;
+  const auto has_it = [&](const auto& shared) { return shared->offset_of(tensors.front()) >= 0; };
+  const auto found = std::find_if(shared_.begin(), shared_.end(), has_it);
+  return found == shared_.end() ? nullptr : found->get();
+}
+
+void ProcessCommunicator::sum_shared(const SharedSum& shared, torch::Tensor tensor, ReduceOp op) {
+  const int64_t offset = shared.offset_of(tensor);
+  perform(c10::str("all_reduce ", op == ReduceOp::kMean ? "MEAN" : "SUM", " of ", tensor.scalar_type(), "[",
+                   tensor.numel(), "] in shared memory ", shared.name(), " at ", offset),
+          {}, [&](const auto&) {
+            shared.sum(*wire_, offset, tensor.numel());
+            if (op == ReduceOp::kMean) divide(tensor, size());
+          });
+}
+
 void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) {
   for (const torch::Tensor& tensor : tensors) require_dense("all_reduce", tensor);
   if (size() == 1) return;
+  if (const SharedSum* const shared = find_shared(tensors)) return sum_shared(*shared, tensors.front().detach(), op);
   perform(describe(op == ReduceOp::kMean ? "all_reduce MEAN" : "all_reduce SUM", tensors), {}, [&](const auto&) {
     std::map<torch::ScalarType, std::vector<torch::Tensor>> groups;  // one message a dtype
     for (torch::Tensor& tensor : tensors) groups[wide(tensor.scalar_type())].push_back(tensor.detach());

@@ -17,6 +17,8 @@
 
 namespace cohort {
 
+class SharedSum;
+
 struct ProcessGroupOptions {
   // Of this group among those of the same ranks.
   std::string name = "collective";
@@ -26,6 +28,10 @@ struct ProcessGroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   // Waiting so long in one collective is reported, with the ranks that have not come to it.
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
+  // Whether ranks of one machine may share memory.
+  bool shared_memory = true;
+  // What ranks of one machine have in common; empty: its boot, and the namespaces of their processes and network.
+  std::string machine = {};
 };
 
 // Operations between the ranks are announced by a small message before their data, so that one that differs is found
@@ -48,6 +54,11 @@ class ProcessCommunicator final : public Communicator {
   torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op) override;
   void barrier() override;
   void abort(const std::string& reason) override;
+
+  // Collective: a flat tensor of zeros on the CPU that is meant for all_reduce, whole or in contiguous parts, one a
+  // call, the same on all ranks. Ranks on one machine add it up in memory that they share, where that can be had and
+  // the dtype is float32 or float64.
+  torch::Tensor shared_zeros(int64_t size, torch::ScalarType dtype);
 
   // Two numbers of every rank, in rank order, in a single message: for what has to be agreed on in every step.
   using Numbers = std::array<int64_t, 2>;
@@ -82,6 +93,8 @@ class ProcessCommunicator final : public Communicator {
   [[noreturn]] void mismatch(uint64_t number, const std::string& what, const Announcements& all);
   [[noreturn]] void explain(uint64_t number, const std::string& what, const std::string& error);
   void sum(torch::Tensor flat, ReduceOp op);
+  const SharedSum* find_shared(std::span<const torch::Tensor> tensors) const;
+  void sum_shared(const SharedSum& shared, torch::Tensor tensor, ReduceOp op);
   void watch(const std::stop_token& stop);
   std::string position_key(int rank) const;
   std::string stragglers(uint64_t number) const;
@@ -90,6 +103,8 @@ class ProcessCommunicator final : public Communicator {
   ProcessGroupOptions options_;
   FlightRecorder recorder_;
   uint64_t announced_ = 0;
+  std::vector<std::shared_ptr<SharedSum>> shared_;  // those whose tensors are in use
+  int shares_ = 0;
   std::optional<std::string> broken_;
   mutable std::mutex mutex_;
   std::optional<std::string> aborted_;

@@ -53,7 +53,7 @@ class ShardedUpdate final : public UpdateEngine {
         rule.gradient().global_clipnorm > 0.0 || rule.rule().needs_norms() || core.workers() != nullptr;
     for (const FlatGroup& group : flat.groups()) {
       item_.push_back(static_cast<int64_t>(c10::elementSize(group.dtype)));
-      if (two_phases) reduced_.push_back(torch::zeros({group.size}, group.dtype));
+      if (two_phases) reduced_.push_back(zeros_for_sums(group));
       std::vector<char*> homes;
       for (const torch::Tensor& copy : group.copies) {
         auto* home = static_cast<char*>(copy.data_ptr());
@@ -110,6 +110,11 @@ class ShardedUpdate final : public UpdateEngine {
   void spread_slots() override {}
 
  private:
+  torch::Tensor zeros_for_sums(const FlatGroup& group) const {
+    if (core_.workers() == nullptr) return torch::zeros({group.size}, group.dtype);
+    return core_.workers()->gradients().shared_zeros(group.size, group.dtype);
+  }
+
   void plan_exchange() {
     packs_ = gradient_packs(core_, flat_);
     std::size_t messages = 0;

@@ -10,6 +10,7 @@
 
 #include "cohort/communicator.h"
 #include "cohort/error.h"
+#include "collective/process/process_communicator.h"
 #include "tests/support/errors.h"
 
 namespace cohort::testing {
@@ -39,8 +40,8 @@ inline void check_sums(Communicator& world) {
   EXPECT_EQ(views[2][1].item<double>(), size);
 }
 
-// Added in rank order: the same bits everywhere, and those of a loop over the ranks.
-inline void check_order_of_sums(Communicator& world) {
+// Added in rank order: the same bits everywhere, and those of a loop over the ranks. `shared`: in memory for that.
+inline void check_order_of_sums(Communicator& world, ProcessCommunicator* shared = nullptr) {
   for (const int64_t count : {1000, 200'000}) {
     torch::Tensor expected;
     torch::Tensor mine;
@@ -50,9 +51,35 @@ inline void check_order_of_sums(Communicator& world) {
       expected = rank == 0 ? values.clone() : expected + values;
       if (rank == world.rank()) mine = values;
     }
+    if (shared != nullptr) mine = shared->shared_zeros(count, torch::kFloat).copy_(mine);
     world.all_reduce({&mine, 1}, ReduceOp::kSum);
     EXPECT_TRUE(torch::equal(mine, expected)) << count;
   }
+}
+
+// Of tensors that the ranks may share memory for, whole and in parts: as of any others.
+inline void check_shared_sums(ProcessCommunicator& world) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kLong}) {
+    for (const int64_t count : {0, 1, 17, 5000, 300'000}) {
+      torch::Tensor whole = world.shared_zeros(count, dtype);
+      ASSERT_TRUE(torch::equal(whole, torch::zeros({count}, dtype))) << dtype << " " << count;
+      for (const int64_t round : {1, 2, 3}) {  // the same memory again and again
+        const torch::Tensor all = torch::arange(count, torch::kLong).remainder(16).to(dtype) * round;
+        whole.copy_(all * (world.rank() + 1));
+        for (const auto& [begin, end] : {std::pair{int64_t{0}, count / 3}, std::pair{count / 3, count}}) {
+          torch::Tensor part = whole.slice(0, begin, end);
+          world.all_reduce({&part, 1}, ReduceOp::kSum);
+        }
+        const int64_t ranks = world.size() * (world.size() + 1) / 2;
+        EXPECT_TRUE(torch::equal(whole, all * ranks)) << dtype << " " << count << " " << round;
+      }
+    }
+  }
+  torch::Tensor mean = world.shared_zeros(5, torch::kFloat).fill_(2 * world.rank());
+  const torch::Tensor other = world.shared_zeros(7, torch::kFloat).fill_(1);
+  world.all_reduce({&mean, 1}, ReduceOp::kMean);
+  EXPECT_TRUE(torch::equal(mean, torch::full({5}, static_cast<float>(world.size() - 1))));
+  EXPECT_TRUE(torch::equal(other, torch::ones({7})));
 }
 
 inline void check_copies(Communicator& world) {

@@ -18,6 +18,8 @@ TEST(Gloo, DoesWhatACommunicatorMust) {
     with_process_ranks(size, [](ProcessCommunicator& world, Membership&) {
       testing::check_sums(world);
       testing::check_order_of_sums(world);
+      testing::check_order_of_sums(world, &world);
+      testing::check_shared_sums(world);
       testing::check_copies(world);
       testing::check_wrong_calls(world);
     });

@@ -13,6 +13,9 @@ TEST(Mpi, DoesWhatACommunicatorMust) {
   EXPECT_EQ(world.name(), "mpi");
   testing::check_sums(world);
   testing::check_order_of_sums(world);
+  testing::check_order_of_sums(world, &world);
+  testing::check_shared_sums(world);
+  EXPECT_THAT(world.recorder().dump(), ::testing::HasSubstr("in shared memory"));
   testing::check_copies(world);
   testing::check_wrong_calls(world);
 }

@@ -1,0 +1,60 @@
+// SharedSum: a flat tensor of every rank, of which those of one machine lie in memory that its ranks share. Each of
+// them adds up a slice of all of theirs, so that no data is sent within a machine; with several machines one rank of
+// each sends the sums.
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/shared_memory.h"
+#include "collective/process/wire.h"
+
+namespace cohort {
+
+class ProcessCommunicator;
+
+// The machine, and what of it this process can see: containers on it, and hosts that are network namespaces, are
+// machines of their own.
+std::string this_machine();
+
+class SharedSum {
+ public:
+  // Collective: one of `size` zeros for each rank; null on all ranks where no two are on the same `machine` or one of
+  // them cannot reach the memory of its own. `name`: of this one among those of the group.
+  static std::shared_ptr<SharedSum> make(ProcessCommunicator& group, const std::string& machine,
+                                         const std::string& name, int64_t size, torch::ScalarType dtype);
+
+  // This rank's; keeps the memory alive.
+  torch::Tensor tensor() const;
+  // Where a contiguous tensor begins in this rank's, in elements; -1 when it is not a part of it.
+  int64_t offset_of(const torch::Tensor& tensor) const;
+  const std::string& name() const { return name_; }
+  // Whether nobody holds a tensor of it any more.
+  bool unused() const { return memory_.use_count() == 1; }
+
+  // The part of every rank's tensor becomes the sum over the ranks, added in rank order within a machine and then in
+  // the order of the machines' first ranks. All ranks are here already: what they wrote before is there.
+  void sum(Wire& wire, int64_t offset, int64_t size) const;
+
+ private:
+  // Of the ranks that say to be on the same machine; in rank order.
+  using Machines = std::vector<std::vector<int>>;
+
+  SharedSum(std::shared_ptr<SharedMemory> memory, std::string name, int64_t size, torch::ScalarType dtype,
+            const Machines& machines, int rank);
+  std::byte* part(std::size_t member, int64_t offset) const;
+  void sum_slice(int64_t offset, int64_t size) const;
+
+  std::shared_ptr<SharedMemory> memory_;
+  std::string name_;
+  int64_t size_;
+  torch::ScalarType dtype_;
+  std::vector<int> members_;  // the ranks of this machine
+  std::vector<int> leaders_;  // the first rank of each machine
+  std::size_t self_ = 0;      // this rank among the members
+};
+
+}  // namespace cohort
