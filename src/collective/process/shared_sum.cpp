@@ -22,12 +22,13 @@ namespace cohort {
 
 namespace {
 
+// The first page holds a number by which those who open the memory know that it is the right one.
 constexpr std::size_t kPage = 4096;
 constexpr int64_t kSliceAlign = 16;  // elements: slices begin on cache lines
 constexpr int64_t kPiece = 2048;     // elements that are added up and copied before going on: they stay in the cache
 constexpr int64_t kPiecesAThread = 16;
 
-// The first page of the memory holds a number by which those who open it know that it is the right one.
+// Bytes of each member's tensor, which begins on a page.
 std::size_t room_of(int64_t size, torch::ScalarType dtype) {
   const std::size_t bytes = static_cast<std::size_t>(size) * c10::elementSize(dtype);
   return (bytes + kPage - 1) / kPage * kPage;
