@@ -1,5 +1,5 @@
-// The benchmarks' models: the CNN of our layers, the others written plainly for LibTorch. pytorch_step.py has the same
-// in Python.
+// The benchmarks' models: the MLP and the CNN of our layers, ResNet-50 written plainly for LibTorch. pytorch_step.py
+// has the same in Python.
 #include "bench.h"
 
 #include <stdexcept>
