@@ -99,9 +99,13 @@ struct CheckpointFollowerOptions {
   std::string name = "ckpt";                                  // the manager's
   std::chrono::milliseconds poll = std::chrono::seconds(1);   // between looks at the directory
   std::chrono::milliseconds timeout = std::chrono::hours(1);  // of every wait for a new one
-  // Whether what is there already, and finished, is of an earlier run that is not to be looked at.
-  bool skip_finished = false;
+  // An earlier run that has ended in the directory and is not to be looked at: what finished_run() said before the
+  // writer began. Empty: there is none.
+  std::string skip_run = {};
 };
+
+// A name of the run whose checkpoints are in the directory, when it has finished; empty otherwise.
+std::string finished_run(const std::filesystem::path& directory);
 
 // Follows the checkpoints that another process writes; only reads. Used by one thread.
 class CheckpointFollower {
@@ -116,7 +120,6 @@ class CheckpointFollower {
   std::filesystem::path directory_;
   CheckpointFollowerOptions options_;
   int64_t last_ = -1;
-  std::optional<std::vector<int64_t>> skipped_;  // the steps of the earlier run
 };
 
 }  // namespace cohort

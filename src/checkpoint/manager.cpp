@@ -1,7 +1,10 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <future>
+#include <random>
 #include <thread>
 
 #include "base/deadline.h"
@@ -20,6 +23,12 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTemporary = ".tmp";
 constexpr const char* kBefore = ".tmp.before";
+
+// That no other process has.
+std::string random_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
 
 // On the CPU, and nobody else's.
 CheckpointData copy_of(const CheckpointData& data) {
@@ -51,6 +60,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     if (error) fail<Unavailable>("[checkpoint] ", directory_.string(), ": cannot be made: ", error.message());
     tidy_up();
     pointer_ = read_pointer(directory_);
+    pointer_.run = random_name();
     if (pointer_.last_kept == 0) {
       pointer_.last_kept = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
     }
@@ -92,7 +102,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     std::error_code ignored;
     fs::remove(directory_ / kPointerFile, ignored);
     fs::remove(directory_, ignored);
-    pointer_ = {.last_kept = pointer_.last_kept};
+    pointer_ = {.last_kept = pointer_.last_kept, .run = pointer_.run};
   }
 
   void finish() {

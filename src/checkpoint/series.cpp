@@ -53,6 +53,7 @@ CheckpointPointer read_pointer(const fs::path& directory) {
   if (const auto finished = tree.find("finished"); finished != tree.end() && finished->is_boolean()) {
     pointer.finished = finished->get<bool>();
   }
+  if (const auto run = tree.find("run"); run != tree.end() && run->is_string()) pointer.run = run->get<std::string>();
   return pointer;
 }
 
@@ -64,7 +65,8 @@ void write_pointer(const fs::path& directory, const std::string& name, const std
                             {"all", all},
                             {"kept", pointer.kept},
                             {"last_kept", pointer.last_kept},
-                            {"finished", pointer.finished}};
+                            {"finished", pointer.finished},
+                            {"run", pointer.run}};
   AtomicFile out(directory / kPointerFile);
   out.write(tree.dump(2) + "\n");
   out.commit();

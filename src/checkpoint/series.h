@@ -16,6 +16,7 @@ struct CheckpointPointer {
   std::set<int64_t> kept;  // for good
   int64_t last_kept = 0;   // when the last of them was, in seconds since 1970; 0: none
   bool finished = false;   // whether no more will come
+  std::string run;         // of the process that wrote last
 };
 
 // Steps of the checkpoints, ascending; none where there is no directory.

@@ -56,14 +56,17 @@ TEST(CheckpointFollower, SkipsAFinishedRun) {
   manager.finish();
   EXPECT_EQ(CheckpointFollower(folder / "run", kQuick).next(), folder / "run" / "ckpt-100");
   CheckpointFollowerOptions options = kQuick;
-  options.skip_finished = true;
+  options.skip_run = finished_run(folder / "run");
+  EXPECT_NE(options.skip_run, "");
   CheckpointFollower follower(folder / "run", options);
   expect_error<DeadlineExceeded>([&] { follower.next(); }, "for a new checkpoint");
   manager.clear();
   CheckpointManager next_run(folder / "run");
-  next_run.save(5, data());
+  EXPECT_EQ(finished_run(folder / "run"), "");
+  next_run.save(100, data());  // as far as the one before
   next_run.finish();
-  EXPECT_EQ(follower.next(), folder / "run" / "ckpt-5");
+  EXPECT_NE(finished_run(folder / "run"), options.skip_run);
+  EXPECT_EQ(follower.next(), folder / "run" / "ckpt-100");
   EXPECT_EQ(follower.next(), std::nullopt);
 }
 

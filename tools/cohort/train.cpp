@@ -68,7 +68,8 @@ class Run {
         folder_(make_folder(flags.model_dir)),
         epochs_(flags.epochs > 0 ? flags.epochs : experiment.epochs),
         batch_(flags.batch_size > 0 ? flags.batch_size : experiment.batch_size),
-        evaluator_(is_evaluator(flags.strategy)) {}
+        evaluator_(is_evaluator(flags.strategy)),
+        ended_(evaluator_ ? finished_run(backup()) : "") {}
 
   int operator()() {
     torch::manual_seed(flags_.seed);
@@ -135,7 +136,7 @@ class Run {
   void follow(Sequential& model, const datasets::TrainTest& data) {
     SidecarEvaluator evaluator(model, data.test.batch(batch_),
                                {.checkpoint_dir = backup(),
-                                .follow = {.name = "backup", .skip_finished = evaluator_},
+                                .follow = {.name = "backup", .skip_run = ended_},
                                 .evaluate = {.callbacks = {metrics()}}});
     const int64_t done = evaluator.start();
     out() << done << " checkpoint(s) of " << backup().string() << " evaluated\n";
@@ -160,7 +161,8 @@ class Run {
   std::filesystem::path folder_;
   int64_t epochs_;
   int64_t batch_;
-  bool evaluator_;  // the cluster's
+  bool evaluator_;     // the cluster's
+  std::string ended_;  // the run before this one, for the evaluator
   std::ostream silence_{nullptr};
 };
 
