@@ -1,5 +1,6 @@
 #include "train/optimizer_state.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/fail.h"
@@ -159,6 +160,16 @@ void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
       }
     }
   }
+}
+
+double ExchangeTimeline::hidden() const {
+  double total = 0.0;
+  double under_backward = 0.0;
+  for (const Message& message : messages) {
+    total += message.end - message.begin;
+    under_backward += std::max(0.0, std::min(message.end, backward) - message.begin);
+  }
+  return total > 0.0 ? under_backward / total : 0.0;
 }
 
 // The handles of optimizer.h.

@@ -72,8 +72,8 @@ TEST(Partitioners, AnAnswerThatCannotBeIsRefused) {
   const auto rows = [](const std::vector<int64_t>& counts) {
     shard_rows({4, 2}, torch::kFloat, [&](at::IntArrayRef, torch::ScalarType) { return counts; });
   };
-  expect_error<InvalidArgument>([&] { rows({2}); },
-                                "the partitioner says [2] for a variable of shape [4, 2]; wanted one count a dimension");
+  expect_error<InvalidArgument>(
+      [&] { rows({2}); }, "the partitioner says [2] for a variable of shape [4, 2]; wanted one count a dimension");
   expect_error<InvalidArgument>([&] { rows({2, 2}); }, "only the first dimension can be cut");
   expect_error<InvalidArgument>([&] { rows({0, 1}); }, "between 1 and the number of rows");
   expect_error<InvalidArgument>([&] { rows({5, 1}); }, "between 1 and the number of rows");

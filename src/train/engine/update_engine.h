@@ -10,8 +10,8 @@
 #include "cohort/optimizer.h"
 #include "cohort/replica.h"
 #include "collective/packs.h"
+#include "optimizer/update_rule.h"
 #include "train/engine/flat_parameters.h"
-#include "train/update_rule.h"
 
 namespace cohort {
 

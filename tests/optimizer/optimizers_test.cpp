@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/error.h"
-#include "tests/train/rule_cases.h"
-#include "tests/train/rule_runs.h"
+#include "tests/optimizer/rule_cases.h"
+#include "tests/optimizer/rule_runs.h"
 
 namespace cohort {
 namespace {
@@ -79,8 +79,8 @@ class AgainstReference : public testing::TestWithParam<torch::ScalarType> {
       }
     }
     std::ofstream(folder / "cases.json") << cases;
-    const std::string command = "/usr/bin/python3 tests/train/reference.py " + (folder / "cases.json").string() + " " +
-                                (folder / "results.json").string();
+    const std::string command = "/usr/bin/python3 tests/optimizer/reference.py " + (folder / "cases.json").string() +
+                                " " + (folder / "results.json").string();
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
     std::ifstream(folder / "results.json") >> results_;
     std::filesystem::remove_all(folder);

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "train/kernels/update_table.h"
-#include "train/update_rule.h"
+#include "optimizer/kernels/update_table.h"
+#include "optimizer/update_rule.h"
 
 namespace cohort {
 

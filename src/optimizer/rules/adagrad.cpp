@@ -1,6 +1,6 @@
 // Adagrad (Duchi, Hazan and Singer, 2011), in the form of torch::optim::Adagrad.
 #include "cohort/optimizer.h"
-#include "train/optimizers/rule.h"
+#include "optimizer/rules/rule.h"
 
 namespace cohort {
 

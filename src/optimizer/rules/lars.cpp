@@ -1,7 +1,7 @@
 // LARS (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017), algorithm 1: the learning
 // rate is part of the velocity.
 #include "cohort/optimizer.h"
-#include "train/optimizers/rule.h"
+#include "optimizer/rules/rule.h"
 
 namespace cohort {
 

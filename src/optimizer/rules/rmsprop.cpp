@@ -1,6 +1,6 @@
 // RMSprop (Tieleman and Hinton, 2012), centered after Graves (2013), in the form of torch::optim::RMSprop.
 #include "cohort/optimizer.h"
-#include "train/optimizers/rule.h"
+#include "optimizer/rules/rule.h"
 
 namespace cohort {
 

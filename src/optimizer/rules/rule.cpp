@@ -1,4 +1,4 @@
-#include "train/optimizers/rule.h"
+#include "optimizer/rules/rule.h"
 
 #include <algorithm>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/optimizer.h"
-#include "train/update_rule.h"
+#include "optimizer/update_rule.h"
 
 namespace cohort::testing_support {
 

@@ -1,9 +1,7 @@
 #include "cohort/optimizer.h"
 
-#include <algorithm>
-
 #include "base/fail.h"
-#include "train/optimizers/rule.h"
+#include "optimizer/rules/rule.h"
 
 namespace cohort {
 
@@ -35,16 +33,6 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_r
 
 const std::string& Optimizer::name() const {
   return rule_->name();
-}
-
-double ExchangeTimeline::hidden() const {
-  double total = 0.0;
-  double under_backward = 0.0;
-  for (const Message& message : messages) {
-    total += message.end - message.begin;
-    under_backward += std::max(0.0, std::min(message.end, backward) - message.begin);
-  }
-  return total > 0.0 ? under_backward / total : 0.0;
 }
 
 bool Optimizer::decays(const std::string& name, int64_t rank) const {

@@ -1,7 +1,7 @@
 // Stochastic gradient descent with momentum, in the form of torch::optim::SGD (Sutskever et al., 2013, with the
 // learning rate outside of the velocity).
 #include "cohort/optimizer.h"
-#include "train/optimizers/rule.h"
+#include "optimizer/rules/rule.h"
 
 namespace cohort {
 

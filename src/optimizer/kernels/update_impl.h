@@ -1,7 +1,7 @@
 // The update kernels' one source, compiled once an instruction set (COHORT_ISA) with other flags; see
 // base/kernels/vector_impl.h for why it uses nothing of the standard library. What varies inside a loop is a template
 // argument, so that every loop is straight vector code. The formulas are those of torch/optim.
-#include "train/kernels/update_table.h"
+#include "optimizer/kernels/update_table.h"
 
 namespace cohort::kernels::COHORT_ISA {
 

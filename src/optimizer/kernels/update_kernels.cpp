@@ -1,5 +1,5 @@
 #include "base/kernels/isa.h"
-#include "train/kernels/update_table.h"
+#include "optimizer/kernels/update_table.h"
 
 namespace cohort::kernels {
 

@@ -1,7 +1,7 @@
 // Adam (Kingma and Ba, 2015) with L2 decay, AdamW (Loshchilov and Hutter, 2019) with decoupled decay, AMSGrad (Reddi,
 // Kale and Kumar, 2018), in the forms of torch::optim.
 #include "cohort/optimizer.h"
-#include "train/optimizers/rule.h"
+#include "optimizer/rules/rule.h"
 
 namespace cohort {
 

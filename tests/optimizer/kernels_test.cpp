@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "base/kernels/isa.h"
-#include "tests/train/rule_runs.h"
-#include "train/kernels/update_table.h"
+#include "optimizer/kernels/update_table.h"
+#include "tests/optimizer/rule_runs.h"
 
 namespace cohort {
 namespace {

@@ -1,7 +1,7 @@
 // LAMB (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020), algorithm 2 with
 // phi the identity.
 #include "cohort/optimizer.h"
-#include "train/optimizers/rule.h"
+#include "optimizer/rules/rule.h"
 
 namespace cohort {
 

@@ -1,0 +1,2 @@
+#define COHORT_ISA avx2
+#include "optimizer/kernels/update_impl.h"

@@ -1,2 +1,0 @@
-#define COHORT_ISA avx512
-#include "train/kernels/update_impl.h"

@@ -1,2 +1,0 @@
-#define COHORT_ISA baseline
-#include "train/kernels/update_impl.h"
