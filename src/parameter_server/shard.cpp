@@ -1,0 +1,284 @@
+#include "parameter_server/shard.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/fail.h"
+#include "base/flush_denormals.h"
+#include "base/kernels/kernels.h"
+#include "base/parallel.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::size_t kMaxSlots = 8;
+// Elements of a dense update that one call of the rule gets: they stay in the first-level cache.
+constexpr int64_t kRun = 2048;
+// What a thread must have to do before another one is worth waking.
+constexpr int64_t kRunsAThread = 16;
+
+std::byte* address_of(const torch::Tensor& tensor, int64_t element) {
+  return static_cast<std::byte*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
+}
+
+// Positions of `indices` by the index, those of the same in their order; and where each index begins among them.
+struct Grouping {
+  std::vector<std::pair<int64_t, int64_t>> order;  // index, position
+  std::vector<std::size_t> begins;                 // one more than there are different indices
+};
+
+Grouping group_by_index(const torch::Tensor& indices) {
+  Grouping result;
+  const auto* index = indices.data_ptr<int64_t>();
+  for (int64_t i = 0; i < indices.numel(); ++i) result.order.emplace_back(index[i], i);
+  std::sort(result.order.begin(), result.order.end());
+  for (std::size_t i = 0; i < result.order.size(); ++i) {
+    if (i == 0 || result.order[i].first != result.order[i - 1].first) result.begins.push_back(i);
+  }
+  result.begins.push_back(result.order.size());
+  return result;
+}
+
+}  // namespace
+
+Shard::Shard(ShardSpec spec, const torch::Tensor& value, Optimizer optimizer)
+    : spec_(std::move(spec)),
+      optimizer_(std::move(optimizer)),
+      decay_(optimizer_.decays(spec_.name, static_cast<int64_t>(spec_.shape.size()))),
+      width_(spec_.shape.empty() ? 1 : c10::multiply_integers(spec_.shape.begin() + 1, spec_.shape.end())) {
+  require_like_value("its first value", value);
+  value_ = value.detach().clone(torch::MemoryFormat::Contiguous);
+  if (!spec_.trainable) return;
+  const UpdateRule& rule = optimizer_.rule();
+  if (!kernels::has_kernels(spec_.dtype)) {
+    fail<InvalidArgument>("[parameter server] ", spec_.name, " is trained, so it must be float32 or float64, not ",
+                          spec_.dtype);
+  }
+  if (rule.needs_norms() && spec_.has_siblings) {
+    fail<InvalidArgument>("[parameter server] ", spec_.name, " is a part of a variable, and ", rule.name(),
+                          " needs norms of the whole: leave it uncut");
+  }
+  for (std::size_t slot = 0; slot < rule.slots().size(); ++slot) {
+    slots_.push_back(torch::full(spec_.shape, rule.initial_slot_value(slot), spec_.dtype));
+  }
+}
+
+int64_t Shard::version() const {
+  const std::shared_lock lock(mutex_);
+  return version_;
+}
+
+int64_t Shard::iterations() const {
+  const std::shared_lock lock(mutex_);
+  return iterations_;
+}
+
+void Shard::require_like_value(const char* what, const torch::Tensor& tensor) const {
+  if (tensor.defined() && tensor.sizes() == c10::IntArrayRef(spec_.shape) && tensor.scalar_type() == spec_.dtype &&
+      tensor.is_cpu() && tensor.is_contiguous()) {
+    return;
+  }
+  fail<InvalidArgument>("[parameter server] ", spec_.name, ": ", what, " must be contiguous, ", spec_.dtype,
+                        c10::IntArrayRef(spec_.shape), ", got ",
+                        tensor.defined() ? c10::str(tensor.scalar_type(), tensor.sizes()) : std::string("nothing"));
+}
+
+void Shard::require_trainable(const char* what) const {
+  if (spec_.trainable) return;
+  fail<InvalidArgument>("[parameter server] ", spec_.name, " is not trained, but ", what, " came for it");
+}
+
+void Shard::require_rows(const char* what, const torch::Tensor& indices) const {
+  if (spec_.shape.empty()) fail<InvalidArgument>("[parameter server] ", spec_.name, " is a scalar: it has no rows");
+  if (!indices.defined() || indices.scalar_type() != torch::kLong || indices.dim() != 1 || !indices.is_cpu() ||
+      !indices.is_contiguous()) {
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": ", what, ": the indices must be contiguous int64 of one ",
+                          "dimension");
+  }
+  const auto* index = indices.data_ptr<int64_t>();
+  for (int64_t i = 0; i < indices.numel(); ++i) {
+    if (index[i] >= 0 && index[i] < spec_.shape[0]) continue;
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": ", what, ": row ", index[i], " came, there are ",
+                          spec_.shape[0]);
+  }
+}
+
+// What is wrong with the update has been found before: it is noted only when it is applied whole.
+template <typename Change>
+bool Shard::change(const UpdateId& id, const Change& change) {
+  const std::unique_lock lock(mutex_);
+  if (!log_.add(id)) return false;
+  const torch::NoGradGuard no_grad;
+  change();
+  ++version_;
+  return true;
+}
+
+StepContext Shard::next_step(double scale) const {
+  return {.learning_rate = optimizer_.learning_rate()(iterations_),
+          .step = iterations_ + 1,
+          .grad_scale = scale,
+          .clipvalue = optimizer_.gradient().clipvalue};
+}
+
+Segment Shard::segment(int64_t begin, int64_t size, void* gradient, void** slots) const {
+  for (std::size_t i = 0; i < slots_.size(); ++i) slots[i] = address_of(slots_[i], begin);
+  return {.dtype = spec_.dtype,
+          .parameter = address_of(value_, begin),
+          .gradient = gradient,
+          .slots = slots,
+          .size = size,
+          .decay = decay_};
+}
+
+bool Shard::apply_gradient(const UpdateId& id, const torch::Tensor& gradient, double scale) {
+  require_trainable("a gradient");
+  require_like_value("a gradient", gradient);
+  return change(id, [&] {
+    step_dense(gradient, next_step(scale));
+    ++iterations_;
+  });
+}
+
+void Shard::step_dense(const torch::Tensor& gradient, const StepContext& context) {
+  const UpdateRule& rule = optimizer_.rule();
+  double trust_ratio = 1.0;
+  if (rule.needs_norms()) {
+    void* slots[kMaxSlots];
+    const SquaredNorms norms = rule.prepare(segment(0, gradient.numel(), gradient.data_ptr(), slots), context);
+    if (decay_) trust_ratio = rule.trust_ratio(norms);
+  }
+  parallel_for((gradient.numel() + kRun - 1) / kRun, kRunsAThread, [&](int64_t from, int64_t to) {
+    const FlushDenormals flush;
+    void* slots[kMaxSlots];
+    for (int64_t run = from; run < to; ++run) {
+      const int64_t begin = run * kRun;
+      const int64_t size = std::min(kRun, gradient.numel() - begin);
+      Segment part = segment(begin, size, address_of(gradient, begin), slots);
+      part.trust_ratio = trust_ratio;
+      rule.update(part, context);
+    }
+  });
+}
+
+bool Shard::apply_rows(const UpdateId& id, const torch::Tensor& indices, const torch::Tensor& rows, double scale) {
+  require_trainable("a gradient of rows");
+  require_rows("a gradient", indices);
+  if (optimizer_.rule().needs_norms()) {
+    fail<Unimplemented>("[parameter server] ", spec_.name, ": ", optimizer_.name(),
+                        " needs norms of the whole gradient, but one of rows came");
+  }
+  if (!rows.defined() || rows.scalar_type() != spec_.dtype || !rows.is_cpu() || !rows.is_contiguous() ||
+      rows.numel() != indices.numel() * width_) {
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": a gradient of ", indices.numel(),
+                          " rows must be contiguous, ", spec_.dtype, ", of ", indices.numel() * width_,
+                          " elements, got ",
+                          rows.defined() ? c10::str(rows.scalar_type(), rows.sizes()) : std::string("nothing"));
+  }
+  return change(id, [&] {
+    step_rows(indices, rows, next_step(scale));
+    ++iterations_;
+  });
+}
+
+void Shard::step_rows(const torch::Tensor& indices, const torch::Tensor& rows, const StepContext& context) {
+  const Grouping groups = group_by_index(indices);
+  const auto count = static_cast<int64_t>(groups.begins.size()) - 1;
+  const int64_t grain = std::max<int64_t>(kRun * kRunsAThread / std::max<int64_t>(width_, 1), 1);
+  parallel_for(count, grain, [&](int64_t from, int64_t to) {
+    const FlushDenormals flush;
+    void* slots[kMaxSlots];
+    std::vector<const void*> sources;
+    const torch::Tensor scratch = torch::empty({width_}, spec_.dtype);
+    for (auto group = static_cast<std::size_t>(from); group < static_cast<std::size_t>(to); ++group) {
+      sources.clear();
+      for (std::size_t i = groups.begins[group]; i < groups.begins[group + 1]; ++i) {
+        sources.push_back(address_of(rows, groups.order[i].second * width_));
+      }
+      void* gradient = const_cast<void*>(sources.front());
+      if (sources.size() > 1) {
+        gradient = scratch.data_ptr();
+        kernels::sum_into(gradient, sources.data(), static_cast<int>(sources.size()), width_, spec_.dtype);
+      }
+      const int64_t row = groups.order[groups.begins[group]].first;
+      optimizer_.rule().update(segment(row * width_, width_, gradient, slots), context);
+    }
+  });
+}
+
+bool Shard::assign(const UpdateId& id, const torch::Tensor& value) {
+  require_like_value("a value", value);
+  return change(id, [&] { value_.copy_(value); });
+}
+
+bool Shard::add(const UpdateId& id, const torch::Tensor& delta) {
+  require_like_value("what is added", delta);
+  return change(id, [&] { value_.add_(delta); });
+}
+
+std::optional<Shard::Value> Shard::read(int64_t known) const {
+  const std::shared_lock lock(mutex_);
+  if (version_ == known) return std::nullopt;
+  return Value{.value = value_.clone(), .version = version_};
+}
+
+torch::Tensor Shard::read_rows(const torch::Tensor& indices) const {
+  require_rows("a lookup", indices);
+  const std::shared_lock lock(mutex_);
+  return at::index_select(value_, 0, indices);
+}
+
+void Shard::forget_updates_below(int64_t closure) {
+  const std::unique_lock lock(mutex_);
+  log_.forget_below(closure);
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> Shard::state() const {
+  const std::shared_lock lock(mutex_);
+  std::vector<std::pair<std::string, torch::Tensor>> list;
+  list.emplace_back("value", value_.clone());
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    list.emplace_back(optimizer_.rule().slots()[i], slots_[i].clone());
+  }
+  list.emplace_back("counts", torch::tensor({version_, iterations_}, torch::kLong));
+  list.emplace_back("updates", log_.state());
+  return list;
+}
+
+void Shard::load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) {
+  const std::map<std::string, torch::Tensor> given(state.begin(), state.end());
+  const auto take = [&](const std::string& name) {
+    const auto found = given.find(name);
+    if (found == given.end()) fail<NotFound>("[parameter server] ", spec_.name, ": the state has no \"", name, "\"");
+    return found->second;
+  };
+  const torch::Tensor value = take("value");
+  require_like_value("\"value\"", value);
+  std::vector<torch::Tensor> slots;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const std::string& name = optimizer_.rule().slots()[i];
+    slots.push_back(take(name));
+    require_like_value(name.c_str(), slots.back());
+  }
+  const torch::Tensor counts = take("counts");
+  if (counts.scalar_type() != torch::kLong || counts.numel() != 2) {
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": \"counts\" must be two int64, got ",
+                          counts.scalar_type(), counts.sizes());
+  }
+  UpdateLog log;
+  log.load_state(take("updates"));
+
+  const std::unique_lock lock(mutex_);
+  const torch::NoGradGuard no_grad;
+  value_.copy_(value);
+  for (std::size_t i = 0; i < slots.size(); ++i) slots_[i].copy_(slots[i]);
+  version_ = counts.view({-1})[0].item<int64_t>();
+  iterations_ = counts.view({-1})[1].item<int64_t>();
+  log_ = std::move(log);
+}
+
+}  // namespace cohort

@@ -1,0 +1,262 @@
+#include "parameter_server/shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "cohort/error.h"
+#include "cohort/strategy.h"
+#include "tests/support/errors.h"
+
+namespace cohort {
+namespace {
+
+using testing::expect_error;
+
+struct Case {
+  std::string name;
+  Optimizer optimizer;
+  bool norms = false;
+};
+
+std::vector<Case> cases() {
+  const Schedule rate = ExponentialDecay({.initial_learning_rate = 0.1, .decay_steps = 3, .decay_rate = 0.7});
+  return {{"sgd", SGD({.learning_rate = rate, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01})},
+          {"adam", Adam({.learning_rate = rate, .amsgrad = true, .gradient = {.clipvalue = 0.5}})},
+          {"adamw", AdamW({.learning_rate = rate, .weight_decay = 0.1})},
+          {"rmsprop", RMSprop({.learning_rate = rate, .momentum = 0.5})},
+          {"adagrad", Adagrad({.learning_rate = rate, .initial_accumulator_value = 0.1})},
+          {"lamb", LAMB({.learning_rate = rate, .weight_decay = 0.1}), true},
+          {"lars", LARS({.learning_rate = rate, .momentum = 0.9}), true}};
+}
+
+torch::Tensor numbers(std::vector<int64_t> shape, int seed, torch::ScalarType dtype = torch::kFloat) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
+  return torch::randn(shape, generator, dtype);
+}
+
+torch::Tensor value_of(const Shard& shard) {
+  return shard.read()->value;
+}
+
+torch::Tensor slot_of(const Shard& shard, const std::string& name) {
+  for (const auto& [slot, tensor] : shard.state()) {
+    if (slot == name) return tensor;
+  }
+  throw std::runtime_error("no slot " + name);
+}
+
+// 20 steps, the same bits as a training on one device (but for the order of a norm's sum).
+TEST(Shard, StepsAsTheOptimizerOfOneDevice) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble}) {
+    for (const Case& each : cases()) {
+      SCOPED_TRACE(each.name);
+      const OneDeviceStrategy strategy("/CPU:0");
+      const auto net = strategy.mirror([&] {
+        torch::nn::Linear made(torch::nn::LinearOptions(70, 65).bias(false));
+        made->to(dtype);
+        return made;
+      });
+      const auto optimizer = strategy.optimizer(net, each.optimizer);
+      Shard shard({.name = "weight", .shape = {65, 70}, .dtype = dtype}, net[0]->weight.detach(), each.optimizer);
+      for (int step = 0; step < 20; ++step) {
+        const torch::Tensor gradient = numbers({65, 70}, step, dtype);
+        strategy.run([&](Replica& replica) { optimizer[replica].apply_gradients({gradient}); });
+        EXPECT_TRUE(shard.apply_gradient({.closure = step}, gradient.clone()));
+      }
+      EXPECT_EQ(shard.iterations(), 20);
+      if (each.norms) {
+        EXPECT_TRUE(torch::allclose(value_of(shard), net[0]->weight, 1e-5, 1e-6));
+      } else {
+        EXPECT_TRUE(torch::equal(value_of(shard), net[0]->weight));
+      }
+    }
+  }
+}
+
+TEST(Shard, AGradientIsScaledFirst) {
+  Shard one({.name = "w", .shape = {300}}, torch::ones({300}), SGD({.learning_rate = 1.0}));
+  Shard other = Shard({.name = "w", .shape = {300}}, torch::ones({300}), SGD({.learning_rate = 1.0}));
+  one.apply_gradient({.closure = 1}, torch::full({300}, 2.0F), 0.25);
+  other.apply_gradient({.closure = 1}, torch::full({300}, 0.5F));
+  EXPECT_TRUE(torch::equal(value_of(one), value_of(other)));
+  EXPECT_TRUE(torch::equal(value_of(one), torch::full({300}, 0.5F)));
+}
+
+// As torch.optim.SparseAdam: moments and corrections of the rows that came, the others stay.
+TEST(Shard, RowsAreUpdatedAlone) {
+  const Optimizer adam = Adam({.learning_rate = 0.1});
+  Shard table({.name = "table", .shape = {6, 3}, .dtype = torch::kDouble}, torch::ones({6, 3}, torch::kDouble), adam);
+  torch::Tensor p = torch::ones({6, 3}, torch::kDouble);
+  torch::Tensor m = torch::zeros_like(p);
+  torch::Tensor v = torch::zeros_like(p);
+  const std::vector<std::vector<int64_t>> touched = {{4, 1}, {0}, {1, 5, 4}, {4}};
+  for (std::size_t step = 0; step < touched.size(); ++step) {
+    const torch::Tensor indices = torch::tensor(touched[step]);
+    const torch::Tensor rows = numbers({indices.numel(), 3}, static_cast<int>(step), torch::kDouble);
+    EXPECT_TRUE(table.apply_rows({.closure = static_cast<int64_t>(step)}, indices, rows));
+    const double t = static_cast<double>(step) + 1;
+    for (int64_t i = 0; i < indices.numel(); ++i) {
+      const int64_t row = touched[step][static_cast<std::size_t>(i)];
+      m[row] = 0.9 * m[row] + 0.1 * rows[i];
+      v[row] = 0.999 * v[row] + 0.001 * rows[i] * rows[i];
+      p[row] -= 0.1 * (m[row] / (1 - std::pow(0.9, t))) / ((v[row] / (1 - std::pow(0.999, t))).sqrt() + 1e-8);
+    }
+  }
+  EXPECT_TRUE(torch::allclose(value_of(table), p, 1e-9, 1e-12));
+  EXPECT_TRUE(torch::allclose(slot_of(table, "exp_avg"), m, 1e-9, 1e-12));
+  EXPECT_TRUE(torch::equal(value_of(table)[2], torch::ones({3}, torch::kDouble)));
+  EXPECT_EQ(table.iterations(), 4);
+}
+
+TEST(Shard, RowsThatComeTwiceAreAddedUpFirst) {
+  for (const Case& each : cases()) {
+    if (each.norms) continue;
+    SCOPED_TRACE(each.name);
+    Shard one({.name = "t", .shape = {4, 5}}, torch::ones({4, 5}), each.optimizer);
+    Shard other({.name = "t", .shape = {4, 5}}, torch::ones({4, 5}), each.optimizer);
+    const torch::Tensor rows = numbers({5, 5}, 1);
+    one.apply_rows({.closure = 1}, torch::tensor({int64_t{3}, int64_t{0}, int64_t{3}, int64_t{2}, int64_t{3}}), rows);
+    const torch::Tensor sums = torch::stack({rows[1], rows[3], (rows[0] + rows[2]) + rows[4]});
+    other.apply_rows({.closure = 1}, torch::tensor({int64_t{0}, int64_t{2}, int64_t{3}}), sums);
+    EXPECT_TRUE(torch::equal(value_of(one), value_of(other)));
+    EXPECT_TRUE(torch::equal(value_of(one)[1], torch::ones({5})));
+  }
+}
+
+TEST(Shard, ManyRowsAreThoseOfADenseStep) {
+  const Optimizer adam = Adam({.learning_rate = 0.1});
+  Shard table({.name = "t", .shape = {5000, 16}}, torch::zeros({5000, 16}), adam);
+  Shard dense({.name = "t", .shape = {5000, 16}}, torch::zeros({5000, 16}), adam);
+  const torch::Tensor gradient = numbers({5000, 16}, 3);
+  const torch::Tensor indices = torch::randperm(5000);
+  table.apply_rows({.closure = 1}, indices, gradient.index_select(0, indices));
+  dense.apply_gradient({.closure = 1}, gradient.clone());
+  EXPECT_TRUE(torch::equal(value_of(table), value_of(dense)));
+  EXPECT_TRUE(torch::equal(table.read_rows(indices), value_of(dense).index_select(0, indices)));
+}
+
+TEST(Shard, AnUpdateOfTheSameIdIsAppliedOnce) {
+  Shard shard({.name = "w", .shape = {2}}, torch::zeros({2}), SGD({.learning_rate = 1.0}));
+  EXPECT_TRUE(shard.apply_gradient({.closure = 7, .ordinal = 0}, torch::ones({2})));
+  EXPECT_FALSE(shard.apply_gradient({.closure = 7, .ordinal = 0}, torch::ones({2}) * 5));
+  EXPECT_TRUE(shard.apply_gradient({.closure = 7, .ordinal = 1}, torch::ones({2})));
+  EXPECT_TRUE(shard.apply_gradient({.closure = 6, .ordinal = 0}, torch::ones({2}))) << "in any order";
+  EXPECT_FALSE(shard.add({.closure = 6, .ordinal = 0}, torch::ones({2}))) << "whatever it was";
+  EXPECT_TRUE(torch::equal(value_of(shard), torch::full({2}, -3.0F)));
+  shard.forget_updates_below(7);
+  EXPECT_FALSE(shard.assign({.closure = 6, .ordinal = 3}, torch::ones({2}))) << "nothing new comes from before";
+  EXPECT_FALSE(shard.assign({.closure = 7, .ordinal = 1}, torch::ones({2})));
+  EXPECT_TRUE(shard.assign({.closure = 8, .ordinal = 0}, torch::ones({2})));
+  EXPECT_EQ(shard.iterations(), 3);
+  EXPECT_EQ(shard.version(), 4);
+}
+
+// Eight threads send the same two thousand updates, each in an order of its own, while another one reads.
+TEST(Shard, NoUpdateIsLostOrDoubledBetweenThreads) {
+  constexpr int64_t kUpdates = 2000;
+  Shard counter({.name = "count", .shape = {1000}, .dtype = torch::kLong, .trainable = false},
+                torch::zeros({1000}, torch::kLong), SGD());
+  std::atomic<int64_t> applied = 0;
+  std::atomic<bool> done = false;
+  std::thread reader([&] {
+    while (!done) {
+      const auto [value, version] = *counter.read();
+      EXPECT_TRUE(torch::equal(value, torch::full({1000}, version, torch::kLong))) << "all of an update or nothing";
+    }
+  });
+  {
+    std::vector<std::jthread> writers;
+    for (int64_t writer = 0; writer < 8; ++writer) {
+      writers.emplace_back([&, writer] {
+        const torch::Tensor one = torch::ones({1000}, torch::kLong);
+        for (int64_t i = 0; i < kUpdates; ++i) {
+          const int64_t which = (i * (2 * writer + 1) + writer * 37) % kUpdates;
+          if (counter.add({.closure = which / 10, .ordinal = which % 10}, one)) ++applied;
+        }
+      });
+    }
+  }
+  done = true;
+  reader.join();
+  EXPECT_TRUE(torch::equal(value_of(counter), torch::full({1000}, applied.load(), torch::kLong)));
+  std::vector<char> seen(kUpdates);
+  for (int64_t writer = 0; writer < 8; ++writer) {
+    for (int64_t i = 0; i < kUpdates; ++i) {
+      seen[static_cast<std::size_t>((i * (2 * writer + 1) + writer * 37) % kUpdates)] = 1;
+    }
+  }
+  EXPECT_EQ(applied, std::count(seen.begin(), seen.end(), 1));
+}
+
+TEST(Shard, OnlyWhatChangedIsRead) {
+  Shard shard({.name = "w", .shape = {}, .dtype = torch::kInt, .trainable = false}, torch::tensor(3, torch::kInt), SGD());
+  const auto first = shard.read();
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(shard.read(first->version));
+  shard.add({.closure = 1}, torch::tensor(4, torch::kInt));
+  const auto second = shard.read(first->version);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->value.item<int>(), 7);
+  EXPECT_EQ(first->value.item<int>(), 3) << "a copy";
+}
+
+TEST(Shard, AnotherOneGoesOnBitForBit) {
+  for (const Case& each : cases()) {
+    SCOPED_TRACE(each.name);
+    const ShardSpec spec{.name = "w", .shape = {30, 20}};
+    Shard whole(spec, torch::ones({30, 20}), each.optimizer);
+    for (int step = 0; step < 5; ++step) whole.apply_gradient({.closure = step}, numbers({30, 20}, step));
+    whole.forget_updates_below(3);
+    Shard copy(spec, torch::zeros({30, 20}), each.optimizer);
+    copy.load_state(whole.state());
+    for (int step = 3; step < 9; ++step) {
+      const bool is_new = step >= 5;
+      EXPECT_EQ(whole.apply_gradient({.closure = step}, numbers({30, 20}, step)), is_new);
+      EXPECT_EQ(copy.apply_gradient({.closure = step}, numbers({30, 20}, step)), is_new);
+    }
+    EXPECT_TRUE(torch::equal(value_of(whole), value_of(copy)));
+    EXPECT_EQ(whole.version(), copy.version());
+  }
+}
+
+TEST(Shard, WhatDoesNotFitIsRefusedByName) {
+  const Optimizer sgd = SGD({.learning_rate = 1.0});
+  Shard shard({.name = "net/w", .shape = {4, 2}}, torch::ones({4, 2}), sgd);
+  const auto refused = [](const auto& call, const std::string& text) { expect_error<InvalidArgument>(call, text); };
+  refused([&] { shard.apply_gradient({}, torch::ones({2, 4})); },
+          "[parameter server] net/w: a gradient must be contiguous, Float[4, 2], got Float[2, 4]");
+  refused([&] { shard.apply_gradient({}, torch::ones({4, 2}, torch::kDouble)); }, "got Double[4, 2]");
+  refused([&] { shard.apply_gradient({}, torch::ones({2, 4}).t()); }, "must be contiguous");
+  refused([&] { shard.apply_gradient({}, {}); }, "got nothing");
+  refused([&] { shard.apply_rows({}, torch::tensor({int64_t{4}}), torch::ones({1, 2})); },
+          "net/w: a gradient: row 4 came, there are 4");
+  refused([&] { shard.read_rows(torch::tensor({int64_t{-1}})); }, "a lookup: row -1 came");
+  refused([&] { shard.apply_rows({}, torch::tensor({1}, torch::kInt), torch::ones({1, 2})); }, "int64");
+  refused([&] { shard.apply_rows({}, torch::tensor({int64_t{1}}), torch::ones({2, 2})); },
+          "a gradient of 1 rows must be contiguous, Float, of 2 elements, got Float[2, 2]");
+  EXPECT_EQ(shard.version(), 0) << "nothing was applied";
+  EXPECT_TRUE(shard.apply_gradient({}, torch::ones({4, 2}))) << "nor noted";
+
+  refused([&] { Shard({.name = "h", .shape = {1}, .dtype = torch::kHalf}, torch::ones({1}, torch::kHalf), sgd); },
+          "h is trained, so it must be float32 or float64, not Half");
+  refused([&] { Shard({.name = "v/part_0", .shape = {2}, .has_siblings = true}, torch::ones({2}), LAMB()); },
+          "v/part_0 is a part of a variable, and LAMB needs norms of the whole");
+  Shard counter({.name = "n", .shape = {}, .dtype = torch::kLong, .trainable = false}, torch::tensor(int64_t{0}), sgd);
+  refused([&] { counter.apply_gradient({}, torch::tensor(int64_t{0})); }, "n is not trained, but a gradient came");
+  refused([&] { counter.read_rows(torch::tensor({int64_t{0}})); }, "n is a scalar");
+  Shard lamb({.name = "l", .shape = {2}}, torch::ones({2}), LAMB());
+  expect_error<Unimplemented>([&] { lamb.apply_rows({}, torch::tensor({int64_t{0}}), torch::ones({1})); },
+                              "LAMB needs norms of the whole gradient");
+
+  auto state = shard.state();
+  state.pop_back();
+  expect_error<NotFound>([&] { shard.load_state(state); }, "the state has no \"updates\"");
+  state.emplace_back("updates", torch::ones({3}));
+  refused([&] { shard.load_state(state); }, "must be int64 of shape [1 or more, 2], got Float[3]");
+}
+
+}  // namespace
+}  // namespace cohort
