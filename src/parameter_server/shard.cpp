@@ -96,8 +96,8 @@ void Shard::require_rows(const char* what, const torch::Tensor& indices) const {
   if (spec_.shape.empty()) fail<InvalidArgument>("[parameter server] ", spec_.name, " is a scalar: it has no rows");
   if (!indices.defined() || indices.scalar_type() != torch::kLong || indices.dim() != 1 || !indices.is_cpu() ||
       !indices.is_contiguous()) {
-    fail<InvalidArgument>("[parameter server] ", spec_.name, ": ", what, ": the indices must be contiguous int64 of one ",
-                          "dimension");
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": ", what,
+                          ": the indices must be contiguous int64 of one ", "dimension");
   }
   const auto* index = indices.data_ptr<int64_t>();
   for (int64_t i = 0; i < indices.numel(); ++i) {

@@ -20,7 +20,7 @@ struct ShardSpec {
   std::string name;            // "<variable>", or "<variable>/part_<i>"
   std::vector<int64_t> shape;  // of this part; dimension 0 counts its rows
   torch::ScalarType dtype = torch::kFloat;
-  bool trainable = true;    // by gradients: float32 or float64, and it has slots
+  bool trainable = true;      // by gradients: float32 or float64, and it has slots
   bool has_siblings = false;  // other shards of the same variable
 };
 
@@ -42,8 +42,8 @@ class Shard {
 
   // A step of the optimizer with `scale` times the gradient, whose memory is overwritten by some rules.
   bool apply_gradient(const UpdateId& id, const torch::Tensor& gradient, double scale = 1.0);
-  // The same where only some rows have a gradient: `rows` has one for each of `indices` (int64). Those of the same index
-  // are added up first, in their order. The values and the slots of other rows stay as they are, as in
+  // The same where only some rows have a gradient: `rows` has one for each of `indices` (int64). Those of the same
+  // index are added up first, in their order. The values and the slots of other rows stay as they are, as in
   // torch.optim.SparseAdam; Unimplemented for rules that need norms of the whole.
   bool apply_rows(const UpdateId& id, const torch::Tensor& indices, const torch::Tensor& rows, double scale = 1.0);
   bool assign(const UpdateId& id, const torch::Tensor& value);

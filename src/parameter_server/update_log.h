@@ -4,7 +4,6 @@
 
 #include <torch/types.h>
 
-#include <compare>
 #include <cstdint>
 #include <set>
 
@@ -15,7 +14,9 @@ struct UpdateId {
   int64_t closure = 0;
   int64_t ordinal = 0;
 
-  auto operator<=>(const UpdateId&) const = default;
+  friend bool operator<(const UpdateId& a, const UpdateId& b) {
+    return a.closure != b.closure ? a.closure < b.closure : a.ordinal < b.ordinal;
+  }
 };
 
 // Not thread-safe.

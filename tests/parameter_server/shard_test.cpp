@@ -192,7 +192,8 @@ TEST(Shard, NoUpdateIsLostOrDoubledBetweenThreads) {
 }
 
 TEST(Shard, OnlyWhatChangedIsRead) {
-  Shard shard({.name = "w", .shape = {}, .dtype = torch::kInt, .trainable = false}, torch::tensor(3, torch::kInt), SGD());
+  Shard shard({.name = "w", .shape = {}, .dtype = torch::kInt, .trainable = false}, torch::tensor(3, torch::kInt),
+              SGD());
   const auto first = shard.read();
   ASSERT_TRUE(first);
   EXPECT_FALSE(shard.read(first->version));
@@ -226,17 +227,26 @@ TEST(Shard, WhatDoesNotFitIsRefusedByName) {
   const Optimizer sgd = SGD({.learning_rate = 1.0});
   Shard shard({.name = "net/w", .shape = {4, 2}}, torch::ones({4, 2}), sgd);
   const auto refused = [](const auto& call, const std::string& text) { expect_error<InvalidArgument>(call, text); };
-  refused([&] { shard.apply_gradient({}, torch::ones({2, 4})); },
-          "[parameter server] net/w: a gradient must be contiguous, Float[4, 2], got Float[2, 4]");
+  refused(
+      [&] {
+        shard.apply_gradient({}, torch::ones({2, 4}));
+      },
+      "[parameter server] net/w: a gradient must be contiguous, Float[4, 2], got Float[2, 4]");
   refused([&] { shard.apply_gradient({}, torch::ones({4, 2}, torch::kDouble)); }, "got Double[4, 2]");
   refused([&] { shard.apply_gradient({}, torch::ones({2, 4}).t()); }, "must be contiguous");
   refused([&] { shard.apply_gradient({}, {}); }, "got nothing");
-  refused([&] { shard.apply_rows({}, torch::tensor({int64_t{4}}), torch::ones({1, 2})); },
-          "net/w: a gradient: row 4 came, there are 4");
+  refused(
+      [&] {
+        shard.apply_rows({}, torch::tensor({int64_t{4}}), torch::ones({1, 2}));
+      },
+      "net/w: a gradient: row 4 came, there are 4");
   refused([&] { shard.read_rows(torch::tensor({int64_t{-1}})); }, "a lookup: row -1 came");
   refused([&] { shard.apply_rows({}, torch::tensor({1}, torch::kInt), torch::ones({1, 2})); }, "int64");
-  refused([&] { shard.apply_rows({}, torch::tensor({int64_t{1}}), torch::ones({2, 2})); },
-          "a gradient of 1 rows must be contiguous, Float, of 2 elements, got Float[2, 2]");
+  refused(
+      [&] {
+        shard.apply_rows({}, torch::tensor({int64_t{1}}), torch::ones({2, 2}));
+      },
+      "a gradient of 1 rows must be contiguous, Float, of 2 elements, got Float[2, 2]");
   EXPECT_EQ(shard.version(), 0) << "nothing was applied";
   EXPECT_TRUE(shard.apply_gradient({}, torch::ones({4, 2}))) << "nor noted";
 
