@@ -114,8 +114,8 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   nlohmann::json tree;
   try {
     tree = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    fail<DataLoss>("[checkpoint] ", source, ": no JSON at byte ", error.byte);
+  } catch (const nlohmann::json::exception& error) {
+    fail<DataLoss>("[checkpoint] ", source, ": no JSON, ", error.what());
   }
   const Fields fields(tree, "", source);
   if (const int64_t format = fields.number("format"); format != kFormat) {

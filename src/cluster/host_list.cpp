@@ -8,6 +8,7 @@ namespace cohort {
 namespace {
 
 constexpr std::size_t kMostHosts = 1'000'000;
+constexpr const char* kTooMany = "that is more than a million hosts";
 
 [[noreturn]] void malformed(const std::string& source, std::string_view text, const std::string& problem) {
   fail<InvalidArgument>("[cluster] ", source, " is \"", text, "\": ", problem);
@@ -41,8 +42,9 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-// "01-03,7" -> 01 02 03 7
-std::vector<std::string> expand_ranges(std::string_view ranges, std::string_view text, const std::string& source) {
+// "01-03,7" -> 01 02 03 7. Counted before they are made: two short ranges can stand for billions.
+std::vector<std::string> expand_ranges(std::string_view ranges, std::string_view text, const std::string& source,
+                                       std::size_t most) {
   std::vector<std::string> numbers;
   for (const std::string_view range : split(ranges, ',')) {
     const std::size_t dash = range.find('-');
@@ -50,9 +52,10 @@ std::vector<std::string> expand_ranges(std::string_view ranges, std::string_view
     const std::string_view last = dash == std::string_view::npos ? first : range.substr(dash + 1);
     const std::optional<int> low = parse_int(first);
     const std::optional<int> high = parse_int(last);
-    if (!low || !high || *low < 0 || *high < *low || static_cast<std::size_t>(*high - *low) >= kMostHosts) {
+    if (!low || !high || *low < 0 || *high < *low) {
       malformed(source, text, c10::str("\"", range, "\" is no range of numbers"));
     }
+    if (numbers.size() + static_cast<std::size_t>(*high - *low) >= most) malformed(source, text, kTooMany);
     for (int number = *low; number <= *high; ++number) {
       std::string digits = std::to_string(number);
       if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
@@ -74,14 +77,17 @@ std::vector<std::string> expand_host_list(std::string_view text, const std::stri
       for (std::string& name : names) name += part.substr(0, open);
       if (open == std::string_view::npos) break;
       const std::size_t close = part.find(']');
+      const std::vector<std::string> numbers =
+          expand_ranges(part.substr(open + 1, close - open - 1), text, source, kMostHosts / names.size());
       std::vector<std::string> longer;
-      for (const std::string& number : expand_ranges(part.substr(open + 1, close - open - 1), text, source)) {
+      longer.reserve(names.size() * numbers.size());
+      for (const std::string& number : numbers) {
         for (const std::string& name : names) longer.push_back(name + number);
-        if (hosts.size() + longer.size() > kMostHosts) malformed(source, text, "that is more than a million hosts");
       }
       names = std::move(longer);
       part.remove_prefix(close + 1);
     }
+    if (names.size() > kMostHosts - hosts.size()) malformed(source, text, kTooMany);
     hosts.insert(hosts.end(), names.begin(), names.end());
   }
   return hosts;

@@ -280,7 +280,8 @@ TEST(Manifest, WhatIsWrongIsNamedWithItsPlace) {
     return text.replace(text.find(from), from.size(), to);
   };
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "m: no JSON at byte"},
+      {"", "m: no JSON, [json.exception.parse_error.101]"},
+      {with("\"step\": 5", "\"step\": 2e828"), "m: no JSON, [json.exception.out_of_range.406]"},
       {"[]", "it is [], wanted a map"},
       {with("\"step\": 5", "\"stop\": 5"), "step is missing"},
       {with("\"step\": 5", "\"step\": -5"), "step is -5, wanted 0 or more"},

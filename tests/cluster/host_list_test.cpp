@@ -36,7 +36,8 @@ TEST(HostList, WhatIsMalformedIsNamedWithItsPlace) {
   expect_error<InvalidArgument>([] { expand("n[a]"); }, "\"a\" is no range of numbers");
   expect_error<InvalidArgument>([] { expand("n[]"); }, "\"\" is no range of numbers");
   expect_error<InvalidArgument>([] { expand("n[1--2]"); }, "is no range of numbers");
-  expect_error<InvalidArgument>([] { expand("n[0-2000000000]"); }, "is no range of numbers");
+  expect_error<InvalidArgument>([] { expand("n[0-2000000000]"); }, "more than a million hosts");
+  expect_error<InvalidArgument>([] { expand("a[1-999999],b[1-2]"); }, "more than a million hosts");
   expect_error<InvalidArgument>([] { expand("n[0-9999][0-9999]"); }, "more than a million hosts");
 }
 

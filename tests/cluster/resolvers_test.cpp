@@ -52,7 +52,8 @@ TEST(TFConfig, WithoutItThereIsNoCluster) {
 }
 
 TEST(TFConfig, WhatIsMalformedIsNamed) {
-  expect_error<InvalidArgument>([] { (void)tf_config("{\"a\"").cluster_spec(); }, "TF_CONFIG is no JSON at byte");
+  expect_error<InvalidArgument>([] { (void)tf_config("{\"a\"").cluster_spec(); }, "TF_CONFIG is no JSON, [");
+  expect_error<InvalidArgument>([] { (void)tf_config("2e828").cluster_spec(); }, "number overflow parsing '2e828'");
   expect_error<InvalidArgument>([] { (void)tf_config("[1]").task(); }, "TF_CONFIG is [1], wanted a JSON map");
   expect_error<InvalidArgument>([] { (void)tf_config(R"({"cluster": {"worker": [1]}})").cluster_spec(); },
                                 "TF_CONFIG: cluster.worker[0] is 1");

@@ -15,8 +15,8 @@ nlohmann::json read(const Environment& variables) {
   nlohmann::json tree;
   try {
     tree = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    fail<InvalidArgument>("[cluster] TF_CONFIG is no JSON at byte ", error.byte, ": ", text);
+  } catch (const nlohmann::json::exception& error) {
+    fail<InvalidArgument>("[cluster] TF_CONFIG is no JSON, ", error.what(), ": ", text);
   }
   if (!tree.is_object()) fail<InvalidArgument>("[cluster] TF_CONFIG is ", text, ", wanted a JSON map");
   return tree;
