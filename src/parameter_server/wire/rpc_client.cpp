@@ -1,0 +1,105 @@
+#include <grpcpp/generic/generic_stub.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+
+#include "base/fail.h"
+#include "cluster/coordination/security.h"
+#include "parameter_server/wire/rpc.h"
+#include "parameter_server/wire/status.h"
+
+namespace cohort {
+
+namespace {
+
+std::shared_ptr<grpc::Channel> connect(const std::string& address, const SecurityOptions& security) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own for each client
+  arguments.SetMaxReceiveMessageSize(kLongestFrame);
+  arguments.SetMaxSendMessageSize(kLongestFrame);
+  if (!security.server_name.empty()) arguments.SetSslTargetNameOverride(security.server_name);
+  return grpc::CreateCustomChannel(address, channel_credentials(security), arguments);
+}
+
+}  // namespace
+
+// Outlives the client for as long as gRPC calls back.
+class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
+ public:
+  Calls(std::string peer, std::shared_ptr<grpc::Channel> channel) : peer_(std::move(peer)), stub_(std::move(channel)) {}
+
+  std::future<grpc::ByteBuffer> start(const std::string& method, grpc::ByteBuffer frame,
+                                      std::chrono::milliseconds limit) {
+    const auto call = std::make_shared<Call>();
+    call->request = std::move(frame);
+    call->context.set_deadline(std::chrono::system_clock::now() + limit);
+    std::future<grpc::ByteBuffer> result = call->result.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      under_way_.insert(call);
+    }
+    stub_.UnaryCall(&call->context, method, {}, &call->request, &call->reply,
+                    [self = shared_from_this(), call](const grpc::Status& status) { self->end(call, status); });
+    return result;
+  }
+
+  void cancel() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& call : under_way_) call->context.TryCancel();
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    idle_.wait_for(lock, std::chrono::seconds(10), [&] { return under_way_.empty(); });
+  }
+
+ private:
+  struct Call {
+    grpc::ClientContext context;
+    grpc::ByteBuffer request;
+    grpc::ByteBuffer reply;
+    std::promise<grpc::ByteBuffer> result;
+  };
+
+  void end(const std::shared_ptr<Call>& call, const grpc::Status& status) {
+    try {
+      if (!status.ok()) raise_status(status, peer_);
+      call->result.set_value(std::move(call->reply));
+    } catch (...) {
+      call->result.set_exception(std::current_exception());
+    }
+    const std::lock_guard lock(mutex_);
+    under_way_.erase(call);
+    idle_.notify_all();
+  }
+
+  std::string peer_;
+  grpc::GenericStub stub_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::set<std::shared_ptr<Call>> under_way_;
+};
+
+RpcClient::RpcClient(std::string name, const std::string& address, const SecurityOptions& security)
+    : name_(std::move(name)), calls_(std::make_shared<Calls>(name_, connect(address, security))) {}
+
+RpcClient::~RpcClient() {
+  cancel_calls();
+  calls_->wait();
+}
+
+std::future<grpc::ByteBuffer> RpcClient::call(const std::string& method, grpc::ByteBuffer frame,
+                                              std::chrono::milliseconds limit) {
+  return calls_->start(method, std::move(frame), limit);
+}
+
+void RpcClient::cancel_calls() {
+  calls_->cancel();
+}
+
+}  // namespace cohort

@@ -1,0 +1,167 @@
+#include <grpcpp/generic/async_generic_service.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/cpu_threads.h"
+#include "base/fail.h"
+#include "base/thread_pool.h"
+#include "cluster/address.h"
+#include "cluster/coordination/security.h"
+#include "cluster/local_end.h"
+#include "parameter_server/wire/rpc.h"
+#include "parameter_server/wire/status.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::chrono::seconds kLastCalls(1);
+
+class Reactor;
+
+// Outlives the reactor when somebody keeps it; the reactor outlives its answer.
+class Call final : public RpcCall {
+ public:
+  explicit Call(Reactor& reactor) : reactor_(&reactor) {}
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() override { finish({}, {grpc::StatusCode::INTERNAL, "[parameter server] the call was not answered"}); }
+
+  const grpc::ByteBuffer& request() const override { return request_; }
+  grpc::ByteBuffer& request() { return request_; }
+  void reply(grpc::ByteBuffer frame) override { finish(std::move(frame), grpc::Status::OK); }
+  void fail(const std::exception& error) override { finish({}, status_of(error)); }
+  bool cancelled() const override { return cancelled_; }
+  void cancel() { cancelled_ = true; }
+
+ private:
+  void finish(grpc::ByteBuffer frame, const grpc::Status& status);
+
+  std::mutex mutex_;
+  Reactor* reactor_;  // until it is answered
+  grpc::ByteBuffer request_;
+  std::atomic<bool> cancelled_ = false;
+};
+
+// gRPC's end of one call; deletes itself when gRPC is done with it.
+class Reactor final : public grpc::ServerGenericBidiReactor {
+ public:
+  Reactor(std::string method, std::function<void(const std::string&, std::shared_ptr<Call>)> serve)
+      : method_(std::move(method)), serve_(std::move(serve)), call_(std::make_shared<Call>(*this)) {
+    StartRead(&call_->request());
+  }
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      serve_(method_, std::exchange(call_, nullptr));
+    } else {
+      call_.reset();  // answers
+    }
+  }
+  void OnCancel() override {
+    if (const std::shared_ptr<Call> call = watched_.lock()) call->cancel();
+  }
+  void OnDone() override { delete this; }
+
+  void answer(grpc::ByteBuffer frame, const grpc::Status& status) {
+    if (!status.ok()) return Finish(status);
+    reply_ = std::move(frame);
+    StartWriteAndFinish(&reply_, grpc::WriteOptions(), status);
+  }
+
+ private:
+  std::string method_;
+  std::function<void(const std::string&, std::shared_ptr<Call>)> serve_;
+  std::shared_ptr<Call> call_;  // until it is served
+  std::weak_ptr<Call> watched_ = call_;
+  grpc::ByteBuffer reply_;
+};
+
+void Call::finish(grpc::ByteBuffer frame, const grpc::Status& status) {
+  Reactor* reactor = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    reactor = std::exchange(reactor_, nullptr);
+  }
+  if (reactor != nullptr) reactor->answer(std::move(frame), status);
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    return (ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24) == 127;
+  }
+  return address.ss_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+void require_safe(const std::string& address, const RpcServerOptions& options) {
+  if (options.allow_insecure || !options.security.ca_file.empty()) return;
+  const std::size_t colon = address.rfind(':');
+  // Any port will do here, and 0 is none of a cluster's addresses.
+  const auto parsed = colon == std::string::npos ? std::nullopt : parse_address(address.substr(0, colon) + ":1");
+  if (!parsed) fail<InvalidArgument>("[parameter server] \"", address, "\" is no host:port to listen on");
+  const std::string failure = "[parameter server] cannot listen on " + address;
+  if (is_loopback(local_end(parsed->host, 0, SOCK_STREAM, ::bind, failure))) return;
+  fail<FailedPrecondition>("[parameter server] ", address,
+                           " can be reached from other machines, and nothing says who may: give certificates "
+                           "(security), or allow_insecure in a network that you trust");
+}
+
+}  // namespace
+
+class RpcServer::Impl final : public grpc::CallbackGenericService {
+ public:
+  Impl(const std::string& address, const RpcServerOptions& options, RpcServer::Handler handler)
+      : handler_(std::move(handler)),
+        pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : std::max(2, hardware_cores()))) {
+    require_safe(address, options);
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address, server_credentials(options.security), &port_);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second process on the port is an error, not a share
+    builder.SetMaxReceiveMessageSize(kLongestFrame);
+    builder.SetMaxSendMessageSize(kLongestFrame);
+    builder.RegisterCallbackGenericService(this);
+    server_ = builder.BuildAndStart();
+    if (server_ && port_ != 0) return;
+    fail<Unavailable>("[parameter server] cannot listen on ", address,
+                      ": it is in use or not an address of this machine");
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() override {
+    if (!server_) return;
+    server_->Shutdown(std::chrono::system_clock::now() + kLastCalls);
+  }
+
+  int port() const { return port_; }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    return new Reactor(context->method(), [this](const std::string& method, std::shared_ptr<Call> call) {
+      pool_->submit([this, method, call = std::move(call)] {
+        try {
+          handler_(method, call);
+        } catch (const std::exception& error) {
+          call->fail(error);
+        }
+      });
+    });
+  }
+
+ private:
+  RpcServer::Handler handler_;
+  std::unique_ptr<ThreadPool> pool_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+RpcServer::RpcServer(const std::string& address, const RpcServerOptions& options, RpcServer::Handler handler)
+    : impl_(std::make_unique<Impl>(address, options, std::move(handler))) {}
+RpcServer::~RpcServer() = default;
+
+int RpcServer::port() const {
+  return impl_->port();
+}
+
+}  // namespace cohort

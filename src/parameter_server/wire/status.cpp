@@ -1,0 +1,76 @@
+#include "parameter_server/wire/status.h"
+
+#include "base/fail.h"
+
+namespace cohort {
+
+namespace {
+
+using Code = grpc::StatusCode;
+
+// It travels in a header; those may not be long.
+constexpr std::size_t kLongestMessage = 2000;
+
+template <typename Kind>
+bool is(const std::exception& error) {
+  return dynamic_cast<const Kind*>(&error) != nullptr;
+}
+
+Code code_of(const std::exception& error) {
+  if (is<InvalidArgument>(error)) return Code::INVALID_ARGUMENT;
+  if (is<FailedPrecondition>(error)) return Code::FAILED_PRECONDITION;
+  if (is<NotFound>(error)) return Code::NOT_FOUND;
+  if (is<DataLoss>(error)) return Code::DATA_LOSS;
+  if (is<Unavailable>(error)) return Code::UNAVAILABLE;
+  if (is<DeadlineExceeded>(error)) return Code::DEADLINE_EXCEEDED;
+  if (is<Cancelled>(error)) return Code::CANCELLED;
+  if (is<Preempted>(error)) return Code::ABORTED;
+  if (is<Unimplemented>(error)) return Code::UNIMPLEMENTED;
+  return Code::INTERNAL;
+}
+
+}  // namespace
+
+grpc::Status status_of(const std::exception& error) {
+  std::string message = error.what();
+  if (!is<Error>(error)) message = "[parameter server] " + message;
+  if (message.size() > kLongestMessage) message.resize(kLongestMessage);
+  return {code_of(error), message};
+}
+
+void raise_status(const grpc::Status& status, const std::string& peer) {
+  const std::string& message = status.error_message();
+  // What a handler said opens with its speaker; everything else is gRPC's own.
+  const bool ours = message.starts_with('[');
+  switch (status.error_code()) {
+    case Code::INVALID_ARGUMENT:
+      throw InvalidArgument(message);
+    case Code::FAILED_PRECONDITION:
+      throw FailedPrecondition(message);
+    case Code::NOT_FOUND:
+      throw NotFound(message);
+    case Code::DATA_LOSS:
+      throw DataLoss(message);
+    case Code::ABORTED:
+      throw Preempted(message);
+    case Code::UNAVAILABLE:
+      if (ours) throw Unavailable(message);
+      fail<Unavailable>("[parameter server] ", peer, " cannot be reached: ", message);
+    case Code::DEADLINE_EXCEEDED:
+      if (ours) throw DeadlineExceeded(message);
+      fail<DeadlineExceeded>("[parameter server] ", peer, " did not answer in time");
+    case Code::CANCELLED:
+      if (ours) throw Cancelled(message);
+      fail<Cancelled>("[parameter server] the call of ", peer, " was given up");
+    case Code::UNIMPLEMENTED:
+      if (ours) throw Unimplemented(message);
+      fail<Unimplemented>("[parameter server] ", peer, " does not know this call: ", message);
+    case Code::RESOURCE_EXHAUSTED:
+      fail<InvalidArgument>("[parameter server] ", peer, ": the message is too long: ", message);
+    default:
+      if (ours) throw Internal(message);
+      fail<Internal>("[parameter server] ", peer, ": ", message);
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,159 @@
+#include "parameter_server/wire/rpc.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "cohort/error.h"
+#include "parameter_server/wire/frame.h"
+#include "tests/support/errors.h"
+
+namespace cohort {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::expect_error;
+
+grpc::ByteBuffer frame_of(const torch::Tensor& tensor) {
+  return make_frame(parameter_server::TensorHead(), {&tensor, 1});
+}
+
+torch::Tensor tensor_in(const grpc::ByteBuffer& frame) {
+  parameter_server::TensorHead message;
+  return FrameReader(frame, message).take();
+}
+
+std::string local(int port) {
+  return "127.0.0.1:" + std::to_string(port);
+}
+
+// Doubles what comes; "wait" is kept until release().
+class Doubler {
+ public:
+  explicit Doubler(const std::string& address = "127.0.0.1:0")
+      : server_(address, {}, [this](const std::string& method, const std::shared_ptr<RpcCall>& call) {
+          if (method == "/fail") throw NotFound("[test] it is not there");
+          if (method == "/bug") throw std::runtime_error("a bug");
+          if (method == "/forget") return;
+          if (method == "/wait") {
+            const std::lock_guard lock(mutex_);
+            kept_.push_back(call);
+            came_.notify_all();
+            return;
+          }
+          call->reply(frame_of(tensor_in(call->request()) * 2));
+        }) {}
+  Doubler(const Doubler&) = delete;
+  Doubler& operator=(const Doubler&) = delete;
+  ~Doubler() { kept_.clear(); }
+
+  int port() const { return server_.port(); }
+  std::shared_ptr<RpcCall> kept() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(came_.wait_for(lock, seconds(10), [&] { return !kept_.empty(); }));
+    return kept_.back();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::vector<std::shared_ptr<RpcCall>> kept_;
+  RpcServer server_;
+};
+
+TEST(Rpc, ManyCallsAtOnceEachGetTheirOwnAnswer) {
+  const Doubler server;
+  RpcClient client("the server", local(server.port()));
+  std::vector<std::future<grpc::ByteBuffer>> answers;
+  for (int i = 0; i < 200; ++i) {
+    answers.push_back(client.call("/double", frame_of(torch::full({100}, double(i))), seconds(10)));
+  }
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_TRUE(torch::equal(tensor_in(answers[static_cast<std::size_t>(i)].get()), torch::full({100}, 2.0 * i)));
+  }
+}
+
+TEST(Rpc, ErrorsArriveWithTheirKindAndMessage) {
+  const Doubler server;
+  RpcClient client("/job:ps/task:0", local(server.port()));
+  const auto call = [&](const std::string& method, grpc::ByteBuffer frame = frame_of(torch::zeros({1})),
+                        milliseconds limit = seconds(10)) { (void)client.call(method, std::move(frame), limit).get(); };
+  expect_error<NotFound>([&] { call("/fail"); }, "[test] it is not there");
+  expect_error<Internal>([&] { call("/bug"); }, "a bug");
+  expect_error<Internal>([&] { call("/forget"); }, "the call was not answered");
+  const grpc::Slice nothing("");
+  expect_error<DataLoss>([&] { call("/double", grpc::ByteBuffer(&nothing, 1)); }, "is damaged");
+  expect_error<DeadlineExceeded>([&] { call("/wait", frame_of(torch::zeros({1})), milliseconds(50)); },
+                                 "/job:ps/task:0 did not answer in time");
+  EXPECT_TRUE(torch::equal(tensor_in(client.call("/double", frame_of(torch::ones({1})), seconds(10)).get()),
+                           torch::full({1}, 2.0)))
+      << "the server is unharmed";
+}
+
+TEST(Rpc, WhatIsTooLongIsRefused) {
+  const Doubler server;
+  RpcClient client("the server", local(server.port()));
+  const torch::Tensor large = torch::zeros({kLongestFrame / 4 + 1});
+  expect_error<InvalidArgument>([&] { (void)client.call("/double", frame_of(large), seconds(30)).get(); },
+                                "the message is too long");
+  EXPECT_EQ(tensor_in(client.call("/double", frame_of(torch::ones({1})), seconds(10)).get()).item<float>(), 2.0F);
+}
+
+TEST(Rpc, AServerThatIsNotThereOrGoesIsUnavailableAndComesBack) {
+  auto server = std::make_unique<Doubler>();
+  const int port = server->port();
+  RpcClient client("/job:ps/task:1", local(port));
+  const auto once = [&] {
+    return tensor_in(client.call("/double", frame_of(torch::ones({1})), seconds(10)).get()).item<float>();
+  };
+  EXPECT_EQ(once(), 2.0F);
+  server.reset();
+  expect_error<Unavailable>([&] { (void)once(); }, "/job:ps/task:1 cannot be reached");
+  const Doubler again(local(port));
+  for (int i = 0;; ++i) {
+    try {
+      EXPECT_EQ(once(), 2.0F);
+      break;
+    } catch (const Unavailable&) {
+      ASSERT_LT(i, 100);
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+  }
+}
+
+TEST(Rpc, CallsAreAnsweredLaterAndGivenUp) {
+  Doubler server;
+  RpcClient client("the server", local(server.port()));
+  auto answer = client.call("/wait", frame_of(torch::ones({1})), seconds(30));
+  const std::shared_ptr<RpcCall> kept = server.kept();
+  EXPECT_FALSE(kept->cancelled());
+  EXPECT_EQ(answer.wait_for(milliseconds(20)), std::future_status::timeout);
+  kept->reply(frame_of(torch::full({1}, 7.0)));
+  EXPECT_EQ(tensor_in(answer.get()).item<float>(), 7.0F);
+  kept->reply(frame_of(torch::zeros({1})));  // has no effect
+
+  auto given_up = client.call("/wait", frame_of(torch::ones({1})), seconds(30));
+  while (server.kept() == kept) std::this_thread::sleep_for(milliseconds(1));
+  client.cancel_calls();
+  expect_error<Cancelled>([&] { (void)given_up.get(); }, "the call of the server was given up");
+  for (int i = 0; i < 1000 && !server.kept()->cancelled(); ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(server.kept()->cancelled());
+}
+
+TEST(Rpc, WithoutSecurityItListensOnThisMachineOnly) {
+  expect_error<FailedPrecondition>([] { const RpcServer server("0.0.0.0:0", {}, [](auto&&...) {}); },
+                                   "0.0.0.0:0 can be reached from other machines");
+  const RpcServer asked_for("0.0.0.0:0", {.allow_insecure = true}, [](auto&&...) {});
+  EXPECT_GT(asked_for.port(), 0);
+  expect_error<Unavailable>([&] { const RpcServer second(local(asked_for.port()), {}, [](auto&&...) {}); },
+                            "cannot listen on 127.0.0.1:");
+  expect_error<InvalidArgument>([] { const RpcServer server("nowhere", {}, [](auto&&...) {}); }, "is no host:port");
+}
+
+}  // namespace
+}  // namespace cohort
