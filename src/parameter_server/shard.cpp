@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 
 #include "base/fail.h"
@@ -49,9 +48,10 @@ Shard::Shard(ShardSpec spec, const torch::Tensor& value, Optimizer optimizer)
     : spec_(std::move(spec)),
       optimizer_(std::move(optimizer)),
       decay_(optimizer_.decays(spec_.name, static_cast<int64_t>(spec_.shape.size()))),
-      width_(spec_.shape.empty() ? 1 : c10::multiply_integers(spec_.shape.begin() + 1, spec_.shape.end())) {
+      width_(spec_.shape.empty() ? 1 : c10::multiply_integers(spec_.shape.begin() + 1, spec_.shape.end())),
+      learning_rate_(optimizer_.learning_rate()) {
   require_like_value("its first value", value);
-  value_ = value.detach().clone(torch::MemoryFormat::Contiguous);
+  value_ = value.detach();
   if (!spec_.trainable) return;
   const UpdateRule& rule = optimizer_.rule();
   if (!kernels::has_kernels(spec_.dtype)) {
@@ -107,21 +107,25 @@ void Shard::require_rows(const char* what, const torch::Tensor& indices) const {
   }
 }
 
-// What is wrong with the update has been found before: it is noted only when it is applied whole.
+// What is wrong with the update has been found before: it is noted only when it is applied whole. `change` says
+// whether the value is another one now.
 template <typename Change>
 bool Shard::change(const UpdateId& id, const Change& change) {
   const std::unique_lock lock(mutex_);
   if (!log_.add(id)) return false;
   const torch::NoGradGuard no_grad;
-  change();
-  ++version_;
+  if (change()) ++version_;
   return true;
 }
 
-StepContext Shard::next_step(double scale) const {
-  return {.learning_rate = optimizer_.learning_rate()(iterations_),
+void Shard::require_share(const Share& share) const {
+  if (share.count >= 1 && share.index >= 0 && share.index < share.count) return;
+  fail<InvalidArgument>("[parameter server] ", spec_.name, ": a gradient is share ", share.index, " of ", share.count);
+}
+
+StepContext Shard::next_step() const {
+  return {.learning_rate = learning_rate_(iterations_),
           .step = iterations_ + 1,
-          .grad_scale = scale,
           .clipvalue = optimizer_.gradient().clipvalue};
 }
 
@@ -135,12 +139,16 @@ Segment Shard::segment(int64_t begin, int64_t size, void* gradient, void** slots
           .decay = decay_};
 }
 
-bool Shard::apply_gradient(const UpdateId& id, const torch::Tensor& gradient, double scale) {
+bool Shard::apply_gradient(const UpdateId& id, const torch::Tensor& gradient, const Share& share) {
   require_trainable("a gradient");
   require_like_value("a gradient", gradient);
+  require_share(share);
   return change(id, [&] {
-    step_dense(gradient, next_step(scale));
+    const auto whole = share.count == 1 ? std::vector{gradient} : pending_.add(id.ordinal, share, {gradient});
+    if (!whole) return false;
+    step_dense(whole->front(), next_step());
     ++iterations_;
+    return true;
   });
 }
 
@@ -165,7 +173,9 @@ void Shard::step_dense(const torch::Tensor& gradient, const StepContext& context
   });
 }
 
-bool Shard::apply_rows(const UpdateId& id, const torch::Tensor& indices, const torch::Tensor& rows, double scale) {
+bool Shard::apply_rows(const UpdateId& id, const torch::Tensor& indices, const torch::Tensor& rows,
+                       const Share& share) {
+  require_share(share);
   require_trainable("a gradient of rows");
   require_rows("a gradient", indices);
   if (optimizer_.rule().needs_norms()) {
@@ -180,8 +190,11 @@ bool Shard::apply_rows(const UpdateId& id, const torch::Tensor& indices, const t
                           rows.defined() ? c10::str(rows.scalar_type(), rows.sizes()) : std::string("nothing"));
   }
   return change(id, [&] {
-    step_rows(indices, rows, next_step(scale));
+    const auto whole = share.count == 1 ? std::vector{indices, rows} : pending_.add(id.ordinal, share, {indices, rows});
+    if (!whole) return false;
+    step_rows((*whole)[0], (*whole)[1], next_step());
     ++iterations_;
+    return true;
   });
 }
 
@@ -212,12 +225,18 @@ void Shard::step_rows(const torch::Tensor& indices, const torch::Tensor& rows, c
 
 bool Shard::assign(const UpdateId& id, const torch::Tensor& value) {
   require_like_value("a value", value);
-  return change(id, [&] { value_.copy_(value); });
+  return change(id, [&] {
+    value_.copy_(value);
+    return true;
+  });
 }
 
 bool Shard::add(const UpdateId& id, const torch::Tensor& delta) {
   require_like_value("what is added", delta);
-  return change(id, [&] { value_.add_(delta); });
+  return change(id, [&] {
+    value_.add_(delta);
+    return true;
+  });
 }
 
 std::optional<Shard::Value> Shard::read(int64_t known) const {
@@ -237,48 +256,72 @@ void Shard::forget_updates_below(int64_t closure) {
   log_.forget_below(closure);
 }
 
-std::vector<std::pair<std::string, torch::Tensor>> Shard::state() const {
-  const std::shared_lock lock(mutex_);
-  std::vector<std::pair<std::string, torch::Tensor>> list;
-  list.emplace_back("value", value_.clone());
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    list.emplace_back(optimizer_.rule().slots()[i], slots_[i].clone());
+void Shard::set_learning_rate(const Schedule& schedule) {
+  const std::unique_lock lock(mutex_);
+  learning_rate_ = schedule;
+}
+
+torch::Tensor Shard::rows_of(const torch::Tensor& whole, int64_t first, int64_t count) const {
+  const torch::Tensor rows = spec_.shape.empty() ? whole.view({1}) : whole;
+  if (first < 0 || count < 0 || first > num_rows() - count) {
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": rows ", first, " to ", first + count,
+                          " were asked for, there are ", num_rows());
   }
-  list.emplace_back("counts", torch::tensor({version_, iterations_}, torch::kLong));
-  list.emplace_back("updates", log_.state());
+  return rows.narrow(0, first, count);
+}
+
+Shard::Snapshot Shard::snapshot() const {
+  return Snapshot(*this);
+}
+
+std::vector<torch::Tensor> Shard::Snapshot::rows(int64_t first, int64_t count) const {
+  std::vector<torch::Tensor> list = {shard_.rows_of(shard_.value_, first, count)};
+  for (const torch::Tensor& slot : shard_.slots_) list.push_back(shard_.rows_of(slot, first, count));
   return list;
 }
 
-void Shard::load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) {
-  const std::map<std::string, torch::Tensor> given(state.begin(), state.end());
-  const auto take = [&](const std::string& name) {
-    const auto found = given.find(name);
-    if (found == given.end()) fail<NotFound>("[parameter server] ", spec_.name, ": the state has no \"", name, "\"");
-    return found->second;
-  };
-  const torch::Tensor value = take("value");
-  require_like_value("\"value\"", value);
-  std::vector<torch::Tensor> slots;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const std::string& name = optimizer_.rule().slots()[i];
-    slots.push_back(take(name));
-    require_like_value(name.c_str(), slots.back());
-  }
-  const torch::Tensor counts = take("counts");
-  if (counts.scalar_type() != torch::kLong || counts.numel() != 2) {
-    fail<InvalidArgument>("[parameter server] ", spec_.name, ": \"counts\" must be two int64, got ",
-                          counts.scalar_type(), counts.sizes());
-  }
-  UpdateLog log;
-  log.load_state(take("updates"));
+std::vector<torch::Tensor> Shard::Snapshot::progress() const {
+  std::vector<torch::Tensor> list = {torch::tensor({shard_.version_, shard_.iterations_}, torch::kLong),
+                                     shard_.log_.state()};
+  for (const torch::Tensor& tensor : shard_.pending_.state()) list.push_back(tensor);
+  return list;
+}
 
+void Shard::load_rows(int64_t first, const std::vector<torch::Tensor>& tensors) {
+  if (tensors.size() != 1 + slots_.size()) {
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": ", tensors.size(),
+                          " tensors came for its rows, wanted ", 1 + slots_.size());
+  }
   const std::unique_lock lock(mutex_);
   const torch::NoGradGuard no_grad;
-  value_.copy_(value);
-  for (std::size_t i = 0; i < slots.size(); ++i) slots_[i].copy_(slots[i]);
-  version_ = counts.view({-1})[0].item<int64_t>();
-  iterations_ = counts.view({-1})[1].item<int64_t>();
+  std::vector<torch::Tensor> homes;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const torch::Tensor& tensor = tensors[i];
+    if (tensor.dim() == 0) fail<InvalidArgument>("[parameter server] ", spec_.name, ": a scalar came for its rows");
+    homes.push_back(rows_of(i == 0 ? value_ : slots_[i - 1], first, tensor.size(0)));
+    if (tensor.sizes() == homes.back().sizes() && tensor.scalar_type() == spec_.dtype) continue;
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": rows of ", tensor.scalar_type(), tensor.sizes(),
+                          " came, wanted ", spec_.dtype, homes.back().sizes());
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) homes[i].copy_(tensors[i]);
+  ++version_;
+}
+
+void Shard::load_progress(const std::vector<torch::Tensor>& tensors) {
+  if (tensors.size() < 2 || tensors[0].scalar_type() != torch::kLong || tensors[0].numel() != 2) {
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": what came is no progress of a shard");
+  }
+  UpdateLog log;
+  log.load_state(tensors[1]);
+  PendingSteps pending;
+  pending.load_state({tensors.begin() + 2, tensors.end()});
+  const torch::Tensor counts = tensors[0].reshape({-1});
+
+  const std::unique_lock lock(mutex_);
+  version_ = counts[0].item<int64_t>();
+  iterations_ = counts[1].item<int64_t>();
   log_ = std::move(log);
+  pending_ = std::move(pending);
 }
 
 }  // namespace cohort

@@ -12,6 +12,7 @@
 
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
+#include "parameter_server/pending_steps.h"
 #include "parameter_server/update_log.h"
 
 namespace cohort {
@@ -28,8 +29,8 @@ struct ShardSpec {
 // and rows are counted from the shard's first. InvalidArgument: a shape, dtype or row that does not fit, by name.
 class Shard {
  public:
-  // Copies `value`. InvalidArgument: `optimizer` needs norms of whole variables and this is a part; a dtype that is not
-  // trained.
+  // Keeps `value`, which nobody else may use then. InvalidArgument: `optimizer` needs norms of whole variables and this
+  // is a part; a dtype that is not trained.
   Shard(ShardSpec spec, const torch::Tensor& value, Optimizer optimizer);
 
   const ShardSpec& spec() const { return spec_; }
@@ -40,12 +41,12 @@ class Shard {
 
   // Updates. Each returns whether it did anything: false when one of this id was applied before.
 
-  // A step of the optimizer with `scale` times the gradient, whose memory is overwritten by some rules.
-  bool apply_gradient(const UpdateId& id, const torch::Tensor& gradient, double scale = 1.0);
+  // A step of the optimizer. The gradient's memory is kept and overwritten.
+  bool apply_gradient(const UpdateId& id, const torch::Tensor& gradient, const Share& share = {});
   // The same where only some rows have a gradient: `rows` has one for each of `indices` (int64). Those of the same
   // index are added up first, in their order. The values and the slots of other rows stay as they are, as in
   // torch.optim.SparseAdam; Unimplemented for rules that need norms of the whole.
-  bool apply_rows(const UpdateId& id, const torch::Tensor& indices, const torch::Tensor& rows, double scale = 1.0);
+  bool apply_rows(const UpdateId& id, const torch::Tensor& indices, const torch::Tensor& rows, const Share& share = {});
   bool assign(const UpdateId& id, const torch::Tensor& value);
   bool add(const UpdateId& id, const torch::Tensor& delta);
 
@@ -59,18 +60,27 @@ class Shard {
 
   void forget_updates_below(int64_t closure);
 
-  // Everything that makes another shard with the same spec go on bit for bit: "value", "<slot>", "counts", "updates".
-  std::vector<std::pair<std::string, torch::Tensor>> state() const;
-  // NotFound or InvalidArgument name the entry that is missing or does not fit; the shard is as before then.
-  void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state);
+  // The rate from now on, in place of the optimizer's.
+  void set_learning_rate(const Schedule& schedule);
+
+  // What makes another shard of the same spec go on bit for bit. Values and slots go a range of rows at a time, so that
+  // no task has to hold them twice; a scalar is one row.
+  class Snapshot;
+  Snapshot snapshot() const;
+  int64_t num_rows() const { return spec_.shape.empty() ? 1 : spec_.shape.front(); }
+  // As Snapshot::rows and Snapshot::progress gave them.
+  void load_rows(int64_t first, const std::vector<torch::Tensor>& tensors);
+  void load_progress(const std::vector<torch::Tensor>& tensors);
 
  private:
-  StepContext next_step(double scale) const;
+  StepContext next_step() const;
+  torch::Tensor rows_of(const torch::Tensor& whole, int64_t first, int64_t count) const;
   Segment segment(int64_t begin, int64_t size, void* gradient, void** slots) const;
   void step_dense(const torch::Tensor& gradient, const StepContext& context);
   void step_rows(const torch::Tensor& indices, const torch::Tensor& rows, const StepContext& context);
   void require_like_value(const char* what, const torch::Tensor& tensor) const;
   void require_trainable(const char* what) const;
+  void require_share(const Share& share) const;
   void require_rows(const char* what, const torch::Tensor& indices) const;
   template <typename Change>
   bool change(const UpdateId& id, const Change& change);
@@ -84,7 +94,24 @@ class Shard {
   std::vector<torch::Tensor> slots_;
   int64_t version_ = 0;
   int64_t iterations_ = 0;
+  Schedule learning_rate_;
+  PendingSteps pending_;
   UpdateLog log_;
+};
+
+// While it lives the shard does not change: updates wait.
+class Shard::Snapshot {
+ public:
+  explicit Snapshot(const Shard& shard) : shard_(shard), lock_(shard.mutex_) {}
+
+  // The value and the slots of these rows, which are the shard's own memory.
+  std::vector<torch::Tensor> rows(int64_t first, int64_t count) const;
+  // Everything else.
+  std::vector<torch::Tensor> progress() const;
+
+ private:
+  const Shard& shard_;
+  std::shared_lock<std::shared_mutex> lock_;
 };
 
 }  // namespace cohort

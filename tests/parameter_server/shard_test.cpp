@@ -41,11 +41,12 @@ torch::Tensor value_of(const Shard& shard) {
   return shard.read()->value;
 }
 
-torch::Tensor slot_of(const Shard& shard, const std::string& name) {
-  for (const auto& [slot, tensor] : shard.state()) {
-    if (slot == name) return tensor;
-  }
-  throw std::runtime_error("no slot " + name);
+torch::Tensor slot_of(const Shard& shard, const Optimizer& rule, const std::string& name) {
+  const std::vector<std::string> slots = rule.rule().slots();
+  const auto found = std::find(slots.begin(), slots.end(), name);
+  if (found == slots.end()) throw std::runtime_error("no slot " + name);
+  const Shard::Snapshot snapshot = shard.snapshot();
+  return snapshot.rows(0, shard.num_rows()).at(static_cast<std::size_t>(found - slots.begin()) + 1).clone();
 }
 
 // 20 steps, the same bits as a training on one device (but for the order of a norm's sum).
@@ -60,7 +61,8 @@ TEST(Shard, StepsAsTheOptimizerOfOneDevice) {
         return made;
       });
       const auto optimizer = strategy.optimizer(net, each.optimizer);
-      Shard shard({.name = "weight", .shape = {65, 70}, .dtype = dtype}, net[0]->weight.detach(), each.optimizer);
+      Shard shard({.name = "weight", .shape = {65, 70}, .dtype = dtype}, net[0]->weight.detach().clone(),
+                  each.optimizer);
       for (int step = 0; step < 20; ++step) {
         const torch::Tensor gradient = numbers({65, 70}, step, dtype);
         strategy.run([&](Replica& replica) { optimizer[replica].apply_gradients({gradient}); });
@@ -76,13 +78,47 @@ TEST(Shard, StepsAsTheOptimizerOfOneDevice) {
   }
 }
 
-TEST(Shard, AGradientIsScaledFirst) {
-  Shard one({.name = "w", .shape = {300}}, torch::ones({300}), SGD({.learning_rate = 1.0}));
-  Shard other = Shard({.name = "w", .shape = {300}}, torch::ones({300}), SGD({.learning_rate = 1.0}));
-  one.apply_gradient({.closure = 1}, torch::full({300}, 2.0F), 0.25);
-  other.apply_gradient({.closure = 1}, torch::full({300}, 0.5F));
-  EXPECT_TRUE(torch::equal(value_of(one), value_of(other)));
-  EXPECT_TRUE(torch::equal(value_of(one), torch::full({300}, 0.5F)));
+// In one step, whatever the order in which they come: the bits of the sum in the order of the shares.
+TEST(Shard, SharesOfAStepAreAppliedTogether) {
+  for (const Case& each : cases()) {
+    SCOPED_TRACE(each.name);
+    Shard shard({.name = "w", .shape = {30, 7}}, torch::ones({30, 7}), each.optimizer);
+    Shard wanted({.name = "w", .shape = {30, 7}}, torch::ones({30, 7}), each.optimizer);
+    const std::vector<std::vector<int64_t>> orders = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
+    for (int64_t step = 0; step < 3; ++step) {
+      torch::Tensor sum;
+      for (int share = 0; share < 4; ++share) {
+        const torch::Tensor part = numbers({30, 7}, static_cast<int>(4 * step) + share);
+        sum = sum.defined() ? sum + part : part;
+      }
+      wanted.apply_gradient({.closure = step}, sum);
+      for (const int64_t share : orders[static_cast<std::size_t>(step)]) {
+        EXPECT_EQ(shard.version(), step) << "nothing changes before the last one";
+        const UpdateId id{.closure = 4 * step + share};
+        const torch::Tensor part = numbers({30, 7}, static_cast<int>(4 * step + share));
+        EXPECT_TRUE(shard.apply_gradient(id, part.clone(), {.index = share, .count = 4}));
+        EXPECT_FALSE(shard.apply_gradient(id, part.clone(), {.index = share, .count = 4})) << "each counts once";
+      }
+    }
+    EXPECT_TRUE(torch::equal(value_of(shard), value_of(wanted)));
+    EXPECT_EQ(shard.iterations(), 3);
+  }
+}
+
+TEST(Shard, SharesOfRowsAreAppliedTogether) {
+  const Optimizer adam = Adam({.learning_rate = 0.1});
+  Shard shard({.name = "t", .shape = {5, 2}}, torch::ones({5, 2}), adam);
+  Shard wanted({.name = "t", .shape = {5, 2}}, torch::ones({5, 2}), adam);
+  const torch::Tensor rows = numbers({4, 2}, 1);
+  shard.apply_rows({.closure = 1}, torch::tensor({int64_t{4}, int64_t{2}}), rows.slice(0, 2).contiguous(),
+                   {.index = 1, .count = 3});
+  shard.apply_rows({.closure = 2}, torch::empty({0}, torch::kLong), torch::empty({0, 2}), {.index = 2, .count = 3});
+  EXPECT_EQ(shard.version(), 0);
+  shard.apply_rows({.closure = 0}, torch::tensor({int64_t{0}, int64_t{4}}), rows.slice(0, 0, 2).contiguous(),
+                   {.index = 0, .count = 3});
+  wanted.apply_rows({.closure = 0}, torch::tensor({int64_t{0}, int64_t{4}, int64_t{4}, int64_t{2}}), rows);
+  EXPECT_TRUE(torch::equal(value_of(shard), value_of(wanted)));
+  EXPECT_EQ(shard.iterations(), 1);
 }
 
 // As torch.optim.SparseAdam: moments and corrections of the rows that came, the others stay.
@@ -106,7 +142,7 @@ TEST(Shard, RowsAreUpdatedAlone) {
     }
   }
   EXPECT_TRUE(torch::allclose(value_of(table), p, 1e-9, 1e-12));
-  EXPECT_TRUE(torch::allclose(slot_of(table, "exp_avg"), m, 1e-9, 1e-12));
+  EXPECT_TRUE(torch::allclose(slot_of(table, adam, "exp_avg"), m, 1e-9, 1e-12));
   EXPECT_TRUE(torch::equal(value_of(table)[2], torch::ones({3}, torch::kDouble)));
   EXPECT_EQ(table.iterations(), 4);
 }
@@ -211,12 +247,22 @@ TEST(Shard, AnotherOneGoesOnBitForBit) {
     Shard whole(spec, torch::ones({30, 20}), each.optimizer);
     for (int step = 0; step < 5; ++step) whole.apply_gradient({.closure = step}, numbers({30, 20}, step));
     whole.forget_updates_below(3);
+    // One of two shares of the next step is there.
+    whole.apply_gradient({.closure = 5, .ordinal = 1}, numbers({30, 20}, 5), {.index = 1, .count = 2});
     Shard copy(spec, torch::zeros({30, 20}), each.optimizer);
-    copy.load_state(whole.state());
-    for (int step = 3; step < 9; ++step) {
-      const bool is_new = step >= 5;
-      EXPECT_EQ(whole.apply_gradient({.closure = step}, numbers({30, 20}, step)), is_new);
-      EXPECT_EQ(copy.apply_gradient({.closure = step}, numbers({30, 20}, step)), is_new);
+    {
+      const Shard::Snapshot snapshot = whole.snapshot();
+      for (const int64_t first : {0, 11, 22}) {
+        copy.load_rows(first, snapshot.rows(first, std::min<int64_t>(11, whole.num_rows() - first)));
+      }
+      copy.load_progress(snapshot.progress());
+    }
+    for (Shard* shard : {&whole, &copy}) {
+      EXPECT_TRUE(shard->apply_gradient({.closure = 6, .ordinal = 1}, numbers({30, 20}, 6), {.count = 2}));
+      for (int step = 3; step < 9; ++step) {
+        EXPECT_EQ(shard->apply_gradient({.closure = step}, numbers({30, 20}, step)), step >= 5);
+      }
+      EXPECT_EQ(shard->iterations(), 10);
     }
     EXPECT_TRUE(torch::equal(value_of(whole), value_of(copy)));
     EXPECT_EQ(whole.version(), copy.version());
@@ -261,11 +307,20 @@ TEST(Shard, WhatDoesNotFitIsRefusedByName) {
   expect_error<Unimplemented>([&] { lamb.apply_rows({}, torch::tensor({int64_t{0}}), torch::ones({1})); },
                               "LAMB needs norms of the whole gradient");
 
-  auto state = shard.state();
-  state.pop_back();
-  expect_error<NotFound>([&] { shard.load_state(state); }, "the state has no \"updates\"");
-  state.emplace_back("updates", torch::ones({3}));
-  refused([&] { shard.load_state(state); }, "must be int64 of shape [1 or more, 2], got Float[3]");
+  refused(
+      [&] {
+        shard.apply_gradient({.closure = 9}, torch::ones({4, 2}), {.index = 2, .count = 2});
+      },
+      "net/w: a gradient is share 2 of 2");
+  refused([&] { (void)shard.snapshot().rows(3, 2); }, "net/w: rows 3 to 5 were asked for, there are 4");
+  refused([&] { shard.load_rows(0, {}); }, "0 tensors came for its rows, wanted 1");
+  refused([&] { shard.load_rows(3, {torch::ones({2, 2})}); }, "rows 3 to 5 were asked for");
+  refused([&] { shard.load_rows(0, {torch::ones({2, 3})}); }, "rows of Float[2, 3] came, wanted Float[2, 2]");
+  refused([&] { shard.load_progress({torch::ones({2})}); }, "what came is no progress of a shard");
+  const torch::Tensor counts = torch::zeros({2}, torch::kLong);
+  refused([&] { shard.load_progress({counts, torch::ones({3})}); }, "of shape [1 or more, 2], got Float[3]");
+  const torch::Tensor log = torch::zeros({1, 2}, torch::kLong);
+  refused([&] { shard.load_progress({counts, log, torch::ones({5}, torch::kLong)}); }, "are damaged");
 }
 
 }  // namespace
