@@ -270,6 +270,10 @@ torch::Tensor Shard::rows_of(const torch::Tensor& whole, int64_t first, int64_t 
   return rows.narrow(0, first, count);
 }
 
+int64_t Shard::row_bytes() const {
+  return width_ * static_cast<int64_t>(c10::elementSize(spec_.dtype) * (1 + slots_.size()));
+}
+
 Shard::Snapshot Shard::snapshot() const {
   return Snapshot(*this);
 }

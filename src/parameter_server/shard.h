@@ -68,6 +68,8 @@ class Shard {
   class Snapshot;
   Snapshot snapshot() const;
   int64_t num_rows() const { return spec_.shape.empty() ? 1 : spec_.shape.front(); }
+  // Of a row's value and slots.
+  int64_t row_bytes() const;
   // As Snapshot::rows and Snapshot::progress gave them.
   void load_rows(int64_t first, const std::vector<torch::Tensor>& tensors);
   void load_progress(const std::vector<torch::Tensor>& tensors);

@@ -4,8 +4,8 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/byte_buffer.h>
 
-#include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
@@ -73,8 +73,12 @@ class RpcClient {
 
   const std::string& name() const { return name_; }
 
-  // What came back; get() throws what the other end's handler threw, Unavailable: it is not there or went away,
-  // DeadlineExceeded: no answer in time, Cancelled: by cancel_calls().
+  // Calls back, from a thread of gRPC's that must not wait, with what came back or with the error: what the other end's
+  // handler threw; Unavailable: it is not there or went away; DeadlineExceeded: no answer in time; Cancelled: by
+  // cancel_calls().
+  using Done = std::function<void(const grpc::ByteBuffer& reply, const std::exception_ptr& error)>;
+  void call(const std::string& method, grpc::ByteBuffer frame, std::chrono::milliseconds limit, Done done);
+  // The same as a future.
   std::future<grpc::ByteBuffer> call(const std::string& method, grpc::ByteBuffer frame,
                                      std::chrono::milliseconds limit);
 

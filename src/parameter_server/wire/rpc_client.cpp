@@ -33,19 +33,17 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
  public:
   Calls(std::string peer, std::shared_ptr<grpc::Channel> channel) : peer_(std::move(peer)), stub_(std::move(channel)) {}
 
-  std::future<grpc::ByteBuffer> start(const std::string& method, grpc::ByteBuffer frame,
-                                      std::chrono::milliseconds limit) {
+  void start(const std::string& method, grpc::ByteBuffer frame, std::chrono::milliseconds limit, Done done) {
     const auto call = std::make_shared<Call>();
     call->request = std::move(frame);
     call->context.set_deadline(std::chrono::system_clock::now() + limit);
-    std::future<grpc::ByteBuffer> result = call->result.get_future();
+    call->done = std::move(done);
     {
       const std::lock_guard lock(mutex_);
       under_way_.insert(call);
     }
     stub_.UnaryCall(&call->context, method, {}, &call->request, &call->reply,
                     [self = shared_from_this(), call](const grpc::Status& status) { self->end(call, status); });
-    return result;
   }
 
   void cancel() {
@@ -63,16 +61,17 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
     grpc::ClientContext context;
     grpc::ByteBuffer request;
     grpc::ByteBuffer reply;
-    std::promise<grpc::ByteBuffer> result;
+    Done done;
   };
 
   void end(const std::shared_ptr<Call>& call, const grpc::Status& status) {
+    std::exception_ptr error;
     try {
       if (!status.ok()) raise_status(status, peer_);
-      call->result.set_value(std::move(call->reply));
     } catch (...) {
-      call->result.set_exception(std::current_exception());
+      error = std::current_exception();
     }
+    std::exchange(call->done, nullptr)(call->reply, error);
     const std::lock_guard lock(mutex_);
     under_way_.erase(call);
     idle_.notify_all();
@@ -93,9 +92,21 @@ RpcClient::~RpcClient() {
   calls_->wait();
 }
 
+void RpcClient::call(const std::string& method, grpc::ByteBuffer frame, std::chrono::milliseconds limit, Done done) {
+  calls_->start(method, std::move(frame), limit, std::move(done));
+}
+
 std::future<grpc::ByteBuffer> RpcClient::call(const std::string& method, grpc::ByteBuffer frame,
                                               std::chrono::milliseconds limit) {
-  return calls_->start(method, std::move(frame), limit);
+  const auto result = std::make_shared<std::promise<grpc::ByteBuffer>>();
+  call(method, std::move(frame), limit, [result](const grpc::ByteBuffer& reply, const std::exception_ptr& error) {
+    if (error) {
+      result->set_exception(error);
+    } else {
+      result->set_value(reply);
+    }
+  });
+  return result->get_future();
 }
 
 void RpcClient::cancel_calls() {

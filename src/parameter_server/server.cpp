@@ -1,0 +1,422 @@
+#include "parameter_server/server.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/fail.h"
+#include "base/log.h"
+
+namespace cohort {
+
+namespace {
+
+namespace proto = parameter_server;
+
+// Of a shard's state in one message.
+constexpr int64_t kStateBytes = int64_t{4} << 20;
+
+uint64_t draw() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+template <typename Request>
+Request request_of(const std::shared_ptr<RpcCall>& call) {
+  Request request;
+  FrameReader(call->request(), request).finish();
+  return request;
+}
+
+void answer(const std::shared_ptr<RpcCall>& call) {
+  call->reply(make_frame(proto::Empty()));
+}
+
+torch::Tensor on_the_way(const torch::Tensor& value, proto::ElementType type) {
+  if (!value.is_floating_point()) return value;
+  if (type == proto::BFLOAT16) return value.to(torch::kBFloat16);
+  if (type == proto::FLOAT16) return value.to(torch::kHalf);
+  return value;
+}
+
+}  // namespace
+
+ParameterServer::ParameterServer(std::shared_ptr<const Catalog> catalog, ParameterServerOptions options)
+    : catalog_(std::move(catalog)),
+      options_(std::move(options)),
+      incarnation_(draw()),
+      shards_(catalog_->shards().size()) {}
+
+ParameterServer::~ParameterServer() = default;
+
+std::string ParameterServer::name() const {
+  return TaskId{"ps", options_.index}.to_string();
+}
+
+bool ParameterServer::stopped() const {
+  const std::shared_lock lock(mutex_);
+  return stopped_;
+}
+
+std::chrono::steady_clock::time_point ParameterServer::last_hello() const {
+  const std::shared_lock lock(mutex_);
+  return last_hello_;
+}
+
+void ParameterServer::handle(const std::string& method, const Call& call) {
+  static const std::map<std::string, void (ParameterServer::*)(const Call&)> methods = {
+      {"/ps/Pull", &ParameterServer::pull},       {"/ps/Push", &ParameterServer::push},
+      {"/ps/Replicate", &ParameterServer::replicate}, {"/ps/Hello", &ParameterServer::hello},
+      {"/ps/SetView", &ParameterServer::set_view},  {"/ps/Create", &ParameterServer::create},
+      {"/ps/Install", &ParameterServer::install},   {"/ps/Copy", &ParameterServer::copy},
+      {"/ps/State", &ParameterServer::state},       {"/ps/Forget", &ParameterServer::forget},
+      {"/ps/SetRate", &ParameterServer::set_rate},  {"/ps/Stop", &ParameterServer::stop},
+  };
+  const auto found = methods.find(method);
+  if (found == methods.end()) fail<Unimplemented>("[parameter server] ", name(), " has no call ", method);
+  (this->*found->second)(call);
+}
+
+// -- What it holds.
+
+const ShardInfo& ParameterServer::info(uint32_t shard) const {
+  if (shard < shards_.size()) return catalog_->shards()[shard];
+  fail<InvalidArgument>("[parameter server] ", name(), ": shard ", shard, " was asked for, there are ", shards_.size());
+}
+
+ParameterServer::ShardPtr ParameterServer::find(uint32_t shard) const {
+  (void)info(shard);
+  const std::shared_lock lock(mutex_);
+  return shards_[shard];
+}
+
+ParameterServer::ShardPtr ParameterServer::held(uint32_t shard) const {
+  if (ShardPtr found = find(shard)) return found;
+  fail<Unavailable>("[parameter server] ", name(), " does not have ", info(shard).spec.name, " (shard ", shard, ")");
+}
+
+void ParameterServer::require_view(uint64_t view) const {
+  if (view == view_.number() && view > 0) return;
+  fail<Unavailable>("[parameter server] ", name(), ": the call is of view ", view, ", this is ", view_.number());
+}
+
+const proto::View::Home& ParameterServer::require_primary(uint32_t shard) const {
+  const proto::View::Home& home = view_.homes(info(shard).home);
+  if (home.primary() == options_.index) return home;
+  fail<Unavailable>("[parameter server] ", name(), " is not the primary of shard ", shard);
+}
+
+ParameterServer::ShardPtr ParameterServer::make_shard(uint32_t number) const {
+  const ShardInfo& place = info(number);
+  return std::make_shared<Shard>(place.spec, at::empty(place.spec.shape, place.spec.dtype),
+                                 catalog_->optimizer_of(number));
+}
+
+void ParameterServer::keep(uint32_t number, ShardPtr shard) {
+  const std::unique_lock lock(mutex_);
+  shards_[number] = std::move(shard);
+}
+
+RpcClient& ParameterServer::peer(int index) {
+  const std::unique_lock lock(mutex_);
+  std::unique_ptr<RpcClient>& client = peers_[index];
+  if (client) return *client;
+  if (index < 0 || index >= static_cast<int>(options_.addresses.size()) || index == options_.index) {
+    fail<InvalidArgument>("[parameter server] ", name(), ": ps ", index, " is no other server");
+  }
+  client = std::make_unique<RpcClient>(TaskId{"ps", index}.to_string(),
+                                       options_.addresses[static_cast<std::size_t>(index)], options_.security);
+  return *client;
+}
+
+// -- Of the coordinator.
+
+void ParameterServer::hello(const Call& call) {
+  const auto request = request_of<proto::HelloRequest>(call);
+  if (!request.catalog().empty() && request.catalog() != catalog_->description()) {
+    fail<FailedPrecondition>("[parameter server] ", name(), " runs another program than the coordinator: ",
+                             difference(catalog_->description(), request.catalog()));
+  }
+  proto::HelloReply reply;
+  reply.set_incarnation(incarnation_);
+  {
+    const std::shared_lock view_lock(view_mutex_);
+    const std::unique_lock lock(mutex_);
+    last_hello_ = std::chrono::steady_clock::now();
+    *reply.mutable_view() = view_;
+    for (uint32_t shard = 0; request.inventory() && shard < shards_.size(); ++shard) {
+      if (shards_[shard]) reply.add_shards(shard);
+    }
+  }
+  call->reply(make_frame(reply));
+}
+
+void ParameterServer::set_view(const Call& call) {
+  const proto::View view = request_of<proto::SetViewRequest>(call).view();
+  if (view.homes_size() != catalog_->num_servers()) {
+    fail<InvalidArgument>("[parameter server] ", name(), ": a view of ", view.homes_size(), " homes came, there are ",
+                          catalog_->num_servers());
+  }
+  const std::unique_lock view_lock(view_mutex_);
+  const std::unique_lock lock(mutex_);
+  if (view.number() < view_.number()) {
+    fail<FailedPrecondition>("[parameter server] ", name(), ": view ", view.number(), " came after view ",
+                             view_.number());
+  }
+  const auto ours = [&](const proto::View::Home& home) {
+    return home.primary() == options_.index || (home.backup() == options_.index && !home.syncing());
+  };
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    const ShardInfo& place = catalog_->shards()[shard];
+    if (shards_[shard] || !ours(view.homes(place.home))) continue;
+    fail<FailedPrecondition>("[parameter server] ", name(), " is to serve ", place.spec.name, ", but does not have it");
+  }
+  const bool is_new = view.number() > view_.number();
+  view_ = view;
+  for (std::size_t shard = 0; is_new && shard < shards_.size(); ++shard) {
+    if (!ours(view.homes(catalog_->shards()[shard].home))) shards_[shard].reset();
+  }
+  answer(call);
+}
+
+void ParameterServer::create(const Call& call) {
+  const auto request = request_of<proto::CreateRequest>(call);
+  for (const uint32_t number : request.shards()) {
+    const ShardInfo& place = info(number);
+    const ServerVariable& variable = catalog_->variables()[place.variable];
+    if (!variable.initializer) {
+      fail<FailedPrecondition>("[parameter server] ", name(), ": ", variable.name, " has no initializer here");
+    }
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor value = at::empty(place.spec.shape, place.spec.dtype);
+    variable.initializer(value, place.first_row);
+    keep(number, std::make_shared<Shard>(place.spec, value, catalog_->optimizer_of(number)));
+  }
+  answer(call);
+}
+
+void ParameterServer::install(const Call& call) {
+  proto::InstallRequest request;
+  FrameReader reader(call->request(), request);
+  std::vector<torch::Tensor> tensors;
+  while (reader.left() > 0) tensors.push_back(reader.take());
+  ShardPtr shard = request.part() == proto::InstallRequest::FIRST ? make_shard(request.shard()) : nullptr;
+  {
+    const std::unique_lock lock(mutex_);
+    if (shard) {
+      arriving_[request.shard()] = shard;
+    } else if (const auto found = arriving_.find(request.shard()); found != arriving_.end()) {
+      shard = found->second;
+    }
+  }
+  if (!shard) {
+    fail<FailedPrecondition>("[parameter server] ", name(), ": a part of shard ", request.shard(),
+                             " came before its first one");
+  }
+  if (request.part() != proto::InstallRequest::PROGRESS) {
+    shard->load_rows(request.first_row(), tensors);
+  } else {
+    shard->load_progress(tensors);
+    const std::unique_lock lock(mutex_);
+    arriving_.erase(request.shard());
+    shards_[request.shard()] = shard;
+  }
+  answer(call);
+}
+
+void ParameterServer::send_shard(uint32_t number, RpcClient& to) {
+  const ShardPtr shard = held(number);
+  // Updates wait for it, so that the other server has all that came before, and hears of all that come after.
+  const Shard::Snapshot snapshot = shard->snapshot();
+  const auto send = [&](proto::InstallRequest::Part part, int64_t first_row,
+                        const std::vector<torch::Tensor>& tensors) {
+    proto::InstallRequest request;
+    request.set_shard(number);
+    request.set_part(part);
+    request.set_first_row(first_row);
+    (void)to.call("/ps/Install", make_frame(request, tensors), options_.timeout).get();
+  };
+  const int64_t rows = std::max<int64_t>(1, kStateBytes / std::max<int64_t>(1, shard->row_bytes()));
+  int64_t first = 0;
+  do {
+    const int64_t count = std::min(rows, shard->num_rows() - first);
+    send(first == 0 ? proto::InstallRequest::FIRST : proto::InstallRequest::ROWS, first, snapshot.rows(first, count));
+    first += count;
+  } while (first < shard->num_rows());
+  send(proto::InstallRequest::PROGRESS, 0, snapshot.progress());
+}
+
+void ParameterServer::copy(const Call& call) {
+  const auto request = request_of<proto::CopyRequest>(call);
+  RpcClient& to = peer(request.destination());
+  for (const uint32_t number : request.shards()) send_shard(number, to);
+  answer(call);
+}
+
+void ParameterServer::state(const Call& call) {
+  const auto request = request_of<proto::StateRequest>(call);
+  const ShardPtr shard = held(request.shard());
+  std::vector<torch::Tensor> tensors;
+  {
+    const Shard::Snapshot snapshot = shard->snapshot();
+    tensors = request.progress() ? snapshot.progress() : snapshot.rows(request.first_row(), request.rows());
+    for (torch::Tensor& tensor : tensors) tensor = tensor.clone();
+  }
+  call->reply(make_frame(proto::Empty(), tensors));
+}
+
+void ParameterServer::forget(const Call& call) {
+  const auto request = request_of<proto::ForgetRequest>(call);
+  std::vector<ShardPtr> shards;
+  {
+    const std::shared_lock lock(mutex_);
+    shards = shards_;
+  }
+  for (const ShardPtr& shard : shards) {
+    if (shard) shard->forget_updates_below(request.closure());
+  }
+  answer(call);
+}
+
+void ParameterServer::set_rate(const Call& call) {
+  const auto request = request_of<proto::SetRateRequest>(call);
+  for (const uint32_t number : request.shards()) held(number)->set_learning_rate(request.learning_rate());
+  answer(call);
+}
+
+void ParameterServer::stop(const Call& call) {
+  (void)request_of<proto::StopRequest>(call);
+  answer(call);
+  const std::unique_lock lock(mutex_);
+  stopped_ = true;
+}
+
+// -- Of workers.
+
+void ParameterServer::pull(const Call& call) {
+  proto::PullRequest request;
+  FrameReader reader(call->request(), request);
+  const std::shared_lock view_lock(view_mutex_);
+  require_view(request.view());
+  proto::PullReply reply;
+  std::vector<torch::Tensor> tensors;
+  for (const proto::PullRequest::Item& item : request.items()) {
+    (void)require_primary(item.shard());
+    const ShardPtr shard = held(item.shard());
+    proto::PullReply::Item& answered = *reply.add_items();
+    torch::Tensor value;
+    if (item.by_rows()) {
+      value = shard->read_rows(reader.take());
+    } else if (std::optional<Shard::Value> read = shard->read(item.known())) {
+      value = read->value;
+      answered.set_version(read->version);
+    } else {
+      answered.set_version(item.known());
+      answered.set_same(true);
+      continue;
+    }
+    tensors.push_back(on_the_way(value, request.element_type()));
+  }
+  reader.finish();
+  call->reply(make_frame(reply, tensors));
+}
+
+bool ParameterServer::apply_item(Shard& shard, const proto::PushRequest::Item& item, FrameReader& reader) {
+  const UpdateId id{.closure = item.closure(), .ordinal = item.ordinal()};
+  const Share share{.index = item.share(), .count = std::max<int64_t>(1, item.shares())};
+  const auto value = [&] { return reader.take().to(shard.spec().dtype); };
+  switch (item.kind()) {
+    case proto::PushRequest::GRADIENT:
+      return shard.apply_gradient(id, value(), share);
+    case proto::PushRequest::ROWS: {
+      const torch::Tensor indices = reader.take();
+      return shard.apply_rows(id, indices, value(), share);
+    }
+    case proto::PushRequest::ASSIGN:
+      return shard.assign(id, value());
+    case proto::PushRequest::ADD:
+      return shard.add(id, value());
+    default:
+      fail<InvalidArgument>("[parameter server] ", name(), ": an update of kind ", static_cast<int>(item.kind()));
+  }
+}
+
+ParameterServer::Applied ParameterServer::apply(const grpc::ByteBuffer& frame, bool as_backup) {
+  proto::PushRequest request;
+  FrameReader reader(frame, request);
+  const std::shared_lock view_lock(view_mutex_);
+  require_view(request.view());
+  Applied applied;
+  for (const proto::PushRequest::Item& item : request.items()) {
+    const proto::View::Home& home =
+        as_backup ? view_.homes(info(item.shard()).home) : require_primary(item.shard());
+    // A message is passed on whole: what belongs to another backup is not ours; nor is what has not been copied yet,
+    // because the copy will have it.
+    const bool ours = !as_backup || home.backup() == options_.index;
+    const ShardPtr shard = !ours ? nullptr : home.syncing() && as_backup ? find(item.shard()) : held(item.shard());
+    if (!shard) {
+      (void)reader.take();
+      if (item.kind() == proto::PushRequest::ROWS) (void)reader.take();
+      continue;
+    }
+    proto::PushReply::Item& answered = *applied.reply.add_items();
+    answered.set_is_new(apply_item(*shard, item, reader));
+    if (home.backup() >= 0) applied.backups.insert(home.backup());
+    if (as_backup) continue;
+    if (item.read_back()) {
+      const Shard::Value value = *shard->read();
+      answered.set_version(value.version);
+      applied.values.push_back(on_the_way(value.value, request.element_type()));
+    } else {
+      answered.set_version(shard->version());
+    }
+  }
+  reader.finish();
+  return applied;
+}
+
+void ParameterServer::push(const Call& call) {
+  Applied applied = apply(call->request(), /*as_backup=*/false);
+  if (applied.backups.empty()) return call->reply(make_frame(applied.reply, applied.values));
+  pass_on(call, std::move(applied));
+}
+
+// The caller hears of it when every backup has it: an update that was answered outlives this server. One that a backup
+// does not take is not answered; the caller tries again, in the view that comes then.
+void ParameterServer::pass_on(const Call& call, Applied applied) {
+  struct Passing {
+    std::shared_ptr<RpcCall> call;
+    Applied applied;
+    std::atomic<int> left;
+    std::mutex mutex;
+    std::exception_ptr error;
+  };
+  const auto passing = std::make_shared<Passing>();
+  passing->call = call;
+  passing->applied = std::move(applied);
+  passing->left = static_cast<int>(passing->applied.backups.size());
+  for (const int backup : passing->applied.backups) {
+    peer(backup).call("/ps/Replicate", call->request(), options_.timeout,
+                      [passing](const grpc::ByteBuffer& /*reply*/, const std::exception_ptr& error) {
+                        if (error) {
+                          const std::lock_guard lock(passing->mutex);
+                          passing->error = error;
+                        }
+                        if (--passing->left > 0) return;
+                        try {
+                          if (passing->error) std::rethrow_exception(passing->error);
+                          passing->call->reply(make_frame(passing->applied.reply, passing->applied.values));
+                        } catch (const std::exception& failure) {
+                          passing->call->fail(Unavailable(failure.what()));
+                        }
+                      });
+  }
+}
+
+void ParameterServer::replicate(const Call& call) {
+  (void)apply(call->request(), /*as_backup=*/true);
+  answer(call);
+}
+
+}  // namespace cohort

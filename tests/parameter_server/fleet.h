@@ -1,0 +1,65 @@
+// Parameter servers as threads of the test, on loopback; killed by closing them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/free_port.h"
+#include "parameter_server/catalog.h"
+#include "parameter_server/client.h"
+#include "parameter_server/server.h"
+
+namespace cohort::testing {
+
+class Fleet {
+ public:
+  explicit Fleet(std::shared_ptr<const Catalog> catalog) : catalog_(std::move(catalog)) {
+    for (int i = 0; i < catalog_->num_servers(); ++i) {
+      addresses_.push_back("127.0.0.1:" + std::to_string(free_port("127.0.0.1")));
+    }
+    for (int i = 0; i < catalog_->num_servers(); ++i) {
+      servers_.emplace_back();
+      start(i);
+    }
+  }
+
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  ParameterServer& server(int index) { return *servers_[static_cast<std::size_t>(index)].logic; }
+
+  void start(int index) {
+    Server& server = servers_[static_cast<std::size_t>(index)];
+    server.logic = std::make_shared<ParameterServer>(
+        catalog_, ParameterServerOptions{
+                      .index = index, .addresses = addresses_, .security = {}, .timeout = std::chrono::seconds(5)});
+    server.rpc = std::make_unique<RpcServer>(
+        addresses_[static_cast<std::size_t>(index)], RpcServerOptions{.threads = 4},
+        [logic = server.logic](const std::string& method, const std::shared_ptr<RpcCall>& call) {
+          logic->handle(method, call);
+        });
+  }
+  void kill(int index) {
+    Server& server = servers_[static_cast<std::size_t>(index)];
+    server.rpc.reset();
+    server.logic.reset();
+  }
+
+  std::unique_ptr<ServerClient> client(parameter_server::ElementType type = parameter_server::NONE) const {
+    return std::make_unique<ServerClient>(catalog_, ServerClientOptions{.addresses = addresses_,
+                                                                        .security = {},
+                                                                        .call_timeout = std::chrono::seconds(5),
+                                                                        .timeout = std::chrono::seconds(30),
+                                                                        .element_type = type});
+  }
+
+ private:
+  struct Server {
+    std::shared_ptr<ParameterServer> logic;
+    std::unique_ptr<RpcServer> rpc;
+  };
+  std::shared_ptr<const Catalog> catalog_;
+  std::vector<std::string> addresses_;
+  std::vector<Server> servers_;
+};
+
+}  // namespace cohort::testing
