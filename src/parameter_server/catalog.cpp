@@ -76,9 +76,9 @@ std::size_t Catalog::declare(ServerVariable variable) {
   }
   const bool scalar = variable.shape.empty();
   const int64_t rows = scalar ? 1 : variable.shape.front();
-  const int64_t row_bytes = std::max<int64_t>(
-      1, static_cast<int64_t>(c10::elementSize(variable.dtype)) *
-             (scalar ? 1 : c10::multiply_integers(variable.shape.begin() + 1, variable.shape.end())));
+  const int64_t row_bytes =
+      std::max<int64_t>(1, static_cast<int64_t>(c10::elementSize(variable.dtype)) *
+                               (scalar ? 1 : c10::multiply_integers(variable.shape.begin() + 1, variable.shape.end())));
   first_shard_.push_back(shards_.size());
   int64_t first_row = 0;
   for (std::size_t part = 0; part < parts.size(); ++part) {

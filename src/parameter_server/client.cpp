@@ -44,8 +44,8 @@ ServerClient::ServerClient(std::shared_ptr<const Catalog> catalog, ServerClientO
                           catalog_->num_servers());
   }
   for (std::size_t i = 0; i < options_.addresses.size(); ++i) {
-    servers_.push_back(std::make_unique<RpcClient>(TaskId{"ps", static_cast<int>(i)}.to_string(),
-                                                   options_.addresses[i], options_.security));
+    servers_.push_back(std::make_unique<RpcClient>(TaskId{"ps", static_cast<int>(i)}.to_string(), options_.addresses[i],
+                                                   options_.security));
   }
 }
 
@@ -100,8 +100,7 @@ std::future<grpc::ByteBuffer> ServerClient::start(int server, const std::string&
   return servers_.at(static_cast<std::size_t>(server))->call(method, std::move(frame), limit);
 }
 
-grpc::ByteBuffer ServerClient::call(int server, const std::string& method, grpc::ByteBuffer frame,
-                                    milliseconds limit) {
+grpc::ByteBuffer ServerClient::call(int server, const std::string& method, grpc::ByteBuffer frame, milliseconds limit) {
   return start(server, method, std::move(frame), limit).get();
 }
 

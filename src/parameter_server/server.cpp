@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/fail.h"
-#include "base/log.h"
+#include "parameter_server/wire/calls.h"
 
 namespace cohort {
 
@@ -14,23 +14,9 @@ namespace {
 
 namespace proto = parameter_server;
 
-// Of a shard's state in one message.
-constexpr int64_t kStateBytes = int64_t{4} << 20;
-
 uint64_t draw() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();
-}
-
-template <typename Request>
-Request request_of(const std::shared_ptr<RpcCall>& call) {
-  Request request;
-  FrameReader(call->request(), request).finish();
-  return request;
-}
-
-void answer(const std::shared_ptr<RpcCall>& call) {
-  call->reply(make_frame(proto::Empty()));
 }
 
 torch::Tensor on_the_way(const torch::Tensor& value, proto::ElementType type) {
@@ -66,19 +52,17 @@ std::chrono::steady_clock::time_point ParameterServer::last_hello() const {
 
 void ParameterServer::handle(const std::string& method, const Call& call) {
   static const std::map<std::string, void (ParameterServer::*)(const Call&)> methods = {
-      {"/ps/Pull", &ParameterServer::pull},       {"/ps/Push", &ParameterServer::push},
+      {"/ps/Pull", &ParameterServer::pull},           {"/ps/Push", &ParameterServer::push},
       {"/ps/Replicate", &ParameterServer::replicate}, {"/ps/Hello", &ParameterServer::hello},
-      {"/ps/SetView", &ParameterServer::set_view},  {"/ps/Create", &ParameterServer::create},
-      {"/ps/Install", &ParameterServer::install},   {"/ps/Copy", &ParameterServer::copy},
-      {"/ps/State", &ParameterServer::state},       {"/ps/Forget", &ParameterServer::forget},
-      {"/ps/SetRate", &ParameterServer::set_rate},  {"/ps/Stop", &ParameterServer::stop},
+      {"/ps/SetView", &ParameterServer::set_view},    {"/ps/Create", &ParameterServer::create},
+      {"/ps/Install", &ParameterServer::install},     {"/ps/Copy", &ParameterServer::copy},
+      {"/ps/State", &ParameterServer::state},         {"/ps/Forget", &ParameterServer::forget},
+      {"/ps/SetRate", &ParameterServer::set_rate},    {"/ps/Stop", &ParameterServer::stop},
   };
   const auto found = methods.find(method);
   if (found == methods.end()) fail<Unimplemented>("[parameter server] ", name(), " has no call ", method);
   (this->*found->second)(call);
 }
-
-// -- What it holds.
 
 const ShardInfo& ParameterServer::info(uint32_t shard) const {
   if (shard < shards_.size()) return catalog_->shards()[shard];
@@ -129,170 +113,6 @@ RpcClient& ParameterServer::peer(int index) {
                                        options_.addresses[static_cast<std::size_t>(index)], options_.security);
   return *client;
 }
-
-// -- Of the coordinator.
-
-void ParameterServer::hello(const Call& call) {
-  const auto request = request_of<proto::HelloRequest>(call);
-  if (!request.catalog().empty() && request.catalog() != catalog_->description()) {
-    fail<FailedPrecondition>("[parameter server] ", name(), " runs another program than the coordinator: ",
-                             difference(catalog_->description(), request.catalog()));
-  }
-  proto::HelloReply reply;
-  reply.set_incarnation(incarnation_);
-  {
-    const std::shared_lock view_lock(view_mutex_);
-    const std::unique_lock lock(mutex_);
-    last_hello_ = std::chrono::steady_clock::now();
-    *reply.mutable_view() = view_;
-    for (uint32_t shard = 0; request.inventory() && shard < shards_.size(); ++shard) {
-      if (shards_[shard]) reply.add_shards(shard);
-    }
-  }
-  call->reply(make_frame(reply));
-}
-
-void ParameterServer::set_view(const Call& call) {
-  const proto::View view = request_of<proto::SetViewRequest>(call).view();
-  if (view.homes_size() != catalog_->num_servers()) {
-    fail<InvalidArgument>("[parameter server] ", name(), ": a view of ", view.homes_size(), " homes came, there are ",
-                          catalog_->num_servers());
-  }
-  const std::unique_lock view_lock(view_mutex_);
-  const std::unique_lock lock(mutex_);
-  if (view.number() < view_.number()) {
-    fail<FailedPrecondition>("[parameter server] ", name(), ": view ", view.number(), " came after view ",
-                             view_.number());
-  }
-  const auto ours = [&](const proto::View::Home& home) {
-    return home.primary() == options_.index || (home.backup() == options_.index && !home.syncing());
-  };
-  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
-    const ShardInfo& place = catalog_->shards()[shard];
-    if (shards_[shard] || !ours(view.homes(place.home))) continue;
-    fail<FailedPrecondition>("[parameter server] ", name(), " is to serve ", place.spec.name, ", but does not have it");
-  }
-  const bool is_new = view.number() > view_.number();
-  view_ = view;
-  for (std::size_t shard = 0; is_new && shard < shards_.size(); ++shard) {
-    if (!ours(view.homes(catalog_->shards()[shard].home))) shards_[shard].reset();
-  }
-  answer(call);
-}
-
-void ParameterServer::create(const Call& call) {
-  const auto request = request_of<proto::CreateRequest>(call);
-  for (const uint32_t number : request.shards()) {
-    const ShardInfo& place = info(number);
-    const ServerVariable& variable = catalog_->variables()[place.variable];
-    if (!variable.initializer) {
-      fail<FailedPrecondition>("[parameter server] ", name(), ": ", variable.name, " has no initializer here");
-    }
-    const torch::NoGradGuard no_grad;
-    const torch::Tensor value = at::empty(place.spec.shape, place.spec.dtype);
-    variable.initializer(value, place.first_row);
-    keep(number, std::make_shared<Shard>(place.spec, value, catalog_->optimizer_of(number)));
-  }
-  answer(call);
-}
-
-void ParameterServer::install(const Call& call) {
-  proto::InstallRequest request;
-  FrameReader reader(call->request(), request);
-  std::vector<torch::Tensor> tensors;
-  while (reader.left() > 0) tensors.push_back(reader.take());
-  ShardPtr shard = request.part() == proto::InstallRequest::FIRST ? make_shard(request.shard()) : nullptr;
-  {
-    const std::unique_lock lock(mutex_);
-    if (shard) {
-      arriving_[request.shard()] = shard;
-    } else if (const auto found = arriving_.find(request.shard()); found != arriving_.end()) {
-      shard = found->second;
-    }
-  }
-  if (!shard) {
-    fail<FailedPrecondition>("[parameter server] ", name(), ": a part of shard ", request.shard(),
-                             " came before its first one");
-  }
-  if (request.part() != proto::InstallRequest::PROGRESS) {
-    shard->load_rows(request.first_row(), tensors);
-  } else {
-    shard->load_progress(tensors);
-    const std::unique_lock lock(mutex_);
-    arriving_.erase(request.shard());
-    shards_[request.shard()] = shard;
-  }
-  answer(call);
-}
-
-void ParameterServer::send_shard(uint32_t number, RpcClient& to) {
-  const ShardPtr shard = held(number);
-  // Updates wait for it, so that the other server has all that came before, and hears of all that come after.
-  const Shard::Snapshot snapshot = shard->snapshot();
-  const auto send = [&](proto::InstallRequest::Part part, int64_t first_row,
-                        const std::vector<torch::Tensor>& tensors) {
-    proto::InstallRequest request;
-    request.set_shard(number);
-    request.set_part(part);
-    request.set_first_row(first_row);
-    (void)to.call("/ps/Install", make_frame(request, tensors), options_.timeout).get();
-  };
-  const int64_t rows = std::max<int64_t>(1, kStateBytes / std::max<int64_t>(1, shard->row_bytes()));
-  int64_t first = 0;
-  do {
-    const int64_t count = std::min(rows, shard->num_rows() - first);
-    send(first == 0 ? proto::InstallRequest::FIRST : proto::InstallRequest::ROWS, first, snapshot.rows(first, count));
-    first += count;
-  } while (first < shard->num_rows());
-  send(proto::InstallRequest::PROGRESS, 0, snapshot.progress());
-}
-
-void ParameterServer::copy(const Call& call) {
-  const auto request = request_of<proto::CopyRequest>(call);
-  RpcClient& to = peer(request.destination());
-  for (const uint32_t number : request.shards()) send_shard(number, to);
-  answer(call);
-}
-
-void ParameterServer::state(const Call& call) {
-  const auto request = request_of<proto::StateRequest>(call);
-  const ShardPtr shard = held(request.shard());
-  std::vector<torch::Tensor> tensors;
-  {
-    const Shard::Snapshot snapshot = shard->snapshot();
-    tensors = request.progress() ? snapshot.progress() : snapshot.rows(request.first_row(), request.rows());
-    for (torch::Tensor& tensor : tensors) tensor = tensor.clone();
-  }
-  call->reply(make_frame(proto::Empty(), tensors));
-}
-
-void ParameterServer::forget(const Call& call) {
-  const auto request = request_of<proto::ForgetRequest>(call);
-  std::vector<ShardPtr> shards;
-  {
-    const std::shared_lock lock(mutex_);
-    shards = shards_;
-  }
-  for (const ShardPtr& shard : shards) {
-    if (shard) shard->forget_updates_below(request.closure());
-  }
-  answer(call);
-}
-
-void ParameterServer::set_rate(const Call& call) {
-  const auto request = request_of<proto::SetRateRequest>(call);
-  for (const uint32_t number : request.shards()) held(number)->set_learning_rate(request.learning_rate());
-  answer(call);
-}
-
-void ParameterServer::stop(const Call& call) {
-  (void)request_of<proto::StopRequest>(call);
-  answer(call);
-  const std::unique_lock lock(mutex_);
-  stopped_ = true;
-}
-
-// -- Of workers.
 
 void ParameterServer::pull(const Call& call) {
   proto::PullRequest request;
@@ -349,8 +169,7 @@ ParameterServer::Applied ParameterServer::apply(const grpc::ByteBuffer& frame, b
   require_view(request.view());
   Applied applied;
   for (const proto::PushRequest::Item& item : request.items()) {
-    const proto::View::Home& home =
-        as_backup ? view_.homes(info(item.shard()).home) : require_primary(item.shard());
+    const proto::View::Home& home = as_backup ? view_.homes(info(item.shard()).home) : require_primary(item.shard());
     // A message is passed on whole: what belongs to another backup is not ours; nor is what has not been copied yet,
     // because the copy will have it.
     const bool ours = !as_backup || home.backup() == options_.index;

@@ -100,16 +100,14 @@ torch::Tensor whole(ServerClient& client, const Catalog& catalog, std::size_t va
 // A trained variable of several blocks on each of two servers, and a counter.
 std::shared_ptr<Catalog> two_servers() {
   auto catalog = std::make_shared<Catalog>(2, FixedShardsPartitioner(2));
-  catalog->declare(
-      {.name = "w", .shape = {4000, 1024}, .optimizer = SGD({.learning_rate = 1.0}), .initializer = fill});
+  catalog->declare({.name = "w", .shape = {4000, 1024}, .optimizer = SGD({.learning_rate = 1.0}), .initializer = fill});
   catalog->declare({.name = "table",
                     .shape = {100, 8},
                     .optimizer = Adagrad({.learning_rate = 0.1}),
                     .by_rows = true,
                     .initializer = fill});
-  catalog->declare({.name = "count", .shape = {3}, .dtype = torch::kLong, .initializer = [](auto rows, int64_t) {
-                      rows.zero_();
-                    }});
+  catalog->declare(
+      {.name = "count", .shape = {3}, .dtype = torch::kLong, .initializer = [](auto rows, int64_t) { rows.zero_(); }});
   return catalog;
 }
 
@@ -213,8 +211,8 @@ TEST_F(Servers, ValuesTravelHalfAsLongInHalfPrecision) {
     const int64_t rows = gradient.size(0);
     EXPECT_TRUE(torch::equal(whole(*client_, *catalog_, 0).slice(0, 0, rows),
                              value.slice(0, 0, rows) - gradient.to(dtype).to(torch::kFloat)));
-    std::vector<Pull> counts = {{.shard = static_cast<uint32_t>(catalog_->shards_of(2).first),
-                                 .out = torch::empty({2}, torch::kLong)}};
+    std::vector<Pull> counts = {
+        {.shard = static_cast<uint32_t>(catalog_->shards_of(2).first), .out = torch::empty({2}, torch::kLong)}};
     client->pull(counts);  // whole numbers as they are
     EXPECT_EQ(counts[0].out[0].item<int64_t>(), 0);
   }
@@ -235,8 +233,8 @@ TEST_F(Servers, WhatIsWrongIsRefusedAndDoesNoHarm) {
   proto::PullRequest request;
   request.set_view(1);
   request.add_items()->set_shard(99);
-  expect_error<InvalidArgument>(
-      [&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(5)); }, "shard 99 was asked for, there are");
+  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(5)); },
+                                "shard 99 was asked for, there are");
   expect_error<Unimplemented>([&] { (void)client_->call(0, "/ps/Nothing", make_frame(request), seconds(5)); },
                               "ps 0 has no call /ps/Nothing");
   request.mutable_items(0)->set_shard(0);
@@ -249,8 +247,11 @@ TEST_F(Servers, WhatIsWrongIsRefusedAndDoesNoHarm) {
   request.set_view(7);
   expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(5)); },
                             "the call is of view 7, this is 1");
-  expect_error<FailedPrecondition>([&] { set_view(*client_, 0, view_of(2, {{1}, {0}})); },
-                                   "ps 0 is to serve w/part_1, but does not have it");
+  expect_error<FailedPrecondition>(
+      [&] {
+        set_view(*client_, 0, view_of(2, {{1}, {0}}));
+      },
+      "ps 0 is to serve w/part_1, but does not have it");
   expect_error<InvalidArgument>([&] { set_view(*client_, 0, view_of(2, {{1}})); }, "a view of 1 homes came");
   expect_error<FailedPrecondition>([&] { set_view(*client_, 0, view_of(0, {{0}, {1}})); }, "view 0 came after view 1");
   add_to_count(*client_, 1);
@@ -289,10 +290,9 @@ TEST_F(Servers, ACallWaitsForAServerThatComesBack) {
 }
 
 TEST_F(Servers, WhoWaitsTooLongHearsForWhom) {
-  const ServerClient hasty(catalog_, {.addresses = fleet_.addresses(),
-                                      .security = {},
-                                      .call_timeout = seconds(1),
-                                      .timeout = milliseconds(400)});
+  const ServerClient hasty(
+      catalog_,
+      {.addresses = fleet_.addresses(), .security = {}, .call_timeout = seconds(1), .timeout = milliseconds(400)});
   auto& client = const_cast<ServerClient&>(hasty);
   expect_error<Unavailable>([&] { add_to_count(client, 1); }, "waited 400 ms for the coordinator's view");
   client.set_view(client_->view());
