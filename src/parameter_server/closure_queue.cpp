@@ -137,7 +137,8 @@ int64_t ClosureQueue::next_id() const {
 
 void ClosureQueue::begin_at(int64_t id) {
   const std::lock_guard lock(mutex_);
-  if (!entries_.empty()) cohort::fail<FailedPrecondition>("[coordinator] there is work already: nothing can be restored");
+  if (!entries_.empty())
+    cohort::fail<FailedPrecondition>("[coordinator] there is work already: nothing can be restored");
   next_id_ = id;
 }
 

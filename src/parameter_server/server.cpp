@@ -172,8 +172,12 @@ ParameterServer::Applied ParameterServer::apply(const grpc::ByteBuffer& frame, b
     const proto::View::Home& home = as_backup ? view_.homes(info(item.shard()).home) : require_primary(item.shard());
     // A message is passed on whole: what belongs to another backup is not ours; nor is what has not been copied yet,
     // because the copy will have it.
-    const bool ours = !as_backup || home.backup() == options_.index;
-    const ShardPtr shard = !ours ? nullptr : home.syncing() && as_backup ? find(item.shard()) : held(item.shard());
+    ShardPtr shard;
+    if (!as_backup || home.backup() == options_.index) {
+      shard = held(item.shard());
+    } else if (home.joining() == options_.index) {
+      shard = find(item.shard());
+    }
     if (!shard) {
       (void)reader.take();
       if (item.kind() == proto::PushRequest::ROWS) (void)reader.take();
@@ -181,7 +185,9 @@ ParameterServer::Applied ParameterServer::apply(const grpc::ByteBuffer& frame, b
     }
     proto::PushReply::Item& answered = *applied.reply.add_items();
     answered.set_is_new(apply_item(*shard, item, reader));
-    if (home.backup() >= 0) applied.backups.insert(home.backup());
+    for (const int other : {home.backup(), home.joining()}) {
+      if (other >= 0) applied.backups.insert(other);
+    }
     if (as_backup) continue;
     if (item.read_back()) {
       const Shard::Value value = *shard->read();

@@ -51,7 +51,7 @@ void ParameterServer::set_view(const Call& call) {
                              view_.number());
   }
   const auto ours = [&](const proto::View::Home& home) {
-    return home.primary() == options_.index || (home.backup() == options_.index && !home.syncing());
+    return home.primary() == options_.index || home.backup() == options_.index;
   };
   for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
     const ShardInfo& place = catalog_->shards()[shard];
@@ -77,7 +77,9 @@ void ParameterServer::create(const Call& call) {
     const torch::NoGradGuard no_grad;
     const torch::Tensor value = at::empty(place.spec.shape, place.spec.dtype);
     variable.initializer(value, place.first_row);
-    keep(number, std::make_shared<Shard>(place.spec, value, catalog_->optimizer_of(number)));
+    auto shard = std::make_shared<Shard>(place.spec, value, catalog_->optimizer_of(number));
+    shard->forget_updates_below(request.next_closure());
+    keep(number, std::move(shard));
   }
   answer(call);
 }

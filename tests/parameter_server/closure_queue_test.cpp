@@ -278,8 +278,8 @@ TEST(ClosureQueue, GoesOnWhereARunBeforeWas) {
 
 // Workers that come, go and fail at random: every closure's result is there, once.
 TEST(ClosureQueue, ManyWorkersFinishEverything) {
-  for (const auto kind : {Consistency::Kind::kAsynchronous, Consistency::Kind::kBoundedStaleness,
-                          Consistency::Kind::kSynchronous}) {
+  for (const auto kind :
+       {Consistency::Kind::kAsynchronous, Consistency::Kind::kBoundedStaleness, Consistency::Kind::kSynchronous}) {
     ClosureQueue queue({.consistency = {.kind = kind, .staleness = 1, .backup_workers = 1}, .timeout = seconds(20)});
     std::atomic<bool> over = false;
     std::vector<std::jthread> workers;

@@ -23,7 +23,7 @@ using testing::Fleet;
 struct HomeIs {
   int primary;
   int backup = -1;
-  bool syncing = false;
+  int joining = -1;
 };
 
 proto::View view_of(uint64_t number, const std::vector<HomeIs>& homes) {
@@ -33,7 +33,7 @@ proto::View view_of(uint64_t number, const std::vector<HomeIs>& homes) {
     proto::View::Home& home = *view.add_homes();
     home.set_primary(each.primary);
     home.set_backup(each.backup);
-    home.set_syncing(each.syncing);
+    home.set_joining(each.joining);
   }
   return view;
 }
@@ -335,10 +335,10 @@ TEST_F(Servers, BackupsTakeOverWithoutALoss) {
       tell_all(alone);
       std::this_thread::sleep_for(milliseconds(50));
       fleet_.start(lost);
-      const proto::View syncing = view_of(++number, {{other, lost, true}, {other, lost, true}});
-      set_view(*client_, lost, syncing);
-      set_view(*client_, other, syncing);
-      tell_all(syncing);
+      const proto::View joining = view_of(++number, {{other, -1, lost}, {other, -1, lost}});
+      set_view(*client_, lost, joining);
+      set_view(*client_, other, joining);
+      tell_all(joining);
       copy(*client_, other, lost, catalog_->shards_at(0));
       copy(*client_, other, lost, catalog_->shards_at(1));
       const proto::View both = view_of(++number, {{0, 1}, {1, 0}});
