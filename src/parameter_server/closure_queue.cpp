@@ -248,8 +248,13 @@ std::optional<int64_t> ClosureQueue::pick_to_double(int worker) const {
   return doubled < options_.consistency.backup_workers ? picked : std::nullopt;
 }
 
-std::optional<Closure> ClosureQueue::take(int worker) {
+std::optional<Closure> ClosureQueue::take(int worker, bool sparingly) {
   const std::lock_guard lock(mutex_);
+  const auto found = workers_.find(worker);
+  if (sparingly && found != workers_.end() && found->second.running > 0) {
+    const bool any_order = options_.consistency.kind == Consistency::Kind::kAsynchronous;
+    if (!any_order || found->second.running > 1 || queued_.size() <= workers_.size()) return std::nullopt;
+  }
   const std::optional<int64_t> id = pick(worker);
   if (!id) return std::nullopt;
   Entry& entry = entries_.at(*id);

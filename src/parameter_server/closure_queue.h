@@ -70,8 +70,9 @@ class ClosureQueue {
   void add_worker(int worker);
   // What it was doing is for others to do.
   void lose_worker(int worker);
-  // Nothing: there is nothing for it now.
-  std::optional<Closure> take(int worker);
+  // Nothing: there is nothing for it now. Sparingly: nor while it has something to do, unless there is enough for all,
+  // and the order does not matter.
+  std::optional<Closure> take(int worker, bool sparingly = false);
   // What it took and does not have (an answer that was lost on the way).
   void keep_only(int worker, const std::set<int64_t>& holding);
   void finish(int worker, int64_t id, std::vector<torch::Tensor> result);

@@ -102,9 +102,9 @@ class ServerKeeper {
   std::vector<Server> servers_;
   std::shared_ptr<const SavedVariables> source_;
   int64_t source_closure_ = 0;
-  bool noted_ = false;            // something new was heard
-  bool told_ = false;             // of a server that does not come back
-  parameter_server::View view_;   // of the keeper's thread
+  bool noted_ = false;           // something new was heard
+  bool told_ = false;            // of a server that does not come back
+  parameter_server::View view_;  // of the keeper's thread
   std::vector<std::jthread> threads_;
 };
 

@@ -63,8 +63,9 @@ KeeperOptions quick(int replicas, uint64_t run = 7) {
 
 // A coordinator's part: a client, and a keeper that tells it (and other clients) the views.
 struct Coordinator {
-  Coordinator(const std::shared_ptr<Catalog>& catalog, const Fleet& fleet, const KeeperOptions& options,
-              const std::function<void()>& restored = [] {}, std::vector<ServerClient*> others = {})
+  Coordinator(
+      const std::shared_ptr<Catalog>& catalog, const Fleet& fleet, const KeeperOptions& options,
+      const std::function<void()>& restored = [] {}, std::vector<ServerClient*> others = {})
       : client(fleet.client()),
         keeper(catalog, *client, options,
                {.view =
@@ -178,7 +179,8 @@ TEST(Keeper, WithBackupsNothingIsLost) {
     others.push_back(clients.back().get());
   }
   std::atomic<int> restored = 0;
-  Coordinator coordinator(catalog, fleet, quick(2), [&] { ++restored; }, others);
+  Coordinator coordinator(
+      catalog, fleet, quick(2), [&] { ++restored; }, others);
   coordinator.keeper.set_source(initial(), 0);
   (void)coordinator.keeper.start();
   std::atomic<int64_t> closures = -1;
@@ -203,7 +205,8 @@ TEST(Keeper, WithBackupsNothingIsLost) {
       fleet.start(round % 3);
       std::this_thread::sleep_for(milliseconds(200));
       for (int i = 0; i < 2000 && !is_whole(); ++i) std::this_thread::sleep_for(milliseconds(5));
-      ASSERT_TRUE(is_whole()) << coordinator.client->view().ShortDebugString() << "every server has its own shards and a backup again";
+      ASSERT_TRUE(is_whole()) << coordinator.client->view().ShortDebugString()
+                              << "every server has its own shards and a backup again";
     }
   }
   EXPECT_TRUE(torch::equal(count_of(coordinator, *catalog), torch::full({6}, closures.load() + 1, torch::kLong)));

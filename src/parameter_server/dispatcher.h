@@ -1,0 +1,80 @@
+// Dispatcher: the coordinator's side of its workers (wire/messages.proto): who is there, who gets what.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "messages.pb.h"
+#include "parameter_server/closure_queue.h"
+#include "parameter_server/wire/rpc.h"
+
+namespace cohort {
+
+struct DispatcherOptions {
+  std::string catalog;             // Catalog::description()
+  std::vector<std::string> steps;  // names of the registered functions, sorted
+  // A worker that is silent for so long is lost; what it had goes to others.
+  std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
+};
+
+// Thread-safe.
+class Dispatcher {
+ public:
+  Dispatcher(ClosureQueue& queue, DispatcherOptions options);
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+  ~Dispatcher();
+
+  // RpcServer::Handler.
+  void handle(const std::string& method, const std::shared_ptr<RpcCall>& call);
+
+  void set_view(const parameter_server::View& view);
+  // Workers are told that the run is over; returns when all have heard it, or at the timeout.
+  void finish(std::chrono::milliseconds timeout = std::chrono::seconds(5));
+  int num_workers() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Worker {
+    uint64_t incarnation = 0;
+    Clock::time_point heard;
+    bool gone = false;  // the connection of its heartbeat was broken, as a process that dies breaks it
+  };
+  struct Held {
+    int worker = 0;
+    uint64_t incarnation = 0;
+    std::shared_ptr<RpcCall> call;
+    Clock::time_point until;
+    uint64_t view = 0;  // of a beat
+  };
+
+  void join(const std::shared_ptr<RpcCall>& call);
+  void next(const std::shared_ptr<RpcCall>& call);
+  void beat(const std::shared_ptr<RpcCall>& call);
+  void hear(int worker, uint64_t incarnation);
+  void stop_waiting(int worker);
+  void serve();
+  void answer_beats(Clock::time_point now);
+  void drop_lost(Clock::time_point now);
+  void tick(const std::stop_token& stop);
+  void reply_to(const Held& held, const std::optional<Closure>& closure);
+
+  ClosureQueue& queue_;
+  const DispatcherOptions options_;
+  mutable std::mutex mutex_;
+  parameter_server::View view_;
+  std::atomic<bool> over_ = false;
+  std::map<int, Worker> workers_;
+  std::list<Held> waiting_;  // for work
+  std::list<Held> beats_;
+  std::jthread ticker_;
+};
+
+}  // namespace cohort
