@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "parameter_server/wire/rpc.h"
 
 namespace cohort {
 
@@ -74,6 +75,13 @@ std::size_t Catalog::declare(ServerVariable variable) {
     fail<InvalidArgument>("[parameter server] ", variable.name, " would be cut into ", parts.size(), " parts, and ",
                           variable.optimizer->name(), " needs norms of the whole: leave it uncut");
   }
+  const int64_t bytes = static_cast<int64_t>(c10::elementSize(variable.dtype)) *
+                        c10::multiply_integers(variable.shape.begin(), variable.shape.end());
+  if (uncut && bytes > kLongestFrame / 2) {
+    fail<InvalidArgument>("[parameter server] ", variable.name, " has ", bytes, " bytes and cannot be cut, because ",
+                          variable.optimizer->name(), " needs norms of the whole; at most ", kLongestFrame / 2,
+                          " fit a message");
+  }
   const bool scalar = variable.shape.empty();
   const int64_t rows = scalar ? 1 : variable.shape.front();
   const int64_t row_bytes =
@@ -98,7 +106,8 @@ std::size_t Catalog::declare(ServerVariable variable) {
                                   .shape = std::move(shape),
                                   .dtype = variable.dtype,
                                   .trainable = variable.optimizer.has_value(),
-                                  .has_siblings = count < rows}});
+                                  .has_siblings = count < rows,
+                                  .decay = variable.decay}});
       done += count;
     } while (done < part_rows);
     first_row += part_rows;
@@ -136,7 +145,7 @@ std::string Catalog::description() const {
     for (std::size_t shard = first; shard < last; ++shard) {
       text << ' ' << shards_[shard].home << ':' << shards_[shard].first_row;
     }
-    if (variable.optimizer) text << ", " << text_of(*variable.optimizer);
+    if (variable.optimizer) text << ", " << text_of(*variable.optimizer) << (variable.decay ? "" : " without decay");
     text << '\n';
   }
   return text.str();

@@ -22,6 +22,7 @@ struct ServerVariable {
   torch::ScalarType dtype = torch::kFloat;
   // Of trained variables; nothing: changed by assign and add only.
   std::optional<Optimizer> optimizer = std::nullopt;
+  bool decay = true;  // weight decay applies
   // Read and updated by rows (embeddings). Others move whole, and are cut further into blocks that fit a message.
   bool by_rows = false;
   // Fills rows of a shard, the first of which is `first_row` of the variable; called by the servers. Has to give the

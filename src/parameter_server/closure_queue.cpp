@@ -92,7 +92,8 @@ void ClosureQueue::raise_error(Lock& lock, const char* what) {
 }
 
 std::vector<std::shared_ptr<RemoteValueState>> ClosureQueue::schedule(const std::string& step,
-                                                                      std::vector<std::vector<torch::Tensor>> shares) {
+                                                                      std::vector<std::vector<torch::Tensor>> shares,
+                                                                      const std::vector<double>& weights) {
   std::vector<std::shared_ptr<RemoteValueState>> values;
   {
     Lock lock(mutex_);
@@ -106,7 +107,10 @@ std::vector<std::shared_ptr<RemoteValueState>> ClosureQueue::schedule(const std:
       entry.closure = {.id = id,
                        .step = step,
                        .arguments = std::move(shares[static_cast<std::size_t>(i)]),
-                       .share = together ? Share{.index = i, .count = count} : Share{}};
+                       .share = together ? Share{.index = i, .count = count} : Share{},
+                       .weight = !together         ? 1.0
+                                 : weights.empty() ? 1.0 / static_cast<double>(count)
+                                                   : weights.at(static_cast<std::size_t>(i))};
       entry.value = std::make_shared<RemoteValueState>();
       entry.group = next_group_;
       queued_.insert(id);

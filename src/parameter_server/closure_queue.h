@@ -30,7 +30,8 @@ struct Closure {
   int64_t id = 0;
   std::string step;  // a registered function's name
   std::vector<torch::Tensor> arguments;
-  Share share;  // of a synchronous step
+  Share share;          // of a synchronous step
+  double weight = 1.0;  // the part of the step's examples that are in it
 };
 
 struct ClosureQueueOptions {
@@ -53,10 +54,12 @@ class ClosureQueue {
 
   // -- The user's side.
 
-  // One closure for each list of arguments; in synchronous training they are the shares of one step. Throws the first
-  // error of earlier closures, once nothing is running any more; what was queued then is cancelled.
+  // One closure for each list of arguments; in synchronous training they are the shares of one step, with these weights
+  // (empty: alike). Throws the first error of earlier closures, once nothing is running any more; what was queued then
+  // is cancelled.
   std::vector<std::shared_ptr<RemoteValueState>> schedule(const std::string& step,
-                                                          std::vector<std::vector<torch::Tensor>> shares);
+                                                          std::vector<std::vector<torch::Tensor>> shares,
+                                                          const std::vector<double>& weights = {});
   // Returns when all is done; errors as above. DeadlineExceeded: nothing has happened for options.timeout.
   void join();
   bool done();

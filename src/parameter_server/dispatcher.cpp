@@ -147,6 +147,7 @@ void Dispatcher::reply_to(const Held& held, const std::optional<Closure>& closur
   reply.set_step(closure->step);
   reply.set_share(closure->share.index);
   reply.set_shares(closure->share.count);
+  reply.set_weight(closure->weight);
   held.call->reply(make_frame(reply, closure->arguments));
 }
 

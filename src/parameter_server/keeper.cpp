@@ -305,8 +305,9 @@ bool ServerKeeper::refill() {
     }
     told_ = false;
   }
-  publish();
+  // Before anybody can take it for complete.
   events_.restored();
+  publish();
   return true;
 }
 

@@ -127,6 +127,7 @@ SavedVariables collect(ServerClient& client, const Catalog& catalog, std::chrono
     const int server = view.homes(place.home).primary();
     proto::StateRequest request;
     request.set_shard(static_cast<uint32_t>(shard));
+    request.set_view(view.number());
     proto::Empty nothing;
     for_each_piece(place, slots, [&](int64_t first, int64_t count) {
       request.set_first_row(first);

@@ -28,7 +28,7 @@ torch::Tensor on_the_way(const torch::Tensor& value, proto::ElementType type) {
 
 }  // namespace
 
-ParameterServer::ParameterServer(std::shared_ptr<const Catalog> catalog, ParameterServerOptions options)
+ParameterServer::ParameterServer(std::shared_ptr<const Catalog> catalog, ServingOptions options)
     : catalog_(std::move(catalog)),
       options_(std::move(options)),
       incarnation_(draw()),

@@ -19,7 +19,7 @@
 
 namespace cohort {
 
-struct ParameterServerOptions {
+struct ServingOptions {
   int index = 0;                       // of this task
   std::vector<std::string> addresses;  // of all ps tasks, by index
   SecurityOptions security = {};
@@ -30,7 +30,7 @@ struct ParameterServerOptions {
 // Thread-safe.
 class ParameterServer {
  public:
-  ParameterServer(std::shared_ptr<const Catalog> catalog, ParameterServerOptions options);
+  ParameterServer(std::shared_ptr<const Catalog> catalog, ServingOptions options);
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
   ~ParameterServer();
@@ -85,7 +85,7 @@ class ParameterServer {
   void send_shard(uint32_t number, RpcClient& to);
 
   const std::shared_ptr<const Catalog> catalog_;
-  const ParameterServerOptions options_;
+  const ServingOptions options_;
   const uint64_t incarnation_;
   // Held, shared, from the look at the view until the update is applied: when a new view is set, nothing of the one
   // before is under way. Taken before mutex_.

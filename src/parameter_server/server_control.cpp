@@ -144,6 +144,10 @@ void ParameterServer::copy(const Call& call) {
 
 void ParameterServer::state(const Call& call) {
   const auto request = request_of<proto::StateRequest>(call);
+  // A server that was started again and filled is not asked before the view says so: what it lacks is done again then.
+  const std::shared_lock view_lock(view_mutex_);
+  require_view(request.view());
+  (void)require_primary(request.shard());
   const ShardPtr shard = held(request.shard());
   std::vector<torch::Tensor> tensors;
   {

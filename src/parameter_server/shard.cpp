@@ -47,7 +47,6 @@ Grouping group_by_index(const torch::Tensor& indices) {
 Shard::Shard(ShardSpec spec, const torch::Tensor& value, Optimizer optimizer)
     : spec_(std::move(spec)),
       optimizer_(std::move(optimizer)),
-      decay_(optimizer_.decays(spec_.name, static_cast<int64_t>(spec_.shape.size()))),
       width_(spec_.shape.empty() ? 1 : c10::multiply_integers(spec_.shape.begin() + 1, spec_.shape.end())),
       learning_rate_(optimizer_.learning_rate()) {
   require_like_value("its first value", value);
@@ -136,7 +135,7 @@ Segment Shard::segment(int64_t begin, int64_t size, void* gradient, void** slots
           .gradient = gradient,
           .slots = slots,
           .size = size,
-          .decay = decay_};
+          .decay = spec_.decay};
 }
 
 bool Shard::apply_gradient(const UpdateId& id, const torch::Tensor& gradient, const Share& share) {
@@ -158,7 +157,7 @@ void Shard::step_dense(const torch::Tensor& gradient, const StepContext& context
   if (rule.needs_norms()) {
     void* slots[kMaxSlots];
     const SquaredNorms norms = rule.prepare(segment(0, gradient.numel(), gradient.data_ptr(), slots), context);
-    if (decay_) trust_ratio = rule.trust_ratio(norms);
+    if (spec_.decay) trust_ratio = rule.trust_ratio(norms);
   }
   parallel_for((gradient.numel() + kRun - 1) / kRun, kRunsAThread, [&](int64_t from, int64_t to) {
     const FlushDenormals flush;

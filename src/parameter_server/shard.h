@@ -23,6 +23,7 @@ struct ShardSpec {
   torch::ScalarType dtype = torch::kFloat;
   bool trainable = true;      // by gradients: float32 or float64, and it has slots
   bool has_siblings = false;  // other shards of the same variable
+  bool decay = true;          // weight decay applies
 };
 
 // On the CPU. Thread-safe: readers see a shard before an update or after it. Tensors that come and go are contiguous,
@@ -89,7 +90,6 @@ class Shard {
 
   ShardSpec spec_;
   Optimizer optimizer_;
-  bool decay_;
   int64_t width_;  // elements of a row
   mutable std::shared_mutex mutex_;
   torch::Tensor value_;

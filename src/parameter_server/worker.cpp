@@ -14,9 +14,9 @@ namespace {
 namespace proto = parameter_server;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAgain(100);               // between tries to reach the coordinator
-constexpr milliseconds kHold(1000);               // how long it may hold a question
-constexpr milliseconds kAnswer(10'000);           // beyond that
+constexpr milliseconds kAgain(100);      // between tries to reach the coordinator
+constexpr milliseconds kHold(1000);      // how long it may hold a question
+constexpr milliseconds kAnswer(10'000);  // beyond that
 
 uint64_t draw_number() {
   std::random_device device;
@@ -165,7 +165,8 @@ void WorkerLoop::take(Question question) {
     Closure closure{.id = reply.closure(),
                     .step = reply.step(),
                     .arguments = {},
-                    .share = {.index = reply.share(), .count = std::max<int64_t>(1, reply.shares())}};
+                    .share = {.index = reply.share(), .count = std::max<int64_t>(1, reply.shares())},
+                    .weight = reply.weight()};
     while (reader.left() > 0) closure.arguments.push_back(reader.take());
     have_.push_back(std::move(closure));
   } catch (...) {

@@ -57,7 +57,7 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
     fail<InvalidArgument>("[strategy] ", plan_.name, ": threads_per_replica is ", threads_per_replica_,
                           ", wanted 0 (cores / replicas) or more");
   }
-  const int cores = std::max(1, hardware_cores() / (workers() ? workers()->sharing_cores() : 1));
+  const int cores = std::max(1, hardware_cores() / (workers() ? workers()->sharing_cores() : plan_.sharing_cores));
   if (threads_per_replica_ == 0) threads_per_replica_ = on_cpu ? std::max(1, cores / count) : 1;
   const bool spin = count <= cores;
   rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);

@@ -17,6 +17,7 @@
 
 namespace cohort {
 
+class RemoteVariables;
 class WorkerGroup;
 
 // Where variables live.
@@ -36,6 +37,10 @@ struct StrategyPlan {
   bool rebatch_input = true;
   // The processes that the strategy spans; null: this one alone.
   std::shared_ptr<WorkerGroup> workers = nullptr;
+  // Where variables are kept by other processes; null: here.
+  std::shared_ptr<RemoteVariables> remote = nullptr;
+  // How many processes use the cores of this machine alike.
+  int sharing_cores = 1;
 };
 
 class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
@@ -60,6 +65,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   WorkerGroup* workers() const { return plan_.workers.get(); }
   int num_workers() const;
   int worker_rank() const;
+  RemoteVariables* remote() const { return plan_.remote.get(); }
   // What worker 0 has, in these tensors everywhere; cross-replica context.
   void broadcast_from_chief(std::span<torch::Tensor> tensors) const;
   // The text that worker 0 has, on every worker.

@@ -8,6 +8,7 @@
 #include "cohort/strategy.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/remote_variables.h"
 
 namespace cohort {
 
@@ -184,11 +185,13 @@ torch::Tensor Replica::global_mean(const torch::Tensor& each, const torch::Tenso
     count = total.item<int64_t>();
   }
   if (count == 0) return each.sum();
-  if (!weight.defined()) return each.sum() / static_cast<double>(count);
+  auto total = static_cast<double>(count);
+  if (core_.remote() != nullptr) total /= core_.remote()->weight();  // others have the rest of the step
+  if (!weight.defined()) return each.sum() / total;
   std::vector<int64_t> shape(static_cast<std::size_t>(each.dim()), 1);
   shape[0] = each.size(0);
   const torch::Tensor spread = weight.dim() == 1 ? weight.view(shape) : weight;
-  return (each * spread).sum() / static_cast<double>(count);
+  return (each * spread).sum() / total;
 }
 
 void Replica::meet(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead) {

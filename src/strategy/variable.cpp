@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "cohort/strategy.h"
 #include "strategy/core.h"
+#include "strategy/remote_variables.h"
 
 namespace cohort {
 
@@ -10,6 +11,7 @@ struct Variable::State {
   std::shared_ptr<StrategyCore> core;
   VariableOptions options;
   PerReplica<torch::Tensor> components;
+  std::optional<std::size_t> remote;  // kept by other processes, under this number
 
   bool on_read() const { return options.synchronization == VariableSynchronization::kOnRead; }
   bool sums() const { return options.aggregation == VariableAggregation::kSum; }
@@ -49,12 +51,7 @@ struct Variable::State {
   // An on-write assignment from the replicas: aggregated, then every storage is written by one replica.
   template <typename Fn>
   void write_from(Replica& replica, const torch::Tensor& value, std::string_view method, const Fn& fn) const {
-    if (options.aggregation == VariableAggregation::kNone && core->num_replicas_in_sync() > 1) {
-      fail<InvalidArgument>(
-          "[variable] ", options.name, ": ", method, " from the replicas of ", core->plan().name,
-          " needs an aggregation (sum, mean or only_first_replica) that says how their values become ",
-          "one; give it in VariableOptions, or assign outside run()");
-    }
+    require_aggregation(method);
     const torch::NoGradGuard no_grad;
     const torch::Tensor result = aggregate(replica, value);
     const bool shared = replica.local_id() > 0 && components[replica].data_ptr() == components[0].data_ptr();
@@ -63,6 +60,37 @@ struct Variable::State {
       fn(component, result);
     }
     replica.barrier();  // nobody reads before all have written
+  }
+
+  // The components become what the other processes say.
+  void spread() const {
+    const torch::Tensor& value = core->remote()->local(*remote).value;
+    each_component([&](torch::Tensor& component) { component.copy_(value.view(component.sizes())); });
+  }
+
+  // Of a variable that other processes keep: by one replica for all.
+  template <typename Fn>
+  void write_remote(Replica* inside, const torch::Tensor& value, std::string_view method, const Fn& fn) const {
+    const torch::TensorOptions like = core->remote()->local(*remote).value.options();
+    const auto send = [&](const torch::Tensor& one) {
+      const torch::NoGradGuard no_grad;
+      fn(one.detach().to(like).expand(components[0].sizes()).contiguous());
+      spread();
+    };
+    if (inside == nullptr) return send(value);
+    require_aggregation(method);
+    const torch::Tensor result = [&] {
+      const torch::NoGradGuard no_grad;
+      return aggregate(*inside, value);
+    }();
+    core->meet(inside->local_id(), method, nullptr, [&](std::span<void* const>) { send(result); });
+  }
+
+  void require_aggregation(std::string_view method) const {
+    if (options.aggregation != VariableAggregation::kNone || core->num_replicas_in_sync() == 1) return;
+    fail<InvalidArgument>("[variable] ", options.name, ": ", method, " from the replicas of ", core->plan().name,
+                          " needs an aggregation (sum, mean or only_first_replica) that says how their values become ",
+                          "one; give it in VariableOptions, or assign outside run()");
   }
 
   template <typename Fn>
@@ -106,6 +134,12 @@ Variable Strategy::variable(const torch::Tensor& initial, const VariableOptions&
     components.push_back(component.set_requires_grad(trainable));
   }
   state->components = PerReplica<torch::Tensor>(std::move(components));
+  if (core_->remote() != nullptr && !state->on_read()) {
+    state->remote = core_->remote()->declare({.name = options.name, .value = value.cpu().contiguous()});
+    core_->remote()->on_refresh([weak = std::weak_ptr(state)] {
+      if (const auto alive = weak.lock()) alive->spread();
+    });
+  }
   return Variable(std::move(state));
 }
 
@@ -115,6 +149,10 @@ bool Strategy::owns(const Variable& variable) const {
 
 torch::Tensor Variable::read() const {
   if (const Replica* replica = state_->replica()) return state_->components[*replica];
+  if (state_->remote) {
+    state_->core->remote()->read(*state_->remote);
+    state_->spread();
+  }
   if (!state_->on_read() || state_->options.aggregation == VariableAggregation::kOnlyFirstReplica) {
     torch::Tensor first = state_->components[0].detach().clone();
     if (state_->on_read()) state_->core->broadcast_from_chief({&first, 1});
@@ -131,6 +169,10 @@ torch::Tensor Variable::read() const {
 
 void Variable::assign(const torch::Tensor& value) const {
   const bool spread = state_->on_read() && state_->sums() && state_->replica() == nullptr;
+  if (state_->remote) {
+    return state_->write_remote(state_->replica(), value, "assign",
+                                [&](const torch::Tensor& v) { state_->core->remote()->assign(*state_->remote, v); });
+  }
   const torch::Tensor share = spread ? value / state_->core->num_replicas_in_sync() : value;
   state_->write(share, "assign", [](torch::Tensor& component, const torch::Tensor& v) { component.copy_(v); });
 }
@@ -151,11 +193,16 @@ void refuse_sum_on_read(const Variable& variable, std::string_view method) {
 
 void Variable::assign_add(const torch::Tensor& delta) const {
   refuse_sum_on_read(*this, "assign_add");
+  if (state_->remote) {
+    return state_->write_remote(state_->replica(), delta, "assign_add",
+                                [&](const torch::Tensor& v) { state_->core->remote()->add(*state_->remote, v); });
+  }
   state_->write(delta, "assign_add", [](torch::Tensor& component, const torch::Tensor& v) { component.add_(v); });
 }
 
 void Variable::assign_sub(const torch::Tensor& delta) const {
   refuse_sum_on_read(*this, "assign_sub");
+  if (state_->remote) return assign_add(-delta);
   state_->write(delta, "assign_sub", [](torch::Tensor& component, const torch::Tensor& v) { component.sub_(v); });
 }
 

@@ -156,9 +156,8 @@ TEST_F(Dispatching, WhatALostWorkerHadIsDoneByAnother) {
       EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(500)) << "at once";
     } else {
       next.set_want(false);
-      expect_error<FailedPrecondition>(
-          [&] { (void)lost->call("/chief/Next", make_frame(next), seconds(5)).get(); },
-          "worker 7 is not known here (any more); join first");
+      expect_error<FailedPrecondition>([&] { (void)lost->call("/chief/Next", make_frame(next), seconds(5)).get(); },
+                                       "worker 7 is not known here (any more); join first");
     }
     chief.dispatcher.finish();
   }

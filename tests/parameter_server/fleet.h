@@ -30,8 +30,8 @@ class Fleet {
   void start(int index) {
     Server& server = servers_[static_cast<std::size_t>(index)];
     server.logic = std::make_shared<ParameterServer>(
-        catalog_, ParameterServerOptions{
-                      .index = index, .addresses = addresses_, .security = {}, .timeout = std::chrono::seconds(5)});
+        catalog_,
+        ServingOptions{.index = index, .addresses = addresses_, .security = {}, .timeout = std::chrono::seconds(5)});
     server.rpc = std::make_unique<RpcServer>(
         addresses_[static_cast<std::size_t>(index)], RpcServerOptions{.threads = 4},
         [logic = server.logic](const std::string& method, const std::shared_ptr<RpcCall>& call) {

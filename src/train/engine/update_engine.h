@@ -1,5 +1,6 @@
-// UpdateEngine: how the replicas' gradients become new parameters. Two ways: each replica updates its own range for all
-// (sharded, replicas that share memory), or each replica updates its own whole copy (replicated, everything else).
+// UpdateEngine: how the replicas' gradients become new parameters. Three ways: each replica updates its own range for
+// all (sharded, replicas that share memory), each replica updates its own whole copy (replicated, everything else), or
+// other processes do it (server).
 #pragma once
 
 #include <torch/types.h>
@@ -36,6 +37,8 @@ class UpdateEngine {
 };
 
 std::unique_ptr<UpdateEngine> make_sharded_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+// Where variables are kept by other processes.
+std::unique_ptr<UpdateEngine> make_server_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
 std::unique_ptr<UpdateEngine> make_replicated_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
 
 // The sharded one where it serves: memory in common, float32 or float64, and no other cross-device ops asked for.

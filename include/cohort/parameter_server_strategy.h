@@ -1,0 +1,99 @@
+// ParameterServerStrategy: variables live on parameter servers; workers compute at their own pace, and a coordinator
+// hands out the work. One program for all of them:
+//
+//   cohort::ParameterServerStrategy strategy;                 // TF_CONFIG says who is who
+//   auto net = strategy.mirror([] { return Net(); });
+//   auto adam = strategy.optimizer(net, cohort::Adam());
+//   strategy.register_step("train", [&](const std::vector<torch::Tensor>& batch) { ... });
+//   if (strategy.serve()) return 0;                           // workers and servers, until the run is over
+//   cohort::ClusterCoordinator coordinator(strategy);         // the chief
+//   for (...) coordinator.schedule("train", {x, y});
+//   coordinator.join();
+#pragma once
+
+#include <torch/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/cluster_resolver.h"
+#include "cohort/consistency.h"
+#include "cohort/membership.h"
+#include "cohort/optimizer.h"
+#include "cohort/partitioners.h"
+#include "cohort/sharded_variable.h"
+#include "cohort/strategy.h"
+
+namespace cohort {
+
+class ParameterServerState;
+
+struct ParameterServerOptions {
+  // Who is who: a chief, workers and ps; null: resolve_cluster(), which reads the environment.
+  ClusterResolverPtr resolver = nullptr;
+  // Cuts variables; empty: no variable is cut. See partitioners.h.
+  Partitioner variable_partitioner = {};
+  Consistency consistency = {};
+  // 2: every shard is on two servers, and the loss of one loses no update.
+  int replicas = 1;
+  // Of floating-point values and gradients on their way: "", "bfloat16" or "float16".
+  std::string compression = "";
+  // Where the coordinator keeps its checkpoints, and what makes it known when it is started again. Empty: it has none.
+  std::filesystem::path directory = {};
+  // Between all tasks. Without it a task listens only on an address of its own machine, unless allow_insecure.
+  SecurityOptions security = {};
+  bool allow_insecure = false;
+  // For all servers to be there.
+  std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
+  // Who is silent for so long is lost.
+  std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
+  // For a lost server to come back.
+  std::chrono::milliseconds server_timeout = std::chrono::minutes(10);
+  // For a lost coordinator to come back.
+  std::chrono::milliseconds coordinator_timeout = std::chrono::hours(1);
+  // Of every other wait: for work to get on, for an answer that a server owes.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // Where a worker's replicas compute, as MirroredOptions has them.
+  std::vector<std::string> devices = {};
+  // Between a worker's replicas.
+  ExchangeOptions exchange = {};
+};
+
+class ParameterServerStrategy : public Strategy {
+ public:
+  // InvalidArgument: the cluster has no chief, no worker or no ps, or this process is none of them (an evaluator
+  // aside).
+  explicit ParameterServerStrategy(const ParameterServerOptions& options = {});
+
+  const ClusterResolverPtr& cluster_resolver() const;
+  const TaskId& task() const;
+  bool is_coordinator() const;
+
+  // What workers can be asked to do: a function of tensors, in cross-replica context, that gives tensors. It runs at
+  // least once for each time that it is scheduled, and has to make the same updates in the same order each time.
+  // InvalidArgument: the name is taken; FailedPrecondition: after serve().
+  using StepFunction = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>& arguments)>;
+  void register_step(const std::string& name, StepFunction step) const;
+
+  // A variable that is read and updated by rows; see sharded_variable.h.
+  ShardedVariable sharded_variable(const ShardedVariableOptions& options) const;
+
+  // On workers and servers: does what the others ask for, and returns true when the run is over. On the chief and an
+  // evaluator false, at once. Nothing can be declared after it. Unavailable: the coordinator stayed away for
+  // coordinator_timeout; FailedPrecondition: another task runs another program.
+  bool serve() const;
+
+  const std::shared_ptr<ParameterServerState>& state() const { return state_; }
+
+ private:
+  explicit ParameterServerStrategy(std::shared_ptr<ParameterServerState> state);
+
+  std::shared_ptr<ParameterServerState> state_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,184 @@
+#include "parameter_server/coordinator.h"
+
+#include <fstream>
+#include <random>
+
+#include "base/atomic_file.h"
+#include "base/deadline.h"
+#include "base/fail.h"
+#include "base/log.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr const char* kClosure = "next_closure";
+constexpr const char* kUser = "user.";
+constexpr const char* kIterations = "iterations.";
+
+// A run goes by a number, which stands in its directory: a coordinator that finds it there is the run's own, started
+// again. Without a directory every coordinator begins a run.
+uint64_t run_of(const std::filesystem::path& directory) {
+  std::random_device device;
+  uint64_t run = ((static_cast<uint64_t>(device()) << 32) | device()) | 1;
+  if (directory.empty()) return run;
+  std::filesystem::create_directories(directory);
+  const std::filesystem::path file = directory / "run";
+  if (std::ifstream in(file); in >> run && run != 0) return run;
+  AtomicFile out(file);
+  out.write(std::to_string(run) + "\n");
+  out.commit();
+  return run;
+}
+
+CheckpointData checkpoint_of(const SavedVariables& saved, int64_t next_closure,
+                             const std::map<std::string, std::string>& values) {
+  CheckpointData data;
+  NamedTensors& variables = data.tensors["variables"];
+  NamedTensors& slots = data.tensors["slots"];
+  for (const auto& [name, variable] : saved) {
+    variables.emplace_back(name, variable.value);
+    for (std::size_t i = 0; i < variable.slots.size(); ++i) {
+      slots.emplace_back(c10::str(name, "/slot_", i), variable.slots[i]);
+    }
+    data.values[kIterations + name] = std::to_string(variable.iterations);
+  }
+  data.values[kClosure] = std::to_string(next_closure);
+  for (const auto& [name, value] : values) data.values[kUser + name] = value;
+  return data;
+}
+
+int64_t number_in(const CheckpointData& data, const std::string& name) {
+  const auto found = data.values.find(name);
+  if (found == data.values.end()) fail<DataLoss>("[coordinator] the checkpoint has no value ", name);
+  return std::stoll(found->second);
+}
+
+SavedVariables saved_in(const CheckpointData& data) {
+  SavedVariables saved;
+  if (const auto variables = data.tensors.find("variables"); variables != data.tensors.end()) {
+    for (const auto& [name, value] : variables->second) {
+      saved[name] = {.value = value, .iterations = number_in(data, kIterations + name)};
+    }
+  }
+  const auto slots = data.tensors.find("slots");
+  if (slots == data.tensors.end()) return saved;
+  const std::map<std::string, torch::Tensor> by_name(slots->second.begin(), slots->second.end());
+  for (auto& [name, variable] : saved) {
+    for (std::size_t i = 0;; ++i) {
+      const auto slot = by_name.find(c10::str(name, "/slot_", i));
+      if (slot == by_name.end()) break;
+      variable.slots.push_back(slot->second);
+    }
+  }
+  return saved;
+}
+
+KeeperOptions keeper_options(CoordinatorOptions options) {
+  options.keeper.run = run_of(options.directory);
+  return options.keeper;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, CoordinatorOptions options)
+    : options_(std::move(options)),
+      variables_(std::move(variables)),
+      client_(variables_->freeze(), options_.servers),
+      queue_(options_.queue),
+      dispatcher_(queue_, options_.dispatcher) {
+  if (!options_.directory.empty()) {
+    checkpoints_.emplace(options_.directory, CheckpointManagerOptions{.max_to_keep = 2, .asynchronous = false});
+  }
+  variables_->connect(client_);
+  keeper_ = std::make_unique<ServerKeeper>(
+      variables_->freeze(), client_, keeper_options(options_),
+      KeeperEvents{.view = [this](const parameter_server::View& view) { dispatcher_.set_view(view); },
+                   .restored =
+                       [this] {
+                         if (queue_.replay()) return;
+                         queue_.fail(std::make_exception_ptr(Unavailable(
+                             "[coordinator] a parameter server was lost, and too much was done since the last "
+                             "checkpoint to do it again; start again from the checkpoint, and save more often")));
+                       },
+                   .lost = [this](const std::exception_ptr& error) { queue_.fail(error); }});
+  const std::shared_ptr<SavedVariables> source = restore();
+  keeper_->set_source(source, queue_.next_id());
+  const bool adopted = keeper_->start();
+  log().info("[coordinator] {} parameter server(s) {}", variables_->freeze()->num_servers(),
+             adopted ? "go on from before" : "are filled");
+  server_ = std::make_unique<RpcServer>(options_.address, options_.rpc,
+                                        [this](const std::string& method, const std::shared_ptr<RpcCall>& call) {
+                                          dispatcher_.handle(method, call);
+                                        });
+}
+
+Coordinator::~Coordinator() {
+  const bool failed = std::uncaught_exceptions() > exceptions_;
+  if (!failed) {
+    dispatcher_.finish();
+    keeper_->stop_servers();
+  }
+  server_.reset();
+  keeper_.reset();
+}
+
+std::shared_ptr<SavedVariables> Coordinator::restore() {
+  const std::optional<Checkpoint> checkpoint =
+      checkpoints_ ? checkpoints_->restore_latest() : std::optional<Checkpoint>();
+  if (!checkpoint) return variables_->saved();
+  auto saved = std::make_shared<SavedVariables>(saved_in(checkpoint->data));
+  variables_->load(*saved);
+  queue_.begin_at(number_in(checkpoint->data, kClosure));
+  restored_.emplace();
+  const std::string prefix = kUser;
+  for (const auto& [name, value] : checkpoint->data.values) {
+    if (name.starts_with(prefix)) (*restored_)[name.substr(prefix.size())] = value;
+  }
+  return saved;
+}
+
+// When all work is done, and stays so: a server that is lost meanwhile brings some of it back.
+SavedVariables Coordinator::collect_all() {
+  const Deadline deadline(options_.keeper.return_timeout);
+  for (;;) {
+    const uint64_t view = client_.view().number();
+    queue_.join();
+    try {
+      SavedVariables saved = collect(client_, *variables_->freeze(), options_.keeper.call_timeout);
+      if (queue_.done() && client_.view().number() == view) return saved;
+    } catch (const Unavailable&) {
+      if (deadline.passed()) throw;
+    } catch (const Cancelled&) {
+      if (deadline.passed()) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+void Coordinator::pull() {
+  variables_->load(collect_all());
+}
+
+void Coordinator::save(const std::map<std::string, std::string>& values) {
+  if (!checkpoints_) {
+    fail<FailedPrecondition>("[coordinator] save: the strategy has no directory for checkpoints");
+  }
+  auto saved = std::make_shared<SavedVariables>(collect_all());
+  const int64_t next = queue_.next_id();
+  checkpoints_->save(next, checkpoint_of(*saved, next, values));
+  variables_->load(*saved);
+  keeper_->set_source(saved, next);
+  queue_.forget_before(next);
+  parameter_server::ForgetRequest request;
+  request.set_closure(next);
+  for (int server = 0; server < variables_->freeze()->num_servers(); ++server) {
+    try {
+      (void)client_.call(server, "/ps/Forget", make_frame(request), options_.keeper.call_timeout);
+    } catch (const Unavailable& error) {
+      log().warn("{}", error.what());  // it remembers more than it has to, or is gone
+    }
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,56 @@
+// ParameterServerState: what a ParameterServerStrategy and its ClusterCoordinator are handles to.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cohort/parameter_server_strategy.h"
+#include "parameter_server/coordinator.h"
+#include "parameter_server/server_variables.h"
+
+namespace cohort {
+
+class ParameterServerState {
+ public:
+  ParameterServerState(ClusterResolverPtr resolver, const ParameterServerOptions& options);
+
+  const ParameterServerOptions& options() const { return options_; }
+  const ClusterResolverPtr& resolver() const { return resolver_; }
+  const ClusterSpec& cluster() const { return cluster_; }
+  const TaskId& task() const { return task_; }
+  const std::string& address_of(const TaskId& task) const;
+  std::vector<std::string> server_addresses() const;
+  parameter_server::ElementType element_type() const;
+  // Workers of this one's machine, itself included.
+  int sharing_cores() const;
+
+  const std::shared_ptr<ServerVariables>& variables() const { return variables_; }
+
+  void register_step(const std::string& name, ParameterServerStrategy::StepFunction step);
+  std::vector<std::string> step_names() const;
+  bool has_step(const std::string& name) const { return steps_.contains(name); }
+
+  bool serve();
+  bool served() const { return served_; }
+
+  // Of the chief; made the first time.
+  Coordinator& coordinator();
+
+ private:
+  void serve_as_server();
+  void serve_as_worker();
+
+  ParameterServerOptions options_;
+  ClusterResolverPtr resolver_;
+  ClusterSpec cluster_;
+  TaskId task_;
+  std::shared_ptr<ServerVariables> variables_;
+  std::map<std::string, ParameterServerStrategy::StepFunction> steps_;
+  bool served_ = false;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,56 @@
+// RemoteVariables: variables that other processes keep (parameter servers), as the layers above see them. This process
+// has a copy of a variable's value, which is as new as its last reading.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/optimizer.h"
+
+namespace cohort {
+
+class RemoteVariables {
+ public:
+  virtual ~RemoteVariables() = default;
+
+  struct Local {
+    std::string name;
+    torch::Tensor value;  // contiguous, on the CPU; readings write to it
+    // Of trained variables.
+    std::optional<Optimizer> optimizer = std::nullopt;
+    bool decay = true;
+    // Like the value; only where keeps_slots() says so.
+    std::vector<torch::Tensor> slots = {};
+    int64_t iterations = 0;  // steps that the slots have seen
+  };
+
+  // Every task of the cluster declares the same variables, in the same order, before any of them is used. The
+  // variable's number.
+  virtual std::size_t declare(Local local) = 0;
+  virtual Local& local(std::size_t variable) = 0;
+  virtual bool has(const std::string& name) const = 0;
+  // Whether this process needs the values (a parameter server has them elsewhere) and the slots (the coordinator, for
+  // checkpoints).
+  virtual bool keeps_values() const = 0;
+  virtual bool keeps_slots() const = 0;
+  // Called when the values of all variables have been read.
+  virtual void on_refresh(std::function<void()> callback) = 0;
+
+  // One step of the optimizers with these gradients, one for each of `variables`; and with those of the rows that were
+  // looked up for it. The values are read back. Gradients are contiguous, on the CPU, like the values.
+  virtual void apply_gradients(std::span<const std::size_t> variables, std::span<const torch::Tensor> gradients) = 0;
+  virtual void assign(std::size_t variable, const torch::Tensor& value) = 0;
+  virtual void add(std::size_t variable, const torch::Tensor& delta) = 0;
+  virtual void read(std::size_t variable) = 0;
+
+  // The part of a step's examples that this process has: 1, but where several share a step (synchronous training).
+  virtual double weight() const = 0;
+};
+
+}  // namespace cohort

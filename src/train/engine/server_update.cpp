@@ -1,0 +1,153 @@
+// Parameters that other processes keep: the replicas' gradients are added up here and sent, and what came of them is
+// read back. The optimizer runs there.
+#include <ATen/Functions.h>
+
+#include "strategy/core.h"
+#include "strategy/remote_variables.h"
+#include "train/engine/update_engine.h"
+
+namespace cohort {
+
+namespace {
+
+class ServerUpdate final : public UpdateEngine {
+ public:
+  ServerUpdate(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
+      : core_(core), remote_(*core.remote()), flat_(flat), rule_(rule) {
+    const torch::NoGradGuard no_grad;
+    if (remote_.keeps_slots()) slots_ = make_slots(flat, rule.rule(), 0);
+    for (const FlatGroup& group : flat.groups()) {
+      masters_.push_back(group.copies[0].is_cpu() ? group.copies[0] : group.copies[0].cpu());
+      sums_.push_back(remote_.keeps_values() ? torch::zeros({group.size}, group.dtype) : torch::Tensor());
+    }
+    const std::string prefix = c10::str("optimizer_", number(), "/");
+    for (std::size_t p = 0; p < flat.parameters().size(); ++p) {
+      RemoteVariables::Local local{.name = prefix + flat.parameters()[p].name,
+                                   .value = run_of(masters_, p),
+                                   .optimizer = rule,
+                                   .decay = flat.parameters()[p].decay};
+      for (std::size_t s = 0; s < rule.rule().slots().size() && remote_.keeps_slots(); ++s) {
+        local.slots.push_back(shaped(slots_[flat.parameters()[p].group][s], p));
+      }
+      variables_.push_back(remote_.declare(std::move(local)));
+    }
+    if (!remote_.keeps_values()) {
+      forget_values();
+      return;
+    }
+    remote_.on_refresh([this, alive = std::weak_ptr(alive_)] {
+      if (alive.expired()) return;
+      for (int replica = 0; replica < core_.num_local_replicas(); ++replica) spread(replica);
+    });
+  }
+
+  void step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext /*context*/,
+            double factor) override {
+    const torch::NoGradGuard no_grad;
+    // The gradients of all replicas, as they come to the one that sends them.
+    auto mine = gradients;
+    core_.meet(replica.local_id(), "minimize", &mine, [&](std::span<void* const> all) {
+      const std::size_t count = reduced ? 1 : all.size();
+      std::vector<torch::Tensor> sums;
+      for (std::size_t p = 0; p < variables_.size(); ++p) {
+        sums.push_back(sum_of(all.subspan(0, count), p));
+      }
+      scale(sums, factor);
+      remote_.apply_gradients(variables_, sums);
+    });
+    spread(replica.local_id());
+  }
+
+  const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_; }
+  void spread_slots() override {}
+
+ private:
+  // The first optimizer's parameters are optimizer_0/..., and so on: every task makes them in the same order.
+  std::size_t number() const {
+    std::size_t count = 0;
+    const auto taken = [&] { return remote_.has(c10::str("optimizer_", count, "/", flat_.parameters()[0].name)); };
+    while (taken()) ++count;
+    return count;
+  }
+
+  // A parameter's part of its group, as it lies in memory: in the parameter's shape where that is its layout.
+  torch::Tensor shaped(const torch::Tensor& flat, std::size_t p) const {
+    const FlatParameter& parameter = flat_.parameters()[p];
+    const torch::Tensor run = flat.slice(0, parameter.offset, parameter.offset + parameter.size);
+    const torch::Tensor part = flat_.part_of(flat, p);
+    return part.is_contiguous() ? run.view(parameter.shape) : run;
+  }
+  torch::Tensor run_of(const std::vector<torch::Tensor>& flats, std::size_t p) const {
+    return shaped(flats[flat_.parameters()[p].group], p);
+  }
+
+  torch::Tensor sum_of(std::span<void* const> all, std::size_t p) {
+    const std::size_t group = flat_.parameters()[p].group;
+    const auto gradient = [&](void* of) -> const torch::Tensor& {
+      return (*static_cast<const std::vector<torch::Tensor>*>(of))[p];
+    };
+    const torch::Tensor& first = gradient(all[0]);
+    const bool as_it_is = all.size() == 1 && first.defined() && !first.is_sparse() && first.is_cpu() &&
+                          first.is_contiguous() && first.scalar_type() == flat_.groups()[group].dtype;
+    if (as_it_is && flat_.part_of(sums_[group], p).is_contiguous()) return first.view(flat_.parameters()[p].shape);
+    torch::Tensor home = flat_.part_of(sums_[group], p);
+    home.zero_();
+    for (void* of : all) {
+      const torch::Tensor& each = gradient(of);
+      if (each.defined()) home.add_(each.is_sparse() ? each.to_dense().to(home.device()) : each.to(home.device()));
+    }
+    return run_of(sums_, p);
+  }
+
+  void scale(std::vector<torch::Tensor>& sums, double factor) const {
+    if (rule_.gradient().global_clipnorm > 0.0) {
+      double squared_norm = 0.0;
+      for (const torch::Tensor& sum : sums) {
+        const double norm = sum.norm(2, torch::kDouble).item<double>() * factor;
+        squared_norm += norm * norm;
+      }
+      factor *= clip_factor(squared_norm, rule_.gradient().global_clipnorm);
+    }
+    if (factor == 1.0) return;
+    for (torch::Tensor& sum : sums) sum = sum * factor;
+  }
+
+  void spread(int replica) const {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t g = 0; g < masters_.size(); ++g) {
+      torch::Tensor copy = flat_.groups()[g].copies[static_cast<std::size_t>(replica)];
+      if (copy.data_ptr() != masters_[g].data_ptr()) copy.copy_(masters_[g]);
+    }
+  }
+
+  // A server keeps the values elsewhere.
+  void forget_values() {
+    for (std::size_t g = 0; g < masters_.size(); ++g) {
+      for (const torch::Tensor& copy : flat_.groups()[g].copies) release(copy);
+      release(masters_[g]);
+    }
+  }
+  static void release(const torch::Tensor& tensor) {
+    c10::Storage storage = tensor.storage();
+    storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));
+    storage.set_nbytes(0);
+  }
+
+  StrategyCore& core_;
+  RemoteVariables& remote_;
+  FlatParameters& flat_;
+  Optimizer rule_;
+  std::vector<torch::Tensor> masters_;  // [group], on the CPU: the first replica's copy where that is
+  std::vector<torch::Tensor> sums_;     // [group]
+  std::vector<std::vector<torch::Tensor>> slots_;  // [group][slot], on the coordinator
+  std::vector<std::size_t> variables_;             // by parameter
+  std::shared_ptr<const ServerUpdate*> alive_ = std::make_shared<const ServerUpdate*>(this);
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateEngine> make_server_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule) {
+  return std::make_unique<ServerUpdate>(core, flat, rule);
+}
+
+}  // namespace cohort
