@@ -107,10 +107,9 @@ Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, Coordinator
   const bool adopted = keeper_->start();
   log().info("[coordinator] {} parameter server(s) {}", variables_->freeze()->num_servers(),
              adopted ? "go on from before" : "are filled");
-  server_ = std::make_unique<RpcServer>(options_.address, options_.rpc,
-                                        [this](const std::string& method, const std::shared_ptr<RpcCall>& call) {
-                                          dispatcher_.handle(method, call);
-                                        });
+  server_ = std::make_unique<RpcServer>(
+      options_.address, options_.rpc,
+      [this](const std::string& method, const std::shared_ptr<RpcCall>& call) { dispatcher_.handle(method, call); });
 }
 
 Coordinator::~Coordinator() {

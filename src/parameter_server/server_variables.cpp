@@ -77,8 +77,9 @@ void ServerVariables::connect(ServerClient& client) {
 
 ServerClient& ServerVariables::client() const {
   if (client_ != nullptr) return *client_;
-  fail<FailedPrecondition>("[parameter server] the variables are not there before serve() and, on the chief, before the "
-                           "ClusterCoordinator is");
+  fail<FailedPrecondition>(
+      "[parameter server] the variables are not there before serve() and, on the chief, before the "
+      "ClusterCoordinator is");
 }
 
 // -- The step.
@@ -195,7 +196,8 @@ void ServerVariables::add_gradient(std::vector<Push>& pushes, std::size_t variab
   const auto [first, last] = catalog_->shards_of(variable);
   for (std::size_t shard = first; shard < last; ++shard) {
     const ShardInfo& place = catalog_->shards()[shard];
-    pushes.push_back({.shard = static_cast<uint32_t>(shard), .id = id, .share = share_, .value = rows_of(gradient, place)});
+    pushes.push_back(
+        {.shard = static_cast<uint32_t>(shard), .id = id, .share = share_, .value = rows_of(gradient, place)});
     // With others' shares still to come it does not change anything yet.
     if (share_.count == 1) pushes.back().out = rows_of(locals_[variable].value, place);
   }

@@ -59,8 +59,8 @@ class ServerVariables final : public RemoteVariables {
   // Reads all variables that have changed, but those by rows.
   void refresh();
 
-  // Rows of a variable, one for each of `unique` (int64, ascending). Where gradients are recorded their gradient is sent
-  // with the step's next ones.
+  // Rows of a variable, one for each of `unique` (int64, ascending). Where gradients are recorded their gradient is
+  // sent with the step's next ones.
   torch::Tensor look_up(std::size_t variable, const torch::Tensor& unique);
 
   // Values and slots of this task's copies, and from the servers' into them.

@@ -143,29 +143,27 @@ void ParameterServerState::serve_as_server() {
 }
 
 void ParameterServerState::serve_as_worker() {
-  ServerClient client(variables_->freeze(),
-                      {.addresses = server_addresses(),
-                       .security = options_.security,
-                       .call_timeout = std::max<std::chrono::milliseconds>(2 * options_.heartbeat_timeout,
-                                                                           std::chrono::seconds(10)),
-                       .timeout = options_.server_timeout + options_.timeout,
-                       .element_type = element_type()});
+  ServerClient client(variables_->freeze(), {.addresses = server_addresses(),
+                                             .security = options_.security,
+                                             .call_timeout = std::max<std::chrono::milliseconds>(
+                                                 2 * options_.heartbeat_timeout, std::chrono::seconds(10)),
+                                             .timeout = options_.server_timeout + options_.timeout,
+                                             .element_type = element_type()});
   variables_->connect(client);
-  WorkerLoop(
-      client,
-      [&](const Closure& closure) {
-        const auto step = steps_.find(closure.step);
-        if (step == steps_.end()) fail<NotFound>("[parameter server] there is no step \"", closure.step, "\"");
-        const std::shared_ptr<void> at_end(nullptr, [&](void*) { variables_->end_step(); });
-        variables_->begin_step(closure);
-        return step->second(closure.arguments);
-      },
-      {.index = task_.index,
-       .coordinator = address_of({"chief", 0}),
-       .security = options_.security,
-       .catalog = variables_->freeze()->description(),
-       .steps = step_names(),
-       .coordinator_timeout = options_.coordinator_timeout})
+  WorkerLoop(client,
+             [&](const Closure& closure) {
+               const auto step = steps_.find(closure.step);
+               if (step == steps_.end()) fail<NotFound>("[parameter server] there is no step \"", closure.step, "\"");
+               const std::shared_ptr<void> at_end(nullptr, [&](void*) { variables_->end_step(); });
+               variables_->begin_step(closure);
+               return step->second(closure.arguments);
+             },
+             {.index = task_.index,
+              .coordinator = address_of({"chief", 0}),
+              .security = options_.security,
+              .catalog = variables_->freeze()->description(),
+              .steps = step_names(),
+              .coordinator_timeout = options_.coordinator_timeout})
       .run();
 }
 
@@ -176,23 +174,21 @@ Coordinator& ParameterServerState::coordinator() {
   }
   if (!served_) fail<FailedPrecondition>("[coordinator] the chief calls serve() first, as all tasks do");
   coordinator_ = std::make_unique<Coordinator>(
-      variables_,
-      CoordinatorOptions{
-          .address = address_of(task_),
-          .rpc = {.security = options_.security, .allow_insecure = options_.allow_insecure},
-          .servers = {.addresses = server_addresses(),
-                      .security = options_.security,
-                      .timeout = options_.server_timeout + options_.timeout,
-                      .element_type = element_type()},
-          .queue = {.consistency = options_.consistency, .timeout = options_.timeout},
-          .dispatcher = {.catalog = variables_->freeze()->description(),
-                         .steps = step_names(),
-                         .heartbeat_timeout = options_.heartbeat_timeout},
-          .keeper = {.replicas = options_.replicas,
-                     .start_timeout = options_.start_timeout,
-                     .return_timeout = options_.server_timeout,
-                     .heartbeat_timeout = options_.heartbeat_timeout},
-          .directory = options_.directory});
+      variables_, CoordinatorOptions{.address = address_of(task_),
+                                     .rpc = {.security = options_.security, .allow_insecure = options_.allow_insecure},
+                                     .servers = {.addresses = server_addresses(),
+                                                 .security = options_.security,
+                                                 .timeout = options_.server_timeout + options_.timeout,
+                                                 .element_type = element_type()},
+                                     .queue = {.consistency = options_.consistency, .timeout = options_.timeout},
+                                     .dispatcher = {.catalog = variables_->freeze()->description(),
+                                                    .steps = step_names(),
+                                                    .heartbeat_timeout = options_.heartbeat_timeout},
+                                     .keeper = {.replicas = options_.replicas,
+                                                .start_timeout = options_.start_timeout,
+                                                .return_timeout = options_.server_timeout,
+                                                .heartbeat_timeout = options_.heartbeat_timeout},
+                                     .directory = options_.directory});
   return *coordinator_;
 }
 

@@ -150,9 +150,8 @@ TEST(ParameterServers, SeveralReplicasOfAWorkerTakeOneStepTogether) {
     const auto net = strategy.mirror([&] { return Net(torch::kDouble); });
     const auto optimizer = strategy.optimizer(net, rule);
     strategy.register_step("train", [&](const std::vector<torch::Tensor>& arguments) -> std::vector<torch::Tensor> {
-      const PerReplica<Example> shares(
-          {Example{.x = arguments[0].slice(0, 0, 5), .y = arguments[1].slice(0, 0, 5)},
-           Example{.x = arguments[0].slice(0, 5), .y = arguments[1].slice(0, 5)}});
+      const PerReplica<Example> shares({Example{.x = arguments[0].slice(0, 0, 5), .y = arguments[1].slice(0, 0, 5)},
+                                        Example{.x = arguments[0].slice(0, 5), .y = arguments[1].slice(0, 5)}});
       const auto losses = strategy.run(
           [&](Replica& replica, const Example& share) {
             const auto each = F::cross_entropy(net[replica]->forward(share.x), share.y,
@@ -211,9 +210,11 @@ TEST(ParameterServers, AnEmbeddingIsTrainedAsOneInMemory) {
       strategy.register_step("train", [&](const std::vector<torch::Tensor>& arguments) -> std::vector<torch::Tensor> {
         strategy.run([&](Replica& replica) {
           // Two lookups of one step, and a module that the loss does not depend on much.
-          const auto rows = torch::cat({table.lookup(arguments[0].slice(0, 0, 2)), table.lookup(arguments[0].slice(0, 2))});
+          const auto rows =
+              torch::cat({table.lookup(arguments[0].slice(0, 0, 2)), table.lookup(arguments[0].slice(0, 2))});
           EXPECT_EQ(rows.sizes(), (std::vector<int64_t>{arguments[0].size(0), 4}));
-          optimizer[replica].minimize(rows.pow(2).sum() + 0 * net[replica]->forward(torch::ones({1, 7}, torch::kDouble)).sum());
+          optimizer[replica].minimize(rows.pow(2).sum() +
+                                      0 * net[replica]->forward(torch::ones({1, 7}, torch::kDouble)).sum());
         });
         return {};
       });

@@ -137,8 +137,8 @@ class ServerUpdate final : public UpdateEngine {
   RemoteVariables& remote_;
   FlatParameters& flat_;
   Optimizer rule_;
-  std::vector<torch::Tensor> masters_;  // [group], on the CPU: the first replica's copy where that is
-  std::vector<torch::Tensor> sums_;     // [group]
+  std::vector<torch::Tensor> masters_;             // [group], on the CPU: the first replica's copy where that is
+  std::vector<torch::Tensor> sums_;                // [group]
   std::vector<std::vector<torch::Tensor>> slots_;  // [group][slot], on the coordinator
   std::vector<std::size_t> variables_;             // by parameter
   std::shared_ptr<const ServerUpdate*> alive_ = std::make_shared<const ServerUpdate*>(this);

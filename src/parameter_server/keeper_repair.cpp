@@ -1,0 +1,208 @@
+// What a ServerKeeper does about servers that were lost or have come back.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "parameter_server/keeper.h"
+#include "parameter_server/wire/frame.h"
+
+namespace cohort {
+
+namespace {
+
+namespace proto = parameter_server;
+
+constexpr std::chrono::milliseconds kRetryPause(100);  // between tries
+
+}  // namespace
+
+void ServerKeeper::keep(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    {
+      Lock lock(mutex_);
+      wake_.wait_for(lock, kRetryPause, [&] { return noted_ || stop.stop_requested(); });
+      noted_ = false;
+    }
+    try {
+      while (!stop.stop_requested() && repair()) {
+      }
+    } catch (const std::exception& error) {
+      // Another server was lost meanwhile, or this one again: what is heard next decides.
+      if (!stop.stop_requested()) log().warn("[parameter server] {}; tries again", error.what());
+      std::this_thread::sleep_for(kRetryPause);
+    }
+  }
+}
+
+// One step; whether there was something to do.
+bool ServerKeeper::repair() {
+  return drop_lost() || refill() || add_backups() || go_home();
+}
+
+bool ServerKeeper::drop_lost() {
+  bool changed = false;
+  bool behind = false;
+  for (proto::View::Home& home : *view_.mutable_homes()) {
+    const int backup = home.backup();
+    if (home.joining() >= 0 && !holds(home.joining())) {
+      home.set_joining(-1);
+      changed = true;
+    }
+    if (backup >= 0 && !holds(backup)) {
+      home.set_backup(-1);
+      changed = true;
+    } else if (backup >= 0 && !holds(home.primary())) {
+      log().warn("[parameter server] {} takes over from {}", name(backup), name(home.primary()));
+      home.set_primary(backup);
+      home.set_backup(-1);
+      changed = true;
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Server& server : servers_) {
+      behind = behind || (server.up && server.incarnation == server.trusted && server.view < view_.number());
+    }
+  }
+  if (changed || behind) publish();
+  return changed;
+}
+
+void ServerKeeper::place(int home, int server) {
+  std::shared_ptr<const SavedVariables> source;
+  int64_t next_closure = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    source = source_;
+    next_closure = source_closure_;
+  }
+  if (!source) fail<FailedPrecondition>("[parameter server] nothing was set to begin with");
+  for (const std::size_t shard : catalog_->shards_at(home)) {
+    install_shard(client_, *catalog_, shard, server, *source, next_closure, options_.call_timeout);
+  }
+}
+
+// Homes that nobody has any more.
+bool ServerKeeper::refill() {
+  std::vector<int> filled;
+  for (int home = 0; home < view_.homes_size(); ++home) {
+    const int server = view_.homes(home).primary();
+    if (holds(server)) continue;
+    if (is_up(server)) {
+      log().warn("[parameter server] {} has come back empty: it gets what it had at closure {}", name(server),
+                 source_closure_);
+      place(home, server);
+      filled.push_back(server);
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    const auto silent = std::chrono::steady_clock::now() - servers_[static_cast<std::size_t>(server)].silent_since;
+    if (told_ || silent < options_.return_timeout) continue;
+    told_ = true;
+    events_.lost(std::make_exception_ptr(
+        Unavailable(c10::str("[parameter server] ", name(server), " was lost and has not come back within ",
+                             to_text(options_.return_timeout)))));
+  }
+  if (filled.empty()) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const int server : filled) {
+      servers_[static_cast<std::size_t>(server)].trusted = servers_[static_cast<std::size_t>(server)].incarnation;
+    }
+    told_ = false;
+  }
+  // Before anybody can take it for complete.
+  events_.restored();
+  publish();
+  return true;
+}
+
+// In place of the backup that there is, if there is one.
+void ServerKeeper::join(int home, int server) {
+  proto::View::Home& place_of = *view_.mutable_homes(home);
+  place_of.set_joining(server);
+  {
+    // Whatever process it is now, from here on it has what the view says.
+    const std::lock_guard lock(mutex_);
+    servers_[static_cast<std::size_t>(server)].trusted = servers_[static_cast<std::size_t>(server)].incarnation;
+  }
+  publish();
+  proto::CopyRequest request;
+  for (const std::size_t shard : catalog_->shards_at(home)) request.add_shards(static_cast<uint32_t>(shard));
+  request.set_destination(server);
+  (void)client_.call(place_of.primary(), "/ps/Copy", make_frame(request), options_.call_timeout);
+  place_of.set_backup(server);
+  place_of.set_joining(-1);
+  publish();
+}
+
+// Who is to be given a home's shards; -1: nobody. At its best a home is on the server of its number, with the next one
+// as the backup; while one of them is away another one takes its part.
+int ServerKeeper::candidate(int home) {
+  const proto::View::Home& place_of = view_.homes(home);
+  if (!holds(place_of.primary())) return -1;
+  if (place_of.joining() >= 0) return place_of.joining();  // an attempt that failed
+  const int count = view_.homes_size();
+  for (int i = 0; i < count; ++i) {
+    const int server = (home + i) % count;
+    if (server == place_of.primary()) continue;
+    if (server == place_of.backup()) return -1;
+    if (is_up(server)) return server;
+  }
+  return -1;
+}
+
+bool ServerKeeper::add_backups() {
+  if (options_.replicas < 2) return false;
+  for (int home = 0; home < view_.homes_size(); ++home) {
+    const int server = candidate(home);
+    if (server < 0) continue;
+    join(home, server);
+    return true;
+  }
+  return false;
+}
+
+// A server that was away serves its own home again.
+bool ServerKeeper::go_home() {
+  for (int home = 0; home < view_.homes_size(); ++home) {
+    proto::View::Home& place_of = *view_.mutable_homes(home);
+    if (place_of.backup() != home || !holds(home)) continue;
+    place_of.set_backup(place_of.primary());
+    place_of.set_primary(home);
+    publish();
+    return true;
+  }
+  return false;
+}
+
+void ServerKeeper::publish() {
+  view_.set_number(view_.number() + 1);
+  proto::SetViewRequest request;
+  *request.mutable_view() = view_;
+  for (std::size_t i = 0; i < servers_.size(); ++i) {
+    if (!is_up(static_cast<int>(i))) continue;
+    try {
+      (void)client_.call(static_cast<int>(i), "/ps/SetView", make_frame(request), options_.heartbeat_timeout);
+      const std::lock_guard lock(mutex_);
+      servers_[i].view = view_.number();
+    } catch (const std::exception& error) {
+      log().warn("[parameter server] {} does not take view {}: {}", name(static_cast<int>(i)), view_.number(),
+                 error.what());
+    }
+  }
+  client_.set_view(view_);
+  events_.view(view_);
+}
+
+void ServerKeeper::stop_servers() {
+  for (std::size_t i = 0; i < servers_.size(); ++i) {
+    try {
+      (void)client_.call(static_cast<int>(i), "/ps/Stop", make_frame(proto::StopRequest()), std::chrono::seconds(2));
+    } catch (const std::exception&) {
+      // It is gone already.
+    }
+  }
+}
+
+}  // namespace cohort
