@@ -60,6 +60,13 @@ std::string log_folder(const std::string& folder, int attempt) {
 std::vector<WorkerPlan> plan(const LaunchFlags& flags, int attempt) {
   if (flags.remote.active()) return plan_agents(flags.options, flags.remote);
   std::vector<int> ports;
+  if (flags.options.ps > 0) {
+    for (int i = 0; i < 1 + flags.options.ps + flags.options.workers; ++i) {
+      ports.push_back(i == 0 && flags.options.master_port > 0 ? flags.options.master_port
+                                                              : free_port(flags.options.master_addr));
+    }
+    return plan_parameter_servers(flags.options, ports);
+  }
   if (flags.options.nnodes == 1 && flags.options.hosts.empty()) {
     for (int i = 0; i < flags.options.nproc; ++i) {
       ports.push_back(i == 0 && flags.options.master_port > 0 ? flags.options.master_port
@@ -72,7 +79,8 @@ std::vector<WorkerPlan> plan(const LaunchFlags& flags, int attempt) {
 GroupOptions group_of(const LaunchFlags& flags, int attempt) {
   return {.log_dir = log_folder(flags.log_dir, attempt),
           .grace = std::chrono::milliseconds(static_cast<int64_t>(flags.grace * 1000)),
-          .until_eof = flags.until_eof};
+          .until_eof = flags.until_eof,
+          .restarts_each = flags.options.ps > 0 ? flags.max_restarts : 0};
 }
 
 int launch(LaunchFlags flags) {
@@ -98,7 +106,7 @@ int launch(LaunchFlags flags) {
   const Signals signals;
   for (int attempt = 0;; ++attempt) {
     const GroupEnd end = run_group(plan(flags, attempt), group_of(flags, attempt), signals, guard);
-    if (end.code == 0 || end.stopped) return end.code;
+    if (end.code == 0 || end.stopped || flags.options.ps > 0) return end.code;
     if (attempt == flags.max_restarts) {
       if (attempt > 0) std::cerr << "[launch] given up after " << attempt << " restart(s)\n";
       return end.code;
@@ -117,6 +125,9 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
       "It finds its cluster in TF_CONFIG and in torchrun's variables. Exits with the status of the first worker that "
       "failed.");
   app.add_option("--nproc", flags->options.nproc, "workers on each machine")->capture_default_str();
+  app.add_option("--ps", flags->options.ps,
+                 "start so many parameter servers on this machine, with --workers workers and a chief");
+  app.add_option("--workers", flags->options.workers, "workers beside --ps parameter servers")->capture_default_str();
   app.add_option("--hosts", flags->remote.hosts,
                  "machines to start them on over ssh, separated by commas; this one: none")
       ->delimiter(',');
@@ -128,7 +139,7 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   app.add_option("--master_port", flags->options.master_port,
                  "port of worker 0; with --hosts of the first worker on each; 0: a free one of this machine");
   app.add_option("--node_hosts", flags->options.hosts, "addresses of all nodes, for TF_CONFIG")->delimiter(',');
-  app.add_option("--max_restarts", flags->max_restarts, "times to start all workers anew when one has failed")
+  app.add_option("--max_restarts", flags->max_restarts, "times to start all workers anew when one has failed; with --ps, each task by itself")
       ->capture_default_str();
   app.add_option("--grace_period", flags->grace, "seconds from asking a worker to end to killing it")
       ->capture_default_str();

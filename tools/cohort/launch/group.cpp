@@ -21,6 +21,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How long the others may take to end by themselves when the one that leads has.
+constexpr std::chrono::seconds kFarewell(5);
+
 constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP};
 constexpr std::array kPassed = {SIGUSR1, SIGUSR2};
 
@@ -39,13 +42,9 @@ class Group {
       : options_(options), signals_(signals), guard_(guard) {}
 
   GroupEnd run(const std::vector<WorkerPlan>& workers) {
-    for (const WorkerPlan& worker : workers) {
-      std::string file = worker.name + ".log";
-      std::replace(file.begin(), file.end(), ' ', '_');
-      const std::string log = options_.log_dir.empty() ? "" : c10::str(options_.log_dir, "/", file);
-      children_.push_back(std::make_unique<Child>(worker, std::cout, log));
-      guard_.watch(children_.back()->pid());
-    }
+    plans_ = workers;
+    restarts_.resize(workers.size());
+    for (std::size_t i = 0; i < workers.size(); ++i) children_.push_back(start(i));
     while (std::any_of(children_.begin(), children_.end(), [](const auto& child) { return child->running(); })) {
       wait();
       if (kill_at_ && Clock::now() >= *kill_at_) kill_all();
@@ -54,13 +53,35 @@ class Group {
   }
 
  private:
+  std::unique_ptr<Child> start(std::size_t which) {
+    const WorkerPlan& plan = plans_[which];
+    std::string file = restarts_[which] == 0 ? plan.name + ".log" : c10::str(plan.name, ".", restarts_[which], ".log");
+    std::replace(file.begin(), file.end(), ' ', '_');
+    const std::string log = options_.log_dir.empty() ? "" : c10::str(options_.log_dir, "/", file);
+    auto child = std::make_unique<Child>(plan, std::cout, log);
+    guard_.watch(child->pid());
+    return child;
+  }
+
+  // A process that failed, when it may be started again.
+  bool restart(std::size_t which) {
+    if (restarts_[which] == options_.restarts_each || kill_at_ || end_.stopped || end_.asked) return false;
+    ++restarts_[which];
+    std::cerr << "[launch] " << children_[which]->name() << " (pid " << children_[which]->pid() << ") "
+              << children_[which]->fate() << "; it is started again, restart " << restarts_[which] << " of "
+              << options_.restarts_each << std::endl;
+    plans_[which].environment["COHORT_RESTART_COUNT"] = std::to_string(restarts_[which]);
+    children_[which] = start(which);
+    return true;
+  }
+
   void wait() {
     std::vector<pollfd> places{{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                {.fd = options_.until_eof ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0},
                                {.fd = kill_at_ ? -1 : options_.stop_fd, .events = POLLIN, .revents = 0}};
     const std::size_t first = places.size();
     for (const auto& child : children_) places.push_back({.fd = child->output(), .events = POLLIN, .revents = 0});
-    int limit = -1;
+    int limit = over_ ? 100 : -1;
     if (kill_at_) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*kill_at_ - Clock::now()).count();
       limit = static_cast<int>(std::max<int64_t>(left, 0)) + 1;
@@ -110,17 +131,21 @@ class Group {
   }
 
   void reap() {
-    for (const auto& child : children_) {
+    for (std::size_t i = 0; i < children_.size(); ++i) {
+      Child& child = *children_[i];
       int status = 0;
-      if (!child->running() || ::waitpid(child->pid(), &status, WNOHANG) != child->pid()) continue;
-      child->ended(status);
-      guard_.forget(child->pid());
-      if (child->succeeded() || end_.code != 0) continue;
-      end_.code = child->exit_code();
+      if (!child.running() || ::waitpid(child.pid(), &status, WNOHANG) != child.pid()) continue;
+      child.ended(status);
+      guard_.forget(child.pid());
+      if (child.succeeded() && plans_[i].leads && !over_) over_ = Clock::now();
+      if (child.succeeded() || end_.code != 0 || over_ || restart(i)) continue;
+      end_.code = child.exit_code();
       if (end_.stopped || end_.asked) continue;
-      report(*child);
+      report(child);
       stop(SIGTERM);
     }
+    // The others hear from the one that leads that the run is over; who was being started again does not.
+    if (over_ && !kill_at_ && Clock::now() - *over_ > kFarewell) stop(SIGTERM);
   }
 
   void report(const Child& child) const {
@@ -135,8 +160,11 @@ class Group {
   const Signals& signals_;
   Guard& guard_;
   Clock::time_point begin_ = Clock::now();
+  std::vector<WorkerPlan> plans_;
+  std::vector<int> restarts_;
   std::vector<std::unique_ptr<Child>> children_;
   std::optional<Clock::time_point> kill_at_;
+  std::optional<Clock::time_point> over_;  // since the one that leads has ended well
   GroupEnd end_;
 };
 

@@ -31,6 +31,7 @@ struct GroupOptions {
   std::string log_dir;                                         // of this attempt; empty: none
   std::chrono::milliseconds grace = std::chrono::seconds(30);  // from asking a worker to end to killing it
   bool until_eof = false;                                      // end when standard input does: for agents behind ssh
+  int restarts_each = 0;                                       // of a process that failed; then the others are ended
   int stop_fd = -1;                                            // ask the workers to end when it can be read; -1: none
 };
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "cohort/cluster.h"
 
 namespace cohort::cli {
 
@@ -28,6 +29,12 @@ void check(const LaunchOptions& options) {
   };
   if (options.program.empty()) {
     fail<InvalidArgument>("[launch] there is no program to start; put it after --: cohort launch --nproc=2 -- ./train");
+  }
+  at_least("--ps", options.ps, 0);
+  at_least("--workers", options.workers, 1);
+  if (options.ps > 0 && (options.nproc > 1 || options.nnodes > 1 || !options.hosts.empty())) {
+    fail<InvalidArgument>("[launch] --ps starts a chief, --ps servers and --workers workers on this machine: --nproc, ",
+                          "--nnodes and --hosts have no meaning with it");
   }
   at_least("--nproc", options.nproc, 1);
   at_least("--nnodes", options.nnodes, 1);
@@ -100,6 +107,31 @@ std::vector<WorkerPlan> plan_workers(const LaunchOptions& options, const std::ve
     workers.push_back(std::move(evaluator));
   }
   return workers;
+}
+
+std::vector<WorkerPlan> plan_parameter_servers(const LaunchOptions& options, const std::vector<int>& ports) {
+  std::vector<TaskId> tasks = {{"chief", 0}};
+  for (int i = 0; i < options.ps; ++i) tasks.push_back({"ps", i});
+  for (int i = 0; i < options.workers; ++i) tasks.push_back({"worker", i});
+  nlohmann::json cluster;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    cluster[tasks[i].type].push_back(options.master_addr + ":" + std::to_string(ports.at(i)));
+  }
+  if (options.evaluator) tasks.push_back({"evaluator", 0});
+  std::vector<WorkerPlan> plans;
+  for (const TaskId& task : tasks) {
+    const bool only_one = task.type == "chief" || task.type == "evaluator";
+    WorkerPlan plan{.rank = static_cast<int>(plans.size()),
+                    .name = only_one ? task.type : task.to_string(),
+                    .command = options.program,
+                    .leads = task.type == "chief",
+                    .environment = options.set};
+    plan.environment["COHORT_RESTART_COUNT"] = "0";
+    plan.environment["TF_CONFIG"] =
+        nlohmann::json{{"cluster", cluster}, {"task", {{"type", task.type}, {"index", task.index}}}}.dump();
+    plans.push_back(std::move(plan));
+  }
+  return plans;
 }
 
 }  // namespace cohort::cli

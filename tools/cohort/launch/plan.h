@@ -12,6 +12,8 @@ struct LaunchOptions {
   int nproc = 1;                     // workers a node
   int nnodes = 1;
   int node_rank = 0;
+  int ps = 0;              // parameter servers; above 0 there are these, `workers` and a chief instead
+  int workers = 1;
   bool evaluator = false;  // whether node 0 starts one beside its workers
   std::string master_addr;
   int master_port = 0;                     // 0: one that is free, only for one node
@@ -24,6 +26,7 @@ struct WorkerPlan {
   int rank = 0;
   std::string name;                  // "worker 3"
   std::vector<std::string> command;  // what to run
+  bool leads = false;                // when it has ended well the run is over for all
   bool hold_stdin = false;           // give it a standard input that ends with the launcher; otherwise it has none
   std::map<std::string, std::string> environment;
 };
@@ -51,5 +54,8 @@ WorkerPlan plan_worker(const LaunchOptions& options, const WorkerPlace& place);
 // addresses of all workers are known: on one node, or with `hosts`. `ports` are one for each of the node's workers;
 // where hosts are given, worker i of every host listens on master_port + i.
 std::vector<WorkerPlan> plan_workers(const LaunchOptions& options, const std::vector<int>& ports, int restarts);
+
+// Chief, parameter servers, workers, and the evaluator, each with TF_CONFIG. A port for each of the first three.
+std::vector<WorkerPlan> plan_parameter_servers(const LaunchOptions& options, const std::vector<int>& ports);
 
 }  // namespace cohort::cli
