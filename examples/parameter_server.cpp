@@ -20,9 +20,7 @@ struct NetImpl : torch::nn::Module {
     second = register_module("second", torch::nn::Linear(256, 128));
     head = register_module("head", torch::nn::Linear(128, 10));
   }
-  torch::Tensor forward(const torch::Tensor& x) {
-    return head(torch::relu(second(torch::relu(first(x.flatten(1))))));
-  }
+  torch::Tensor forward(const torch::Tensor& x) { return head(torch::relu(second(torch::relu(first(x.flatten(1)))))); }
   torch::nn::Linear first{nullptr};
   torch::nn::Linear second{nullptr};
   torch::nn::Linear head{nullptr};
@@ -80,9 +78,7 @@ int main(int argc, char** argv) {
   });
   if (strategy.serve()) return 0;  // workers and parameter servers, until the run is over
 
-  const auto digits = flags.data.empty()
-                          ? cohort::datasets::drawn_digits()
-                          : cohort::datasets::mnist(flags.data);
+  const auto digits = flags.data.empty() ? cohort::datasets::drawn_digits() : cohort::datasets::mnist(flags.data);
   const cohort::Dataset train = digits.train.shuffle(10'000, {.seed = 1}).batch(64);
   const cohort::ClusterCoordinator coordinator(strategy);
   int64_t epoch = 0;

@@ -95,13 +95,14 @@ void ServerClient::await_change(uint64_t seen, const Deadline& deadline, millise
                     [&] { return view_.number() > seen || closed_.has_value(); });
 }
 
-std::future<grpc::ByteBuffer> ServerClient::start(int server, const std::string& method, grpc::ByteBuffer frame,
+std::future<grpc::ByteBuffer> ServerClient::start(int server, const std::string& method, const grpc::ByteBuffer& frame,
                                                   milliseconds limit) {
-  return servers_.at(static_cast<std::size_t>(server))->call(method, std::move(frame), limit);
+  return servers_.at(static_cast<std::size_t>(server))->call(method, frame, limit);
 }
 
-grpc::ByteBuffer ServerClient::call(int server, const std::string& method, grpc::ByteBuffer frame, milliseconds limit) {
-  return start(server, method, std::move(frame), limit).get();
+grpc::ByteBuffer ServerClient::call(int server, const std::string& method, const grpc::ByteBuffer& frame,
+                                    milliseconds limit) {
+  return start(server, method, frame, limit).get();
 }
 
 // All pulls (or pushes) of one request, until each has its answer.

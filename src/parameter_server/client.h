@@ -69,8 +69,9 @@ class ServerClient {
   void push(std::vector<Push>& pushes);
 
   // A call that is no pull or push, to one server; once.
-  grpc::ByteBuffer call(int server, const std::string& method, grpc::ByteBuffer frame, std::chrono::milliseconds limit);
-  std::future<grpc::ByteBuffer> start(int server, const std::string& method, grpc::ByteBuffer frame,
+  grpc::ByteBuffer call(int server, const std::string& method, const grpc::ByteBuffer& frame,
+                        std::chrono::milliseconds limit);
+  std::future<grpc::ByteBuffer> start(int server, const std::string& method, const grpc::ByteBuffer& frame,
                                       std::chrono::milliseconds limit);
 
  private:

@@ -31,7 +31,7 @@ std::string text_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-ClosureQueue::ClosureQueue(ClosureQueueOptions options) : options_(std::move(options)) {
+ClosureQueue::ClosureQueue(const ClosureQueueOptions& options) : options_(options) {
   const Consistency& consistency = options_.consistency;
   if (consistency.staleness < 0 || consistency.backup_workers < 0) {
     cohort::fail<InvalidArgument>("[coordinator] consistency: staleness is ", consistency.staleness,

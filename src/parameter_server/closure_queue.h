@@ -47,7 +47,7 @@ struct ClosureQueueOptions {
 // Thread-safe.
 class ClosureQueue {
  public:
-  explicit ClosureQueue(ClosureQueueOptions options);
+  explicit ClosureQueue(const ClosureQueueOptions& options);
 
   // Called, without locks, whenever there may be something to take.
   void on_change(std::function<void()> callback);

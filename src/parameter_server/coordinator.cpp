@@ -7,6 +7,7 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "parameter_server/wire/frame.h"
 
 namespace cohort {
 

@@ -159,7 +159,7 @@ torch::Tensor ServerVariables::look_up(std::size_t variable, const torch::Tensor
   }
   std::vector<int64_t> shape = declared.shape;
   shape[0] = count;
-  const torch::Tensor rows = at::empty(shape, declared.dtype);
+  torch::Tensor rows = at::empty(shape, declared.dtype);
   const int64_t row_bytes = count > 0 ? static_cast<int64_t>(rows.nbytes()) / count : 1;
   const int64_t most = std::max<int64_t>(1, kLookupBytes / std::max<int64_t>(1, row_bytes));
   std::vector<Pull> pulls;

@@ -316,5 +316,47 @@ class Hosts(unittest.TestCase):
         self.fail("still there")
 
 
+
+class ParameterServers(unittest.TestCase):
+    def test_each_is_told_who_it_is(self):
+        code, out, err = launch("--ps=2", "--workers=3", "--evaluator", *shell('echo "$COHORT_RESTART_COUNT $TF_CONFIG"'))
+        self.assertEqual(code, 0, err)
+        configs = [json.loads(line.split("] 0 ", 1)[1]) for line in out.splitlines()]
+        names = sorted(f"{each['task']['type']} {each['task']['index']}" for each in configs)
+        self.assertEqual(names, ["chief 0", "evaluator 0", "ps 0", "ps 1", "worker 0", "worker 1", "worker 2"])
+        cluster = configs[0]["cluster"]
+        self.assertTrue(all(each["cluster"] == cluster for each in configs))
+        self.assertEqual({job: len(addresses) for job, addresses in cluster.items()}, {"chief": 1, "ps": 2, "worker": 3})
+        self.assertEqual(len({address for addresses in cluster.values() for address in addresses}), 6)
+        self.assertIn("[chief] 0 ", out)
+        self.assertIn("[worker 2] 0 ", out)
+
+    def test_a_task_that_fails_is_started_again_by_itself(self):
+        script = ('case "$TF_CONFIG:$COHORT_RESTART_COUNT" in *\'"type":"ps"\'*:[01]) exit 7;; *\'"type":"chief"\'*) sleep 1;; esac; '
+                  'echo "ends at $COHORT_RESTART_COUNT"')
+        code, out, err = launch("--ps=1", "--workers=1", "--max_restarts=2", *shell(script))
+        self.assertEqual(code, 0, err)
+        self.assertIn("[ps 0] ends at 2", out)
+        self.assertIn("[worker 0] ends at 0", out)
+        self.assertIn("exited with status 7; it is started again, restart 2 of 2", err)
+        code, out, err = launch("--ps=1", "--workers=1", "--max_restarts=1", *shell(script))
+        self.assertEqual(code, 7)
+        self.assertIn("[launch] ps 0", err)
+        self.assertIn("so the others are ended", err)
+
+    def test_the_end_of_the_chief_is_the_end_of_all(self):
+        begin = time.monotonic()
+        code, _, err = launch("--ps=1", "--workers=1", "--grace_period=2",
+                              *shell('case "$TF_CONFIG" in *\'"type":"chief"\'*) exit 0;; esac; sleep 100'))
+        self.assertEqual(code, 0, err)
+        self.assertLess(time.monotonic() - begin, 30)
+
+    def test_flags_that_do_not_fit_are_refused(self):
+        for flags, problem in ((["--ps=1", "--nproc=2"], "--nproc"), (["--ps=-1"], "--ps is -1"), (["--ps=1", "--workers=0"], "--workers is 0")):
+            code, _, err = launch(*flags, *shell("true"))
+            self.assertNotEqual(code, 0)
+            self.assertIn(problem, err)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -139,7 +139,8 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   app.add_option("--master_port", flags->options.master_port,
                  "port of worker 0; with --hosts of the first worker on each; 0: a free one of this machine");
   app.add_option("--node_hosts", flags->options.hosts, "addresses of all nodes, for TF_CONFIG")->delimiter(',');
-  app.add_option("--max_restarts", flags->max_restarts, "times to start all workers anew when one has failed; with --ps, each task by itself")
+  app.add_option("--max_restarts", flags->max_restarts,
+                 "times to start all workers anew when one has failed; with --ps, each task by itself")
       ->capture_default_str();
   app.add_option("--grace_period", flags->grace, "seconds from asking a worker to end to killing it")
       ->capture_default_str();

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -164,7 +165,7 @@ torch::ScalarType FrameReader::dtype() const {
 
 torch::Tensor FrameReader::take() {
   const Shape& shape = next_shape();
-  const torch::Tensor tensor = at::empty(shape.sizes, shape.dtype);
+  torch::Tensor tensor = at::empty(shape.sizes, shape.dtype);
   read(tensor.data_ptr(), shape.bytes);
   ++next_;
   return tensor;

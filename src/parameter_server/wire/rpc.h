@@ -25,7 +25,7 @@ class RpcCall {
   virtual ~RpcCall() = default;
 
   virtual const grpc::ByteBuffer& request() const = 0;
-  virtual void reply(grpc::ByteBuffer frame) = 0;
+  virtual void reply(const grpc::ByteBuffer& frame) = 0;
   // The caller gets an exception of the same kind and message, where it is a cohort::Error, else Internal.
   virtual void fail(const std::exception& error) = 0;
   // Whether the caller has gone or given up.
@@ -77,9 +77,9 @@ class RpcClient {
   // handler threw; Unavailable: it is not there or went away; DeadlineExceeded: no answer in time; Cancelled: by
   // cancel_calls().
   using Done = std::function<void(const grpc::ByteBuffer& reply, const std::exception_ptr& error)>;
-  void call(const std::string& method, grpc::ByteBuffer frame, std::chrono::milliseconds limit, Done done);
+  void call(const std::string& method, const grpc::ByteBuffer& frame, std::chrono::milliseconds limit, Done done);
   // The same as a future.
-  std::future<grpc::ByteBuffer> call(const std::string& method, grpc::ByteBuffer frame,
+  std::future<grpc::ByteBuffer> call(const std::string& method, const grpc::ByteBuffer& frame,
                                      std::chrono::milliseconds limit);
 
   // Ends all calls under way.

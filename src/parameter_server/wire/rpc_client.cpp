@@ -33,9 +33,9 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
  public:
   Calls(std::string peer, std::shared_ptr<grpc::Channel> channel) : peer_(std::move(peer)), stub_(std::move(channel)) {}
 
-  void start(const std::string& method, grpc::ByteBuffer frame, std::chrono::milliseconds limit, Done done) {
+  void start(const std::string& method, const grpc::ByteBuffer& frame, std::chrono::milliseconds limit, Done done) {
     const auto call = std::make_shared<Call>();
-    call->request = std::move(frame);
+    call->request = frame;
     call->context.set_deadline(std::chrono::system_clock::now() + limit);
     call->done = std::move(done);
     {
@@ -92,14 +92,15 @@ RpcClient::~RpcClient() {
   calls_->wait();
 }
 
-void RpcClient::call(const std::string& method, grpc::ByteBuffer frame, std::chrono::milliseconds limit, Done done) {
-  calls_->start(method, std::move(frame), limit, std::move(done));
+void RpcClient::call(const std::string& method, const grpc::ByteBuffer& frame, std::chrono::milliseconds limit,
+                     Done done) {
+  calls_->start(method, frame, limit, std::move(done));
 }
 
-std::future<grpc::ByteBuffer> RpcClient::call(const std::string& method, grpc::ByteBuffer frame,
+std::future<grpc::ByteBuffer> RpcClient::call(const std::string& method, const grpc::ByteBuffer& frame,
                                               std::chrono::milliseconds limit) {
   const auto result = std::make_shared<std::promise<grpc::ByteBuffer>>();
-  call(method, std::move(frame), limit, [result](const grpc::ByteBuffer& reply, const std::exception_ptr& error) {
+  call(method, frame, limit, [result](const grpc::ByteBuffer& reply, const std::exception_ptr& error) {
     if (error) {
       result->set_exception(error);
     } else {

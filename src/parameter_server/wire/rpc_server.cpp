@@ -31,13 +31,13 @@ class Call final : public RpcCall {
 
   const grpc::ByteBuffer& request() const override { return request_; }
   grpc::ByteBuffer& request() { return request_; }
-  void reply(grpc::ByteBuffer frame) override { finish(std::move(frame), grpc::Status::OK); }
+  void reply(const grpc::ByteBuffer& frame) override { finish(frame, grpc::Status::OK); }
   void fail(const std::exception& error) override { finish({}, status_of(error)); }
   bool cancelled() const override { return cancelled_; }
   void cancel() { cancelled_ = true; }
 
  private:
-  void finish(grpc::ByteBuffer frame, const grpc::Status& status);
+  void finish(const grpc::ByteBuffer& frame, const grpc::Status& status);
 
   std::mutex mutex_;
   Reactor* reactor_;  // until it is answered
@@ -65,9 +65,9 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
   }
   void OnDone() override { delete this; }
 
-  void answer(grpc::ByteBuffer frame, const grpc::Status& status) {
+  void answer(const grpc::ByteBuffer& frame, const grpc::Status& status) {
     if (!status.ok()) return Finish(status);
-    reply_ = std::move(frame);
+    reply_ = frame;
     StartWriteAndFinish(&reply_, grpc::WriteOptions(), status);
   }
 
@@ -79,13 +79,13 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer reply_;
 };
 
-void Call::finish(grpc::ByteBuffer frame, const grpc::Status& status) {
+void Call::finish(const grpc::ByteBuffer& frame, const grpc::Status& status) {
   Reactor* reactor = nullptr;
   {
     const std::lock_guard lock(mutex_);
     reactor = std::exchange(reactor_, nullptr);
   }
-  if (reactor != nullptr) reactor->answer(std::move(frame), status);
+  if (reactor != nullptr) reactor->answer(frame, status);
 }
 
 bool is_loopback(const sockaddr_storage& address) {

@@ -12,7 +12,7 @@ struct LaunchOptions {
   int nproc = 1;                     // workers a node
   int nnodes = 1;
   int node_rank = 0;
-  int ps = 0;              // parameter servers; above 0 there are these, `workers` and a chief instead
+  int ps = 0;  // parameter servers; above 0 there are these, `workers` and a chief instead
   int workers = 1;
   bool evaluator = false;  // whether node 0 starts one beside its workers
   std::string master_addr;
