@@ -304,16 +304,21 @@ class Hosts(unittest.TestCase):
         mark = f"COHORT_TEST_MARK={time.time_ns()}"
         process = subprocess.Popen([COHORT, "launch", "--hosts=127.0.0.1", f"--master_port={free_port()}", f"--ssh={self.ssh}",
                                     "-x", mark, *shell("echo ready; exec sleep 1000")], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
         while "ready" not in process.stdout.readline():
             pass
-        self.assertEqual(len(marked(mark)), 1)
+        self.await_marked(mark, 1)  # a process that is just becoming another program does not show its variables
         process.kill()
-        process.communicate(timeout=20)
-        for _ in range(100):
-            if not marked(mark):
+        self.await_marked(mark, 0)
+
+    def await_marked(self, mark, count):
+        for _ in range(200):
+            if len(marked(mark)) == count:
                 return
             time.sleep(0.1)
-        self.fail("still there")
+        self.fail(f"wanted {count}, there are {marked(mark)}")
 
 
 
