@@ -97,8 +97,7 @@ int main(int argc, char** argv) {
     return strategy
         .run([&](cohort::Replica& replica) {
           const auto each = F::binary_cross_entropy_with_logits(
-              predict(replica, batch), batch[2],
-              F::BinaryCrossEntropyWithLogitsFuncOptions().reduction(torch::kNone));
+              predict(replica, batch), batch[2], F::BinaryCrossEntropyWithLogitsFuncOptions().reduction(torch::kNone));
           const auto loss = replica.global_mean(each);
           adam[replica].minimize(loss);
           return loss.detach();
@@ -119,7 +118,8 @@ int main(int argc, char** argv) {
   const cohort::ClusterCoordinator coordinator(strategy);
   const auto test = [&] {
     std::vector<cohort::RemoteValue> parts;
-    for (uint64_t i = 0; i < 10; ++i) parts.push_back(coordinator.schedule("test", world.examples(2'000, 1'000'000 + i)));
+    for (uint64_t i = 0; i < 10; ++i)
+      parts.push_back(coordinator.schedule("test", world.examples(2'000, 1'000'000 + i)));
     double sum = 0.0;
     for (const auto& part : parts) sum += part.fetch()[0].item<double>();
     return sum / static_cast<double>(parts.size());

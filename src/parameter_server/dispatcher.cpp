@@ -92,6 +92,11 @@ void Dispatcher::hear(int worker, uint64_t incarnation) {
   known->second.gone = false;
 }
 
+void Dispatcher::note_told(int worker) {
+  workers_.erase(worker);
+  told_.insert(worker);
+}
+
 void Dispatcher::stop_waiting(int worker) {
   waiting_.remove_if([&](const Held& held) { return held.worker == worker; });
 }
@@ -141,7 +146,7 @@ void Dispatcher::next(const std::shared_ptr<RpcCall>& call) {
 void Dispatcher::reply_to(const Held& held, const std::optional<Closure>& closure) {
   proto::NextReply reply;
   reply.set_over(over_);
-  if (over_) workers_.erase(held.worker);
+  if (over_) note_told(held.worker);
   reply.set_found(closure.has_value());
   if (!closure) return answer(held.call, reply);
   reply.set_closure(closure->id);
@@ -196,7 +201,7 @@ void Dispatcher::answer_beats(Clock::time_point now) {
     proto::BeatReply reply;
     *reply.mutable_view() = view_;
     reply.set_over(over_);
-    if (over_) workers_.erase(held->worker);
+    if (over_) note_told(held->worker);
     answer(held->call, reply);
     held = beats_.erase(held);
   }
@@ -244,7 +249,13 @@ void Dispatcher::finish(milliseconds timeout) {
   }
   serve();
   const Deadline deadline(timeout);
-  while (num_workers() > 0 && !deadline.passed()) std::this_thread::sleep_for(kTick);
+  const auto all_told = [&] {
+    const std::lock_guard lock(mutex_);
+    const auto of_cluster =
+        std::count_if(told_.begin(), told_.end(), [&](int each) { return each < options_.workers; });
+    return workers_.empty() && of_cluster == options_.workers;
+  };
+  while (!all_told() && !deadline.passed()) std::this_thread::sleep_for(kTick);
 }
 
 }  // namespace cohort

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,8 @@ namespace cohort {
 struct DispatcherOptions {
   std::string catalog;             // Catalog::description()
   std::vector<std::string> steps;  // names of the registered functions, sorted
+  // Workers 0 to this are part of the cluster; others may come all the same.
+  int workers = 0;
   // A worker that is silent for so long is lost; what it had goes to others.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
 };
@@ -36,7 +39,8 @@ class Dispatcher {
   void handle(const std::string& method, const std::shared_ptr<RpcCall>& call);
 
   void set_view(const parameter_server::View& view);
-  // Workers are told that the run is over; returns when all have heard it, or at the timeout.
+  // Workers are told that the run is over; returns when all that are here, and all of the cluster, have heard it, or at
+  // the timeout.
   void finish(std::chrono::milliseconds timeout = std::chrono::seconds(5));
   int num_workers() const;
 
@@ -60,6 +64,7 @@ class Dispatcher {
   void beat(const std::shared_ptr<RpcCall>& call);
   void hear(int worker, uint64_t incarnation);
   void stop_waiting(int worker);
+  void note_told(int worker);
   void serve();
   void answer_beats(Clock::time_point now);
   void drop_lost(Clock::time_point now);
@@ -72,6 +77,7 @@ class Dispatcher {
   parameter_server::View view_;
   std::atomic<bool> over_ = false;
   std::map<int, Worker> workers_;
+  std::set<int> told_;       // that the run is over
   std::list<Held> waiting_;  // for work
   std::list<Held> beats_;
   std::jthread ticker_;

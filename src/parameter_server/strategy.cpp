@@ -183,6 +183,7 @@ Coordinator& ParameterServerState::coordinator() {
                                      .queue = {.consistency = options_.consistency, .timeout = options_.timeout},
                                      .dispatcher = {.catalog = variables_->freeze()->description(),
                                                     .steps = step_names(),
+                                                    .workers = cluster_.num_tasks("worker"),
                                                     .heartbeat_timeout = options_.heartbeat_timeout},
                                      .keeper = {.replicas = options_.replicas,
                                                 .start_timeout = options_.start_timeout,

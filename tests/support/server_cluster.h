@@ -40,6 +40,7 @@ class ServerCluster {
   ParameterServerOptions options_for(const TaskId& task) const {
     ParameterServerOptions options = options_.strategy;
     options.resolver = std::make_shared<SimpleResolver>(SimpleResolverOptions{.cluster = spec_, .task = task});
+    options.coordinator_timeout = std::chrono::seconds(30);
     options.devices = options.devices.empty() ? std::vector<std::string>{"/CPU:0"} : options.devices;
     return options;
   }

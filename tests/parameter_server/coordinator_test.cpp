@@ -1,0 +1,211 @@
+// The whole of a parameter-server program, with its tasks as threads: what a user sees of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "cohort/cohort.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/server_cluster.h"
+
+namespace cohort {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::expect_error;
+using testing::ServerCluster;
+using testing::ServerClusterOptions;
+
+using Tensors = std::vector<torch::Tensor>;
+
+// Counts what steps see, in a variable on the servers.
+struct Counting {
+  explicit Counting(const ParameterServerOptions& options)
+      : strategy(options), count(strategy.variable(torch::zeros({2}, torch::kLong), {.name = "count"})) {
+    strategy.register_step("count", [this](const Tensors& arguments) -> Tensors {
+      count.assign_add(torch::ones({2}, torch::kLong) * arguments[0]);
+      return {arguments[0] * 10};
+    });
+    strategy.register_step("fail", [](const Tensors&) -> Tensors { throw InvalidArgument("[test] on purpose"); });
+    strategy.register_step("assign", [this](const Tensors& arguments) -> Tensors {
+      count.assign(arguments[0]);
+      count.assign_sub(torch::ones({2}, torch::kLong));
+      return {count.read()};
+    });
+  }
+
+  ParameterServerStrategy strategy;
+  Variable count;
+};
+
+TEST(Coordinator, StepsUpdateVariablesOnTheServers) {
+  ServerCluster({.servers = 2, .workers = 3}).run([](const ParameterServerOptions& options) {
+    const Counting program(options);
+    if (program.strategy.serve()) return;
+    EXPECT_TRUE(program.strategy.is_coordinator());
+    const ClusterCoordinator coordinator(program.strategy);
+    std::vector<RemoteValue> values;
+    for (int64_t i = 0; i < 200; ++i) values.push_back(coordinator.schedule("count", {torch::tensor(i)}));
+    coordinator.join();
+    EXPECT_TRUE(coordinator.done());
+    for (int64_t i = 0; i < 200; ++i) {
+      EXPECT_EQ(coordinator.fetch(values[static_cast<std::size_t>(i)])[0].item<int64_t>(), 10 * i);
+    }
+    EXPECT_EQ(program.count.read()[1].item<int64_t>(), 199 * 100) << "read on the chief";
+    program.count.assign(torch::tensor({5, 6}));
+    EXPECT_TRUE(torch::equal(program.count.read(), torch::tensor({5, 6})));
+    program.count.assign_add(torch::tensor({1, 1}));
+    EXPECT_TRUE(torch::equal(program.count.read(), torch::tensor({6, 7})));
+    const auto after = coordinator.schedule("assign", {torch::tensor({20, 30})}).fetch();
+    EXPECT_TRUE(torch::equal(after[0], torch::tensor({19, 29})));
+    EXPECT_GE(coordinator.num_workers(), 1);
+    const ClusterCoordinator again(program.strategy);
+    again.join();
+  });
+}
+
+TEST(Coordinator, ErrorsOfStepsReachTheChief) {
+  ServerCluster({.workers = 2}).run([](const ParameterServerOptions& options) {
+    const Counting program(options);
+    if (program.strategy.serve()) return;
+    const ClusterCoordinator coordinator(program.strategy);
+    const RemoteValue failing = coordinator.schedule("fail");
+    expect_error<InvalidArgument>([&] { coordinator.join(); }, "[test] on purpose");
+    expect_error<InvalidArgument>([&] { (void)failing.fetch(); }, "[test] on purpose");
+    coordinator.schedule("count", {torch::tensor(int64_t{1})});
+    coordinator.join();
+    expect_error<NotFound>([&] { coordinator.schedule("nothing"); }, "there is no step \"nothing\" among assign count fail");
+    expect_error<FailedPrecondition>([&] { coordinator.save(); }, "the strategy has no directory");
+  });
+}
+
+// A chief that ends with an error leaves the others waiting; one that is started again goes on at its checkpoint, and
+// what was done since is not done twice.
+TEST(Coordinator, AChiefThatIsStartedAgainGoesOnAtItsCheckpoint) {
+  const testing::TemporaryFolder folder;
+  ServerClusterOptions options{.servers = 2, .workers = 2};
+  options.strategy.directory = folder.path() / "run";
+  options.strategy.replicas = 2;
+  std::atomic<int> chiefs = 0;
+  ServerCluster(options).run([&](const ParameterServerOptions& own) {
+    const auto as_chief = [&](const ParameterServerOptions& mine) {
+      const Counting program(mine);
+      if (program.strategy.serve()) return;
+      const ClusterCoordinator coordinator(program.strategy);
+      int64_t begin = 0;
+      if (coordinator.restored()) begin = std::stoll(coordinator.restored()->at("next"));
+      const int chief = ++chiefs;
+      EXPECT_EQ(begin, chief == 1 ? 0 : 20 * (chief - 1));
+      for (int64_t i = begin; i < 60; ++i) {
+        if (i > begin && i % 20 == 0) coordinator.save({{"next", std::to_string(i)}});
+        coordinator.schedule("count", {torch::tensor(i)});
+        if (chief < 3 && i == begin + 30) {
+          coordinator.join();
+          throw std::runtime_error("the chief is lost");
+        }
+      }
+      coordinator.join();
+      EXPECT_EQ(program.count.read()[0].item<int64_t>(), 59 * 30);
+    };
+    for (;;) {
+      try {
+        as_chief(own);
+        return;
+      } catch (const std::runtime_error& error) {
+        if (std::string(error.what()) != "the chief is lost") throw;
+      }
+    }
+  });
+  EXPECT_EQ(chiefs, 3);
+}
+
+TEST(Coordinator, WhatCannotBeIsRefused) {
+  const auto with_jobs = [](const std::map<std::string, std::vector<std::string>>& jobs, const TaskId& task) {
+    ParameterServerOptions options;
+    options.resolver =
+        std::make_shared<SimpleResolver>(SimpleResolverOptions{.cluster = ClusterSpec(jobs), .task = task});
+    return options;
+  };
+  expect_error<InvalidArgument>([] { ParameterServerStrategy({.resolver = std::make_shared<SimpleResolver>(SimpleResolverOptions{})}); },
+                                "parameter_server: needs a cluster");
+  expect_error<InvalidArgument>(
+      [&] { ParameterServerStrategy(with_jobs({{"chief", {"a:1"}}, {"worker", {"a:2"}}}, {"chief", 0})); }, "has no ps");
+  expect_error<InvalidArgument>(
+      [&] { ParameterServerStrategy(with_jobs({{"ps", {"a:1"}}, {"worker", {"a:2"}}}, {"worker", 0})); },
+      "has no chief");
+  ParameterServerOptions options = with_jobs({{"chief", {"a:1"}}, {"ps", {"a:2"}}, {"worker", {"a:3"}}}, {"ps", 4});
+  expect_error<InvalidArgument>([&] { const ParameterServerStrategy strategy(options); }, "ps 4");
+  options = with_jobs({{"chief", {"a:1"}}, {"ps", {"a:2"}}, {"worker", {"a:3"}}}, {"worker", 0});
+  options.compression = "int8";
+  expect_error<InvalidArgument>([&] { const ParameterServerStrategy strategy(options); }, "compression is \"int8\"");
+  options.compression = "";
+  const ParameterServerStrategy strategy(options);
+  const auto nothing = [](const Tensors&) -> Tensors { return {}; };
+  strategy.register_step("a", nothing);
+  expect_error<InvalidArgument>([&] { strategy.register_step("a", nothing); }, "two steps of the name \"a\"");
+  expect_error<InvalidArgument>([&] { strategy.register_step("b", {}); }, "is an empty function");
+  expect_error<FailedPrecondition>([&] { ClusterCoordinator{strategy}; }, "this process is worker 0");
+  expect_error<InvalidArgument>([&] { (void)strategy.sharded_variable({.name = "t"}); }, "got a scalar");
+  const auto table = strategy.sharded_variable({.name = "t", .shape = {5, 2}});
+  expect_error<InvalidArgument>([&] { (void)table.lookup(torch::ones({1})); }, "lookup wants whole numbers, got Float");
+  const auto variable = strategy.variable(torch::zeros({1}), {.name = "v"});
+  expect_error<FailedPrecondition>([&] { (void)variable.read(); }, "are not there before serve()");
+}
+
+TEST(Coordinator, AVariableAfterServeIsRefused) {
+  ServerCluster({}).run([](const ParameterServerOptions& options) {
+    const Counting program(options);
+    if (program.strategy.serve()) return;
+    expect_error<FailedPrecondition>([&] { (void)program.strategy.variable(torch::zeros({1}), {.name = "late"}); },
+                                     "late was made after serve()");
+    expect_error<FailedPrecondition>([&] { program.strategy.register_step("late", [](const Tensors& t) { return t; }); },
+                                     "was registered after serve()");
+    const ClusterCoordinator coordinator(program.strategy);
+    coordinator.join();
+  });
+}
+
+TEST(Coordinator, ATableCutOtherwiseBeginsWithTheSameValues) {
+  std::vector<torch::Tensor> values;
+  for (const int servers : {1, 3}) {
+    ServerClusterOptions options{.servers = servers};
+    options.strategy.variable_partitioner = FixedShardsPartitioner(servers);
+    ServerCluster(options).run([&](const ParameterServerOptions& own) {
+      const ParameterServerStrategy strategy(own);
+      const auto table = strategy.sharded_variable({.name = "t", .shape = {3000, 2}, .seed = 9});
+      if (strategy.serve()) return;
+      const ClusterCoordinator coordinator(strategy);
+      values.push_back(table.lookup(torch::arange(3000)));
+      expect_error<InvalidArgument>([&] { (void)table.lookup(torch::tensor({2, 3000})); },
+                                    "t has rows 0 to 2999; there are lookups from 2 to 3000");
+    });
+  }
+  EXPECT_TRUE(torch::equal(values[0], values[1]));
+  EXPECT_NEAR(values[0].abs().max().item<double>(), 0.05, 1e-3);
+}
+
+// A worker's step that stays for longer than heartbeats may be away is no loss: they come from another thread.
+TEST(Coordinator, ALongStepIsNoLostWorker) {
+  ServerClusterOptions options;
+  options.strategy.heartbeat_timeout = milliseconds(300);
+  std::atomic<int> runs = 0;
+  ServerCluster(options).run([&](const ParameterServerOptions& own) {
+    const ParameterServerStrategy strategy(own);
+    strategy.register_step("long", [&](const Tensors&) -> Tensors {
+      ++runs;
+      std::this_thread::sleep_for(seconds(1));
+      return {};
+    });
+    if (strategy.serve()) return;
+    const ClusterCoordinator coordinator(strategy);
+    coordinator.schedule("long");
+    coordinator.join();
+  });
+  EXPECT_EQ(runs, 1);
+}
+
+}  // namespace
+}  // namespace cohort
