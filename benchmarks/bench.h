@@ -50,5 +50,6 @@ void run_worker_all_reduce();
 void run_input(double seconds);
 void run_checkpoint();
 void run_worker_start();
+void run_parameter_server(const std::string& what, double seconds);
 
 }  // namespace cohort::bench

@@ -32,6 +32,9 @@ int main(int argc, char** argv) {
       *app.add_subcommand("worker_start", "one of several workers starts, meets the others and ends");
   const CLI::App& worker_all_reduce =
       *app.add_subcommand("worker_all_reduce", "the all-reduce over all workers, by one");
+  CLI::App& servers = *app.add_subcommand("parameter_server", "a task of a parameter-server cluster");
+  std::string what = "dense";
+  servers.add_option("what", what, "dense, rows or recommender")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, replicas, threads, seconds);
   if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, overlap, shared_memory);
@@ -41,4 +44,5 @@ int main(int argc, char** argv) {
   if (input.parsed()) cohort::bench::run_input(seconds);
   if (checkpoint.parsed()) cohort::bench::run_checkpoint();
   if (start.parsed()) cohort::bench::run_worker_start();
+  if (servers.parsed()) cohort::bench::run_parameter_server(what, seconds);
 }

@@ -68,6 +68,35 @@ struct TowerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tower);
 
+// Schedules the training, and now and then a test on examples that are not trained on; the last accuracy.
+double train(const cohort::ClusterCoordinator& coordinator, const Flags& flags) {
+  const World world;
+  const auto test = [&] {
+    std::vector<cohort::RemoteValue> parts;
+    for (uint64_t i = 0; i < 10; ++i) {
+      parts.push_back(coordinator.schedule("test", world.examples(2'000, 1'000'000 + i)));
+    }
+    double sum = 0.0;
+    for (const auto& part : parts) sum += part.fetch()[0].item<double>();
+    return sum / static_cast<double>(parts.size());
+  };
+  constexpr int64_t kRounds = 5;
+  double reached = 0.0;
+  for (int64_t round = 0; round < kRounds; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    const int64_t steps = flags.steps / kRounds;
+    for (int64_t step = 0; step < steps; ++step) {
+      coordinator.schedule("train", world.examples(flags.batch, static_cast<uint64_t>(round * steps + step)));
+    }
+    coordinator.join();
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    reached = test();
+    std::cout << (round + 1) * steps << " steps, " << static_cast<double>(steps) / spent.count()
+              << " steps/s, accuracy " << reached << " (0.9 is the best there is)" << std::endl;
+  }
+  return reached;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -114,29 +143,5 @@ int main(int argc, char** argv) {
   });
   if (strategy.serve()) return 0;
 
-  const World world;
-  const cohort::ClusterCoordinator coordinator(strategy);
-  const auto test = [&] {
-    std::vector<cohort::RemoteValue> parts;
-    for (uint64_t i = 0; i < 10; ++i)
-      parts.push_back(coordinator.schedule("test", world.examples(2'000, 1'000'000 + i)));
-    double sum = 0.0;
-    for (const auto& part : parts) sum += part.fetch()[0].item<double>();
-    return sum / static_cast<double>(parts.size());
-  };
-  const int64_t rounds = 5;
-  double reached = 0.0;
-  for (int64_t round = 0; round < rounds; ++round) {
-    const auto begin = std::chrono::steady_clock::now();
-    const int64_t steps = flags.steps / rounds;
-    for (int64_t step = 0; step < steps; ++step) {
-      coordinator.schedule("train", world.examples(flags.batch, static_cast<uint64_t>(round * steps + step)));
-    }
-    coordinator.join();
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-    reached = test();
-    std::cout << (round + 1) * steps << " steps, " << static_cast<double>(steps) / spent.count()
-              << " steps/s, accuracy " << reached << " (0.9 is the best there is)" << std::endl;
-  }
-  return reached > 0.8 ? 0 : 1;
+  return train(cohort::ClusterCoordinator(strategy), flags) > 0.8 ? 0 : 1;
 }

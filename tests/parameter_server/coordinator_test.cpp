@@ -77,7 +77,8 @@ TEST(Coordinator, ErrorsOfStepsReachTheChief) {
     expect_error<InvalidArgument>([&] { (void)failing.fetch(); }, "[test] on purpose");
     coordinator.schedule("count", {torch::tensor(int64_t{1})});
     coordinator.join();
-    expect_error<NotFound>([&] { coordinator.schedule("nothing"); }, "there is no step \"nothing\" among assign count fail");
+    expect_error<NotFound>([&] { coordinator.schedule("nothing"); },
+                           "there is no step \"nothing\" among assign count fail");
     expect_error<FailedPrecondition>([&] { coordinator.save(); }, "the strategy has no directory");
   });
 }
@@ -129,12 +130,18 @@ TEST(Coordinator, WhatCannotBeIsRefused) {
         std::make_shared<SimpleResolver>(SimpleResolverOptions{.cluster = ClusterSpec(jobs), .task = task});
     return options;
   };
-  expect_error<InvalidArgument>([] { ParameterServerStrategy({.resolver = std::make_shared<SimpleResolver>(SimpleResolverOptions{})}); },
-                                "parameter_server: needs a cluster");
   expect_error<InvalidArgument>(
-      [&] { ParameterServerStrategy(with_jobs({{"chief", {"a:1"}}, {"worker", {"a:2"}}}, {"chief", 0})); }, "has no ps");
+      [] { ParameterServerStrategy({.resolver = std::make_shared<SimpleResolver>(SimpleResolverOptions{})}); },
+      "parameter_server: needs a cluster");
   expect_error<InvalidArgument>(
-      [&] { ParameterServerStrategy(with_jobs({{"ps", {"a:1"}}, {"worker", {"a:2"}}}, {"worker", 0})); },
+      [&] {
+        ParameterServerStrategy(with_jobs({{"chief", {"a:1"}}, {"worker", {"a:2"}}}, {"chief", 0}));
+      },
+      "has no ps");
+  expect_error<InvalidArgument>(
+      [&] {
+        ParameterServerStrategy(with_jobs({{"ps", {"a:1"}}, {"worker", {"a:2"}}}, {"worker", 0}));
+      },
       "has no chief");
   ParameterServerOptions options = with_jobs({{"chief", {"a:1"}}, {"ps", {"a:2"}}, {"worker", {"a:3"}}}, {"ps", 4});
   expect_error<InvalidArgument>([&] { const ParameterServerStrategy strategy(options); }, "ps 4");
@@ -161,8 +168,9 @@ TEST(Coordinator, AVariableAfterServeIsRefused) {
     if (program.strategy.serve()) return;
     expect_error<FailedPrecondition>([&] { (void)program.strategy.variable(torch::zeros({1}), {.name = "late"}); },
                                      "late was made after serve()");
-    expect_error<FailedPrecondition>([&] { program.strategy.register_step("late", [](const Tensors& t) { return t; }); },
-                                     "was registered after serve()");
+    expect_error<FailedPrecondition>(
+        [&] { program.strategy.register_step("late", [](const Tensors& t) { return t; }); },
+        "was registered after serve()");
     const ClusterCoordinator coordinator(program.strategy);
     coordinator.join();
   });
@@ -179,8 +187,11 @@ TEST(Coordinator, ATableCutOtherwiseBeginsWithTheSameValues) {
       if (strategy.serve()) return;
       const ClusterCoordinator coordinator(strategy);
       values.push_back(table.lookup(torch::arange(3000)));
-      expect_error<InvalidArgument>([&] { (void)table.lookup(torch::tensor({2, 3000})); },
-                                    "t has rows 0 to 2999; there are lookups from 2 to 3000");
+      expect_error<InvalidArgument>(
+          [&] {
+            (void)table.lookup(torch::tensor({2, 3000}));
+          },
+          "t has rows 0 to 2999; there are lookups from 2 to 3000");
     });
   }
   EXPECT_TRUE(torch::equal(values[0], values[1]));
