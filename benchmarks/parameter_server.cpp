@@ -163,7 +163,8 @@ void run_recommender(double seconds) {
   const ClusterCoordinator coordinator(strategy);
   std::vector<Tensors> batches;
   for (int i = 0; i < 100; ++i) {
-    batches.push_back({torch::randint(0, kUsers, {kBatch}, torch::kLong), torch::randint(0, kItems, {kBatch}, torch::kLong),
+    batches.push_back({torch::randint(0, kUsers, {kBatch}, torch::kLong),
+                       torch::randint(0, kItems, {kBatch}, torch::kLong),
                        torch::randint(0, 2, {kBatch}).to(torch::kFloat)});
   }
   const auto run = [&](int steps) {

@@ -6,6 +6,7 @@ find_package(ZLIB REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CURL REQUIRED)
+find_package(OpenSSL REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
 
@@ -43,7 +44,7 @@ cohort_optional(GLOO Gloo gloo)
 cohort_optional(MPI MPI MPI::MPI_C C)
 
 # What the library links besides LibTorch; cohortConfig.cmake.in finds the same.
-set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB CURL::libcurl
+set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB CURL::libcurl OpenSSL::Crypto
                      gRPC::grpc++ protobuf::libprotobuf isal ${CMAKE_DL_LIBS})
 if(COHORT_HAS_GLOO)
   list(APPEND COHORT_LIBRARIES gloo)

@@ -16,13 +16,18 @@
 
 namespace cohort {
 
-// Mutual TLS of the control channel: all three files (PEM) or none. Without, whoever reaches the leader's port can
-// speak to it.
+// Mutual TLS between tasks: all three files (PEM), or a secret that all tasks have, or nothing. Without, whoever
+// reaches a task's port can speak to it.
 struct SecurityOptions {
   std::string ca_file = "";           // who signed the certificates that are accepted
   std::string certificate_file = "";  // this task's
   std::string key_file = "";          // its private key
   std::string server_name = "";       // what the leader's certificate is issued to; empty: the host of its address
+  // In place of the files: a file of 16 bytes or more (surrounding white space aside), the same for all tasks, such as
+  // `head -c 32 /dev/urandom | base64` makes.
+  std::string secret_file = "";
+
+  bool given() const { return !ca_file.empty() || !secret_file.empty(); }
 };
 
 struct MembershipOptions {

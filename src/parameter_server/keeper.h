@@ -83,6 +83,7 @@ class ServerKeeper {
   bool repair();
   bool drop_lost();
   bool refill();
+  bool away_for_good(int server);
   bool add_backups();
   bool go_home();
   void join(int home, int server);

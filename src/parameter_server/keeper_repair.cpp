@@ -82,6 +82,15 @@ void ServerKeeper::place(int home, int server) {
   }
 }
 
+// Once for each time that a server stays away.
+bool ServerKeeper::away_for_good(int server) {
+  const std::lock_guard lock(mutex_);
+  const auto silent = std::chrono::steady_clock::now() - servers_[static_cast<std::size_t>(server)].silent_since;
+  if (told_ || silent < options_.return_timeout) return false;
+  told_ = true;
+  return true;
+}
+
 // Homes that nobody has any more.
 bool ServerKeeper::refill() {
   std::vector<int> filled;
@@ -95,13 +104,11 @@ bool ServerKeeper::refill() {
       filled.push_back(server);
       continue;
     }
-    const std::lock_guard lock(mutex_);
-    const auto silent = std::chrono::steady_clock::now() - servers_[static_cast<std::size_t>(server)].silent_since;
-    if (told_ || silent < options_.return_timeout) continue;
-    told_ = true;
-    events_.lost(std::make_exception_ptr(
-        Unavailable(c10::str("[parameter server] ", name(server), " was lost and has not come back within ",
-                             to_text(options_.return_timeout)))));
+    if (away_for_good(server)) {
+      events_.lost(std::make_exception_ptr(
+          Unavailable(c10::str("[parameter server] ", name(server), " was lost and has not come back within ",
+                               to_text(options_.return_timeout)))));
+    }
   }
   if (filled.empty()) return false;
   {

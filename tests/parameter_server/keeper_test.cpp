@@ -73,8 +73,18 @@ struct Coordinator {
                       for (ServerClient* other : others) other->set_view(view);
                     },
                 .restored = restored,
-                .lost = [this](const std::exception_ptr& error) { lost = error; }}) {}
+                .lost =
+                    [this](const std::exception_ptr& error) {
+                      const std::lock_guard lock(mutex);
+                      lost = error;
+                    }}) {}
 
+  std::exception_ptr lost_server() {
+    const std::lock_guard lock(mutex);
+    return lost;
+  }
+
+  std::mutex mutex;
   std::exception_ptr lost;
   std::unique_ptr<ServerClient> client;
   ServerKeeper keeper;
@@ -161,9 +171,9 @@ TEST(Keeper, AServerThatStaysAwayIsNamed) {
   coordinator.keeper.set_source(initial(), 0);
   (void)coordinator.keeper.start();
   fleet.kill(1);
-  for (int i = 0; i < 1000 && !coordinator.lost; ++i) std::this_thread::sleep_for(milliseconds(5));
-  ASSERT_TRUE(coordinator.lost);
-  expect_error<Unavailable>([&] { std::rethrow_exception(coordinator.lost); },
+  for (int i = 0; i < 1000 && !coordinator.lost_server(); ++i) std::this_thread::sleep_for(milliseconds(5));
+  ASSERT_TRUE(coordinator.lost_server());
+  expect_error<Unavailable>([&] { std::rethrow_exception(coordinator.lost_server()); },
                             "ps 1 was lost and has not come back within 300 ms");
 }
 

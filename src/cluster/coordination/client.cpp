@@ -65,7 +65,7 @@ std::shared_ptr<grpc::Channel> connect_to_leader(const std::string& address, con
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(-1);
-  if (!security.server_name.empty()) arguments.SetSslTargetNameOverride(security.server_name);
+  if (const std::string name = tls_name(security); !name.empty()) arguments.SetSslTargetNameOverride(name);
   return grpc::CreateCustomChannel(address, channel_credentials(security), arguments);
 }
 

@@ -10,9 +10,12 @@
 
 namespace cohort {
 
-// Mutual TLS from the three files, or none where none is given. InvalidArgument: only some are given, or one cannot be
-// read.
+// Mutual TLS from the three files or the shared secret, or none where nothing is given. InvalidArgument: only some of
+// the files are given, or both they and a secret, or one cannot be read.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const SecurityOptions& options);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const SecurityOptions& options);
+
+// Whom a certificate has to name; empty: the host of the address.
+std::string tls_name(const SecurityOptions& options);
 
 }  // namespace cohort

@@ -22,7 +22,7 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address, const Securit
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own for each client
   arguments.SetMaxReceiveMessageSize(kLongestFrame);
   arguments.SetMaxSendMessageSize(kLongestFrame);
-  if (!security.server_name.empty()) arguments.SetSslTargetNameOverride(security.server_name);
+  if (const std::string name = tls_name(security); !name.empty()) arguments.SetSslTargetNameOverride(name);
   return grpc::CreateCustomChannel(address, channel_credentials(security), arguments);
 }
 

@@ -97,7 +97,7 @@ bool is_loopback(const sockaddr_storage& address) {
 }
 
 void require_safe(const std::string& address, const RpcServerOptions& options) {
-  if (options.allow_insecure || !options.security.ca_file.empty()) return;
+  if (options.allow_insecure || options.security.given()) return;
   const std::size_t colon = address.rfind(':');
   // Any port will do here, and 0 is none of a cluster's addresses.
   const auto parsed = colon == std::string::npos ? std::nullopt : parse_address(address.substr(0, colon) + ":1");

@@ -11,6 +11,7 @@
 #include "cohort/error.h"
 #include "parameter_server/wire/frame.h"
 #include "tests/support/errors.h"
+#include "tests/support/files.h"
 
 namespace cohort {
 namespace {
@@ -143,6 +144,69 @@ TEST(Rpc, CallsAreAnsweredLaterAndGivenUp) {
   expect_error<Cancelled>([&] { (void)given_up.get(); }, "the call of the server was given up");
   for (int i = 0; i < 1000 && !server.kept()->cancelled(); ++i) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_TRUE(server.kept()->cancelled());
+}
+
+// A certificate of its own, signed by itself.
+struct Certificate {
+  explicit Certificate(const testing::TemporaryFolder& folder, const std::string& name)
+      : certificate(folder / (name + ".pem")), key(folder / (name + ".key")) {
+    const std::string command =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name +
+        " -addext subjectAltName=DNS:" + name + " -keyout " + key + " -out " + certificate + " 2>/dev/null";
+    if (std::system(command.c_str()) != 0) throw std::runtime_error("openssl failed");
+  }
+  std::string certificate;
+  std::string key;
+};
+
+// Calls with these options; what came of it.
+torch::Tensor call_with(const SecurityOptions& security, int port) {
+  RpcClient client("the server", local(port), security);
+  return tensor_in(client.call("/double", frame_of(torch::ones({1})), seconds(10)).get());
+}
+
+TEST(Rpc, OnlyWhoHasTheRightCertificateIsHeard) {
+  const testing::TemporaryFolder folder;
+  const Certificate ours(folder, "ours");
+  const Certificate stranger(folder, "stranger");
+  const SecurityOptions good{
+      .ca_file = ours.certificate, .certificate_file = ours.certificate, .key_file = ours.key, .server_name = "ours"};
+  const RpcServer server("127.0.0.1:0", {.security = good},
+                         [](const std::string&, const std::shared_ptr<RpcCall>& call) {
+                           call->reply(frame_of(tensor_in(call->request()) * 2));
+                         });
+  EXPECT_EQ(call_with(good, server.port()).item<float>(), 2.0F);
+  expect_error<Unavailable>([&] { (void)call_with({}, server.port()); }, "the server cannot be reached");
+  SecurityOptions wrong = good;
+  wrong.certificate_file = stranger.certificate;
+  wrong.key_file = stranger.key;
+  expect_error<Unavailable>([&] { (void)call_with(wrong, server.port()); }, "the server cannot be reached");
+  wrong = good;
+  wrong.ca_file = stranger.certificate;
+  expect_error<Unavailable>([&] { (void)call_with(wrong, server.port()); }, "the server cannot be reached");
+  EXPECT_EQ(call_with(good, server.port()).item<float>(), 2.0F) << "the server is unharmed";
+}
+
+TEST(Rpc, OnlyWhoHasTheSecretIsHeard) {
+  const testing::TemporaryFolder folder;
+  testing::write_file(folder / "secret", " 0123456789abcdef\n");
+  testing::write_file(folder / "same", "0123456789abcdef");
+  testing::write_file(folder / "other", "0123456789abcdeg");
+  testing::write_file(folder / "short", "0123456789\n");
+  const auto with = [&](const std::string& file) { return SecurityOptions{.secret_file = folder / file}; };
+  const RpcServer server("0.0.0.0:0", {.security = with("secret")},
+                         [](const std::string&, const std::shared_ptr<RpcCall>& call) {
+                           call->reply(frame_of(tensor_in(call->request()) * 2));
+                         });
+  EXPECT_EQ(call_with(with("same"), server.port()).item<float>(), 2.0F);
+  expect_error<Unavailable>([&] { (void)call_with(with("other"), server.port()); }, "the server cannot be reached");
+  expect_error<Unavailable>([&] { (void)call_with({}, server.port()); }, "the server cannot be reached");
+  expect_error<InvalidArgument>([&] { (void)call_with(with("short"), 1); }, "has 10 bytes, wanted at least 16");
+  expect_error<InvalidArgument>([&] { (void)call_with(with("none"), 1); }, "cannot be read");
+  SecurityOptions both = with("same");
+  both.ca_file = "ca";
+  expect_error<InvalidArgument>([&] { (void)call_with(both, 1); }, "there are certificates and a secret_file");
+  EXPECT_EQ(call_with(with("same"), server.port()).item<float>(), 2.0F);
 }
 
 TEST(Rpc, WithoutSecurityItListensOnThisMachineOnly) {
