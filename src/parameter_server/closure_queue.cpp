@@ -111,6 +111,7 @@ std::vector<std::shared_ptr<RemoteValueState>> ClosureQueue::schedule(const std:
                        .weight = !together         ? 1.0
                                  : weights.empty() ? 1.0 / static_cast<double>(count)
                                                    : weights.at(static_cast<std::size_t>(i))};
+      entry.closure.after = changes_;
       entry.value = std::make_shared<RemoteValueState>();
       entry.group = next_group_;
       queued_.insert(id);
@@ -132,6 +133,11 @@ bool ClosureQueue::done() {
   Lock lock(mutex_);
   raise_error(lock, "done");
   return queued_.empty() && running_.empty();
+}
+
+void ClosureQueue::note_change() {
+  const std::lock_guard lock(mutex_);
+  ++changes_;
 }
 
 int64_t ClosureQueue::next_id() const {
@@ -297,6 +303,7 @@ void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> res
     if (found == entries_.end() || !found->second.runners.contains(worker)) return;  // another one was first
     Entry& entry = found->second;
     ++workers_.at(worker).steps;
+    ++changes_;
     if (entry.again) {
       for (const int other : entry.runners) --workers_.at(other).running;
       entry.runners.clear();

@@ -32,6 +32,7 @@ struct Closure {
   std::vector<torch::Tensor> arguments;
   Share share;          // of a synchronous step
   double weight = 1.0;  // the part of the step's examples that are in it
+  int64_t after = 0;    // changes that were known when it was scheduled: it has to see these
 };
 
 struct ClosureQueueOptions {
@@ -63,6 +64,9 @@ class ClosureQueue {
   // Returns when all is done; errors as above. DeadlineExceeded: nothing has happened for options.timeout.
   void join();
   bool done();
+
+  // The user has changed variables: what is scheduled from now on has to see it.
+  void note_change();
 
   // The id of the next closure to be scheduled. To be set before the first one.
   int64_t next_id() const;
@@ -126,6 +130,7 @@ class ClosureQueue {
   uint64_t events_ = 0;  // every take, finish and arrival
   int64_t next_id_ = 0;
   int64_t next_group_ = 0;
+  int64_t changes_ = 0;               // closures that have ended, and the user's own changes
   std::map<int64_t, Entry> entries_;  // by id: what is open, and the log of what is done
   std::set<int64_t> queued_;
   std::set<int64_t> running_;

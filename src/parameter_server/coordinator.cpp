@@ -92,6 +92,7 @@ Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, Coordinator
     checkpoints_.emplace(options_.directory, CheckpointManagerOptions{.max_to_keep = 2, .asynchronous = false});
   }
   variables_->connect(client_);
+  variables_->on_write([this] { queue_.note_change(); });
   keeper_ = std::make_unique<ServerKeeper>(
       variables_->freeze(), client_, keeper_options(options_),
       KeeperEvents{.view = [this](const parameter_server::View& view) { dispatcher_.set_view(view); },
@@ -114,6 +115,7 @@ Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, Coordinator
 }
 
 Coordinator::~Coordinator() {
+  variables_->on_write({});
   const bool failed = std::uncaught_exceptions() > exceptions_;
   if (!failed) {
     dispatcher_.finish();

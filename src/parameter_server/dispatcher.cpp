@@ -154,6 +154,7 @@ void Dispatcher::reply_to(const Held& held, const std::optional<Closure>& closur
   reply.set_share(closure->share.index);
   reply.set_shares(closure->share.count);
   reply.set_weight(closure->weight);
+  reply.set_after(closure->after);
   held.call->reply(make_frame(reply, closure->arguments));
 }
 

@@ -17,6 +17,9 @@ namespace proto = parameter_server;
 // Of the rows that are read in one message.
 constexpr int64_t kLookupBytes = int64_t{4} << 20;
 
+// An asynchronous worker that gets its values back with every update reads all of them only so often.
+constexpr std::chrono::milliseconds kFresh(10);
+
 // Updates that belong to no step have ids of their own, which no other process draws.
 int64_t own_ids() {
   std::random_device device;
@@ -90,7 +93,13 @@ void ServerVariables::begin_step(const Closure& closure) {
   ordinal_ = 0;
   share_ = closure.share;
   weight_ = closure.weight;
-  refresh();
+  // It sees everything that was known when it was scheduled. What others have changed since this worker's last update
+  // came back is as old as a gradient is anyway.
+  const bool together = closure.share.count > 1 || options_.always_refresh;
+  const bool stale =
+      closure.after != after_ || client().view().number() != view_ || std::chrono::steady_clock::now() > fresh_until_;
+  if (together || stale) refresh();
+  after_ = closure.after;
 }
 
 void ServerVariables::end_step() {
@@ -133,6 +142,7 @@ void ServerVariables::refresh() {
   }
   client().pull(pulls);
   for (const Pull& pull : pulls) versions_[pull.shard] = pull.version;
+  fresh_until_ = std::chrono::steady_clock::now() + kFresh;
   for (const auto& callback : on_refresh_) callback();
 }
 
@@ -266,6 +276,7 @@ void ServerVariables::push_one(std::size_t variable, proto::PushRequest::Kind ki
   }
   client().push(pushes);
   note_versions(pushes);
+  if (on_write_) on_write_();
 }
 
 void ServerVariables::assign(std::size_t variable, const torch::Tensor& value) {

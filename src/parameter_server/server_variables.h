@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,8 @@ struct ServerVariablesOptions {
   Partitioner partitioner = {};
   bool keeps_values = true;
   bool keeps_slots = false;
+  // Whether every step begins with the values of that moment: where workers are held together.
+  bool always_refresh = false;
 };
 
 // Declarations come from one thread, before connect(). Then lookups may come from the threads of several replicas at a
@@ -52,6 +55,9 @@ class ServerVariables final : public RemoteVariables {
   // No declarations after it.
   const std::shared_ptr<const Catalog>& freeze();
   void connect(ServerClient& client);
+
+  // Called when a variable was assigned or added to.
+  void on_write(std::function<void()> callback) { on_write_ = std::move(callback); }
 
   // What comes until end_step() belongs to this work. Values are refreshed.
   void begin_step(const Closure& closure);
@@ -91,6 +97,9 @@ class ServerVariables final : public RemoteVariables {
   ServerClient* client_ = nullptr;
   std::vector<int64_t> versions_;  // by shard, of the local copies
   uint64_t view_ = 0;              // in which they were read
+  std::chrono::steady_clock::time_point fresh_until_;
+  int64_t after_ = -1;  // Closure::after of the last step
+  std::function<void()> on_write_;
   int64_t closure_;
   int64_t ordinal_ = 0;
   bool in_step_ = false;

@@ -68,10 +68,12 @@ ParameterServerState::ParameterServerState(ClusterResolverPtr resolver, const Pa
       resolver_(std::move(resolver)),
       cluster_(resolver_->cluster_spec()),
       task_(task_in(*resolver_, cluster_)),
-      variables_(std::make_shared<ServerVariables>(ServerVariablesOptions{.num_servers = cluster_.num_tasks("ps"),
-                                                                          .partitioner = options_.variable_partitioner,
-                                                                          .keeps_values = task_.type != "ps",
-                                                                          .keeps_slots = task_.type == "chief"})) {}
+      variables_(std::make_shared<ServerVariables>(
+          ServerVariablesOptions{.num_servers = cluster_.num_tasks("ps"),
+                                 .partitioner = options_.variable_partitioner,
+                                 .keeps_values = task_.type != "ps",
+                                 .keeps_slots = task_.type == "chief",
+                                 .always_refresh = options_.consistency.kind != Consistency::Kind::kAsynchronous})) {}
 
 const std::string& ParameterServerState::address_of(const TaskId& task) const {
   return cluster_.address(task);

@@ -166,7 +166,8 @@ void WorkerLoop::take(Question question) {
                     .step = reply.step(),
                     .arguments = {},
                     .share = {.index = reply.share(), .count = std::max<int64_t>(1, reply.shares())},
-                    .weight = reply.weight()};
+                    .weight = reply.weight(),
+                    .after = reply.after()};
     while (reader.left() > 0) closure.arguments.push_back(reader.take());
     have_.push_back(std::move(closure));
   } catch (...) {

@@ -30,6 +30,7 @@ struct Counting {
       return {arguments[0] * 10};
     });
     strategy.register_step("fail", [](const Tensors&) -> Tensors { throw InvalidArgument("[test] on purpose"); });
+    strategy.register_step("component", [this](const Tensors&) -> Tensors { return {count.components()[0].clone()}; });
     strategy.register_step("assign", [this](const Tensors& arguments) -> Tensors {
       count.assign(arguments[0]);
       count.assign_sub(torch::ones({2}, torch::kLong));
@@ -67,6 +68,24 @@ TEST(Coordinator, StepsUpdateVariablesOnTheServers) {
   });
 }
 
+// A step sees what was known when it was scheduled, also right after it: the worker's copies are not older.
+TEST(Coordinator, AStepSeesWhatWasDoneBefore) {
+  ServerCluster({.servers = 1, .workers = 2}).run([](const ParameterServerOptions& options) {
+    const Counting program(options);
+    if (program.strategy.serve()) return;
+    const ClusterCoordinator coordinator(program.strategy);
+    const auto seen = [&] { return coordinator.schedule("component").fetch()[0][0].item<int64_t>(); };
+    int64_t wanted = 0;
+    for (int round = 0; round < 50; ++round) {
+      coordinator.schedule("count", {torch::tensor(int64_t{1})});
+      coordinator.join();
+      EXPECT_EQ(seen(), ++wanted);
+      program.count.assign_add(torch::ones({2}, torch::kLong));
+      EXPECT_EQ(seen(), ++wanted);
+    }
+  });
+}
+
 TEST(Coordinator, ErrorsOfStepsReachTheChief) {
   ServerCluster({.workers = 2}).run([](const ParameterServerOptions& options) {
     const Counting program(options);
@@ -78,7 +97,7 @@ TEST(Coordinator, ErrorsOfStepsReachTheChief) {
     coordinator.schedule("count", {torch::tensor(int64_t{1})});
     coordinator.join();
     expect_error<NotFound>([&] { coordinator.schedule("nothing"); },
-                           "there is no step \"nothing\" among assign count fail");
+                           "there is no step \"nothing\" among assign component count fail");
     expect_error<FailedPrecondition>([&] { coordinator.save(); }, "the strategy has no directory");
   });
 }

@@ -18,6 +18,9 @@ namespace cohort {
 // No frame is longer: larger values go in several, so that neither end has to hold much for them.
 constexpr int kLongestFrame = 64 << 20;
 
+// What HTTP/2 cuts messages into; its own default is 16 KiB.
+constexpr int kHttp2Frame = 4 << 20;
+
 // A call that came. Thread-safe; answered once, by any thread, now or later. One that is never answered ends as
 // Internal when it is let go.
 class RpcCall {

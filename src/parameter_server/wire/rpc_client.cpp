@@ -20,6 +20,7 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address, const Securit
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own for each client
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2Frame);
   arguments.SetMaxReceiveMessageSize(kLongestFrame);
   arguments.SetMaxSendMessageSize(kLongestFrame);
   if (const std::string name = tls_name(security); !name.empty()) arguments.SetSslTargetNameOverride(name);

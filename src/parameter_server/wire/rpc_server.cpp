@@ -120,6 +120,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address, server_credentials(options.security), &port_);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second process on the port is an error, not a share
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2Frame);
     builder.SetMaxReceiveMessageSize(kLongestFrame);
     builder.SetMaxSendMessageSize(kLongestFrame);
     builder.RegisterCallbackGenericService(this);
