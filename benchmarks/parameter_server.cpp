@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -23,7 +24,7 @@ constexpr int64_t kDimension = 64;
 constexpr int64_t kBatch = 512;
 constexpr int64_t kUsers = 20'000;
 constexpr int64_t kItems = 5'000;
-constexpr int kRounds = 8;
+constexpr int kRounds = 20;
 
 struct WeightsImpl : torch::nn::Module {
   explicit WeightsImpl(int64_t count) { weight = register_parameter("weight", torch::zeros({count})); }
@@ -85,6 +86,15 @@ double tcp_seconds() {
   return median(std::move(times));
 }
 
+// The largest that this process was in memory.
+double peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return 1024.0 * std::stod(line.substr(6));
+  }
+  throw NotFound("[bench] /proc/self/status has no VmHWM");
+}
+
 // A gradient of 100 MB to the servers, and the new values back.
 void run_dense() {
   const ParameterServerStrategy strategy;
@@ -130,7 +140,14 @@ void run_rows(double seconds) {
     });
     return {torch::tensor(time, torch::kDouble)};
   });
-  if (strategy.serve()) return;
+  const double before = peak_bytes();  // the program and its libraries
+  if (strategy.serve()) {
+    const double needed = 2.0 * kRows / 2 * kDimension * sizeof(float);  // half of the rows, with Adagrad's slot
+    if (strategy.task().type == "ps") {
+      std::cout << nlohmann::json{{"ps_memory_ratio", (peak_bytes() - before) / needed}} << std::endl;
+    }
+    return;
+  }
   const ClusterCoordinator coordinator(strategy);
   const auto time = coordinator.schedule("rows").fetch()[0].item<double>();
   std::cout << nlohmann::json{{"ps_rows_per_second", static_cast<double>(kLookups) / time}} << std::endl;

@@ -94,6 +94,35 @@ def checkpoint_report(line):
             f"{line['copy_ms']:.0f} ms) and is on the disk after {line['write_ms']:.0f} ms.")
 
 
+def server_report(arguments):
+    """Parameter servers: two of them, beside a plain TCP copy and PyTorch's RPC."""
+    def launch(what, workers):
+        return lines_of([arguments.bench.replace("cohort_bench", "cohort"), "launch", "--ps=2", f"--workers={workers}", "--",
+                         arguments.bench, "--seconds", str(arguments.seconds), "parameter_server", what])
+
+    def value(lines, key):
+        return max(line[key] for line in lines if key in line)
+
+    dense, rows, memory, ours, theirs = [], [], [], [], []
+    for _ in range(arguments.rounds):
+        lines = launch("dense", 1)
+        dense.append((value(lines, "ps_dense_gb_per_second"), value(lines, "tcp_gb_per_second")))
+        lines = launch("rows", 1)
+        rows.append(value(lines, "ps_rows_per_second"))
+        memory.append(value(lines, "ps_memory_ratio"))
+        ours.append(value(launch("recommender", 2), "ps_steps_per_second"))
+        theirs.append(lines_of([PYTHON, HERE / "torch_rpc.py", "2", "2", "1000", "4000000", "64", "512"])[0]["steps_per_second"])
+    copied = statistics.median(pair[0] for pair in dense)
+    tcp = statistics.median(pair[1] for pair in dense)
+    step, other = statistics.median(ours), statistics.median(theirs)
+    return "\n".join(["", "| parameter servers (2) | measured | wanted |", "|---|---|---|",
+                      f"| 100 MB of gradients there and values back, GB/s, over a plain TCP copy | {copied:.1f} / {tcp:.1f} = "
+                      f"{statistics.median(a / b for a, b in dense):.2f} | 0.5 |",
+                      f"| rows of 64 looked up and updated by one worker, a second | {statistics.median(rows):,.0f} | 400,000 |",
+                      f"| recommender, 2 workers, steps a second, over PyTorch's RPC | {step:,.0f} / {other:,.0f} = {step / other:.2f} | 5 |",
+                      f"| a server's memory over parameters and slots | {statistics.median(memory):.2f} | 1.1 |"])
+
+
 def medians(results):
     table = {model: {side: statistics.median(values) for side, values in sides.items()} for model, sides in results.items()}
     for sides in table.values():
@@ -144,7 +173,7 @@ def main():
     reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
     pipeline = lines_of([arguments.bench, "input"])[0]
     text = "\n".join((report(table, empty, reduce, pipeline), worker_report(worker_steps(arguments)), start_report(arguments),
-                      checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0])))
+                      checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0]), server_report(arguments)))
     print(text)
     if arguments.write_docs:
         page = arguments.write_docs.read_text(encoding="utf-8")

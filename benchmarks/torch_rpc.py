@@ -1,6 +1,7 @@
-"""The recommender of benchmarks/parameter_server.cpp with PyTorch's RPC, in its parameter-server pattern: servers hold
-the parameters and run the optimizers; trainers ask them for rows and for the tower, and send gradients, asynchronously
-of each other. Prints the trainers' steps a second together, as a JSON line.
+"""The recommender of benchmarks/parameter_server.cpp with PyTorch's RPC, servers holding the parameters, trainers
+asynchronous of each other: rows and gradients travel as plain tensors, and the tower's gradients are exchanged for its new values. (Distributed
+autograd and DistributedOptimizer are not used: with two asynchronous trainers backward finds the table "modified by an inplace
+operation".) Prints the trainers' steps a second together, as a JSON line.
 
 usage: torch_rpc.py SERVERS TRAINERS STEPS ROWS DIMENSION BATCH
 """
@@ -79,23 +80,38 @@ def hashed(ids, offset):
     return torch.remainder((ids + offset) * 2_654_435_761, ROWS)
 
 
+def batches_of(trainer):
+    generator = torch.Generator().manual_seed(trainer)
+    return [(torch.randint(USERS, (BATCH,), generator=generator), torch.randint(ITEMS, (BATCH,), generator=generator),
+             torch.randint(2, (BATCH,), generator=generator).float()) for _ in range(50)]
+
+
+def pieces_of(unique):
+    """The rows of each server, counted from its first."""
+    cuts = torch.searchsorted(unique, torch.arange(1, SERVERS) * (ROWS // SERVERS)).tolist()
+    return cuts, [piece - i * (ROWS // SERVERS) for i, piece in enumerate(torch.tensor_split(unique, cuts))]
+
+
+def rate_of(step):
+    """Steps a second of one trainer."""
+    begin = 0.0
+    for number in range(STEPS // TRAINERS + 20):
+        if number == 20:
+            begin = time.perf_counter()
+        step(number)
+    return (STEPS // TRAINERS) / (time.perf_counter() - begin)
+
+
 def train(trainer):
     torch.set_num_threads(1)
     tower = make_tower()
-    generator = torch.Generator().manual_seed(trainer)
-    batches = [(torch.randint(USERS, (BATCH,), generator=generator), torch.randint(ITEMS, (BATCH,), generator=generator),
-                torch.randint(2, (BATCH,), generator=generator).float()) for _ in range(50)]
-    part = ROWS // SERVERS
+    batches = batches_of(trainer)
     loss_of = nn.BCEWithLogitsLoss()
-    begin = 0.0
-    for step in range(STEPS // TRAINERS + 20):
-        if step == 20:
-            begin = time.perf_counter()
-        user, item, label = batches[step % len(batches)]
-        ids = torch.cat((hashed(user, 0), hashed(item, USERS)))
-        unique, inverse = torch.unique(ids, return_inverse=True)
-        cuts = torch.searchsorted(unique, torch.arange(1, SERVERS) * part).tolist()
-        pieces = [piece - i * part for i, piece in enumerate(torch.tensor_split(unique, cuts))]
+
+    def step(number):
+        user, item, label = batches[number % len(batches)]
+        unique, inverse = torch.unique(torch.cat((hashed(user, 0), hashed(item, USERS))), return_inverse=True)
+        cuts, pieces = pieces_of(unique)
         rows = torch.cat([future.wait() for future in [rpc.rpc_async(f"ps{i}", look_up, (piece,)) for i, piece in enumerate(pieces)]])
         rows.requires_grad_(True)
         both = rows.index_select(0, inverse)
@@ -111,7 +127,8 @@ def train(trainer):
                 parameter.copy_(value)
         for future in futures:
             future.wait()
-    return (STEPS // TRAINERS) / (time.perf_counter() - begin)
+
+    return rate_of(step)
 
 
 def task(rank, world, port):

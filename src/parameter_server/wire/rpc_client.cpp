@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/heap.h"
 #include "cluster/coordination/security.h"
 #include "parameter_server/wire/rpc.h"
 #include "parameter_server/wire/status.h"
@@ -14,6 +15,7 @@ namespace cohort {
 namespace {
 
 std::shared_ptr<grpc::Channel> connect(const std::string& address, const SecurityOptions& security) {
+  keep_freed_memory();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);

@@ -6,6 +6,7 @@
 
 #include "base/cpu_threads.h"
 #include "base/fail.h"
+#include "base/heap.h"
 #include "base/thread_pool.h"
 #include "cluster/address.h"
 #include "cluster/coordination/security.h"
@@ -116,6 +117,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
   Impl(const std::string& address, const RpcServerOptions& options, RpcServer::Handler handler)
       : handler_(std::move(handler)),
         pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : std::max(2, hardware_cores()))) {
+    keep_freed_memory();
     require_safe(address, options);
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address, server_credentials(options.security), &port_);
