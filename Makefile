@@ -46,8 +46,10 @@ asan ubsan tsan:
 cluster-test chaos:
 	@scripts/install-deps.sh cluster
 	@$(MAKE) --no-print-directory build/dev/build.ninja
-	@cmake --build build/dev -j $(JOBS) --target cohort_cli
-	@$(if $(filter chaos,$@),python3 tests/chaos/run.py build/dev/bin/cohort --trials $(TRIALS),\
+	@cmake --build build/dev -j $(JOBS) --target cohort_cli example_parameter_server
+	@$(if $(filter chaos,$@),python3 tests/chaos/run.py build/dev/bin/cohort --trials $(TRIALS) && \
+	  for replicas in 1 2; do python3 tests/chaos/parameter_servers.py build/dev/bin/cohort build/dev/bin/example_parameter_server \
+	    --replicas $$replicas || exit 1; done,\
 	  python3 tests/ssh/run.py build/dev/bin/cohort && python3 tests/slurm/run.py build/dev/bin/cohort)
 
 fuzz:
