@@ -25,9 +25,10 @@ using testing::expect_error;
 // A coordinator's side, which can be lost and started again at the same address.
 class Chief {
  public:
-  explicit Chief(std::string address, const Consistency& consistency = {})
+  explicit Chief(const std::string& address, const Consistency& consistency = {},
+                 milliseconds heartbeat_timeout = milliseconds(600))
       : queue({.consistency = consistency, .timeout = seconds(20)}),
-        dispatcher(queue, {.catalog = "c", .steps = {"step"}, .heartbeat_timeout = milliseconds(600)}),
+        dispatcher(queue, {.catalog = "c", .steps = {"step"}, .heartbeat_timeout = heartbeat_timeout}),
         server(address, {.threads = 4}, [this](const std::string& method, const std::shared_ptr<RpcCall>& call) {
           dispatcher.handle(method, call);
         }) {}
@@ -123,7 +124,7 @@ TEST_F(Dispatching, AStepsErrorReachesTheUserAndTheWorkerGoesOn) {
 TEST_F(Dispatching, WhatALostWorkerHadIsDoneByAnother) {
   for (const bool connection_breaks : {false, true}) {
     threads_.clear();
-    Chief chief(address_);
+    Chief chief(address_, {}, connection_breaks ? seconds(20) : milliseconds(600));
     auto lost = std::make_unique<RpcClient>("the coordinator", address_);
     proto::JoinRequest join;
     join.set_worker(7);
@@ -153,7 +154,7 @@ TEST_F(Dispatching, WhatALostWorkerHadIsDoneByAnother) {
     start_worker(0, twice);
     (void)values[0].fetch();
     if (connection_breaks) {
-      EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(500)) << "at once";
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10)) << "at once";
     } else {
       next.set_want(false);
       expect_error<FailedPrecondition>([&] { (void)lost->call("/chief/Next", make_frame(next), seconds(5)).get(); },
