@@ -15,8 +15,8 @@ namespace cohort::testing {
 class Fleet {
  public:
   explicit Fleet(std::shared_ptr<const Catalog> catalog) : catalog_(std::move(catalog)) {
-    for (int i = 0; i < catalog_->num_servers(); ++i) {
-      addresses_.push_back("127.0.0.1:" + std::to_string(free_port("127.0.0.1")));
+    for (const int port : free_ports("127.0.0.1", catalog_->num_servers())) {
+      addresses_.push_back("127.0.0.1:" + std::to_string(port));
     }
     for (int i = 0; i < catalog_->num_servers(); ++i) {
       servers_.emplace_back();

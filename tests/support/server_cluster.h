@@ -28,8 +28,12 @@ class ServerCluster {
  public:
   explicit ServerCluster(const ServerClusterOptions& options) : options_(options) {
     std::map<std::string, std::vector<std::string>> jobs;
+    std::vector<int> ports = free_ports("127.0.0.1", 1 + options.servers + options.workers);
     const auto add = [&](const std::string& job, int count) {
-      for (int i = 0; i < count; ++i) jobs[job].push_back("127.0.0.1:" + std::to_string(free_port("127.0.0.1")));
+      for (int i = 0; i < count; ++i) {
+        jobs[job].push_back("127.0.0.1:" + std::to_string(ports.back()));
+        ports.pop_back();
+      }
     };
     add("chief", 1);
     add("ps", options.servers);

@@ -59,20 +59,16 @@ std::string log_folder(const std::string& folder, int attempt) {
 // The processes of an attempt: workers here, or, given hosts, a launcher on each.
 std::vector<WorkerPlan> plan(const LaunchFlags& flags, int attempt) {
   if (flags.remote.active()) return plan_agents(flags.options, flags.remote);
-  std::vector<int> ports;
-  if (flags.options.ps > 0) {
-    for (int i = 0; i < 1 + flags.options.ps + flags.options.workers; ++i) {
-      ports.push_back(i == 0 && flags.options.master_port > 0 ? flags.options.master_port
-                                                              : free_port(flags.options.master_addr));
-    }
-    return plan_parameter_servers(flags.options, ports);
+  const bool servers = flags.options.ps > 0;
+  const int listening = servers ? 1 + flags.options.ps + flags.options.workers
+                        : flags.options.nnodes == 1 && flags.options.hosts.empty() ? flags.options.nproc
+                                                                                   : 0;
+  std::vector<int> ports = free_ports(flags.options.master_addr, listening);
+  if (listening > 0 && flags.options.master_port > 0) {
+    std::replace(ports.begin(), ports.end(), flags.options.master_port, ports.front());
+    ports.front() = flags.options.master_port;
   }
-  if (flags.options.nnodes == 1 && flags.options.hosts.empty()) {
-    for (int i = 0; i < flags.options.nproc; ++i) {
-      ports.push_back(i == 0 && flags.options.master_port > 0 ? flags.options.master_port
-                                                              : free_port(flags.options.master_addr));
-    }
-  }
+  if (servers) return plan_parameter_servers(flags.options, ports);
   return plan_workers(flags.options, ports, attempt);
 }
 

@@ -3,7 +3,9 @@
 #include <condition_variable>
 #include <mutex>
 #include <set>
+#include <thread>
 
+#include "base/deadline.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "cluster/coordination/security.h"
@@ -13,6 +15,8 @@
 namespace cohort {
 
 namespace {
+
+constexpr std::chrono::milliseconds kLastCallbacks = std::chrono::seconds(10);
 
 std::shared_ptr<grpc::Channel> connect(const std::string& address, const SecurityOptions& security) {
   keep_freed_memory();
@@ -31,7 +35,7 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address, const Securit
 
 }  // namespace
 
-// Outlives the client for as long as gRPC calls back.
+// Shared with gRPC for as long as it calls back.
 class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
  public:
   Calls(std::string peer, std::shared_ptr<grpc::Channel> channel) : peer_(std::move(peer)), stub_(std::move(channel)) {}
@@ -54,9 +58,9 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
     for (const auto& call : under_way_) call->context.TryCancel();
   }
 
-  void wait() {
+  void wait(const Deadline& deadline) {
     std::unique_lock lock(mutex_);
-    idle_.wait_for(lock, std::chrono::seconds(10), [&] { return under_way_.empty(); });
+    idle_.wait_until(lock, deadline.when(), [&] { return under_way_.empty(); });
   }
 
  private:
@@ -90,9 +94,13 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
 RpcClient::RpcClient(std::string name, const std::string& address, const SecurityOptions& security)
     : name_(std::move(name)), calls_(std::make_shared<Calls>(name_, connect(address, security))) {}
 
+// gRPC's threads have let go of everything when it returns: the connection must not be closed by one of them, perhaps
+// while the program ends.
 RpcClient::~RpcClient() {
   cancel_calls();
-  calls_->wait();
+  const Deadline deadline(kLastCallbacks);
+  calls_->wait(deadline);
+  while (calls_.use_count() > 1 && !deadline.passed()) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 void RpcClient::call(const std::string& method, const grpc::ByteBuffer& frame, std::chrono::milliseconds limit,
