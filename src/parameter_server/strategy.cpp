@@ -133,7 +133,8 @@ void ParameterServerState::serve_as_server() {
                                                .security = options_.security,
                                                .timeout = options_.heartbeat_timeout + std::chrono::seconds(5)});
   const RpcServer rpc(
-      address_of(task_), {.security = options_.security, .allow_insecure = options_.allow_insecure},
+      address_of(task_),
+      {.security = options_.security, .quick = {"/ps/Hello"}, .allow_insecure = options_.allow_insecure},
       [&](const std::string& method, const std::shared_ptr<RpcCall>& call) { logic.handle(method, call); });
   log().info("[parameter server] {} serves on {}", task_.to_string(), address_of(task_));
   while (!logic.stopped()) {
@@ -176,22 +177,24 @@ Coordinator& ParameterServerState::coordinator() {
   }
   if (!served_) fail<FailedPrecondition>("[coordinator] the chief calls serve() first, as all tasks do");
   coordinator_ = std::make_unique<Coordinator>(
-      variables_, CoordinatorOptions{.address = address_of(task_),
-                                     .rpc = {.security = options_.security, .allow_insecure = options_.allow_insecure},
-                                     .servers = {.addresses = server_addresses(),
-                                                 .security = options_.security,
-                                                 .timeout = options_.server_timeout + options_.timeout,
-                                                 .element_type = element_type()},
-                                     .queue = {.consistency = options_.consistency, .timeout = options_.timeout},
-                                     .dispatcher = {.catalog = variables_->freeze()->description(),
-                                                    .steps = step_names(),
-                                                    .workers = cluster_.num_tasks("worker"),
-                                                    .heartbeat_timeout = options_.heartbeat_timeout},
-                                     .keeper = {.replicas = options_.replicas,
-                                                .start_timeout = options_.start_timeout,
-                                                .return_timeout = options_.server_timeout,
-                                                .heartbeat_timeout = options_.heartbeat_timeout},
-                                     .directory = options_.directory});
+      variables_,
+      CoordinatorOptions{
+          .address = address_of(task_),
+          .rpc = {.security = options_.security, .quick = {"/chief/Beat"}, .allow_insecure = options_.allow_insecure},
+          .servers = {.addresses = server_addresses(),
+                      .security = options_.security,
+                      .timeout = options_.server_timeout + options_.timeout,
+                      .element_type = element_type()},
+          .queue = {.consistency = options_.consistency, .timeout = options_.timeout},
+          .dispatcher = {.catalog = variables_->freeze()->description(),
+                         .steps = step_names(),
+                         .workers = cluster_.num_tasks("worker"),
+                         .heartbeat_timeout = options_.heartbeat_timeout},
+          .keeper = {.replicas = options_.replicas,
+                     .start_timeout = options_.start_timeout,
+                     .return_timeout = options_.server_timeout,
+                     .heartbeat_timeout = options_.heartbeat_timeout},
+          .directory = options_.directory});
   return *coordinator_;
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "cohort/membership.h"
@@ -38,6 +39,8 @@ class RpcCall {
 struct RpcServerOptions {
   SecurityOptions security = {};
   int threads = 0;  // that run the handlers; 0: one for each core, at least 2
+  // Methods that never wait, with a thread of their own: signs of life are answered while all others are busy.
+  std::set<std::string> quick = {};
   // Whether to listen beyond this machine although nobody has to show who he is.
   bool allow_insecure = false;
 };

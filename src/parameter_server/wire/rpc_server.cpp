@@ -116,6 +116,8 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
  public:
   Impl(const std::string& address, const RpcServerOptions& options, RpcServer::Handler handler)
       : handler_(std::move(handler)),
+        quick_(options.quick),
+        quick_pool_(1),
         pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : std::max(2, hardware_cores()))) {
     keep_freed_memory();
     require_safe(address, options);
@@ -142,7 +144,8 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
     return new Reactor(context->method(), [this](const std::string& method, std::shared_ptr<Call> call) {
-      pool_->submit([this, method, call = std::move(call)] {
+      ThreadPool& pool = quick_.contains(method) ? quick_pool_ : *pool_;
+      pool.submit([this, method, call = std::move(call)] {
         try {
           handler_(method, call);
         } catch (const std::exception& error) {
@@ -154,6 +157,8 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
 
  private:
   RpcServer::Handler handler_;
+  std::set<std::string> quick_;
+  ThreadPool quick_pool_;
   std::unique_ptr<ThreadPool> pool_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

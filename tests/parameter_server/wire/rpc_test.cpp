@@ -146,6 +146,29 @@ TEST(Rpc, CallsAreAnsweredLaterAndGivenUp) {
   EXPECT_TRUE(server.kept()->cancelled());
 }
 
+TEST(Rpc, QuickMethodsAreAnsweredWhileAllThreadsAreBusy) {
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> busy = 0;
+  const RpcServer server("127.0.0.1:0", {.threads = 1, .quick = {"/quick"}},
+                         [&](const std::string& method, const std::shared_ptr<RpcCall>& call) {
+                           if (method == "/slow") {
+                             ++busy;
+                             released.wait();
+                           }
+                           call->reply(call->request());
+                         });
+  RpcClient client("the server", local(server.port()));
+  auto slow = client.call("/slow", frame_of(torch::ones({1})), seconds(30));
+  auto behind = client.call("/slow", frame_of(torch::ones({1})), seconds(30));
+  while (busy == 0) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(tensor_in(client.call("/quick", frame_of(torch::ones({1})), seconds(10)).get()).item<float>(), 1.0F);
+  EXPECT_EQ(behind.wait_for(milliseconds(20)), std::future_status::timeout);
+  release.set_value();
+  (void)slow.get();
+  (void)behind.get();
+}
+
 // A certificate of its own, signed by itself.
 struct Certificate {
   explicit Certificate(const testing::TemporaryFolder& folder, const std::string& name)
