@@ -152,6 +152,14 @@ void ClosureQueue::begin_at(int64_t id) {
   next_id_ = id;
 }
 
+int64_t ClosureQueue::done_below() const {
+  const std::lock_guard lock(mutex_);
+  int64_t least = next_id_;
+  if (!queued_.empty()) least = std::min(least, *queued_.begin());
+  if (!running_.empty()) least = std::min(least, *running_.begin());
+  return least;
+}
+
 void ClosureQueue::cancel_queued() {
   if (queued_.empty()) return;
   const std::exception_ptr error = cancelled(text_of(error_));

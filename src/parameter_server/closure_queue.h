@@ -71,6 +71,8 @@ class ClosureQueue {
   // The id of the next closure to be scheduled. To be set before the first one.
   int64_t next_id() const;
   void begin_at(int64_t id);
+  // All before this one are done.
+  int64_t done_below() const;
 
   // -- The workers' side.
 

@@ -103,6 +103,7 @@ Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, Coordinator
                              "[coordinator] a parameter server was lost, and too much was done since the last "
                              "checkpoint to do it again; start again from the checkpoint, and save more often")));
                        },
+                   .done_below = [this] { return queue_.done_below(); },
                    .lost = [this](const std::exception_ptr& error) { queue_.fail(error); }});
   const std::shared_ptr<SavedVariables> source = restore();
   keeper_->set_source(source, queue_.next_id());

@@ -16,7 +16,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 // A server whose address refuses connections for so long has no process any more.
 constexpr milliseconds kRefused(300);
-constexpr milliseconds kPause(100);  // between tries
+constexpr milliseconds kPause(100);     // between tries
+constexpr int64_t kForgetEvery = 1000;  // closures
 
 }  // namespace
 
@@ -178,13 +179,25 @@ void ServerKeeper::note_silence(int server) {
   wake_.notify_all();
 }
 
+// What is done is known to every shard that is served; one that is restored gets what it needs to know with its values.
+void ServerKeeper::tell_done(int server, int64_t& told) {
+  const int64_t done = events_.done_below();
+  if (done - told < kForgetEvery) return;
+  told = done;
+  proto::ForgetRequest request;
+  request.set_closure(done);
+  (void)client_.start(server, "/ps/Forget", make_frame(request), options_.call_timeout);
+}
+
 void ServerKeeper::watch(int server, const std::stop_token& stop) {
   const milliseconds interval = std::max(milliseconds(10), options_.heartbeat_timeout / 10);
   SteadyClock::time_point heard = SteadyClock::now();
+  int64_t told = 0;
   while (!stop.stop_requested()) {
     try {
       note(server, hello(server, /*first=*/false, options_.heartbeat_timeout));
       heard = SteadyClock::now();
+      tell_done(server, told);
     } catch (const Unavailable&) {
       if (SteadyClock::now() - heard > std::min(kRefused, options_.heartbeat_timeout)) note_silence(server);
     } catch (const Cancelled&) {

@@ -37,6 +37,8 @@ struct KeeperEvents {
   std::function<void(const parameter_server::View&)> view = [](const auto&) {};
   // Shards were given what a checkpoint (or the beginning) had: the work since is to be done again.
   std::function<void()> restored = [] {};
+  // All work before this is done: servers need not remember its updates, however long the run is.
+  std::function<int64_t()> done_below = [] { return int64_t{0}; };
   // A server did not come back.
   std::function<void(const std::exception_ptr&)> lost = [](const auto&) {};
 };
@@ -77,6 +79,7 @@ class ServerKeeper {
   bool adopt(const std::vector<Hello>& hellos);
   void place_all();
   void watch(int server, const std::stop_token& stop);
+  void tell_done(int server, int64_t& told);
   void note(int server, const Hello& reply);
   void note_silence(int server);
   void keep(const std::stop_token& stop);

@@ -49,6 +49,7 @@ TEST(ClosureQueue, WorkIsHandedOutInOrderAndItsResultsFetched) {
   EXPECT_EQ(closure->share.count, 1);
   EXPECT_EQ(take_all(queue, 0), (Ids{1}));
   EXPECT_EQ(queue.take(7), std::nullopt) << "a worker that is not there";
+  EXPECT_EQ(queue.done_below(), 0);
   EXPECT_FALSE(first.ready());
   expect_error<DeadlineExceeded>([&] { (void)first.fetch(milliseconds(10)); }, "has not ended within 10 ms");
   queue.finish(1, 0, {torch::tensor(5.0)});
@@ -59,6 +60,7 @@ TEST(ClosureQueue, WorkIsHandedOutInOrderAndItsResultsFetched) {
   EXPECT_TRUE(queue.done());
   EXPECT_TRUE(second.ready());
   EXPECT_EQ(queue.next_id(), 2);
+  EXPECT_EQ(queue.done_below(), 2);
   expect_error<FailedPrecondition>([] { (void)RemoteValue().fetch(); }, "was not made by schedule()");
 }
 

@@ -162,6 +162,35 @@ TEST(Keeper, AServerWithoutABackupGetsWhatWasSaved) {
   EXPECT_EQ(restored, 1);
 }
 
+// However long a run is, servers remember only the updates of work that may come again.
+TEST(Keeper, ServersForgetWhatIsDone) {
+  const auto catalog = catalog_for(1);
+  const Fleet fleet(catalog);
+  const auto client = fleet.client();
+  std::atomic<int64_t> done = 0;
+  ServerKeeper keeper(catalog, *client, quick(1), {.done_below = [&] { return done.load(); }});
+  keeper.set_source(initial(), 0);
+  (void)keeper.start();
+  const auto remembered = [&] {
+    proto::StateRequest request;
+    request.set_shard(static_cast<uint32_t>(catalog->shards_of(1).first));
+    request.set_view(client->view().number());
+    request.set_progress(true);
+    const auto answer = client->call(0, "/ps/State", make_frame(request), seconds(5));
+    proto::Empty nothing;
+    FrameReader reader(answer, nothing);
+    (void)reader.take();
+    return reader.take().size(0) - 1;
+  };
+  for (int64_t closure = 0; closure < 1500; ++closure) add_to_count(*client, *catalog, closure);
+  EXPECT_EQ(remembered(), 1500);
+  done = 1490;
+  for (int i = 0; i < 1000 && remembered() > 10; ++i) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(remembered(), 10);
+  add_to_count(*client, *catalog, 3);  // is known all the same
+  EXPECT_EQ(collect(*client, *catalog, seconds(5)).at("count").value[0].item<int64_t>(), 1500);
+}
+
 TEST(Keeper, AServerThatStaysAwayIsNamed) {
   const auto catalog = catalog_for(2);
   Fleet fleet(catalog);
