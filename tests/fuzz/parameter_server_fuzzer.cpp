@@ -21,7 +21,7 @@ class FuzzCall final : public RpcCall {
     request_ = grpc::ByteBuffer(&slice, 1);
   }
   const grpc::ByteBuffer& request() const override { return request_; }
-  void reply(grpc::ByteBuffer) override {}
+  void reply(const grpc::ByteBuffer&) override {}
   void fail(const std::exception&) override {}
   bool cancelled() const override { return false; }
 
