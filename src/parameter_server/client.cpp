@@ -21,13 +21,6 @@ constexpr std::size_t kWindow = 4;
 constexpr milliseconds kRetry(100);
 constexpr milliseconds kReport(5000);
 
-torch::Tensor on_the_wire(const torch::Tensor& value, proto::ElementType type) {
-  if (!value.is_floating_point()) return value;
-  if (type == proto::BFLOAT16) return value.to(torch::kBFloat16);
-  if (type == proto::FLOAT16) return value.to(torch::kHalf);
-  return value;
-}
-
 int64_t bytes_of(const Pull& pull) {
   return static_cast<int64_t>(pull.out.nbytes());
 }
@@ -281,7 +274,7 @@ grpc::ByteBuffer ServerClient::Exchange<Push>::frame(const Message& message) con
     item.set_shares(push->share.count);
     item.set_read_back(push->out.defined());
     if (push->kind == proto::PushRequest::ROWS) tensors.push_back(push->indices);
-    tensors.push_back(on_the_wire(push->value, client_.options_.element_type));
+    tensors.push_back(on_the_way(push->value, client_.options_.element_type));
   }
   return make_frame(request, tensors);
 }

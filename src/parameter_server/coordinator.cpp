@@ -1,10 +1,10 @@
 #include "parameter_server/coordinator.h"
 
 #include <fstream>
-#include <random>
 
 #include "base/atomic_file.h"
 #include "base/deadline.h"
+#include "base/draw.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "parameter_server/wire/frame.h"
@@ -20,16 +20,21 @@ constexpr const char* kIterations = "iterations.";
 // A run goes by a number, which stands in its directory: a coordinator that finds it there is the run's own, started
 // again. Without a directory every coordinator begins a run.
 uint64_t run_of(const std::filesystem::path& directory) {
-  std::random_device device;
-  uint64_t run = ((static_cast<uint64_t>(device()) << 32) | device()) | 1;
-  if (directory.empty()) return run;
+  const uint64_t drawn = draw_number() | 1;
+  if (directory.empty()) return drawn;
   std::filesystem::create_directories(directory);
   const std::filesystem::path file = directory / "run";
-  if (std::ifstream in(file); in >> run && run != 0) return run;
+  if (std::ifstream in(file); in) {
+    uint64_t run = 0;
+    if (in >> run && run != 0) return run;
+    fail<DataLoss>("[coordinator] ", file.string(),
+                   " is damaged: wanted the number of the run; remove the folder to begin "
+                   "another one");
+  }
   AtomicFile out(file);
-  out.write(std::to_string(run) + "\n");
+  out.write(std::to_string(drawn) + "\n");
   out.commit();
-  return run;
+  return drawn;
 }
 
 CheckpointData checkpoint_of(const SavedVariables& saved, int64_t next_closure,

@@ -3,8 +3,8 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <random>
 
+#include "base/draw.h"
 #include "base/fail.h"
 #include "parameter_server/wire/calls.h"
 
@@ -14,24 +14,12 @@ namespace {
 
 namespace proto = parameter_server;
 
-uint64_t draw() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
-
-torch::Tensor on_the_way(const torch::Tensor& value, proto::ElementType type) {
-  if (!value.is_floating_point()) return value;
-  if (type == proto::BFLOAT16) return value.to(torch::kBFloat16);
-  if (type == proto::FLOAT16) return value.to(torch::kHalf);
-  return value;
-}
-
 }  // namespace
 
 ParameterServer::ParameterServer(std::shared_ptr<const Catalog> catalog, ServingOptions options)
     : catalog_(std::move(catalog)),
       options_(std::move(options)),
-      incarnation_(draw()),
+      incarnation_(draw_number()),
       shards_(catalog_->shards().size()) {}
 
 ParameterServer::~ParameterServer() = default;

@@ -1,7 +1,6 @@
 #include "parameter_server/worker.h"
 
-#include <random>
-
+#include "base/draw.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "parameter_server/wire/frame.h"
@@ -17,11 +16,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kAgain(100);      // between tries to reach the coordinator
 constexpr milliseconds kHold(1000);      // how long it may hold a question
 constexpr milliseconds kAnswer(10'000);  // beyond that
-
-uint64_t draw_number() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
 
 }  // namespace
 

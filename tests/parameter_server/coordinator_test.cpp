@@ -181,6 +181,16 @@ TEST(Coordinator, WhatCannotBeIsRefused) {
   expect_error<FailedPrecondition>([&] { (void)variable.read(); }, "are not there before serve()");
 }
 
+TEST(Coordinator, ADamagedFolderIsNamed) {
+  const testing::TemporaryFolder folder;
+  testing::write_file(folder / "run", "x");
+  ParameterServerOptions options = ServerCluster({}).options_for({"chief", 0});
+  options.directory = folder.path();
+  const ParameterServerStrategy strategy(options);
+  EXPECT_FALSE(strategy.serve());
+  expect_error<DataLoss>([&] { ClusterCoordinator{strategy}; }, "/run is damaged: wanted the number of the run");
+}
+
 TEST(Coordinator, AVariableAfterServeIsRefused) {
   ServerCluster({}).run([](const ParameterServerOptions& options) {
     const Counting program(options);

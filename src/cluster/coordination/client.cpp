@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <random>
 #include <thread>
 
+#include "base/draw.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cluster/coordination/security.h"
@@ -21,11 +21,6 @@ namespace proto = coordination;
 // How long the leader may hold a call that waits (also a sign of life before the heartbeats), and what a call may take.
 constexpr milliseconds kSlice = seconds(1);
 constexpr milliseconds kCall = seconds(10);
-
-uint64_t draw_incarnation() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
 
 std::string this_process() {
   std::array<char, 256> host{};
@@ -73,7 +68,7 @@ CoordinationClient::CoordinationClient(std::shared_ptr<grpc::Channel> channel, c
                                        const MembershipOptions& options)
     : stub_(proto::Coordination::NewStub(std::move(channel))),
       task_(task),
-      incarnation_(draw_incarnation()),
+      incarnation_(draw_number()),
       leader_(std::move(leader)),
       options_(options) {}
 

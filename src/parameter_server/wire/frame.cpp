@@ -96,6 +96,13 @@ grpc::ByteBuffer make_frame(const google::protobuf::MessageLite& message, std::s
   return {slices.data(), slices.size()};
 }
 
+torch::Tensor on_the_way(const torch::Tensor& value, proto::ElementType type) {
+  if (!value.is_floating_point()) return value;
+  if (type == proto::BFLOAT16) return value.to(torch::kBFloat16);
+  if (type == proto::FLOAT16) return value.to(torch::kHalf);
+  return value;
+}
+
 FrameReader::FrameReader(const grpc::ByteBuffer& frame, google::protobuf::MessageLite& message) {
   if (!frame.Valid() || !frame.Dump(&slices_).ok()) damaged("it is empty");
   std::array<char, kMagic.size()> magic{};

@@ -22,6 +22,9 @@ namespace cohort {
 // contiguous. InvalidArgument: a dtype that frames do not have.
 grpc::ByteBuffer make_frame(const google::protobuf::MessageLite& message, std::span<const torch::Tensor> tensors = {});
 
+// A floating-point value in the type that it is to travel in; others, and NONE, as they are.
+torch::Tensor on_the_way(const torch::Tensor& value, parameter_server::ElementType type);
+
 // Reads what another process sent, which may be anything. DataLoss: cut short, too long, or nonsense; it is found by
 // the constructor, before any memory is taken for tensors.
 class FrameReader {
