@@ -45,8 +45,11 @@ class ClusterCoordinator {
   // How many workers are there now.
   int num_workers() const;
 
-  // Waits for all work, then reads the variables into this process: modules, variables, and what a checkpoint needs.
+  // Waits for all work, then reads the variables into this process: modules, variables, and what a checkpoint needs. A
+  // server that is lost later, and had no replica, gets these values again.
   void pull() const;
+  // Waits for all work, then gives the servers what this process has: after weights or optimizers were loaded here.
+  void push() const;
   // As pull(), and writes a checkpoint into the strategy's directory with these values, which a coordinator that is
   // started again finds in restored(). FailedPrecondition: the strategy has no directory.
   void save(const std::map<std::string, std::string>& values = {}) const;

@@ -70,6 +70,9 @@ class ParameterServerStrategy : public Strategy {
   // aside).
   explicit ParameterServerStrategy(const ParameterServerOptions& options = {});
 
+  // A strategy as what it was made as; nothing: it is another one, or an evaluator's.
+  static std::optional<ParameterServerStrategy> of(const Strategy& strategy);
+
   const ClusterResolverPtr& cluster_resolver() const;
   const TaskId& task() const;
   bool is_coordinator() const;
@@ -92,6 +95,8 @@ class ParameterServerStrategy : public Strategy {
 
  private:
   explicit ParameterServerStrategy(std::shared_ptr<ParameterServerState> state);
+  ParameterServerStrategy(const Strategy& strategy, std::shared_ptr<ParameterServerState> state)
+      : Strategy(strategy), state_(std::move(state)) {}
 
   std::shared_ptr<ParameterServerState> state_;
 };

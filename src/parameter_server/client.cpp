@@ -48,7 +48,8 @@ void ServerClient::set_view(const proto::View& view) {
   std::vector<RpcClient*> lost;
   {
     const std::lock_guard lock(mutex_);
-    if (view.number() <= view_.number()) return;
+    const bool same_run = view.run() == view_.run();  // servers of another one may count anew
+    if (same_run && view.number() <= view_.number()) return;
     for (int home = 0; home < view_.homes_size() && home < view.homes_size(); ++home) {
       const int before = view_.homes(home).primary();
       if (before != view.homes(home).primary()) lost.push_back(servers_.at(static_cast<std::size_t>(before)).get());
@@ -289,6 +290,7 @@ void ServerClient::Exchange<Push>::take(const std::vector<Push*>& items, const g
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i]->out.defined()) reader.take_into(items[i]->out);
     items[i]->version = reply.items(static_cast<int>(i)).version();
+    items[i]->repeated = !reply.items(static_cast<int>(i)).is_new();
   }
   reader.finish();
 }

@@ -47,6 +47,7 @@ struct Push {
   torch::Tensor indices = {};  // of ROWS
   torch::Tensor out = {};      // gets the value after it, if it is defined
   int64_t version = -1;        // afterwards
+  bool repeated = false;       // it had been made before, and did nothing
 };
 
 // Thread-safe. Where a server does not answer, or is not who serves the shard any more, the call is made again, in the

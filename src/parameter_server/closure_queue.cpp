@@ -223,6 +223,7 @@ void ClosureQueue::requeue(Entry& entry) {
   running_.erase(id);
   entry.state = State::kQueued;
   entry.again = false;
+  entry.updated = false;
   if (error_) {
     entry.value->set_error(cancelled(text_of(error_)));
     entries_.erase(id);
@@ -261,7 +262,7 @@ std::optional<int64_t> ClosureQueue::pick_to_double(int worker) const {
   for (const int64_t id : running_) {
     const Entry& entry = entries_.at(id);
     if (entry.runners.size() > 1) ++doubled;
-    if (!picked && entry.runners.size() == 1 && !entry.runners.contains(worker)) picked = id;
+    if (!picked && !entry.updated && entry.runners.size() == 1 && !entry.runners.contains(worker)) picked = id;
   }
   return doubled < options_.consistency.backup_workers ? picked : std::nullopt;
 }
@@ -304,7 +305,7 @@ void ClosureQueue::drop_log() {
   logged_bytes_ = 0;
 }
 
-void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> result) {
+void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> result, bool repeated) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
@@ -312,7 +313,11 @@ void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> res
     Entry& entry = found->second;
     ++workers_.at(worker).steps;
     ++changes_;
-    if (entry.again) {
+    if (repeated && entry.runners.size() > 1) {
+      entry.updated = true;
+      entry.runners.erase(worker);
+      --workers_.at(worker).running;
+    } else if (entry.again) {
       for (const int other : entry.runners) --workers_.at(other).running;
       entry.runners.clear();
       entry.value->set(std::move(result));

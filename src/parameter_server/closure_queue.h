@@ -84,7 +84,8 @@ class ClosureQueue {
   std::optional<Closure> take(int worker, bool sparingly = false);
   // What it took and does not have (an answer that was lost on the way).
   void keep_only(int worker, const std::set<int64_t>& holding);
-  void finish(int worker, int64_t id, std::vector<torch::Tensor> result);
+  // `repeated`: another worker has made all of its updates. What that one found counts, while it is there.
+  void finish(int worker, int64_t id, std::vector<torch::Tensor> result, bool repeated = false);
   void finish_with(int worker, int64_t id, const std::exception_ptr& error);
 
   // -- The servers' side.
@@ -104,7 +105,8 @@ class ClosureQueue {
     int64_t group = 0;
     State state = State::kQueued;
     std::set<int> runners;
-    bool again = false;  // when it is done, it is to be done once more
+    bool again = false;    // when it is done, it is to be done once more
+    bool updated = false;  // somebody has found its updates made: there is no use in doing it twice
   };
   struct Worker {
     int64_t steps = 0;

@@ -112,7 +112,11 @@ Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, Coordinator
                    .lost = [this](const std::exception_ptr& error) { queue_.fail(error); }});
   const std::shared_ptr<SavedVariables> source = restore();
   keeper_->set_source(source, queue_.next_id());
-  const bool adopted = keeper_->start();
+  const bool adopted = keeper_->start(variables_->learning_rates());
+  variables_->on_learning_rates([this](const auto& rates) {
+    queue_.join();
+    keeper_->set_learning_rates(rates);
+  });
   log().info("[coordinator] {} parameter server(s) {}", variables_->freeze()->num_servers(),
              adopted ? "go on from before" : "are filled");
   server_ = std::make_unique<RpcServer>(
@@ -122,6 +126,7 @@ Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, Coordinator
 
 Coordinator::~Coordinator() {
   variables_->on_write({});
+  variables_->on_learning_rates({});
   const bool failed = std::uncaught_exceptions() > exceptions_;
   if (!failed) {
     dispatcher_.finish();
@@ -165,7 +170,35 @@ SavedVariables Coordinator::collect_all() {
 }
 
 void Coordinator::pull() {
-  variables_->load(collect_all());
+  auto saved = std::make_shared<SavedVariables>(collect_all());
+  variables_->load(*saved);
+  settle(std::move(saved), queue_.next_id());
+}
+
+void Coordinator::push() {
+  auto saved = std::make_shared<SavedVariables>(collect_all());  // also those that no task has a copy of
+  const std::shared_ptr<SavedVariables> own = variables_->saved();
+  for (const auto& [name, variable] : *own) (*saved)[name] = variable;
+  variables_->load(*saved);
+  const int64_t next = queue_.next_id();
+  keeper_->replace(saved, next);
+  queue_.note_change();
+  queue_.forget_before(next);
+}
+
+// What is done by now need not be done again when a server is lost, nor be remembered.
+void Coordinator::settle(std::shared_ptr<const SavedVariables> saved, int64_t next_closure) {
+  keeper_->set_source(std::move(saved), next_closure);
+  queue_.forget_before(next_closure);
+  parameter_server::ForgetRequest request;
+  request.set_closure(next_closure);
+  for (int server = 0; server < variables_->freeze()->num_servers(); ++server) {
+    try {
+      (void)client_.call(server, "/ps/Forget", make_frame(request), options_.keeper.call_timeout);
+    } catch (const Unavailable& error) {
+      log().warn("{}", error.what());  // it remembers more than it has to, or is gone
+    }
+  }
 }
 
 void Coordinator::save(const std::map<std::string, std::string>& values) {
@@ -176,17 +209,7 @@ void Coordinator::save(const std::map<std::string, std::string>& values) {
   const int64_t next = queue_.next_id();
   checkpoints_->save(next, checkpoint_of(*saved, next, values));
   variables_->load(*saved);
-  keeper_->set_source(saved, next);
-  queue_.forget_before(next);
-  parameter_server::ForgetRequest request;
-  request.set_closure(next);
-  for (int server = 0; server < variables_->freeze()->num_servers(); ++server) {
-    try {
-      (void)client_.call(server, "/ps/Forget", make_frame(request), options_.keeper.call_timeout);
-    } catch (const Unavailable& error) {
-      log().warn("{}", error.what());  // it remembers more than it has to, or is gone
-    }
-  }
+  settle(std::move(saved), next);
 }
 
 }  // namespace cohort

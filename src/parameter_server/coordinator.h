@@ -38,12 +38,14 @@ class Coordinator {
   ClosureQueue& queue() { return queue_; }
   int num_workers() const { return dispatcher_.num_workers(); }
   void pull();
+  void push();
   void save(const std::map<std::string, std::string>& values);
   const std::optional<std::map<std::string, std::string>>& restored() const { return restored_; }
 
  private:
   std::shared_ptr<SavedVariables> restore();
   SavedVariables collect_all();
+  void settle(std::shared_ptr<const SavedVariables> saved, int64_t next_closure);
 
   const int exceptions_ = std::uncaught_exceptions();
   const CoordinatorOptions options_;

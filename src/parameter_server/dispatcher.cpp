@@ -111,7 +111,7 @@ void Dispatcher::next(const std::shared_ptr<RpcCall>& call) {
     std::vector<torch::Tensor> result;
     for (int i = 0; i < finished.tensors(); ++i) result.push_back(reader.take());
     if (finished.error() == 0) {
-      queue_.finish(worker, finished.closure(), std::move(result));
+      queue_.finish(worker, finished.closure(), std::move(result), finished.repeated());
       continue;
     }
     try {

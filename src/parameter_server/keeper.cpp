@@ -95,11 +95,14 @@ std::vector<ServerKeeper::Hello> ServerKeeper::meet_all() {
   }
 }
 
-bool ServerKeeper::start() {
+bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
   const std::vector<Hello> hellos = meet_all();
   for (std::size_t i = 0; i < servers_.size(); ++i) note(static_cast<int>(i), hellos[i]);
   const bool adopted = adopt(hellos);
-  if (!adopted) place_all();
+  if (!adopted) {
+    place_all();
+    note_rates(rates);
+  }
   publish();
   try {
     while (repair()) {

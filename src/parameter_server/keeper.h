@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -56,8 +57,17 @@ class ServerKeeper {
   void set_source(std::shared_ptr<const SavedVariables> saved, int64_t next_closure);
 
   // Returns when all servers are there and serve. DeadlineExceeded names the missing; FailedPrecondition: one of them
-  // runs another program. Whether the servers have gone on from before (this coordinator was started again).
-  bool start();
+  // runs another program. Whether the servers have gone on from before (this coordinator was started again): with the
+  // rates that they had, else with `rates`, by variable.
+  bool start(const std::map<std::size_t, double>& rates = {});
+
+  // After start(), and only where nothing is being trained. Each is tried again until it could be done;
+  // DeadlineExceeded after options.return_timeout.
+
+  // Gives every server these values in place of its own; the source from now on.
+  void replace(std::shared_ptr<const SavedVariables> saved, int64_t next_closure);
+  // By variable.
+  void set_learning_rates(const std::map<std::size_t, double>& rates);
 
   // Tells the servers that the run is over.
   void stop_servers();
@@ -74,6 +84,9 @@ class ServerKeeper {
   using Lock = std::unique_lock<std::mutex>;
   using Hello = parameter_server::HelloReply;
 
+  void ask(const char* what, std::function<void()> wish);
+  bool grant();
+  void note_rates(const std::map<std::size_t, double>& rates);
   Hello hello(int server, bool first, std::chrono::milliseconds limit);
   std::vector<Hello> meet_all();
   bool adopt(const std::vector<Hello>& hellos);
@@ -108,6 +121,7 @@ class ServerKeeper {
   int64_t source_closure_ = 0;
   bool noted_ = false;           // something new was heard
   bool told_ = false;            // of a server that does not come back
+  std::function<void()> wish_;   // of another thread: for the keeper's to do
   parameter_server::View view_;  // of the keeper's thread
   std::vector<std::jthread> threads_;
 };

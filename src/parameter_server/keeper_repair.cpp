@@ -20,11 +20,11 @@ void ServerKeeper::keep(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     {
       Lock lock(mutex_);
-      wake_.wait_for(lock, kRetryPause, [&] { return noted_ || stop.stop_requested(); });
+      wake_.wait_for(lock, kRetryPause, [&] { return noted_ || wish_ || stop.stop_requested(); });
       noted_ = false;
     }
     try {
-      while (!stop.stop_requested() && repair()) {
+      while (!stop.stop_requested() && (repair() || grant())) {
       }
     } catch (const std::exception& error) {
       // Another server was lost meanwhile, or this one again: what is heard next decides.
@@ -33,6 +33,66 @@ void ServerKeeper::keep(const std::stop_token& stop) {
     }
   }
 }
+
+// -- What the coordinator wants.
+
+void ServerKeeper::ask(const char* what, std::function<void()> wish) {
+  Lock lock(mutex_);
+  wish_ = std::move(wish);
+  wake_.notify_all();
+  if (wake_.wait_for(lock, options_.return_timeout, [&] { return !wish_; })) return;
+  wish_ = nullptr;
+  fail<DeadlineExceeded>("[parameter server] ", what, " could not be given to all servers within ",
+                         to_text(options_.return_timeout));
+}
+
+// When nothing is to be repaired. It stays a wish when a server is lost meanwhile.
+bool ServerKeeper::grant() {
+  std::function<void()> wish;
+  {
+    const std::lock_guard lock(mutex_);
+    wish = wish_;
+  }
+  if (!wish) return false;
+  wish();
+  const std::lock_guard lock(mutex_);
+  wish_ = nullptr;
+  wake_.notify_all();
+  return true;
+}
+
+void ServerKeeper::replace(std::shared_ptr<const SavedVariables> saved, int64_t next_closure) {
+  set_source(std::move(saved), next_closure);
+  ask("new values", [this] {
+    // Backups get them from the primaries, once these have them all.
+    for (proto::View::Home& home : *view_.mutable_homes()) {
+      home.set_backup(-1);
+      home.set_joining(-1);
+    }
+    for (int home = 0; home < view_.homes_size(); ++home) place(home, view_.homes(home).primary());
+    publish();
+  });
+}
+
+void ServerKeeper::note_rates(const std::map<std::size_t, double>& rates) {
+  for (const auto& [variable, rate] : rates) {
+    auto& known = *view_.mutable_rates();
+    const auto has = [number = variable](const auto& each) { return each.variable() == number; };
+    const auto found = std::find_if(known.begin(), known.end(), has);
+    proto::View::Rate& entry = found == known.end() ? *view_.add_rates() : *found;
+    entry.set_variable(static_cast<uint32_t>(variable));
+    entry.set_learning_rate(rate);
+  }
+}
+
+void ServerKeeper::set_learning_rates(const std::map<std::size_t, double>& rates) {
+  ask("new learning rates", [this, rates] {
+    note_rates(rates);
+    publish();
+  });
+}
+
+// -- What is lost and comes back.
 
 // One step; whether there was something to do.
 bool ServerKeeper::repair() {

@@ -45,7 +45,7 @@ void ParameterServer::handle(const std::string& method, const Call& call) {
       {"/ps/SetView", &ParameterServer::set_view},    {"/ps/Create", &ParameterServer::create},
       {"/ps/Install", &ParameterServer::install},     {"/ps/Copy", &ParameterServer::copy},
       {"/ps/State", &ParameterServer::state},         {"/ps/Forget", &ParameterServer::forget},
-      {"/ps/SetRate", &ParameterServer::set_rate},    {"/ps/Stop", &ParameterServer::stop},
+      {"/ps/Stop", &ParameterServer::stop},
   };
   const auto found = methods.find(method);
   if (found == methods.end()) fail<Unimplemented>("[parameter server] ", name(), " has no call ", method);

@@ -55,7 +55,6 @@ class ParameterServer {
   void copy(const Call& call);
   void state(const Call& call);
   void forget(const Call& call);
-  void set_rate(const Call& call);
   void stop(const Call& call);
   // Calls of workers, and what a primary passes on to a backup.
   void pull(const Call& call);

@@ -50,6 +50,11 @@ void ParameterServer::set_view(const Call& call) {
     fail<FailedPrecondition>("[parameter server] ", name(), ": view ", view.number(), " came after view ",
                              view_.number());
   }
+  for (const proto::View::Rate& rate : view.rates()) {
+    if (rate.variable() < catalog_->variables().size()) continue;
+    fail<InvalidArgument>("[parameter server] ", name(), ": a rate came for variable ", rate.variable(), " of ",
+                          catalog_->variables().size());
+  }
   const auto ours = [&](const proto::View::Home& home) {
     return home.primary() == options_.index || home.backup() == options_.index;
   };
@@ -62,6 +67,12 @@ void ParameterServer::set_view(const Call& call) {
   view_ = view;
   for (std::size_t shard = 0; is_new && shard < shards_.size(); ++shard) {
     if (!ours(view.homes(catalog_->shards()[shard].home))) shards_[shard].reset();
+  }
+  for (const proto::View::Rate& rate : view.rates()) {
+    const auto [first, last] = catalog_->shards_of(rate.variable());
+    for (std::size_t shard = first; shard < last; ++shard) {
+      if (shards_[shard]) shards_[shard]->set_learning_rate(rate.learning_rate());
+    }
   }
   answer(call);
 }
@@ -168,12 +179,6 @@ void ParameterServer::forget(const Call& call) {
   for (const ShardPtr& shard : shards) {
     if (shard) shard->forget_updates_below(request.closure());
   }
-  answer(call);
-}
-
-void ParameterServer::set_rate(const Call& call) {
-  const auto request = request_of<proto::SetRateRequest>(call);
-  for (const uint32_t number : request.shards()) held(number)->set_learning_rate(request.learning_rate());
   answer(call);
 }
 

@@ -65,6 +65,23 @@ void ServerVariables::on_refresh(std::function<void()> callback) {
   on_refresh_.push_back(std::move(callback));
 }
 
+void ServerVariables::on_save(std::function<void()> callback) {
+  on_save_.push_back(std::move(callback));
+}
+
+void ServerVariables::on_release(std::function<void()> callback) {
+  on_release_.push_back(std::move(callback));
+}
+
+void ServerVariables::release() const {
+  for (const auto& callback : on_release_) callback();
+}
+
+void ServerVariables::set_learning_rate(std::span<const std::size_t> variables, double rate) {
+  for (const std::size_t variable : variables) rates_[variable] = rate;
+  if (on_rates_) on_rates_(rates_);
+}
+
 const std::shared_ptr<const Catalog>& ServerVariables::freeze() {
   if (!frozen_) {
     frozen_ = catalog_;
@@ -89,6 +106,7 @@ ServerClient& ServerVariables::client() const {
 
 void ServerVariables::begin_step(const Closure& closure) {
   in_step_ = true;
+  updates_ = repeated_ = 0;
   closure_ = closure.id;
   ordinal_ = 0;
   share_ = closure.share;
@@ -96,8 +114,7 @@ void ServerVariables::begin_step(const Closure& closure) {
   // It sees everything that was known when it was scheduled. What others have changed since this worker's last update
   // came back is as old as a gradient is anyway.
   const bool together = closure.share.count > 1 || options_.always_refresh;
-  const bool stale =
-      closure.after != after_ || client().view().number() != view_ || std::chrono::steady_clock::now() > fresh_until_;
+  const bool stale = closure.after != after_ || view_now() != view_ || std::chrono::steady_clock::now() > fresh_until_;
   if (together || stale) refresh();
   after_ = closure.after;
 }
@@ -123,9 +140,14 @@ torch::Tensor ServerVariables::rows_of(const torch::Tensor& whole, const ShardIn
   return whole.narrow(0, place.first_row, place.spec.shape.front());
 }
 
+ServerVariables::ViewId ServerVariables::view_now() const {
+  const proto::View view = client().view();
+  return {view.run(), view.number()};
+}
+
 // Another server may count its changes differently.
 void ServerVariables::forget_versions_of_other_views() {
-  const uint64_t view = client().view().number();
+  const ViewId view = view_now();
   if (view == view_) return;
   view_ = view;
   std::fill(versions_.begin(), versions_.end(), -1);
@@ -198,6 +220,8 @@ torch::Tensor ServerVariables::look_up(std::size_t variable, const torch::Tensor
 void ServerVariables::note_versions(const std::vector<Push>& pushes) {
   for (const Push& push : pushes) {
     if (push.out.defined()) versions_[push.shard] = push.version;
+    ++updates_;
+    if (push.repeated) ++repeated_;
   }
 }
 
@@ -248,8 +272,8 @@ void ServerVariables::add_lookups(std::vector<Push>& pushes, const UpdateId& id)
   }
 }
 
-void ServerVariables::apply_gradients(std::span<const std::size_t> variables,
-                                      std::span<const torch::Tensor> gradients) {
+void ServerVariables::apply_gradients(std::span<const std::size_t> variables, std::span<const torch::Tensor> gradients,
+                                      std::span<const Change> changes) {
   if (!in_step_) {
     fail<FailedPrecondition>("[parameter server] gradients are applied by steps that a ClusterCoordinator schedules");
   }
@@ -258,13 +282,13 @@ void ServerVariables::apply_gradients(std::span<const std::size_t> variables,
   std::vector<Push> pushes;
   for (std::size_t i = 0; i < variables.size(); ++i) add_gradient(pushes, variables[i], gradients[i], id);
   add_lookups(pushes, id);
+  for (const Change& change : changes) add_value(pushes, change.variable, proto::PushRequest::ADD, change.delta, id);
   client().push(pushes);
   note_versions(pushes);
 }
 
-void ServerVariables::push_one(std::size_t variable, proto::PushRequest::Kind kind, const torch::Tensor& value) {
-  const UpdateId id = next_id();
-  std::vector<Push> pushes;
+void ServerVariables::add_value(std::vector<Push>& pushes, std::size_t variable, proto::PushRequest::Kind kind,
+                                const torch::Tensor& value, const UpdateId& id) {
   const auto [first, last] = catalog_->shards_of(variable);
   for (std::size_t shard = first; shard < last; ++shard) {
     const ShardInfo& place = catalog_->shards()[shard];
@@ -274,6 +298,11 @@ void ServerVariables::push_one(std::size_t variable, proto::PushRequest::Kind ki
                       .value = rows_of(value, place),
                       .out = rows_of(locals_[variable].value, place)});
   }
+}
+
+void ServerVariables::push_one(std::size_t variable, proto::PushRequest::Kind kind, const torch::Tensor& value) {
+  std::vector<Push> pushes;
+  add_value(pushes, variable, kind, value, next_id());
   client().push(pushes);
   note_versions(pushes);
   if (on_write_) on_write_();
@@ -290,6 +319,7 @@ void ServerVariables::add(std::size_t variable, const torch::Tensor& delta) {
 // -- As a whole.
 
 std::shared_ptr<SavedVariables> ServerVariables::saved() const {
+  for (const auto& callback : on_save_) callback();
   auto saved = std::make_shared<SavedVariables>();
   for (const Local& local : locals_) {
     if (!local.value.defined()) continue;

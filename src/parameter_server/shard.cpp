@@ -255,9 +255,9 @@ void Shard::forget_updates_below(int64_t closure) {
   log_.forget_below(closure);
 }
 
-void Shard::set_learning_rate(const Schedule& schedule) {
+void Shard::set_learning_rate(double rate) {
   const std::unique_lock lock(mutex_);
-  learning_rate_ = schedule;
+  learning_rate_ = rate;
 }
 
 torch::Tensor Shard::rows_of(const torch::Tensor& whole, int64_t first, int64_t count) const {

@@ -61,8 +61,8 @@ class Shard {
 
   void forget_updates_below(int64_t closure);
 
-  // The rate from now on, in place of the optimizer's.
-  void set_learning_rate(const Schedule& schedule);
+  // From now on, in place of the optimizer's.
+  void set_learning_rate(double rate);
 
   // What makes another shard of the same spec go on bit for bit. Values and slots go a range of rows at a time, so that
   // no task has to hold them twice; a scalar is one row.

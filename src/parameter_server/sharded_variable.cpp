@@ -47,19 +47,19 @@ ShardedVariable ParameterServerStrategy::sharded_variable(const ShardedVariableO
       fill_uniform(rows, first_row, seed);
     };
   }
-  return {state_, state_->variables()->declare_rows(std::move(variable))};
+  return {state_, state_->variables().declare_rows(std::move(variable))};
 }
 
 const std::string& ShardedVariable::name() const {
-  return state_->variables()->catalog().variables().at(variable_).name;
+  return state_->variables().catalog().variables().at(variable_).name;
 }
 
 const std::vector<int64_t>& ShardedVariable::shape() const {
-  return state_->variables()->catalog().variables().at(variable_).shape;
+  return state_->variables().catalog().variables().at(variable_).shape;
 }
 
 std::vector<int64_t> ShardedVariable::part_rows() const {
-  const Catalog& catalog = state_->variables()->catalog();
+  const Catalog& catalog = state_->variables().catalog();
   const auto [first, last] = catalog.shards_of(variable_);
   std::vector<int64_t> rows;
   for (std::size_t shard = first; shard < last; ++shard) rows.push_back(catalog.shards()[shard].spec.shape.front());
@@ -72,7 +72,7 @@ torch::Tensor ShardedVariable::lookup(const torch::Tensor& indices) const {
   }
   const torch::Tensor flat = indices.reshape({-1}).to(torch::kCPU, torch::kLong);
   const auto [unique, inverse] = at::_unique(flat, /*sorted=*/true, /*return_inverse=*/true);
-  const torch::Tensor rows = state_->variables()->look_up(variable_, unique).to(indices.device());
+  const torch::Tensor rows = state_->variables().look_up(variable_, unique).to(indices.device());
   std::vector<int64_t> sizes = indices.sizes().vec();
   sizes.insert(sizes.end(), shape().begin() + 1, shape().end());
   return rows.index_select(0, inverse.to(indices.device())).view(sizes);

@@ -10,10 +10,11 @@
 #include "cohort/parameter_server_strategy.h"
 #include "parameter_server/coordinator.h"
 #include "parameter_server/server_variables.h"
+#include "strategy/remote_variables.h"
 
 namespace cohort {
 
-class ParameterServerState {
+class ParameterServerState final : public RemoteCluster {
  public:
   ParameterServerState(ClusterResolverPtr resolver, const ParameterServerOptions& options);
 
@@ -27,7 +28,7 @@ class ParameterServerState {
   // Workers of this one's machine, itself included.
   int sharing_cores() const;
 
-  const std::shared_ptr<ServerVariables>& variables() const { return variables_; }
+  ServerVariables& variables() override { return *variables_; }
 
   void register_step(const std::string& name, ParameterServerStrategy::StepFunction step);
   std::vector<std::string> step_names() const;
@@ -35,6 +36,7 @@ class ParameterServerState {
 
   bool serve();
   bool served() const { return served_; }
+  bool has_coordinator() const { return coordinator_ != nullptr; }
 
   // Of the chief; made the first time.
   Coordinator& coordinator();

@@ -45,14 +45,14 @@ const ParameterServerOptions& checked(const ParameterServerOptions& options) {
                         "\", wanted \"\", \"bfloat16\" or \"float16\"");
 }
 
-StrategyPlan plan_of(const ParameterServerState& state) {
+StrategyPlan plan_of(const std::shared_ptr<ParameterServerState>& state) {
   return {.name = kStrategyName,
-          .devices = choose_devices(kStrategyName, state.options().devices),
+          .devices = choose_devices(kStrategyName, state->options().devices),
           .placement = VariablePlacement::kCentral,
           .parameter_devices = {find_logical_device("/CPU:0")},
-          .exchange = state.options().exchange,
-          .remote = state.task().type == "evaluator" ? nullptr : state.variables(),
-          .sharing_cores = state.sharing_cores()};
+          .exchange = state->options().exchange,
+          .remote = state->task().type == "evaluator" ? nullptr : state,
+          .sharing_cores = state->sharing_cores()};
 }
 
 ClusterResolverPtr resolver_in(const ParameterServerOptions& options) {
@@ -124,10 +124,12 @@ bool ParameterServerState::serve() {
   variables_->freeze();
   if (task_.type == "ps") serve_as_server();
   if (task_.type == "worker") serve_as_worker();
+  for (auto& [name, step] : steps_) step = nullptr;  // only workers run them; what they hold on to is let go
   return task_.type == "ps" || task_.type == "worker";
 }
 
 void ParameterServerState::serve_as_server() {
+  variables_->release();
   ParameterServer logic(variables_->freeze(), {.index = task_.index,
                                                .addresses = server_addresses(),
                                                .security = options_.security,
@@ -154,12 +156,13 @@ void ParameterServerState::serve_as_worker() {
                                              .element_type = element_type()});
   variables_->connect(client);
   WorkerLoop(client,
-             [&](const Closure& closure) {
+             [&](const Closure& closure) -> WorkerLoop::Done {
                const auto step = steps_.find(closure.step);
                if (step == steps_.end()) fail<NotFound>("[parameter server] there is no step \"", closure.step, "\"");
                const std::shared_ptr<void> at_end(nullptr, [&](void*) { variables_->end_step(); });
                variables_->begin_step(closure);
-               return step->second(closure.arguments);
+               std::vector<torch::Tensor> result = step->second(closure.arguments);
+               return {std::move(result), variables_->repeated()};
              },
              {.index = task_.index,
               .coordinator = address_of({"chief", 0}),
@@ -204,7 +207,13 @@ ParameterServerStrategy::ParameterServerStrategy(const ParameterServerOptions& o
     : ParameterServerStrategy(std::make_shared<ParameterServerState>(resolver_in(options), options)) {}
 
 ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<ParameterServerState> state)
-    : Strategy(std::make_shared<StrategyCore>(plan_of(*state))), state_(std::move(state)) {}
+    : Strategy(std::make_shared<StrategyCore>(plan_of(state))), state_(std::move(state)) {}
+
+std::optional<ParameterServerStrategy> ParameterServerStrategy::of(const Strategy& strategy) {
+  auto state = std::dynamic_pointer_cast<ParameterServerState>(strategy.core()->plan().remote);
+  if (!state) return std::nullopt;
+  return ParameterServerStrategy(strategy, std::move(state));
+}
 
 const ClusterResolverPtr& ParameterServerStrategy::cluster_resolver() const {
   return state_->resolver();
@@ -264,6 +273,9 @@ int ClusterCoordinator::num_workers() const {
 }
 void ClusterCoordinator::pull() const {
   state_->coordinator().pull();
+}
+void ClusterCoordinator::push() const {
+  state_->coordinator().push();
 }
 void ClusterCoordinator::save(const std::map<std::string, std::string>& values) const {
   state_->coordinator().save(values);

@@ -185,7 +185,9 @@ void WorkerLoop::execute(const Closure& closure) {
   Result result;
   result.finished.set_closure(closure.id);
   try {
-    result.tensors = run_(closure);
+    Done done = run_(closure);
+    result.tensors = std::move(done.tensors);
+    result.finished.set_repeated(done.repeated);
     for (torch::Tensor& tensor : result.tensors) tensor = tensor.detach().cpu().contiguous();
     (void)make_frame(proto::Empty(), result.tensors);  // that they can be sent
     result.finished.set_tensors(static_cast<int32_t>(result.tensors.size()));

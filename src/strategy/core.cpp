@@ -14,6 +14,7 @@
 #include "collective/local/local.h"
 #include "collective/process/hierarchical.h"
 #include "strategy/context.h"
+#include "strategy/remote_variables.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -125,6 +126,10 @@ void StrategyCore::on_chief(const std::string& what, const std::function<void()>
   if (ends.front()[0] != 0) {
     fail<Unavailable>("[strategy] ", what, " failed on ", workers()->world().rank_name(0), "; its own log says how");
   }
+}
+
+RemoteVariables* StrategyCore::remote() const {
+  return plan_.remote ? &plan_.remote->variables() : nullptr;
 }
 
 void StrategyCore::set_seed(uint64_t seed) {

@@ -17,6 +17,7 @@
 
 namespace cohort {
 
+class RemoteCluster;
 class RemoteVariables;
 class WorkerGroup;
 
@@ -38,7 +39,7 @@ struct StrategyPlan {
   // The processes that the strategy spans; null: this one alone.
   std::shared_ptr<WorkerGroup> workers = nullptr;
   // Where variables are kept by other processes; null: here.
-  std::shared_ptr<RemoteVariables> remote = nullptr;
+  std::shared_ptr<RemoteCluster> remote = nullptr;
   // How many processes use the cores of this machine alike.
   int sharing_cores = 1;
 };
@@ -65,7 +66,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   WorkerGroup* workers() const { return plan_.workers.get(); }
   int num_workers() const;
   int worker_rank() const;
-  RemoteVariables* remote() const { return plan_.remote.get(); }
+  // Of parameter servers; null where there are none.
+  RemoteVariables* remote() const;
   // What worker 0 has, in these tensors everywhere; cross-replica context.
   void broadcast_from_chief(std::span<torch::Tensor> tensors) const;
   // The text that worker 0 has, on every worker.

@@ -39,18 +39,38 @@ class RemoteVariables {
   // checkpoints).
   virtual bool keeps_values() const = 0;
   virtual bool keeps_slots() const = 0;
-  // Called when the values of all variables have been read.
+  // Called when the values of all variables have been read; and before this process's values are given to the others.
   virtual void on_refresh(std::function<void()> callback) = 0;
+  virtual void on_save(std::function<void()> callback) = 0;
+  // Called when a process that does not keep the values has no use for its own any more.
+  virtual void on_release(std::function<void()> callback) = 0;
 
+  // To be added to a variable that is not trained.
+  struct Change {
+    std::size_t variable = 0;
+    torch::Tensor delta;
+  };
   // One step of the optimizers with these gradients, one for each of `variables`; and with those of the rows that were
-  // looked up for it. The values are read back. Gradients are contiguous, on the CPU, like the values.
-  virtual void apply_gradients(std::span<const std::size_t> variables, std::span<const torch::Tensor> gradients) = 0;
+  // looked up for it. The values are read back. All tensors are contiguous, on the CPU, like the values.
+  virtual void apply_gradients(std::span<const std::size_t> variables, std::span<const torch::Tensor> gradients,
+                               std::span<const Change> changes = {}) = 0;
+  // From now on, in place of the optimizer's; on the coordinator.
+  virtual void set_learning_rate(std::span<const std::size_t> variables, double rate) = 0;
   virtual void assign(std::size_t variable, const torch::Tensor& value) = 0;
   virtual void add(std::size_t variable, const torch::Tensor& delta) = 0;
   virtual void read(std::size_t variable) = 0;
 
   // The part of a step's examples that this process has: 1, but where several share a step (synchronous training).
   virtual double weight() const = 0;
+  // Whether this process speaks for all that share the step.
+  virtual bool leads_step() const = 0;
+};
+
+// The processes that keep them, as a strategy holds on to them.
+class RemoteCluster {
+ public:
+  virtual ~RemoteCluster() = default;
+  virtual RemoteVariables& variables() = 0;
 };
 
 }  // namespace cohort

@@ -13,7 +13,7 @@ OptimizerState::OptimizerState(MirroredModule module, Optimizer rule)
       rule_(std::move(rule)),
       schedule_(rule_.learning_rate()),
       flat_(module_, rule_),
-      engine_(make_update_engine(*module_.core(), flat_, rule_)),
+      engine_(make_update_engine(module_, flat_, rule_)),
       counts_(module_.copies().size()) {
   for (const FlatParameter& parameter : flat_.parameters()) names_.push_back(parameter.name);
 }
@@ -118,8 +118,8 @@ void OptimizerState::load_state(const std::vector<std::pair<std::string, torch::
       slot.copy_(value);
     }
   }
-  engine_->spread_slots();
   const auto iterations = take("iterations").item<int64_t>();
+  engine_->spread_slots(iterations);
   for (Counts& counts : counts_) counts = {.iterations = iterations};
 }
 

@@ -28,9 +28,12 @@ class OptimizerState {
   ExchangeTimeline exchange_timeline() const { return engine_->timeline(); }
 
   const Optimizer& rule() const { return rule_; }
-  int64_t iterations() const { return counts_.front().iterations; }
+  int64_t iterations() const { return engine_->iterations().value_or(counts_.front().iterations); }
   double learning_rate() const { return schedule_(iterations()); }
-  void set_learning_rate(Schedule schedule) { schedule_ = std::move(schedule); }
+  void set_learning_rate(Schedule schedule) {
+    engine_->set_learning_rate(schedule);
+    schedule_ = std::move(schedule);
+  }
   const std::vector<std::string>& parameter_names() const { return names_; }
 
   std::vector<std::pair<std::string, torch::Tensor>> state() const;

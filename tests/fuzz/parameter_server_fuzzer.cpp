@@ -74,8 +74,8 @@ std::unique_ptr<ParameterServer> served() {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
-  static const char* const methods[] = {"/ps/Pull",   "/ps/Push",    "/ps/Replicate", "/ps/Hello",  "/ps/SetView",
-                                        "/ps/Create", "/ps/Install", "/ps/State",     "/ps/Forget", "/ps/SetRate"};
+  static const char* const methods[] = {"/ps/Pull",   "/ps/Push",    "/ps/Replicate", "/ps/Hello", "/ps/SetView",
+                                        "/ps/Create", "/ps/Install", "/ps/State",     "/ps/Forget"};
   if (size < 2) return 0;
   const auto server = served();
   std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);

@@ -195,8 +195,15 @@ TEST(ClosureQueue, BackupWorkersDoubleWhatIsSlow) {
   queue.finish(0, 0, {torch::tensor(1.0)});
   EXPECT_EQ(RemoteValue(values[0]).fetch()[0].item<double>(), 2.0) << "the first counts";
   EXPECT_EQ(queue.take(3)->id, 1);
+  queue.finish(3, 1, {torch::tensor(4.0)}, /*repeated=*/true);
+  EXPECT_FALSE(values[1]->ready()) << "what the one found counts who made the updates";
+  EXPECT_EQ(queue.take(3), std::nullopt) << "and it is there";
   queue.lose_worker(1);
-  EXPECT_EQ(queue.take(0)->id, 1) << "it is not queued: one of its two runners is left";
+  EXPECT_EQ(queue.take(3)->id, 1);
+  EXPECT_EQ(queue.take(0)->id, 1) << "twice";
+  queue.lose_worker(0);
+  EXPECT_EQ(queue.take(0), std::nullopt) << "it is not queued: one of its two runners is left";
+  queue.add_worker(0);
   queue.finish(3, 1, {});
   EXPECT_EQ(take_all(queue, 3), (Ids{2, 3}));
 }

@@ -54,6 +54,9 @@ class WrongCalls(unittest.TestCase):
         self.train('"tree" are not known, only auto', "--num_replicas=2", "--all_reduce_alg=tree")
         self.train("has no meaning under", "--distribution_strategy=central_storage", "--all_reduce_alg=ring")
         self.train("--num_packs is -1", "--num_packs=-1")
+        self.train("--consistency and --ps_replicas have no meaning under", "--consistency=synchronous")
+        self.train("needs a cluster", "--distribution_strategy=parameter_server")
+        self.train("--consistency=eventual is not known", "--distribution_strategy=parameter_server", "--consistency=eventual")
 
 
 class Runs(unittest.TestCase):

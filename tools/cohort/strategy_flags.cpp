@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cohort/multi_worker_strategy.h"
+#include "cohort/parameter_server_strategy.h"
 
 namespace cohort::cli {
 
@@ -44,6 +45,10 @@ void check(const StrategyFlags& flags, const std::string& name) {
                           " disagree: there is one replica a GPU; --num_replicas is for CPU replicas");
   }
   const bool many_workers = name == "multi_worker_mirrored";
+  if (name != "parameter_server" && (lower(flags.consistency) != "asynchronous" || flags.ps_replicas != 1)) {
+    fail<InvalidArgument>("[train] --consistency and --ps_replicas have no meaning under --distribution_strategy=",
+                          name, ", only under parameter_server");
+  }
   if (!flags.all_reduce_alg.empty() && name != "mirrored" && !many_workers) {
     fail<InvalidArgument>("[train] --all_reduce_alg=", flags.all_reduce_alg,
                           " has no meaning under --distribution_strategy=", name,
@@ -55,11 +60,23 @@ void check(const StrategyFlags& flags, const std::string& name) {
   }
 }
 
+Consistency consistency_of(const StrategyFlags& flags) {
+  const std::string name = lower(flags.consistency);
+  if (name == "asynchronous") return {};
+  if (name == "synchronous") return {.kind = Consistency::Kind::kSynchronous};
+  if (name == "bounded_staleness") {
+    if (flags.staleness < 0) fail<InvalidArgument>("[train] --staleness is ", flags.staleness, ", wanted 0 or more");
+    return {.kind = Consistency::Kind::kBoundedStaleness, .staleness = flags.staleness};
+  }
+  fail<InvalidArgument>("[train] --consistency=", flags.consistency,
+                        " is not known; asynchronous, bounded_staleness and synchronous are");
+}
+
 }  // namespace
 
 void add_strategy_flags(CLI::App& app, StrategyFlags& flags) {
   app.add_option("--distribution_strategy", flags.distribution_strategy,
-                 "off, one_device, mirrored, multi_worker_mirrored or central_storage")
+                 "off, one_device, mirrored, multi_worker_mirrored, parameter_server or central_storage")
       ->capture_default_str();
   app.add_option("--num_gpus", flags.num_gpus, "GPUs to use; 0: the CPU")->capture_default_str();
   app.add_option("--num_replicas", flags.num_replicas, "replicas on the CPU; 0: one")->capture_default_str();
@@ -70,12 +87,20 @@ void add_strategy_flags(CLI::App& app, StrategyFlags& flags) {
   app.add_option("--worker_hosts", flags.worker_hosts,
                  "multi_worker_mirrored: addresses of all workers, host:port,host:port; without, the environment says");
   app.add_option("--task_index", flags.task_index, "multi_worker_mirrored: which of the worker_hosts this process is");
+  app.add_option("--consistency", flags.consistency, "parameter_server: asynchronous, bounded_staleness or synchronous")
+      ->capture_default_str();
+  app.add_option("--staleness", flags.staleness, "bounded_staleness: steps that a worker may be ahead of the slowest")
+      ->capture_default_str();
+  app.add_option("--ps_replicas", flags.ps_replicas, "parameter_server: servers that have each variable, 1 or 2")
+      ->capture_default_str();
   app.add_option("--num_packs", flags.num_packs, "messages that the gradients are packed into; 0: no packing")
       ->capture_default_str();
 }
 
 bool is_evaluator(const StrategyFlags& flags) {
-  if (lower(flags.distribution_strategy) != "multi_worker_mirrored" || !flags.worker_hosts.empty()) return false;
+  const std::string name = lower(flags.distribution_strategy);
+  if (name != "multi_worker_mirrored" && name != "parameter_server") return false;
+  if (!flags.worker_hosts.empty()) return false;
   const std::optional<TaskId> task = TFConfigResolver().task();
   return task && task->type == "evaluator";
 }
@@ -108,9 +133,16 @@ Strategy make_strategy(const StrategyFlags& flags) {
                                         .devices = devices_of(flags),
                                         .exchange = {.num_packs = flags.num_packs}});
   }
+  if (name == "parameter_server") {
+    return ParameterServerStrategy({.consistency = consistency_of(flags),
+                                    .replicas = flags.ps_replicas,
+                                    .devices = devices_of(flags),
+                                    .exchange = {.num_packs = flags.num_packs}});
+  }
   if (name == "central_storage") return CentralStorageStrategy({.compute_devices = devices_of(flags)});
-  fail<InvalidArgument>("[train] --distribution_strategy=", flags.distribution_strategy,
-                        " is not known; off, one_device, mirrored, multi_worker_mirrored and central_storage are");
+  fail<InvalidArgument>(
+      "[train] --distribution_strategy=", flags.distribution_strategy,
+      " is not known; off, one_device, mirrored, multi_worker_mirrored, parameter_server and central_storage are");
 }
 
 }  // namespace cohort::cli

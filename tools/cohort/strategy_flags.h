@@ -16,6 +16,9 @@ struct StrategyFlags {
   int num_packs = 1;
   std::string worker_hosts;
   int task_index = -1;
+  std::string consistency = "asynchronous";
+  int64_t staleness = 4;
+  int ps_replicas = 1;
 };
 
 void add_strategy_flags(CLI::App& app, StrategyFlags& flags);

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "cohort/checkpoint.h"
+#include "cohort/parameter_server_strategy.h"
 #include "cohort/preemption.h"
 #include "cohort/sidecar_evaluator.h"
 #include "commands.h"
@@ -65,6 +66,7 @@ class Run {
       : flags_(flags),
         experiment_(experiment),
         strategy_(std::move(strategy)),
+        servers_(ParameterServerStrategy::of(strategy_)),
         folder_(make_folder(flags.model_dir)),
         epochs_(flags.epochs > 0 ? flags.epochs : experiment.epochs),
         batch_(flags.batch_size > 0 ? flags.batch_size : experiment.batch_size),
@@ -80,8 +82,10 @@ class Run {
           << " replica(s), " << (flags_.data_dir.empty() ? "drawn digits" : flags_.data_dir) << ", batch " << batch_
           << "\n";
     Sequential model = experiment_.model();
+    if (servers_) model.build(shape_of(data.train));  // all tasks know the variables before they serve
     const int64_t steps = epochs_ * ((data.train.cardinality() + batch_ - 1) / batch_);
     model.compile(experiment_.compile(steps));
+    if (serves()) return 0;
     if (flags_.mode == "eval") {
       evaluate(model, data);
     } else if (flags_.mode == "continuous_eval" || evaluator_) {
@@ -93,8 +97,20 @@ class Run {
   }
 
  private:
+  static Shape shape_of(const Dataset& data) { return data.iterator().next()->x.sizes().vec(); }
+
+  // Whether this process only did what the chief asked for. To evaluate there is nothing to ask for.
+  bool serves() const {
+    if (!servers_) return false;
+    const bool trains = flags_.mode == "train" || flags_.mode == "train_and_eval";
+    return trains ? servers_->serve() : !servers_->is_coordinator();
+  }
+
   // The chief speaks for all workers.
-  std::ostream& out() { return strategy_.should_save_summary() ? std::cout : silence_; }
+  std::ostream& out() {
+    const bool speaks = servers_ ? servers_->is_coordinator() : strategy_.should_save_summary();
+    return speaks ? std::cout : silence_;
+  }
   std::filesystem::path backup() const { return folder_ / "backup"; }
   std::filesystem::path weights() const { return folder_ / "model.safetensors"; }
   CallbackPtr metrics() const { return MetricsWriter(folder_ / "metrics.jsonl"); }
@@ -143,8 +159,7 @@ class Run {
   }
 
   void evaluate(Sequential& model, const datasets::TrainTest& data) {
-    const Example first = *data.test.iterator().next();
-    model.build(Shape(first.x.sizes().vec()));
+    if (!model.built()) model.build(shape_of(data.test));
     const auto metadata = model.load_weights(weights());
     const auto of = metadata.find("experiment");
     if (of != metadata.end() && of->second != experiment_.name) {
@@ -158,6 +173,7 @@ class Run {
   const Experiment& experiment_;
   std::optional<PreemptionWatcher> watcher_;  // from the training's beginning until after the strategy's end
   Strategy strategy_;
+  std::optional<ParameterServerStrategy> servers_;  // the same, where it is one
   std::filesystem::path folder_;
   int64_t epochs_;
   int64_t batch_;

@@ -52,7 +52,7 @@ class ReplicatedUpdate final : public UpdateEngine {
 
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_.front(); }
 
-  void spread_slots() override {
+  void spread_slots(int64_t /*iterations*/) override {
     const torch::NoGradGuard no_grad;
     for (std::size_t h = 1; h < slots_.size(); ++h) {
       for (std::size_t g = 0; g < slots_[h].size(); ++g) {

@@ -2,8 +2,10 @@
 // read back. The optimizer runs there.
 #include <ATen/Functions.h>
 
+#include "base/fail.h"
 #include "strategy/core.h"
 #include "strategy/remote_variables.h"
+#include "train/engine/server_buffers.h"
 #include "train/engine/update_engine.h"
 
 namespace cohort {
@@ -12,8 +14,8 @@ namespace {
 
 class ServerUpdate final : public UpdateEngine {
  public:
-  ServerUpdate(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
-      : core_(core), remote_(*core.remote()), flat_(flat), rule_(rule) {
+  ServerUpdate(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule)
+      : core_(*module.core()), remote_(*core_.remote()), flat_(flat), rule_(rule) {
     const torch::NoGradGuard no_grad;
     if (remote_.keeps_slots()) slots_ = make_slots(flat, rule.rule(), 0);
     for (const FlatGroup& group : flat.groups()) {
@@ -31,13 +33,19 @@ class ServerUpdate final : public UpdateEngine {
       }
       variables_.push_back(remote_.declare(std::move(local)));
     }
+    buffers_.emplace(module, remote_, prefix);
     if (!remote_.keeps_values()) {
-      forget_values();
+      remote_.on_release([this, alive = std::weak_ptr(alive_)] {
+        if (!alive.expired()) forget_values();
+      });
       return;
     }
     remote_.on_refresh([this, alive = std::weak_ptr(alive_)] {
       if (alive.expired()) return;
       for (int replica = 0; replica < core_.num_local_replicas(); ++replica) spread(replica);
+    });
+    remote_.on_save([this, alive = std::weak_ptr(alive_)] {
+      if (!alive.expired()) gather();
     });
   }
 
@@ -53,13 +61,26 @@ class ServerUpdate final : public UpdateEngine {
         sums.push_back(sum_of(all.subspan(0, count), p));
       }
       scale(sums, factor);
-      remote_.apply_gradients(variables_, sums);
+      remote_.apply_gradients(variables_, sums, buffers_->changes());
     });
     spread(replica.local_id());
   }
 
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_; }
-  void spread_slots() override {}
+  void spread_slots(int64_t iterations) override {
+    for (const std::size_t variable : variables_) remote_.local(variable).iterations = iterations;
+  }
+  std::optional<int64_t> iterations() const override {
+    if (!remote_.keeps_slots()) return std::nullopt;
+    return remote_.local(variables_.front()).iterations;
+  }
+  void set_learning_rate(const Schedule& schedule) override {
+    if (!schedule.is_constant()) {
+      fail<Unimplemented>("[optimizer] set_learning_rate: parameter servers can be told a rate, but not the schedule ",
+                          schedule.name(), "; give it to the optimizer when it is made");
+    }
+    if (remote_.keeps_slots()) remote_.set_learning_rate(variables_, schedule(0));
+  }
 
  private:
   // The first optimizer's parameters are optimizer_0/..., and so on: every task makes them in the same order.
@@ -118,6 +139,16 @@ class ServerUpdate final : public UpdateEngine {
       torch::Tensor copy = flat_.groups()[g].copies[static_cast<std::size_t>(replica)];
       if (copy.data_ptr() != masters_[g].data_ptr()) copy.copy_(masters_[g]);
     }
+    buffers_->spread(replica);
+  }
+
+  void gather() {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t g = 0; g < masters_.size(); ++g) {
+      const torch::Tensor& copy = flat_.groups()[g].copies[0];
+      if (copy.data_ptr() != masters_[g].data_ptr()) masters_[g].copy_(copy);
+    }
+    buffers_->gather();
   }
 
   // A server keeps the values elsewhere.
@@ -141,13 +172,15 @@ class ServerUpdate final : public UpdateEngine {
   std::vector<torch::Tensor> sums_;                // [group]
   std::vector<std::vector<torch::Tensor>> slots_;  // [group][slot], on the coordinator
   std::vector<std::size_t> variables_;             // by parameter
+  std::optional<ServerBuffers> buffers_;
   std::shared_ptr<const ServerUpdate*> alive_ = std::make_shared<const ServerUpdate*>(this);
 };
 
 }  // namespace
 
-std::unique_ptr<UpdateEngine> make_server_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule) {
-  return std::make_unique<ServerUpdate>(core, flat, rule);
+std::unique_ptr<UpdateEngine> make_server_update(const MirroredModule& module, FlatParameters& flat,
+                                                 const Optimizer& rule) {
+  return std::make_unique<ServerUpdate>(module, flat, rule);
 }
 
 }  // namespace cohort

@@ -107,7 +107,7 @@ class ShardedUpdate final : public UpdateEngine {
   }
 
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_; }
-  void spread_slots() override {}
+  void spread_slots(int64_t /*iterations*/) override {}
 
  private:
   torch::Tensor zeros_for_sums(const FlatGroup& group) const {

@@ -14,8 +14,10 @@ constexpr int64_t kLargeMessage = int64_t{8} << 20;
 
 }  // namespace
 
-std::unique_ptr<UpdateEngine> make_update_engine(StrategyCore& core, FlatParameters& flat, const Optimizer& rule) {
-  if (core.remote() != nullptr) return make_server_update(core, flat, rule);
+std::unique_ptr<UpdateEngine> make_update_engine(const MirroredModule& module, FlatParameters& flat,
+                                                 const Optimizer& rule) {
+  StrategyCore& core = *module.core();
+  if (core.remote() != nullptr) return make_server_update(module, flat, rule);
   const bool has_kernels = std::all_of(flat.groups().begin(), flat.groups().end(), [](const FlatGroup& group) {
     return group.dtype == torch::kFloat || group.dtype == torch::kDouble;
   });

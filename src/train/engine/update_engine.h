@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cohort/optimizer.h"
@@ -32,17 +33,24 @@ class UpdateEngine {
 
   // The slots as flat tensors, [group][slot], of one replica that holds all of them.
   virtual const std::vector<std::vector<torch::Tensor>>& slots() const = 0;
-  // Makes all holders equal to what slots() now says.
-  virtual void spread_slots() = 0;
+  // Makes all holders equal to what slots() now says, of that step.
+  virtual void spread_slots(int64_t iterations) = 0;
+
+  // Where other processes update: the steps that they are known to have made.
+  virtual std::optional<int64_t> iterations() const { return std::nullopt; }
+  // Of the steps from now on; step() hears of it by its context.
+  virtual void set_learning_rate(const Schedule& /*schedule*/) {}
 };
 
 std::unique_ptr<UpdateEngine> make_sharded_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
 // Where variables are kept by other processes.
-std::unique_ptr<UpdateEngine> make_server_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+std::unique_ptr<UpdateEngine> make_server_update(const MirroredModule& module, FlatParameters& flat,
+                                                 const Optimizer& rule);
 std::unique_ptr<UpdateEngine> make_replicated_update(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
 
 // The sharded one where it serves: memory in common, float32 or float64, and no other cross-device ops asked for.
-std::unique_ptr<UpdateEngine> make_update_engine(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+std::unique_ptr<UpdateEngine> make_update_engine(const MirroredModule& module, FlatParameters& flat,
+                                                 const Optimizer& rule);
 
 // Flat slots with their initial values on the device of the group's copy.
 std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, const UpdateRule& rule,

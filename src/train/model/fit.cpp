@@ -122,6 +122,8 @@ class FitLoop final : public TrainingRun {
     resumable_ = true;
     call([&](Callback& each) { each.on_train_begin(run_); });
     resumable_ = false;
+    state_.note_change();  // the module is the user's too
+    state_.begin_steps();
     for (int64_t epoch = start_.epoch; epoch < options_.epochs && !input_.stopped(); ++epoch) {
       if (!run_epoch(epoch, logs)) break;
       start_.batch = 0;
@@ -256,7 +258,7 @@ class FitLoop final : public TrainingRun {
       leave_if_preempted();
     }
     leave_if_preempted();
-    state_.local_loss();  // waits for the devices, so that the time is right
+    state_.finish_steps();  // so that the time is right
     const std::chrono::duration<double> spent = Clock::now() - start;
     run_.examples_per_second = static_cast<double>(examples) / spent.count();
     if (options_.steps_per_epoch == 0) steps_ = input_.stopped() ? steps_ : step;

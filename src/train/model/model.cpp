@@ -100,6 +100,7 @@ void Model::build(const Shape& input, std::optional<torch::ScalarType> dtype) {
 History Model::fit(const Dataset& data, const FitOptions& options) {
   state_->require_compiled("fit");
   state_->require_scope("fit");
+  state_->require_in_charge("fit");
   return run_fit(*this, *state_, data, options);
 }
 
@@ -136,6 +137,7 @@ Logs Model::train_on_batch(const Example& batch) {
   const GlobalBatch shares = state_->split(batch);
   state_->build_from(shares);
   state_->begin_training();
+  state_->begin_steps();
   state_->reset_metrics();
   state_->train_step(shares);
   return state_->results();
@@ -188,12 +190,15 @@ void Model::set_trainable(bool trainable) const {
 }
 
 NamedTensors Model::weights() const {
+  state_->finish_steps();
   NamedTensors list = module().state();
   for (auto& [name, tensor] : list) tensor = tensor.is_cpu() ? tensor.clone() : tensor.cpu();
   return list;
 }
 
 void Model::set_weights(const NamedTensors& weights, bool strict) const {
+  state_->finish_steps();
+  state_->note_change();
   module().load_state(weights, strict);
 }
 
@@ -203,12 +208,15 @@ void Model::save_weights(const std::filesystem::path& file, const std::map<std::
   described.emplace("format", "pt");  // what readers of PyTorch's look for
   described.emplace("step", std::to_string(state_->iterations()));
   described.emplace("epoch", std::to_string(state_->epochs_done));
+  state_->finish_steps();
   const NamedTensors state = module().state();
   strategy().core()->on_chief("save_weights", [&] { cohort::save_weights(file, state, described); });
 }
 
 std::map<std::string, std::string> Model::load_weights(const std::filesystem::path& file, bool strict) const {
   state_->require_built("load_weights");
+  state_->finish_steps();
+  state_->note_change();
   const auto speaker = [&](const Error& error) { return c10::str("[model] ", file.string(), ": ", error.what()); };
   std::map<std::string, std::string> metadata;
   const StrategyCore& core = *strategy().core();

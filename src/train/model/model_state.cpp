@@ -9,6 +9,7 @@
 #include "strategy/core.h"
 #include "train/layers/frozen.h"
 #include "train/layers/sequential_module.h"
+#include "train/model/server_training.h"
 
 namespace cohort {
 
@@ -33,6 +34,8 @@ torch::ScalarType dtype_of(const torch::nn::Module& module, torch::ScalarType ot
 
 ModelState::ModelState(const Strategy& strategy, std::string name, torch::ScalarType dtype)
     : strategy_(strategy), name_(std::move(name)), dtype_(dtype), loss_metric_(strategy, Mean({.name = "loss"})) {}
+
+ModelState::~ModelState() = default;
 
 void ModelState::set_layers(std::vector<Layer> layers) {
   name_layers(layers);
@@ -65,6 +68,16 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   forwards_ = std::move(forwards);
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
   if (compiled()) apply_trainable();
+  declare();
+}
+
+// Parameter servers hear of all variables before they serve.
+void ModelState::declare() {
+  if (!built() || !compiled()) return;
+  const auto strategy = ParameterServerStrategy::of(strategy_);
+  if (!strategy) return;
+  if (!servers_) servers_ = std::make_unique<ServerTraining>(*strategy, shared_from_this());
+  optimizer();
 }
 
 void ModelState::build_from(const GlobalBatch& batch) {
@@ -154,6 +167,7 @@ void ModelState::compile(const CompileOptions& options) {
   loss_ = options.loss;
   optimizer_ = MirroredOptimizer();
   if (built()) apply_trainable();
+  declare();
 }
 
 void ModelState::apply_trainable() {
@@ -218,6 +232,7 @@ void ModelState::begin_training() {
 }
 
 void ModelState::begin_evaluation() const {
+  finish_steps();
   module_.synchronize_buffers();
   module_.eval();
 }

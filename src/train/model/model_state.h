@@ -12,7 +12,9 @@
 
 namespace cohort {
 
-class ModelState {
+class ServerTraining;
+
+class ModelState : public std::enable_shared_from_this<ModelState> {
  public:
   using Forward = std::function<torch::Tensor(const torch::Tensor&)>;
 
@@ -28,6 +30,9 @@ class ModelState {
   };
 
   ModelState(const Strategy& strategy, std::string name, torch::ScalarType dtype);
+  ModelState(const ModelState&) = delete;
+  ModelState& operator=(const ModelState&) = delete;
+  ~ModelState();
 
   // Layers, before the module is there; and the module, from them or from the user.
   void set_layers(std::vector<Layer> layers);
@@ -56,7 +61,7 @@ class ModelState {
   void require_compiled(std::string_view what) const;
   // Makes it where it is not there yet.
   const MirroredOptimizer& optimizer();
-  int64_t iterations() const { return optimizer_.defined() ? optimizer_.iterations() : loaded_step; }
+  int64_t iterations() const;
   Direction direction(std::string_view log) const;
 
   // Layers that were frozen or thawed since compile().
@@ -65,7 +70,19 @@ class ModelState {
   void begin_training();
   void begin_evaluation() const;
 
+  // Where variables are on parameter servers steps may still be under way when train_step() returns, and what they
+  // measured comes later. In this process alone: train_here().
   void train_step(const GlobalBatch& batch);
+  void train_here(const GlobalBatch& batch);
+  // FailedPrecondition: this process only does what another one asks for.
+  void require_in_charge(const std::string& what) const;
+  // Before the first training step of a run of them.
+  void begin_steps() const;
+  // Waits for all steps: for the devices; for the workers of parameter servers, whose values are here then.
+  void finish_steps() const;
+  // Weights or slots have been set.
+  void note_change() const;
+
   void test_step(const GlobalBatch& batch);
   PerReplica<torch::Tensor> predict_step(const GlobalBatch& batch) const;
 
@@ -78,6 +95,7 @@ class ModelState {
   // The sums behind the results, of this process: the loss', then the metrics'.
   std::vector<torch::Tensor> metric_sums() const;
   void set_metric_sums(const std::vector<torch::Tensor>& sums);
+  void add_metric_sums(const std::vector<torch::Tensor>& more);
 
   GlobalBatch split(const Example& batch) const;
 
@@ -90,6 +108,7 @@ class ModelState {
   void record(const Replica& replica, const Example& share, const torch::Tensor& loss_sum,
               const torch::Tensor& prediction);
   void list_children();
+  void declare();
   void apply_trainable();
   template <typename Result>
   Logs collect(const Result& result) const;
@@ -113,6 +132,7 @@ class ModelState {
   MirroredOptimizer optimizer_;
   MirroredMetric loss_metric_;
   std::vector<Measured> metrics_;
+  std::unique_ptr<ServerTraining> servers_;  // where variables are on parameter servers
 };
 
 }  // namespace cohort

@@ -2,7 +2,10 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
+#include "strategy/core.h"
+#include "strategy/remote_variables.h"
 #include "train/model/model_state.h"
+#include "train/model/server_training.h"
 
 namespace cohort {
 
@@ -26,7 +29,13 @@ void ModelState::record(const Replica& replica, const Example& share, const torc
 }
 
 void ModelState::train_step(const GlobalBatch& batch) {
-  const auto count = static_cast<double>(std::max<int64_t>(1, batch.global_size()));
+  servers_ ? servers_->step(batch) : train_here(batch);
+}
+
+void ModelState::train_here(const GlobalBatch& batch) {
+  auto count = static_cast<double>(std::max<int64_t>(1, batch.global_size()));
+  const RemoteVariables* remote = strategy_.core()->remote();
+  if (remote != nullptr) count /= remote->weight();  // others have the rest of the step
   strategy_.run(
       [this, count](Replica& replica, const Example& share) {
         const torch::Tensor prediction = forward(replica, share.x);
@@ -56,6 +65,27 @@ PerReplica<torch::Tensor> ModelState::predict_step(const GlobalBatch& batch) con
       batch);
 }
 
+void ModelState::begin_steps() const {
+  if (servers_) servers_->begin();
+}
+
+void ModelState::finish_steps() const {
+  servers_ && servers_->is_chief() ? servers_->finish() : (void)local_loss();
+}
+
+void ModelState::note_change() const {
+  if (servers_) servers_->note_change();
+}
+
+void ModelState::require_in_charge(const std::string& what) const {
+  if (servers_) servers_->require_chief(what);
+}
+
+int64_t ModelState::iterations() const {
+  if (!optimizer_.defined()) return loaded_step;
+  return servers_ ? servers_->iterations() : optimizer_.iterations();
+}
+
 void ModelState::reset_metrics() {
   loss_metric_.reset();
   for (Measured& each : metrics_) each.metric.reset();
@@ -69,10 +99,12 @@ Logs ModelState::collect(const Result& result) const {
 }
 
 Logs ModelState::results() const {
+  finish_steps();
   return collect([](const MirroredMetric& metric) { return metric.result(); });
 }
 
 Logs ModelState::local_results() const {
+  if (servers_) servers_->collect();
   return collect([](const MirroredMetric& metric) { return metric.local_result(); });
 }
 
@@ -87,7 +119,14 @@ void ModelState::set_metric_sums(const std::vector<torch::Tensor>& sums) {
   for (std::size_t i = 0; i < metrics_.size(); ++i) metrics_[i].metric.set_local_total(sums.at(i + 1));
 }
 
+void ModelState::add_metric_sums(const std::vector<torch::Tensor>& more) {
+  std::vector<torch::Tensor> sums = metric_sums();
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = sums[i] + more.at(i);
+  set_metric_sums(sums);
+}
+
 double ModelState::local_loss() const {
+  if (servers_) servers_->collect();
   return loss_metric_.local_result();
 }
 

@@ -102,6 +102,7 @@ std::string restore_own_state(ModelState& state, const std::string& bytes) {
 }
 
 CheckpointData save_training(ModelState& state, const TrainingPosition& position) {
+  state.finish_steps();
   const StrategyCore& core = *state.strategy().core();
   CheckpointData data{.tensors = {{"model", state.module().state()}, {"optimizer", state.optimizer().state()}},
                       .values = {{"step", std::to_string(state.iterations())},
@@ -119,7 +120,9 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
 
 TrainingPosition restore_training(ModelState& state, const CheckpointData& data) {
   const StrategyCore& core = *state.strategy().core();
+  state.finish_steps();
   restore_weights(state, data);
+  state.note_change();
   const std::map<std::string, std::string> values =
       nlohmann::json::parse(core.text_from_chief(nlohmann::json(data.values).dump()));
   TrainingPosition position{.epoch = number(values, "epoch"), .batch = number(values, "batch"), .input = {}};
