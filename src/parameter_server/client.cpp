@@ -86,7 +86,7 @@ int ServerClient::primary(const proto::View& view, uint32_t shard) const {
 void ServerClient::await_change(uint64_t seen, const Deadline& deadline, milliseconds most) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::min(most, deadline.left()),
-                    [&] { return view_.number() > seen || closed_.has_value(); });
+                    [&] { return view_.number() != seen || closed_.has_value(); });
 }
 
 std::future<grpc::ByteBuffer> ServerClient::start(int server, const std::string& method, const grpc::ByteBuffer& frame,
@@ -103,7 +103,8 @@ grpc::ByteBuffer ServerClient::call(int server, const std::string& method, const
 template <typename Kind>
 class ServerClient::Exchange {
  public:
-  Exchange(ServerClient& client, std::vector<Kind>& items) : client_(client), deadline_(client.options_.timeout) {
+  Exchange(ServerClient& client, std::vector<Kind>& items, std::optional<UpdateId> unless = {})
+      : client_(client), unless_(unless), deadline_(client.options_.timeout) {
     for (Kind& item : items) open_.push_back(&item);
   }
 
@@ -213,6 +214,7 @@ class ServerClient::Exchange {
   void take(const std::vector<Kind*>& items, const grpc::ByteBuffer& answer) const;
 
   ServerClient& client_;
+  std::optional<UpdateId> unless_;  // of pulls
   Deadline deadline_;
   std::vector<Kind*> open_;
   proto::View view_;
@@ -233,6 +235,10 @@ grpc::ByteBuffer ServerClient::Exchange<Pull>::frame(const Message& message) con
   proto::PullRequest request;
   request.set_view(view_.number());
   request.set_element_type(client_.options_.element_type);
+  if (unless_) {
+    request.mutable_unless()->set_closure(unless_->closure);
+    request.mutable_unless()->set_ordinal(unless_->ordinal);
+  }
   std::vector<torch::Tensor> tensors;
   for (const Pull* pull : message.items) {
     proto::PullRequest::Item& item = *request.add_items();
@@ -290,13 +296,12 @@ void ServerClient::Exchange<Push>::take(const std::vector<Push*>& items, const g
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i]->out.defined()) reader.take_into(items[i]->out);
     items[i]->version = reply.items(static_cast<int>(i)).version();
-    items[i]->repeated = !reply.items(static_cast<int>(i)).is_new();
   }
   reader.finish();
 }
 
-void ServerClient::pull(std::vector<Pull>& pulls) {
-  Exchange<Pull>(*this, pulls).run();
+void ServerClient::pull(std::vector<Pull>& pulls, const std::optional<UpdateId>& unless) {
+  Exchange<Pull>(*this, pulls, unless).run();
 }
 
 void ServerClient::push(std::vector<Push>& pushes) {

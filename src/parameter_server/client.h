@@ -47,7 +47,6 @@ struct Push {
   torch::Tensor indices = {};  // of ROWS
   torch::Tensor out = {};      // gets the value after it, if it is defined
   int64_t version = -1;        // afterwards
-  bool repeated = false;       // it had been made before, and did nothing
 };
 
 // Thread-safe. Where a server does not answer, or is not who serves the shard any more, the call is made again, in the
@@ -66,7 +65,8 @@ class ServerClient {
   // Every call, now and later, ends with Cancelled for this reason.
   void close(const std::string& reason);
 
-  void pull(std::vector<Pull>& pulls);
+  // Overtaken: an update `unless` had been made by then.
+  void pull(std::vector<Pull>& pulls, const std::optional<UpdateId>& unless = {});
   void push(std::vector<Push>& pushes);
 
   // A call that is no pull or push, to one server; once.

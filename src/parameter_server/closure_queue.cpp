@@ -111,6 +111,7 @@ std::vector<std::shared_ptr<RemoteValueState>> ClosureQueue::schedule(const std:
                        .weight = !together         ? 1.0
                                  : weights.empty() ? 1.0 / static_cast<double>(count)
                                                    : weights.at(static_cast<std::size_t>(i))};
+      entry.closure.exact = together;
       entry.closure.after = changes_;
       entry.value = std::make_shared<RemoteValueState>();
       entry.group = next_group_;
@@ -223,7 +224,7 @@ void ClosureQueue::requeue(Entry& entry) {
   running_.erase(id);
   entry.state = State::kQueued;
   entry.again = false;
-  entry.updated = false;
+  entry.made = false;
   if (error_) {
     entry.value->set_error(cancelled(text_of(error_)));
     entries_.erase(id);
@@ -262,7 +263,7 @@ std::optional<int64_t> ClosureQueue::pick_to_double(int worker) const {
   for (const int64_t id : running_) {
     const Entry& entry = entries_.at(id);
     if (entry.runners.size() > 1) ++doubled;
-    if (!picked && !entry.updated && entry.runners.size() == 1 && !entry.runners.contains(worker)) picked = id;
+    if (!picked && !entry.made && entry.runners.size() == 1 && !entry.runners.contains(worker)) picked = id;
   }
   return doubled < options_.consistency.backup_workers ? picked : std::nullopt;
 }
@@ -305,7 +306,7 @@ void ClosureQueue::drop_log() {
   logged_bytes_ = 0;
 }
 
-void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> result, bool repeated) {
+void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> result) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
@@ -313,11 +314,7 @@ void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> res
     Entry& entry = found->second;
     ++workers_.at(worker).steps;
     ++changes_;
-    if (repeated && entry.runners.size() > 1) {
-      entry.updated = true;
-      entry.runners.erase(worker);
-      --workers_.at(worker).running;
-    } else if (entry.again) {
+    if (entry.again) {
       for (const int other : entry.runners) --workers_.at(other).running;
       entry.runners.clear();
       entry.value->set(std::move(result));
@@ -325,6 +322,24 @@ void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> res
     } else {
       entry.value->set(std::move(result));
       complete(entry);
+    }
+  }
+  changed();
+}
+
+void ClosureQueue::leave(int worker, int64_t id) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || !found->second.runners.contains(worker)) return;
+    Entry& entry = found->second;
+    entry.made = true;
+    entry.runners.erase(worker);
+    --workers_.at(worker).running;
+    if (entry.runners.empty()) {
+      // Who has made the update is gone. What is left of it is made with the values that there are.
+      entry.closure.exact = false;
+      requeue(entry);
     }
   }
   changed();

@@ -32,6 +32,7 @@ struct Closure {
   std::vector<torch::Tensor> arguments;
   Share share;          // of a synchronous step
   double weight = 1.0;  // the part of the step's examples that are in it
+  bool exact = false;   // with the values that the step begins with; whoever cannot have them leaves it to others
   int64_t after = 0;    // changes that were known when it was scheduled: it has to see these
 };
 
@@ -84,8 +85,9 @@ class ClosureQueue {
   std::optional<Closure> take(int worker, bool sparingly = false);
   // What it took and does not have (an answer that was lost on the way).
   void keep_only(int worker, const std::set<int64_t>& holding);
-  // `repeated`: another worker has made all of its updates. What that one found counts, while it is there.
-  void finish(int worker, int64_t id, std::vector<torch::Tensor> result, bool repeated = false);
+  void finish(int worker, int64_t id, std::vector<torch::Tensor> result);
+  // It was overtaken by another worker that does the same.
+  void leave(int worker, int64_t id);
   void finish_with(int worker, int64_t id, const std::exception_ptr& error);
 
   // -- The servers' side.
@@ -105,8 +107,8 @@ class ClosureQueue {
     int64_t group = 0;
     State state = State::kQueued;
     std::set<int> runners;
-    bool again = false;    // when it is done, it is to be done once more
-    bool updated = false;  // somebody has found its updates made: there is no use in doing it twice
+    bool again = false;  // when it is done, it is to be done once more
+    bool made = false;   // its update, or a part of it: there is no use in doing it twice
   };
   struct Worker {
     int64_t steps = 0;

@@ -111,11 +111,13 @@ void Dispatcher::next(const std::shared_ptr<RpcCall>& call) {
     std::vector<torch::Tensor> result;
     for (int i = 0; i < finished.tensors(); ++i) result.push_back(reader.take());
     if (finished.error() == 0) {
-      queue_.finish(worker, finished.closure(), std::move(result), finished.repeated());
+      queue_.finish(worker, finished.closure(), std::move(result));
       continue;
     }
     try {
       raise_status({static_cast<grpc::StatusCode>(finished.error()), finished.message()}, worker_name(worker));
+    } catch (const Overtaken&) {
+      queue_.leave(worker, finished.closure());
     } catch (...) {
       queue_.finish_with(worker, finished.closure(), std::current_exception());
     }
@@ -155,6 +157,7 @@ void Dispatcher::reply_to(const Held& held, const std::optional<Closure>& closur
   reply.set_shares(closure->share.count);
   reply.set_weight(closure->weight);
   reply.set_after(closure->after);
+  reply.set_exact(closure->exact);
   held.call->reply(make_frame(reply, closure->arguments));
 }
 

@@ -7,6 +7,7 @@
 #include "base/draw.h"
 #include "base/fail.h"
 #include "parameter_server/wire/calls.h"
+#include "parameter_server/wire/status.h"
 
 namespace cohort {
 
@@ -113,18 +114,21 @@ void ParameterServer::pull(const Call& call) {
     (void)require_primary(item.shard());
     const ShardPtr shard = held(item.shard());
     proto::PullReply::Item& answered = *reply.add_items();
-    torch::Tensor value;
     if (item.by_rows()) {
-      value = shard->read_rows(reader.take());
+      tensors.push_back(on_the_way(shard->read_rows(reader.take()), request.element_type()));
     } else if (std::optional<Shard::Value> read = shard->read(item.known())) {
-      value = read->value;
+      tensors.push_back(on_the_way(read->value, request.element_type()));
       answered.set_version(read->version);
     } else {
       answered.set_version(item.known());
       answered.set_same(true);
-      continue;
     }
-    tensors.push_back(on_the_way(value, request.element_type()));
+    // After the reading: what was read before the update may be refused, but never the other way round.
+    const UpdateId unless{.closure = request.unless().closure(), .ordinal = request.unless().ordinal()};
+    if (request.has_unless() && shard->has_update(unless)) {
+      fail<Overtaken>("[parameter server] ", name(), ": another worker has made update ", unless.ordinal,
+                      " of closure ", unless.closure);
+    }
   }
   reader.finish();
   call->reply(make_frame(reply, tensors));

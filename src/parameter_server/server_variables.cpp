@@ -106,7 +106,7 @@ ServerClient& ServerVariables::client() const {
 
 void ServerVariables::begin_step(const Closure& closure) {
   in_step_ = true;
-  updates_ = repeated_ = 0;
+  exact_ = closure.exact;
   closure_ = closure.id;
   ordinal_ = 0;
   share_ = closure.share;
@@ -140,6 +140,12 @@ torch::Tensor ServerVariables::rows_of(const torch::Tensor& whole, const ShardIn
   return whole.narrow(0, place.first_row, place.spec.shape.front());
 }
 
+// The update that whoever else does this step makes next: values that have it are not for this one any more.
+std::optional<UpdateId> ServerVariables::unless() const {
+  if (!in_step_ || !exact_) return std::nullopt;
+  return UpdateId{.closure = closure_, .ordinal = ordinal_};
+}
+
 ServerVariables::ViewId ServerVariables::view_now() const {
   const proto::View view = client().view();
   return {view.run(), view.number()};
@@ -162,7 +168,7 @@ void ServerVariables::refresh() {
     if (!value.defined()) continue;
     pulls.push_back({.shard = static_cast<uint32_t>(shard), .out = rows_of(value, place), .version = versions_[shard]});
   }
-  client().pull(pulls);
+  client().pull(pulls, unless());
   for (const Pull& pull : pulls) versions_[pull.shard] = pull.version;
   fresh_until_ = std::chrono::steady_clock::now() + kFresh;
   for (const auto& callback : on_refresh_) callback();
@@ -177,7 +183,7 @@ void ServerVariables::read(std::size_t variable) {
                      .out = rows_of(locals_[variable].value, catalog_->shards()[shard]),
                      .version = versions_[shard]});
   }
-  client().pull(pulls);
+  client().pull(pulls, unless());
   for (const Pull& pull : pulls) versions_[pull.shard] = pull.version;
 }
 
@@ -207,7 +213,7 @@ torch::Tensor ServerVariables::look_up(std::size_t variable, const torch::Tensor
                        .indices = unique.narrow(0, from, size) - place.first_row});
     }
   }
-  client().pull(pulls);
+  client().pull(pulls, unless());
   if (!at::GradMode::is_enabled() || !in_step_ || !declared.optimizer) return rows;
   rows.requires_grad_(true);
   const std::lock_guard lock(mutex_);
@@ -220,8 +226,6 @@ torch::Tensor ServerVariables::look_up(std::size_t variable, const torch::Tensor
 void ServerVariables::note_versions(const std::vector<Push>& pushes) {
   for (const Push& push : pushes) {
     if (push.out.defined()) versions_[push.shard] = push.version;
-    ++updates_;
-    if (push.repeated) ++repeated_;
   }
 }
 

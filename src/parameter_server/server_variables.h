@@ -77,8 +77,6 @@ class ServerVariables final : public RemoteVariables {
   // What comes until end_step() belongs to this work. Values are refreshed.
   void begin_step(const Closure& closure);
   void end_step();
-  // Whether this step has made updates, and somebody else all of them before.
-  bool repeated() const { return updates_ > 0 && repeated_ == updates_; }
   // Reads all variables that have changed, but those by rows.
   void refresh();
 
@@ -101,6 +99,7 @@ class ServerVariables final : public RemoteVariables {
 
   UpdateId next_id();
   ViewId view_now() const;
+  std::optional<UpdateId> unless() const;
   ServerClient& client() const;
   torch::Tensor rows_of(const torch::Tensor& whole, const ShardInfo& place) const;
   void add_value(std::vector<Push>& pushes, std::size_t variable, parameter_server::PushRequest::Kind kind,
@@ -129,8 +128,7 @@ class ServerVariables final : public RemoteVariables {
   int64_t closure_;
   int64_t ordinal_ = 0;
   bool in_step_ = false;
-  std::size_t updates_ = 0;  // of the step
-  std::size_t repeated_ = 0;
+  bool exact_ = false;  // Closure::exact
   Share share_;
   std::atomic<double> weight_ = 1.0;
   std::mutex mutex_;  // of the lookups

@@ -250,6 +250,11 @@ torch::Tensor Shard::read_rows(const torch::Tensor& indices) const {
   return at::index_select(value_, 0, indices);
 }
 
+bool Shard::has_update(const UpdateId& id) const {
+  const std::shared_lock lock(mutex_);
+  return log_.has(id);
+}
+
 void Shard::forget_updates_below(int64_t closure) {
   const std::unique_lock lock(mutex_);
   log_.forget_below(closure);

@@ -59,6 +59,7 @@ class Shard {
   std::optional<Value> read(int64_t known = -1) const;
   torch::Tensor read_rows(const torch::Tensor& indices) const;
 
+  bool has_update(const UpdateId& id) const;
   void forget_updates_below(int64_t closure);
 
   // From now on, in place of the optimizer's.

@@ -156,13 +156,12 @@ void ParameterServerState::serve_as_worker() {
                                              .element_type = element_type()});
   variables_->connect(client);
   WorkerLoop(client,
-             [&](const Closure& closure) -> WorkerLoop::Done {
+             [&](const Closure& closure) {
                const auto step = steps_.find(closure.step);
                if (step == steps_.end()) fail<NotFound>("[parameter server] there is no step \"", closure.step, "\"");
                const std::shared_ptr<void> at_end(nullptr, [&](void*) { variables_->end_step(); });
                variables_->begin_step(closure);
-               std::vector<torch::Tensor> result = step->second(closure.arguments);
-               return {std::move(result), variables_->repeated()};
+               return step->second(closure.arguments);
              },
              {.index = task_.index,
               .coordinator = address_of({"chief", 0}),

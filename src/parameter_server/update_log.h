@@ -25,6 +25,8 @@ class UpdateLog {
   // Notes it. False: it was noted before.
   bool add(const UpdateId& id) { return id.closure >= floor_ && applied_.insert(id).second; }
 
+  bool has(const UpdateId& id) const { return id.closure < floor_ || applied_.contains(id); }
+
   // No update of an earlier closure will come that was not noted: what is kept of them goes.
   void forget_below(int64_t closure) {
     if (closure <= floor_) return;

@@ -161,6 +161,7 @@ void WorkerLoop::take(Question question) {
                     .arguments = {},
                     .share = {.index = reply.share(), .count = std::max<int64_t>(1, reply.shares())},
                     .weight = reply.weight(),
+                    .exact = reply.exact(),
                     .after = reply.after()};
     while (reader.left() > 0) closure.arguments.push_back(reader.take());
     have_.push_back(std::move(closure));
@@ -185,9 +186,7 @@ void WorkerLoop::execute(const Closure& closure) {
   Result result;
   result.finished.set_closure(closure.id);
   try {
-    Done done = run_(closure);
-    result.tensors = std::move(done.tensors);
-    result.finished.set_repeated(done.repeated);
+    result.tensors = run_(closure);
     for (torch::Tensor& tensor : result.tensors) tensor = tensor.detach().cpu().contiguous();
     (void)make_frame(proto::Empty(), result.tensors);  // that they can be sent
     result.finished.set_tensors(static_cast<int32_t>(result.tensors.size()));

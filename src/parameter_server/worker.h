@@ -34,15 +34,7 @@ struct WorkerLoopOptions {
 // Used by one thread.
 class WorkerLoop {
  public:
-  // Of tensors alone as well: a step that makes no updates.
-  struct Done {
-    // NOLINTNEXTLINE(google-explicit-constructor)
-    Done(std::vector<torch::Tensor> result, bool again = false) : tensors(std::move(result)), repeated(again) {}
-
-    std::vector<torch::Tensor> tensors;
-    bool repeated = false;  // another worker had made all its updates, so that it may have seen them
-  };
-  using Run = std::function<Done(const Closure& closure)>;
+  using Run = std::function<std::vector<torch::Tensor>(const Closure& closure)>;
 
   // `servers` gets the views that the coordinator tells.
   WorkerLoop(ServerClient& servers, Run run, WorkerLoopOptions options);

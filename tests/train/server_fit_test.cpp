@@ -20,7 +20,9 @@ constexpr int64_t kRows = 50;
 
 Dataset batches() {
   const torch::Tensor x = torch::sin(torch::arange(kRows * 4, torch::kDouble)).view({kRows, 4});
-  return Dataset::from_tensor_slices(x, (x.sum(1) > 0).to(torch::kLong)).shuffle(30, {.seed = 3}).batch(12);  // 5 a pass
+  return Dataset::from_tensor_slices(x, (x.sum(1) > 0).to(torch::kLong))
+      .shuffle(30, {.seed = 3})
+      .batch(12);  // 5 a pass
 }
 
 struct Kind {
@@ -39,7 +41,8 @@ Sequential model(const Kind& kind) {
                 .metrics = {SparseCategoricalAccuracy()}});
   NamedTensors weights = made.weights();
   for (auto& [name, tensor] : weights) {
-    if (name.starts_with("dense")) tensor = torch::cos(torch::arange(tensor.numel(), torch::kDouble)).view(tensor.sizes());
+    if (name.starts_with("dense"))
+      tensor = torch::cos(torch::arange(tensor.numel(), torch::kDouble)).view(tensor.sizes());
   }
   made.set_weights(weights);
   return made;
@@ -129,8 +132,9 @@ TEST(ServerFit, SeveralReplicasAWorker) {
 
 TEST(ServerFit, RatesThatCallbacksSetReachTheServers) {
   const auto options = [] {
-    return FitOptions{.epochs = 3,
-                      .callbacks = {LearningRateScheduler([](int64_t epoch, double) { return epoch == 1 ? 0.0 : 0.1; })}};
+    return FitOptions{
+        .epochs = 3,
+        .callbacks = {LearningRateScheduler([](int64_t epoch, double) { return epoch == 1 ? 0.0 : 0.1; })}};
   };
   const Kind kind{.rule = SGD({.learning_rate = 0.5, .momentum = 0.9})};
   expect_same(on_servers({.servers = 2, .strategy = {.replicas = 2}}, kind, options()), alone(kind, options()), 0.0);
@@ -169,10 +173,12 @@ TEST(ServerFit, LoadedWeightsReachTheServers) {
     const NamedTensors before = net.weights();
     (void)net.fit(batches(), {.epochs = 2, .verbose = Verbose::kSilent});
     net.set_weights(before);
-    const Logs logs = net.train_on_batch({.x = torch::zeros({1, 4}, torch::kDouble), .y = torch::zeros({1}, torch::kLong)});
+    const Logs logs =
+        net.train_on_batch({.x = torch::zeros({1, 4}, torch::kDouble), .y = torch::zeros({1}, torch::kLong)});
     // The first loss of these weights: biases count alone.
     net.set_weights(before);
-    const Logs same = net.test_on_batch({.x = torch::zeros({1, 4}, torch::kDouble), .y = torch::zeros({1}, torch::kLong)});
+    const Logs same =
+        net.test_on_batch({.x = torch::zeros({1, 4}, torch::kDouble), .y = torch::zeros({1}, torch::kLong)});
     EXPECT_DOUBLE_EQ(logs["loss"], same["loss"]);
     EXPECT_EQ(net.optimizer().iterations(), 11);
   });
@@ -190,7 +196,8 @@ TEST(ServerFit, WhatIsWrongIsSaid) {
     }
     expect_error<FailedPrecondition>([&] { (void)net.fit(batches(), {}); }, "serve() comes first");
     strategy.serve();
-    expect_error<InvalidArgument>([&] { (void)net.fit(batches(), {.verbose = Verbose::kSilent}); }, "accumulate_steps is 2");
+    expect_error<InvalidArgument>([&] { (void)net.fit(batches(), {.verbose = Verbose::kSilent}); },
+                                  "accumulate_steps is 2");
     const ClusterCoordinator coordinator(strategy);  // lets the others go
     expect_error<Unimplemented>([&] { net.optimizer().set_learning_rate(CosineDecay({})); }, "not the schedule");
   });

@@ -24,6 +24,7 @@ Code code_of(const std::exception& error) {
   if (is<Unavailable>(error)) return Code::UNAVAILABLE;
   if (is<DeadlineExceeded>(error)) return Code::DEADLINE_EXCEEDED;
   if (is<Cancelled>(error)) return Code::CANCELLED;
+  if (is<Overtaken>(error)) return Code::ALREADY_EXISTS;
   if (is<Preempted>(error)) return Code::ABORTED;
   if (is<Unimplemented>(error)) return Code::UNIMPLEMENTED;
   return Code::INTERNAL;
@@ -51,6 +52,8 @@ void raise_status(const grpc::Status& status, const std::string& peer) {
       throw NotFound(message);
     case Code::DATA_LOSS:
       throw DataLoss(message);
+    case Code::ALREADY_EXISTS:
+      throw Overtaken(message);
     case Code::ABORTED:
       throw Preempted(message);
     case Code::UNAVAILABLE:

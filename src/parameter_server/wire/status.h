@@ -6,7 +6,15 @@
 #include <exception>
 #include <string>
 
+#include "cohort/error.h"
+
 namespace cohort {
+
+// Another worker does the same work, and was first.
+class Overtaken : public Error {
+ public:
+  using Error::Error;
+};
 
 grpc::Status status_of(const std::exception& error);
 

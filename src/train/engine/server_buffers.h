@@ -1,5 +1,5 @@
-// ServerBuffers: a module's buffers (batch-norm statistics and others) where its parameters are kept by other processes.
-// They are variables there, which every step changes by what it has changed here: no worker's part is lost.
+// ServerBuffers: a module's buffers (batch-norm statistics and others) where its parameters are kept by other
+// processes. They are variables there, which every step changes by what it has changed here: no worker's part is lost.
 #pragma once
 
 #include <torch/types.h>
