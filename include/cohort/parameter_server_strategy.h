@@ -26,6 +26,7 @@
 #include "cohort/membership.h"
 #include "cohort/optimizer.h"
 #include "cohort/partitioners.h"
+#include "cohort/per_worker_dataset.h"
 #include "cohort/sharded_variable.h"
 #include "cohort/strategy.h"
 
@@ -85,6 +86,9 @@ class ParameterServerStrategy : public Strategy {
 
   // A variable that is read and updated by rows; see sharded_variable.h.
   ShardedVariable sharded_variable(const ShardedVariableOptions& options) const;
+
+  // A dataset that each worker makes for itself, of its part of the input; before or after serve(), outside steps.
+  PerWorkerDataset create_per_worker_dataset(std::function<Dataset(const InputContext&)> make) const;
 
   // On workers and servers: does what the others ask for, and returns true when the run is over. On the chief and an
   // evaluator false, at once. Nothing can be declared after it. Unavailable: the coordinator stayed away for

@@ -228,6 +228,36 @@ TEST(Coordinator, ATableCutOtherwiseBeginsWithTheSameValues) {
 }
 
 // A worker's step that stays for longer than heartbeats may be away is no loss: they come from another thread.
+TEST(Coordinator, EveryWorkerReadsADatasetOfItsOwn) {
+  ServerCluster({.workers = 2}).run([&](const ParameterServerOptions& own) {
+    const ParameterServerStrategy strategy(own);
+    const auto numbers = strategy.create_per_worker_dataset([](const InputContext& context) {
+      EXPECT_EQ(context.num_input_pipelines, 2);
+      return Dataset::range(4).shard(context.num_input_pipelines, context.input_pipeline_id);
+    });
+    strategy.register_step("next", [&](const std::vector<torch::Tensor>&) -> std::vector<torch::Tensor> {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that both get some
+      const std::optional<Example> example = numbers.next();
+      return {torch::tensor(own.resolver->task()->index), example ? example->x : torch::tensor(-1)};
+    });
+    if (strategy.serve()) return;
+    expect_error<FailedPrecondition>([&] { (void)numbers.next(); }, "read by the workers' steps, not by");
+    const ClusterCoordinator coordinator(strategy);
+    std::vector<RemoteValue> values;
+    for (int i = 0; i < 12; ++i) values.push_back(coordinator.schedule("next"));
+    std::map<int64_t, std::vector<int64_t>> seen;
+    for (const RemoteValue& value : values) {
+      const auto result = value.fetch();
+      seen[result[0].item<int64_t>()].push_back(result[1].item<int64_t>());
+    }
+    EXPECT_EQ(seen.size(), 2U);
+    for (const auto& [worker, list] : seen) {
+      const std::vector<int64_t> pass = {worker, worker + 2, -1};
+      for (std::size_t i = 0; i < list.size(); ++i) EXPECT_EQ(list[i], pass[i % 3]) << "worker " << worker;
+    }
+  });
+}
+
 TEST(Coordinator, ALongStepIsNoLostWorker) {
   ServerClusterOptions options;
   options.strategy.heartbeat_timeout = milliseconds(300);
