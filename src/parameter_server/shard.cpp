@@ -3,12 +3,14 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 
 #include "base/fail.h"
 #include "base/flush_denormals.h"
 #include "base/kernels/kernels.h"
 #include "base/parallel.h"
+#include "parameter_server/rows.h"
 
 namespace cohort {
 
@@ -40,6 +42,11 @@ Grouping group_by_index(const torch::Tensor& indices) {
   }
   result.begins.push_back(result.order.size());
   return result;
+}
+
+bool is_ascending(const torch::Tensor& indices) {
+  const auto* index = indices.data_ptr<int64_t>();
+  return std::adjacent_find(index, index + indices.numel(), std::greater_equal<>()) == index + indices.numel();
 }
 
 }  // namespace
@@ -198,6 +205,7 @@ bool Shard::apply_rows(const UpdateId& id, const torch::Tensor& indices, const t
 }
 
 void Shard::step_rows(const torch::Tensor& indices, const torch::Tensor& rows, const StepContext& context) {
+  if (is_ascending(indices)) return step_ascending_rows(indices, rows, context);
   const Grouping groups = group_by_index(indices);
   const auto count = static_cast<int64_t>(groups.begins.size()) - 1;
   const int64_t grain = std::max<int64_t>(kRun * kRunsAThread / std::max<int64_t>(width_, 1), 1);
@@ -218,6 +226,26 @@ void Shard::step_rows(const torch::Tensor& indices, const torch::Tensor& rows, c
       }
       const int64_t row = groups.order[groups.begins[group]].first;
       optimizer_.rule().update(segment(row * width_, width_, gradient, slots), context);
+    }
+  });
+}
+
+// As clients send them: no row twice.
+void Shard::step_ascending_rows(const torch::Tensor& indices, const torch::Tensor& rows, const StepContext& context) {
+  const auto* index = indices.data_ptr<int64_t>();
+  const auto element = static_cast<int64_t>(c10::elementSize(spec_.dtype));
+  auto* const gradients = static_cast<std::byte*>(rows.data_ptr());
+  const int64_t grain = std::max<int64_t>(kRun * kRunsAThread / std::max<int64_t>(width_, 1), 1);
+  parallel_for(indices.numel(), grain, [&](int64_t from, int64_t to) {
+    const FlushDenormals flush;
+    void* slots[kMaxSlots];
+    for (int64_t i = from; i < to; ++i) {
+      if (i + kRowsAhead < to) {
+        const int64_t next = index[i + kRowsAhead] * width_;
+        prefetch(address_of(value_, next), width_ * element);
+        for (const torch::Tensor& slot : slots_) prefetch(address_of(slot, next), width_ * element);
+      }
+      optimizer_.rule().update(segment(index[i] * width_, width_, gradients + i * width_ * element, slots), context);
     }
   });
 }
@@ -247,7 +275,7 @@ std::optional<Shard::Value> Shard::read(int64_t known) const {
 torch::Tensor Shard::read_rows(const torch::Tensor& indices) const {
   require_rows("a lookup", indices);
   const std::shared_lock lock(mutex_);
-  return at::index_select(value_, 0, indices);
+  return gather_rows(value_, indices);
 }
 
 bool Shard::has_update(const UpdateId& id) const {

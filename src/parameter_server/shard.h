@@ -82,6 +82,7 @@ class Shard {
   Segment segment(int64_t begin, int64_t size, void* gradient, void** slots) const;
   void step_dense(const torch::Tensor& gradient, const StepContext& context);
   void step_rows(const torch::Tensor& indices, const torch::Tensor& rows, const StepContext& context);
+  void step_ascending_rows(const torch::Tensor& indices, const torch::Tensor& rows, const StepContext& context);
   void require_like_value(const char* what, const torch::Tensor& tensor) const;
   void require_trainable(const char* what) const;
   void require_share(const Share& share) const;

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "parameter_server/rows.h"
 #include "parameter_server/state.h"
 
 namespace cohort {
@@ -71,11 +72,11 @@ torch::Tensor ShardedVariable::lookup(const torch::Tensor& indices) const {
     fail<InvalidArgument>("[parameter server] ", name(), ": lookup wants whole numbers, got ", indices.scalar_type());
   }
   const torch::Tensor flat = indices.reshape({-1}).to(torch::kCPU, torch::kLong);
-  const auto [unique, inverse] = at::_unique(flat, /*sorted=*/true, /*return_inverse=*/true);
-  const torch::Tensor rows = state_->variables().look_up(variable_, unique).to(indices.device());
+  const auto [unique, inverse] = unique_rows(flat.contiguous());
+  const torch::Tensor rows = state_->variables().look_up(variable_, unique);
   std::vector<int64_t> sizes = indices.sizes().vec();
   sizes.insert(sizes.end(), shape().begin() + 1, shape().end());
-  return rows.index_select(0, inverse.to(indices.device())).view(sizes);
+  return look_up_rows(rows, inverse).view(sizes).to(indices.device());
 }
 
 }  // namespace cohort
