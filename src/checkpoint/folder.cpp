@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "base/atomic_file.h"
+#include "base/crc32c.h"
 #include "base/fail.h"
-#include "checkpoint/crc32c.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
 

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "checkpoint/crc32c.h"
+#include "base/crc32c.h"
 #include "checkpoint/manifest.h"
 #include "cohort/checkpoint.h"
 #include "cohort/error.h"

@@ -8,7 +8,8 @@ namespace {
 
 TEST(Rows, UniqueOnesAreSortedAndFoundAgain) {
   const int64_t far = int64_t{1} << 40;
-  for (const std::vector<int64_t>& list : {std::vector<int64_t>{}, {5}, {7, 7, 7}, {3, 1, 3, 0, 2, 1}, {far, 5, far + 1, -3, 5}}) {
+  for (const std::vector<int64_t>& list :
+       {std::vector<int64_t>{}, {5}, {7, 7, 7}, {3, 1, 3, 0, 2, 1}, {far, 5, far + 1, -3, 5}}) {
     const torch::Tensor indices = torch::tensor(list, torch::kLong);
     const auto [unique, inverse] = unique_rows(indices);
     const auto [wanted, wanted_inverse] = at::_unique(indices, /*sorted=*/true, /*return_inverse=*/true);
