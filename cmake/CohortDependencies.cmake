@@ -3,6 +3,8 @@ find_package(Torch REQUIRED QUIET)
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(ZLIB REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(PNG REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CURL REQUIRED)
@@ -44,8 +46,8 @@ cohort_optional(GLOO Gloo gloo)
 cohort_optional(MPI MPI MPI::MPI_C C)
 
 # What the library links besides LibTorch; cohortConfig.cmake.in finds the same.
-set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB CURL::libcurl OpenSSL::Crypto
-                     gRPC::grpc++ protobuf::libprotobuf isal ${CMAKE_DL_LIBS})
+set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB JPEG::JPEG PNG::PNG CURL::libcurl
+                     OpenSSL::Crypto gRPC::grpc++ protobuf::libprotobuf isal ${CMAKE_DL_LIBS})
 if(COHORT_HAS_GLOO)
   list(APPEND COHORT_LIBRARIES gloo)
 endif()

@@ -10,6 +10,7 @@
 #include "cohort/device.h"                     // IWYU pragma: export
 #include "cohort/distributed_dataset.h"        // IWYU pragma: export
 #include "cohort/error.h"                      // IWYU pragma: export
+#include "cohort/image.h"                      // IWYU pragma: export
 #include "cohort/layers.h"                     // IWYU pragma: export
 #include "cohort/losses.h"                     // IWYU pragma: export
 #include "cohort/metrics.h"                    // IWYU pragma: export
@@ -20,6 +21,7 @@
 #include "cohort/preemption.h"                 // IWYU pragma: export
 #include "cohort/sidecar_evaluator.h"          // IWYU pragma: export
 #include "cohort/strategy.h"                   // IWYU pragma: export
+#include "cohort/tfrecord.h"                   // IWYU pragma: export
 #include "cohort/training_run.h"               // IWYU pragma: export
 #include "cohort/variable.h"                   // IWYU pragma: export
 #include "cohort/weights.h"                    // IWYU pragma: export

@@ -28,8 +28,8 @@ std::vector<std::string> records() {
   return {"first", "", std::string(1, '\0') + "zero", long_one(), "last"};
 }
 
-std::filesystem::path write(const TemporaryFolder& folder, const std::string& name, const std::vector<std::string>& list,
-                            Compression compression = Compression::kNone) {
+std::filesystem::path write(const TemporaryFolder& folder, const std::string& name,
+                            const std::vector<std::string>& list, Compression compression = Compression::kNone) {
   std::filesystem::path file = folder.path() / name;
   TFRecordWriter writer(file, compression);
   for (const std::string& record : list) writer.write(record);

@@ -30,7 +30,8 @@ bool is_head(const char* head) {
   return tfrecord::masked_crc({head, 8}) == number_at<uint32_t>(head + 8);
 }
 
-// By the first bytes: a record's head, gzip's magic, zlib's header; else it is taken for plain, and found to be damaged.
+// By the first bytes: a record's head, gzip's magic, zlib's header; else it is taken for plain, and found to be
+// damaged.
 Compression compression_of(const std::filesystem::path& file) {
   std::array<char, tfrecord::kHead> head{};
   const std::size_t size = open_bytes(file, Compression::kNone)->read(head.data(), head.size());
@@ -109,10 +110,12 @@ class TFRecordReader::Impl {
   const char* take_long(uint64_t length) {
     const std::optional<int64_t> left = source_->left();
     const auto here = static_cast<uint64_t>(end_ - begin_);
-    const bool too_long = length > uint64_t{1} << 62 || (left && length + tfrecord::kTail > here + static_cast<uint64_t>(*left));
+    const bool too_long =
+        length > uint64_t{1} << 62 || (left && length + tfrecord::kTail > here + static_cast<uint64_t>(*left));
     if (too_long) {
       damaged(c10::str("a record of ", length, " bytes begins, but the file has ",
-                       left ? here + static_cast<uint64_t>(*left) : here, " more"), true);
+                       left ? here + static_cast<uint64_t>(*left) : here, " more"),
+              true);
       return nullptr;
     }
     const auto size = static_cast<std::size_t>(length + tfrecord::kTail);

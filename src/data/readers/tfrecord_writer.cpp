@@ -15,7 +15,9 @@ namespace cohort {
 class TFRecordWriter::Impl {
  public:
   Impl(const std::filesystem::path& file, Compression compression)
-      : name_(file.string()), out_(file, std::ios::binary | std::ios::trunc), compressed_(compression != Compression::kNone) {
+      : name_(file.string()),
+        out_(file, std::ios::binary | std::ios::trunc),
+        compressed_(compression != Compression::kNone) {
     if (!out_) fail<Unavailable>("[data] ", name_, ": cannot be made: ", std::strerror(errno));
     if (!compressed_) return;
     const int header = compression == Compression::kGzip ? 16 + MAX_WBITS : MAX_WBITS;
