@@ -21,6 +21,8 @@
 #include "cohort/preemption.h"                 // IWYU pragma: export
 #include "cohort/sidecar_evaluator.h"          // IWYU pragma: export
 #include "cohort/strategy.h"                   // IWYU pragma: export
+#include "cohort/tf_example.h"                 // IWYU pragma: export
+#include "cohort/tfds.h"                       // IWYU pragma: export
 #include "cohort/tfrecord.h"                   // IWYU pragma: export
 #include "cohort/training_run.h"               // IWYU pragma: export
 #include "cohort/variable.h"                   // IWYU pragma: export

@@ -72,7 +72,8 @@ std::string png_of(const torch::Tensor& pixels, uint32_t format) {
 std::string exif_of(int orientation, bool little) {
   std::string tiff = little ? std::string("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", 18)
                             : std::string("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01", 18);
-  tiff += little ? std::string{static_cast<char>(orientation), 0, 0, 0} : std::string{0, static_cast<char>(orientation), 0, 0};
+  tiff += little ? std::string{static_cast<char>(orientation), 0, 0, 0}
+                 : std::string{0, static_cast<char>(orientation), 0, 0};
   return std::string("Exif\0\0", 6) + tiff;
 }
 
@@ -110,8 +111,8 @@ TEST(Image, JpegsAreDecoded) {
 
 TEST(Image, InksBecomeLight) {
   const torch::Tensor inks = torch::zeros({16, 16, 4}, torch::kByte);  // Adobe's: 0 is full ink, 255 none
-  inks.slice(2, 0, 1).fill_(255);                                     // no cyan
-  inks.slice(2, 3, 4).fill_(255);                                     // no black
+  inks.slice(2, 0, 1).fill_(255);                                      // no cyan
+  inks.slice(2, 3, 4).fill_(255);                                      // no black
   const torch::Tensor red = torch::zeros({3, 16, 16}, torch::kByte);
   red[0].fill_(255);
   EXPECT_LE(largest_difference(decode_jpeg(jpeg_of(inks, JCS_CMYK)), red), 4);

@@ -66,8 +66,7 @@ class JpegDecoder {
     torch::Tensor pixels = at::empty({height, width, stored}, torch::kByte);
     if (!read_pixels(pixels.data_ptr<uint8_t>())) refuse();
     if (stored == 4) pixels = from_cmyk(pixels);
-    return options_.upright ? images::turn_upright(pixels.permute({2, 0, 1}), orientation_)
-                            : pixels.permute({2, 0, 1});
+    return options_.upright ? images::turn_upright(pixels.permute({2, 0, 1}), orientation_) : pixels.permute({2, 0, 1});
   }
 
  private:

@@ -1,4 +1,3 @@
-// The records of TFRecord files.
 #include "cohort/tfrecord.h"
 
 #include <ATen/Functions.h>
@@ -6,23 +5,29 @@
 #include <cstring>
 
 #include "base/fail.h"
-#include "data/node.h"
+#include "data/sources/records.h"
 
 namespace cohort {
 
 namespace {
 
-using Files = std::vector<std::filesystem::path>;
+using Ranges = std::vector<RecordRange>;
 
-class TFRecordIterator final : public ElementIterator {
+class RecordIterator final : public ElementIterator {
  public:
-  TFRecordIterator(Files files, const TFRecordReaderOptions& options) : files_(std::move(files)), options_(options) {}
+  RecordIterator(Ranges ranges, const TFRecordReaderOptions& options) : ranges_(std::move(ranges)), options_(options) {}
 
   bool next(Element& element) override {
-    for (; at_ < files_.size(); ++at_, reader_.reset()) {
-      if (!reader_) reader_.emplace(files_[at_], options_);
+    for (; at_ < ranges_.size(); pass_on()) {
+      const RecordRange& range = ranges_[at_];
+      if (!reader_) open();
+      if (taken_ == range.count) continue;
       const std::optional<std::string_view> record = reader_->next();
-      if (!record) continue;
+      if (!record) {
+        require_enough();
+        continue;
+      }
+      ++taken_;
       const torch::Tensor bytes = at::empty({static_cast<int64_t>(record->size())}, torch::kByte);
       if (!record->empty()) std::memcpy(bytes.data_ptr(), record->data(), record->size());
       element = {.example = {.x = bytes}};
@@ -32,57 +37,94 @@ class TFRecordIterator final : public ElementIterator {
   }
 
   nlohmann::json save(std::vector<torch::Tensor>& /*tensors*/) override {
-    return {{"files", files_.size()}, {"file", at_}, {"offset", reader_ ? reader_->offset() : 0}};
+    return {{"files", ranges_.size()}, {"file", at_}, {"taken", taken_}, {"offset", reader_ ? reader_->offset() : -1}};
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& /*tensors*/) override {
     const auto files = tree.at("files").get<std::size_t>();
     const auto at = tree.at("file").get<std::size_t>();
-    if (files != files_.size() || at > files) {
-      fail<InvalidArgument>("[data] iterator state: file ", at, " of ", files, ", this pipeline reads ", files_.size());
+    if (files != ranges_.size() || at > files) {
+      fail<InvalidArgument>("[data] iterator state: file ", at, " of ", files, ", this pipeline reads ",
+                            ranges_.size());
     }
-    at_ = at;
-    reader_.reset();
     const auto offset = tree.at("offset").get<int64_t>();
-    if (at_ == files_.size() || offset == 0) return;
-    reader_.emplace(files_[at_], options_);
+    at_ = at;
+    taken_ = tree.at("taken").get<int64_t>();
+    reader_.reset();
+    if (at_ == ranges_.size() || offset < 0) return;
+    reader_.emplace(ranges_[at_].file, options_);
     reader_->seek(offset);
   }
 
  private:
-  Files files_;
+  void open() {
+    reader_.emplace(ranges_[at_].file, options_);
+    for (int64_t i = 0; i < ranges_[at_].first; ++i) {
+      if (!reader_->next()) require_enough();
+    }
+  }
+
+  void pass_on() {
+    ++at_;
+    taken_ = 0;
+    reader_.reset();
+  }
+
+  void require_enough() const {
+    const RecordRange& range = ranges_[at_];
+    const bool any_number = range.count < 0 && range.first == 0;
+    if (any_number || options_.skip_damaged) return;
+    fail<DataLoss>("[data] ", range.file.string(), ": there are fewer records than the ", range.first + range.count,
+                   " that were announced");
+  }
+
+  Ranges ranges_;
   TFRecordReaderOptions options_;
   std::size_t at_ = 0;
+  int64_t taken_ = 0;  // of the range
   std::optional<TFRecordReader> reader_;
 };
 
-class TFRecordNode final : public DatasetNode {
+class RecordNode final : public DatasetNode {
  public:
-  TFRecordNode(Files files, const TFRecordReaderOptions& options) : files_(std::move(files)), options_(options) {}
+  RecordNode(Ranges ranges, const TFRecordReaderOptions& options) : ranges_(std::move(ranges)), options_(options) {}
 
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    Files own;
-    for (auto i = static_cast<std::size_t>(options.file_shard); i < files_.size();
+    Ranges own;
+    for (auto i = static_cast<std::size_t>(options.file_shard); i < ranges_.size();
          i += static_cast<std::size_t>(options.file_shards)) {
-      own.push_back(files_[i]);
+      own.push_back(ranges_[i]);
     }
-    return std::make_unique<TFRecordIterator>(std::move(own), options_);
+    return std::make_unique<RecordIterator>(std::move(own), options_);
   }
-  int64_t cardinality() const override { return kUnknownCardinality; }
+  int64_t cardinality() const override {
+    int64_t sum = 0;
+    for (const RecordRange& range : ranges_) {
+      if (range.count < 0) return kUnknownCardinality;
+      sum += range.count;
+    }
+    return options_.skip_damaged ? kUnknownCardinality : sum;
+  }
   Batching batching() const override { return {}; }
-  int64_t num_files() const override { return static_cast<int64_t>(files_.size()); }
+  int64_t num_files() const override { return static_cast<int64_t>(ranges_.size()); }
 
  private:
-  Files files_;
+  Ranges ranges_;
   TFRecordReaderOptions options_;
 };
 
 }  // namespace
 
-Dataset datasets::tfrecord(const std::vector<std::filesystem::path>& files, const TFRecordReaderOptions& options) {
-  for (const auto& file : files) {
-    if (!std::filesystem::exists(file)) fail<NotFound>("[data] ", file.string(), ": there is no such file");
+NodePtr make_records(std::vector<RecordRange> ranges, const TFRecordReaderOptions& options) {
+  for (const RecordRange& range : ranges) {
+    if (!std::filesystem::exists(range.file)) fail<NotFound>("[data] ", range.file.string(), ": there is no such file");
   }
-  return Dataset(std::make_shared<TFRecordNode>(files, options));
+  return std::make_shared<RecordNode>(std::move(ranges), options);
+}
+
+Dataset datasets::tfrecord(const std::vector<std::filesystem::path>& files, const TFRecordReaderOptions& options) {
+  Ranges ranges;
+  for (const auto& file : files) ranges.push_back({.file = file});
+  return Dataset(make_records(std::move(ranges), options));
 }
 
 }  // namespace cohort

@@ -1,0 +1,52 @@
+// A data set that TensorFlow Datasets has prepared, read from its folder (dataset_info.json, features.json, shards).
+//
+//   const TFDSFolder cifar("tfds/cifar10/3.0.2");
+//   const Dataset train = cifar.split("train[:90%]");       // x: uint8 image, y: int64 label
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/dataset.h"
+#include "cohort/image.h"
+#include "cohort/tfrecord.h"
+
+namespace cohort {
+
+struct TFDSOptions {
+  DecodeOptions decode = {};            // of images
+  MapOptions threads = {};              // that decode
+  TFRecordReaderOptions records = {};   // what becomes of damaged ones
+};
+
+// A handle; constant, so thread-safe.
+class TFDSFolder {
+ public:
+  // The folder itself, or one that has a single version below it. NotFound: there is no dataset_info.json; DataLoss: it
+  // or features.json is damaged; Unimplemented: shards of another format than TFRecord.
+  explicit TFDSFolder(const std::filesystem::path& folder);
+
+  const std::string& name() const;
+  const std::string& version() const;
+  const std::map<std::string, int64_t>& splits() const;  // examples of each
+  // Of the label, where the folder has them; else empty.
+  const std::vector<std::string>& class_names() const;
+  int64_t num_classes() const;  // 0: the label is no class
+
+  // The examples of "train", "train[:80%]", "train[100:200]+test" and so on, in their order, by the data set's
+  // supervised keys. x: an image, uint8 [channels, height, width], or the value of a tensor feature; y: int64 label, or
+  // a tensor. NotFound: a shard or a split is missing; InvalidArgument: no such part. Unimplemented: a data set without
+  // supervised keys, or of features that are not supported.
+  Dataset split(std::string_view spec, const TFDSOptions& options = {}) const;
+
+ private:
+  class Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace cohort

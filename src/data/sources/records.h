@@ -1,0 +1,22 @@
+// Records of TFRecord files as a source.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "cohort/tfrecord.h"
+#include "data/node.h"
+
+namespace cohort {
+
+struct RecordRange {
+  std::filesystem::path file;
+  int64_t first = 0;
+  int64_t count = -1;  // -1: to the end of the file; else so many have to be there
+};
+
+// x: uint8 [bytes]. A worker's part of the files is its part of the ranges.
+NodePtr make_records(std::vector<RecordRange> ranges, const TFRecordReaderOptions& options);
+
+}  // namespace cohort
