@@ -55,7 +55,7 @@ cluster-test chaos:
 fuzz:
 	@scripts/install-deps.sh lint
 	@$(MAKE) --no-print-directory build/fuzz/build.ninja
-	@cmake --build build/fuzz -j $(JOBS) --target host_list_fuzzer idx_fuzzer manifest_fuzzer parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer
+	@cmake --build build/fuzz -j $(JOBS) --target host_list_fuzzer idx_fuzzer image_fuzzer manifest_fuzzer parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer tfrecord_fuzzer
 	@scripts/fuzz build/fuzz $(if $(SECONDS_EACH),$(SECONDS_EACH),600)
 
 lint:

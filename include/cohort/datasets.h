@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "cohort/dataset.h"
+#include "cohort/image.h"
 
 namespace cohort {
 
@@ -33,6 +36,29 @@ struct DrawnDigitsOptions {
 // Digits drawn by code, shaped as MNIST's: strokes under random affine maps, of random thickness and wobble, with noise
 // and stray marks. The same for the same seed. A linear classifier stays under 95% on them.
 TrainTest drawn_digits(const DrawnDigitsOptions& options = {});
+
+struct ImageFolderOptions {
+  DecodeOptions decode = {};
+  MapOptions threads = {};  // that read and decode
+  // The part of the files, of all classes together, that is held out as `test`; `seed` chooses which.
+  double held_out = 0.0;
+  uint64_t seed = 0;
+  // Training files come in another order each epoch, by `seed`; without, by class and name.
+  bool shuffle = true;
+  // A damaged file is left out, with a warning that counts them, instead of being an error.
+  bool skip_damaged = false;
+};
+
+struct ImageFolder {
+  Dataset train;
+  Dataset test;  // by class and name
+  std::vector<std::string> class_names;
+};
+
+// JPEG and PNG files in a folder for each class, whose names, sorted, give the classes their numbers. x: uint8
+// [channels, height, width], of the sizes that the files have: resize them before batch(); y: int64 scalar. NotFound:
+// there is no folder with images; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names the file.
+ImageFolder image_folder(const std::filesystem::path& folder, const ImageFolderOptions& options = {});
 
 }  // namespace datasets
 

@@ -1,4 +1,4 @@
-// Images: JPEG and PNG to tensors.
+// Images: JPEG and PNG to tensors, and to other sizes.
 #pragma once
 
 #include <torch/types.h>
@@ -30,5 +30,22 @@ torch::Tensor decode_jpeg(std::string_view bytes, const DecodeOptions& options =
                           const std::string& source = "image");
 torch::Tensor decode_png(std::string_view bytes, const DecodeOptions& options = {},
                          const std::string& source = "image");
+
+enum class Interpolation { kBilinear, kBicubic };
+struct ResizeOptions {
+  Interpolation interpolation = Interpolation::kBilinear;
+  // Where the image becomes smaller every pixel of it counts, as in PIL; without, only those beside the new ones, as in
+  // torch.nn.functional.interpolate.
+  bool antialias = true;
+};
+
+// uint8 [channels, height, width] to uint8 of another size: the values of PIL's Image.resize with BILINEAR or BICUBIC,
+// in its fixed-point arithmetic (Pillow, src/libImaging/Resample.c). The result's channels lie together.
+// InvalidArgument: of another dtype or shape, or a size below 1. Thread-safe.
+torch::Tensor resize_image(const torch::Tensor& image, int64_t height, int64_t width,
+                           const ResizeOptions& options = {});
+
+// The middle of an image, a view. InvalidArgument: it is smaller than that.
+torch::Tensor center_crop(const torch::Tensor& image, int64_t height, int64_t width);
 
 }  // namespace cohort

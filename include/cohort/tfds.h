@@ -19,9 +19,9 @@
 namespace cohort {
 
 struct TFDSOptions {
-  DecodeOptions decode = {};            // of images
-  MapOptions threads = {};              // that decode
-  TFRecordReaderOptions records = {};   // what becomes of damaged ones
+  DecodeOptions decode = {};           // of images
+  MapOptions threads = {};             // that decode
+  TFRecordReaderOptions records = {};  // what becomes of damaged ones
 };
 
 // A handle; constant, so thread-safe.

@@ -39,8 +39,8 @@ std::filesystem::path find_folder(const std::filesystem::path& folder) {
     if (std::filesystem::exists(entry.path() / kInfo)) versions.push_back(entry.path());
   }
   if (versions.size() == 1) return versions.front();
-  fail<NotFound>("[data] ", folder.string(), ": ", versions.empty() ? "there is no " : "there are several versions with a ",
-                 kInfo);
+  fail<NotFound>("[data] ", folder.string(), ": ",
+                 versions.empty() ? "there is no " : "there are several versions with a ", kInfo);
 }
 
 // Protobuf's JSON writes 64-bit numbers as text.
@@ -128,7 +128,8 @@ class TFDSFolder::Impl {
 
   const Column& column(std::size_t index) const {
     if (index < columns.size()) return columns[index];
-    fail<Unimplemented>("[data] ", folder.string(), ": the data set has no supervised keys, which say what x and y are");
+    fail<Unimplemented>("[data] ", folder.string(),
+                        ": the data set has no supervised keys, which say what x and y are");
   }
 
   std::filesystem::path folder;

@@ -1,0 +1,158 @@
+// Resizing as Pillow does it: two passes, first along the rows and then along the columns, each output a weighted sum
+// of inputs, the weights rounded to 22 bits behind the point and the sums to bytes.
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/fail.h"
+#include "cohort/image.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr int kBits = 32 - 8 - 2;  // a sum of bytes and weights of both signs fits 32 bits
+
+double bilinear(double x) {
+  x = std::abs(x);
+  return x < 1.0 ? 1.0 - x : 0.0;
+}
+
+// Keys' kernel with a = -0.5.
+double bicubic(double x) {
+  constexpr double kA = -0.5;
+  x = std::abs(x);
+  if (x < 1.0) return ((kA + 2.0) * x - (kA + 3.0)) * x * x + 1.0;
+  if (x < 2.0) return (((x - 5.0) * x + 8.0) * x - 4.0) * kA;
+  return 0.0;
+}
+
+// Which inputs an output is made of, and how much of each.
+struct Weights {
+  int64_t most = 0;            // inputs of an output
+  std::vector<int64_t> first;  // [output]
+  std::vector<int64_t> count;  // [output]
+  std::vector<int32_t> values;  // [output][most]
+};
+
+Weights weights_for(int64_t in, int64_t out, const ResizeOptions& options) {
+  const bool cubic = options.interpolation == Interpolation::kBicubic;
+  const double scale = static_cast<double>(in) / static_cast<double>(out);
+  const double stretch = options.antialias ? std::max(scale, 1.0) : 1.0;
+  const double support = (cubic ? 2.0 : 1.0) * stretch;
+  Weights weights;
+  weights.most = static_cast<int64_t>(std::ceil(support)) * 2 + 1;
+  weights.values.assign(static_cast<std::size_t>(out * weights.most), 0);
+  std::vector<double> exact(static_cast<std::size_t>(weights.most));
+  for (int64_t i = 0; i < out; ++i) {
+    const double center = (static_cast<double>(i) + 0.5) * scale;
+    const int64_t first = std::max<int64_t>(0, static_cast<int64_t>(center - support + 0.5));
+    const int64_t last = std::min<int64_t>(in, static_cast<int64_t>(center + support + 0.5));
+    double sum = 0.0;
+    for (int64_t x = first; x < last; ++x) {
+      const double at = (static_cast<double>(x) - center + 0.5) / stretch;
+      const double weight = cubic ? bicubic(at) : bilinear(at);
+      exact[static_cast<std::size_t>(x - first)] = weight;
+      sum += weight;
+    }
+    for (int64_t x = 0; x < last - first; ++x) {
+      const double weight = exact[static_cast<std::size_t>(x)] / sum * (1 << kBits);
+      weights.values[static_cast<std::size_t>(i * weights.most + x)] =
+          static_cast<int32_t>(weight < 0.0 ? weight - 0.5 : weight + 0.5);
+    }
+    weights.first.push_back(first);
+    weights.count.push_back(last - first);
+  }
+  return weights;
+}
+
+uint8_t to_byte(int32_t sum) {
+  return static_cast<uint8_t>(std::clamp(sum >> kBits, 0, 255));
+}
+
+// Bytes that lie as [rows, in, channels] to [rows, out, channels].
+template <int kChannels>
+void resize_rows(const uint8_t* from, uint8_t* to, int64_t rows, int64_t in, int64_t out, const Weights& weights) {
+  for (int64_t row = 0; row < rows; ++row, from += in * kChannels) {
+    for (int64_t i = 0; i < out; ++i, to += kChannels) {
+      const auto output = static_cast<std::size_t>(i);
+      const int32_t* const weight = weights.values.data() + i * weights.most;
+      const uint8_t* pixel = from + weights.first[output] * kChannels;
+      int32_t sums[kChannels];
+      for (int32_t& sum : sums) sum = 1 << (kBits - 1);
+      for (int64_t x = 0; x < weights.count[output]; ++x, pixel += kChannels) {
+        for (int c = 0; c < kChannels; ++c) sums[c] += pixel[c] * weight[x];
+      }
+      for (int c = 0; c < kChannels; ++c) to[c] = to_byte(sums[c]);
+    }
+  }
+}
+
+// [in, width] to [out, width].
+void resize_columns(const uint8_t* from, uint8_t* to, int64_t out, int64_t width, const Weights& weights) {
+  std::vector<int32_t> sums(static_cast<std::size_t>(width));
+  for (int64_t i = 0; i < out; ++i, to += width) {
+    const auto output = static_cast<std::size_t>(i);
+    const int32_t* const weight = weights.values.data() + i * weights.most;
+    std::fill(sums.begin(), sums.end(), 1 << (kBits - 1));
+    int32_t* const sum = sums.data();
+    for (int64_t y = 0; y < weights.count[output]; ++y) {
+      const uint8_t* const line = from + (weights.first[output] + y) * width;
+      const int32_t factor = weight[y];
+      for (int64_t x = 0; x < width; ++x) sum[x] += line[x] * factor;
+    }
+    for (int64_t x = 0; x < width; ++x) to[x] = to_byte(sum[x]);
+  }
+}
+
+void require_image(const char* what, const torch::Tensor& image) {
+  if (image.defined() && image.dim() == 3 && image.size(1) > 0 && image.size(2) > 0) return;
+  fail<InvalidArgument>("[image] ", what, ": wanted [channels, height, width], got ",
+                        image.defined() ? c10::str(image.sizes()) : std::string("an undefined tensor"));
+}
+
+}  // namespace
+
+torch::Tensor resize_image(const torch::Tensor& image, int64_t height, int64_t width, const ResizeOptions& options) {
+  require_image("resize_image", image);
+  const int64_t channels = image.size(0);
+  if (image.scalar_type() != torch::kByte || (channels != 1 && channels != 3)) {
+    fail<InvalidArgument>("[image] resize_image: wanted uint8 of 1 or 3 channels, got ", image.scalar_type(),
+                          image.sizes());
+  }
+  if (height < 1 || width < 1) {
+    fail<InvalidArgument>("[image] resize_image: to ", height, " x ", width, ", wanted 1 or more");
+  }
+  torch::Tensor pixels = image.permute({1, 2, 0}).contiguous();
+  const int64_t old_height = pixels.size(0);
+  const int64_t old_width = pixels.size(1);
+  if (old_width != width) {
+    const Weights weights = weights_for(old_width, width, options);
+    const torch::Tensor next = at::empty({old_height, width, channels}, torch::kByte);
+    const auto resize = channels == 3 ? resize_rows<3> : resize_rows<1>;
+    resize(pixels.data_ptr<uint8_t>(), next.data_ptr<uint8_t>(), old_height, old_width, width, weights);
+    pixels = next;
+  }
+  if (old_height != height) {
+    const torch::Tensor next = at::empty({height, width, channels}, torch::kByte);
+    resize_columns(pixels.data_ptr<uint8_t>(), next.data_ptr<uint8_t>(), height, width * channels,
+                   weights_for(old_height, height, options));
+    pixels = next;
+  }
+  return pixels.permute({2, 0, 1});
+}
+
+torch::Tensor center_crop(const torch::Tensor& image, int64_t height, int64_t width) {
+  require_image("center_crop", image);
+  if (height < 1 || width < 1 || image.size(1) < height || image.size(2) < width) {
+    fail<InvalidArgument>("[image] center_crop: ", height, " x ", width, " of an image of ", image.size(1), " x ",
+                          image.size(2));
+  }
+  // Halves go to the even side, as Python rounds and so torchvision crops.
+  const auto half = [](int64_t rest) { return static_cast<int64_t>(std::nearbyint(static_cast<double>(rest) / 2.0)); };
+  return image.narrow(1, half(image.size(1) - height), height).narrow(2, half(image.size(2) - width), width);
+}
+
+}  // namespace cohort

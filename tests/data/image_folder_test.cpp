@@ -1,0 +1,115 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <png.h>
+#include <torch/torch.h>
+
+#include <set>
+
+#include "cohort/datasets.h"
+#include "cohort/error.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+
+namespace cohort {
+namespace {
+
+using testing::expect_error;
+using testing::TemporaryFolder;
+using testing::write_file;
+
+std::string png(uint8_t value) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.height = image.width = 2;
+  image.format = PNG_FORMAT_GRAY;
+  const std::array<uint8_t, 4> pixels = {value, value, value, value};
+  png_alloc_size_t size = 0;
+  png_image_write_to_memory(&image, nullptr, &size, 0, pixels.data(), 0, nullptr);
+  std::string bytes(size, '\0');
+  png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data(), 0, nullptr);
+  bytes.resize(size);
+  return bytes;
+}
+
+// Two classes of ten files; a file's pixels are its number, from 100 on in the second class.
+class Folder : public TemporaryFolder {
+ public:
+  Folder() {
+    for (const char* name : {"apples", "pears", "empty"}) std::filesystem::create_directories(path() / name);
+    for (int i = 0; i < 10; ++i) {
+      const auto number = static_cast<uint8_t>(i);
+      write_file(path() / "apples" / (std::to_string(i) + ".png"), png(number));
+      write_file(path() / "pears" / (std::to_string(i) + ".PNG"), png(static_cast<uint8_t>(100 + number)));
+    }
+    write_file(path() / "apples" / "notes.txt", "no image");
+    write_file(path() / "readme.png", png(1));
+  }
+};
+
+std::vector<int64_t> values(const Dataset& dataset, int64_t epoch = 0) {
+  std::vector<int64_t> list;
+  Iterator iterator = dataset.iterator({.epoch = epoch});
+  while (const auto example = iterator.next()) {
+    list.push_back(example->x[0][0][0].item<int64_t>());
+    EXPECT_EQ(example->y.item<int64_t>(), list.back() / 100);
+    EXPECT_EQ(example->x.sizes(), (std::vector<int64_t>{3, 2, 2}));
+  }
+  return list;
+}
+
+TEST(ImageFolder, ClassesAreFolders) {
+  const Folder folder;
+  const auto [train, test, names] = datasets::image_folder(folder.path(), {.shuffle = false});
+  EXPECT_EQ(names, (std::vector<std::string>{"apples", "pears"}));
+  EXPECT_EQ(train.cardinality(), 20);
+  EXPECT_EQ(test.cardinality(), 0);
+  const std::vector<int64_t> all = values(train);
+  EXPECT_TRUE(std::is_sorted(all.begin(), all.end()));
+  EXPECT_EQ(all.size(), 20U);
+}
+
+TEST(ImageFolder, APartIsHeldOutAndTheRestIsShuffled) {
+  const Folder folder;
+  const datasets::ImageFolderOptions options{.threads = {.num_parallel_calls = 2}, .held_out = 0.25, .seed = 5};
+  const auto [train, test, names] = datasets::image_folder(folder.path(), options);
+  const std::vector<int64_t> first = values(train);
+  const std::vector<int64_t> second = values(train, 1);
+  const std::vector<int64_t> held_out = values(test);
+  EXPECT_EQ(held_out.size(), 5U);
+  EXPECT_EQ(first.size(), 15U);
+  EXPECT_NE(first, second);
+  EXPECT_FALSE(std::is_sorted(first.begin(), first.end()));
+  std::set<int64_t> all(first.begin(), first.end());
+  EXPECT_EQ(std::set<int64_t>(second.begin(), second.end()), all);
+  all.insert(held_out.begin(), held_out.end());
+  EXPECT_EQ(all.size(), 20U) << "none is in both";
+  EXPECT_EQ(values(datasets::image_folder(folder.path(), options).test), held_out);
+}
+
+TEST(ImageFolder, WhatIsDamagedIsNamedOrLeftOut) {
+  const Folder folder;
+  write_file(folder.path() / "pears" / "3.PNG", png(103).substr(0, 40));
+  expect_error<DataLoss>([&] { (void)values(datasets::image_folder(folder.path()).train); }, "3.PNG: the PNG is damaged");
+  const auto skipping = datasets::image_folder(folder.path(), {.skip_damaged = true});
+  EXPECT_EQ(values(skipping.train).size(), 19U);
+  expect_error<NotFound>([&] { (void)datasets::image_folder(folder.path() / "empty"); }, "has no folders with JPEG");
+  expect_error<NotFound>([] { (void)datasets::image_folder("/nowhere"); }, "/nowhere: cannot be listed");
+  expect_error<InvalidArgument>([&] { (void)datasets::image_folder(folder.path(), {.held_out = 1.0}); }, "held_out is 1");
+}
+
+TEST(ImageFolder, PhotographsAreRead) {
+  const auto folder = testing::real_data("cats_vs_dogs");
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no photographs in " << folder;
+  const auto [train, test, names] = datasets::image_folder(folder, {.held_out = 0.2});
+  EXPECT_EQ(names, (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(train.cardinality() + test.cardinality(), 1'399);
+  EXPECT_EQ(test.cardinality(), 280);
+  const Dataset batches = test.take(8).map([](Example example) {
+    example.x = resize_image(example.x, 32, 32);
+    return example;
+  });
+  EXPECT_EQ(batches.batch(8).iterator().next()->x.sizes(), (std::vector<int64_t>{8, 3, 32, 32}));
+}
+
+}  // namespace
+}  // namespace cohort
