@@ -1,6 +1,7 @@
 // Everything that a program needs.
 #pragma once
 
+#include "cohort/augment.h"                    // IWYU pragma: export
 #include "cohort/callbacks.h"                  // IWYU pragma: export
 #include "cohort/checkpoint.h"                 // IWYU pragma: export
 #include "cohort/cluster_coordinator.h"        // IWYU pragma: export

@@ -39,6 +39,10 @@ struct MapOptions {
   // Of the wait for one element.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
+struct RandomMapOptions {
+  std::optional<uint64_t> seed = std::nullopt;  // unset: LibTorch's seed (torch::manual_seed)
+  MapOptions threads = {};
+};
 struct InterleaveOptions {
   int64_t cycle_length = 1;  // datasets open at once
   int64_t block_length = 1;  // elements from one before the next one's turn
@@ -82,6 +86,7 @@ class Iterator {
 class Dataset {
  public:
   using Map = std::function<Example(Example)>;
+  using RandomMap = std::function<Example(Example, at::Generator)>;
   using Predicate = std::function<bool(const Example&)>;
   using Generator = std::function<std::optional<Example>()>;
 
@@ -100,6 +105,9 @@ class Dataset {
   static Dataset range(int64_t start, int64_t stop, int64_t step = 1);
 
   Dataset map(Map fn, const MapOptions& options = {}) const;
+  // The same with a generator of the element's own, which depends on the seed (unset: LibTorch's), the epoch and the
+  // place in the pipeline only: the same random numbers however many threads compute, and in a run that goes on.
+  Dataset random_map(RandomMap fn, const RandomMapOptions& options = {}) const;
   // Stacks `size` elements; every column gets a batch dimension. Elements of different shapes: InvalidArgument.
   Dataset batch(int64_t size, const BatchOptions& options = {}) const;
   Dataset unbatch() const;

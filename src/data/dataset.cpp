@@ -55,6 +55,10 @@ Dataset Dataset::map(Map fn, const MapOptions& options) const {
   require_positive("map: num_parallel_calls", options.num_parallel_calls);
   return Dataset(make_map(node_, std::move(fn), options));
 }
+Dataset Dataset::random_map(RandomMap fn, const RandomMapOptions& options) const {
+  require_positive("random_map: num_parallel_calls", options.threads.num_parallel_calls);
+  return Dataset(make_random_map(node_, std::move(fn), options.seed, options.threads));
+}
 Dataset Dataset::batch(int64_t size, const BatchOptions& options) const {
   require_positive("batch", size);
   return Dataset(make_batch(node_, size, options));

@@ -96,6 +96,7 @@ NodePtr make_slices(Example columns);
 NodePtr make_generator(std::function<Dataset::Generator()> make, const GeneratorOptions& options);
 NodePtr make_range(int64_t start, int64_t stop, int64_t step);
 NodePtr make_map(NodePtr input, Dataset::Map fn, const MapOptions& options);
+NodePtr make_random_map(NodePtr input, Dataset::RandomMap fn, std::optional<uint64_t> seed, const MapOptions& options);
 NodePtr make_batch(NodePtr input, int64_t size, const BatchOptions& options);
 NodePtr make_unbatch(NodePtr input);
 NodePtr make_shuffle(NodePtr input, int64_t size, const ShuffleOptions& options);

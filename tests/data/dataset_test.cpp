@@ -170,6 +170,35 @@ TEST(Dataset, MapKeepsTheOrderWithSeveralThreads) {
   EXPECT_EQ(values(Dataset::range(50).map(slow_square, {.num_parallel_calls = 3})), squares);
 }
 
+TEST(Dataset, RandomNumbersBelongToTheElement) {
+  const auto drawn = [](int threads, int64_t epoch, uint64_t seed, int64_t interrupt_at = -1) {
+    const Dataset dataset = Dataset::range(20).random_map(
+        [](Example example, at::Generator generator) {
+          example.x = example.x + torch::rand({}, generator, torch::kDouble);
+          return example;
+        },
+        {.seed = seed, .threads = {.num_parallel_calls = threads}});
+    Iterator iterator = dataset.iterator({.epoch = epoch});
+    std::vector<double> list;
+    while (const auto example = iterator.next()) {
+      list.push_back(example->x.item<double>());
+      if (static_cast<int64_t>(list.size()) != interrupt_at) continue;
+      const std::string state = iterator.save();
+      iterator = dataset.iterator();
+      iterator.restore(state);
+    }
+    return list;
+  };
+  const std::vector<double> wanted = drawn(1, 0, 7);
+  EXPECT_EQ(wanted.size(), 20U);
+  EXPECT_NE(wanted[0], wanted[1] - 1.0);
+  EXPECT_EQ(drawn(3, 0, 7), wanted);
+  EXPECT_NE(drawn(1, 1, 7), wanted);
+  EXPECT_NE(drawn(1, 0, 8), wanted);
+  EXPECT_EQ(drawn(1, 2, 7, 9), drawn(3, 2, 7)) << "a run that was interrupted";
+  EXPECT_EQ(drawn(3, 2, 7, 9), drawn(1, 2, 7));
+}
+
 TEST(Dataset, WhatAFunctionThrowsArrivesAtNext) {
   const auto fail_at_3 = [](Example e) {
     if (e.x.item<int64_t>() == 3) throw std::runtime_error("three");

@@ -89,12 +89,14 @@ TEST(ImageFolder, APartIsHeldOutAndTheRestIsShuffled) {
 TEST(ImageFolder, WhatIsDamagedIsNamedOrLeftOut) {
   const Folder folder;
   write_file(folder.path() / "pears" / "3.PNG", png(103).substr(0, 40));
-  expect_error<DataLoss>([&] { (void)values(datasets::image_folder(folder.path()).train); }, "3.PNG: the PNG is damaged");
+  expect_error<DataLoss>([&] { (void)values(datasets::image_folder(folder.path()).train); },
+                         "3.PNG: the PNG is damaged");
   const auto skipping = datasets::image_folder(folder.path(), {.skip_damaged = true});
   EXPECT_EQ(values(skipping.train).size(), 19U);
   expect_error<NotFound>([&] { (void)datasets::image_folder(folder.path() / "empty"); }, "has no folders with JPEG");
   expect_error<NotFound>([] { (void)datasets::image_folder("/nowhere"); }, "/nowhere: cannot be listed");
-  expect_error<InvalidArgument>([&] { (void)datasets::image_folder(folder.path(), {.held_out = 1.0}); }, "held_out is 1");
+  expect_error<InvalidArgument>([&] { (void)datasets::image_folder(folder.path(), {.held_out = 1.0}); },
+                                "held_out is 1");
 }
 
 TEST(ImageFolder, PhotographsAreRead) {

@@ -19,9 +19,9 @@ struct Case {
   int64_t height, width, channels, new_height, new_width;
 };
 
-constexpr Case kCases[] = {{37, 53, 3, 20, 11}, {37, 53, 3, 74, 90}, {37, 53, 1, 37, 11},  {20, 9, 3, 5, 9},
-                           {1, 1, 3, 4, 5},     {5, 4, 3, 1, 1},     {300, 451, 3, 224, 224}, {64, 64, 1, 63, 65},
-                           {3, 2, 3, 200, 3}};
+constexpr Case kCases[] = {{37, 53, 3, 20, 11},     {37, 53, 3, 74, 90}, {37, 53, 1, 37, 11},
+                           {20, 9, 3, 5, 9},        {1, 1, 3, 4, 5},     {5, 4, 3, 1, 1},
+                           {300, 451, 3, 224, 224}, {64, 64, 1, 63, 65}, {3, 2, 3, 200, 3}};
 
 // uint8 [channels, height, width], hard: noise.
 torch::Tensor image_of(const Case& test) {
@@ -69,11 +69,11 @@ TEST(Resize, WithoutAntialiasingItIsLibTorchs) {
   const Case test{40, 60, 3, 17, 23};
   const torch::Tensor image = image_of(test);
   const torch::Tensor got = resize_image(image, 17, 23, {.antialias = false});
-  const torch::Tensor wanted = torch::nn::functional::interpolate(
-      image.to(torch::kFloat).unsqueeze(0).contiguous(), torch::nn::functional::InterpolateFuncOptions()
-                                                             .size(std::vector<int64_t>{17, 23})
-                                                             .mode(torch::kBilinear)
-                                                             .align_corners(false))[0];
+  const torch::Tensor wanted = torch::nn::functional::interpolate(image.to(torch::kFloat).unsqueeze(0).contiguous(),
+                                                                  torch::nn::functional::InterpolateFuncOptions()
+                                                                      .size(std::vector<int64_t>{17, 23})
+                                                                      .mode(torch::kBilinear)
+                                                                      .align_corners(false))[0];
   EXPECT_LE((got.to(torch::kFloat) - wanted).abs().max().item<double>(), 1.01) << "two roundings";
 }
 

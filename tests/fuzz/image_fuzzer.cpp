@@ -11,7 +11,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  const cohort::DecodeOptions options{.channels = data[0] % 2 == 0 ? 3 : data[0] % 4 - 1 == 0 ? 0 : 1,
+  const cohort::DecodeOptions options{.channels = data[0] % 2 == 0       ? 3
+                                                  : data[0] % 4 - 1 == 0 ? 0
+                                                                         : 1,
                                       .at_least = data[0] % 16,
                                       .most_pixels = 1 << 16};
   bytes.remove_prefix(1);

@@ -29,7 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   static const int file = ::memfd_create("fuzz", 0);
   static const std::string name = "/proc/self/fd/" + std::to_string(file);
-  if (::ftruncate(file, 0) != 0 || ::pwrite(file, data + 1, size - 1, 0) != static_cast<ssize_t>(size - 1)) std::abort();
+  if (::ftruncate(file, 0) != 0 || ::pwrite(file, data + 1, size - 1, 0) != static_cast<ssize_t>(size - 1))
+    std::abort();
   parse({reinterpret_cast<const char*>(data) + 1, size - 1});
   try {
     cohort::TFRecordReader reader(name, {.skip_damaged = data[0] % 2 == 0});

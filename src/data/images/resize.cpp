@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "cohort/image.h"
+#include "data/images/require.h"
 
 namespace cohort {
 
@@ -31,9 +32,9 @@ double bicubic(double x) {
 
 // Which inputs an output is made of, and how much of each.
 struct Weights {
-  int64_t most = 0;            // inputs of an output
-  std::vector<int64_t> first;  // [output]
-  std::vector<int64_t> count;  // [output]
+  int64_t most = 0;             // inputs of an output
+  std::vector<int64_t> first;   // [output]
+  std::vector<int64_t> count;   // [output]
   std::vector<int32_t> values;  // [output][most]
 };
 
@@ -107,16 +108,10 @@ void resize_columns(const uint8_t* from, uint8_t* to, int64_t out, int64_t width
   }
 }
 
-void require_image(const char* what, const torch::Tensor& image) {
-  if (image.defined() && image.dim() == 3 && image.size(1) > 0 && image.size(2) > 0) return;
-  fail<InvalidArgument>("[image] ", what, ": wanted [channels, height, width], got ",
-                        image.defined() ? c10::str(image.sizes()) : std::string("an undefined tensor"));
-}
-
 }  // namespace
 
 torch::Tensor resize_image(const torch::Tensor& image, int64_t height, int64_t width, const ResizeOptions& options) {
-  require_image("resize_image", image);
+  images::require_image("resize_image", image);
   const int64_t channels = image.size(0);
   if (image.scalar_type() != torch::kByte || (channels != 1 && channels != 3)) {
     fail<InvalidArgument>("[image] resize_image: wanted uint8 of 1 or 3 channels, got ", image.scalar_type(),
@@ -145,7 +140,7 @@ torch::Tensor resize_image(const torch::Tensor& image, int64_t height, int64_t w
 }
 
 torch::Tensor center_crop(const torch::Tensor& image, int64_t height, int64_t width) {
-  require_image("center_crop", image);
+  images::require_image("center_crop", image);
   if (height < 1 || width < 1 || image.size(1) < height || image.size(2) < width) {
     fail<InvalidArgument>("[image] center_crop: ", height, " x ", width, " of an image of ", image.size(1), " x ",
                           image.size(2));

@@ -25,7 +25,8 @@ struct File {
 
 bool is_image(const std::filesystem::path& file) {
   std::string extension = file.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   constexpr std::array kExtensions = {".jpg", ".jpeg", ".png"};
   return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
 }

@@ -1,3 +1,6 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+
 #include <deque>
 #include <future>
 
@@ -6,36 +9,63 @@
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "data/node.h"
+#include "data/random.h"
 
 namespace cohort {
 
 namespace {
 
+// The function, with a number that is the element's own.
+using Numbered = std::function<Example(Example, uint64_t number)>;
+
+// Numbers elements at random: by the seed, the epoch and the place, whoever computes them in whatever order.
+class Numbers {
+ public:
+  explicit Numbers(uint64_t stream) : stream_(stream) {}
+  uint64_t next() { return Random(stream_, static_cast<uint64_t>(taken_++))(); }
+
+  nlohmann::json save() const { return {{"stream", stream_}, {"taken", taken_}}; }
+  void restore(const nlohmann::json& tree) {
+    stream_ = tree.at("stream").get<uint64_t>();
+    taken_ = tree.at("taken").get<int64_t>();
+  }
+
+ private:
+  uint64_t stream_;
+  int64_t taken_ = 0;
+};
+
 class MapIterator final : public ElementIterator {
  public:
-  MapIterator(std::unique_ptr<ElementIterator> input, const Dataset::Map& fn) : input_(std::move(input)), fn_(fn) {}
+  MapIterator(std::unique_ptr<ElementIterator> input, const Numbered& fn, const Numbers& numbers)
+      : input_(std::move(input)), fn_(fn), numbers_(numbers) {}
 
   bool next(Element& element) override {
     Example example;
     if (!input_->next_example(example)) return false;
-    element = {.example = fn_(std::move(example))};
+    element = {.example = fn_(std::move(example), numbers_.next())};
     return true;
   }
-  nlohmann::json save(std::vector<torch::Tensor>& tensors) override { return {{"map", input_->save(tensors)}}; }
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
+    return {{"map", input_->save(tensors)}, {"numbers", numbers_.save()}};
+  }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
     input_->restore(tree.at("map"), tensors);
+    numbers_.restore(tree.at("numbers"));
   }
 
  private:
   std::unique_ptr<ElementIterator> input_;
-  const Dataset::Map& fn_;
+  const Numbered& fn_;
+  Numbers numbers_;
 };
 
 // Several elements at once: their results wait in input order.
 class ParallelMapIterator final : public ElementIterator {
  public:
-  ParallelMapIterator(std::unique_ptr<ElementIterator> input, const Dataset::Map& fn, const MapOptions& options)
-      : input_(std::move(input)), fn_(fn), options_(options), pool_(options.num_parallel_calls) {}
+  ParallelMapIterator(std::unique_ptr<ElementIterator> input, const Numbered& fn, const Numbers& numbers,
+                      const MapOptions& options)
+      : input_(std::move(input)), fn_(fn), numbers_(numbers), options_(options), pool_(options.num_parallel_calls) {}
 
   bool next(Element& element) override {
     fill();
@@ -64,11 +94,12 @@ class ParallelMapIterator final : public ElementIterator {
       }
     }
     if (error) std::rethrow_exception(error);
-    return {{"map", input_->save(tensors)}, {"waiting", waiting}, {"ended", ended_}};
+    return {{"map", input_->save(tensors)}, {"numbers", numbers_.save()}, {"waiting", waiting}, {"ended", ended_}};
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
     pending_.clear();
     input_->restore(tree.at("map"), tensors);
+    numbers_.restore(tree.at("numbers"));
     ended_ = tree.at("ended").get<bool>();
     for (const auto& element : tree.at("waiting")) pending_.push_back(ready(restore_element(element, tensors).example));
   }
@@ -100,15 +131,16 @@ class ParallelMapIterator final : public ElementIterator {
         return;
       }
       if (ended_) return;
-      pending_.push_back(pool_.submit([this, example = std::move(example)]() mutable {
+      pending_.push_back(pool_.submit([this, number = numbers_.next(), example = std::move(example)]() mutable {
         const IntraOpThreads alone(1);  // the parallelism is that of the calls
-        return fn_(std::move(example));
+        return fn_(std::move(example), number);
       }));
     }
   }
 
   std::unique_ptr<ElementIterator> input_;
-  const Dataset::Map& fn_;
+  const Numbered& fn_;
+  Numbers numbers_;
   MapOptions options_;
   std::deque<std::future<Example>> pending_;
   bool ended_ = false;
@@ -117,22 +149,35 @@ class ParallelMapIterator final : public ElementIterator {
 
 class MapNode final : public UnaryNode {
  public:
-  MapNode(NodePtr input, Dataset::Map fn, const MapOptions& options)
-      : UnaryNode(std::move(input)), fn_(std::move(fn)), options_(options) {}
+  MapNode(NodePtr input, Numbered fn, uint64_t seed, const MapOptions& options)
+      : UnaryNode(std::move(input)), fn_(std::move(fn)), seed_(seed), options_(options) {}
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    if (options_.num_parallel_calls == 1) return std::make_unique<MapIterator>(input().iterate(options), fn_);
-    return std::make_unique<ParallelMapIterator>(input().iterate(options), fn_, options_);
+    // Workers that read different files have different numbers.
+    const uint64_t epoch = Random(seed_, static_cast<uint64_t>(options.epoch))();
+    const Numbers numbers(Random(epoch, static_cast<uint64_t>(options.file_shard))());
+    if (options_.num_parallel_calls == 1) return std::make_unique<MapIterator>(input().iterate(options), fn_, numbers);
+    return std::make_unique<ParallelMapIterator>(input().iterate(options), fn_, numbers, options_);
   }
 
  private:
-  Dataset::Map fn_;
+  Numbered fn_;
+  uint64_t seed_;
   MapOptions options_;
 };
 
 }  // namespace
 
 NodePtr make_map(NodePtr input, Dataset::Map fn, const MapOptions& options) {
-  return std::make_shared<MapNode>(std::move(input), std::move(fn), options);
+  auto numbered = [fn = std::move(fn)](Example example, uint64_t /*number*/) { return fn(std::move(example)); };
+  return std::make_shared<MapNode>(std::move(input), std::move(numbered), /*seed=*/0, options);
+}
+
+NodePtr make_random_map(NodePtr input, Dataset::RandomMap fn, std::optional<uint64_t> seed, const MapOptions& options) {
+  auto numbered = [fn = std::move(fn)](Example example, uint64_t number) {
+    return fn(std::move(example), at::detail::createCPUGenerator(number));
+  };
+  const uint64_t given = seed ? *seed : at::globalContext().defaultGenerator(torch::kCPU).current_seed();
+  return std::make_shared<MapNode>(std::move(input), std::move(numbered), given, options);
 }
 
 }  // namespace cohort

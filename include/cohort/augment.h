@@ -1,0 +1,48 @@
+// Random changes of images, for Dataset::random_map, and what comes before a network.
+//
+//   train.random_map([](Example example, at::Generator generator) {
+//     example.x = random_horizontal_flip(random_crop(example.x, 32, 32, generator, {.padding = 4}), generator);
+//     example.x = normalize(example.x, {0.491, 0.482, 0.447}, {0.247, 0.243, 0.262});
+//     return example;
+//   });
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "cohort/image.h"
+
+namespace cohort {
+
+// Images are [channels, height, width]. The same generator state gives the same result; a generator may be used by one
+// thread at a time. InvalidArgument: a shape, a size or a range that does not fit.
+
+// A view or a copy.
+torch::Tensor random_horizontal_flip(const torch::Tensor& image, at::Generator generator, double probability = 0.5);
+
+struct RandomCropOptions {
+  int64_t padding = 0;  // pixels of zero on every side first
+};
+// A part of this size from anywhere (torchvision's RandomCrop).
+torch::Tensor random_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,
+                          const RandomCropOptions& options = {});
+
+struct RandomResizedCropOptions {
+  double min_area = 0.08;  // of the image
+  double max_area = 1.0;
+  double min_ratio = 3.0 / 4.0;  // of width to height
+  double max_ratio = 4.0 / 3.0;
+  ResizeOptions resize = {};
+};
+// A part of random area and shape, resized (Szegedy et al., "Going Deeper with Convolutions", 2015; torchvision's
+// RandomResizedCrop). uint8 of 1 or 3 channels.
+torch::Tensor random_resized_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,
+                                  const RandomResizedCropOptions& options = {});
+
+// float32, contiguous: (image - mean) / deviation by channel, where a uint8 image counts from 0 to 1.
+torch::Tensor normalize(const torch::Tensor& image, const std::vector<double>& mean,
+                        const std::vector<double>& deviation);
+
+}  // namespace cohort

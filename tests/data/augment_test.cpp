@@ -1,0 +1,98 @@
+#include "cohort/augment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/error.h"
+#include "tests/support/errors.h"
+
+namespace cohort {
+namespace {
+
+using testing::expect_error;
+
+at::Generator seeded(uint64_t seed) {
+  return at::detail::createCPUGenerator(seed);
+}
+
+// Every pixel has a value of its own.
+torch::Tensor image(int64_t height, int64_t width) {
+  return torch::arange(height * width, torch::kFloat).view({1, height, width}).expand({3, -1, -1}).contiguous();
+}
+
+TEST(Augment, HalfOfTheImagesAreFlipped) {
+  const torch::Tensor one = image(4, 6);
+  int flipped = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    const torch::Tensor result = random_horizontal_flip(one, seeded(seed));
+    EXPECT_TRUE(torch::equal(result, random_horizontal_flip(one, seeded(seed))));
+    const bool same = torch::equal(result, one);
+    if (same) continue;
+    EXPECT_TRUE(torch::equal(result, one.flip({2})));
+    ++flipped;
+  }
+  EXPECT_NEAR(flipped, 200, 40);
+  EXPECT_TRUE(torch::equal(random_horizontal_flip(one, seeded(1), 0.0), one));
+  EXPECT_TRUE(torch::equal(random_horizontal_flip(one, seeded(1), 1.0), one.flip({2})));
+}
+
+TEST(Augment, CropsComeFromEverywhere) {
+  const torch::Tensor one = image(5, 5) + 1;
+  std::set<double> corners;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const torch::Tensor crop = random_crop(one, 4, 3, seeded(seed));
+    EXPECT_EQ(crop.sizes(), (std::vector<int64_t>{3, 4, 3}));
+    corners.insert(crop[0][0][0].item<double>());
+    EXPECT_EQ(crop[0][1][0].item<double>(), crop[0][0][0].item<double>() + 5);
+  }
+  EXPECT_EQ(corners, (std::set<double>{1, 2, 3, 6, 7, 8}));
+  bool padded = false;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const torch::Tensor crop = random_crop(one, 5, 5, seeded(seed), {.padding = 2});
+    EXPECT_EQ(crop.sizes(), one.sizes());
+    padded = padded || crop.min().item<double>() == 0.0;
+  }
+  EXPECT_TRUE(padded);
+  expect_error<InvalidArgument>([&] { (void)random_crop(one, 6, 5, seeded(1)); }, "6 x 5 of an image of 5 x 5");
+}
+
+TEST(Augment, ResizedCropsHaveTheAreasAndShapesThatAreAllowed) {
+  // An image whose value is the place: a crop's first and last columns say how wide it was.
+  const int64_t size = 200;
+  const torch::Tensor columns = torch::arange(size).to(torch::kByte).view({1, 1, size}).expand({3, size, size});
+  const RandomResizedCropOptions options{.min_area = 0.25, .max_area = 0.5, .min_ratio = 0.5, .max_ratio = 2.0};
+  double least = 1e9;
+  double most = 0.0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const torch::Tensor crop = random_resized_crop(columns, 20, 20, seeded(seed), options);
+    EXPECT_EQ(crop.sizes(), (std::vector<int64_t>{3, 20, 20}));
+    const double width = (crop[0][0][19].item<double>() - crop[0][0][0].item<double>()) * 20.0 / 19.0;
+    least = std::min(least, width);
+    most = std::max(most, width);
+  }
+  EXPECT_GE(least, std::sqrt(0.25 * 0.5) * 200 - 8);
+  EXPECT_LE(least, std::sqrt(0.25 * 0.5) * 200 + 20);
+  EXPECT_LE(most, std::sqrt(0.5 * 2.0) * 200 + 8);
+  EXPECT_GE(most, 160);
+  // Where no shape fits, the middle.
+  const torch::Tensor narrow = torch::zeros({3, 100, 2}, torch::kByte);
+  EXPECT_EQ(random_resized_crop(narrow, 8, 8, seeded(3), {.min_area = 0.9}).sizes(), (std::vector<int64_t>{3, 8, 8}));
+  expect_error<InvalidArgument>([&] { (void)random_resized_crop(columns, 2, 2, seeded(1), {.min_area = 0.0}); },
+                                "areas from 0 to 1");
+}
+
+TEST(Augment, NormalizeIsTorchvisions) {
+  const torch::Tensor bytes = torch::arange(2 * 3 * 4).to(torch::kByte).view({2, 3, 4});
+  const torch::Tensor mean = torch::tensor({0.3, 0.1}).view({2, 1, 1});
+  const torch::Tensor deviation = torch::tensor({0.5, 0.25}).view({2, 1, 1});
+  const torch::Tensor wanted = (bytes.to(torch::kFloat) / 255.0 - mean) / deviation;
+  EXPECT_TRUE(torch::allclose(normalize(bytes, {0.3, 0.1}, {0.5, 0.25}), wanted, 1e-6, 1e-6));
+  const torch::Tensor floats = bytes.to(torch::kFloat) / 255.0;
+  EXPECT_TRUE(torch::allclose(normalize(floats, {0.3, 0.1}, {0.5, 0.25}), wanted, 1e-6, 1e-6));
+  expect_error<InvalidArgument>([&] { (void)normalize(bytes, {0.3}, {0.5}); },
+                                "1 means and 1 deviations for 2 channels");
+}
+
+}  // namespace
+}  // namespace cohort
