@@ -93,7 +93,7 @@ torch::Tensor normalize(const torch::Tensor& image, const std::vector<double>& m
                           channels, " channels");
   }
   const double unit = image.scalar_type() == torch::kByte ? 255.0 : 1.0;
-  const torch::Tensor result = at::empty(image.sizes(), at::TensorOptions(torch::kFloat));
+  torch::Tensor result = at::empty(image.sizes(), at::TensorOptions(torch::kFloat));
   for (std::size_t c = 0; c < channels; ++c) {
     // One pass: x / unit / deviation - mean / deviation.
     torch::Tensor channel = result.select(0, static_cast<int64_t>(c));

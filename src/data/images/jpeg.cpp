@@ -120,7 +120,7 @@ class JpegDecoder {
   torch::Tensor from_cmyk(const torch::Tensor& pixels) const {
     const torch::Tensor inks = pixels.to(torch::kShort);
     const torch::Tensor light = info_.saw_Adobe_marker != 0 ? inks : 255 - inks;
-    const torch::Tensor rgb = (light.slice(2, 0, 3) * light.slice(2, 3, 4) + 127).div(255, "floor").to(torch::kByte);
+    torch::Tensor rgb = (light.slice(2, 0, 3) * light.slice(2, 3, 4) + 127).div(255, "floor").to(torch::kByte);
     if (options_.channels != 1) return rgb;
     const torch::Tensor weights = at::tensor({0.299F, 0.587F, 0.114F});
     return (rgb.to(torch::kFloat) * weights).sum(2, /*keepdim=*/true).round().to(torch::kByte);

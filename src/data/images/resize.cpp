@@ -49,8 +49,10 @@ Weights weights_for(int64_t in, int64_t out, const ResizeOptions& options) {
   std::vector<double> exact(static_cast<std::size_t>(weights.most));
   for (int64_t i = 0; i < out; ++i) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
-    const int64_t first = std::max<int64_t>(0, static_cast<int64_t>(center - support + 0.5));
-    const int64_t last = std::min<int64_t>(in, static_cast<int64_t>(center + support + 0.5));
+    const double begin = center - support + 0.5;
+    const double end = center + support + 0.5;
+    const int64_t first = std::max<int64_t>(0, static_cast<int64_t>(begin));
+    const int64_t last = std::min<int64_t>(in, static_cast<int64_t>(end));
     double sum = 0.0;
     for (int64_t x = first; x < last; ++x) {
       const double at = (static_cast<double>(x) - center + 0.5) / stretch;

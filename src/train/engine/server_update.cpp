@@ -159,7 +159,7 @@ class ServerUpdate final : public UpdateEngine {
     }
   }
   static void release(const torch::Tensor& tensor) {
-    c10::Storage storage = tensor.storage();
+    const c10::Storage& storage = tensor.storage();
     storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));
     storage.set_nbytes(0);
   }
