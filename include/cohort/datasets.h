@@ -27,6 +27,11 @@ struct TrainTest {
 // x: float32 [28, 28] in [0, 1]; y: int64 scalar, 0 to 9.
 TrainTest mnist(const std::filesystem::path& folder);
 
+// CIFAR-10 from the files of its binary version (data_batch_1.bin to data_batch_5.bin, test_batch.bin; A. Krizhevsky,
+// 2009), in the folder or in its cifar-10-batches-bin. x: uint8 [3, 32, 32]; y: int64 scalar, 0 to 9. NotFound: a file
+// is missing; DataLoss: one is of another size or has another label.
+TrainTest cifar10(const std::filesystem::path& folder);
+
 struct DrawnDigitsOptions {
   int64_t train_size = 20'000;
   int64_t test_size = 4'000;
