@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cohort/example.h"
 #include "cohort/image.h"
 
 namespace cohort {
@@ -40,6 +41,25 @@ struct RandomResizedCropOptions {
 // RandomResizedCrop). uint8 of 1 or 3 channels.
 torch::Tensor random_resized_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,
                                   const RandomResizedCropOptions& options = {});
+
+struct ColorJitterOptions {
+  // A factor from 1 - this (at least 0) to 1 + this, each its own; 0: left as it is.
+  double brightness = 0.0;
+  double contrast = 0.0;
+  double saturation = 0.0;  // of 3 channels
+};
+// The three in an order of chance (torchvision's ColorJitter, without hue). uint8 of 1 or 3 channels, and so the
+// result.
+torch::Tensor color_jitter(const torch::Tensor& image, at::Generator generator, const ColorJitterOptions& options);
+
+// Batches: x [examples, ...] of a floating-point dtype, y int64 [examples] below num_classes, or already mixed. y
+// becomes float32 [examples, num_classes], for CategoricalCrossentropy. Of two examples each, whose shares are drawn
+// from Beta(alpha, alpha); the second ones are the batch in another order.
+
+// All of both (Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018).
+Example mixup(Example batch, int64_t num_classes, at::Generator generator, double alpha = 0.2);
+// A box of the second in the first; y by its area (Yun et al., "CutMix", 2019). x [examples, channels, height, width].
+Example cutmix(Example batch, int64_t num_classes, at::Generator generator, double alpha = 1.0);
 
 // float32, contiguous: (image - mean) / deviation by channel, where a uint8 image counts from 0 to 1.
 torch::Tensor normalize(const torch::Tensor& image, const std::vector<double>& mean,

@@ -82,6 +82,58 @@ TEST(Augment, ResizedCropsHaveTheAreasAndShapesThatAreAllowed) {
                                 "areas from 0 to 1");
 }
 
+TEST(Augment, ColoursAreJittered) {
+  const torch::Tensor one = torch::randint(0, 256, {3, 6, 7}, seeded(1), torch::kByte);
+  EXPECT_TRUE(torch::equal(color_jitter(one, seeded(2), {}), one));
+  const torch::Tensor brighter =
+      color_jitter(torch::full({3, 2, 2}, 100, torch::kByte), seeded(3), {.brightness = 0.5});
+  EXPECT_GE(brighter.min().item<int64_t>(), 50);
+  EXPECT_LE(brighter.max().item<int64_t>(), 150);
+  EXPECT_EQ(brighter.min().item<int64_t>(), brighter.max().item<int64_t>());
+  bool less = false;
+  bool more = false;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const torch::Tensor result = color_jitter(one, seeded(seed), {.contrast = 0.9});
+    const double before = one.to(torch::kFloat).std().item<double>();
+    const double after = result.to(torch::kFloat).std().item<double>();
+    less = less || after < 0.7 * before;
+    more = more || after > before;
+    EXPECT_TRUE(torch::equal(result, color_jitter(one, seeded(seed), {.contrast = 0.9})));
+  }
+  EXPECT_TRUE(less && more);
+  const torch::Tensor grey = torch::full({3, 2, 2}, 90, torch::kByte);
+  EXPECT_LE((color_jitter(grey, seeded(4), {.saturation = 1.0}).to(torch::kLong) - 90).abs().max().item<int64_t>(), 1);
+  EXPECT_EQ(color_jitter(one.slice(0, 0, 1), seeded(1), {.contrast = 0.2, .saturation = 0.5}).size(0), 1);
+  expect_error<InvalidArgument>([&] { (void)color_jitter(one, seeded(1), {.contrast = -1.0}); }, "a reach is -1");
+}
+
+// Example i is all i, so that what it was mixed of can be read off.
+Example numbered_batch() {
+  const torch::Tensor y = torch::arange(8, torch::kLong);
+  return {.x = y.to(torch::kFloat).view({8, 1, 1, 1}).expand({8, 3, 10, 10}).contiguous(), .y = y};
+}
+
+TEST(Augment, MixedExamplesHaveMixedLabels) {
+  const torch::Tensor classes = torch::arange(8, torch::kFloat);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (const bool cut : {false, true}) {
+      const Example mixed = cut ? cutmix(numbered_batch(), 8, seeded(seed)) : mixup(numbered_batch(), 8, seeded(seed));
+      EXPECT_EQ(mixed.x.sizes(), (std::vector<int64_t>{8, 3, 10, 10}));
+      EXPECT_EQ(mixed.y.sizes(), (std::vector<int64_t>{8, 8}));
+      EXPECT_TRUE(torch::allclose(mixed.y.sum(1), torch::ones({8})));
+      // The mean of the pixels is that of the labels.
+      EXPECT_TRUE(torch::allclose(mixed.x.mean({1, 2, 3}), mixed.y.mv(classes), 1e-4, 1e-4)) << mixed.y;
+      EXPECT_TRUE(!cut || torch::equal(mixed.x, mixed.x.round()));
+    }
+  }
+  const Example twice = mixup(cutmix(numbered_batch(), 8, seeded(1)), 8, seeded(2));
+  EXPECT_TRUE(torch::allclose(twice.y.sum(1), torch::ones({8})));
+  expect_error<InvalidArgument>([] { (void)mixup(numbered_batch(), 4, seeded(1)); },
+                                "a label is 7, there are 4 classes");
+  expect_error<InvalidArgument>([] { (void)mixup(numbered_batch(), 8, seeded(1), 0.0); }, "alpha is 0");
+  expect_error<InvalidArgument>([] { (void)cutmix({.x = torch::zeros({2, 3})}, 8, seeded(1)); }, "of 4 dimensions");
+}
+
 TEST(Augment, NormalizeIsTorchvisions) {
   const torch::Tensor bytes = torch::arange(2 * 3 * 4).to(torch::kByte).view({2, 3, 4});
   const torch::Tensor mean = torch::tensor({0.3, 0.1}).view({2, 1, 1});

@@ -2,8 +2,9 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
-#include <optional>
+#include <utility>
 
 #include "base/fail.h"
 #include "data/images/require.h"
@@ -82,6 +83,110 @@ torch::Tensor random_resized_crop(const torch::Tensor& image, int64_t height, in
   }
   return resize_image(part(image, random_box(image.size(1), image.size(2), generator, options)), height, width,
                       options.resize);
+}
+
+namespace {
+
+torch::Tensor grey_of(const torch::Tensor& image) {
+  if (image.size(0) == 1) return image;
+  return image.select(0, 0).mul(0.2989).add_(image.select(0, 1), 0.587).add_(image.select(0, 2), 0.114).unsqueeze(0);
+}
+
+double factor_around_one(double reach, const at::Generator& generator) {
+  return uniform(std::max(0.0, 1.0 - reach), 1.0 + reach, generator);
+}
+
+// Whole numbers in between, as they are after each change of a uint8 image.
+torch::Tensor blend(const torch::Tensor& image, const torch::Tensor& other, double factor) {
+  return (image * factor + other * (1.0 - factor)).clamp_(0.0, 255.0).floor_();
+}
+
+torch::Tensor soft_labels(const torch::Tensor& y, int64_t examples, int64_t num_classes) {
+  const bool mixed = y.defined() && y.dim() == 2 && y.is_floating_point() && y.size(1) == num_classes;
+  if (mixed && y.size(0) == examples) return y.to(torch::kFloat);
+  if (!y.defined() || y.dim() != 1 || y.size(0) != examples || y.scalar_type() != torch::kLong) {
+    fail<InvalidArgument>("[image] mixing: y must be int64 [", examples, "] or float [", examples, ", ", num_classes,
+                          "], got ", y.defined() ? c10::str(y.scalar_type(), y.sizes()) : std::string("nothing"));
+  }
+  if (examples > 0 && (y.min().item<int64_t>() < 0 || y.max().item<int64_t>() >= num_classes)) {
+    fail<InvalidArgument>("[image] mixing: a label is ", y.max().item<int64_t>(), ", there are ", num_classes,
+                          " classes");
+  }
+  return at::zeros({examples, num_classes}, at::TensorOptions(torch::kFloat)).scatter_(1, y.unsqueeze(1), 1.0);
+}
+
+double beta(double alpha, const at::Generator& generator) {
+  if (!(alpha > 0.0)) fail<InvalidArgument>("[image] mixing: alpha is ", alpha, ", wanted more than 0");
+  const torch::Tensor gammas = at::_standard_gamma(at::full({2}, alpha, at::TensorOptions(torch::kDouble)), generator);
+  const auto first = gammas[0].item<double>();
+  const auto sum = gammas.sum().item<double>();
+  return sum > 0.0 ? first / sum : 0.5;
+}
+
+void require_batch(const Example& batch, int64_t least_dimensions) {
+  if (batch.x.defined() && batch.x.dim() >= least_dimensions && batch.x.is_floating_point()) return;
+  fail<InvalidArgument>("[image] mixing: x must be a floating-point batch of ", least_dimensions,
+                        " dimensions or more, got ",
+                        batch.x.defined() ? c10::str(batch.x.scalar_type(), batch.x.sizes()) : std::string("nothing"));
+}
+
+}  // namespace
+
+torch::Tensor color_jitter(const torch::Tensor& image, at::Generator generator, const ColorJitterOptions& options) {
+  images::require_image("color_jitter", image);
+  if (image.scalar_type() != torch::kByte || (image.size(0) != 1 && image.size(0) != 3)) {
+    fail<InvalidArgument>("[image] color_jitter: wanted uint8 of 1 or 3 channels, got ", image.scalar_type(),
+                          image.sizes());
+  }
+  for (const double reach : {options.brightness, options.contrast, options.saturation}) {
+    if (!(reach >= 0.0)) fail<InvalidArgument>("[image] color_jitter: a reach is ", reach, ", wanted 0 or more");
+  }
+  torch::Tensor result = image.to(torch::kFloat);
+  const torch::Tensor order = at::randperm(3, generator, at::TensorOptions(torch::kLong));
+  for (int64_t i = 0; i < 3; ++i) {
+    const auto which = order[i].item<int64_t>();
+    const double reach = which == 0 ? options.brightness : which == 1 ? options.contrast : options.saturation;
+    if (reach == 0.0 || (which == 2 && image.size(0) == 1)) continue;
+    const torch::Tensor grey = which == 0 ? at::zeros({1}) : grey_of(result);
+    result = blend(result, which == 1 ? grey.mean() : grey, factor_around_one(reach, generator));
+  }
+  return result.to(torch::kByte);
+}
+
+Example mixup(Example batch, int64_t num_classes, at::Generator generator, double alpha) {
+  require_batch(batch, 2);
+  const int64_t examples = batch.x.size(0);
+  const double share = beta(alpha, generator);
+  const torch::Tensor order = at::randperm(examples, generator, at::TensorOptions(torch::kLong));
+  const torch::Tensor labels = soft_labels(batch.y, examples, num_classes);
+  batch.x = batch.x * share + batch.x.index_select(0, order) * (1.0 - share);
+  batch.y = labels * share + labels.index_select(0, order) * (1.0 - share);
+  return batch;
+}
+
+Example cutmix(Example batch, int64_t num_classes, at::Generator generator, double alpha) {
+  require_batch(batch, 4);
+  const int64_t examples = batch.x.size(0);
+  const int64_t height = batch.x.size(2);
+  const int64_t width = batch.x.size(3);
+  const double side = std::sqrt(1.0 - beta(alpha, generator));
+  const torch::Tensor order = at::randperm(examples, generator, at::TensorOptions(torch::kLong));
+  const auto cut = [&](int64_t length) {  // first and one after last, about a place of chance
+    const int64_t half = static_cast<int64_t>(side * static_cast<double>(length)) / 2;
+    const int64_t middle = up_to(length - 1, generator);
+    return std::pair(std::max<int64_t>(0, middle - half), std::min(length, middle + half));
+  };
+  const auto [top, bottom] = cut(height);
+  const auto [left, right] = cut(width);
+  const torch::Tensor labels = soft_labels(batch.y, examples, num_classes);
+  const torch::Tensor before = batch.x;
+  batch.x = before.clone();
+  batch.x.slice(2, top, bottom)
+      .slice(3, left, right)
+      .copy_(before.slice(2, top, bottom).slice(3, left, right).index_select(0, order));
+  const double share = static_cast<double>((bottom - top) * (right - left)) / static_cast<double>(height * width);
+  batch.y = labels * (1.0 - share) + labels.index_select(0, order) * share;
+  return batch;
 }
 
 torch::Tensor normalize(const torch::Tensor& image, const std::vector<double>& mean,
