@@ -122,6 +122,8 @@ class ServerKeeper {
   bool noted_ = false;           // something new was heard
   bool told_ = false;            // of a server that does not come back
   std::function<void()> wish_;   // of another thread: for the keeper's to do
+  uint64_t asked_ = 0;           // wishes so far
+  uint64_t granted_ = 0;         // the last one that was done
   parameter_server::View view_;  // of the keeper's thread
   std::vector<std::jthread> threads_;
 };

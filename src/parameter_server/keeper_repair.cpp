@@ -39,8 +39,9 @@ void ServerKeeper::keep(const std::stop_token& stop) {
 void ServerKeeper::ask(const char* what, std::function<void()> wish) {
   Lock lock(mutex_);
   wish_ = std::move(wish);
+  const uint64_t mine = ++asked_;
   wake_.notify_all();
-  if (wake_.wait_for(lock, options_.return_timeout, [&] { return !wish_; })) return;
+  if (wake_.wait_for(lock, options_.return_timeout, [&] { return granted_ >= mine; })) return;
   wish_ = nullptr;
   fail<DeadlineExceeded>("[parameter server] ", what, " could not be given to all servers within ",
                          to_text(options_.return_timeout));
@@ -49,14 +50,17 @@ void ServerKeeper::ask(const char* what, std::function<void()> wish) {
 // When nothing is to be repaired. It stays a wish when a server is lost meanwhile.
 bool ServerKeeper::grant() {
   std::function<void()> wish;
+  uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     wish = wish_;
+    number = asked_;
   }
   if (!wish) return false;
   wish();
   const std::lock_guard lock(mutex_);
-  wish_ = nullptr;
+  granted_ = number;
+  if (asked_ == number) wish_ = nullptr;
   wake_.notify_all();
   return true;
 }

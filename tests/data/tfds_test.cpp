@@ -130,6 +130,24 @@ TEST(TFDS, WhatIsMissingOrDamagedIsNamed) {
   expect_error<Unimplemented>([&] { TFDSFolder{folder.path()}; }, "\"value\" is a Video");
 }
 
+TEST(TFDS, ADamagedImageIsNamedByItsRecord) {
+  const Folder folder;
+  write_file(folder.path() / "features.json",
+             R"({"featuresDict": {"features": {"value": {"pythonClassName": "a.Image"},
+                 "label": {"pythonClassName": "a.ClassLabel", "classLabel": {"numClasses": "20"}}}}})");
+  {
+    TFRecordWriter writer(folder.path() / "numbers-train.tfrecord-00002-of-00003");
+    TFExample example;
+    example.set_bytes("value", {"\xff\xd8\xff no more"});
+    example.set_int64s("label", {1});
+    writer.write(example.serialize());
+    writer.write(example.serialize());
+    writer.close();
+  }
+  Iterator iterator = TFDSFolder(folder.path()).split("train[9:]").iterator();
+  expect_error<DataLoss>([&] { (void)iterator.next(); }, "00002-of-00003, record at byte 6");
+}
+
 TEST(TFDS, CifarIsRead) {
   const auto folder = testing::real_data("tfds/cifar10");
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no CIFAR-10 in " << folder;

@@ -110,11 +110,14 @@ TEST(ServerFit, StatisticsAreKeptByTheServers) {
   expect_same(on_servers({}, kind, {.epochs = 3}), wanted, 1e-12);
   // Of several workers none's part is lost.
   const Outcome got = on_servers({.workers = 2}, kind, {.epochs = 3});
+  int statistics = 0;
   for (std::size_t i = 0; i < got.weights.size(); ++i) {
     const auto& [name, tensor] = got.weights[i];
     if (name.find("moving") == std::string::npos && name.find("running") == std::string::npos) continue;
     EXPECT_TRUE(torch::allclose(tensor, wanted.weights[i].second, 0.5, 0.5)) << name << tensor;
+    ++statistics;
   }
+  EXPECT_EQ(statistics, 2);
   EXPECT_LT(got.losses.back(), got.losses.front());
 }
 
@@ -164,7 +167,6 @@ TEST(ServerFit, GoesOnFromCheckpointsOfOneDeviceAndTheOtherWayRound) {
 }
 
 TEST(ServerFit, LoadedWeightsReachTheServers) {
-  Outcome outcome;
   ServerCluster({}).run([&](const ParameterServerOptions& own) {
     const ParameterServerStrategy strategy(own);
     const auto scope = strategy.scope();

@@ -7,12 +7,11 @@
 #include <atomic>
 #include <cctype>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/datasets.h"
+#include "data/readers/byte_source.h"
 
 namespace cohort::datasets {
 
@@ -41,10 +40,9 @@ std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& f
 }
 
 std::string read_file(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) fail<NotFound>("[data] ", file.string(), ": cannot be opened");
-  std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) fail<Unavailable>("[data] ", file.string(), ": reading fails after ", bytes.size(), " bytes");
+  const auto source = open_bytes(file, Compression::kNone);
+  std::string bytes(static_cast<std::size_t>(source->left().value_or(0)), '\0');
+  bytes.resize(source->read(bytes.data(), bytes.size()));
   return bytes;
 }
 

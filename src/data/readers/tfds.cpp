@@ -85,8 +85,9 @@ class Column {
                         "are read");
   }
 
-  torch::Tensor read(const TFExample& example, const DecodeOptions& decode) const {
-    if (class_ == "Image") return decode_image(example.bytes(key_), decode, key_);
+  // `source` names the record in errors.
+  torch::Tensor read(const TFExample& example, const DecodeOptions& decode, const std::string& source) const {
+    if (class_ == "Image") return decode_image(example.bytes(key_), decode, source + ": " + key_);
     if (class_ == "ClassLabel") return at::tensor(example.int64(key_), torch::kLong);
     const bool whole = example.kind(key_) == TFExample::Kind::kInt64s;
     const torch::Tensor values = whole ? example.int64_list(key_) : example.float_list(key_);
@@ -212,13 +213,18 @@ Dataset TFDSFolder::split(std::string_view spec, const TFDSOptions& options) con
     for (RecordRange& range : impl_->ranges_of(part)) ranges.push_back(std::move(range));
   }
   (void)impl_->column(1);
-  const auto read = [impl = impl_, decode = options.decode](const Example& record) {
+  std::vector<std::string> files;
+  for (const RecordRange& range : ranges) files.push_back(range.file.string());
+  const auto read = [impl = impl_, decode = options.decode, files = std::move(files)](const Example& record) {
+    const auto* const place = record.more.at(0).data_ptr<int64_t>();
+    const std::string source = c10::str(files.at(static_cast<std::size_t>(place[0])), ", record at byte ", place[1]);
     const std::string_view bytes(static_cast<const char*>(record.x.data_ptr()),
                                  static_cast<std::size_t>(record.x.numel()));
-    const TFExample example = TFExample::parse(bytes, impl->name);
-    return Example{.x = impl->column(0).read(example, decode), .y = impl->column(1).read(example, decode)};
+    const TFExample example = TFExample::parse(bytes, source);
+    return Example{.x = impl->column(0).read(example, decode, source),
+                   .y = impl->column(1).read(example, decode, source)};
   };
-  return Dataset(make_records(std::move(ranges), options.records)).map(read, options.threads);
+  return Dataset(make_records(std::move(ranges), options.records, /*places=*/true)).map(read, options.threads);
 }
 
 }  // namespace cohort

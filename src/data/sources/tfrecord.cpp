@@ -11,17 +11,22 @@ namespace cohort {
 
 namespace {
 
-using Ranges = std::vector<RecordRange>;
+struct Numbered : RecordRange {
+  int64_t number = 0;
+};
+using Ranges = std::vector<Numbered>;
 
 class RecordIterator final : public ElementIterator {
  public:
-  RecordIterator(Ranges ranges, const TFRecordReaderOptions& options) : ranges_(std::move(ranges)), options_(options) {}
+  RecordIterator(Ranges ranges, const TFRecordReaderOptions& options, bool places)
+      : ranges_(std::move(ranges)), options_(options), places_(places) {}
 
   bool next(Element& element) override {
     for (; at_ < ranges_.size(); pass_on()) {
-      const RecordRange& range = ranges_[at_];
+      const Numbered& range = ranges_[at_];
       if (!reader_) open();
       if (taken_ == range.count) continue;
+      const int64_t offset = reader_->offset();
       const std::optional<std::string_view> record = reader_->next();
       if (!record) {
         require_enough();
@@ -31,6 +36,7 @@ class RecordIterator final : public ElementIterator {
       const torch::Tensor bytes = at::empty({static_cast<int64_t>(record->size())}, torch::kByte);
       if (!record->empty()) std::memcpy(bytes.data_ptr(), record->data(), record->size());
       element = {.example = {.x = bytes}};
+      if (places_) element.example.more = {at::tensor({range.number, offset}, torch::kLong)};
       return true;
     }
     return false;
@@ -79,6 +85,7 @@ class RecordIterator final : public ElementIterator {
 
   Ranges ranges_;
   TFRecordReaderOptions options_;
+  bool places_;
   std::size_t at_ = 0;
   int64_t taken_ = 0;  // of the range
   std::optional<TFRecordReader> reader_;
@@ -86,7 +93,8 @@ class RecordIterator final : public ElementIterator {
 
 class RecordNode final : public DatasetNode {
  public:
-  RecordNode(Ranges ranges, const TFRecordReaderOptions& options) : ranges_(std::move(ranges)), options_(options) {}
+  RecordNode(Ranges ranges, const TFRecordReaderOptions& options, bool places)
+      : ranges_(std::move(ranges)), options_(options), places_(places) {}
 
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     Ranges own;
@@ -94,7 +102,7 @@ class RecordNode final : public DatasetNode {
          i += static_cast<std::size_t>(options.file_shards)) {
       own.push_back(ranges_[i]);
     }
-    return std::make_unique<RecordIterator>(std::move(own), options_);
+    return std::make_unique<RecordIterator>(std::move(own), options_, places_);
   }
   int64_t cardinality() const override {
     int64_t sum = 0;
@@ -110,19 +118,22 @@ class RecordNode final : public DatasetNode {
  private:
   Ranges ranges_;
   TFRecordReaderOptions options_;
+  bool places_;
 };
 
 }  // namespace
 
-NodePtr make_records(std::vector<RecordRange> ranges, const TFRecordReaderOptions& options) {
-  for (const RecordRange& range : ranges) {
+NodePtr make_records(std::vector<RecordRange> ranges, const TFRecordReaderOptions& options, bool places) {
+  Ranges numbered;
+  for (RecordRange& range : ranges) {
     if (!std::filesystem::exists(range.file)) fail<NotFound>("[data] ", range.file.string(), ": there is no such file");
+    numbered.push_back({std::move(range), static_cast<int64_t>(numbered.size())});
   }
-  return std::make_shared<RecordNode>(std::move(ranges), options);
+  return std::make_shared<RecordNode>(std::move(numbered), options, places);
 }
 
 Dataset datasets::tfrecord(const std::vector<std::filesystem::path>& files, const TFRecordReaderOptions& options) {
-  Ranges ranges;
+  std::vector<RecordRange> ranges;
   for (const auto& file : files) ranges.push_back({.file = file});
   return Dataset(make_records(std::move(ranges), options));
 }

@@ -258,7 +258,8 @@ class FitLoop final : public TrainingRun {
       leave_if_preempted();
     }
     leave_if_preempted();
-    state_.finish_steps();  // so that the time is right
+    state_.finish_steps();
+    state_.local_loss();  // waits for the devices, so that the time is right
     const std::chrono::duration<double> spent = Clock::now() - start;
     run_.examples_per_second = static_cast<double>(examples) / spent.count();
     if (options_.steps_per_epoch == 0) steps_ = input_.stopped() ? steps_ : step;

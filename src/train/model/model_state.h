@@ -78,7 +78,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void require_in_charge(const std::string& what) const;
   // Before the first training step of a run of them.
   void begin_steps() const;
-  // Waits for all steps: for the devices; for the workers of parameter servers, whose values are here then.
+  // Waits for the workers of parameter servers, whose values are here then.
   void finish_steps() const;
   // Weights or slots have been set.
   void note_change() const;

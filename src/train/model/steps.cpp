@@ -70,7 +70,7 @@ void ModelState::begin_steps() const {
 }
 
 void ModelState::finish_steps() const {
-  servers_ && servers_->is_chief() ? servers_->finish() : (void)local_loss();
+  if (servers_ && servers_->is_chief()) servers_->finish();
 }
 
 void ModelState::note_change() const {
