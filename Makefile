@@ -9,9 +9,9 @@ REPLICAS ?= 2
 TESTS ?=
 TRIALS ?= 20
 
-.PHONY: help demo test bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean
+.PHONY: help demo test parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean
 help:
-	@sed -n '1,4p' Makefile; echo "also: bench lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean"
+	@sed -n '1,4p' Makefile; echo "also: bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean"
 
 build/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@cmake --preset $* > build-$*.log 2>&1 || { cat build-$*.log; rm -f build-$*.log; exit 1; }; mkdir -p build/$*; mv build-$*.log build/$*/configure.log
@@ -29,6 +29,13 @@ test:
 	@$(MAKE) --no-print-directory build/dev/build.ninja
 	@cmake --build build/dev -j $(JOBS)
 	@ctest --preset dev -j 1 $(if $(TESTS),-R $(TESTS))
+
+# Every model beside torchvision's, the large ones too, which `make test` leaves out.
+parity:
+	@scripts/install-deps.sh test
+	@$(MAKE) --no-print-directory build/dev/build.ninja
+	@cmake --build build/dev -j $(JOBS) --target models_zoo_test
+	@COHORT_ALL_MODELS=1 build/dev/tests/models_zoo_test
 
 bench:
 	@scripts/install-deps.sh test
@@ -55,7 +62,7 @@ cluster-test chaos:
 fuzz:
 	@scripts/install-deps.sh lint
 	@$(MAKE) --no-print-directory build/fuzz/build.ninja
-	@cmake --build build/fuzz -j $(JOBS) --target host_list_fuzzer idx_fuzzer image_fuzzer manifest_fuzzer parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer tfrecord_fuzzer
+	@cmake --build build/fuzz -j $(JOBS) --target config_fuzzer host_list_fuzzer idx_fuzzer image_fuzzer manifest_fuzzer parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer tfrecord_fuzzer
 	@scripts/fuzz build/fuzz $(if $(SECONDS_EACH),$(SECONDS_EACH),600)
 
 lint:

@@ -5,6 +5,7 @@ find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(ZLIB REQUIRED)
 find_package(JPEG REQUIRED)
 find_package(PNG REQUIRED)
+find_package(yaml-cpp REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CURL REQUIRED)
@@ -46,7 +47,7 @@ cohort_optional(GLOO Gloo gloo)
 cohort_optional(MPI MPI MPI::MPI_C C)
 
 # What the library links besides LibTorch; cohortConfig.cmake.in finds the same.
-set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB JPEG::JPEG PNG::PNG CURL::libcurl
+set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB JPEG::JPEG PNG::PNG yaml-cpp CURL::libcurl
                      OpenSSL::Crypto gRPC::grpc++ protobuf::libprotobuf isal ${CMAKE_DL_LIBS})
 if(COHORT_HAS_GLOO)
   list(APPEND COHORT_LIBRARIES gloo)

@@ -6,6 +6,7 @@
 #include "cohort/checkpoint.h"                 // IWYU pragma: export
 #include "cohort/cluster_coordinator.h"        // IWYU pragma: export
 #include "cohort/communicator.h"               // IWYU pragma: export
+#include "cohort/config.h"                     // IWYU pragma: export
 #include "cohort/dataset.h"                    // IWYU pragma: export
 #include "cohort/datasets.h"                   // IWYU pragma: export
 #include "cohort/device.h"                     // IWYU pragma: export
@@ -16,6 +17,7 @@
 #include "cohort/losses.h"                     // IWYU pragma: export
 #include "cohort/metrics.h"                    // IWYU pragma: export
 #include "cohort/model.h"                      // IWYU pragma: export
+#include "cohort/models.h"                     // IWYU pragma: export
 #include "cohort/multi_worker_strategy.h"      // IWYU pragma: export
 #include "cohort/optimizer.h"                  // IWYU pragma: export
 #include "cohort/parameter_server_strategy.h"  // IWYU pragma: export

@@ -1,0 +1,130 @@
+// Configurations: typed structs whose fields have names, defaults and meanings, and the layers that set them.
+//
+//   struct TrainerConfig {
+//     int64_t train_steps = 0;
+//     void describe(ConfigFields& fields) { fields.add("train_steps", train_steps, "global steps to reach"); }
+//   };
+//   TrainerConfig trainer;
+//   Config config([&](ConfigFields& fields) { fields.nest("trainer", trainer); });
+//   config.apply_file("small.yaml");
+//   config.apply_override("trainer.train_steps=100");
+//   config.lock();
+//
+// Keys are paths ("trainer.train_steps"). A key that is not there is NotFound and suggests the nearest; a value of
+// another type is InvalidArgument; both say where it came from.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace cohort {
+
+// A value as a file or a flag has it, before a field gives it its type.
+struct ConfigValue {
+  enum class Kind { kNull, kScalar, kList, kMap };
+
+  Kind kind = Kind::kNull;
+  std::string text = {};  // of a scalar
+  std::vector<ConfigValue> items = {};
+  std::vector<std::pair<std::string, ConfigValue>> members = {};
+  int64_t line = 0;  // of its text, from 1; 0: not known
+};
+
+// Collects the fields of structs; describe() of a struct calls it. The structs have to outlive it.
+class ConfigFields {
+ public:
+  using Target = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
+                              std::vector<std::string>*>;
+  struct Field {
+    std::string path;
+    Target target;
+    std::string help;
+    std::vector<std::string> choices;  // of a text; empty: any
+    std::string default_value;         // as YAML
+    std::string origin;                // who has set it; empty: the default
+  };
+
+  void add(std::string_view name, Target target, std::string help, std::vector<std::string> choices = {});
+  template <typename T>
+  void add(std::string_view name, T& value, std::string help, std::vector<std::string> choices = {}) {
+    add(name, Target(&value), std::move(help), std::move(choices));
+  }
+  // A struct within.
+  template <typename Inner>
+  void nest(std::string_view name, Inner& inner) {
+    const std::string outer = prefix_;
+    prefix_ += std::string(name) + ".";
+    inner.describe(*this);
+    prefix_ = outer;
+  }
+  // A relation that has to hold in the end, of paths within this struct and numbers or texts: "train_steps >= 0",
+  // "a.b == c.d"; with ==, !=, <, <=, > or >=.
+  void restrict(std::string_view relation);
+
+ private:
+  friend class Config;
+  struct Restriction {
+    std::string prefix;
+    std::string relation;
+  };
+
+  std::string prefix_;
+  std::vector<Field> fields_;
+  std::vector<Restriction> restrictions_;
+};
+
+class Config {
+ public:
+  // What the fields hold now are the defaults.
+  explicit Config(const std::function<void(ConfigFields&)>& describe);
+
+  // A file of YAML or JSON: a map of maps. NotFound: no such file.
+  void apply_file(const std::filesystem::path& file);
+  // The same as text. `origin` is named in messages and in changes().
+  void apply_yaml(std::string_view text, const std::string& origin);
+  // YAML or JSON text (keys may be paths), "a.b=1,c=[1,2],d='x'", or the name of a file. (--params_override)
+  void apply_override(const std::string& text, const std::string& origin = "--params_override");
+  // Bindings in gin's format: "trainer.train_steps = 100", values as in Python, comments, include 'file.gin', macros
+  // (STEPS = 100 and %STEPS). A key may leave out the beginning of its path where the rest, of two names or more, is
+  // unambiguous. References to code (@name, import): Unimplemented.
+  void apply_gin_file(const std::filesystem::path& file);
+  void apply_gin(std::string_view text, const std::string& origin = "--gin_param");
+  // One field, by its text.
+  void set(const std::string& path, const std::string& value, const std::string& origin);
+
+  // Checks the restrictions (InvalidArgument) and allows no more change (FailedPrecondition).
+  void lock();
+
+  struct Change {
+    std::string path;
+    std::string value;  // as YAML
+    std::string origin;
+  };
+  // The fields that differ from their defaults.
+  std::vector<Change> changes() const;
+  // Everything, as YAML that apply_file() reads.
+  std::string to_yaml() const;
+  // Every key with its type, default and meaning.
+  std::string help() const;
+
+ private:
+  void apply(const ConfigValue& value, const std::string& prefix, const std::string& origin);
+  void set_field(ConfigFields::Field& field, const ConfigValue& value, const std::string& origin) const;
+  ConfigFields::Field& find(const std::string& path, const std::string& origin);
+  // The full path of gin's shortened one.
+  std::string full_path(const std::string& shortened, const std::string& origin) const;
+  void check(const ConfigFields::Restriction& restriction) const;
+  void apply_gin_text(std::string_view text, const std::string& origin, const std::filesystem::path& folder, int depth);
+
+  ConfigFields fields_;
+  std::map<std::string, ConfigValue> macros_;  // of gin
+  bool locked_ = false;
+};
+
+}  // namespace cohort

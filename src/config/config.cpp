@@ -1,0 +1,279 @@
+#include "cohort/config.h"
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "base/fail.h"
+#include "config/relation.h"
+#include "config/text.h"
+#include "config/types.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr int kMostIncludes = 20;  // within each other
+
+std::string read_text(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in || std::filesystem::is_directory(file)) fail<NotFound>("[config] ", file.string(), ": cannot be opened");
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// V. Levenshtein's, where two neighbours that changed places count once (F. Damerau, 1964).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> rows(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) rows[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) rows[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = rows[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      rows[i][j] = std::min({replaced, rows[i - 1][j] + 1, rows[i][j - 1] + 1});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) rows[i][j] = std::min(rows[i][j], rows[i - 2][j - 2] + 1);
+    }
+  }
+  return rows[a.size()][b.size()];
+}
+
+std::string_view last_name(std::string_view path) {
+  return path.substr(path.rfind('.') + 1);  // npos + 1 is 0
+}
+
+std::string nearest(const std::string& path, const std::vector<ConfigFields::Field>& fields) {
+  std::string best;
+  std::size_t least = path.size() / 2 + 1;
+  for (const ConfigFields::Field& field : fields) {
+    // The right name in the wrong place is near, too; so is one whose beginning was left out.
+    const bool same_name = last_name(field.path) == last_name(path);
+    const std::size_t longer = field.path.size() > path.size() ? field.path.find('.') + 1 : 0;
+    const std::size_t distance =
+        std::min({edit_distance(path, field.path), edit_distance(path, std::string_view(field.path).substr(longer)),
+                  same_name ? std::size_t{1} : path.size()});
+    if (distance < least) {
+      least = distance;
+      best = field.path;
+    }
+  }
+  return best.empty() ? "" : "; did you mean " + best + "?";
+}
+
+}  // namespace
+
+void ConfigFields::add(std::string_view name, Target target, std::string help, std::vector<std::string> choices) {
+  const std::string path = prefix_ + std::string(name);
+  if (std::any_of(fields_.begin(), fields_.end(), [&](const Field& field) { return field.path == path; })) {
+    fail<InvalidArgument>("[config] the field ", path, " is there twice");
+  }
+  fields_.push_back({path, target, std::move(help), std::move(choices), to_text(target), ""});
+}
+
+void ConfigFields::restrict(std::string_view relation) {
+  parse_relation(relation);
+  restrictions_.push_back({prefix_, std::string(relation)});
+}
+
+Config::Config(const std::function<void(ConfigFields&)>& describe) {
+  describe(fields_);
+}
+
+void Config::apply_file(const std::filesystem::path& file) {
+  apply_yaml(read_text(file), file.string());
+}
+
+void Config::apply_yaml(std::string_view text, const std::string& origin) {
+  const ConfigValue value = parse_yaml(text, origin);
+  if (value.kind == ConfigValue::Kind::kNull) return;
+  if (value.kind != ConfigValue::Kind::kMap) {
+    fail<InvalidArgument>("[config] ", origin, ": this is ", to_text(value), ", wanted a map of keys to values");
+  }
+  apply(value, "", origin);
+}
+
+void Config::apply_override(const std::string& text, const std::string& origin) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(text, ignored)) return apply_file(text);
+  // A key and = begin assignments; in YAML they are a text.
+  const std::size_t key_end =
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_. ");
+  if (key_end != std::string::npos && text[key_end] == '=') return apply(parse_assignments(text, origin), "", origin);
+  const ConfigValue value = parse_yaml(text, origin);
+  if (value.kind == ConfigValue::Kind::kNull) return;
+  if (value.kind != ConfigValue::Kind::kMap) {
+    fail<InvalidArgument>("[config] ", origin, ": \"", text, "\", wanted key=value, YAML or the name of a file");
+  }
+  apply(value, "", origin);
+}
+
+void Config::set(const std::string& path, const std::string& value, const std::string& origin) {
+  set_field(find(path, origin), {.kind = ConfigValue::Kind::kScalar, .text = value}, origin);
+}
+
+void Config::apply(const ConfigValue& value, const std::string& prefix, const std::string& origin) {
+  for (const auto& [key, member] : value.members) {
+    const std::string path = prefix + key;
+    const bool group =
+        std::any_of(fields_.fields_.begin(), fields_.fields_.end(),
+                    [&](const ConfigFields::Field& field) { return field.path.starts_with(path + "."); });
+    if (group && member.kind == ConfigValue::Kind::kMap) {
+      apply(member, path + ".", origin);
+    } else if (group && member.kind != ConfigValue::Kind::kNull) {
+      fail<InvalidArgument>("[config] ", origin, ": ", path, " is ", to_text(member), ", wanted a map of its keys");
+    } else if (!group) {
+      const std::string where = member.line > 0 && std::filesystem::path(origin).has_extension()
+                                    ? c10::str(origin, ", line ", member.line)
+                                    : origin;
+      set_field(find(path, where), member, where);
+    }
+  }
+}
+
+ConfigFields::Field& Config::find(const std::string& path, const std::string& origin) {
+  for (ConfigFields::Field& field : fields_.fields_) {
+    if (field.path == path) return field;
+  }
+  fail<NotFound>("[config] ", origin, ": there is no key ", path, nearest(path, fields_.fields_));
+}
+
+void Config::set_field(ConfigFields::Field& field, const ConfigValue& value, const std::string& origin) const {
+  if (locked_) {
+    fail<FailedPrecondition>("[config] ", origin, ": ", field.path, " cannot be set: the configuration is locked");
+  }
+  if (!assign(field.target, value)) {
+    fail<InvalidArgument>("[config] ", origin, ": ", field.path, " is ", to_text(value), ", wanted ",
+                          type_name(field.target));
+  }
+  field.origin = origin;
+  if (field.choices.empty()) return;
+  const std::string& chosen = *std::get<std::string*>(field.target);
+  if (std::find(field.choices.begin(), field.choices.end(), chosen) != field.choices.end()) return;
+  std::string known;
+  for (const std::string& each : field.choices) known += (known.empty() ? "" : ", ") + (each.empty() ? "\"\"" : each);
+  fail<InvalidArgument>("[config] ", origin, ": ", field.path, " is \"", chosen, "\", wanted one of ", known);
+}
+
+void Config::apply_gin_file(const std::filesystem::path& file) {
+  apply_gin_text(read_text(file), file.string(), file.parent_path(), 0);
+}
+
+void Config::apply_gin(std::string_view text, const std::string& origin) {
+  apply_gin_text(text, origin, "", 0);
+}
+
+namespace {
+
+// With the macros' values in place of their uses.
+ConfigValue expanded(ConfigValue value, const std::map<std::string, ConfigValue>& macros, const std::string& where) {
+  if (const std::string name = macro_of(value); !name.empty()) {
+    const auto found = macros.find(name);
+    if (found == macros.end()) fail<NotFound>("[config] ", where, ": there is no macro ", name);
+    return found->second;
+  }
+  for (ConfigValue& item : value.items) item = expanded(std::move(item), macros, where);
+  for (auto& [key, member] : value.members) member = expanded(std::move(member), macros, where);
+  return value;
+}
+
+}  // namespace
+
+void Config::apply_gin_text(std::string_view text, const std::string& origin, const std::filesystem::path& folder,
+                            int depth) {
+  if (depth > kMostIncludes)
+    fail<InvalidArgument>("[config] ", origin, ": more than ", kMostIncludes, " files include each other");
+  for (const GinStatement& statement : parse_gin(text, origin)) {
+    const std::string where = c10::str(origin, ", line ", statement.line);
+    if (statement.kind == GinStatement::Kind::kInclude) {
+      const std::filesystem::path file = folder / statement.name;
+      apply_gin_text(read_text(file), file.string(), file.parent_path(), depth + 1);
+      continue;
+    }
+    const ConfigValue value = expanded(statement.value, macros_, where);
+    if (statement.kind == GinStatement::Kind::kMacro) {
+      macros_[statement.name] = value;
+    } else {
+      set_field(find(full_path(statement.name, where), where), value, origin);
+    }
+  }
+}
+
+std::string Config::full_path(const std::string& shortened, const std::string& origin) const {
+  std::vector<std::string> matches;
+  for (const ConfigFields::Field& field : fields_.fields_) {
+    if (field.path == shortened) return shortened;
+    if (field.path.ends_with("." + shortened)) matches.push_back(field.path);
+  }
+  if (matches.size() > 1) {
+    fail<InvalidArgument>("[config] ", origin, ": ", shortened, " may be ", matches[0], " or ", matches[1],
+                          "; write more of the path");
+  }
+  return matches.empty() ? shortened : matches.front();
+}
+
+void Config::lock() {
+  for (const ConfigFields::Restriction& each : fields_.restrictions_) check(each);
+  locked_ = true;
+}
+
+void Config::check(const ConfigFields::Restriction& restriction) const {
+  const Relation relation = parse_relation(restriction.relation);
+  const auto value_of = [&](const std::string& term) {
+    for (const ConfigFields::Field& field : fields_.fields_) {
+      if (field.path != restriction.prefix + term) continue;
+      const std::string* const* text = std::get_if<std::string*>(&field.target);
+      return text != nullptr ? **text : to_text(field.target);
+    }
+    return term;
+  };
+  const std::string left = value_of(relation.left);
+  const std::string right = value_of(relation.right);
+  if (holds(relation, left, right)) return;
+  fail<InvalidArgument>("[config] ", restriction.prefix, relation.left, " is ", left.empty() ? "\"\"" : left,
+                        ", wanted ", relation.operation, " ", relation.right,
+                        right == relation.right ? "" : " (" + right + ")");
+}
+
+std::vector<Config::Change> Config::changes() const {
+  std::vector<Change> list;
+  for (const ConfigFields::Field& field : fields_.fields_) {
+    const std::string value = to_text(field.target);
+    if (value != field.default_value) list.push_back({field.path, value, field.origin});
+  }
+  return list;
+}
+
+std::string Config::to_yaml() const {
+  std::string text;
+  std::vector<std::string> open;  // groups
+  for (const ConfigFields::Field& field : fields_.fields_) {
+    std::vector<std::string> names;
+    std::istringstream path(field.path);
+    for (std::string name; std::getline(path, name, '.');) names.push_back(name);
+    std::size_t common = 0;
+    while (common < open.size() && common + 1 < names.size() && open[common] == names[common]) ++common;
+    open.resize(common);
+    for (; common + 1 < names.size(); ++common) {
+      text += std::string(2 * common, ' ') + names[common] + ":\n";
+      open.push_back(names[common]);
+    }
+    text += std::string(2 * common, ' ') + names.back() + ": " + to_text(field.target) + "\n";
+  }
+  return text;
+}
+
+std::string Config::help() const {
+  std::string text;
+  for (const ConfigFields::Field& field : fields_.fields_) {
+    std::string choices;
+    for (const std::string& each : field.choices)
+      choices += (choices.empty() ? "; " : ", ") + (each.empty() ? "\"\"" : each);
+    text += c10::str(field.path, "  (", type_name(field.target), ", default ", field.default_value, ")\n    ",
+                     field.help, choices, "\n");
+  }
+  return text;
+}
+
+}  // namespace cohort

@@ -1,0 +1,71 @@
+#include "models/zoo/blocks.h"
+
+#include <torch/nn/init.h>
+
+#include "base/fail.h"
+#include "cohort/replica.h"
+
+namespace cohort::models {
+
+torch::nn::Conv2d conv(const ConvShape& shape) {
+  torch::nn::Conv2d made(torch::nn::Conv2dOptions(shape.in, shape.out, shape.kernel)
+                             .stride(shape.stride)
+                             .padding(shape.kernel / 2)
+                             .groups(shape.groups)
+                             .bias(false));
+  torch::nn::init::kaiming_normal_(made->weight, 0, torch::kFanOut, torch::kReLU);
+  return made;
+}
+
+torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x) {
+  const bool learns = norm->is_training();
+  if (learns && x.numel() == 0) {  // connected to the parameters, so that their gradients are zeros
+    return x * norm->weight.view({1, -1, 1, 1}) + norm->bias.view({1, -1, 1, 1});
+  }
+  if (learns) norm->num_batches_tracked.add_(1);
+  return at::batch_norm(x, norm->weight, norm->bias, norm->running_mean, norm->running_var, learns,
+                        norm->options.momentum().value(), norm->options.eps(), /*cudnn_enabled=*/true);
+}
+
+void Chain::push_back(const std::shared_ptr<LayerModule>& link) {
+  links_.push_back(register_module(std::to_string(links_.size()), link));
+}
+
+torch::Tensor Chain::forward(const torch::Tensor& x) {
+  torch::Tensor y = x;
+  for (const auto& link : links_) y = link->forward(y);
+  return y;
+}
+
+ConvNorm::ConvNorm(const ConvShape& shape, const NormShape& norm, bool activated)
+    : conv_(register_module("0", conv(shape))),
+      norm_(register_module(
+          "1",
+          torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(shape.out).eps(norm.epsilon).momentum(norm.momentum)))),
+      activated_(activated) {}
+
+torch::Tensor ConvNorm::forward(const torch::Tensor& x) {
+  const torch::Tensor y = batch_norm(norm_, conv_->forward(x));
+  return activated_ ? at::silu(y) : y;
+}
+
+torch::Tensor drop(const torch::Tensor& x, double probability, at::IntArrayRef shape) {
+  torch::Tensor mask;
+  {
+    const torch::NoGradGuard no_grad;
+    mask = at::empty(shape, x.options());
+    Replica* replica = Replica::current();
+    const bool own = replica != nullptr && replica->device().type() == x.device().type();
+    own ? mask.bernoulli_(1.0 - probability, replica->generator()) : mask.bernoulli_(1.0 - probability);
+    if (probability < 1.0) mask.mul_(1.0 / (1.0 - probability));
+  }
+  return x * mask;
+}
+
+void check_images(const char* model, const torch::Tensor& x, int64_t channels) {
+  if (x.dim() == 4 && x.size(1) == channels && x.is_floating_point()) return;
+  fail<InvalidArgument>("[models] ", model, ": the input is ", x.dtype().name(), " ", x.sizes(),
+                        ", wanted floating-point images [examples, ", channels, ", height, width]");
+}
+
+}  // namespace cohort::models

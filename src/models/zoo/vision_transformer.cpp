@@ -1,0 +1,191 @@
+#include <ATen/Functions.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <cmath>
+
+#include "base/fail.h"
+#include "cohort/models.h"
+#include "models/zoo/blocks.h"
+
+namespace cohort::models {
+
+namespace {
+
+constexpr double kNormEpsilon = 1e-6;
+
+torch::nn::LayerNorm layer_norm(int64_t size) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({size}).eps(kNormEpsilon));
+}
+
+// A. Vaswani et al., "Attention Is All You Need" (2017), with PyTorch's names.
+class SelfAttention final : public LayerModule {
+ public:
+  SelfAttention(const VisionTransformerOptions& options)
+      : heads_(options.num_heads), dropout_(options.attention_dropout) {
+    const int64_t size = options.hidden_dim;
+    in_weight_ = register_parameter("in_proj_weight", torch::empty({3 * size, size}));
+    in_bias_ = register_parameter("in_proj_bias", torch::zeros({3 * size}));
+    torch::nn::init::xavier_uniform_(in_weight_);
+    out_ = register_module("out_proj", torch::nn::Linear(size, size));
+    torch::nn::init::zeros_(out_->bias);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    const int64_t n = x.size(0);
+    const int64_t length = x.size(1);
+    const int64_t size = x.size(2);
+    const int64_t each = size / heads_;
+    // [3, examples, heads, length, each]
+    const torch::Tensor qkv =
+        at::linear(x, in_weight_, in_bias_).view({n, length, 3, heads_, each}).permute({2, 0, 3, 1, 4});
+    const torch::Tensor scores =
+        at::matmul(qkv[0] * (1.0 / std::sqrt(static_cast<double>(each))), qkv[1].transpose(-2, -1));
+    torch::Tensor weights = at::softmax(scores, -1);
+    if (is_training() && dropout_ > 0.0) weights = drop(weights, dropout_, weights.sizes());
+    return out_->forward(at::matmul(weights, qkv[2]).transpose(1, 2).reshape({n, length, size}));
+  }
+
+ private:
+  int64_t heads_;
+  double dropout_;
+  torch::Tensor in_weight_, in_bias_;
+  torch::nn::Linear out_{nullptr};
+};
+
+torch::nn::Linear mlp_linear(int64_t in, int64_t out) {
+  torch::nn::Linear made(in, out);
+  torch::nn::init::xavier_uniform_(made->weight);
+  torch::nn::init::normal_(made->bias, 0.0, 1e-6);
+  return made;
+}
+
+class EncoderBlock final : public LayerModule {
+ public:
+  explicit EncoderBlock(const VisionTransformerOptions& options) : dropout_(options.dropout) {
+    ln_1_ = register_module("ln_1", layer_norm(options.hidden_dim));
+    attention_ = register_module("self_attention", std::make_shared<SelfAttention>(options));
+    ln_2_ = register_module("ln_2", layer_norm(options.hidden_dim));
+    const auto mlp = register_module("mlp", std::make_shared<torch::nn::Module>());
+    mlp_in_ = mlp->register_module("0", mlp_linear(options.hidden_dim, options.mlp_dim));
+    mlp_out_ = mlp->register_module("3", mlp_linear(options.mlp_dim, options.hidden_dim));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    const torch::Tensor y = x + dropped(attention_->forward(ln_1_->forward(x)));
+    const torch::Tensor inner = dropped(at::gelu(mlp_in_->forward(ln_2_->forward(y))));
+    return y + dropped(mlp_out_->forward(inner));
+  }
+
+ private:
+  torch::Tensor dropped(const torch::Tensor& x) const {
+    return is_training() && dropout_ > 0.0 ? drop(x, dropout_, x.sizes()) : x;
+  }
+
+  double dropout_;
+  torch::nn::LayerNorm ln_1_{nullptr}, ln_2_{nullptr};
+  std::shared_ptr<SelfAttention> attention_;
+  torch::nn::Linear mlp_in_{nullptr}, mlp_out_{nullptr};
+};
+
+class Encoder final : public LayerModule {
+ public:
+  Encoder(const VisionTransformerOptions& options, int64_t length) : dropout_(options.dropout) {
+    position_ = register_parameter("pos_embedding", torch::empty({1, length, options.hidden_dim}).normal_(0.0, 0.02));
+    const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
+    for (int64_t i = 0; i < options.num_layers; ++i) {
+      blocks_.push_back(
+          layers->register_module("encoder_layer_" + std::to_string(i), std::make_shared<EncoderBlock>(options)));
+    }
+    ln_ = register_module("ln", layer_norm(options.hidden_dim));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    torch::Tensor y = x + position_;
+    if (is_training() && dropout_ > 0.0) y = drop(y, dropout_, y.sizes());
+    for (const auto& block : blocks_) y = block->forward(y);
+    return ln_->forward(y);
+  }
+
+ private:
+  double dropout_;
+  torch::Tensor position_;
+  std::vector<std::shared_ptr<EncoderBlock>> blocks_;
+  torch::nn::LayerNorm ln_{nullptr};
+};
+
+class VisionTransformer final : public LayerModule {
+ public:
+  explicit VisionTransformer(const VisionTransformerOptions& options) : options_(options) {
+    const int64_t size = options.hidden_dim;
+    const int64_t patches = options.image_size / options.patch_size;
+    class_token_ = register_parameter("class_token", torch::zeros({1, 1, size}));
+    patches_ = register_module(
+        "conv_proj",
+        torch::nn::Conv2d(
+            torch::nn::Conv2dOptions(options.in_channels, size, options.patch_size).stride(options.patch_size)));
+    const auto fan_in = static_cast<double>(options.in_channels * options.patch_size * options.patch_size);
+    // torchvision cuts it off at 2, which is dozens of deviations away.
+    torch::nn::init::normal_(patches_->weight, 0.0, std::sqrt(1.0 / fan_in));
+    torch::nn::init::zeros_(patches_->bias);
+    encoder_ = register_module("encoder", std::make_shared<Encoder>(options, patches * patches + 1));
+    const auto heads = register_module("heads", std::make_shared<torch::nn::Module>());
+    head_ = heads->register_module("head", torch::nn::Linear(size, options.num_classes));
+    torch::nn::init::zeros_(head_->weight);
+    torch::nn::init::zeros_(head_->bias);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    check_images("vision_transformer", x, options_.in_channels);
+    if (x.size(2) != options_.image_size || x.size(3) != options_.image_size) {
+      fail<InvalidArgument>("[models] vision_transformer: the images have ", x.size(2), " x ", x.size(3),
+                            " pixels, wanted ", options_.image_size, " x ", options_.image_size);
+    }
+    const torch::Tensor tokens = patches_->forward(x).flatten(2).transpose(1, 2);
+    const torch::Tensor first = class_token_.expand({x.size(0), -1, -1});
+    return head_->forward(encoder_->forward(at::cat({first, tokens}, 1)).select(1, 0));
+  }
+
+ private:
+  VisionTransformerOptions options_;
+  torch::Tensor class_token_;
+  torch::nn::Conv2d patches_{nullptr};
+  std::shared_ptr<Encoder> encoder_;
+  torch::nn::Linear head_{nullptr};
+};
+
+void check(const VisionTransformerOptions& options) {
+  const auto positive = [](const char* name, int64_t value) {
+    if (value < 1) fail<InvalidArgument>("[models] vision_transformer: ", name, " is ", value, ", wanted 1 or more");
+  };
+  positive("image_size", options.image_size);
+  positive("patch_size", options.patch_size);
+  positive("num_layers", options.num_layers);
+  positive("num_heads", options.num_heads);
+  positive("hidden_dim", options.hidden_dim);
+  positive("mlp_dim", options.mlp_dim);
+  positive("num_classes", options.num_classes);
+  positive("in_channels", options.in_channels);
+  const auto multiple = [](const char* name, int64_t value, const char* of, int64_t divisor) {
+    if (value % divisor == 0) return;
+    fail<InvalidArgument>("[models] vision_transformer: ", name, " is ", value, ", wanted a multiple of ", of, ", ",
+                          divisor);
+  };
+  multiple("image_size", options.image_size, "patch_size", options.patch_size);
+  multiple("hidden_dim", options.hidden_dim, "num_heads", options.num_heads);
+  for (const double rate : {options.dropout, options.attention_dropout}) {
+    if (!(rate >= 0.0 && rate < 1.0)) {
+      fail<InvalidArgument>("[models] vision_transformer: a dropout is ", rate, ", wanted 0 to less than 1");
+    }
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<LayerModule> vision_transformer(const VisionTransformerOptions& options) {
+  check(options);
+  return std::make_shared<VisionTransformer>(options);
+}
+
+}  // namespace cohort::models
