@@ -1,12 +1,14 @@
 // Everything that a program needs.
 #pragma once
 
+#include "cohort/actions.h"                    // IWYU pragma: export
 #include "cohort/augment.h"                    // IWYU pragma: export
 #include "cohort/callbacks.h"                  // IWYU pragma: export
 #include "cohort/checkpoint.h"                 // IWYU pragma: export
 #include "cohort/cluster_coordinator.h"        // IWYU pragma: export
 #include "cohort/communicator.h"               // IWYU pragma: export
 #include "cohort/config.h"                     // IWYU pragma: export
+#include "cohort/controller.h"                 // IWYU pragma: export
 #include "cohort/dataset.h"                    // IWYU pragma: export
 #include "cohort/datasets.h"                   // IWYU pragma: export
 #include "cohort/device.h"                     // IWYU pragma: export
@@ -17,6 +19,7 @@
 #include "cohort/losses.h"                     // IWYU pragma: export
 #include "cohort/metrics.h"                    // IWYU pragma: export
 #include "cohort/model.h"                      // IWYU pragma: export
+#include "cohort/model_trainer.h"              // IWYU pragma: export
 #include "cohort/models.h"                     // IWYU pragma: export
 #include "cohort/multi_worker_strategy.h"      // IWYU pragma: export
 #include "cohort/optimizer.h"                  // IWYU pragma: export

@@ -87,6 +87,7 @@ struct PredictOptions {
 };
 
 class ModelState;
+class ModelTrainer;
 
 // One layer of a model: a handle. Of a model over a module its children are the layers.
 class ModelLayer {
@@ -185,6 +186,7 @@ class Model {
   const std::shared_ptr<ModelState>& state() const { return state_; }
 
  private:
+  friend class ModelTrainer;
   struct Foreign {};
   Model(const std::function<detail::ForeignModule()>& factory, std::string name, Foreign);
 

@@ -1,0 +1,49 @@
+// Actions for a Controller. Those that decide something decide it from the logs, which are the same on all workers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "cohort/controller.h"
+
+namespace cohort {
+
+enum class Comparison { kHigher, kLower };  // which of two is better
+
+struct BestCheckpointOptions {
+  std::string metric;  // of the evaluation
+  Comparison comparison = Comparison::kHigher;
+  // Gets info.json, with the best evaluation's logs and its "best_ckpt_global_step", and what `save` writes.
+  std::filesystem::path directory;
+  // Writes the model as it is, into a file or a folder of that name; called on all workers.
+  std::function<void(const std::filesystem::path&)> save;
+};
+// After an evaluation that is better than all before it, those of earlier runs included: best_ckpt-<step>, of which the
+// newest is kept. A NaN is not better. NotFound: the evaluation has no such metric.
+Action BestCheckpoint(const BestCheckpointOptions& options);
+
+struct RecoveryOptions {
+  double loss_upper_bound = 1e6;
+  int64_t begin_steps = 0;  // losses above the bound are looked at from this step on; NaN always
+  // How often the latest checkpoint is gone back to; 0: the first time is an error; negative: nothing is checked.
+  int64_t max_trials = 0;
+};
+// After an inner loop whose loss is NaN or too large the latest checkpoint is restored, and the training goes on from
+// there with the data that comes next. FailedPrecondition: too many trials, or there is no checkpoint.
+Action Recovery(const RecoveryOptions& options = {});
+
+struct EarlyStopOptions {
+  std::string metric;
+  Comparison comparison = Comparison::kLower;
+  double min_delta = 0.0;  // less of a change is none
+  int64_t patience = 0;    // evaluations without improvement that are borne
+};
+// As an eval action: ends the training.
+Action EarlyStop(const EarlyStopOptions& options);
+
+// action, where condition says so.
+Action ConditionalAction(std::function<bool(const ActionInfo&)> condition, Action action);
+
+}  // namespace cohort

@@ -1,0 +1,70 @@
+// ModelTrainer: trains and evaluates a compiled Model for a Controller.
+//
+//   auto trainer = std::make_shared<ModelTrainer>(model, ModelTrainerOptions{.train = data.repeat(), .validation =
+//   test});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "cohort/controller.h"
+#include "cohort/model.h"
+
+namespace cohort {
+
+// Averages of the weights over the steps of the training, which are evaluated, and saved with every checkpoint (its
+// group "ema"), in place of the weights themselves: average = decay * average + (1 - decay) * weight.
+struct MovingAverageOptions {
+  double average_decay = 0.0;          // 0: none
+  int64_t start_step = 0;              // until then the averages are the weights
+  bool dynamic_decay = true;           // min(average_decay, (1 + step) / (10 + step)), step from start_step on
+  bool trainable_weights_only = true;  // without batch-norm statistics
+};
+
+struct ModelTrainerOptions {
+  std::optional<Dataset> train = std::nullopt;       // batched, and long enough: repeat() it
+  std::optional<Dataset> validation = std::nullopt;  // batched
+  InputOptions input = {};
+  MovingAverageOptions ema = {};
+  int64_t steps_per_epoch = 0;  // for what is shown; 0: not known
+  int64_t train_steps = 0;      // the same
+  Verbose verbose = Verbose::kAuto;
+  std::ostream* output = nullptr;  // of the progress; null: standard output
+};
+
+// Its logs have "loss", the metrics and, of a training, "learning_rate". Saves what TrainingRun::save() does, so that a
+// restored training goes on bit for bit; with another number of workers or replicas the input begins anew.
+// Not thread-safe.
+class ModelTrainer final : public Trainer, public Evaluator {
+ public:
+  // FailedPrecondition: not compiled. InvalidArgument: neither data.
+  ModelTrainer(Model model, ModelTrainerOptions options);
+  ModelTrainer(const ModelTrainer&) = delete;
+  ModelTrainer& operator=(const ModelTrainer&) = delete;
+  ~ModelTrainer() override;
+
+  int64_t global_step() const override;
+  // InvalidArgument: the data ran out.
+  Logs train(int64_t steps) override;
+  CheckpointData save() override;
+  void restore(const CheckpointData& data, bool keep_input) override;
+  void end_when(std::function<bool()> told) override;
+  bool told_to_end() const override;
+
+  Logs evaluate(int64_t steps) override;
+  int64_t load(const std::filesystem::path& checkpoint) override;
+
+  // Calls fn with the averages in the model in place of its weights; without averages, as it is.
+  void with_averages(const std::function<void()>& fn);
+  // Of the last train() or evaluate().
+  double examples_per_second() const;
+  Model& model();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,243 @@
+#include "cohort/model_trainer.h"
+
+#include <chrono>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "strategy/core.h"
+#include "train/controller/moving_average.h"
+#include "train/model/loops.h"
+#include "train/model/training_state.h"
+
+namespace cohort {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kEnd = 1;  // raised by a worker that is to end
+constexpr const char* kGlobalStep = "global_step";
+constexpr const char* kAverages = "ema";
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+class ModelTrainer::Impl {
+ public:
+  Impl(Model model, std::shared_ptr<ModelState> state, ModelTrainerOptions options)
+      : model_(std::move(model)),
+        state_(std::move(state)),
+        options_(std::move(options)),
+        average_(options_.ema),
+        progress_(progress_options(options_.verbose, options_.output, state_->strategy())) {
+    state_->require_compiled("ModelTrainer");
+    if (options_.train) train_.emplace(state_->strategy().distribute(*options_.train, options_.input));
+    if (options_.validation) validation_.emplace(state_->strategy().distribute(*options_.validation, options_.input));
+    if (!train_ && !validation_) fail<InvalidArgument>(speaker(), "there is no data, wanted train or validation");
+    if (average_.on() && state_->strategy().core()->remote() != nullptr) {
+      fail<Unimplemented>(speaker(), "ema has no meaning under parameter servers, whose weights are elsewhere");
+    }
+  }
+
+  Model& model() { return model_; }
+  int64_t global_step() const { return global_step_; }
+  bool told_to_end() const { return told_to_end_; }
+  double examples_per_second() const { return examples_per_second_; }
+  void end_when(std::function<bool()> told) { told_ = std::move(told); }
+
+  Logs train(int64_t steps) {
+    if (!train_) fail<FailedPrecondition>(speaker(), "there is no training data");
+    build();
+    if (!iterator_) iterator_.emplace(train_->iterator({.epoch = 0}));
+    state_->begin_training();
+    state_->note_change();  // the module is the user's too
+    state_->begin_steps();
+    state_->reset_metrics();
+    progress_.begin(title(steps), steps);
+    const std::function<Logs()> shown = [this] { return state_->local_results(); };
+    const auto start = Clock::now();
+    int64_t examples = 0;
+    for (int64_t i = 0; i < steps && !told_to_end_; ++i) {
+      const GlobalBatch batch = next();
+      state_->train_step(batch);
+      ++global_step_;
+      if (average_.on()) average_.update(state_->module(), global_step_);
+      examples += batch.global_size();
+      progress_.update(batch.global_size(), shown);
+    }
+    Logs logs = state_->results();  // waits for the devices
+    examples_per_second_ = static_cast<double>(examples) / seconds_since(start);
+    logs.set("learning_rate", state_->optimizer().learning_rate());
+    progress_.finish(logs);
+    return logs;
+  }
+
+  CheckpointData save() {
+    const int64_t epoch = options_.steps_per_epoch > 0 ? global_step_ / options_.steps_per_epoch : 0;
+    CheckpointData data =
+        save_training(*state_, {.epoch = epoch, .batch = global_step_, .input = iterator_ ? iterator_->save() : ""});
+    data.values[kGlobalStep] = std::to_string(global_step_);
+    if (average_.started()) data.tensors[kAverages] = average_.averages();
+    return data;
+  }
+
+  void restore(const CheckpointData& data, bool keep_input) {
+    build();
+    state_->begin_training();
+    const StrategyCore& core = *state_->strategy().core();
+    const auto step = data.values.find(kGlobalStep);
+    const std::string text = core.text_from_chief(step == data.values.end() ? "" : step->second);
+    if (text.empty()) fail<NotFound>(speaker(), "the checkpoint has no value \"", kGlobalStep, "\"");
+    const TrainingPosition position = restore_training(*state_, data);
+    restore_averages(data);
+    global_step_ = std::stoll(text);
+    told_to_end_ = false;
+    if (!train_ || (keep_input && iterator_)) return;
+    iterator_.emplace(train_->iterator({.epoch = position.epoch}));
+    if (position.input.empty()) return;
+    bool fits = true;
+    try {
+      iterator_->restore(position.input);
+    } catch (const InvalidArgument& error) {
+      log().warn("{}the input is not the one that was saved, and begins anew: {}", speaker(), error.what());
+      fits = false;
+    }
+    // All or none: the workers' steps belong together.
+    if (core.any_worker("restore the input", !fits)) iterator_.emplace(train_->iterator({.epoch = position.epoch}));
+  }
+
+  Logs evaluate(int64_t steps) {
+    if (!validation_) fail<FailedPrecondition>(speaker(), "there is no validation data");
+    RunInfo run{.model = model_};
+    std::optional<Logs> logs;
+    with_averages([&] {
+      progress_.begin("Evaluation", -1);
+      const std::vector<CallbackPtr> none;
+      logs = evaluate_on(*state_, *validation_,
+                         {.steps = steps == kAllSteps ? 0 : steps, .callbacks = &none, .run = &run});
+      progress_.finish(*logs);
+    });
+    examples_per_second_ = run.examples_per_second;
+    return *logs;
+  }
+
+  int64_t load(const std::filesystem::path& checkpoint) {
+    build();
+    model_.load_weights(checkpoint);
+    const Checkpoint whole = read_checkpoint(checkpoint);
+    const auto averages = whole.data.tensors.find(kAverages);
+    if (average_.on() && averages != whole.data.tensors.end()) average_.set_averages(averages->second);
+    return global_step_ = whole.step;
+  }
+
+  void with_averages(const std::function<void()>& fn) {
+    if (!average_.started()) return fn();
+    const NamedTensors before = average_.swap_into(state_->module());
+    try {
+      fn();
+    } catch (...) {
+      state_->module().load_state(before, /*strict=*/false);
+      throw;
+    }
+    state_->module().load_state(before, /*strict=*/false);
+  }
+
+ private:
+  std::string speaker() const { return "[trainer] " + state_->name() + ": "; }
+
+  // From a batch's shape, where it has not been built yet.
+  void build() {
+    if (state_->built()) return;
+    const std::optional<GlobalBatch> first = (train_ ? *train_ : *validation_).iterator({.epoch = 0}).next();
+    if (!first) fail<InvalidArgument>(speaker(), "the data is empty");
+    state_->build_from(*first);
+  }
+
+  GlobalBatch next() {
+    if (told_ && told_()) iterator_->raise(kEnd);
+    std::optional<GlobalBatch> batch = iterator_->next();
+    // This step is still made, by all workers: they agree on the next batch.
+    told_to_end_ = (iterator_->raised() & kEnd) != 0;
+    if (batch) return std::move(*batch);
+    fail<InvalidArgument>(speaker(), "the data ran out after step ", global_step_, "; call repeat() on it");
+  }
+
+  std::string title(int64_t steps) const {
+    const int64_t epoch = options_.steps_per_epoch;
+    if (epoch > 0 && steps == epoch && global_step_ % epoch == 0) {
+      const int64_t epochs = (options_.train_steps + epoch - 1) / epoch;
+      return "Epoch " + std::to_string(global_step_ / epoch + 1) + (epochs > 0 ? "/" + std::to_string(epochs) : "");
+    }
+    const std::string of = options_.train_steps > 0 ? " of " + std::to_string(options_.train_steps) : "";
+    return "Steps " + std::to_string(global_step_ + 1) + " to " + std::to_string(global_step_ + steps) + of;
+  }
+
+  // The chief's, on all workers.
+  void restore_averages(const CheckpointData& data) {
+    const StrategyCore& core = *state_->strategy().core();
+    const auto saved = data.tensors.find(kAverages);
+    if (!core.any_worker("whether there are averages", saved != data.tensors.end()) || !average_.on()) return;
+    if (core.worker_rank() > 0) average_.update(state_->module(), global_step_);  // of the right shapes
+    if (saved != data.tensors.end()) average_.set_averages(saved->second);
+    std::vector<torch::Tensor> tensors;
+    for (const auto& [name, tensor] : average_.averages()) tensors.push_back(tensor);
+    core.broadcast_from_chief(tensors);
+  }
+
+  Model model_;
+  std::shared_ptr<ModelState> state_;
+  ModelTrainerOptions options_;
+  MovingAverage average_;
+  ProgressBar progress_;
+  std::optional<DistributedDataset> train_;
+  std::optional<DistributedDataset> validation_;
+  std::optional<DistributedIterator> iterator_;
+  std::function<bool()> told_;
+  bool told_to_end_ = false;
+  int64_t global_step_ = 0;
+  double examples_per_second_ = 0.0;
+};
+
+ModelTrainer::ModelTrainer(Model model, ModelTrainerOptions options)
+    : impl_(std::make_unique<Impl>(model, model.state(), std::move(options))) {}
+
+ModelTrainer::~ModelTrainer() = default;
+
+int64_t ModelTrainer::global_step() const {
+  return impl_->global_step();
+}
+Logs ModelTrainer::train(int64_t steps) {
+  return impl_->train(steps);
+}
+CheckpointData ModelTrainer::save() {
+  return impl_->save();
+}
+void ModelTrainer::restore(const CheckpointData& data, bool keep_input) {
+  impl_->restore(data, keep_input);
+}
+void ModelTrainer::end_when(std::function<bool()> told) {
+  impl_->end_when(std::move(told));
+}
+bool ModelTrainer::told_to_end() const {
+  return impl_->told_to_end();
+}
+Logs ModelTrainer::evaluate(int64_t steps) {
+  return impl_->evaluate(steps);
+}
+int64_t ModelTrainer::load(const std::filesystem::path& checkpoint) {
+  return impl_->load(checkpoint);
+}
+void ModelTrainer::with_averages(const std::function<void()>& fn) {
+  impl_->with_averages(fn);
+}
+double ModelTrainer::examples_per_second() const {
+  return impl_->examples_per_second();
+}
+Model& ModelTrainer::model() {
+  return impl_->model();
+}
+
+}  // namespace cohort

@@ -1,0 +1,72 @@
+#include "train/controller/moving_average.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/fail.h"
+
+namespace cohort {
+
+MovingAverage::MovingAverage(const MovingAverageOptions& options) : options_(options) {
+  if (!(options.average_decay >= 0.0 && options.average_decay < 1.0)) {
+    fail<InvalidArgument>("[trainer] ema: average_decay is ", options.average_decay, ", wanted 0 to less than 1");
+  }
+  if (options.start_step < 0) {
+    fail<InvalidArgument>("[trainer] ema: start_step is ", options.start_step, ", wanted 0 or more");
+  }
+}
+
+// Of the first replica: all are alike, but for the statistics, of which one replica's are as good as another's.
+NamedTensors MovingAverage::followed(const MirroredModule& module) const {
+  NamedTensors list;
+  const torch::nn::Module& first = *module.copies().front();
+  for (const auto& item : first.named_parameters()) list.emplace_back(item.key(), item.value().detach());
+  if (options_.trainable_weights_only) return list;
+  for (const auto& item : first.named_buffers()) {
+    if (item.value().is_floating_point()) list.emplace_back(item.key(), item.value());
+  }
+  return list;
+}
+
+void MovingAverage::update(const MirroredModule& module, int64_t step) {
+  const torch::NoGradGuard no_grad;
+  if (followed_.empty()) followed_ = followed(module);
+  if (averages_.empty()) return set_averages(followed_);
+  if (!std::exchange(in_order_, true)) sort();
+  double decay = 0.0;
+  if (step > options_.start_step) {
+    const auto since = static_cast<double>(step - options_.start_step);
+    decay = options_.average_decay;
+    if (options_.dynamic_decay) decay = std::min(decay, (1.0 + since) / (10.0 + since));
+  }
+  for (std::size_t i = 0; i < followed_.size(); ++i) averages_[i].second.lerp_(followed_[i].second, 1.0 - decay);
+}
+
+void MovingAverage::set_averages(const NamedTensors& averages) {
+  averages_.clear();
+  for (const auto& [name, tensor] : averages) averages_.emplace_back(name, tensor.clone());
+  in_order_ = false;
+}
+
+// As the module has them, and on its device.
+void MovingAverage::sort() {
+  std::map<std::string, torch::Tensor> by_name(averages_.begin(), averages_.end());
+  averages_.clear();
+  for (const auto& [name, tensor] : followed_) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end() || found->second.sizes() != tensor.sizes()) {
+      fail<InvalidArgument>("[trainer] ema: the averages have no \"", name, "\" of shape ", tensor.sizes());
+    }
+    averages_.emplace_back(name, found->second.to(tensor.options()));
+  }
+}
+
+NamedTensors MovingAverage::swap_into(const MirroredModule& module) const {
+  NamedTensors before;
+  for (const auto& [name, tensor] : followed(module)) before.emplace_back(name, tensor.clone());
+  module.load_state(averages_, /*strict=*/false);
+  return before;
+}
+
+}  // namespace cohort

@@ -1,0 +1,37 @@
+// Averages of a model's weights over its training.
+#pragma once
+
+#include "cohort/mirrored.h"
+#include "cohort/model_trainer.h"
+#include "cohort/weights.h"
+
+namespace cohort {
+
+// Source: B. Polyak and A. Juditsky, "Acceleration of Stochastic Approximation by Averaging" (1992); the decay that
+// grows is TensorFlow's (tf.train.ExponentialMovingAverage's num_updates).
+class MovingAverage {
+ public:
+  // InvalidArgument: the decay is not in [0, 1), the step negative.
+  explicit MovingAverage(const MovingAverageOptions& options);
+
+  bool on() const { return options_.average_decay > 0.0; }
+  bool started() const { return !averages_.empty(); }
+  // After a step, with its number from 1.
+  void update(const MirroredModule& module, int64_t step);
+  // By the weights' names.
+  const NamedTensors& averages() const { return averages_; }
+  void set_averages(const NamedTensors& averages);
+  // Gives the module the averages and returns what it had.
+  NamedTensors swap_into(const MirroredModule& module) const;
+
+ private:
+  NamedTensors followed(const MirroredModule& module) const;
+  void sort();
+
+  MovingAverageOptions options_;
+  NamedTensors followed_;  // the module's own
+  NamedTensors averages_;
+  bool in_order_ = false;  // the averages as the followed
+};
+
+}  // namespace cohort

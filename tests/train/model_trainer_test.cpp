@@ -1,0 +1,167 @@
+#include "cohort/model_trainer.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/error.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::expect_error;
+using cohort::testing::TemporaryFolder;
+
+constexpr int64_t kExamples = 48;
+
+Dataset examples() {
+  torch::manual_seed(11);
+  return Dataset::from_tensor_slices(torch::randn({kExamples, 6}), torch::randint(0, 3, {kExamples}, torch::kLong));
+}
+
+// A run of two replicas with all that has a state: shuffled input, dropout, batch norm, momentum, averages.
+struct Program {
+  MirroredStrategy strategy{{.devices = cpu_devices(2)}};
+  StrategyScope scope = strategy.scope();
+  Sequential model = made(strategy);
+  std::shared_ptr<ModelTrainer> trainer;
+
+  static Sequential made(const Strategy& strategy) {
+    torch::manual_seed(5);
+    strategy.set_seed(5);
+    return Sequential{Dense(8), BatchNormalization(), Dropout(0.3), Dense(3)};
+  }
+
+  explicit Program(const MovingAverageOptions& ema = {}) {
+    model.compile({.optimizer = SGD({.learning_rate = 0.1, .momentum = 0.9}),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                   .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})}});
+    trainer = std::make_shared<ModelTrainer>(
+        model, ModelTrainerOptions{.train = examples().shuffle(kExamples, {.seed = 3}).batch(8).repeat(),
+                                   .validation = examples().batch(8),
+                                   .ema = ema,
+                                   .verbose = Verbose::kSilent});
+  }
+
+  Controller controller(const std::filesystem::path& folder) {
+    return Controller({.trainer = trainer,
+                       .evaluator = trainer,
+                       .steps_per_loop = 3,
+                       .checkpoint_dir = folder,
+                       .checkpoint_interval = 2});
+  }
+};
+
+void expect_equal(const NamedTensors& a, const NamedTensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].first, b[i].first);
+    EXPECT_TRUE(torch::equal(a[i].second, b[i].second)) << a[i].first;
+  }
+}
+
+TEST(ModelTrainerTest, ALeftRunGoesOnBitForBit) {
+  const TemporaryFolder folder;
+  const MovingAverageOptions ema{.average_decay = 0.9};
+  NamedTensors wanted;
+  Logs evaluation;
+  {
+    Program run(ema);
+    evaluation = run.controller(folder / "whole").train_and_evaluate(40, kAllSteps, 7);
+    wanted = run.model.weights();
+  }
+  for (const int64_t cut : {3, 7, 9, 14, 30}) {
+    const auto parts = folder / ("cut" + std::to_string(cut));
+    {
+      // Left without a word after the evaluation or the loop of step `cut`.
+      Program run(ema);
+      int64_t made = 0;
+      struct Killed {};
+      const auto kill = [&](const ActionInfo& info) {
+        made = info.step;
+        if (made >= cut) throw Killed();
+      };
+      Controller controller({.trainer = run.trainer,
+                             .evaluator = run.trainer,
+                             .train_actions = {kill},
+                             .eval_actions = {kill},
+                             .steps_per_loop = 3,
+                             .checkpoint_dir = parts,
+                             .checkpoint_interval = 2});
+      EXPECT_THROW(controller.train_and_evaluate(40, kAllSteps, 7), Killed);
+    }
+    Program run(ema);
+    const Logs logs = run.controller(parts).train_and_evaluate(40, kAllSteps, 7);
+    expect_equal(run.model.weights(), wanted);
+    EXPECT_EQ(logs["loss"], evaluation["loss"]) << "cut at " << cut;
+  }
+}
+
+TEST(ModelTrainerTest, IsFitsEqual) {
+  NamedTensors fitted;
+  {
+    Program run;
+    run.model.fit(examples().shuffle(kExamples, {.seed = 3}).batch(8), {.epochs = 4, .verbose = Verbose::kSilent});
+    fitted = run.model.weights();
+  }
+  Program run;
+  const Logs logs = run.trainer->train(4 * 6);
+  expect_equal(run.model.weights(), fitted);
+  EXPECT_EQ(run.trainer->global_step(), 24);
+  EXPECT_EQ(logs["learning_rate"], 0.1);
+  EXPECT_TRUE(logs.contains("accuracy"));
+}
+
+TEST(ModelTrainerTest, AveragesFollowTheirFormulaAndAreWhatIsEvaluated) {
+  Program run({.average_decay = 0.8, .start_step = 2});
+  std::map<std::string, torch::Tensor> average;
+  for (int64_t step = 1; step <= 12; ++step) {
+    run.trainer->train(1);
+    const auto since = static_cast<double>(step - 2);
+    const double decay = step <= 2 ? 0.0 : std::min(0.8, (1.0 + since) / (10.0 + since));
+    for (const auto& [name, tensor] : run.model.weights()) {
+      if (name.find("running") != std::string::npos || name.find("num_batches") != std::string::npos) continue;
+      average[name] = step == 1 ? tensor.clone() : average[name] * decay + tensor * (1.0 - decay);
+    }
+  }
+  const NamedTensors before = run.model.weights();
+  const Logs evaluated = run.trainer->evaluate(kAllSteps);
+  run.trainer->with_averages([&] {
+    for (const auto& [name, tensor] : run.model.weights()) {
+      EXPECT_TRUE(!average.contains(name) || torch::allclose(tensor, average[name], 1e-5, 1e-6)) << name;
+    }
+    EXPECT_EQ(run.model.evaluate(examples().batch(8), {.verbose = Verbose::kSilent})["loss"], evaluated["loss"]);
+  });
+  for (const auto& [name, tensor] : run.model.weights()) {
+    for (const auto& [other, value] : before) {
+      EXPECT_TRUE(name != other || !average.contains(name) || torch::equal(tensor, value)) << name;
+    }
+  }
+}
+
+TEST(ModelTrainerTest, APreemptionEndsTheLoopAfterAStep) {
+  const TemporaryFolder folder;
+  Program run;
+  int64_t asked = 0;
+  Controller controller(
+      {.trainer = run.trainer, .steps_per_loop = 100, .checkpoint_dir = folder / "run", .preempted = [&] {
+         return ++asked > 4;
+       }});
+  expect_error<Preempted>([&] { controller.train(50); }, "training was left after step 5, which is saved");
+  EXPECT_EQ(read_checkpoint(folder / "run/ckpt-5").step, 5);
+}
+
+TEST(ModelTrainerTest, RefusesWhatItCannotDo) {
+  Program run;
+  expect_error<InvalidArgument>([&] { ModelTrainer(run.model, {}); }, "there is no data, wanted train or validation");
+  ModelTrainer short_one(run.model, {.train = examples().batch(8), .verbose = Verbose::kSilent});
+  expect_error<InvalidArgument>([&] { short_one.train(7); }, "the data ran out after step 6; call repeat() on it");
+  expect_error<FailedPrecondition>([&] { short_one.evaluate(kAllSteps); }, "there is no validation data");
+  expect_error<InvalidArgument>(
+      [&] { ModelTrainer(run.model, {.train = examples().batch(8), .ema = {.average_decay = 1.0}}); },
+      "average_decay is 1, wanted 0 to less than 1");
+}
+
+}  // namespace
+}  // namespace cohort
