@@ -14,7 +14,9 @@
 #include "cohort/device.h"                     // IWYU pragma: export
 #include "cohort/distributed_dataset.h"        // IWYU pragma: export
 #include "cohort/error.h"                      // IWYU pragma: export
+#include "cohort/experiment.h"                 // IWYU pragma: export
 #include "cohort/image.h"                      // IWYU pragma: export
+#include "cohort/image_classification.h"       // IWYU pragma: export
 #include "cohort/layers.h"                     // IWYU pragma: export
 #include "cohort/losses.h"                     // IWYU pragma: export
 #include "cohort/metrics.h"                    // IWYU pragma: export
@@ -27,6 +29,7 @@
 #include "cohort/preemption.h"                 // IWYU pragma: export
 #include "cohort/sidecar_evaluator.h"          // IWYU pragma: export
 #include "cohort/strategy.h"                   // IWYU pragma: export
+#include "cohort/summary.h"                    // IWYU pragma: export
 #include "cohort/tf_example.h"                 // IWYU pragma: export
 #include "cohort/tfds.h"                       // IWYU pragma: export
 #include "cohort/tfrecord.h"                   // IWYU pragma: export

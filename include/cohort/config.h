@@ -58,9 +58,14 @@ class ConfigFields {
   // A struct within.
   template <typename Inner>
   void nest(std::string_view name, Inner& inner) {
+    group(name, [&](ConfigFields& fields) { inner.describe(fields); });
+  }
+  // Fields that share a name before theirs: describe(*this) adds them.
+  template <typename Describe>
+  void group(std::string_view name, const Describe& describe) {
     const std::string outer = prefix_;
     prefix_ += std::string(name) + ".";
-    inner.describe(*this);
+    describe(*this);
     prefix_ = outer;
   }
   // A relation that has to hold in the end, of paths within this struct and numbers or texts: "train_steps >= 0",

@@ -77,11 +77,15 @@ struct ControllerOptions {
   std::optional<Strategy> strategy = std::nullopt;  // unset: the current one
   std::vector<Action> train_actions = {};
   std::vector<Action> eval_actions = {};
-  int64_t steps_per_loop = 0;  // needed with a trainer
+  // Called at the multiples of summary_interval, where inner loops end, too, and when training is complete.
+  std::vector<Action> summary_actions = {};
+  int64_t summary_interval = 0;
+  int64_t steps_per_loop = 0;  // needed with a trainer; inner loops end at its multiples
   // Empty: no checkpoints. Of several workers the chief writes and reads.
   std::filesystem::path checkpoint_dir = {};
-  int64_t checkpoint_interval = 0;  // steps; 0: only when training is complete. Looked at between inner loops
-  int64_t max_to_keep = 5;          // checkpoints; 0: all
+  // Steps; inner loops end at its multiples, too. 0: only when training is complete.
+  int64_t checkpoint_interval = 0;
+  int64_t max_to_keep = 5;  // checkpoints; 0: all
   // Where there is no checkpoint, before anything else: for weights from elsewhere.
   std::function<void()> init_fn = {};
   // A sign that this machine is about to be taken away, asked between steps: then a checkpoint is written and Preempted
@@ -99,14 +103,16 @@ class Controller {
   Controller& operator=(const Controller&) = delete;
   ~Controller();
 
-  // Until the global step is `steps`; the logs of the last inner loop, empty when there was none.
+  // Until the global step is `steps`; the logs of the last inner loop, empty when there was none. Without a checkpoint
+  // at completion none is written at that step at all: for a training that is changed there, and saved then.
   Logs train(int64_t steps, bool checkpoint_at_completion = true);
   // InvalidArgument: no steps, or fewer.
   Logs evaluate(int64_t steps = kAllSteps);
   // Evaluates at every multiple of `eval_interval` steps (0: only at the end), and at the end; inner loops are cut
   // there. The logs of the last evaluation. A run that was interrupted between a multiple and its evaluation makes up
   // for it.
-  Logs train_and_evaluate(int64_t train_steps, int64_t eval_steps = kAllSteps, int64_t eval_interval = 0);
+  Logs train_and_evaluate(int64_t train_steps, int64_t eval_steps = kAllSteps, int64_t eval_interval = 0,
+                          bool checkpoint_at_completion = true);
   // Every checkpoint that another process writes to `checkpoint_dir`, or the newest of those that came meanwhile, until
   // that has trained to `train_steps` (0: until it says that it has finished) or none comes for the timeout
   // (DeadlineExceeded). Returns how many there were.
@@ -126,10 +132,12 @@ class Controller {
 
  private:
   void check() const;
-  Logs train_to(int64_t step, bool evaluation_follows);
+  Logs train_to(int64_t step, bool more_follows);
+  int64_t next_loop(int64_t limit) const;
   bool checkpoint_due() const;
   Logs evaluate_here(int64_t steps);
   void run(const std::vector<Action>& actions, const Logs& logs);
+  void complete();
   [[noreturn]] void leave();
 
   ControllerOptions options_;

@@ -31,6 +31,9 @@ torch::Tensor decode_jpeg(std::string_view bytes, const DecodeOptions& options =
 torch::Tensor decode_png(std::string_view bytes, const DecodeOptions& options = {},
                          const std::string& source = "image");
 
+// The bytes of a PNG file. uint8 of 1 or 3 channels (InvalidArgument). Thread-safe.
+std::string encode_png(const torch::Tensor& image);
+
 enum class Interpolation { kBilinear, kBicubic };
 struct ResizeOptions {
   Interpolation interpolation = Interpolation::kBilinear;

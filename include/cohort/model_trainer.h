@@ -28,6 +28,9 @@ struct ModelTrainerOptions {
   std::optional<Dataset> validation = std::nullopt;  // batched
   InputOptions input = {};
   MovingAverageOptions ema = {};
+  // Metrics and the progress that is shown are of stretches that end at multiples of so many steps, with as many inner
+  // loops as there are in each. 0: of each train().
+  int64_t report_steps = 0;
   int64_t steps_per_epoch = 0;  // for what is shown; 0: not known
   int64_t train_steps = 0;      // the same
   Verbose verbose = Verbose::kAuto;

@@ -62,6 +62,8 @@ class TFRecordWriter {
 
   // Unavailable: the disk is full, or whatever else keeps the bytes from being written.
   void write(std::string_view record);
+  // The same for what is still to be written, so that others see it. Of plain files only (FailedPrecondition).
+  void flush();
   // The same for what is still to be written. Nothing can be written afterwards.
   void close();
 

@@ -1,31 +1,208 @@
-#include "models/experiment.h"
+#include <mutex>
 
 #include "base/fail.h"
-#include "models/mnist.h"
+#include "cohort/image_classification.h"
 
 namespace cohort {
 
-const std::vector<Experiment>& experiments() {
-  static const std::vector<Experiment> table = {
-      {.name = "mnist_mlp",
-       .description = "dense 256, 128, 10 on MNIST or drawn digits",
-       .epochs = 5,
-       .batch_size = 128,
-       .model = mnist_mlp,
-       .compile = mnist_compile,
-       .data = digits},
-      {.name = "mnist_cnn",
-       .description = "two convolutions and two dense layers on MNIST or drawn digits",
-       .epochs = 5,
-       .batch_size = 128,
-       .model = mnist_cnn,
-       .compile = mnist_compile,
-       .data = digits},
-  };
-  return table;
+namespace {
+
+// An experiment whose task is image classification.
+struct Recipe {
+  std::shared_ptr<ImageClassificationTask> task = std::make_shared<ImageClassificationTask>();
+  TrainerConfig trainer{.train_epochs = 5,
+                        .steps_per_loop = 0,
+                        .summary_interval = 0,
+                        .checkpoint_interval = 0,
+                        .validation_interval = 0};
+
+  void batch(int64_t size) {
+    task->train_data.global_batch_size = size;
+    task->validation_data.global_batch_size = size;
+  }
+  void cosine(double rate, double alpha = 0.0) {
+    trainer.optimizer_config.learning_rate.type = "cosine";
+    trainer.optimizer_config.learning_rate.cosine.initial_learning_rate = rate;
+    trainer.optimizer_config.learning_rate.cosine.alpha = alpha;
+  }
+  void warm_up(int64_t steps) {
+    trainer.optimizer_config.warmup.type = "linear";
+    trainer.optimizer_config.warmup.linear.warmup_steps = steps;
+  }
+  void sgd(double weight_decay) {
+    OptimizerConfig::Rule& rule = trainer.optimizer_config.optimizer;
+    rule.type = "sgd";
+    rule.sgd.momentum = 0.9;
+    rule.sgd.nesterov = true;
+    rule.sgd.weight_decay = weight_decay;
+  }
+  void adamw(double weight_decay) {
+    trainer.optimizer_config.optimizer.type = "adamw";
+    trainer.optimizer_config.optimizer.adamw.weight_decay = weight_decay;
+  }
+  ExperimentConfig config() const { return {.task = task, .trainer = trainer}; }
+};
+
+ExperimentConfig mnist(const char* model) {
+  Recipe recipe;
+  recipe.task->model.num_classes = 10;
+  recipe.task->model.input_size = {28, 28, 1};
+  recipe.task->model.input_mean = {0.0};
+  recipe.task->model.input_stddev = {1.0};
+  recipe.task->model.backbone.type = model;
+  recipe.task->builtin_data = "digits";
+  recipe.task->top_k = 1;
+  recipe.task->train_data.shuffle_buffer_size = 60'000;
+  recipe.batch(128);
+  recipe.cosine(2e-3, 0.01);
+  recipe.trainer.optimizer_config.optimizer.type = "adam";
+  return recipe.config();
 }
 
-const Experiment& find_experiment(std::string_view name) {
+// K. He et al. (2015), section 4.2, with a cosine in place of steps.
+ExperimentConfig resnet20_cifar10() {
+  Recipe recipe;
+  ImageModelConfig& model = recipe.task->model;
+  model.num_classes = 10;
+  model.input_size = {32, 32, 3};
+  model.input_mean = {0.4914, 0.4822, 0.4465};
+  model.input_stddev = {0.2470, 0.2435, 0.2616};
+  model.backbone.type = "resnet_cifar";
+  recipe.task->train_data.aug_crop = "padded";
+  recipe.task->train_data.cache = true;
+  recipe.task->train_data.shuffle_buffer_size = 50'000;
+  recipe.task->validation_data.cache = true;
+  recipe.batch(128);
+  recipe.sgd(5e-4);
+  recipe.cosine(0.1);
+  recipe.warm_up(400);
+  recipe.trainer.train_epochs = 15;
+  return recipe.config();
+}
+
+// P. Goyal et al., "Accurate, Large Minibatch SGD" (2017): the rate grows with the batch, after a warm-up.
+ExperimentConfig resnet(int64_t layers) {
+  Recipe recipe;
+  recipe.task->model.backbone.resnet.model_id = layers;
+  recipe.task->model.backbone.resnet.zero_init_residual = true;
+  recipe.task->label_smoothing = 0.1;
+  recipe.batch(256);
+  recipe.sgd(1e-4);
+  recipe.cosine(0.1);
+  recipe.warm_up(1000);
+  recipe.trainer.train_epochs = 90;
+  return recipe.config();
+}
+
+// M. Tan and Q. Le (2019): RMSprop, a rate that decays by 3% every 2.4 epochs, averages of the weights.
+ExperimentConfig efficientnet(const std::string& variant, int64_t image_size) {
+  Recipe recipe;
+  recipe.task->model.backbone.type = "efficientnet";
+  recipe.task->model.backbone.efficientnet.model_id = variant;
+  recipe.task->model.input_size = {image_size, image_size, 3};
+  recipe.task->label_smoothing = 0.1;
+  recipe.batch(256);
+  OptimizerConfig& optimizer = recipe.trainer.optimizer_config;
+  optimizer.optimizer.type = "rmsprop";
+  optimizer.optimizer.rmsprop.momentum = 0.9;
+  optimizer.optimizer.rmsprop.epsilon = 1e-3;
+  optimizer.optimizer.rmsprop.weight_decay = 1e-5;
+  optimizer.ema.average_decay = 0.9999;
+  recipe.cosine(0.016);
+  recipe.warm_up(1000);
+  recipe.trainer.train_epochs = 350;
+  return recipe.config();
+}
+
+// A. Steiner et al., "How to train your ViT?" (2021).
+ExperimentConfig vit(const char* name) {
+  Recipe recipe;
+  recipe.task->model.backbone.type = "vit";
+  recipe.task->model.backbone.vit.model_name = name;
+  recipe.task->model.input_mean = {0.5, 0.5, 0.5};
+  recipe.task->model.input_stddev = {0.5, 0.5, 0.5};
+  recipe.task->label_smoothing = 0.1;
+  recipe.task->train_data.mixup_alpha = 0.2;
+  recipe.batch(512);
+  recipe.adamw(0.1);
+  recipe.trainer.optimizer_config.optimizer.global_clipnorm = 1.0;
+  recipe.cosine(1e-3);
+  recipe.warm_up(10'000);
+  recipe.trainer.train_epochs = 300;
+  return recipe.config();
+}
+
+// Two classes from few photographs: at first the classifier alone learns, on a backbone that init_checkpoint gives.
+ExperimentConfig cats_vs_dogs() {
+  Recipe recipe;
+  ImageModelConfig& model = recipe.task->model;
+  model.num_classes = 2;
+  model.input_size = {64, 64, 3};
+  model.input_mean = {0.4914, 0.4822, 0.4465};
+  model.input_stddev = {0.2470, 0.2435, 0.2616};
+  model.backbone.type = "resnet_cifar";
+  recipe.task->init_checkpoint_modules = "backbone";
+  recipe.task->train_data.cache = true;
+  recipe.task->train_data.aug_min_area = 0.35;
+  recipe.task->top_k = 1;
+  recipe.batch(64);
+  recipe.sgd(5e-4);
+  recipe.cosine(0.02);
+  recipe.trainer.train_epochs = 20;
+  return recipe.config();
+}
+
+std::vector<Experiment> own_experiments() {
+  std::vector<Experiment> list = {
+      {"mnist_mlp", "dense 256, 128, 10 on MNIST or drawn digits", [] { return mnist("mlp"); }},
+      {"mnist_cnn", "two convolutions and two dense layers on MNIST or drawn digits", [] { return mnist("cnn"); }},
+      {"resnet20_cifar10", "He et al.'s ResNet-20 on CIFAR-10", resnet20_cifar10},
+      {"resnet18", "ResNet-18 at 224 x 224", [] { return resnet(18); }},
+      {"resnet50", "ResNet-50 at 224 x 224", [] { return resnet(50); }},
+  };
+  const std::vector<int64_t> sizes = {224, 240, 288, 300, 380, 456, 528, 600};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::string variant = "b" + std::to_string(i);
+    list.push_back({"efficientnet_" + variant, c10::str("EfficientNet-B", i, " at ", sizes[i], " x ", sizes[i]),
+                    [variant, size = sizes[i]] { return efficientnet(variant, size); }});
+  }
+  list.push_back({"vit_tiny", "vision transformer, tiny, patches of 16", [] { return vit("vit-ti16"); }});
+  list.push_back({"vit_base", "vision transformer, base, patches of 16", [] { return vit("vit-b16"); }});
+  list.push_back({"vit_large", "vision transformer, large, patches of 16", [] { return vit("vit-l16"); }});
+  list.push_back({"cats_vs_dogs", "ResNet from CIFAR-10, frozen, then fine-tuned, on photographs", cats_vs_dogs});
+  return list;
+}
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<Experiment> list = own_experiments();
+};
+
+Registry& registry() {
+  static Registry made;
+  return made;
+}
+
+}  // namespace
+
+void register_experiment(Experiment experiment) {
+  if (experiment.name.empty() || !experiment.make) {
+    fail<InvalidArgument>("[train] an experiment has no ", experiment.name.empty() ? "name" : "factory");
+  }
+  const std::lock_guard lock(registry().mutex);
+  for (const Experiment& each : registry().list) {
+    if (each.name == experiment.name)
+      fail<InvalidArgument>("[train] there is an experiment \"", each.name, "\" already");
+  }
+  registry().list.push_back(std::move(experiment));
+}
+
+std::vector<Experiment> experiments() {
+  const std::lock_guard lock(registry().mutex);
+  return registry().list;
+}
+
+Experiment find_experiment(std::string_view name) {
   std::string known;
   for (const Experiment& experiment : experiments()) {
     if (experiment.name == name) return experiment;

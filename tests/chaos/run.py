@@ -123,7 +123,7 @@ class Trial:
         self.goes_on_after = ["goes on with the run that was interrupted"]  # what the chief says, started again
 
     def backups(self):
-        return sorted((self.folder / "run/backup").glob("backup-*"), key=lambda path: int(path.name.split("-")[1]))
+        return sorted((self.folder / "run").glob("ckpt-*"), key=lambda path: int(path.name.split("-")[1]))
 
     def start(self, attempt):
         self.group = Group(self.cohort, self.network, self.folder, attempt)
@@ -238,7 +238,7 @@ def corrupt_newest(trial, moment):
 
 def kill_during_save(trial, moment):
     trial.random_moment(moment)
-    backup = trial.folder / "run/backup"
+    backup = trial.folder / "run"
     end = time.monotonic() + 20
     while not any(backup.glob(".*.tmp")):
         require(time.monotonic() < end, "no save in 20 s")
@@ -273,7 +273,7 @@ def undisturbed(cohort, network, folder):
     try:
         begin = None
         while group.workers[0].poll() is None:
-            if begin is None and list((folder / "run").glob("backup/backup-*")):
+            if begin is None and list((folder / "run").glob("ckpt-*")):
                 begin = time.monotonic()
             time.sleep(0.01)
         require(group.wait(range(WORKERS), 30) is not None and group.workers[0].returncode == 0, group.said(0))

@@ -30,7 +30,7 @@ class WrongCalls(unittest.TestCase):
         self.refused("subcommand is required")
         self.refused("subcommand is required", "fly")
         self.train("not expected", "--speed=3")
-        self.train("Could not convert", "--epochs=many")
+        self.train('--epochs: trainer.train_epochs is "many", wanted number', "--epochs=many")
 
     def test_experiments_modes_and_folders(self):
         self.refused('there is no experiment "mnist"; there are mnist_mlp, mnist_cnn', "train", "--experiment=mnist", "--model_dir=DIR")
@@ -38,8 +38,8 @@ class WrongCalls(unittest.TestCase):
         self.refused("--model_dir is missing", "train", "--experiment=mnist_mlp")
         self.refused("cannot be made", "train", "--experiment=mnist_mlp", "--model_dir=/dev/null/x")
         self.train("--mode=fly is not known", "--mode=fly")
-        self.train("--epochs is -1", "--epochs=-1")
-        self.train("--batch_size is -5", "--batch_size=-5")
+        self.train("trainer.train_epochs is -1, wanted >= 0", "--epochs=-1")
+        self.train("global_batch_size is -5, wanted > 0", "--batch_size=-5")
         self.train("has no train-images-idx3-ubyte", "--data_dir=DIR")
         self.train("model.safetensors: cannot be opened", "--mode=eval")
 
@@ -77,8 +77,8 @@ class Runs(unittest.TestCase):
             self.assertGreater(lines[1]["accuracy"], 0.8)
             for key in ("step", "epoch", "loss", "examples_per_second"):
                 self.assertIn(key, lines[0])
-            damaged = pathlib.Path(folder) / "model.safetensors"
-            damaged.write_bytes(damaged.read_bytes()[:1000])
+            for damaged in (*pathlib.Path(folder).glob("ckpt-*/model.safetensors"), pathlib.Path(folder) / "model.safetensors"):
+                damaged.write_bytes(damaged.read_bytes()[:1000])
             code, out, err = cohort("train", "--experiment=mnist_mlp", "--mode=eval", f"--model_dir={folder}")
             self.assertEqual(code, 1)
             self.assertIn("model.safetensors", err)

@@ -94,14 +94,15 @@ TEST_F(ControllerTest, StepsAreAbsolute) {
 TEST_F(ControllerTest, CheckpointsComeEveryInterval) {
   Controller controller(options(/*interval=*/4));
   controller.train(10);
-  EXPECT_THAT(calls_, ElementsAre("train 3", "train 3", "save 6", "train 3", "save 9", "train 1", "save 10"));
+  EXPECT_THAT(calls_, ElementsAre("train 3", "train 1", "save 4", "train 2", "train 2", "save 8", "train 1", "train 1",
+                                  "save 10"));
 }
 
 TEST_F(ControllerTest, InnerLoopsAreCutWhereAnEvaluationIsDue) {
   Controller controller(options(/*interval=*/4));
   const Logs logs = controller.train_and_evaluate(10, 2, 4);
-  EXPECT_THAT(calls_, ElementsAre("train 3", "train 1", "evaluate 4 of 2", "save 4", "train 3", "train 1",
-                                  "evaluate 8 of 2", "save 8", "train 2", "evaluate 10 of 2", "save 10"));
+  EXPECT_THAT(calls_, ElementsAre("train 3", "train 1", "evaluate 4 of 2", "save 4", "train 2", "train 2",
+                                  "evaluate 8 of 2", "save 8", "train 1", "train 1", "evaluate 10 of 2", "save 10"));
   EXPECT_EQ(logs["accuracy"], 0.5);
   calls_.clear();
   EXPECT_TRUE(controller.train_and_evaluate(10, 2, 4).empty());
@@ -113,7 +114,7 @@ TEST_F(ControllerTest, GoesOnWhereItStopped) {
   restart();
   Controller controller(options());
   controller.train(9);
-  EXPECT_THAT(calls_, ElementsAre("restore 5", "train 3", "train 1", "save 9"));
+  EXPECT_THAT(calls_, ElementsAre("restore 5", "train 1", "train 3", "save 9"));
 }
 
 TEST_F(ControllerTest, MakesUpForAnEvaluationThatAnInterruptionTook) {
@@ -127,8 +128,8 @@ TEST_F(ControllerTest, MakesUpForAnEvaluationThatAnInterruptionTook) {
   {
     Controller controller(options(/*interval=*/1));
     controller.train_and_evaluate(8, kAllSteps, 4);
-    EXPECT_THAT(calls_, ElementsAre("restore 3", "train 1", "evaluate 4", "save 4", "train 3", "save 7", "train 1",
-                                    "evaluate 8", "save 8"));
+    EXPECT_THAT(calls_, ElementsAre("restore 3", "train 1", "evaluate 4", "save 4", "train 1", "save 5", "train 1",
+                                    "save 6", "train 1", "save 7", "train 1", "evaluate 8", "save 8"));
   }
   restart();
   { Controller(options()).train(12); }
@@ -170,6 +171,20 @@ TEST_F(ControllerTest, ActionsSeeTheLogsAndMayStop) {
   controller.train_and_evaluate(100);
   EXPECT_THAT(steps, ElementsAre(3, 6));
   EXPECT_THAT(calls_, ElementsAre("train 3", "train 3", "evaluate 6", "save 6"));
+}
+
+TEST_F(ControllerTest, SummariesComeEveryIntervalAndAtTheEnd) {
+  std::vector<int64_t> steps;
+  ControllerOptions with = options();
+  with.summary_interval = 5;
+  with.summary_actions = {[&](const ActionInfo& info) { steps.push_back(info.step); }};
+  Controller controller(with);
+  controller.train(7);
+  EXPECT_THAT(calls_, ElementsAre("train 3", "train 2", "train 1", "train 1", "save 7"));
+  EXPECT_THAT(steps, ElementsAre(5, 7));
+  controller.train_and_evaluate(10, kAllSteps, 4);
+  controller.train_and_evaluate(11);
+  EXPECT_THAT(steps, ElementsAre(5, 7, 10, 11));
 }
 
 TEST_F(ControllerTest, EvaluatesTheCheckpointsOfAnotherProcess) {

@@ -1,186 +1,93 @@
 // cohort train: trains or evaluates a registered experiment.
-#include <algorithm>
 #include <array>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include "base/fail.h"
-#include "cohort/checkpoint.h"
-#include "cohort/parameter_server_strategy.h"
-#include "cohort/preemption.h"
-#include "cohort/sidecar_evaluator.h"
+#include "cohort/experiment.h"
 #include "commands.h"
-#include "models/experiment.h"
 #include "strategy_flags.h"
 
 namespace cohort::cli {
 
 namespace {
 
+// A plain flag that sets one field.
+struct PlainFlag {
+  const char* name;
+  const char* path;
+  const char* help;
+};
+constexpr std::array kPlainFlags = {
+    PlainFlag{"--distribution_strategy", "runtime.distribution_strategy",
+              "off, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage or tpu"},
+    PlainFlag{"--num_gpus", "runtime.num_gpus", "GPUs to use; 0: the CPU"},
+    PlainFlag{"--num_replicas", "runtime.num_replicas", "replicas on the CPU; 0: one"},
+    PlainFlag{"--all_reduce_alg", "runtime.all_reduce_alg", "how gradients are summed: ring, nccl, mpi, ..."},
+    PlainFlag{"--num_packs", "runtime.num_packs", "messages that the gradients are packed into"},
+    PlainFlag{"--worker_hosts", "runtime.worker_hosts", "host:port,host:port of all workers; without, the environment"},
+    PlainFlag{"--task_index", "runtime.task_index", "which of the worker_hosts this process is"},
+    PlainFlag{"--tpu", "runtime.tpu", "name or address of a TPU"},
+    PlainFlag{"--consistency", "runtime.consistency",
+              "parameter_server: asynchronous, bounded_staleness or synchronous"},
+    PlainFlag{"--staleness", "runtime.staleness", "bounded_staleness: steps ahead of the slowest"},
+    PlainFlag{"--ps_replicas", "runtime.ps_replicas", "parameter_server: servers that have each variable, 1 or 2"},
+    PlainFlag{"--mixed_precision", "runtime.mixed_precision_dtype", "float32, float16 or bfloat16"},
+    PlainFlag{"--seed", "runtime.seed", "of everything random"},
+    PlainFlag{"--train_steps", "trainer.train_steps", "the global step to reach"},
+    PlainFlag{"--epochs", "trainer.train_epochs", "passes over the data"},
+    PlainFlag{"--save_freq", "trainer.checkpoint_interval", "steps between checkpoints; 0: one after every epoch"},
+};
+
 struct TrainFlags {
   std::string experiment;
-  std::string mode = "train_and_eval";
-  std::string model_dir;
+  std::string help_experiment;
   std::string data_dir;
-  StrategyFlags strategy;
-  uint64_t seed = 1;
-  int64_t epochs = 0;
   int64_t batch_size = 0;
-  int64_t save_freq = 0;
+  std::array<std::string, kPlainFlags.size()> plain;
+  std::vector<std::string> config_files;
+  std::vector<std::string> overrides;
+  std::vector<std::string> gin_files;
+  std::vector<std::string> gin_params;
+  RunOptions run;
 };
 
-void check(const TrainFlags& flags) {
-  if (flags.experiment.empty()) {
-    find_experiment(flags.experiment);  // names those that there are
+// The layers, each over the one before.
+void configure(Config& config, Task& task, const TrainFlags& flags) {
+  for (const std::string& file : flags.config_files) config.apply_file(file);
+  for (std::size_t i = 0; i < kPlainFlags.size(); ++i) {
+    if (flags.plain[i].empty()) continue;
+    config.set(kPlainFlags[i].path, flags.plain[i], kPlainFlags[i].name);
+    // A number of epochs is meant to count, whatever a file says of steps.
+    if (std::string_view(kPlainFlags[i].name) == "--epochs") config.set("trainer.train_steps", "0", "--epochs");
   }
-  const std::array modes = {"train", "eval", "train_and_eval", "continuous_eval"};
-  if (std::find(modes.begin(), modes.end(), flags.mode) == modes.end()) {
-    fail<InvalidArgument>("[train] --mode=", flags.mode,
-                          " is not known; train, eval, train_and_eval and continuous_eval are");
-  }
-  if (flags.model_dir.empty())
-    fail<InvalidArgument>("[train] --model_dir is missing: the folder for weights and metrics");
-  if (flags.epochs < 0) fail<InvalidArgument>("[train] --epochs is ", flags.epochs, ", wanted 1 or more");
-  if (flags.save_freq < 0) fail<InvalidArgument>("[train] --save_freq is ", flags.save_freq, ", wanted 0 or more");
-  if (flags.batch_size < 0) fail<InvalidArgument>("[train] --batch_size is ", flags.batch_size, ", wanted 1 or more");
+  if (!flags.data_dir.empty()) task.set_data(config, flags.data_dir, "--data_dir");
+  if (flags.batch_size != 0) task.set_batch(config, flags.batch_size, "--batch_size");
+  for (const std::string& text : flags.overrides) config.apply_override(text);
+  for (const std::string& file : flags.gin_files) config.apply_gin_file(file);
+  for (const std::string& text : flags.gin_params) config.apply_gin(text);
+  config.lock();
 }
 
-std::filesystem::path make_folder(const std::string& name) {
-  std::error_code error;
-  std::filesystem::create_directories(name, error);
-  if (error) fail<InvalidArgument>("[train] --model_dir=", name, " cannot be made: ", error.message());
-  return name;
+int print_help(const std::string& name) {
+  const Experiment experiment = find_experiment(name);
+  ExperimentConfig made = experiment.make();
+  const Config config([&](ConfigFields& fields) { made.describe(fields); });
+  std::cout << experiment.name << ": " << experiment.description << "\n\n" << config.help();
+  return 0;
 }
 
-void print_logs(std::ostream& out, const char* title, const Logs& logs) {
-  out << title;
-  for (const auto& [name, value] : logs) out << "  " << name << ": " << value;
-  out << "\n";
+int train(TrainFlags flags) {
+  if (!flags.help_experiment.empty()) return print_help(flags.help_experiment);
+  const Experiment experiment = find_experiment(flags.experiment);
+  ExperimentConfig made = experiment.make();
+  Config config([&](ConfigFields& fields) { made.describe(fields); });
+  configure(config, *made.task, flags);
+  if (is_evaluator(made.runtime) && flags.run.mode != "eval") flags.run.mode = "continuous_eval";
+  flags.run.experiment = experiment.name;
+  run_experiment(made, config, make_strategy(made.runtime), flags.run);
+  return 0;
 }
-
-// One run, everything checked.
-class Run {
- public:
-  Run(const TrainFlags& flags, const Experiment& experiment, Strategy strategy)
-      : flags_(flags),
-        experiment_(experiment),
-        strategy_(std::move(strategy)),
-        servers_(ParameterServerStrategy::of(strategy_)),
-        folder_(make_folder(flags.model_dir)),
-        epochs_(flags.epochs > 0 ? flags.epochs : experiment.epochs),
-        batch_(flags.batch_size > 0 ? flags.batch_size : experiment.batch_size),
-        evaluator_(is_evaluator(flags.strategy)),
-        ended_(evaluator_ ? finished_run(backup()) : "") {}
-
-  int operator()() {
-    torch::manual_seed(flags_.seed);
-    strategy_.set_seed(flags_.seed);
-    const auto scope = strategy_.scope();
-    const datasets::TrainTest data = experiment_.data(flags_.data_dir, flags_.seed);
-    out() << experiment_.name << " under " << strategy_.name() << ", " << strategy_.num_replicas_in_sync()
-          << " replica(s), " << (flags_.data_dir.empty() ? "drawn digits" : flags_.data_dir) << ", batch " << batch_
-          << "\n";
-    Sequential model = experiment_.model();
-    if (servers_) model.build(shape_of(data.train));  // all tasks know the variables before they serve
-    const int64_t steps = epochs_ * ((data.train.cardinality() + batch_ - 1) / batch_);
-    model.compile(experiment_.compile(steps));
-    if (serves()) return 0;
-    if (flags_.mode == "eval") {
-      evaluate(model, data);
-    } else if (flags_.mode == "continuous_eval" || evaluator_) {
-      follow(model, data);
-    } else {
-      train(model, data);
-    }
-    return 0;
-  }
-
- private:
-  static Shape shape_of(const Dataset& data) { return data.iterator().next()->x.sizes().vec(); }
-
-  // Whether this process only did what the chief asked for. To evaluate there is nothing to ask for.
-  bool serves() const {
-    if (!servers_) return false;
-    const bool trains = flags_.mode == "train" || flags_.mode == "train_and_eval";
-    return trains ? servers_->serve() : !servers_->is_coordinator();
-  }
-
-  // The chief speaks for all workers.
-  std::ostream& out() {
-    const bool speaks = servers_ ? servers_->is_coordinator() : strategy_.should_save_summary();
-    return speaks ? std::cout : silence_;
-  }
-  std::filesystem::path backup() const { return folder_ / "backup"; }
-  std::filesystem::path weights() const { return folder_ / "model.safetensors"; }
-  CallbackPtr metrics() const { return MetricsWriter(folder_ / "metrics.jsonl"); }
-
-  void train(Sequential& model, const datasets::TrainTest& data) {
-    if (goes_on()) {
-      out() << "goes on with the run that was interrupted; without " << backup().string() << " it would begin anew\n";
-    }
-    // In its place before the backups come to their end: a run that is killed between the two goes on.
-    const auto save = LambdaCallback({.on_train_end = [&](const RunInfo&, const Logs&) {
-      model.save_weights(weights(), {{"experiment", std::string(experiment_.name)}});
-    }});
-    watcher_.emplace();
-    FitOptions options{.epochs = epochs_,
-                       .callbacks = {metrics(), TerminateOnNaN({.fail = true}), save,
-                                     BackupAndRestore({.directory = backup(),
-                                                       .save_freq = flags_.save_freq,
-                                                       .delete_checkpoint = false,
-                                                       .preempted = [&] { return watcher_->preempted(); }})}};
-    if (flags_.mode == "train_and_eval") options.validation_data = data.test.batch(batch_);
-    const auto size = std::max<int64_t>(data.train.cardinality(), 1);
-    const History history = model.fit(data.train.shuffle(size, {.seed = flags_.seed}).batch(batch_), options);
-    for (const std::string& name : history.names()) {
-      out() << name << ": " << history[name].back() << "\n";
-    }
-    out() << "weights: " << weights().string() << "\n";
-  }
-
-  // Whether there are backups of a run that has not come to its end; those of one that has are removed.
-  bool goes_on() const {
-    if (!strategy_.should_checkpoint() || !std::filesystem::exists(backup())) return false;
-    CheckpointManager backups(backup(), {.name = "backup"});
-    if (!backups.finished()) return backups.latest().has_value();
-    backups.clear();
-    return false;
-  }
-
-  // Beside the training, until that has ended.
-  void follow(Sequential& model, const datasets::TrainTest& data) {
-    SidecarEvaluator evaluator(model, data.test.batch(batch_),
-                               {.checkpoint_dir = backup(),
-                                .follow = {.name = "backup", .skip_run = ended_},
-                                .evaluate = {.callbacks = {metrics()}}});
-    const int64_t done = evaluator.start();
-    out() << done << " checkpoint(s) of " << backup().string() << " evaluated\n";
-  }
-
-  void evaluate(Sequential& model, const datasets::TrainTest& data) {
-    if (!model.built()) model.build(shape_of(data.test));
-    const auto metadata = model.load_weights(weights());
-    const auto of = metadata.find("experiment");
-    if (of != metadata.end() && of->second != experiment_.name) {
-      fail<InvalidArgument>("[train] ", weights().string(), " holds the weights of ", of->second, ", not of ",
-                            experiment_.name);
-    }
-    print_logs(out(), "evaluation", model.evaluate(data.test.batch(batch_), {.callbacks = {metrics()}}));
-  }
-
-  TrainFlags flags_;
-  const Experiment& experiment_;
-  std::optional<PreemptionWatcher> watcher_;  // from the training's beginning until after the strategy's end
-  Strategy strategy_;
-  std::optional<ParameterServerStrategy> servers_;  // the same, where it is one
-  std::filesystem::path folder_;
-  int64_t epochs_;
-  int64_t batch_;
-  bool evaluator_;     // the cluster's
-  std::string ended_;  // the run before this one, for the evaluator
-  std::ostream silence_{nullptr};
-};
 
 }  // namespace
 
@@ -190,23 +97,34 @@ Command add_train(CLI::App& app) {
   for (const Experiment& experiment : experiments()) {
     names += c10::str("\n  ", experiment.name, ": ", experiment.description);
   }
-  app.footer("Experiments:" + names);
+  app.footer("Every key of an experiment's configuration: --help_experiment=NAME. Experiments:" + names);
   app.add_option("--experiment", flags->experiment, "what to train, see below");
-  app.add_option("--mode", flags->mode,
-                 "train, eval, train_and_eval or continuous_eval (of the backups, beside a training)")
+  app.add_option("--help_experiment", flags->help_experiment, "print every key of an experiment's configuration");
+  app.add_option("--mode", flags->run.mode,
+                 "train, eval, train_and_eval, train_and_post_eval, continuous_eval or continuous_train_and_eval")
       ->capture_default_str();
-  app.add_option("--model_dir", flags->model_dir,
-                 "folder for model.safetensors and metrics.jsonl; a run that was interrupted there goes on");
-  app.add_option("--data_dir", flags->data_dir, "folder of the data; without, built-in data");
-  app.add_option("--seed", flags->seed, "of everything random")->capture_default_str();
-  app.add_option("--epochs", flags->epochs, "passes over the data; 0: the experiment's default");
-  app.add_option("--batch_size", flags->batch_size, "global batch; 0: the experiment's default");
-  app.add_option("--save_freq", flags->save_freq, "batches between backups of the run; 0: one after every epoch");
-  add_strategy_flags(app, flags->strategy);
-  return [flags] {
-    check(*flags);
-    return Run(*flags, find_experiment(flags->experiment), make_strategy(flags->strategy))();
-  };
+  app.add_option("--model_dir", flags->run.model_dir,
+                 "folder for checkpoints, summaries and weights; a run that was interrupted there goes on");
+  app.add_option("--data_dir", flags->data_dir, "folder of the data; without, built-in data where there are some");
+  app.add_option("--batch_size", flags->batch_size, "global batch, of training and evaluation");
+  for (std::size_t i = 0; i < kPlainFlags.size(); ++i) {
+    app.add_option(kPlainFlags[i].name, flags->plain[i], kPlainFlags[i].help);
+  }
+  app.add_option("--config_file", flags->config_files, "YAML or JSON; may be given several times, later ones win")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--params_override", flags->overrides,
+                 "a.b=1,c=[1,2], YAML text, or a file; wins over the flags above")
+      ->expected(1)
+      ->delimiter('\0')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--gin_file", flags->gin_files, "bindings in gin's format; win over all others")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--gin_param,--gin_params", flags->gin_params, "one such binding: trainer.train_steps=100")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return [flags] { return train(*flags); };
 }
 
 }  // namespace cohort::cli

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "data/images/decode.h"
+#include "data/images/require.h"
 
 namespace cohort {
 
@@ -109,6 +110,28 @@ torch::Tensor decode_png(std::string_view bytes, const DecodeOptions& options, c
   images::check_options(options);
   if (!images::is_png(bytes)) fail<DataLoss>("[image] ", source, ": no PNG (", bytes.size(), " bytes)");
   return PngDecoder(bytes, options, source)();
+}
+
+std::string encode_png(const torch::Tensor& image) {
+  images::require_image("encode_png", image);
+  const int64_t channels = image.size(0);
+  if (image.scalar_type() != torch::kByte || (channels != 1 && channels != 3)) {
+    fail<InvalidArgument>("[image] encode_png: wanted uint8 of 1 or 3 channels, got ", image.scalar_type(),
+                          image.sizes());
+  }
+  const torch::Tensor pixels = image.cpu().permute({1, 2, 0}).contiguous();
+  png_image head{};
+  head.version = PNG_IMAGE_VERSION;
+  head.height = static_cast<png_uint_32>(image.size(1));
+  head.width = static_cast<png_uint_32>(image.size(2));
+  head.format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(head);
+  std::string bytes(size, '\0');
+  if (png_image_write_to_memory(&head, bytes.data(), &size, 0, pixels.data_ptr(), 0, nullptr) == 0) {
+    fail<Internal>("[image] encode_png: ", head.message);
+  }
+  bytes.resize(size);
+  return bytes;
 }
 
 }  // namespace cohort

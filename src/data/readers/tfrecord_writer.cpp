@@ -49,6 +49,12 @@ class TFRecordWriter::Impl {
     put({tail.data(), tail.size()}, Z_NO_FLUSH);
   }
 
+  void flush() {
+    if (compressed_) fail<FailedPrecondition>("[data] ", name_, ": flush() is for plain files");
+    out_.flush();
+    require_written();
+  }
+
   void close() {
     if (closed_) return;
     closed_ = true;
@@ -109,6 +115,10 @@ TFRecordWriter::~TFRecordWriter() = default;
 void TFRecordWriter::write(std::string_view record) {
   impl_->write(record);
 }
+void TFRecordWriter::flush() {
+  impl_->flush();
+}
+
 void TFRecordWriter::close() {
   impl_->close();
 }

@@ -13,6 +13,17 @@ namespace {
 
 constexpr const char* kEvaluatedStep = "evaluated_step";  // a value in checkpoints
 
+// Of checkpoints that somebody else writes; -1: there are none.
+int64_t latest_step(const std::filesystem::path& directory) {
+  int64_t latest = -1;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("ckpt-")) latest = std::max<int64_t>(latest, std::atoll(name.c_str() + 5));
+  }
+  return latest;
+}
+
 }  // namespace
 
 Controller::Controller(ControllerOptions options)
@@ -40,36 +51,51 @@ void Controller::check() const {
   if (options_.checkpoint_interval < 0) {
     refuse("checkpoint_interval is ", options_.checkpoint_interval, ", wanted 0 or more");
   }
+  if (options_.summary_interval < 0) {
+    refuse("summary_interval is ", options_.summary_interval, ", wanted 0 or more");
+  }
   if (options_.max_to_keep < 0) refuse("max_to_keep is ", options_.max_to_keep, ", wanted 0 or more");
 }
 
 Logs Controller::train(int64_t steps, bool checkpoint_at_completion) {
   if (!options_.trainer) fail<FailedPrecondition>("[controller] train: there is no trainer");
   stopping_ = false;
-  Logs logs = train_to(steps, /*evaluation_follows=*/false);
-  if (checkpoint_at_completion) save_checkpoint();
+  Logs logs = train_to(steps, /*more_follows=*/!checkpoint_at_completion);
+  if (checkpoint_at_completion) complete();
   return logs;
 }
 
-// With an evaluation at its end the checkpoint of that step is written after it.
-Logs Controller::train_to(int64_t step, bool evaluation_follows) {
+// When more follows at its end, that step's checkpoint and summary are left to the caller.
+Logs Controller::train_to(int64_t step, bool more_follows) {
   Trainer& trainer = *options_.trainer;
   Logs logs;
   while (!stopping_ && trainer.global_step() < step) {
     const int64_t before = trainer.global_step();
-    const int64_t steps = std::min(options_.steps_per_loop, step - before);
+    const int64_t steps = next_loop(step) - before;
     logs = trainer.train(steps);
-    const int64_t made = trainer.global_step() - before;
+    const int64_t now = trainer.global_step();
     if (trainer.told_to_end()) leave();
-    if (made != steps) {
+    if (now - before != steps) {
       fail<FailedPrecondition>("[controller] the trainer was to make ", steps,
-                               " steps, but the global step went on by ", made);
+                               " steps, but the global step went on by ", now - before);
     }
     run(options_.train_actions, logs);
-    const bool at_end = stopping_ || trainer.global_step() >= step;
-    if (checkpoint_due() && !(at_end && evaluation_follows)) save_checkpoint();
+    if (trainer.global_step() != now) continue;  // an action went back
+    const bool at_end = stopping_ || now >= step;
+    const bool summary_due = options_.summary_interval > 0 && now % options_.summary_interval == 0;
+    if (summary_due || (at_end && !more_follows)) run(options_.summary_actions, logs);
+    if (checkpoint_due() && !(at_end && more_follows)) save_checkpoint();
   }
   return logs;
+}
+
+// Where the inner loop from here ends.
+int64_t Controller::next_loop(int64_t limit) const {
+  const int64_t step = options_.trainer->global_step();
+  for (const int64_t interval : {options_.steps_per_loop, options_.checkpoint_interval, options_.summary_interval}) {
+    if (interval > 0) limit = std::min(limit, (step / interval + 1) * interval);
+  }
+  return limit;
 }
 
 void Controller::leave() {
@@ -79,6 +105,14 @@ void Controller::leave() {
   });
   fail<Preempted>("[controller] a worker is preempted: training was left after step ", options_.trainer->global_step(),
                   options_.checkpoint_dir.empty() ? "" : ", which is saved");
+}
+
+// Who follows the checkpoints comes to an end.
+void Controller::complete() {
+  save_checkpoint();
+  strategy_.core()->on_chief("the end of the checkpoints", [&] {
+    if (checkpoints_) checkpoints_->finish();
+  });
 }
 
 bool Controller::checkpoint_due() const {
@@ -106,7 +140,8 @@ Logs Controller::evaluate_here(int64_t steps) {
   return logs;
 }
 
-Logs Controller::train_and_evaluate(int64_t train_steps, int64_t eval_steps, int64_t eval_interval) {
+Logs Controller::train_and_evaluate(int64_t train_steps, int64_t eval_steps, int64_t eval_interval,
+                                    bool checkpoint_at_completion) {
   if (!options_.trainer || !options_.evaluator) {
     fail<FailedPrecondition>("[controller] train_and_evaluate: there is no ",
                              options_.trainer ? "evaluator" : "trainer");
@@ -122,14 +157,18 @@ Logs Controller::train_and_evaluate(int64_t train_steps, int64_t eval_steps, int
     return step > 0 && evaluated_step_ != step && (multiple || step >= train_steps || stopping_);
   };
   Logs logs;
+  Logs trained;
   if (due()) logs = evaluate(eval_steps);
   while (!stopping_ && trainer.global_step() < train_steps) {
     const int64_t next = (trainer.global_step() / std::max<int64_t>(eval_interval, 1) + 1) * eval_interval;
-    train_to(eval_interval > 0 ? std::min(next, train_steps) : train_steps, /*evaluation_follows=*/true);
+    trained = train_to(eval_interval > 0 ? std::min(next, train_steps) : train_steps, /*more_follows=*/true);
     if (due()) logs = evaluate(eval_steps);
-    if (checkpoint_due()) save_checkpoint();
+    const bool last = stopping_ || trainer.global_step() >= train_steps;
+    if (checkpoint_due() && (checkpoint_at_completion || !last)) save_checkpoint();
   }
-  save_checkpoint();
+  const bool said = options_.summary_interval > 0 && trainer.global_step() % options_.summary_interval == 0;
+  if (!trained.empty() && !said) run(options_.summary_actions, trained);
+  if (checkpoint_at_completion) complete();
   return logs;
 }
 
@@ -138,7 +177,10 @@ int64_t Controller::evaluate_continuously(int64_t train_steps, int64_t steps, st
   if (options_.checkpoint_dir.empty()) {
     fail<InvalidArgument>("[controller] evaluate_continuously: checkpoint_dir is empty, wanted the trainer's");
   }
-  CheckpointFollower checkpoints(options_.checkpoint_dir, {.timeout = timeout});
+  // The end of an earlier run that trained less is not the end of this one.
+  std::string earlier = finished_run(options_.checkpoint_dir);
+  if (!earlier.empty() && latest_step(options_.checkpoint_dir) >= train_steps) earlier.clear();
+  CheckpointFollower checkpoints(options_.checkpoint_dir, {.timeout = timeout, .skip_run = earlier});
   int64_t done = 0;
   while (const auto checkpoint = checkpoints.next()) {
     try {

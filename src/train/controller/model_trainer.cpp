@@ -55,8 +55,7 @@ class ModelTrainer::Impl {
     state_->begin_training();
     state_->note_change();  // the module is the user's too
     state_->begin_steps();
-    state_->reset_metrics();
-    progress_.begin(title(steps), steps);
+    begin_stretch(steps);
     const std::function<Logs()> shown = [this] { return state_->local_results(); };
     const auto start = Clock::now();
     int64_t examples = 0;
@@ -71,7 +70,8 @@ class ModelTrainer::Impl {
     Logs logs = state_->results();  // waits for the devices
     examples_per_second_ = static_cast<double>(examples) / seconds_since(start);
     logs.set("learning_rate", state_->optimizer().learning_rate());
-    progress_.finish(logs);
+    in_stretch_ = options_.report_steps > 0 && global_step_ % options_.report_steps != 0;
+    if (!in_stretch_) progress_.finish(logs);
     return logs;
   }
 
@@ -95,6 +95,8 @@ class ModelTrainer::Impl {
     restore_averages(data);
     global_step_ = std::stoll(text);
     told_to_end_ = false;
+    in_stretch_ = false;
+    restored_ = true;
     if (!train_ || (keep_input && iterator_)) return;
     iterator_.emplace(train_->iterator({.epoch = position.epoch}));
     if (position.input.empty()) return;
@@ -110,16 +112,22 @@ class ModelTrainer::Impl {
   }
 
   Logs evaluate(int64_t steps) {
+    // A stretch under way goes on afterwards.
+    std::vector<torch::Tensor> sums;
+    if (in_stretch_) sums = state_->metric_sums();
     if (!validation_) fail<FailedPrecondition>(speaker(), "there is no validation data");
     RunInfo run{.model = model_};
     std::optional<Logs> logs;
     with_averages([&] {
-      progress_.begin("Evaluation", -1);
       const std::vector<CallbackPtr> none;
-      logs = evaluate_on(*state_, *validation_,
-                         {.steps = steps == kAllSteps ? 0 : steps, .callbacks = &none, .run = &run});
-      progress_.finish(*logs);
+      logs = evaluate_on(
+          *state_, *validation_,
+          {.steps = steps == kAllSteps ? 0 : steps, .callbacks = &none, .progress = &progress_, .run = &run});
     });
+    if (std::exchange(in_stretch_, false)) {
+      state_->set_metric_sums(sums);
+      restored_ = true;
+    }
     examples_per_second_ = run.examples_per_second;
     return *logs;
   }
@@ -165,9 +173,20 @@ class ModelTrainer::Impl {
     fail<InvalidArgument>(speaker(), "the data ran out after step ", global_step_, "; call repeat() on it");
   }
 
+  // A stretch that has begun goes on; after a restore with the sums that it had.
+  void begin_stretch(int64_t steps) {
+    if (in_stretch_) return;
+    const int64_t done = options_.report_steps > 0 ? global_step_ % options_.report_steps : 0;
+    if (done == 0 || !restored_) state_->reset_metrics();
+    restored_ = false;
+    int64_t whole = options_.report_steps > 0 ? options_.report_steps - done : steps;
+    if (options_.train_steps > global_step_) whole = std::min(whole, options_.train_steps - global_step_);
+    progress_.begin(title(whole), whole);
+  }
+
   std::string title(int64_t steps) const {
     const int64_t epoch = options_.steps_per_epoch;
-    if (epoch > 0 && steps == epoch && global_step_ % epoch == 0) {
+    if (epoch > 0 && (options_.report_steps == epoch || (steps == epoch && global_step_ % epoch == 0))) {
       const int64_t epochs = (options_.train_steps + epoch - 1) / epoch;
       return "Epoch " + std::to_string(global_step_ / epoch + 1) + (epochs > 0 ? "/" + std::to_string(epochs) : "");
     }
@@ -198,6 +217,8 @@ class ModelTrainer::Impl {
   std::function<bool()> told_;
   bool told_to_end_ = false;
   int64_t global_step_ = 0;
+  bool in_stretch_ = false;
+  bool restored_ = false;
   double examples_per_second_ = 0.0;
 };
 

@@ -1,0 +1,245 @@
+// Experiments: what `cohort train --experiment=NAME` trains, as a typed configuration with a task behind it. Names and
+// defaults are those of TensorFlow's Model Garden (official/core/config_definitions.py,
+// official/modeling/optimization), as far as they mean something here; its switches of TensorFlow's machinery are
+// accepted with their defaults only.
+//
+// An experiment of your own is a factory, registered before the command line is read:
+//
+//   register_experiment({.name = "my_net", .description = "...", .make = [] {
+//     auto task = std::make_shared<ImageClassificationTask>();
+//     task->model.num_classes = 5;
+//     ExperimentConfig config{.task = task};
+//     config.trainer.train_epochs = 10;
+//     return config;
+//   }});
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/config.h"
+#include "cohort/model.h"
+#include "cohort/model_trainer.h"
+
+namespace cohort {
+
+struct RuntimeConfig {
+  std::string distribution_strategy = "mirrored";
+  int64_t num_gpus = 0;
+  int64_t num_replicas = 0;
+  std::string all_reduce_alg;
+  int64_t num_packs = 1;
+  std::string worker_hosts;
+  int64_t task_index = -1;
+  std::string tpu;
+  std::string consistency = "asynchronous";
+  int64_t staleness = 4;
+  int64_t ps_replicas = 1;
+  std::string mixed_precision_dtype;
+  std::string loss_scale;
+  int64_t dataset_num_private_threads = 0;
+  int64_t seed = 1;
+  // Model Garden's for TensorFlow: accepted as they are.
+  bool enable_xla = false;
+  bool run_eagerly = false;
+  std::string gpu_thread_mode;
+  int64_t per_gpu_thread_count = 0;
+  bool batchnorm_spatial_persistent = false;
+  std::string tpu_enable_xla_dynamic_padder;
+  int64_t num_cores_per_replica = 1;
+  int64_t default_shard_dim = -1;
+  bool use_tpu_mp_strategy = false;
+
+  void describe(ConfigFields& fields);
+};
+
+struct OptimizerConfig {
+  // Of the rule chosen by `type` only its own group counts.
+  struct Rule {
+    std::string type = "sgd";
+    double global_clipnorm = 0.0;
+    double clipvalue = 0.0;
+    std::vector<std::string> exclude_from_weight_decay = {"1d"};
+    struct {
+      double momentum = 0.0;
+      bool nesterov = false;
+      double weight_decay = 0.0;
+    } sgd;
+    struct {
+      double beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 0.0;
+      bool amsgrad = false;
+    } adam;
+    struct {
+      double beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 1e-2;
+      bool amsgrad = false;
+    } adamw;
+    struct {
+      double rho = 0.9, momentum = 0.0, epsilon = 1e-7, weight_decay = 0.0;
+      bool centered = false;
+    } rmsprop;
+    struct {
+      double beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-6, weight_decay = 0.0;
+    } lamb;
+    struct {
+      double momentum = 0.9, trust_coefficient = 1e-3, epsilon = 1e-8, weight_decay = 0.0;
+      bool nesterov = false;
+    } lars;
+
+    void describe(ConfigFields& fields);
+  } optimizer;
+
+  struct Rate {
+    std::string type = "constant";
+    struct {
+      double learning_rate = 0.1;
+    } constant;
+    struct {
+      std::vector<int64_t> boundaries;
+      std::vector<double> values;
+    } stepwise;
+    struct {
+      double initial_learning_rate = 0.1, decay_rate = 0.96;
+      int64_t decay_steps = 0;
+      bool staircase = false;
+    } exponential;
+    struct {
+      double initial_learning_rate = 0.1, end_learning_rate = 0.0, power = 1.0;
+      int64_t decay_steps = 0;
+    } polynomial;
+    struct {
+      double initial_learning_rate = 0.1, alpha = 0.0;
+      int64_t decay_steps = 0;
+    } cosine;
+
+    void describe(ConfigFields& fields);
+  } learning_rate;
+
+  struct Warmup {
+    std::string type;
+    struct {
+      int64_t warmup_steps = 0;
+      double warmup_learning_rate = 0.0;
+    } linear;
+
+    void describe(ConfigFields& fields);
+  } warmup;
+
+  MovingAverageOptions ema;
+  bool scale_by_replicas = false;
+  int64_t accumulate_steps = 1;
+
+  void describe(ConfigFields& fields);
+
+  // For a run of so many steps on so many replicas. The schedule is of the global step, of which `begin` is where the
+  // optimizer starts.
+  Optimizer build(int64_t train_steps, int replicas, int64_t begin = 0) const;
+};
+
+struct TrainerConfig {
+  OptimizerConfig optimizer_config;
+  int64_t train_steps = 0;
+  double train_epochs = 0.0;
+  int64_t steps_per_loop = 1000;
+  int64_t summary_interval = 1000;
+  int64_t checkpoint_interval = 1000;
+  int64_t max_to_keep = 5;
+  int64_t validation_steps = -1;
+  int64_t validation_interval = 1000;
+  int64_t continuous_eval_timeout = 3600;
+  std::string best_checkpoint_export_subdir;
+  std::string best_checkpoint_eval_metric;
+  std::string best_checkpoint_metric_comp = "higher";
+  std::string validation_summary_subdir = "validation";
+  double loss_upper_bound = 1e6;
+  int64_t recovery_begin_steps = 0;
+  int64_t recovery_max_trials = 0;
+  bool preemption_on_demand_checkpoint = true;
+  int64_t summary_images = 0;
+  bool summary_histograms = false;
+  // Model Garden's for TensorFlow: accepted as they are.
+  bool train_tf_while_loop = true;
+  bool train_tf_function = true;
+  bool eval_tf_function = true;
+  bool eval_tf_while_loop = false;
+  bool allow_tpu_summary = false;
+
+  void describe(ConfigFields& fields);
+};
+
+struct TaskData {
+  std::optional<Dataset> train;       // batched, repeated
+  std::optional<Dataset> validation;  // batched
+  int64_t steps_per_epoch = 0;        // of the training; 0: not known
+  std::string description;            // "drawn digits", for the reader of a log
+};
+
+// What is learnt: a model, its data, its loss. Its fields are the group "task" of the configuration.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  virtual void describe(ConfigFields& fields) = 0;
+  // Where data comes from that no field names, and where the fields of the batches are: for the plain flags.
+  virtual void set_data(Config& config, const std::string& folder, const std::string& origin) = 0;
+  virtual void set_batch(Config& config, int64_t size, const std::string& origin) = 0;
+
+  // Under the current strategy, for a configuration that is locked. Of the training data only with `training`.
+  virtual TaskData build_inputs(const RuntimeConfig& runtime, bool training) = 0;
+  // Built (Model::built), not compiled.
+  virtual Model build_model() = 0;
+  virtual Loss build_loss() = 0;
+  virtual std::vector<Metric> build_metrics() = 0;
+  // Weights to start from, where no checkpoint is.
+  virtual void initialize(Model& /*model*/) {}
+
+  // The global steps at which the training changes, ascending; before_stage(0), then at each of them before_stage(1),
+  // ... sets up the model, which is compiled afterwards.
+  virtual std::vector<int64_t> stages() const { return {}; }
+  virtual void before_stage(std::size_t /*stage*/, Model& /*model*/) {}
+};
+
+struct ExperimentConfig {
+  std::shared_ptr<Task> task;
+  TrainerConfig trainer;
+  RuntimeConfig runtime;
+
+  // "task", "trainer", "runtime".
+  void describe(ConfigFields& fields);
+};
+
+struct Experiment {
+  std::string name;
+  std::string description;
+  std::function<ExperimentConfig()> make;
+};
+
+// InvalidArgument: the name is empty or taken. Thread-safe.
+void register_experiment(Experiment experiment);
+// The library's own first, in their order.
+std::vector<Experiment> experiments();
+// NotFound lists the experiments that there are.
+Experiment find_experiment(std::string_view name);
+
+struct RunOptions {
+  // train, eval, train_and_eval, train_and_post_eval, continuous_eval, or continuous_train_and_eval (also called
+  // train_and_validate), which evaluates every checkpoint that it writes.
+  std::string mode = "train_and_eval";
+  // For checkpoints (ckpt-<step>), summaries (train, validation), metrics.jsonl, params.yaml, and at the end
+  // model.safetensors.
+  std::filesystem::path model_dir;
+  std::string experiment;          // its name, for what is written
+  std::ostream* output = nullptr;  // what the chief says; null: standard output
+};
+
+// Does what the mode says with an experiment whose configuration is locked, under the strategy, and returns the last
+// evaluation. A run that was interrupted goes on where its latest checkpoint is. Under parameter servers all tasks call
+// it, and those that are not the chief serve. Preempted: SIGTERM came to a worker; a checkpoint is written.
+Logs run_experiment(const ExperimentConfig& experiment, const Config& config, const Strategy& strategy,
+                    const RunOptions& options);
+
+}  // namespace cohort

@@ -1,0 +1,97 @@
+// ImageClassificationTask: classifying images of any data that the library reads, with any of its models. Field names
+// are those of Model Garden's image classification (official/vision/configs/image_classification.py).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/experiment.h"
+
+namespace cohort {
+
+struct ImageDataConfig {
+  std::string input_path;
+  std::string tfds_name;
+  std::string tfds_data_dir;
+  std::string tfds_split;
+  int64_t global_batch_size = 128;
+  bool is_training = true;
+  bool drop_remainder = true;
+  int64_t shuffle_buffer_size = 10'000;
+  bool cache = false;
+  bool skip_damaged = false;
+  double held_out = 0.2;
+  std::string aug_crop = "resized";
+  int64_t aug_crop_padding = 4;
+  double aug_min_area = 0.08;
+  bool aug_rand_hflip = true;
+  double brightness = 0.0, contrast = 0.0, saturation = 0.0;
+  double mixup_alpha = 0.0;
+  double cutmix_alpha = 0.0;
+  double center_crop_fraction = 0.875;
+
+  void describe(ConfigFields& fields);
+};
+
+struct ImageModelConfig {
+  int64_t num_classes = 1000;
+  std::vector<int64_t> input_size = {224, 224, 3};  // height, width, channels
+  std::vector<double> input_mean = {0.485, 0.456, 0.406};
+  std::vector<double> input_stddev = {0.229, 0.224, 0.225};
+  double dropout_rate = 0.0;
+  struct {
+    std::string type = "resnet";
+    struct {
+      int64_t model_id = 50;
+      bool zero_init_residual = false;
+    } resnet;
+    struct {
+      int64_t model_id = 20;
+    } resnet_cifar;
+    struct {
+      std::string model_id = "b0";
+      double stochastic_depth_drop_rate = 0.2;
+    } efficientnet;
+    struct {
+      std::string model_name = "vit-b16";
+    } vit;
+  } backbone;
+
+  void describe(ConfigFields& fields);
+  int64_t channels() const { return input_size.at(2); }
+};
+
+class ImageClassificationTask : public Task {
+ public:
+  ImageModelConfig model;
+  ImageDataConfig train_data;
+  ImageDataConfig validation_data{.is_training = false, .drop_remainder = false};
+  double label_smoothing = 0.0;
+  int64_t top_k = 5;
+  std::string init_checkpoint;
+  std::string init_checkpoint_modules = "all";
+  bool freeze_backbone = false;
+  int64_t freeze_backbone_steps = 0;
+  std::string builtin_data;  // what there is without a folder: "digits"; empty: nothing
+
+  void describe(ConfigFields& fields) override;
+  void set_data(Config& config, const std::string& folder, const std::string& origin) override;
+  void set_batch(Config& config, int64_t size, const std::string& origin) override;
+
+  TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
+  Model build_model() override;
+  Loss build_loss() override;
+  std::vector<Metric> build_metrics() override;
+  // From a safetensors file or a checkpoint's folder; with the modules "backbone" all but the classifier.
+  void initialize(Model& model) override;
+  std::vector<int64_t> stages() const override;
+  void before_stage(std::size_t stage, Model& model) override;
+
+ private:
+  bool soft_labels() const;
+  std::string head() const;
+};
+
+}  // namespace cohort

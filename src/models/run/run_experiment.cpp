@@ -1,0 +1,311 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iostream>
+
+#include "base/atomic_file.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "cohort/actions.h"
+#include "cohort/experiment.h"
+#include "cohort/parameter_server_strategy.h"
+#include "cohort/preemption.h"
+#include "models/run/summaries.h"
+#include "strategy/core.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::array kModes = {"train",
+                               "eval",
+                               "train_and_eval",
+                               "train_and_post_eval",
+                               "continuous_eval",
+                               "continuous_train_and_eval",
+                               "train_and_validate"};
+
+std::filesystem::path make_folder(const std::filesystem::path& folder) {
+  if (folder.empty()) fail<InvalidArgument>("[train] --model_dir is missing: the folder for checkpoints and metrics");
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) fail<InvalidArgument>("[train] --model_dir=", folder.string(), " cannot be made: ", error.message());
+  return folder;
+}
+
+// Checkpoints in a folder, the newest first.
+std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& folder) {
+  std::vector<std::pair<int64_t, std::filesystem::path>> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("ckpt-")) found.emplace_back(std::atoll(name.c_str() + 5), entry.path());
+  }
+  std::sort(found.rbegin(), found.rend());
+  return found;
+}
+
+class ExperimentRun {
+ public:
+  ExperimentRun(const ExperimentConfig& experiment, const Config& config, const Strategy& strategy,
+                const RunOptions& options)
+      : experiment_(experiment),
+        config_(config),
+        strategy_(strategy),
+        options_(options),
+        servers_(ParameterServerStrategy::of(strategy)),
+        folder_(make_folder(options.model_dir)),
+        trains_(options.mode.find("train") != std::string::npos),
+        summaries_(folder_, experiment.trainer, strategy.should_save_summary() && in_charge()) {}
+
+  Logs operator()() {
+    torch::manual_seed(static_cast<uint64_t>(runtime().seed));
+    strategy_.set_seed(static_cast<uint64_t>(runtime().seed));
+    const auto scope = strategy_.scope();
+    // Who follows a training knows by its data how long that is.
+    data_ = task().build_inputs(runtime(), trains_ || options_.mode == "continuous_eval");
+    count_steps();
+    model_.emplace(task().build_model());
+    announce();
+    const int64_t step = trains_ ? strategy_number(newest_step()) : 0;
+    const std::vector<int64_t> stages = task().stages();
+    stage_ = static_cast<std::size_t>(std::upper_bound(stages.begin(), stages.end(), step) - stages.begin());
+    compile();
+    if (serves()) return {};
+    make_trainer();
+    if (options_.mode == "eval") return evaluate_once();
+    if (options_.mode == "continuous_eval") return evaluate_continuously();
+    return train(step, stages);
+  }
+
+ private:
+  Task& task() { return *experiment_.task; }
+  const TrainerConfig& trainer() const { return experiment_.trainer; }
+  const RuntimeConfig& runtime() const { return experiment_.runtime; }
+
+  // The chief speaks for all workers.
+  bool in_charge() const { return !servers_ || servers_->is_coordinator(); }
+  std::ostream& out() {
+    if (!strategy_.should_save_summary() || !in_charge()) return silence_;
+    return options_.output != nullptr ? *options_.output : std::cout;
+  }
+
+  // Whether this process only did what the chief asked for. To evaluate there is nothing to ask for.
+  bool serves() const {
+    if (!servers_) return false;
+    return trains_ ? servers_->serve() : !servers_->is_coordinator();
+  }
+
+  void count_steps() {
+    const int64_t epoch = data_.steps_per_epoch;
+    if (trainer().train_steps > 0) {
+      train_steps_ = trainer().train_steps;
+    } else if (trainer().train_epochs > 0.0 && epoch > 0) {
+      train_steps_ = std::llround(trainer().train_epochs * static_cast<double>(epoch));
+    }
+    if (train_steps_ > 0 || !trains_) return;
+    fail<InvalidArgument>("[train] there is nothing to do: trainer.train_steps is ", trainer().train_steps,
+                          " and trainer.train_epochs ", trainer().train_epochs,
+                          epoch > 0 ? "" : ", of data whose size is not known");
+  }
+
+  int64_t interval(int64_t given) const {
+    if (given > 0) return given;
+    return data_.steps_per_epoch > 0 ? data_.steps_per_epoch : train_steps_;
+  }
+
+  double epochs(int64_t step) const {
+    return data_.steps_per_epoch > 0 ? static_cast<double>(step) / static_cast<double>(data_.steps_per_epoch) : 0.0;
+  }
+
+  void announce() {
+    out() << options_.experiment << " under " << strategy_.name() << ", " << strategy_.num_replicas_in_sync()
+          << " replica(s), " << data_.description << (trains_ ? c10::str(", ", train_steps_, " steps") : "") << "\n";
+    for (const Config::Change& change : config_.changes()) {
+      out() << "  " << change.path << ": " << change.value << (change.origin.empty() ? "" : "  (" + change.origin + ")")
+            << "\n";
+    }
+    if (!trains_ || !strategy_.should_checkpoint() || !in_charge()) return;
+    AtomicFile params(folder_ / "params.yaml");
+    params.write(config_.to_yaml());
+    params.commit();
+  }
+
+  // The chief's.
+  int64_t strategy_number(int64_t mine) const {
+    return std::stoll(strategy_.core()->text_from_chief(std::to_string(mine)));
+  }
+
+  int64_t newest_step() const {
+    const auto found = checkpoints_in(folder_);
+    return found.empty() ? 0 : found.front().first;
+  }
+
+  void compile() {
+    const std::vector<int64_t> stages = task().stages();
+    task().before_stage(stage_, *model_);
+    const int64_t begin = stage_ == 0 ? 0 : stages[stage_ - 1];
+    model_->compile({.optimizer = trainer().optimizer_config.build(std::max<int64_t>(train_steps_, 1),
+                                                                   strategy_.num_replicas_in_sync(), begin),
+                     .loss = task().build_loss(),
+                     .metrics = task().build_metrics()});
+  }
+
+  void make_trainer() {
+    trainer_ = std::make_shared<ModelTrainer>(*model_,
+                                              ModelTrainerOptions{.train = data_.train,
+                                                                  .validation = data_.validation,
+                                                                  .ema = trainer().optimizer_config.ema,
+                                                                  .report_steps = interval(trainer().summary_interval),
+                                                                  .steps_per_epoch = data_.steps_per_epoch,
+                                                                  .train_steps = train_steps_,
+                                                                  .output = &out()});
+  }
+
+  ControllerOptions controller_options() {
+    const auto evaluated = [this](const ActionInfo& info) {
+      summaries_.evaluated(info.step, epochs(info.step), info.logs, trainer_->examples_per_second(), *model_);
+    };
+    ControllerOptions made{.evaluator = trainer_,
+                           .eval_actions = {evaluated},
+                           .checkpoint_dir = folder_,
+                           .checkpoint_interval = interval(trainer().checkpoint_interval),
+                           .max_to_keep = trainer().max_to_keep};
+    add_best_checkpoint(made);
+    if (!trains_) return made;
+    made.trainer = trainer_;
+    made.train_actions = {Recovery({.loss_upper_bound = trainer().loss_upper_bound,
+                                    .begin_steps = trainer().recovery_begin_steps,
+                                    .max_trials = trainer().recovery_max_trials})};
+    made.summary_interval = interval(trainer().summary_interval);
+    made.summary_actions = {[this](const ActionInfo& info) {
+      summaries_.trained(info.step, epochs(info.step), info.logs, trainer_->examples_per_second());
+    }};
+    made.steps_per_loop = interval(trainer().steps_per_loop);
+    made.init_fn = [this] { task().initialize(*model_); };
+    if (trainer().preemption_on_demand_checkpoint) {
+      watcher_.emplace();
+      made.preempted = [this] { return watcher_->preempted(); };
+    }
+    return made;
+  }
+
+  void add_best_checkpoint(ControllerOptions& made) {
+    if (trainer().best_checkpoint_export_subdir.empty() || trainer().best_checkpoint_eval_metric.empty()) return;
+    const bool higher = trainer().best_checkpoint_metric_comp == "higher";
+    made.eval_actions.push_back(
+        BestCheckpoint({.metric = trainer().best_checkpoint_eval_metric,
+                        .comparison = higher ? Comparison::kHigher : Comparison::kLower,
+                        .directory = folder_ / trainer().best_checkpoint_export_subdir,
+                        .save = [this](std::filesystem::path file) { save_weights_to(file += ".safetensors"); }}));
+  }
+
+  void save_weights_to(const std::filesystem::path& file) {
+    trainer_->with_averages([&] {
+      model_->save_weights(
+          file, {{"experiment", options_.experiment}, {"global_step", std::to_string(trainer_->global_step())}});
+    });
+  }
+
+  Logs train(int64_t step, const std::vector<int64_t>& stages) {
+    if (step >= train_steps_) {
+      out() << "has been trained to step " << step << " already, of " << train_steps_ << "\n";
+    } else if (step > 0) {
+      out() << "goes on with the run that was interrupted after step " << step << "; without "
+            << (folder_ / "ckpt-*").string() << " it would begin anew\n";
+    }
+    if (step == 0) summaries_.begin(config_, data_);
+    Controller controller(controller_options());
+    Logs logs;
+    for (;; ++stage_, begin_stage(controller)) {
+      const bool last = stage_ >= stages.size() || stages[stage_] >= train_steps_;
+      logs = train_stage(controller, last ? train_steps_ : stages[stage_], last);
+      if (last || controller.stopping()) break;
+    }
+    if (options_.mode == "train_and_post_eval") logs = controller.evaluate(trainer().validation_steps);
+    save_weights_to(folder_ / "model.safetensors");
+    for (const auto& [name, value] : logs) out() << name << ": " << value << "\n";
+    out() << "weights: " << (folder_ / "model.safetensors").string() << "\n";
+    return logs;
+  }
+
+  void begin_stage(Controller& controller) {
+    compile();
+    controller.save_checkpoint();
+  }
+
+  Logs train_stage(Controller& controller, int64_t steps, bool last) {
+    if (options_.mode == "train" || options_.mode == "train_and_post_eval") return controller.train(steps, last);
+    const int64_t given =
+        options_.mode == "train_and_eval" ? trainer().validation_interval : trainer().checkpoint_interval;
+    return controller.train_and_evaluate(steps, trainer().validation_steps, interval(given), last);
+  }
+
+  // Of the newest checkpoint that is whole, or else of the weights that a training left at its end.
+  Logs evaluate_once() {
+    Controller controller(controller_options());
+    const auto found = checkpoints_in(folder_);
+    const bool loaded = std::any_of(found.begin(), found.end(), [this](const auto& each) { return load(each.second); });
+    if (!loaded) {
+      const auto metadata = model_->load_weights(folder_ / "model.safetensors");
+      const auto of = metadata.find("experiment");
+      if (of != metadata.end() && of->second != options_.experiment) {
+        fail<InvalidArgument>("[train] ", (folder_ / "model.safetensors").string(), " holds the weights of ",
+                              of->second, ", not of ", options_.experiment);
+      }
+    }
+    const Logs logs = controller.evaluate(trainer().validation_steps);
+    out() << "evaluation";
+    for (const auto& [name, value] : logs) out() << "  " << name << ": " << value;
+    out() << "\n";
+    return logs;
+  }
+
+  bool load(const std::filesystem::path& checkpoint) {
+    try {
+      trainer_->load(checkpoint);
+      return true;
+    } catch (const DataLoss& error) {
+      log().warn("[train] {} is damaged and left out: {}", checkpoint.string(), error.what());
+      return false;
+    }
+  }
+
+  // Beside the training, until that has ended.
+  Logs evaluate_continuously() {
+    Controller controller(controller_options());
+    const int64_t done = controller.evaluate_continuously(train_steps_, trainer().validation_steps,
+                                                          std::chrono::seconds(trainer().continuous_eval_timeout));
+    out() << done << " checkpoint(s) of " << folder_.string() << " evaluated\n";
+    return {};
+  }
+
+  ExperimentConfig experiment_;
+  const Config& config_;
+  std::optional<PreemptionWatcher> watcher_;  // until after the strategy's end
+  Strategy strategy_;
+  RunOptions options_;
+  std::optional<ParameterServerStrategy> servers_;  // the strategy, where it is one
+  std::filesystem::path folder_;
+  bool trains_;
+  RunSummaries summaries_;
+  std::ostream silence_{nullptr};
+  TaskData data_;
+  int64_t train_steps_ = 0;
+  std::size_t stage_ = 0;
+  std::optional<Model> model_;
+  std::shared_ptr<ModelTrainer> trainer_;
+};
+
+}  // namespace
+
+Logs run_experiment(const ExperimentConfig& experiment, const Config& config, const Strategy& strategy,
+                    const RunOptions& options) {
+  if (std::find(kModes.begin(), kModes.end(), options.mode) == kModes.end()) {
+    std::string known;
+    for (const char* mode : kModes) known += c10::str(known.empty() ? "" : ", ", mode);
+    fail<InvalidArgument>("[train] --mode=", options.mode, " is not known; there are ", known);
+  }
+  return ExperimentRun(experiment, config, strategy, options)();
+}
+
+}  // namespace cohort

@@ -1,0 +1,57 @@
+#include "models/run/summaries.h"
+
+#include <cmath>
+
+namespace cohort {
+
+RunSummaries::RunSummaries(const std::filesystem::path& model_dir, const TrainerConfig& trainer, bool writes)
+    : folder_(model_dir), trainer_(trainer), writes_(writes) {}
+
+SummaryWriter& RunSummaries::writer(std::optional<SummaryWriter>& which, const std::string& folder) {
+  if (!which) which.emplace(folder_ / folder);
+  return *which;
+}
+
+void RunSummaries::begin(const Config& config, const TaskData& data) {
+  if (!writes_) return;
+  SummaryWriter& out = writer(train_, "train");
+  std::map<std::string, HParam> params;
+  for (const Config::Change& change : config.changes()) params[change.path] = change.value;
+  out.hparams(params);
+  out.text("params", "```\n" + config.to_yaml() + "```", 0);
+  if (trainer_.summary_images == 0 || !data.train) return;
+  const std::optional<Example> batch = data.train->iterator().next();
+  if (!batch || batch->x.dim() < 3) return;
+  for (int64_t i = 0; i < std::min(trainer_.summary_images, batch->x.size(0)); ++i) {
+    torch::Tensor image = batch->x[i].to(torch::kFloat);
+    if (image.dim() == 2) image = image.unsqueeze(0);
+    const torch::Tensor least = image.min();
+    out.image("examples/" + std::to_string(i), (image - least) / (image.max() - least).clamp_min(1e-6), 0);
+  }
+  out.flush();
+}
+
+void RunSummaries::write(SummaryWriter& out, const char* mode, int64_t step, double epochs, const Logs& logs,
+                         double rate) {
+  for (const auto& [name, value] : logs) out.scalar(name, value, step);
+  out.scalar("examples_per_second", rate, step);
+  out.flush();
+  append_metrics(folder_ / "metrics.jsonl", {step, std::llround(epochs), mode, logs, rate});
+}
+
+void RunSummaries::trained(int64_t step, double epochs, const Logs& logs, double examples_per_second) {
+  if (writes_) write(writer(train_, "train"), "train", step, epochs, logs, examples_per_second);
+}
+
+void RunSummaries::evaluated(int64_t step, double epochs, const Logs& logs, double examples_per_second,
+                             const Model& model) {
+  if (!writes_) return;
+  SummaryWriter& out = writer(validation_, trainer_.validation_summary_subdir);
+  if (trainer_.summary_histograms) {
+    const auto& first = model.module().copies().front();
+    for (const auto& item : first->named_parameters()) out.histogram(item.key(), item.value(), step);
+  }
+  write(out, "eval", step, epochs, logs, examples_per_second);
+}
+
+}  // namespace cohort

@@ -1,0 +1,35 @@
+// What a run leaves for people to look at: metrics.jsonl and TensorBoard's event files.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "cohort/config.h"
+#include "cohort/experiment.h"
+#include "cohort/summary.h"
+
+namespace cohort {
+
+// The chief's; on others it does nothing.
+class RunSummaries {
+ public:
+  RunSummaries(const std::filesystem::path& model_dir, const TrainerConfig& trainer, bool writes);
+
+  // At the beginning of a training: its configuration and, of the data, some images.
+  void begin(const Config& config, const TaskData& data);
+  void trained(int64_t step, double epochs, const Logs& logs, double examples_per_second);
+  void evaluated(int64_t step, double epochs, const Logs& logs, double examples_per_second, const Model& model);
+
+ private:
+  void write(SummaryWriter& writer, const char* mode, int64_t step, double epochs, const Logs& logs, double rate);
+  SummaryWriter& writer(std::optional<SummaryWriter>& which, const std::string& folder);
+
+  std::filesystem::path folder_;
+  TrainerConfig trainer_;
+  bool writes_;
+  std::optional<SummaryWriter> train_;
+  std::optional<SummaryWriter> validation_;
+};
+
+}  // namespace cohort
