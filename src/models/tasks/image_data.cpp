@@ -30,15 +30,29 @@ bool holds(const std::filesystem::path& folder, std::initializer_list<const char
   return false;
 }
 
-// A folder that TensorFlow Datasets made: itself, a version of it below, or its name below.
-std::optional<std::filesystem::path> tfds_folder(const std::filesystem::path& folder, const std::string& name) {
-  const std::filesystem::path place = name.empty() ? folder : folder / name;
+// Whether it, or a version of it below, has what TensorFlow Datasets writes.
+bool is_tfds(const std::filesystem::path& folder) {
+  if (std::filesystem::exists(folder / "dataset_info.json")) return true;
   std::error_code ignored;
-  if (std::filesystem::exists(place / "dataset_info.json")) return place;
-  for (const auto& entry : std::filesystem::directory_iterator(place, ignored)) {
-    if (std::filesystem::exists(entry.path() / "dataset_info.json")) return place;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (std::filesystem::exists(entry.path() / "dataset_info.json")) return true;
   }
-  return std::nullopt;
+  return false;
+}
+
+// A data set that TensorFlow Datasets made: the folder itself, or one in it.
+std::optional<std::filesystem::path> tfds_folder(const std::filesystem::path& folder, const std::string& name) {
+  if (!name.empty()) return is_tfds(folder / name) ? std::optional(folder / name) : std::nullopt;
+  if (is_tfds(folder)) return folder;
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.is_directory() && is_tfds(entry.path())) found.push_back(entry.path());
+  }
+  if (found.size() > 1) {
+    fail<InvalidArgument>("[task] ", folder.string(), " has ", found.size(), " data sets, ", found[0].filename().string(),
+                          " and others; say which one by task.train_data.tfds_name");
+  }
+  return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
 ImageSource open_tfds(const std::filesystem::path& folder, const ImageClassificationTask& task,
