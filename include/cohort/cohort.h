@@ -26,6 +26,7 @@
 #include "cohort/multi_worker_strategy.h"      // IWYU pragma: export
 #include "cohort/optimizer.h"                  // IWYU pragma: export
 #include "cohort/parameter_server_strategy.h"  // IWYU pragma: export
+#include "cohort/precision.h"                  // IWYU pragma: export
 #include "cohort/preemption.h"                 // IWYU pragma: export
 #include "cohort/sidecar_evaluator.h"          // IWYU pragma: export
 #include "cohort/strategy.h"                   // IWYU pragma: export

@@ -45,6 +45,8 @@ struct CompileOptions {
   Loss loss;                                  // needed
   std::vector<Metric> metrics = {};           // without the examples' weights, as Keras
   std::vector<Metric> weighted_metrics = {};  // with them
+  // With kMixedFloat16 an optimizer without a loss_scale gets the dynamic one.
+  PrecisionPolicy precision = PrecisionPolicy::kFloat32;
 };
 
 enum class Verbose {

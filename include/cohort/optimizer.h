@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/mirrored.h"
+#include "cohort/precision.h"
 #include "cohort/replica.h"
 #include "cohort/schedule.h"
 
@@ -29,7 +30,14 @@ struct GradientOptions {
   double clipvalue = 0.0;
   // Gradients are averaged over so many minimize() calls before one exchange and update.
   int64_t accumulate_steps = 1;
+  // For gradients that come through float16; unset: none. Not under parameter servers (Unimplemented).
+  std::optional<LossScale> loss_scale = std::nullopt;
 };
+
+class Optimizer;
+
+// The same optimizer with its loss scaled, as Keras' LossScaleOptimizer.
+Optimizer LossScaleOptimizer(const Optimizer& inner, const LossScale& options = {});
 
 // An update rule with its options; immutable, cheap to copy, thread-safe. Made by the functions below.
 class Optimizer {
@@ -42,6 +50,8 @@ class Optimizer {
   const std::shared_ptr<const UpdateRule>& shared_rule() const { return rule_; }
   const Schedule& learning_rate() const { return learning_rate_; }
   const GradientOptions& gradient() const { return gradient_; }
+  // A copy with other options for the gradient.
+  Optimizer with_gradient(const GradientOptions& gradient) const;
 
   // Whether weight decay (and, in LAMB and LARS, the trust ratio) applies to this parameter: no pattern of
   // exclude_from_weight_decay is part of its name. The pattern "1d" stands for every parameter of rank 0 or 1: biases
@@ -203,6 +213,8 @@ class MirroredOptimizer {
   void set_learning_rate(Schedule schedule) const;
   const Optimizer& rule() const;
   const std::vector<std::string>& parameter_names() const;
+  // What the loss of the next step is multiplied with; 1 without loss scaling.
+  double loss_scale() const;
   // Of the last step; no messages where they do not leave during backward (docs/multi-worker.md says when they do).
   ExchangeTimeline exchange_timeline() const;
 

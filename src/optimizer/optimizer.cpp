@@ -23,6 +23,11 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_r
     fail<InvalidArgument>("[optimizer] ", name(), ": accumulate_steps is ", gradient_.accumulate_steps,
                           ", wanted 1 or more");
   }
+  if (gradient_.loss_scale && !(gradient_.loss_scale->initial_scale > 0.0 && gradient_.loss_scale->growth_steps > 0)) {
+    fail<InvalidArgument>("[optimizer] ", name(), ": loss_scale: initial_scale is ",
+                          gradient_.loss_scale->initial_scale, " and growth_steps ", gradient_.loss_scale->growth_steps,
+                          ", wanted positive numbers");
+  }
   for (const std::string& pattern : exclude_from_weight_decay_) {
     if (pattern.empty()) {
       fail<InvalidArgument>("[optimizer] ", name(),
@@ -33,6 +38,16 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_r
 
 const std::string& Optimizer::name() const {
   return rule_->name();
+}
+
+Optimizer Optimizer::with_gradient(const GradientOptions& gradient) const {
+  return {rule_, learning_rate_, gradient, exclude_from_weight_decay_};
+}
+
+Optimizer LossScaleOptimizer(const Optimizer& inner, const LossScale& options) {
+  GradientOptions gradient = inner.gradient();
+  gradient.loss_scale = options;
+  return inner.with_gradient(gradient);
 }
 
 bool Optimizer::decays(const std::string& name, int64_t rank) const {

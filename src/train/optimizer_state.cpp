@@ -8,6 +8,13 @@
 
 namespace cohort {
 
+namespace {
+
+constexpr const char* kLossScale = "loss_scale";
+constexpr const char* kGoodSteps = "good_steps";
+
+}  // namespace
+
 OptimizerState::OptimizerState(MirroredModule module, Optimizer rule)
     : module_(std::move(module)),
       rule_(std::move(rule)),
@@ -16,6 +23,8 @@ OptimizerState::OptimizerState(MirroredModule module, Optimizer rule)
       engine_(make_update_engine(module_, flat_, rule_)),
       counts_(module_.copies().size()) {
   for (const FlatParameter& parameter : flat_.parameters()) names_.push_back(parameter.name);
+  const auto& scale = rule_.gradient().loss_scale;
+  for (Counts& counts : counts_) counts.loss_scale = scale ? scale->initial_scale : 1.0;
 }
 
 void OptimizerState::require_own(const Replica& replica) const {
@@ -38,18 +47,24 @@ void OptimizerState::require_loss(const Replica& replica, const torch::Tensor& l
 
 std::vector<torch::Tensor> OptimizerState::gradients(Replica& replica, const torch::Tensor& loss) {
   require_loss(replica, loss);
-  loss.backward();
-  return flat_.take_gradients(replica.local_id());
+  const double scale = counts_[static_cast<std::size_t>(replica.local_id())].loss_scale;
+  (scale == 1.0 ? loss : loss * scale).backward();
+  std::vector<torch::Tensor> taken = flat_.take_gradients(replica.local_id());
+  for (torch::Tensor& gradient : taken) {
+    if (scale != 1.0 && gradient.defined()) gradient = gradient / scale;
+  }
+  return taken;
 }
 
 void OptimizerState::minimize(Replica& replica, const torch::Tensor& loss) {
   if (rule_.gradient().accumulate_steps > 1) return apply(replica, gradients(replica, loss), /*reduced=*/false);
   require_loss(replica, loss);
-  engine_->backward(replica, loss);
-  apply(replica, flat_.take_gradients(replica.local_id()), /*reduced=*/false);
+  const double scale = counts_[static_cast<std::size_t>(replica.local_id())].loss_scale;
+  engine_->backward(replica, scale == 1.0 ? loss : loss * scale);
+  apply(replica, flat_.take_gradients(replica.local_id()), /*reduced=*/false, scale);
 }
 
-void OptimizerState::apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) {
+void OptimizerState::apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double scale) {
   require_own(replica);
   if (gradients.size() != names_.size()) {
     fail<InvalidArgument>("[optimizer] apply_gradients: got ", gradients.size(),
@@ -78,8 +93,21 @@ void OptimizerState::apply(Replica& replica, std::vector<torch::Tensor> gradient
   StepContext context{.learning_rate = schedule_(counts.iterations),
                       .step = counts.iterations + 1,
                       .clipvalue = rule_.gradient().clipvalue};
-  engine_->step(replica, gradients, reduced, context, 1.0 / static_cast<double>(every));
-  ++counts.iterations;
+  note_step(counts, engine_->step(replica, gradients, reduced, context, 1.0 / (scale * static_cast<double>(every))));
+}
+
+// Every replica of every worker does the same here.
+void OptimizerState::note_step(Counts& counts, bool updated) const {
+  if (updated) ++counts.iterations;
+  const auto& options = rule_.gradient().loss_scale;
+  if (!options || !options->dynamic) return;
+  if (!updated) {
+    counts.loss_scale = std::max(1.0, counts.loss_scale / 2.0);
+    counts.good_steps = 0;
+  } else if (++counts.good_steps >= options->growth_steps) {
+    counts.loss_scale *= 2.0;
+    counts.good_steps = 0;
+  }
 }
 
 torch::Tensor OptimizerState::slot_of(std::size_t parameter, std::size_t slot) const {
@@ -89,6 +117,10 @@ torch::Tensor OptimizerState::slot_of(std::size_t parameter, std::size_t slot) c
 std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::state() const {
   std::vector<std::pair<std::string, torch::Tensor>> list;
   list.emplace_back("iterations", torch::tensor(iterations(), torch::kLong));
+  if (rule_.gradient().loss_scale) {
+    list.emplace_back(kLossScale, torch::tensor(counts_.front().loss_scale, torch::kDouble));
+    list.emplace_back(kGoodSteps, torch::tensor(counts_.front().good_steps, torch::kLong));
+  }
   for (std::size_t p = 0; p < names_.size(); ++p) {
     for (std::size_t s = 0; s < rule_.rule().slots().size(); ++s) {
       list.emplace_back(names_[p] + "/" + rule_.rule().slots()[s], slot_of(p, s).clone());
@@ -120,7 +152,14 @@ void OptimizerState::load_state(const std::vector<std::pair<std::string, torch::
   }
   const auto iterations = take("iterations").item<int64_t>();
   engine_->spread_slots(iterations);
-  for (Counts& counts : counts_) counts = {.iterations = iterations};
+  // A training without loss scaling may be gone on with.
+  const auto& scale = rule_.gradient().loss_scale;
+  const bool saved = scale && given.contains(kLossScale) && given.contains(kGoodSteps);
+  for (Counts& counts : counts_) {
+    counts = {.iterations = iterations, .loss_scale = scale ? scale->initial_scale : 1.0};
+    if (saved && scale->dynamic) counts.loss_scale = given[kLossScale].item<double>();
+    if (saved) counts.good_steps = given[kGoodSteps].item<int64_t>();
+  }
 }
 
 // Of each replica: how many calls were added up, then a sum for each parameter, empty where none came.
@@ -186,6 +225,9 @@ std::vector<torch::Tensor> ReplicaOptimizer::gradients(const torch::Tensor& loss
 
 int64_t MirroredOptimizer::iterations() const {
   return state_->iterations();
+}
+double MirroredOptimizer::loss_scale() const {
+  return state_->loss_scale();
 }
 double MirroredOptimizer::learning_rate() const {
   return state_->learning_rate();

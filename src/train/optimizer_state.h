@@ -23,7 +23,9 @@ class OptimizerState {
 
   // Inside a replica; see ReplicaOptimizer.
   void minimize(Replica& replica, const torch::Tensor& loss);
-  void apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced);
+  void apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) {
+    apply(replica, std::move(gradients), reduced, 1.0);
+  }
   std::vector<torch::Tensor> gradients(Replica& replica, const torch::Tensor& loss);
   ExchangeTimeline exchange_timeline() const { return engine_->timeline(); }
 
@@ -35,6 +37,7 @@ class OptimizerState {
     schedule_ = std::move(schedule);
   }
   const std::vector<std::string>& parameter_names() const { return names_; }
+  double loss_scale() const { return counts_.front().loss_scale; }
 
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state);
@@ -47,8 +50,13 @@ class OptimizerState {
     int64_t iterations = 0;
     int64_t accumulated = 0;                 // minimize() calls since the last update
     std::vector<torch::Tensor> accumulator;  // sums of gradients, one a parameter
+    double loss_scale = 1.0;
+    int64_t good_steps = 0;  // in a row, since the loss scale changed
   };
 
+  // `scale`: what the gradients are multiplied with already.
+  void apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double scale);
+  void note_step(Counts& counts, bool updated) const;
   void require_own(const Replica& replica) const;
   void require_loss(const Replica& replica, const torch::Tensor& loss) const;
   torch::Tensor slot_of(std::size_t parameter, std::size_t slot) const;

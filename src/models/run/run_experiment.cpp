@@ -144,10 +144,24 @@ class ExperimentRun {
     const std::vector<int64_t> stages = task().stages();
     task().before_stage(stage_, *model_);
     const int64_t begin = stage_ == 0 ? 0 : stages[stage_ - 1];
-    model_->compile({.optimizer = trainer().optimizer_config.build(std::max<int64_t>(train_steps_, 1),
-                                                                   strategy_.num_replicas_in_sync(), begin),
+    const Optimizer optimizer =
+        trainer().optimizer_config.build(std::max<int64_t>(train_steps_, 1), strategy_.num_replicas_in_sync(), begin);
+    model_->compile({.optimizer = scaled(optimizer),
                      .loss = task().build_loss(),
-                     .metrics = task().build_metrics()});
+                     .metrics = task().build_metrics(),
+                     .precision = parse_precision(runtime().mixed_precision_dtype)});
+  }
+
+  Optimizer scaled(const Optimizer& optimizer) const {
+    const std::string& scale = runtime().loss_scale;
+    if (scale.empty()) return optimizer;  // what the precision wants
+    if (scale == "dynamic") return LossScaleOptimizer(optimizer);
+    char* end = nullptr;
+    const double number = std::strtod(scale.c_str(), &end);
+    if (*end != '\0') {
+      fail<InvalidArgument>("[train] runtime.loss_scale is \"", scale, "\", wanted dynamic or a number");
+    }
+    return LossScaleOptimizer(optimizer, {.initial_scale = number, .dynamic = false});
   }
 
   void make_trainer() {

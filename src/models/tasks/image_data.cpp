@@ -49,8 +49,8 @@ std::optional<std::filesystem::path> tfds_folder(const std::filesystem::path& fo
     if (entry.is_directory() && is_tfds(entry.path())) found.push_back(entry.path());
   }
   if (found.size() > 1) {
-    fail<InvalidArgument>("[task] ", folder.string(), " has ", found.size(), " data sets, ", found[0].filename().string(),
-                          " and others; say which one by task.train_data.tfds_name");
+    fail<InvalidArgument>("[task] ", folder.string(), " has ", found.size(), " data sets, ",
+                          found[0].filename().string(), " and others; say which one by task.train_data.tfds_name");
   }
   return found.empty() ? std::nullopt : std::optional(found.front());
 }

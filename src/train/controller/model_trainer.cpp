@@ -70,6 +70,7 @@ class ModelTrainer::Impl {
     Logs logs = state_->results();  // waits for the devices
     examples_per_second_ = static_cast<double>(examples) / seconds_since(start);
     logs.set("learning_rate", state_->optimizer().learning_rate());
+    if (state_->optimizer().rule().gradient().loss_scale) logs.set("loss_scale", state_->optimizer().loss_scale());
     in_stretch_ = options_.report_steps > 0 && global_step_ % options_.report_steps != 0;
     if (!in_stretch_) progress_.finish(logs);
     return logs;

@@ -3,6 +3,8 @@
 // central storage the sum goes to the parameter device, one replica updates there, and all copy the result.
 #include <ATen/Functions.h>
 
+#include <cmath>
+
 #include "base/flush_denormals.h"
 #include "strategy/core.h"
 #include "train/engine/update_engine.h"
@@ -36,18 +38,15 @@ class ReplicatedUpdate final : public UpdateEngine {
     packs_ = gradient_packs(core, flat);
   }
 
-  void step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,
+  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,
             double factor) override {
     const torch::NoGradGuard no_grad;
     const auto me = static_cast<std::size_t>(replica.local_id());
     pack(me, gradients);
     context.grad_scale *= factor;
-    if (core_.central()) {
-      step_centrally(replica, reduced, context);
-      return;
-    }
+    if (core_.central()) return step_centrally(replica, reduced, context);
     if (!reduced) all_reduce(replica);
-    update(me, gradients_[me], context);
+    return update(me, gradients_[me], context);
   }
 
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_.front(); }
@@ -91,7 +90,7 @@ class ReplicatedUpdate final : public UpdateEngine {
     }
   }
 
-  void step_centrally(Replica& replica, bool reduced, const StepContext& context) {
+  bool step_centrally(Replica& replica, bool reduced, const StepContext& context) {
     core_.meet(replica.local_id(), "minimize", nullptr, [&](std::span<void* const>) {
       std::vector<torch::Tensor> sums;
       for (std::size_t g = 0; g < masters_.front().size(); ++g) {
@@ -101,23 +100,26 @@ class ReplicatedUpdate final : public UpdateEngine {
           sources.push_back(gradients_[static_cast<std::size_t>(r)][g]);
         reduce_into(sums.back(), sources, ReduceOp::kSum);
       }
-      update(0, sums, context);
+      updated_centrally_ = update(0, sums, context);
     });
     for (std::size_t g = 0; g < masters_.front().size(); ++g) {
       torch::Tensor copy = flat_.groups()[g].copies[static_cast<std::size_t>(replica.local_id())];
       if (copy.data_ptr() != masters_.front()[g].data_ptr()) copy.copy_(masters_.front()[g]);
     }
+    return updated_centrally_;
   }
 
   // Updates the masters and slots of one holder. Runs of parameters that are treated alike go in one call.
-  void update(std::size_t holder, const std::vector<torch::Tensor>& gradients, StepContext context) {
+  bool update(std::size_t holder, const std::vector<torch::Tensor>& gradients, StepContext context) {
     const FlushDenormals flush;
-    if (rule_.gradient().global_clipnorm > 0.0) {
+    const bool scaled = rule_.gradient().loss_scale.has_value();
+    if (rule_.gradient().global_clipnorm > 0.0 || scaled) {
       double squared_norm = 0.0;
       for (const torch::Tensor& flat : gradients) {
         const double norm = flat.norm(2, torch::kDouble).item<double>();
         squared_norm += norm * norm;
       }
+      if (scaled && !std::isfinite(squared_norm)) return false;
       context.grad_scale *=
           clip_factor(squared_norm * context.grad_scale * context.grad_scale, rule_.gradient().global_clipnorm);
     }
@@ -132,6 +134,7 @@ class ReplicatedUpdate final : public UpdateEngine {
         first = last;
       }
     }
+    return true;
   }
 
   void update_run(std::size_t holder, std::size_t g, std::size_t first, std::size_t last, const torch::Tensor& gradient,
@@ -151,6 +154,7 @@ class ReplicatedUpdate final : public UpdateEngine {
   std::vector<std::vector<std::vector<torch::Tensor>>> slots_;  // [holder][group][slot]
   std::vector<std::vector<torch::Tensor>> gradients_;           // [replica][group], flat
   std::vector<std::vector<Pack>> packs_;                        // [group]
+  bool updated_centrally_ = false;                              // written while all meet
 };
 
 }  // namespace

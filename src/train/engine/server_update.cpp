@@ -17,6 +17,10 @@ class ServerUpdate final : public UpdateEngine {
   ServerUpdate(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule)
       : core_(*module.core()), remote_(*core_.remote()), flat_(flat), rule_(rule) {
     const torch::NoGradGuard no_grad;
+    if (rule.gradient().loss_scale) {
+      fail<Unimplemented>("[optimizer] ", rule.name(),
+                          ": loss_scale is not for parameter servers, where no step is left out");
+    }
     if (remote_.keeps_slots()) slots_ = make_slots(flat, rule.rule(), 0);
     for (const FlatGroup& group : flat.groups()) {
       masters_.push_back(group.copies[0].is_cpu() ? group.copies[0] : group.copies[0].cpu());
@@ -49,7 +53,7 @@ class ServerUpdate final : public UpdateEngine {
     });
   }
 
-  void step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext /*context*/,
+  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext /*context*/,
             double factor) override {
     const torch::NoGradGuard no_grad;
     // The gradients of all replicas, as they come to the one that sends them.
@@ -64,6 +68,7 @@ class ServerUpdate final : public UpdateEngine {
       remote_.apply_gradients(variables_, sums, buffers_->changes());
     });
     spread(replica.local_id());
+    return true;
   }
 
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_; }

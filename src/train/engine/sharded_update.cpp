@@ -5,6 +5,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -49,8 +50,7 @@ class ShardedUpdate final : public UpdateEngine {
     offers_.assign(static_cast<std::size_t>(replicas_),
                    {.gradients = std::vector<const void*>(flat.parameters().size())});
     plan_chunks();
-    const bool two_phases =
-        rule.gradient().global_clipnorm > 0.0 || rule.rule().needs_norms() || core.workers() != nullptr;
+    const bool two_phases = wants_norm() || rule.rule().needs_norms() || core.workers() != nullptr;
     for (const FlatGroup& group : flat.groups()) {
       item_.push_back(static_cast<int64_t>(c10::elementSize(group.dtype)));
       if (two_phases) reduced_.push_back(zeros_for_sums(group));
@@ -79,7 +79,7 @@ class ShardedUpdate final : public UpdateEngine {
   }
   ExchangeTimeline timeline() const override { return overlapped_ ? overlapped_->timeline() : ExchangeTimeline{}; }
 
-  void step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,
+  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,
             double factor) override {
     const int me = replica.local_id();
     const bool overlapped = overlapped_ != nullptr && !reduced;
@@ -98,18 +98,22 @@ class ShardedUpdate final : public UpdateEngine {
     // After a failed step the replicas' counts may differ: the first one's holds.
     context.step = offers_.front().step;
     context.grad_scale *= factor;
+    bool updated = true;
     if (reduced_.empty()) {
       update_directly(me, reduced, context);
     } else {
-      update_in_phases(me, reduced, context);
+      updated = update_in_phases(me, reduced, context);
     }
     if (replicas_ > 1) core_.rendezvous().depart(me);
+    return updated;
   }
 
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_; }
   void spread_slots(int64_t /*iterations*/) override {}
 
  private:
+  bool wants_norm() const { return rule_.gradient().global_clipnorm > 0.0 || rule_.gradient().loss_scale; }
+
   torch::Tensor zeros_for_sums(const FlatGroup& group) const {
     if (core_.workers() == nullptr) return torch::zeros({group.size}, group.dtype);
     return core_.workers()->gradients().shared_zeros(group.size, group.dtype);
@@ -227,8 +231,8 @@ class ShardedUpdate final : public UpdateEngine {
 
   // What needs a norm of all elements first: the sums are kept, and every phase ends with a meeting. Norms are added up
   // chunk by chunk, in an order that the number of threads does not change.
-  void update_in_phases(int me, bool reduced, StepContext context) {
-    const double clipnorm = rule_.gradient().global_clipnorm;
+  bool update_in_phases(int me, bool reduced, StepContext context) {
+    const bool wanted = wants_norm();
     auto& own = chunk_norms_[static_cast<std::size_t>(me)];
     const bool exchanged = core_.workers() != nullptr && !reduced;
     const auto note_norm = [&](const Chunk& chunk, std::size_t i) {
@@ -237,23 +241,27 @@ class ShardedUpdate final : public UpdateEngine {
     if (overlapped_ == nullptr || reduced) {
       each_chunk(me, [&](const Chunk& chunk, std::size_t i) {
         sum_chunk(me, reduced, chunk, reduced_at(chunk), /*in_place=*/false);
-        if (clipnorm > 0.0 && !exchanged) note_norm(chunk, i);
+        if (wanted && !exchanged) note_norm(chunk, i);
       });
     }
     if (exchanged) exchange(me);
-    if (clipnorm > 0.0 && exchanged) each_chunk(me, note_norm);
-    if (clipnorm > 0.0) {
+    if (wanted && exchanged) each_chunk(me, note_norm);
+    if (wanted) {
       double& norm = norms_[static_cast<std::size_t>(me)];
       norm = 0.0;
       for (const SquaredNorms& chunk : own) norm += chunk.direction;
       if (replicas_ > 1) core_.rendezvous().sync(me);
       const double total = std::accumulate(norms_.begin(), norms_.end(), 0.0);
-      context.grad_scale *= clip_factor(total * context.grad_scale * context.grad_scale, clipnorm);
+      // The sum over all workers is the same for all, and so is what is done.
+      if (rule_.gradient().loss_scale && !std::isfinite(total)) return false;
+      context.grad_scale *=
+          clip_factor(total * context.grad_scale * context.grad_scale, rule_.gradient().global_clipnorm);
     }
     if (rule_.rule().needs_norms()) prepare(me, context);
     each_chunk(me, [&](const Chunk& chunk, std::size_t) {
       update_chunk(chunk, reduced_at(chunk), trust_ratio(chunk.parameter), context);
     });
+    return true;
   }
 
   // The sums of this worker's replicas become those of all workers'. What fails here must not keep the other replicas

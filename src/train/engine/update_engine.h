@@ -27,8 +27,9 @@ class UpdateEngine {
 
   // Collective: sums the gradients (unless `reduced`), clips, updates every copy. `gradients` are this replica's, one a
   // parameter, undefined for zero. `context` comes with the rate and the step; the engine adds what clipping needs.
-  // `factor` multiplies the sum (accumulation).
-  virtual void step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,
+  // `factor` multiplies the sum (accumulation, loss scaling). False, on all replicas of all workers: with loss scaling
+  // the sum was not finite, and nothing was updated.
+  virtual bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context,
                     double factor) = 0;
 
   // The slots as flat tensors, [group][slot], of one replica that holds all of them.

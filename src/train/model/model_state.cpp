@@ -163,7 +163,17 @@ void ModelState::compile(const CompileOptions& options) {
   for (const Metric& metric : options.metrics) add(metric, false);
   for (const Metric& metric : options.weighted_metrics) add(metric, true);
   metrics_ = std::move(metrics);
+  precision_ = options.precision;
   rule_ = options.optimizer;
+  if (precision_ == PrecisionPolicy::kMixedFloat16) {
+    for (const LogicalDevice& device : strategy_.worker_devices()) {
+      if (device.torch_device.is_cuda()) continue;
+      fail<Unimplemented>("[model] ", name_,
+                          ": compile: LibTorch computes mixed_float16 on GPUs only, and a replica is on ",
+                          device.torch_device.str(), "; mixed_bfloat16 is for CPUs too");
+    }
+    if (!rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
+  }
   loss_ = options.loss;
   optimizer_ = MirroredOptimizer();
   if (built()) apply_trainable();

@@ -127,6 +127,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   MirroredModule module_;
   std::vector<Forward> forwards_;  // one a replica
 
+  PrecisionPolicy precision_ = PrecisionPolicy::kFloat32;
   std::optional<Optimizer> rule_;
   std::optional<Loss> loss_;
   MirroredOptimizer optimizer_;

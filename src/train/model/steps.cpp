@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
+#include "base/libtorch_compat.h"
 #include "strategy/core.h"
 #include "strategy/remote_variables.h"
 #include "train/model/model_state.h"
@@ -11,7 +12,16 @@ namespace cohort {
 
 torch::Tensor ModelState::forward(const Replica& replica, const torch::Tensor& x) const {
   const bool convert = x.is_floating_point() && x.scalar_type() != dtype_;
-  torch::Tensor output = forwards_[static_cast<std::size_t>(replica.local_id())](convert ? x.to(dtype_) : x);
+  const Forward& call = forwards_[static_cast<std::size_t>(replica.local_id())];
+  torch::Tensor output;
+  if (precision_ == PrecisionPolicy::kFloat32) {
+    output = call(convert ? x.to(dtype_) : x);
+  } else {
+    const auto half = precision_ == PrecisionPolicy::kMixedFloat16 ? torch::kHalf : torch::kBFloat16;
+    const compat::Autocast autocast(x.device().type(), half);
+    output = call(convert ? x.to(dtype_) : x);
+    if (output.defined()) output = output.to(dtype_);
+  }
   if (output.defined() && output.dim() > 0 && output.size(0) == x.size(0)) return output;
   fail<InvalidArgument>("[model] ", name_, ": the output of ", x.size(0), " examples ",
                         output.defined() ? c10::str("has shape ", output.sizes()) : std::string("is undefined"),

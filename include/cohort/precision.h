@@ -1,0 +1,32 @@
+// Mixed precision: what is computed in half, while variables stay float32.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace cohort {
+
+// As Keras' policies. In the mixed ones the forward pass runs under LibTorch's autocast: convolutions and matrix
+// products in the half type, sums, losses and the like in float32; the model's output is float32.
+enum class PrecisionPolicy {
+  kFloat32,
+  kMixedFloat16,   // on GPUs; with loss scaling
+  kMixedBFloat16,  // on GPUs, and on CPUs, where it pays with AVX512_BF16 or AMX
+};
+
+// "float32", "mixed_float16", "mixed_bfloat16", and Model Garden's "float16", "bfloat16" and "". InvalidArgument:
+// others.
+PrecisionPolicy parse_precision(std::string_view name);
+
+// The loss is multiplied before backward, and the gradients divided afterwards, so that small ones do not vanish in
+// float16. A step whose gradients, summed over all replicas, are not finite is left out on all of them. Source: P.
+// Micikevicius et al., "Mixed Precision Training" (2018); defaults are TensorFlow's LossScaleOptimizer's.
+struct LossScale {
+  double initial_scale = 32768.0;  // a positive number
+  // Halved (not below 1) after a step that was left out, and doubled after so many in a row that were not. Without, it
+  // stays.
+  bool dynamic = true;
+  int64_t growth_steps = 2000;
+};
+
+}  // namespace cohort
