@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "cohort/example.h"
@@ -47,10 +48,23 @@ struct ColorJitterOptions {
   double brightness = 0.0;
   double contrast = 0.0;
   double saturation = 0.0;  // of 3 channels
+  double hue = 0.0;         // of 3 channels; turned by -this to this of the circle of colours, at most 0.5
 };
-// The three in an order of chance (torchvision's ColorJitter, without hue). uint8 of 1 or 3 channels, and so the
+// The four in an order of chance (torchvision's ColorJitter). uint8 of 1 or 3 channels, and so the
 // result.
 torch::Tensor color_jitter(const torch::Tensor& image, at::Generator generator, const ColorJitterOptions& options);
+
+struct RandAugmentOptions {
+  int64_t num_ops = 2;  // one after the other, each drawn from all
+  int64_t magnitude = 9;
+  int64_t num_magnitude_bins = 31;
+};
+// E. Cubuk et al., "RandAugment" (2020), with torchvision's fourteen operations. uint8 of 1 or 3 channels.
+torch::Tensor rand_augment(const torch::Tensor& image, at::Generator generator, const RandAugmentOptions& options = {});
+// One of them: "Identity", "ShearX", "ShearY" (slopes), "TranslateX", "TranslateY" (pixels), "Rotate" (degrees),
+// "Brightness", "Color", "Contrast", "Sharpness" (added to a factor of 1), "Posterize" (bits that are left), "Solarize"
+// (threshold), "AutoContrast", "Equalize". NotFound: another name.
+torch::Tensor apply_augmentation(const torch::Tensor& image, std::string_view operation, double magnitude);
 
 // Batches: x [examples, ...] of a floating-point dtype, y int64 [examples] below num_classes, or already mixed. y
 // becomes float32 [examples, num_classes], for CategoricalCrossentropy. Of two examples each, whose shares are drawn

@@ -27,7 +27,10 @@ struct ImageDataConfig {
   int64_t aug_crop_padding = 4;
   double aug_min_area = 0.08;
   bool aug_rand_hflip = true;
-  double brightness = 0.0, contrast = 0.0, saturation = 0.0;
+  double brightness = 0.0, contrast = 0.0, saturation = 0.0, hue = 0.0;
+  std::string aug_policy;
+  int64_t randaug_num_layers = 2;
+  int64_t randaug_magnitude = 9;
   double mixup_alpha = 0.0;
   double cutmix_alpha = 0.0;
   double center_crop_fraction = 0.875;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "data/images/adjust.h"
 #include "data/images/require.h"
 
 namespace cohort {
@@ -87,18 +88,8 @@ torch::Tensor random_resized_crop(const torch::Tensor& image, int64_t height, in
 
 namespace {
 
-torch::Tensor grey_of(const torch::Tensor& image) {
-  if (image.size(0) == 1) return image;
-  return image.select(0, 0).mul(0.2989).add_(image.select(0, 1), 0.587).add_(image.select(0, 2), 0.114).unsqueeze(0);
-}
-
 double factor_around_one(double reach, const at::Generator& generator) {
   return uniform(std::max(0.0, 1.0 - reach), 1.0 + reach, generator);
-}
-
-// Whole numbers in between, as they are after each change of a uint8 image.
-torch::Tensor blend(const torch::Tensor& image, const torch::Tensor& other, double factor) {
-  return (image * factor + other * (1.0 - factor)).clamp_(0.0, 255.0).floor_();
 }
 
 torch::Tensor soft_labels(const torch::Tensor& y, int64_t examples, int64_t num_classes) {
@@ -138,19 +129,34 @@ torch::Tensor color_jitter(const torch::Tensor& image, at::Generator generator, 
     fail<InvalidArgument>("[image] color_jitter: wanted uint8 of 1 or 3 channels, got ", image.scalar_type(),
                           image.sizes());
   }
-  for (const double reach : {options.brightness, options.contrast, options.saturation}) {
+  for (const double reach : {options.brightness, options.contrast, options.saturation, options.hue}) {
     if (!(reach >= 0.0)) fail<InvalidArgument>("[image] color_jitter: a reach is ", reach, ", wanted 0 or more");
   }
-  torch::Tensor result = image.to(torch::kFloat);
-  const torch::Tensor order = at::randperm(3, generator, at::TensorOptions(torch::kLong));
-  for (int64_t i = 0; i < 3; ++i) {
-    const auto which = order[i].item<int64_t>();
-    const double reach = which == 0 ? options.brightness : which == 1 ? options.contrast : options.saturation;
-    if (reach == 0.0 || (which == 2 && image.size(0) == 1)) continue;
-    const torch::Tensor grey = which == 0 ? at::zeros({1}) : grey_of(result);
-    result = blend(result, which == 1 ? grey.mean() : grey, factor_around_one(reach, generator));
+  if (options.hue > 0.5) fail<InvalidArgument>("[image] color_jitter: hue is ", options.hue, ", wanted at most 0.5");
+  torch::Tensor result = image;
+  const torch::Tensor order = at::randperm(4, generator, at::TensorOptions(torch::kLong));
+  for (int64_t i = 0; i < 4; ++i) {
+    switch (order[i].item<int64_t>()) {
+      case 0:
+        if (options.brightness > 0.0) {
+          result = images::adjust_brightness(result, factor_around_one(options.brightness, generator));
+        }
+        break;
+      case 1:
+        if (options.contrast > 0.0) {
+          result = images::adjust_contrast(result, factor_around_one(options.contrast, generator));
+        }
+        break;
+      case 2:
+        if (options.saturation > 0.0) {
+          result = images::adjust_saturation(result, factor_around_one(options.saturation, generator));
+        }
+        break;
+      default:
+        if (options.hue > 0.0) result = images::adjust_hue(result, uniform(-options.hue, options.hue, generator));
+    }
   }
-  return result.to(torch::kByte);
+  return result;
 }
 
 Example mixup(Example batch, int64_t num_classes, at::Generator generator, double alpha) {

@@ -141,9 +141,16 @@ class TrainingImage {
       if (data_.aug_crop == "padded") x = random_crop(x, height, width, generator, {.padding = data_.aug_crop_padding});
     }
     if (data_.aug_rand_hflip) x = random_horizontal_flip(x, generator);
-    if (data_.brightness > 0.0 || data_.contrast > 0.0 || data_.saturation > 0.0) {
+    if (data_.aug_policy == "randaug") {
+      x = rand_augment(x.contiguous(), generator,
+                       {.num_ops = data_.randaug_num_layers, .magnitude = data_.randaug_magnitude});
+    }
+    if (data_.brightness > 0.0 || data_.contrast > 0.0 || data_.saturation > 0.0 || data_.hue > 0.0) {
       x = color_jitter(x.contiguous(), generator,
-                       {.brightness = data_.brightness, .contrast = data_.contrast, .saturation = data_.saturation});
+                       {.brightness = data_.brightness,
+                        .contrast = data_.contrast,
+                        .saturation = data_.saturation,
+                        .hue = data_.hue});
     }
     x = normalize(x, model_.input_mean, model_.input_stddev);
     return example;
