@@ -35,7 +35,7 @@ inline double median_time(double seconds, const std::function<void()>& call) {
   return median(std::move(times));
 }
 
-// A model as plain LibTorch: "mlp", "cnn" or "resnet50"; what a user brings.
+// A module as a user brings it: "mlp", "cnn", "resnet50" or "vit_tiny".
 torch::nn::Sequential make_model(const std::string& name);
 // A batch of its input and the labels.
 torch::Tensor make_input(const std::string& name, int64_t size);
@@ -48,6 +48,9 @@ void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
 void run_worker_all_reduce();
 void run_input(double seconds);
+void run_images(const std::string& folder, int threads);
+void run_tfrecord();
+void run_precision(double seconds);
 void run_checkpoint();
 void run_worker_start();
 void run_parameter_server(const std::string& what, double seconds);

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   bool shared_memory = true;
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
   CLI::App& step = *app.add_subcommand("step", "training steps");
-  step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
+  step.add_option("--model", model, "mlp, cnn, resnet50 or vit_tiny")->capture_default_str();
   step.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
   step.add_option("--threads", threads, "threads a replica; 0: the cores divided by the replicas")
       ->capture_default_str();
@@ -27,6 +27,13 @@ int main(int argc, char** argv) {
   empty.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
   const CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the local all-reduce beside a copy loop");
   const CLI::App& input = *app.add_subcommand("input", "the input pipeline");
+  CLI::App& images = *app.add_subcommand("images", "photographs in folders: decoded, resized, normalised, batched");
+  std::string folder;
+  int decoders = 2;
+  images.add_option("folder", folder, "with a folder of images for each class")->required();
+  images.add_option("--decoders", decoders, "threads")->capture_default_str();
+  const CLI::App& tfrecord = *app.add_subcommand("tfrecord", "reading TFRecords from the page cache");
+  const CLI::App& precision = *app.add_subcommand("precision", "ResNet-50 in bfloat16 beside float32");
   const CLI::App& checkpoint = *app.add_subcommand("checkpoint", "what saving 1 GB costs");
   const CLI::App& start =
       *app.add_subcommand("worker_start", "one of several workers starts, meets the others and ends");
@@ -42,6 +49,9 @@ int main(int argc, char** argv) {
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
   if (worker_all_reduce.parsed()) cohort::bench::run_worker_all_reduce();
   if (input.parsed()) cohort::bench::run_input(seconds);
+  if (images.parsed()) cohort::bench::run_images(folder, decoders);
+  if (tfrecord.parsed()) cohort::bench::run_tfrecord();
+  if (precision.parsed()) cohort::bench::run_precision(seconds);
   if (checkpoint.parsed()) cohort::bench::run_checkpoint();
   if (start.parsed()) cohort::bench::run_worker_start();
   if (servers.parsed()) cohort::bench::run_parameter_server(what, seconds);

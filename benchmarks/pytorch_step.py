@@ -11,36 +11,9 @@ import time
 
 import torch
 from torch import nn
+from torchvision import models
 
 CLASSES = 10
-
-
-def conv(inputs, outputs, kernel, stride=1):
-    return nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
-
-
-class Bottleneck(nn.Module):
-    def __init__(self, inputs, width, stride):
-        super().__init__()
-        outputs = 4 * width
-        self.body = nn.Sequential(conv(inputs, width, 1), nn.BatchNorm2d(width), nn.ReLU(), conv(width, width, 3, stride),
-                                  nn.BatchNorm2d(width), nn.ReLU(), conv(width, outputs, 1), nn.BatchNorm2d(outputs))
-        self.shortcut = None
-        if inputs != outputs or stride != 1:
-            self.shortcut = nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
-
-    def forward(self, x):
-        return torch.relu(self.body(x) + (x if self.shortcut is None else self.shortcut(x)))
-
-
-def resnet50():
-    layers = [conv(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    inputs = 64
-    for stage, blocks in enumerate((3, 4, 6, 3)):
-        for i in range(blocks):
-            layers.append(Bottleneck(inputs, 64 << stage, 2 if i == 0 and stage > 0 else 1))
-            inputs = 4 * (64 << stage)
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))
 
 
 def make(name):
@@ -52,7 +25,11 @@ def make(name):
         net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                             nn.Linear(9216, 64), nn.ReLU(), nn.Linear(64, CLASSES))
         return net, 64, (1, 28, 28)
-    return resnet50(), 8, (3, 64, 64)
+    if name == "vit_tiny":
+        net = models.VisionTransformer(image_size=64, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768,
+                                       num_classes=CLASSES)
+        return net, 8, (3, 64, 64)
+    return models.resnet50(num_classes=CLASSES), 8, (3, 64, 64)
 
 
 def median_step(name, seconds, wrap=lambda net: net):

@@ -34,6 +34,7 @@
 #include "cohort/tf_example.h"                 // IWYU pragma: export
 #include "cohort/tfds.h"                       // IWYU pragma: export
 #include "cohort/tfrecord.h"                   // IWYU pragma: export
+#include "cohort/trace.h"                      // IWYU pragma: export
 #include "cohort/training_run.h"               // IWYU pragma: export
 #include "cohort/variable.h"                   // IWYU pragma: export
 #include "cohort/weights.h"                    // IWYU pragma: export

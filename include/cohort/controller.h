@@ -104,7 +104,7 @@ class Controller {
   ~Controller();
 
   // Until the global step is `steps`; the logs of the last inner loop, empty when there was none. Without a checkpoint
-  // at completion none is written at that step at all: for a training that is changed there, and saved then.
+  // at completion nobody is told of an end, either: for a training that goes on in another way.
   Logs train(int64_t steps, bool checkpoint_at_completion = true);
   // InvalidArgument: no steps, or fewer.
   Logs evaluate(int64_t steps = kAllSteps);
@@ -132,7 +132,7 @@ class Controller {
 
  private:
   void check() const;
-  Logs train_to(int64_t step, bool more_follows);
+  Logs train_to(int64_t step, bool last, bool evaluation_follows);
   int64_t next_loop(int64_t limit) const;
   bool checkpoint_due() const;
   Logs evaluate_here(int64_t steps);

@@ -14,6 +14,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/series.h"
 #include "cohort/checkpoint.h"
+#include "cohort/trace.h"
 
 namespace cohort {
 
@@ -71,14 +72,17 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
 
   fs::path save(int64_t step, const CheckpointData& data) {
     if (step < 0) fail<InvalidArgument>("[checkpoint] save: the step is ", step, ", wanted 0 or more");
+    const TraceSpan span("checkpoint", "copy, wait for the write before");
     CheckpointData copy = copy_of(data);
     wait();
     if (!options_.asynchronous) {
       write(step, copy);
       return folder(step);
     }
-    std::packaged_task<void()> task(
-        [self = shared_from_this(), step, copy = std::move(copy)] { self->write(step, copy); });
+    std::packaged_task<void()> task([self = shared_from_this(), step, copy = std::move(copy)] {
+      name_traced_thread("checkpoint writer");
+      self->write(step, copy);
+    });
     pending_ = task.get_future();
     pending_step_ = step;
     std::thread(std::move(task)).detach();
@@ -126,6 +130,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
 
  private:
   void write(int64_t step, const CheckpointData& data) {
+    const TraceSpan span("checkpoint", "write");
     write_checkpoint(folder(step), directory_ / ("." + name_of(step) + kTemporary), step, data);
     pointer_.finished = false;
     remove_old();

@@ -2,6 +2,7 @@
 
 #include "base/fail.h"
 #include "cohort/distributed_dataset.h"
+#include "cohort/trace.h"
 #include "data/node.h"
 #include "data/read_ahead.h"
 #include "data/state.h"
@@ -32,6 +33,7 @@ class DistributedSource {
   }
 
   std::optional<GlobalBatch> next() {
+    const TraceSpan span("input", "wait for input");
     if (workers_) {
       auto step = workers_->next(std::exchange(flags_, 0));
       raised_ = workers_->raised();
@@ -89,6 +91,7 @@ class DistributedSource {
   }
 
   std::optional<Shares> produce() {
+    const TraceSpan span("input", "prepare a step");
     Shares shares;
     if (ended_ || !steps_->next(shares)) return std::nullopt;
     return to_devices(std::move(shares));

@@ -14,6 +14,7 @@
 
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "cohort/trace.h"
 
 namespace cohort {
 
@@ -76,6 +77,7 @@ class ReadAhead {
   }
 
   void run(const std::stop_token& stop) {
+    name_traced_thread(std::string(name_));
     while (true) {
       {
         std::unique_lock lock(mutex_);

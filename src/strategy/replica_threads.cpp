@@ -3,6 +3,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "base/spin.h"
+#include "cohort/trace.h"
 
 namespace cohort {
 
@@ -47,6 +48,7 @@ void ReplicaThreads::serve(const std::shared_ptr<Desk>& desk, int replica, bool 
   // An idle thread wakes up now and then only because every wait has an end.
   constexpr std::chrono::milliseconds kIdle = std::chrono::minutes(1);
   uint64_t served = 0;
+  name_traced_thread("replica " + std::to_string(replica));
   while (true) {
     const auto ready = [&] { return desk->asked.load() != served || desk->stop.load(); };
     if (!desk->wait(ready, spin, kIdle)) continue;

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cohort/strategy.h"
+#include "cohort/trace.h"
 
 namespace cohort {
 
@@ -60,7 +61,10 @@ void OptimizerState::minimize(Replica& replica, const torch::Tensor& loss) {
   if (rule_.gradient().accumulate_steps > 1) return apply(replica, gradients(replica, loss), /*reduced=*/false);
   require_loss(replica, loss);
   const double scale = counts_[static_cast<std::size_t>(replica.local_id())].loss_scale;
-  engine_->backward(replica, scale == 1.0 ? loss : loss * scale);
+  {
+    const TraceSpan span("compute", "backward");
+    engine_->backward(replica, scale == 1.0 ? loss : loss * scale);
+  }
   apply(replica, flat_.take_gradients(replica.local_id()), /*reduced=*/false, scale);
 }
 

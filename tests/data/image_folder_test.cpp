@@ -51,6 +51,7 @@ std::vector<int64_t> values(const Dataset& dataset, int64_t epoch = 0) {
   Iterator iterator = dataset.iterator({.epoch = epoch});
   while (const auto example = iterator.next()) {
     list.push_back(example->x[0][0][0].item<int64_t>());
+    EXPECT_EQ(example->y.dim(), 0);
     EXPECT_EQ(example->y.item<int64_t>(), list.back() / 100);
     EXPECT_EQ(example->x.sizes(), (std::vector<int64_t>{3, 2, 2}));
   }

@@ -33,11 +33,11 @@ TEST(RandAugmentTest, OperationsAgreeWithTorchvision) {
     GTEST_SKIP() << "/usr/bin/python3 has no torchvision (Debian's python3-torchvision): no reference";
   }
   const std::vector<std::pair<std::string, double>> cases = {
-      {"Identity", 0.0},    {"ShearX", 0.21},   {"ShearX", -0.1},    {"ShearY", 0.3},      {"TranslateX", 7.4},
-      {"TranslateX", -5.0}, {"TranslateY", 9.9}, {"Rotate", 17.0},    {"Rotate", -30.0},    {"Brightness", 0.4},
-      {"Brightness", -0.9}, {"Color", 0.7},     {"Color", -0.6},     {"Contrast", 0.5},    {"Contrast", -0.5},
-      {"Sharpness", 0.9},   {"Sharpness", -0.7}, {"Posterize", 4.0},  {"Posterize", 8.0},   {"Solarize", 120.0},
-      {"AutoContrast", 0.0}, {"Equalize", 0.0},  {"Hue", 0.2},        {"Hue", -0.45}};
+      {"Identity", 0.0},     {"ShearX", 0.21},    {"ShearX", -0.1},   {"ShearY", 0.3},    {"TranslateX", 7.4},
+      {"TranslateX", -5.0},  {"TranslateY", 9.9}, {"Rotate", 17.0},   {"Rotate", -30.0},  {"Brightness", 0.4},
+      {"Brightness", -0.9},  {"Color", 0.7},      {"Color", -0.6},    {"Contrast", 0.5},  {"Contrast", -0.5},
+      {"Sharpness", 0.9},    {"Sharpness", -0.7}, {"Posterize", 4.0}, {"Posterize", 8.0}, {"Solarize", 120.0},
+      {"AutoContrast", 0.0}, {"Equalize", 0.0},   {"Hue", 0.2},       {"Hue", -0.45}};
   const TemporaryFolder folder;
   const torch::Tensor image = picture();
   save_weights(folder / "image.safetensors", {{"image", image}});
@@ -49,9 +49,10 @@ TEST(RandAugmentTest, OperationsAgreeWithTorchvision) {
   ASSERT_EQ(bytes.size(), cases.size() * static_cast<std::size_t>(image.numel()));
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const auto& [name, magnitude] = cases[i];
-    const torch::Tensor wanted =
-        torch::from_blob(const_cast<char*>(bytes.data()) + i * static_cast<std::size_t>(image.numel()), image.sizes(), torch::kByte);
-    const torch::Tensor got = name == "Hue" ? images::adjust_hue(image, magnitude) : apply_augmentation(image, name, magnitude);
+    const torch::Tensor wanted = torch::from_blob(
+        const_cast<char*>(bytes.data()) + i * static_cast<std::size_t>(image.numel()), image.sizes(), torch::kByte);
+    const torch::Tensor got =
+        name == "Hue" ? images::adjust_hue(image, magnitude) : apply_augmentation(image, name, magnitude);
     const torch::Tensor off = (got.to(torch::kInt) - wanted.to(torch::kInt)).abs();
     // A place between two pixels may go to the other one; a value may be rounded the other way.
     const bool geometry = name.starts_with("Shear") || name.starts_with("Translate") || name == "Rotate";
@@ -93,9 +94,14 @@ TEST(RandAugmentTest, HueTurnsTheCircleOfColours) {
 TEST(RandAugmentTest, RefusesWhatMakesNoSense) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(1);
   expect_error<InvalidArgument>([&] { rand_augment(picture(), generator, {.magnitude = 31}); }, "magnitude 31 of 31");
-  expect_error<InvalidArgument>([&] { rand_augment(torch::zeros({3, 4, 4}), generator, {.num_ops = 1}); }, "wanted uint8");
+  expect_error<InvalidArgument>(
+      [&] {
+        rand_augment(torch::zeros({3, 4, 4}), generator, {.num_ops = 1});
+      },
+      "wanted uint8");
   expect_error<NotFound>([&] { apply_augmentation(picture(), "Melt", 1.0); }, "there is no operation \"Melt\"");
-  expect_error<InvalidArgument>([&] { color_jitter(picture(), generator, {.hue = 0.6}); }, "hue is 0.6, wanted at most 0.5");
+  expect_error<InvalidArgument>([&] { color_jitter(picture(), generator, {.hue = 0.6}); },
+                                "hue is 0.6, wanted at most 0.5");
 }
 
 }  // namespace

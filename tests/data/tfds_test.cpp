@@ -77,6 +77,7 @@ std::vector<int64_t> labels(const Dataset& dataset) {
   std::vector<int64_t> list;
   for (const Example& example : dataset) {
     EXPECT_EQ(example.x.item<double>() * 2, example.y.item<double>());
+    EXPECT_EQ(example.y.dim(), 0);
     list.push_back(example.y.item<int64_t>() / 2);
   }
   return list;

@@ -13,6 +13,8 @@ using Command = std::function<int()>;
 Command add_devices(CLI::App& app);
 // `program`: what stood behind --.
 Command add_launch(CLI::App& app, std::vector<std::string> program);
+// One page that shows runs.
+Command add_report(CLI::App& app);
 Command add_train(CLI::App& app);
 
 }  // namespace cohort::cli

@@ -1,4 +1,4 @@
-// The command line: cohort train | launch | devices.
+// The command line: cohort train | launch | report | devices.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -60,9 +60,11 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   CLI::App& devices = *app.add_subcommand("devices", "list what can be computed on");
   CLI::App& launch = *app.add_subcommand("launch", "start the workers of a program");
+  CLI::App& report = *app.add_subcommand("report", "show runs of train on a page of HTML");
   CLI::App& train = *app.add_subcommand("train", "train or evaluate an experiment");
   const auto run_devices = cohort::cli::add_devices(devices);
   const auto run_launch = cohort::cli::add_launch(launch, program);
+  const auto run_report = cohort::cli::add_report(report);
   const auto run_train = cohort::cli::add_train(train);
   try {
     app.parse(static_cast<int>(mark - argv), argv);
@@ -73,5 +75,5 @@ int main(int argc, char** argv) {
     std::cerr << "[cohort] " << error.what() << "\nRun with --help for the flags.\n";
     return kUsage;
   }
-  return run(devices.parsed() ? run_devices : launch.parsed() ? run_launch : run_train);
+  return run(devices.parsed() ? run_devices : launch.parsed() ? run_launch : report.parsed() ? run_report : run_train);
 }

@@ -1,11 +1,16 @@
 // cohort train: trains or evaluates a registered experiment.
 #include <array>
+#include <cmath>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
 #include "base/fail.h"
 #include "cohort/experiment.h"
+#include "cohort/trace.h"
 #include "commands.h"
+#include "strategy/core.h"
 #include "strategy_flags.h"
 
 namespace cohort::cli {
@@ -49,6 +54,7 @@ struct TrainFlags {
   std::vector<std::string> overrides;
   std::vector<std::string> gin_files;
   std::vector<std::string> gin_params;
+  std::filesystem::path trace;
   RunOptions run;
 };
 
@@ -77,6 +83,46 @@ int print_help(const std::string& name) {
   return 0;
 }
 
+// Each worker has a file of its own: trace.json, trace.worker-1.json, ...
+std::filesystem::path trace_file(std::filesystem::path file, int rank) {
+  if (file.empty() || rank == 0) return file;
+  const std::filesystem::path extension = file.extension();
+  return file.replace_extension().string() + ".worker-" + std::to_string(rank) + extension.string();
+}
+
+// What the threads did, for the reader and for cohort report.
+void tell(const TraceSummary& summary, const std::filesystem::path& model_dir) {
+  nlohmann::ordered_json json{{"seconds", summary.seconds}, {"threads", nlohmann::json::object()}};
+  for (const auto& [thread, categories] : summary.seconds_of) {
+    std::cout << "  " << thread << ":";
+    for (const auto& [category, seconds] : categories) {
+      std::cout << "  " << category << " " << std::llround(100.0 * seconds / summary.seconds) << "%";
+      json["threads"][thread][category] = seconds;
+    }
+    std::cout << "\n";
+  }
+  if (summary.left_out > 0) std::cout << "  " << summary.left_out << " spans are left out of the trace\n";
+  AtomicFile file(model_dir / "timeline.json");
+  file.write(json.dump(2) + "\n");
+  file.commit();
+}
+
+void run_traced(const ExperimentConfig& experiment, const Config& config, const Strategy& strategy,
+                const TrainFlags& flags) {
+  if (flags.trace.empty()) {
+    run_experiment(experiment, config, strategy, flags.run);
+    return;
+  }
+  const int rank = strategy.core()->worker_rank();
+  Trace trace({.file = trace_file(flags.trace, rank), .process = "worker " + std::to_string(rank)});
+  name_traced_thread("replica 0");
+  run_experiment(experiment, config, strategy, flags.run);
+  const TraceSummary summary = trace.finish();
+  if (rank > 0) return;
+  std::cout << "trace: " << flags.trace.string() << ", " << summary.seconds << " s\n";
+  tell(summary, flags.run.model_dir);
+}
+
 int train(TrainFlags flags) {
   if (!flags.help_experiment.empty()) return print_help(flags.help_experiment);
   const Experiment experiment = find_experiment(flags.experiment);
@@ -85,7 +131,7 @@ int train(TrainFlags flags) {
   configure(config, *made.task, flags);
   if (is_evaluator(made.runtime) && flags.run.mode != "eval") flags.run.mode = "continuous_eval";
   flags.run.experiment = experiment.name;
-  run_experiment(made, config, make_strategy(made.runtime), flags.run);
+  run_traced(made, config, make_strategy(made.runtime), flags);
   return 0;
 }
 
@@ -124,6 +170,8 @@ Command add_train(CLI::App& app) {
   app.add_option("--gin_param,--gin_params", flags->gin_params, "one such binding: trainer.train_steps=100")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--trace", flags->trace,
+                 "a picture of what every thread did, for chrome://tracing or ui.perfetto.dev");
   return [flags] { return train(*flags); };
 }
 

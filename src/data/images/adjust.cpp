@@ -5,7 +5,9 @@
 namespace cohort::images {
 
 torch::Tensor blend(const torch::Tensor& image, const torch::Tensor& other, double factor) {
-  return (image.to(torch::kFloat) * factor + other.to(torch::kFloat) * (1.0 - factor)).clamp_(0.0, 255.0).to(torch::kByte);
+  return (image.to(torch::kFloat) * factor + other.to(torch::kFloat) * (1.0 - factor))
+      .clamp_(0.0, 255.0)
+      .to(torch::kByte);
 }
 
 torch::Tensor grey(const torch::Tensor& image) {
@@ -34,8 +36,10 @@ torch::Tensor adjust_sharpness(const torch::Tensor& image, double factor) {
   torch::Tensor kernel = at::ones({3, 3});
   kernel[1][1] = 5.0;
   kernel = (kernel / kernel.sum()).expand({channels, 1, 3, 3});
-  const torch::Tensor inner =
-      at::conv2d(image.to(torch::kFloat).unsqueeze(0), kernel, {}, at::IntArrayRef{1, 1}, at::IntArrayRef{0, 0}, at::IntArrayRef{1, 1}, channels).squeeze(0).round_();
+  const torch::Tensor inner = at::conv2d(image.to(torch::kFloat).unsqueeze(0), kernel, {}, at::IntArrayRef{1, 1},
+                                         at::IntArrayRef{0, 0}, at::IntArrayRef{1, 1}, channels)
+                                  .squeeze(0)
+                                  .round_();
   torch::Tensor blurred = image.clone();
   blurred.slice(1, 1, height - 1).slice(2, 1, width - 1).copy_(inner);
   return blend(image, blurred, factor);
@@ -119,8 +123,10 @@ torch::Tensor transform(const torch::Tensor& image, const std::array<double, 6>&
   const torch::Tensor x = at::linspace(0.5 - w * 0.5, w * 0.5 - 0.5, width).expand({height, width});
   const torch::Tensor y = at::linspace(0.5 - h * 0.5, h * 0.5 - 0.5, height).unsqueeze(1).expand({height, width});
   const torch::Tensor places = at::stack({x, y, at::ones_like(x)}, 2).view({1, height * width, 3});
-  const torch::Tensor matrix = at::tensor(at::ArrayRef<double>(inverse.data(), inverse.size()), at::TensorOptions(torch::kFloat));
-  const torch::Tensor theta = matrix.view({1, 2, 3}).transpose(1, 2) / at::tensor({0.5F * static_cast<float>(w), 0.5F * static_cast<float>(h)});
+  const torch::Tensor matrix =
+      at::tensor(at::ArrayRef<double>(inverse.data(), inverse.size()), at::TensorOptions(torch::kFloat));
+  const torch::Tensor theta =
+      matrix.view({1, 2, 3}).transpose(1, 2) / at::tensor({0.5F * static_cast<float>(w), 0.5F * static_cast<float>(h)});
   const torch::Tensor grid = places.bmm(theta).view({1, height, width, 2});
   constexpr int64_t kNearest = 1;
   constexpr int64_t kZeros = 0;

@@ -11,9 +11,9 @@ namespace cohort {
 namespace {
 
 constexpr double kDegree = 3.14159265358979323846 / 180.0;
-constexpr std::array kOperations = {"Identity",   "ShearX",    "ShearY",    "TranslateX",   "TranslateY",
-                                    "Rotate",     "Brightness", "Color",    "Contrast",     "Sharpness",
-                                    "Posterize",  "Solarize",  "AutoContrast", "Equalize"};
+constexpr std::array kOperations = {"Identity",  "ShearX",     "ShearY",       "TranslateX", "TranslateY",
+                                    "Rotate",    "Brightness", "Color",        "Contrast",   "Sharpness",
+                                    "Posterize", "Solarize",   "AutoContrast", "Equalize"};
 
 // The middle of the image stays where it is; a shear keeps its first column and row, as torchvision's.
 torch::Tensor shear(const torch::Tensor& image, double along_x, double along_y) {
@@ -60,8 +60,8 @@ torch::Tensor rand_augment(const torch::Tensor& image, at::Generator generator, 
   const double part = static_cast<double>(options.magnitude) / static_cast<double>(options.num_magnitude_bins - 1);
   torch::Tensor result = image;
   for (int64_t i = 0; i < options.num_ops; ++i) {
-    const torch::Tensor drawn = at::randint(0, static_cast<int64_t>(kOperations.size()) * 2, {}, generator,
-                                            at::TensorOptions(torch::kLong));
+    const torch::Tensor drawn =
+        at::randint(0, static_cast<int64_t>(kOperations.size()) * 2, {}, generator, at::TensorOptions(torch::kLong));
     const auto number = drawn.item<int64_t>();
     const std::string_view operation = kOperations[static_cast<std::size_t>(number / 2)];
     const double sign = number % 2 == 0 ? 1.0 : -1.0;

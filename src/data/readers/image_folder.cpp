@@ -52,7 +52,8 @@ Dataset read_all(const Dataset& numbers, const std::shared_ptr<const std::vector
   const auto read = [files, decode = options.decode](const Example& number) {
     const File& file = files->at(static_cast<std::size_t>(number.x.item<int64_t>()));
     const std::string name = file.path.string();
-    return Example{.x = decode_image(read_file(file.path), decode, name), .y = at::tensor(file.label, torch::kLong)};
+    return Example{.x = decode_image(read_file(file.path), decode, name),
+                   .y = at::scalar_tensor(file.label, torch::kLong)};
   };
   if (!options.skip_damaged) return numbers.map(read, options.threads);
   const auto skipped = std::make_shared<std::atomic<int64_t>>(0);

@@ -88,7 +88,7 @@ class Column {
   // `source` names the record in errors.
   torch::Tensor read(const TFExample& example, const DecodeOptions& decode, const std::string& source) const {
     if (class_ == "Image") return decode_image(example.bytes(key_), decode, source + ": " + key_);
-    if (class_ == "ClassLabel") return at::tensor(example.int64(key_), torch::kLong);
+    if (class_ == "ClassLabel") return at::tensor(example.int64(key_), torch::kLong).squeeze();
     const bool whole = example.kind(key_) == TFExample::Kind::kInt64s;
     const torch::Tensor values = whole ? example.int64_list(key_) : example.float_list(key_);
     return values.numel() == 1 ? values.squeeze(0) : values;

@@ -68,7 +68,8 @@ class ExperimentRun {
     announce();
     const int64_t step = trains_ ? strategy_number(newest_step()) : 0;
     const std::vector<int64_t> stages = task().stages();
-    stage_ = static_cast<std::size_t>(std::upper_bound(stages.begin(), stages.end(), step) - stages.begin());
+    // A checkpoint of the very step is of the stage that ends there.
+    stage_ = static_cast<std::size_t>(std::lower_bound(stages.begin(), stages.end(), step) - stages.begin());
     compile();
     if (serves()) return {};
     make_trainer();
@@ -243,8 +244,8 @@ class ExperimentRun {
   }
 
   void begin_stage(Controller& controller) {
-    compile();
     controller.save_checkpoint();
+    compile();
   }
 
   Logs train_stage(Controller& controller, int64_t steps, bool last) {

@@ -6,6 +6,7 @@
 #include "cohort/models.h"
 #include "models/mnist.h"
 #include "models/tasks/image_data.h"
+#include "strategy/core.h"
 
 namespace cohort {
 
@@ -138,14 +139,16 @@ std::string ImageClassificationTask::head() const {
 
 void ImageClassificationTask::initialize(Model& built) {
   if (init_checkpoint.empty()) return;
-  const NamedTensors own = built.weights();
-  const std::filesystem::path place = init_checkpoint;
-  NamedTensors given =
-      std::filesystem::is_directory(place) ? read_checkpoint(place).data.tensors["model"] : load_weights(place).tensors;
-  const bool backbone_only = init_checkpoint_modules == "backbone";
-  std::erase_if(given, [&](const auto& item) { return backbone_only && item.first.starts_with(head() + "."); });
-  if (given.empty()) fail<InvalidArgument>("[task] ", init_checkpoint, " holds no weights of a backbone");
-  built.set_weights(given, /*strict=*/!backbone_only);
+  built.strategy().core()->on_chief("the weights to start from", [&] {
+    const std::filesystem::path place = init_checkpoint;
+    const bool folder = std::filesystem::is_directory(place);
+    NamedTensors given = folder ? read_checkpoint(place).data.tensors["model"] : load_weights(place).tensors;
+    const bool backbone_only = init_checkpoint_modules == "backbone";
+    std::erase_if(given, [&](const auto& item) { return backbone_only && item.first.starts_with(head() + "."); });
+    if (given.empty()) fail<InvalidArgument>("[task] ", init_checkpoint, " holds no weights of a backbone");
+    built.set_weights(given, /*strict=*/!backbone_only);
+  });
+  built.module().copy_from_chief();
 }
 
 // A backbone that is thawed later on: there a new stage begins.

@@ -34,10 +34,10 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   fields.add("mixup_alpha", mixup_alpha, "of mixing two images; 0: none");
   fields.add("cutmix_alpha", cutmix_alpha, "of pasting a box of another image; 0: none");
   fields.add("center_crop_fraction", center_crop_fraction, "part of an image that is evaluated, in height and width");
-  for (const char* relation : {"global_batch_size > 0", "shuffle_buffer_size > 0", "held_out >= 0", "held_out < 1",
-                               "aug_min_area > 0", "aug_min_area <= 1", "center_crop_fraction > 0",
-                               "center_crop_fraction <= 1", "mixup_alpha >= 0", "hue <= 0.5", "randaug_num_layers >= 0", "randaug_magnitude >= 0",
-                               "randaug_magnitude <= 30", "cutmix_alpha >= 0"}) {
+  for (const char* relation :
+       {"global_batch_size > 0", "shuffle_buffer_size > 0", "held_out >= 0", "held_out < 1", "aug_min_area > 0",
+        "aug_min_area <= 1", "center_crop_fraction > 0", "center_crop_fraction <= 1", "mixup_alpha >= 0", "hue <= 0.5",
+        "randaug_num_layers >= 0", "randaug_magnitude >= 0", "randaug_magnitude <= 30", "cutmix_alpha >= 0"}) {
     fields.restrict(relation);
   }
 }

@@ -60,13 +60,13 @@ void Controller::check() const {
 Logs Controller::train(int64_t steps, bool checkpoint_at_completion) {
   if (!options_.trainer) fail<FailedPrecondition>("[controller] train: there is no trainer");
   stopping_ = false;
-  Logs logs = train_to(steps, /*more_follows=*/!checkpoint_at_completion);
+  Logs logs = train_to(steps, /*last=*/true, /*evaluation_follows=*/false);
   if (checkpoint_at_completion) complete();
   return logs;
 }
 
-// When more follows at its end, that step's checkpoint and summary are left to the caller.
-Logs Controller::train_to(int64_t step, bool more_follows) {
+// With an evaluation at its end the checkpoint of that step is written after it.
+Logs Controller::train_to(int64_t step, bool last, bool evaluation_follows) {
   Trainer& trainer = *options_.trainer;
   Logs logs;
   while (!stopping_ && trainer.global_step() < step) {
@@ -83,8 +83,8 @@ Logs Controller::train_to(int64_t step, bool more_follows) {
     if (trainer.global_step() != now) continue;  // an action went back
     const bool at_end = stopping_ || now >= step;
     const bool summary_due = options_.summary_interval > 0 && now % options_.summary_interval == 0;
-    if (summary_due || (at_end && !more_follows)) run(options_.summary_actions, logs);
-    if (checkpoint_due() && !(at_end && more_follows)) save_checkpoint();
+    if (summary_due || stopping_ || (at_end && last)) run(options_.summary_actions, logs);
+    if (checkpoint_due() && !(at_end && evaluation_follows)) save_checkpoint();
   }
   return logs;
 }
@@ -157,17 +157,14 @@ Logs Controller::train_and_evaluate(int64_t train_steps, int64_t eval_steps, int
     return step > 0 && evaluated_step_ != step && (multiple || step >= train_steps || stopping_);
   };
   Logs logs;
-  Logs trained;
   if (due()) logs = evaluate(eval_steps);
   while (!stopping_ && trainer.global_step() < train_steps) {
     const int64_t next = (trainer.global_step() / std::max<int64_t>(eval_interval, 1) + 1) * eval_interval;
-    trained = train_to(eval_interval > 0 ? std::min(next, train_steps) : train_steps, /*more_follows=*/true);
+    const int64_t until = eval_interval > 0 ? std::min(next, train_steps) : train_steps;
+    train_to(until, /*last=*/until == train_steps, /*evaluation_follows=*/true);
     if (due()) logs = evaluate(eval_steps);
-    const bool last = stopping_ || trainer.global_step() >= train_steps;
-    if (checkpoint_due() && (checkpoint_at_completion || !last)) save_checkpoint();
+    if (checkpoint_due()) save_checkpoint();
   }
-  const bool said = options_.summary_interval > 0 && trainer.global_step() % options_.summary_interval == 0;
-  if (!trained.empty() && !said) run(options_.summary_actions, trained);
   if (checkpoint_at_completion) complete();
   return logs;
 }

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/flush_denormals.h"
 #include "base/kernels/kernels.h"
+#include "cohort/trace.h"
 
 namespace cohort {
 
@@ -162,6 +163,7 @@ void OverlappedExchange::add_up(Bucket& bucket) const {
 
 // The thread that speaks to the other workers, bucket by bucket in an order that is the same on all of them.
 void OverlappedExchange::carry(const std::stop_token& stop) {
+  name_traced_thread("exchange");
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto has_work = [&] { return next_ < buckets_.size() && buckets_[next_].ready && !error_; };
@@ -172,6 +174,7 @@ void OverlappedExchange::carry(const std::stop_token& stop) {
     bucket.begin = Clock::now();
     std::exception_ptr error;
     try {
+      const TraceSpan span("communication", "all-reduce over the workers");
       workers_.all_reduce({&bucket.message, 1}, ReduceOp::kSum);
     } catch (...) {
       error = std::current_exception();

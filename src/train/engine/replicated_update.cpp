@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/flush_denormals.h"
+#include "cohort/trace.h"
 #include "strategy/core.h"
 #include "train/engine/update_engine.h"
 
@@ -44,6 +45,7 @@ class ReplicatedUpdate final : public UpdateEngine {
     const auto me = static_cast<std::size_t>(replica.local_id());
     pack(me, gradients);
     context.grad_scale *= factor;
+    const TraceSpan span("compute", "update");
     if (core_.central()) return step_centrally(replica, reduced, context);
     if (!reduced) all_reduce(replica);
     return update(me, gradients_[me], context);
@@ -81,6 +83,7 @@ class ReplicatedUpdate final : public UpdateEngine {
   }
 
   void all_reduce(Replica& replica) {
+    const TraceSpan span("communication", "all-reduce");
     const auto me = static_cast<std::size_t>(replica.local_id());
     for (std::size_t g = 0; g < packs_.size(); ++g) {
       for (const Pack& pack : packs_[g]) {

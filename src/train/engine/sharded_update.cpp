@@ -13,6 +13,7 @@
 #include "base/flush_denormals.h"
 #include "base/kernels/kernels.h"
 #include "base/parallel.h"
+#include "cohort/trace.h"
 #include "strategy/worker_group.h"
 #include "train/engine/overlapped_exchange.h"
 #include "train/engine/update_engine.h"
@@ -93,8 +94,10 @@ class ShardedUpdate final : public UpdateEngine {
     }
     offer.step = context.step;
     if (replicas_ > 1) {
+      const TraceSpan span("communication", "meet the other replicas");
       core_.rendezvous().arrive(me, {.what = reduced ? "apply_gradients (reduced)" : "minimize"}, nullptr);
     }
+    const TraceSpan span("compute", "all-reduce and update");
     // After a failed step the replicas' counts may differ: the first one's holds.
     context.step = offers_.front().step;
     context.grad_scale *= factor;
@@ -267,6 +270,7 @@ class ShardedUpdate final : public UpdateEngine {
   // The sums of this worker's replicas become those of all workers'. What fails here must not keep the other replicas
   // waiting: they come to the second meeting, and all throw.
   void exchange(int me) {
+    const TraceSpan span("communication", "exchange with the other workers");
     if (replicas_ > 1) core_.rendezvous().sync(me);
     std::exception_ptr error;
     if (me == 0) {

@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
+#include "cohort/trace.h"
 #include "strategy/core.h"
 #include "strategy/remote_variables.h"
 #include "train/model/model_state.h"
@@ -48,8 +49,12 @@ void ModelState::train_here(const GlobalBatch& batch) {
   if (remote != nullptr) count /= remote->weight();  // others have the rest of the step
   strategy_.run(
       [this, count](Replica& replica, const Example& share) {
-        const torch::Tensor prediction = forward(replica, share.x);
-        const torch::Tensor sum = loss_->sum(share.y, prediction, share.weight);
+        torch::Tensor prediction, sum;
+        {
+          const TraceSpan span("compute", "forward");
+          prediction = forward(replica, share.x);
+          sum = loss_->sum(share.y, prediction, share.weight);
+        }
         optimizer_[replica].minimize(sum / count);
         record(replica, share, sum.detach(), prediction.detach());
       },
@@ -60,6 +65,7 @@ void ModelState::test_step(const GlobalBatch& batch) {
   strategy_.run(
       [this](Replica& replica, const Example& share) {
         const torch::NoGradGuard no_grad;
+        const TraceSpan span("evaluation", "forward");
         const torch::Tensor prediction = forward(replica, share.x);
         record(replica, share, loss_->sum(share.y, prediction, share.weight), prediction);
       },

@@ -1,0 +1,80 @@
+// Trace: what every thread did and when, as a file for chrome://tracing or ui.perfetto.dev.
+//
+//   {
+//     Trace trace({.file = "trace.json"});
+//     model.fit(...);
+//   }  // written here
+//
+// The library's own spans have the categories "compute" (forward, backward, update), "communication" (waits for other
+// replicas, exchanges with other workers), "input" (steps that are prepared, waits for them), "checkpoint" and
+// "evaluation". Programs may add theirs. While no trace is being taken a span costs the reading of one flag.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace cohort {
+
+struct TraceOptions {
+  std::filesystem::path file;      // written at the end; empty: only the summary
+  std::string process = "cohort";  // its name in the picture
+  int64_t most_spans = 1'000'000;  // of each thread; later ones are left out, and counted
+};
+
+struct TraceSummary {
+  double seconds = 0.0;  // from beginning to end
+  // Of each thread, by category; the time of a span within another is the inner one's.
+  std::map<std::string, std::map<std::string, double>> seconds_of;
+  int64_t left_out = 0;
+};
+
+// From its making to its end everything is recorded. One at a time in a process (FailedPrecondition).
+class Trace {
+ public:
+  explicit Trace(TraceOptions options);
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+  // As finish(); errors are only logged.
+  ~Trace();
+
+  // Ends the recording and writes the file. Unavailable: it cannot be written.
+  TraceSummary finish();
+
+ private:
+  TraceOptions options_;
+  bool finished_ = false;
+};
+
+namespace detail {
+inline std::atomic<bool> tracing = false;
+void end_span(const char* category, const char* name, std::chrono::steady_clock::time_point begin);
+}  // namespace detail
+
+// Recorded from its making to its end, on this thread. Both texts have to outlive the trace: literals.
+class TraceSpan {
+ public:
+  TraceSpan(const char* category, const char* name) : category_(category), name_(name) {
+    on_ = detail::tracing.load(std::memory_order_relaxed);
+    if (on_) begin_ = std::chrono::steady_clock::now();
+  }
+  TraceSpan(const TraceSpan&) = delete;
+  TraceSpan& operator=(const TraceSpan&) = delete;
+  ~TraceSpan() {
+    if (on_) detail::end_span(category_, name_, begin_);
+  }
+
+ private:
+  const char* category_;
+  const char* name_;
+  bool on_ = false;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+// This thread's name in traces.
+void name_traced_thread(const std::string& name);
+
+}  // namespace cohort

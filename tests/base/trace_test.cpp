@@ -1,0 +1,79 @@
+#include "cohort/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cohort/error.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+
+namespace cohort {
+namespace {
+
+using cohort::testing::expect_error;
+using cohort::testing::read_file;
+using cohort::testing::TemporaryFolder;
+
+void sleep_for(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+TEST(TraceTest, EveryThreadsSpansAreInTheFile) {
+  const TemporaryFolder folder;
+  { const TraceSpan before("compute", "too early"); }
+  Trace trace({.file = folder / "trace.json", .process = "worker 3"});
+  name_traced_thread("main");
+  {
+    const TraceSpan outer("compute", "outer");
+    sleep_for(4);
+    const TraceSpan inner("compute", "inner");
+    sleep_for(4);
+  }
+  std::thread([] {
+    name_traced_thread("helper");
+    const TraceSpan span("input", "helped");
+    sleep_for(2);
+  }).join();
+  const TraceSummary summary = trace.finish();
+  { const TraceSpan after("compute", "too late"); }
+  const nlohmann::json events = nlohmann::json::parse(read_file(folder / "trace.json")).at("traceEvents");
+  std::map<std::string, nlohmann::json> spans;
+  std::map<int64_t, std::string> threads;
+  std::string process;
+  for (const nlohmann::json& event : events) {
+    if (event.at("ph") == "X") spans[event.at("name")] = event;
+    if (event.at("name") == "thread_name") threads[event.at("tid")] = event.at("args").at("name");
+    if (event.at("name") == "process_name") process = event.at("args").at("name");
+  }
+  EXPECT_EQ(process, "worker 3");
+  ASSERT_EQ(spans.size(), 3U);
+  EXPECT_EQ(threads.at(spans.at("helped").at("tid")), "helper");
+  EXPECT_EQ(threads.at(spans.at("outer").at("tid")), "main");
+  EXPECT_EQ(spans.at("helped").at("cat"), "input");
+  EXPECT_GE(spans.at("outer").at("dur").get<double>(), 8000.0);
+  EXPECT_LE(spans.at("outer").at("ts").get<double>(), spans.at("inner").at("ts").get<double>());
+  const double compute = summary.seconds_of.at("main").at("compute");
+  EXPECT_NEAR(compute, spans.at("outer").at("dur").get<double>() * 1e-6, 1e-6) << "the inner one does not count twice";
+  EXPECT_GE(summary.seconds, compute);
+}
+
+TEST(TraceTest, TooManySpansAreCountedOnly) {
+  Trace trace({.most_spans = 3});
+  for (int i = 0; i < 5; ++i) const TraceSpan span("compute", "one");
+  EXPECT_EQ(trace.finish().left_out, 2);
+}
+
+TEST(TraceTest, OneAtATime) {
+  const Trace trace({});
+  expect_error<FailedPrecondition>([] { Trace({}); }, "another trace is being taken");
+}
+
+TEST(TraceTest, SaysThatItCannotBeWritten) {
+  Trace trace({.file = "/there/is/no/trace.json"});
+  expect_error<NotFound>([&] { trace.finish(); }, "/there/is/no/trace.json");
+}
+
+}  // namespace
+}  // namespace cohort

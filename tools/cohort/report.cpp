@@ -1,0 +1,119 @@
+// cohort report: one page of HTML, with nothing outside it, that shows and compares runs.
+#include <yaml-cpp/yaml.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/atomic_file.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "commands.h"
+#include "report_page.h"
+
+namespace cohort::cli {
+
+namespace {
+
+struct ReportFlags {
+  std::vector<std::filesystem::path> runs;
+  std::filesystem::path output = "report.html";
+};
+
+std::optional<std::string> read_if_there(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+// The lines of metrics.jsonl. A run that is killed may leave half a line.
+nlohmann::json records_of(const std::filesystem::path& run) {
+  const std::filesystem::path file = run / "metrics.jsonl";
+  const std::optional<std::string> text = read_if_there(file);
+  if (!text) fail<NotFound>("[report] ", file.string(), " cannot be opened: is this the model_dir of a run?");
+  nlohmann::json records = nlohmann::json::array();
+  std::istringstream lines(*text);
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const nlohmann::json read = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!read.is_object() || !read.contains("step") || !read.contains("mode")) {
+      log().warn("[report] {}, line {}: this is no record, and left out", file.string(), number);
+      continue;
+    }
+    nlohmann::json record{{"step", read["step"]}, {"mode", read["mode"]}, {"values", nlohmann::json::object()}};
+    for (const auto& [key, value] : read.items()) {
+      if (value.is_number() && key != "step" && key != "epoch") record["values"][key] = value;
+    }
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+void flatten(const YAML::Node& node, const std::string& path, nlohmann::ordered_json& to) {
+  if (!node.IsMap()) {
+    YAML::Emitter out;
+    out << YAML::Flow << node;
+    to[path] = out.c_str();
+    return;
+  }
+  for (const auto& member : node) {
+    flatten(member.second, path.empty() ? member.first.Scalar() : path + "." + member.first.Scalar(), to);
+  }
+}
+
+nlohmann::ordered_json params_of(const std::filesystem::path& run) {
+  nlohmann::ordered_json params = nlohmann::json::object();
+  const std::optional<std::string> text = read_if_there(run / "params.yaml");
+  if (!text) return params;
+  try {
+    flatten(YAML::Load(*text), "", params);
+  } catch (const YAML::Exception& error) {
+    fail<DataLoss>("[report] ", (run / "params.yaml").string(), ", line ", error.mark.line + 1, ": ", error.msg);
+  }
+  return params;
+}
+
+nlohmann::ordered_json read_run(const std::filesystem::path& run) {
+  nlohmann::ordered_json made{
+      {"name", run.lexically_normal().string()}, {"records", records_of(run)}, {"params", params_of(run)}};
+  if (const auto text = read_if_there(run / "timeline.json")) {
+    nlohmann::ordered_json timeline = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (timeline.is_object() && timeline.contains("threads")) made["timeline"] = std::move(timeline);
+  }
+  return made;
+}
+
+// As the content of a script element, which a "</" could end.
+std::string embedded(const nlohmann::ordered_json& data) {
+  std::string text = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (std::size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) text.replace(at, 2, "<\\/");
+  return text;
+}
+
+int report(const ReportFlags& flags) {
+  nlohmann::ordered_json runs = nlohmann::json::array();
+  for (const std::filesystem::path& run : flags.runs) runs.push_back(read_run(run));
+  std::string page = kReportPage;
+  constexpr std::string_view kMark = "%DATA%";
+  page.replace(page.find(kMark), kMark.size(), embedded(runs));
+  AtomicFile file(flags.output);
+  file.write(page);
+  file.commit();
+  std::cout << "report: " << flags.output.string() << "\n";
+  return 0;
+}
+
+}  // namespace
+
+Command add_report(CLI::App& app) {
+  const auto flags = std::make_shared<ReportFlags>();
+  app.add_option("model_dir", flags->runs, "the folders of the runs to show")->required();
+  app.add_option("--output", flags->output, "the page")->capture_default_str();
+  return [flags] { return report(*flags); };
+}
+
+}  // namespace cohort::cli
