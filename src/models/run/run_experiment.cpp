@@ -268,7 +268,7 @@ class ExperimentRun {
                               of->second, ", not of ", options_.experiment);
       }
     }
-    const Logs logs = controller.evaluate(trainer().validation_steps);
+    Logs logs = controller.evaluate(trainer().validation_steps);
     out() << "evaluation";
     for (const auto& [name, value] : logs) out() << "  " << name << ": " << value;
     out() << "\n";

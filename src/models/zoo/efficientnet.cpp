@@ -103,7 +103,7 @@ class InvertedResidual final : public LayerModule {
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    const torch::Tensor y = block_->forward(x);
+    torch::Tensor y = block_->forward(x);
     if (!shortcut_) return y;
     return is_training() && drop_ > 0.0 ? drop(y, drop_, {y.size(0), 1, 1, 1}) + x : y + x;
   }
