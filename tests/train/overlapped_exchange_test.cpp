@@ -134,8 +134,9 @@ std::array<std::string, 2> errors_of(
   std::array<std::string, 2> errors;
   with_workers(group(replicas), [&](const MultiWorkerMirroredStrategy& strategy) {
     const auto net = layers(strategy, 4);
-    const auto sgd = strategy.optimizer(net, SGD({.learning_rate = 0.1}));
     try {
+      // The other worker may fail before this one has come out of making the optimizer, which is a collective.
+      const auto sgd = strategy.optimizer(net, SGD({.learning_rate = 0.1}));
       strategy.run(
           [&](Replica& replica) { sgd[replica].minimize(loss(replica, net[replica], strategy.worker_rank())); });
     } catch (const std::exception& error) {
