@@ -43,7 +43,7 @@ class Trainer {
   // The chief's data; others are given none. With keep_input the input stays where it is, instead of going back.
   virtual void restore(const CheckpointData& data, bool keep_input) = 0;
 
-  // What makes train() end early, on all workers after the same step; asked between steps.
+  // What makes train() end early, on all workers after the same step, and an evaluation; asked between steps.
   virtual void end_when(std::function<bool()> /*told*/) {}
   // Whether train() has ended early for it, on any worker.
   virtual bool told_to_end() const { return false; }
@@ -53,7 +53,7 @@ class Evaluator {
  public:
   virtual ~Evaluator() = default;
 
-  // kAllSteps: the whole data.
+  // kAllSteps: the whole data. One that is a Trainer, too, may end early where it hears that it is to end.
   virtual Logs evaluate(int64_t steps) = 0;
   // Takes over the weights of a checkpoint's folder and returns its step: for evaluate_continuously(). NotFound,
   // DataLoss: it is gone, or damaged.

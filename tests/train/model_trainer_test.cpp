@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
+
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "tests/support/workers.h"
 
 namespace cohort {
 namespace {
@@ -150,6 +153,66 @@ TEST(ModelTrainerTest, APreemptionEndsTheLoopAfterAStep) {
        }});
   expect_error<Preempted>([&] { controller.train(50); }, "training was left after step 5, which is saved");
   EXPECT_EQ(read_checkpoint(folder / "run/ckpt-5").step, 5);
+}
+
+TEST(ModelTrainerTest, APreemptionEndsAnEvaluationToo) {
+  const TemporaryFolder folder;
+  NamedTensors wanted;
+  Logs evaluation;
+  {
+    Program run;
+    evaluation = run.controller(folder / "whole").train_and_evaluate(12, kAllSteps, 5);
+    wanted = run.model.weights();
+  }
+  {
+    // Told at the second batch of the evaluation after step 5.
+    Program run;
+    int64_t asked = 0;
+    Controller controller({.trainer = run.trainer,
+                           .evaluator = run.trainer,
+                           .steps_per_loop = 3,
+                           .checkpoint_dir = folder / "cut",
+                           .preempted = [&] { return ++asked > 5 + 1; }});
+    expect_error<Preempted>([&] { controller.train_and_evaluate(12, kAllSteps, 5); },
+                            "training was left after step 5, which is saved");
+  }
+  Program run;
+  std::vector<int64_t> evaluated;
+  Controller controller({.trainer = run.trainer,
+                         .evaluator = run.trainer,
+                         .eval_actions = {[&](const ActionInfo& info) { evaluated.push_back(info.step); }},
+                         .steps_per_loop = 3,
+                         .checkpoint_dir = folder / "cut"});
+  EXPECT_EQ(controller.train_and_evaluate(12, kAllSteps, 5)["loss"], evaluation["loss"]);
+  EXPECT_EQ(evaluated, (std::vector<int64_t>{5, 10, 12}));
+  expect_equal(run.model.weights(), wanted);
+}
+
+// The chief alone reads the checkpoint; the others' averages are its.
+TEST(ModelTrainerTest, EveryWorkerGoesOnWithTheAverages) {
+  const TemporaryFolder folder;
+  const Dataset data = examples().batch(8).repeat();
+  const auto averages_after = [&](int64_t steps) {
+    std::array<NamedTensors, 2> averages;
+    testing::with_workers({.workers = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
+      const StrategyScope scope = strategy.scope();
+      Sequential model{Dense(8), BatchNormalization(), Dense(3)};
+      model.compile(
+          {.optimizer = SGD({.learning_rate = 0.1}), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+      const auto trainer = std::make_shared<ModelTrainer>(
+          model, ModelTrainerOptions{.train = data, .ema = {.average_decay = 0.9}, .verbose = Verbose::kSilent});
+      Controller({.trainer = trainer, .steps_per_loop = 4, .checkpoint_dir = folder / "run"}).train(steps);
+      trainer->with_averages([&] { averages.at(static_cast<std::size_t>(strategy.worker_rank())) = model.weights(); });
+    });
+    return averages;
+  };
+  const auto before = averages_after(5);
+  const auto restored = averages_after(5);
+  expect_equal(restored[0], before[0]);
+  expect_equal(restored[1], before[0]);
+  const auto after = averages_after(9);
+  expect_equal(after[1], after[0]);
+  EXPECT_FALSE(torch::equal(after[0].front().second, before[0].front().second));
 }
 
 TEST(ModelTrainerTest, RefusesWhatItCannotDo) {

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
+#include "checkpoint/series.h"
 #include "cohort/error.h"
 #include "strategy/core.h"
 
@@ -12,17 +13,6 @@ namespace cohort {
 namespace {
 
 constexpr const char* kEvaluatedStep = "evaluated_step";  // a value in checkpoints
-
-// Of checkpoints that somebody else writes; -1: there are none.
-int64_t latest_step(const std::filesystem::path& directory) {
-  int64_t latest = -1;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("ckpt-")) latest = std::max<int64_t>(latest, std::atoll(name.c_str() + 5));
-  }
-  return latest;
-}
 
 }  // namespace
 
@@ -135,6 +125,7 @@ Logs Controller::evaluate(int64_t steps) {
 
 Logs Controller::evaluate_here(int64_t steps) {
   Logs logs = options_.evaluator->evaluate(steps);
+  if (options_.trainer && options_.trainer->told_to_end()) leave();
   if (options_.trainer) evaluated_step_ = options_.trainer->global_step();
   run(options_.eval_actions, logs);
   return logs;
@@ -176,7 +167,8 @@ int64_t Controller::evaluate_continuously(int64_t train_steps, int64_t steps, st
   }
   // The end of an earlier run that trained less is not the end of this one.
   std::string earlier = finished_run(options_.checkpoint_dir);
-  if (!earlier.empty() && latest_step(options_.checkpoint_dir) >= train_steps) earlier.clear();
+  const std::vector<int64_t> there = checkpoint_steps(options_.checkpoint_dir, CheckpointManagerOptions().name);
+  if (!there.empty() && there.back() >= train_steps) earlier.clear();
   CheckpointFollower checkpoints(options_.checkpoint_dir, {.timeout = timeout, .skip_run = earlier});
   int64_t done = 0;
   while (const auto checkpoint = checkpoints.next()) {

@@ -53,7 +53,7 @@ class ModelTrainer::Impl {
     build();
     if (!iterator_) iterator_.emplace(train_->iterator({.epoch = 0}));
     state_->begin_training();
-    state_->note_change();  // the module is the user's too
+    if (!std::exchange(begun_, true)) state_->note_change();  // the module is the user's too
     state_->begin_steps();
     begin_stretch(steps);
     const std::function<Logs()> shown = [this] { return state_->local_results(); };
@@ -119,12 +119,22 @@ class ModelTrainer::Impl {
     if (!validation_) fail<FailedPrecondition>(speaker(), "there is no validation data");
     RunInfo run{.model = model_};
     std::optional<Logs> logs;
+    // What an evaluation that is cut short has changed, it has not.
+    const std::string before = told_ && state_->built() ? save_own_state(*state_, "") : "";
     with_averages([&] {
       const std::vector<CallbackPtr> none;
-      logs = evaluate_on(
-          *state_, *validation_,
-          {.steps = steps == kAllSteps ? 0 : steps, .callbacks = &none, .progress = &progress_, .run = &run});
+      logs = evaluate_on(*state_, *validation_,
+                         {.steps = steps == kAllSteps ? 0 : steps,
+                          .callbacks = &none,
+                          .progress = &progress_,
+                          .run = &run,
+                          .interrupt = told_});
     });
+    if (!logs) {
+      if (!before.empty()) restore_own_state(*state_, before);
+      told_to_end_ = true;
+      return {};
+    }
     if (std::exchange(in_stretch_, false)) {
       state_->set_metric_sums(sums);
       restored_ = true;
@@ -135,11 +145,15 @@ class ModelTrainer::Impl {
 
   int64_t load(const std::filesystem::path& checkpoint) {
     build();
-    model_.load_weights(checkpoint);
-    const Checkpoint whole = read_checkpoint(checkpoint);
-    const auto averages = whole.data.tensors.find(kAverages);
-    if (average_.on() && averages != whole.data.tensors.end()) average_.set_averages(averages->second);
-    return global_step_ = whole.step;
+    const StrategyCore& core = *state_->strategy().core();
+    Checkpoint whole;
+    core.on_chief("a checkpoint", [&] {
+      whole = read_checkpoint(checkpoint);
+      model_.set_weights(whole.data.tensors["model"]);
+    });
+    state_->module().copy_from_chief();
+    restore_averages(whole.data);
+    return global_step_ = std::stoll(core.text_from_chief(std::to_string(whole.step)));
   }
 
   void with_averages(const std::function<void()>& fn) {
@@ -200,8 +214,8 @@ class ModelTrainer::Impl {
     const StrategyCore& core = *state_->strategy().core();
     const auto saved = data.tensors.find(kAverages);
     if (!core.any_worker("whether there are averages", saved != data.tensors.end()) || !average_.on()) return;
-    if (core.worker_rank() > 0) average_.update(state_->module(), global_step_);  // of the right shapes
-    if (saved != data.tensors.end()) average_.set_averages(saved->second);
+    average_.begin(state_->module());
+    if (saved != data.tensors.end()) average_.restore(state_->module(), saved->second);
     std::vector<torch::Tensor> tensors;
     for (const auto& [name, tensor] : average_.averages()) tensors.push_back(tensor);
     core.broadcast_from_chief(tensors);
@@ -218,6 +232,7 @@ class ModelTrainer::Impl {
   std::function<bool()> told_;
   bool told_to_end_ = false;
   int64_t global_step_ = 0;
+  bool begun_ = false;
   bool in_stretch_ = false;
   bool restored_ = false;
   double examples_per_second_ = 0.0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include "base/fail.h"
 
@@ -31,9 +30,7 @@ NamedTensors MovingAverage::followed(const MirroredModule& module) const {
 
 void MovingAverage::update(const MirroredModule& module, int64_t step) {
   const torch::NoGradGuard no_grad;
-  if (followed_.empty()) followed_ = followed(module);
-  if (averages_.empty()) return set_averages(followed_);
-  if (!std::exchange(in_order_, true)) sort();
+  if (averages_.empty()) return begin(module);
   double decay = 0.0;
   if (step > options_.start_step) {
     const auto since = static_cast<double>(step - options_.start_step);
@@ -43,22 +40,21 @@ void MovingAverage::update(const MirroredModule& module, int64_t step) {
   for (std::size_t i = 0; i < followed_.size(); ++i) averages_[i].second.lerp_(followed_[i].second, 1.0 - decay);
 }
 
-void MovingAverage::set_averages(const NamedTensors& averages) {
+void MovingAverage::begin(const MirroredModule& module) {
+  followed_ = followed(module);
   averages_.clear();
-  for (const auto& [name, tensor] : averages) averages_.emplace_back(name, tensor.clone());
-  in_order_ = false;
+  for (const auto& [name, tensor] : followed_) averages_.emplace_back(name, tensor.clone());
 }
 
-// As the module has them, and on its device.
-void MovingAverage::sort() {
-  std::map<std::string, torch::Tensor> by_name(averages_.begin(), averages_.end());
-  averages_.clear();
-  for (const auto& [name, tensor] : followed_) {
-    const auto found = by_name.find(name);
-    if (found == by_name.end() || found->second.sizes() != tensor.sizes()) {
+void MovingAverage::restore(const MirroredModule& module, const NamedTensors& averages) {
+  begin(module);
+  const std::map<std::string, torch::Tensor> given(averages.begin(), averages.end());
+  for (auto& [name, tensor] : averages_) {
+    const auto found = given.find(name);
+    if (found == given.end() || found->second.sizes() != tensor.sizes()) {
       fail<InvalidArgument>("[trainer] ema: the averages have no \"", name, "\" of shape ", tensor.sizes());
     }
-    averages_.emplace_back(name, found->second.to(tensor.options()));
+    tensor.copy_(found->second);
   }
 }
 

@@ -18,20 +18,21 @@ class MovingAverage {
   bool started() const { return !averages_.empty(); }
   // After a step, with its number from 1.
   void update(const MirroredModule& module, int64_t step);
-  // By the weights' names.
+  // By the weights' names, in the module's order.
   const NamedTensors& averages() const { return averages_; }
-  void set_averages(const NamedTensors& averages);
+  // The averages are the weights now.
+  void begin(const MirroredModule& module);
+  // InvalidArgument: one is missing, or of another shape.
+  void restore(const MirroredModule& module, const NamedTensors& averages);
   // Gives the module the averages and returns what it had.
   NamedTensors swap_into(const MirroredModule& module) const;
 
  private:
   NamedTensors followed(const MirroredModule& module) const;
-  void sort();
 
   MovingAverageOptions options_;
-  NamedTensors followed_;  // the module's own
+  NamedTensors followed_;  // the first replica's own, in the same order
   NamedTensors averages_;
-  bool in_order_ = false;  // the averages as the followed
 };
 
 }  // namespace cohort
