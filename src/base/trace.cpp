@@ -36,7 +36,7 @@ struct Recorder {
   std::mutex mutex;
   std::vector<std::shared_ptr<ThreadRecord>> threads;
   int64_t made = 0;
-  int64_t most_spans = 0;
+  std::atomic<int64_t> most_spans = 0;
   Clock::time_point begin;
 };
 
@@ -51,6 +51,8 @@ ThreadRecord& own_record() {
     const std::lock_guard lock(recorder().mutex);
     record->number = ++recorder().made;
     record->name = "thread " + std::to_string(record->number);
+    // Threads that have ended and left nothing.
+    std::erase_if(recorder().threads, [](const auto& each) { return each.use_count() == 1 && each->spans.empty(); });
     recorder().threads.push_back(record);
     return record;
   }();

@@ -46,13 +46,24 @@ std::vector<FlightRecorder::Entry> FlightRecorder::entries() const {
   return list;
 }
 
+namespace {
+
+// A collective of hundreds of tensors names them all.
+std::string shortened(const std::string& what) {
+  constexpr std::size_t kMost = 200;
+  return what.size() <= kMost ? what : what.substr(0, kMost) + "...";
+}
+
+}  // namespace
+
 std::string FlightRecorder::dump() const {
   std::string text;
   const Clock::time_point now = Clock::now();
   for (const Entry& entry : entries()) {
     std::string fate = "pending";
     if (entry.end) fate = entry.error.empty() ? "took " + text_of(*entry.end - entry.begin) : "failed: " + entry.error;
-    text += c10::str("  #", entry.number, "  ", text_of(now - entry.begin), " ago, ", fate, ": ", entry.what, "\n");
+    text += c10::str("  #", entry.number, "  ", text_of(now - entry.begin), " ago, ", fate, ": ", shortened(entry.what),
+                     "\n");
   }
   return text;
 }

@@ -110,6 +110,9 @@ TEST(FlightRecorder, KeepsTheLastAndSaysHowTheyEnded) {
   EXPECT_THAT(recorder.dump(), AllOf(HasSubstr("failed: connection reset: broken"), HasSubstr("pending: now")));
   recorder.end(1, "too late");
   EXPECT_EQ(recorder.entries().front().error, "");
+  const std::size_t before = recorder.dump().size();
+  recorder.begin(std::string(5000, 'x'));
+  EXPECT_LT(recorder.dump().size(), before + 500);
 }
 
 }  // namespace
