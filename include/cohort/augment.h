@@ -24,8 +24,13 @@ namespace cohort {
 // A view or a copy.
 torch::Tensor random_horizontal_flip(const torch::Tensor& image, at::Generator generator, double probability = 0.5);
 
+// What stands outside an image (torchvision's names): zeros; its outermost pixels; its mirror image, without those
+// pixels or with them.
+enum class PaddingMode { kConstant, kEdge, kReflect, kSymmetric };
+
 struct RandomCropOptions {
-  int64_t padding = 0;  // pixels of zero on every side first
+  int64_t padding = 0;  // pixels on every side first
+  PaddingMode padding_mode = PaddingMode::kConstant;
 };
 // A part of this size from anywhere (torchvision's RandomCrop).
 torch::Tensor random_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,

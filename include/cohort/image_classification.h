@@ -25,6 +25,7 @@ struct ImageDataConfig {
   double held_out = 0.2;
   std::string aug_crop = "resized";
   int64_t aug_crop_padding = 4;
+  std::string aug_crop_padding_mode = "constant";
   double aug_min_area = 0.08;
   bool aug_rand_hflip = true;
   double brightness = 0.0, contrast = 0.0, saturation = 0.0, hue = 0.0;
@@ -44,6 +45,7 @@ struct ImageModelConfig {
   std::vector<double> input_mean = {0.485, 0.456, 0.406};
   std::vector<double> input_stddev = {0.229, 0.224, 0.225};
   double dropout_rate = 0.0;
+  bool channels_last = true;
   struct {
     std::string type = "resnet";
     struct {
@@ -52,6 +54,7 @@ struct ImageModelConfig {
     } resnet;
     struct {
       int64_t model_id = 20;
+      bool zero_init_residual = false;
     } resnet_cifar;
     struct {
       std::string model_id = "b0";

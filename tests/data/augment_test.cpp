@@ -57,6 +57,22 @@ TEST(Augment, CropsComeFromEverywhere) {
   expect_error<InvalidArgument>([&] { (void)random_crop(one, 6, 5, seeded(1)); }, "6 x 5 of an image of 5 x 5");
 }
 
+TEST(Augment, WhatStandsAroundAnImage) {
+  const torch::Tensor one = torch::rand({3, 4, 5});
+  // All that there is, so from one place only.
+  const auto whole = [&](int64_t p, PaddingMode mode) {
+    return random_crop(one, 4 + 2 * p, 5 + 2 * p, seeded(1), {.padding = p, .padding_mode = mode});
+  };
+  EXPECT_TRUE(torch::equal(whole(2, PaddingMode::kConstant), at::constant_pad_nd(one, {2, 2, 2, 2})));
+  EXPECT_TRUE(torch::equal(whole(7, PaddingMode::kEdge), at::replication_pad2d(one, {7, 7, 7, 7})));
+  EXPECT_TRUE(torch::equal(whole(3, PaddingMode::kReflect), at::reflection_pad2d(one, {3, 3, 3, 3})));
+  const torch::Tensor wide = torch::cat({one.flip({2}), one, one.flip({2})}, 2);
+  const torch::Tensor nine = torch::cat({wide.flip({1}), wide, wide.flip({1})}, 1);
+  EXPECT_TRUE(torch::equal(whole(4, PaddingMode::kSymmetric), nine.slice(2, 1, 14)));
+  expect_error<InvalidArgument>([&] { whole(4, PaddingMode::kReflect); }, "padding is 4, wanted 0 to 3");
+  expect_error<InvalidArgument>([&] { whole(-1, PaddingMode::kConstant); }, "padding is -1, wanted 0 or more");
+}
+
 TEST(Augment, ResizedCropsHaveTheAreasAndShapesThatAreAllowed) {
   // An image whose value is the place: a crop's first and last columns say how wide it was.
   const int64_t size = 200;

@@ -201,6 +201,33 @@ TEST(ZooStartTest, StochasticDepthLeavesOutWholeExamplesInTrainingOnly) {
   EXPECT_TRUE(torch::equal(module->forward(x), module->forward(x)));
 }
 
+TEST(ZooStartTest, TheLayoutInMemoryChangesNothingButTheRounding) {
+  const auto run = [](const std::shared_ptr<LayerModule>& module) {
+    module->to(torch::kDouble);
+    torch::manual_seed(3);
+    const torch::Tensor y = module->forward(torch::randn({4, 3, 32, 32}, torch::kDouble));
+    y.square().sum().backward();
+    std::vector<torch::Tensor> results = {y.detach()};
+    for (const torch::Tensor& parameter : module->parameters()) results.push_back(parameter.grad());
+    return results;
+  };
+  const auto compare = [&](const auto& make) {
+    std::vector<std::vector<torch::Tensor>> results;
+    for (const bool last : {false, true}) {
+      torch::manual_seed(1);
+      results.push_back(run(make(last)));
+    }
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      const double largest = std::max(results[0][i].abs().max().item<double>(), 1.0);
+      EXPECT_LT((results[1][i] - results[0][i]).abs().max().item<double>(), 1e-8 * largest) << i;
+    }
+  };
+  compare([](bool last) { return resnet_cifar(1, {.num_classes = 5, .channels_last = last}); });
+  compare([](bool last) {
+    return efficientnet(0, {.num_classes = 5, .dropout = 0.0, .stochastic_depth_prob = 0.0, .channels_last = last});
+  });
+}
+
 TEST(ZooStartTest, RefusesWhatDoesNotFit) {
   expect_error<InvalidArgument>([] { efficientnet(8); }, "variant is 8, wanted 0 to 7");
   expect_error<InvalidArgument>([] { vision_transformer({.image_size = 50}); },

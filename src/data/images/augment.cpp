@@ -59,18 +59,52 @@ torch::Tensor random_horizontal_flip(const torch::Tensor& image, at::Generator g
   return uniform(0.0, 1.0, generator) < probability ? image.flip({2}) : image;
 }
 
+namespace {
+
+// Where the pixel at `i` is taken from, of `size` in a row.
+int64_t source_of(int64_t i, int64_t size, PaddingMode mode) {
+  if (mode == PaddingMode::kEdge) return std::clamp<int64_t>(i, 0, size - 1);
+  const int64_t shared = mode == PaddingMode::kReflect ? 0 : 1;
+  if (i < 0) return -i - shared;
+  return i < size ? i : 2 * size - 2 + shared - i;
+}
+
+torch::Tensor padded_range(int64_t begin, int64_t count, int64_t size, PaddingMode mode) {
+  std::vector<int64_t> from(static_cast<std::size_t>(count));
+  for (int64_t i = 0; i < count; ++i) from[static_cast<std::size_t>(i)] = source_of(begin + i, size, mode);
+  return torch::tensor(from, torch::kLong);
+}
+
+void check_crop(const torch::Tensor& image, int64_t height, int64_t width, const RandomCropOptions& options) {
+  const int64_t p = options.padding;
+  const int64_t smaller = std::min(image.size(1), image.size(2));
+  const int64_t most = options.padding_mode == PaddingMode::kReflect ? smaller - 1 : smaller;
+  const bool mirrors = options.padding_mode == PaddingMode::kReflect || options.padding_mode == PaddingMode::kSymmetric;
+  if (p < 0 || (mirrors && p > most)) {
+    fail<InvalidArgument>("[image] random_crop: padding is ", p, ", wanted 0 ", mirrors ? "to " : "or more",
+                          mirrors ? std::to_string(most) : "");
+  }
+  if (height < 1 || width < 1 || image.size(1) + 2 * p < height || image.size(2) + 2 * p < width) {
+    fail<InvalidArgument>("[image] random_crop: ", height, " x ", width, " of an image of ", image.size(1) + 2 * p,
+                          " x ", image.size(2) + 2 * p);
+  }
+}
+
+}  // namespace
+
 torch::Tensor random_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,
                           const RandomCropOptions& options) {
   images::require_image("random_crop", image);
-  if (options.padding < 0) fail<InvalidArgument>("[image] random_crop: padding is ", options.padding);
+  check_crop(image, height, width, options);
   const int64_t p = options.padding;
-  const torch::Tensor padded = p > 0 ? at::constant_pad_nd(image, {p, p, p, p}) : image;
-  if (height < 1 || width < 1 || padded.size(1) < height || padded.size(2) < width) {
-    fail<InvalidArgument>("[image] random_crop: ", height, " x ", width, " of an image of ", padded.size(1), " x ",
-                          padded.size(2));
+  const int64_t top = up_to(image.size(1) + 2 * p - height, generator);
+  const int64_t left = up_to(image.size(2) + 2 * p - width, generator);
+  if (p > 0 && options.padding_mode != PaddingMode::kConstant) {
+    const torch::Tensor rows = padded_range(top - p, height, image.size(1), options.padding_mode);
+    const torch::Tensor columns = padded_range(left - p, width, image.size(2), options.padding_mode);
+    return image.index_select(1, rows).index_select(2, columns);
   }
-  const int64_t top = up_to(padded.size(1) - height, generator);
-  return part(padded, {top, up_to(padded.size(2) - width, generator), height, width});
+  return part(p > 0 ? at::constant_pad_nd(image, {p, p, p, p}) : image, {top, left, height, width});
 }
 
 torch::Tensor random_resized_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,

@@ -6,6 +6,7 @@
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "checkpoint/series.h"
 #include "cohort/actions.h"
 #include "cohort/experiment.h"
 #include "cohort/parameter_server_strategy.h"
@@ -31,17 +32,6 @@ std::filesystem::path make_folder(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, error);
   if (error) fail<InvalidArgument>("[train] --model_dir=", folder.string(), " cannot be made: ", error.message());
   return folder;
-}
-
-// Checkpoints in a folder, the newest first.
-std::vector<std::pair<int64_t, std::filesystem::path>> checkpoints_in(const std::filesystem::path& folder) {
-  std::vector<std::pair<int64_t, std::filesystem::path>> found;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("ckpt-")) found.emplace_back(std::atoll(name.c_str() + 5), entry.path());
-  }
-  std::sort(found.rbegin(), found.rend());
-  return found;
 }
 
 class ExperimentRun {
@@ -136,10 +126,8 @@ class ExperimentRun {
     return std::stoll(strategy_.core()->text_from_chief(std::to_string(mine)));
   }
 
-  int64_t newest_step() const {
-    const auto found = checkpoints_in(folder_);
-    return found.empty() ? 0 : found.front().first;
-  }
+  std::vector<int64_t> checkpoints() const { return checkpoint_steps(folder_, CheckpointManagerOptions().name); }
+  int64_t newest_step() const { return checkpoints().empty() ? 0 : checkpoints().back(); }
 
   void compile() {
     const std::vector<int64_t> stages = task().stages();
@@ -258,9 +246,11 @@ class ExperimentRun {
   // Of the newest checkpoint that is whole, or else of the weights that a training left at its end.
   Logs evaluate_once() {
     Controller controller(controller_options());
-    const auto found = checkpoints_in(folder_);
-    const bool loaded = std::any_of(found.begin(), found.end(), [this](const auto& each) { return load(each.second); });
-    if (!loaded) {
+    std::vector<int64_t> left = checkpoints();
+    while (!left.empty() && !load(folder_ / (CheckpointManagerOptions().name + "-" + std::to_string(left.back())))) {
+      left.pop_back();
+    }
+    if (left.empty()) {
       const auto metadata = model_->load_weights(folder_ / "model.safetensors");
       const auto of = metadata.find("experiment");
       if (of != metadata.end() && of->second != options_.experiment) {

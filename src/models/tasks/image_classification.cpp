@@ -37,7 +37,8 @@ std::shared_ptr<LayerModule> build_backbone(const ImageModelConfig& config) {
   const auto& backbone = config.backbone;
   models::ResNetOptions resnet{.num_classes = config.num_classes,
                                .in_channels = config.channels(),
-                               .zero_init_residual = backbone.resnet.zero_init_residual};
+                               .zero_init_residual = backbone.resnet.zero_init_residual,
+                               .channels_last = config.channels_last};
   if (backbone.type == "resnet") {
     return choose<int64_t, Resnet>("resnet.model_id", backbone.resnet.model_id,
                                    {{18, models::resnet18},
@@ -52,6 +53,7 @@ std::shared_ptr<LayerModule> build_backbone(const ImageModelConfig& config) {
       fail<InvalidArgument>("[task] task.model.backbone.resnet_cifar.model_id is ", id,
                             ", wanted 20, 32, 44, 56 or the like: 6 n + 2");
     }
+    resnet.zero_init_residual = backbone.resnet_cifar.zero_init_residual;
     return models::resnet_cifar((id - 2) / 6, resnet);
   }
   if (backbone.type == "efficientnet") {
@@ -61,7 +63,8 @@ std::shared_ptr<LayerModule> build_backbone(const ImageModelConfig& config) {
     return models::efficientnet(variant, {.num_classes = config.num_classes,
                                           .in_channels = config.channels(),
                                           .dropout = config.dropout_rate > 0.0 ? config.dropout_rate : -1.0,
-                                          .stochastic_depth_prob = backbone.efficientnet.stochastic_depth_drop_rate});
+                                          .stochastic_depth_prob = backbone.efficientnet.stochastic_depth_drop_rate,
+                                          .channels_last = config.channels_last});
   }
   models::VisionTransformerOptions vit = vit_options(backbone.vit.model_name);
   if (config.input_size.at(0) != config.input_size.at(1)) {

@@ -21,7 +21,10 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   fields.add("held_out", held_out, "part of an image folder that is for validation");
   fields.add("aug_crop", aug_crop, "what is cut out: a part of random area, resized; after padding; nothing",
              {"resized", "padded", "none"});
-  fields.add("aug_crop_padding", aug_crop_padding, "pixels of zero around an image before a padded crop");
+  fields.add("aug_crop_padding", aug_crop_padding, "pixels around an image before a padded crop");
+  fields.add("aug_crop_padding_mode", aug_crop_padding_mode,
+             "what they are: zeros, the outermost pixels, a mirror image",
+             {"constant", "edge", "reflect", "symmetric"});
   fields.add("aug_min_area", aug_min_area, "of a resized crop, as a part of the image");
   fields.add("aug_rand_hflip", aug_rand_hflip, "whether half of the images are flipped left to right");
   fields.add("brightness", brightness, "most that it is changed by; 0: not");
@@ -48,6 +51,8 @@ void ImageModelConfig::describe(ConfigFields& fields) {
   fields.add("input_mean", input_mean, "of each channel, taken from the image, whose values are from 0 to 1");
   fields.add("input_stddev", input_stddev, "of each channel, by which it is divided then");
   fields.add("dropout_rate", dropout_rate, "before the classifier; 0: the model's own");
+  fields.add("channels_last", channels_last,
+             "whether ResNets and EfficientNets compute with the channels last in memory: faster, mostly");
   fields.group("backbone", [this](ConfigFields& inner) {
     inner.add("type", backbone.type, "which model", {"mlp", "cnn", "resnet", "resnet_cifar", "efficientnet", "vit"});
     inner.group("resnet", [this](ConfigFields& own) {
@@ -56,6 +61,7 @@ void ImageModelConfig::describe(ConfigFields& fields) {
     });
     inner.group("resnet_cifar", [this](ConfigFields& own) {
       own.add("model_id", backbone.resnet_cifar.model_id, "layers: 20, 32, 44, 56, 110");
+      own.add("zero_init_residual", backbone.resnet_cifar.zero_init_residual, "whether blocks start as identities");
     });
     inner.group("efficientnet", [this](ConfigFields& own) {
       own.add("model_id", backbone.efficientnet.model_id, "b0 to b7");

@@ -3,8 +3,8 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <thread>
 
+#include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "cohort/augment.h"
 #include "cohort/datasets.h"
@@ -16,7 +16,7 @@ namespace {
 
 int threads(const RuntimeConfig& runtime) {
   if (runtime.dataset_num_private_threads > 0) return static_cast<int>(runtime.dataset_num_private_threads);
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return hardware_cores();
 }
 
 bool holds(const std::filesystem::path& folder, std::initializer_list<const char*> beginnings) {
@@ -126,9 +126,18 @@ torch::Tensor one_hot_of(const torch::Tensor& y, int64_t classes) {
   return at::one_hot(y, classes).to(torch::kFloat);
 }
 
+PaddingMode padding_mode(const std::string& name) {
+  if (name == "edge") return PaddingMode::kEdge;
+  if (name == "reflect") return PaddingMode::kReflect;
+  return name == "symmetric" ? PaddingMode::kSymmetric : PaddingMode::kConstant;
+}
+
 class TrainingImage {
  public:
-  TrainingImage(const ImageDataConfig& data, const ImageModelConfig& model) : data_(data), model_(model) {}
+  TrainingImage(const ImageDataConfig& data, const ImageModelConfig& model)
+      : data_(data),
+        model_(model),
+        crop_{.padding = data.aug_crop_padding, .padding_mode = padding_mode(data.aug_crop_padding_mode)} {}
 
   Example operator()(Example example, at::Generator generator) const {
     const int64_t height = model_.input_size.at(0);
@@ -138,7 +147,7 @@ class TrainingImage {
       x = random_resized_crop(x, height, width, generator, {.min_area = data_.aug_min_area});
     } else {
       if (x.size(1) != height || x.size(2) != width) x = resize_image(x, height, width);
-      if (data_.aug_crop == "padded") x = random_crop(x, height, width, generator, {.padding = data_.aug_crop_padding});
+      if (data_.aug_crop == "padded") x = random_crop(x, height, width, generator, crop_);
     }
     if (data_.aug_rand_hflip) x = random_horizontal_flip(x, generator);
     if (data_.aug_policy == "randaug") {
@@ -159,6 +168,7 @@ class TrainingImage {
  private:
   ImageDataConfig data_;
   ImageModelConfig model_;
+  RandomCropOptions crop_;
 };
 
 // The short side to the size over the fraction, then the middle (torchvision's evaluation).

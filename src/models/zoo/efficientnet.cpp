@@ -117,7 +117,9 @@ class InvertedResidual final : public LayerModule {
 class EfficientNet final : public LayerModule {
  public:
   EfficientNet(const Variant& variant, const EfficientNetOptions& options)
-      : channels_(options.in_channels), dropout_(options.dropout < 0.0 ? variant.dropout : options.dropout) {
+      : channels_(options.in_channels),
+        channels_last_(options.channels_last),
+        dropout_(options.dropout < 0.0 ? variant.dropout : options.dropout) {
     const auto wide = [&](int64_t channels) { return make_divisible(static_cast<double>(channels) * variant.width); };
     const auto deep = [&](int64_t blocks) {
       return static_cast<int64_t>(std::ceil(static_cast<double>(blocks) * variant.depth));
@@ -154,13 +156,15 @@ class EfficientNet final : public LayerModule {
 
   torch::Tensor forward(const torch::Tensor& x) override {
     check_images("efficientnet", x, channels_);
-    torch::Tensor y = features_->forward(x).mean({2, 3});
+    torch::Tensor y =
+        features_->forward(channels_last_ ? x.contiguous(at::MemoryFormat::ChannelsLast) : x).mean({2, 3});
     if (is_training() && dropout_ > 0.0) y = drop(y, dropout_, y.sizes());
     return linear_->forward(y);
   }
 
  private:
   int64_t channels_;
+  bool channels_last_;
   double dropout_;
   std::shared_ptr<Chain> features_;
   torch::nn::Linear linear_{nullptr};

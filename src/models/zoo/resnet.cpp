@@ -100,7 +100,7 @@ template <typename Block>
 class ResNet final : public LayerModule {
  public:
   ResNet(const std::vector<int64_t>& depths, const Stem& stem, Shortcut shortcut, const ResNetOptions& options)
-      : channels_(options.in_channels), pool_(stem.pool) {
+      : channels_(options.in_channels), channels_last_(options.channels_last), pool_(stem.pool) {
     if (options.num_classes < 1 || options.in_channels < 1) {
       fail<InvalidArgument>("[models] resnet: num_classes is ", options.num_classes, " and in_channels ",
                             options.in_channels, ", wanted 1 or more");
@@ -125,7 +125,8 @@ class ResNet final : public LayerModule {
 
   torch::Tensor forward(const torch::Tensor& x) override {
     check_images("resnet", x, channels_);
-    torch::Tensor y = batch_norm(bn1_, conv1_->forward(x)).relu_();
+    torch::Tensor y = conv1_->forward(channels_last_ ? x.contiguous(at::MemoryFormat::ChannelsLast) : x);
+    y = batch_norm(bn1_, y).relu_();
     if (pool_) y = at::max_pool2d(y, {3, 3}, {2, 2}, {1, 1});
     for (const auto& stage : stages_) y = stage->forward(y);
     return fc_->forward(y.mean({2, 3}));
@@ -133,6 +134,7 @@ class ResNet final : public LayerModule {
 
  private:
   int64_t channels_;
+  bool channels_last_;
   bool pool_;
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr};
