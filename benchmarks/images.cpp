@@ -14,7 +14,7 @@ namespace cohort::bench {
 
 void run_images(const std::string& folder, int threads) {
   datasets::ImageFolderOptions options{.shuffle = false};
-  options.threads.num_parallel_calls = 1;
+  options.threads.num_parallel_calls = threads;
   const Dataset pictures = datasets::image_folder(folder, options).train;
   const Dataset batches =
       pictures
@@ -32,7 +32,7 @@ void run_images(const std::string& folder, int threads) {
     int64_t images = 0;
     double sum = 0.0;
     const double begin = now();
-    DatasetIterator iterator = batches.iterator();
+    Iterator iterator = batches.iterator();
     while (const auto batch = iterator.next()) {
       images += batch->x.size(0);
       sum += batch->x.sum(torch::kDouble).item<double>();
@@ -74,7 +74,7 @@ void run_precision(double seconds) {
   for (const auto precision : {PrecisionPolicy::kFloat32, PrecisionPolicy::kMixedBFloat16}) {
     const MirroredStrategy strategy({.devices = cpu_devices(2)});
     const auto scope = strategy.scope();
-    Model model([] { return models::resnet50({.num_classes = 10}); });
+    Model model([] { return models::resnet50({.num_classes = 10, .channels_last = true}); });
     model.compile({.optimizer = SGD({.learning_rate = 0.01}),
                    .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                    .precision = precision});

@@ -35,7 +35,7 @@ torch::nn::Sequential make_model(const std::string& name) {
                       Dense(64, Activation::kRelu), Dense(kClasses)},
                      {1, 28, 28});
   }
-  if (name == "resnet50") return nn::Sequential(models::resnet50({.num_classes = kClasses}));
+  if (name == "resnet50") return nn::Sequential(models::resnet50({.num_classes = kClasses, .channels_last = true}));
   if (name == "vit_tiny") {
     return nn::Sequential(models::vision_transformer(
         {.image_size = 64, .num_heads = 3, .hidden_dim = 192, .mlp_dim = 768, .num_classes = kClasses}));

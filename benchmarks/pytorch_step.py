@@ -1,6 +1,6 @@
 """PyTorch's side: training steps of the same models, one process (eager) or two with DistributedDataParallel over Gloo.
 
-usage: pytorch_step.py MODEL eager|ddp SECONDS [THREADS]      prints one JSON line
+usage: pytorch_step.py MODEL eager|ddp|ddp_last SECONDS [THREADS]      prints one JSON line; _last: with channels_last
 """
 import json
 import os
@@ -32,12 +32,12 @@ def make(name):
     return models.resnet50(num_classes=CLASSES), 8, (3, 64, 64)
 
 
-def median_step(name, seconds, wrap=lambda net: net):
+def median_step(name, seconds, wrap=lambda net: net, layout=torch.contiguous_format):
     torch.manual_seed(1)
     net, size, shape = make(name)
-    net = wrap(net)
+    net = wrap(net.to(memory_format=layout))
     adam = torch.optim.Adam(net.parameters(), 1e-3, foreach=True)
-    x = torch.randn(size, *shape)
+    x = torch.randn(size, *shape).contiguous(memory_format=layout)
     y = torch.randint(CLASSES, (size,))
 
     def step():
@@ -62,12 +62,13 @@ def median_step(name, seconds, wrap=lambda net: net):
     return statistics.median(times), size
 
 
-def ddp_worker(rank, name, seconds, rendezvous):
+def ddp_worker(rank, name, mode, seconds, rendezvous):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2)
-    took, size = median_step(name, seconds, lambda net: nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True))
+    layout = torch.channels_last if mode == "ddp_last" else torch.contiguous_format
+    took, size = median_step(name, seconds, lambda net: nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True), layout)
     if rank == 0:
-        report(name, "ddp", took, 2 * size)
+        report(name, mode, took, 2 * size)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -78,9 +79,9 @@ def report(name, mode, took, samples, **more):
 
 def main():
     name, mode, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-    if mode == "ddp":
+    if mode != "eager":
         with tempfile.TemporaryDirectory() as folder:
-            torch.multiprocessing.spawn(ddp_worker, (name, seconds, os.path.join(folder, "rendezvous")), nprocs=2)
+            torch.multiprocessing.spawn(ddp_worker, (name, mode, seconds, os.path.join(folder, "rendezvous")), nprocs=2)
         return
     threads = int(sys.argv[4])
     torch.set_num_threads(threads)
