@@ -35,7 +35,7 @@ void run_images(const std::string& folder, int threads) {
     Iterator iterator = batches.iterator();
     while (const auto batch = iterator.next()) {
       images += batch->x.size(0);
-      sum += batch->x.sum(torch::kDouble).item<double>();
+      sum += batch->x.sum().item<double>();
     }
     rates.push_back(static_cast<double>(images) / (now() - begin));
     level = sum / static_cast<double>(images * 3 * 224 * 224);

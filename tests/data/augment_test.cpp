@@ -160,6 +160,11 @@ TEST(Augment, NormalizeIsTorchvisions) {
   EXPECT_TRUE(torch::allclose(normalize(floats, {0.3, 0.1}, {0.5, 0.25}), wanted, 1e-6, 1e-6));
   expect_error<InvalidArgument>([&] { (void)normalize(bytes, {0.3}, {0.5}); },
                                 "1 means and 1 deviations for 2 channels");
+  // Photographs as they are decoded, the channels of a pixel together, have a way of their own.
+  const torch::Tensor photograph =
+      torch::randint(0, 256, {7, 13, 3}, seeded(3), torch::TensorOptions(torch::kByte)).permute({2, 0, 1});
+  EXPECT_TRUE(torch::equal(normalize(photograph, {0.3, 0.1, 0.2}, {0.5, 0.25, 0.3}),
+                           normalize(photograph.contiguous(), {0.3, 0.1, 0.2}, {0.5, 0.25, 0.3})));
 }
 
 }  // namespace

@@ -75,6 +75,40 @@ TEST(Dataset, BatchGathersAndKeepsOrDropsTheRest) {
   EXPECT_THROW(values(uneven.batch(2)), InvalidArgument);
 }
 
+// Examples of a map, which are stacked as they come.
+TEST(Dataset, BatchStacksExamplesOfAnyLayout) {
+  const auto fn = [](Example e) {
+    const torch::Tensor rows = torch::arange(6).view({2, 3}) + 10 * e.x;
+    e.more = {e.x.item<int64_t>() % 2 == 0 ? rows : rows.t().contiguous().t()};
+    return e;
+  };
+  std::vector<torch::Tensor> more;
+  Iterator batches = Dataset::range(11).map(fn).batch(5).iterator();
+  while (const auto batch = batches.next()) more.push_back(batch->more[0]);
+  ASSERT_EQ(more.size(), 3U);
+  EXPECT_EQ(more[2].sizes(), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_TRUE(
+      torch::equal(torch::cat(more), torch::arange(6).view({1, 2, 3}) + 10 * torch::arange(11).view({11, 1, 1})));
+  // No memory is taken for rows that never come.
+  EXPECT_EQ(Dataset::range(3).map(fn).batch(int64_t{1} << 50).iterator().next()->size(), 3);
+}
+
+TEST(Dataset, ABatchOfUnlikeExamplesIsRefusedAndLeftOut) {
+  for (const int64_t odd : {0, 1, 3}) {
+    for (const bool lacking : {false, true}) {
+      const Dataset input = Dataset::range(8).map([=](Example e) {
+        const bool unlike = e.x.item<int64_t>() == odd;
+        if (!unlike) e.more = {torch::zeros({2})};
+        if (unlike && !lacking) e.more = {torch::zeros({2}, torch::kLong)};
+        return e;
+      });
+      Iterator batches = input.batch(4).iterator();
+      EXPECT_THROW(batches.next(), InvalidArgument) << odd << lacking;
+      EXPECT_TRUE(torch::equal(batches.next()->x, torch::arange(4, 8)));
+    }
+  }
+}
+
 TEST(Dataset, ABatchDoesNotShareMemoryWithItsSource) {
   const torch::Tensor source = torch::arange(4);
   Example batch = *Dataset::from_tensor_slices(source).batch(4).iterator().next();

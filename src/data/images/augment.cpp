@@ -3,11 +3,13 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
 #include "base/fail.h"
 #include "data/images/adjust.h"
+#include "data/images/kernels/pixel_table.h"
 #include "data/images/require.h"
 
 namespace cohort {
@@ -239,6 +241,17 @@ torch::Tensor normalize(const torch::Tensor& image, const std::vector<double>& m
   }
   const double unit = image.scalar_type() == torch::kByte ? 255.0 : 1.0;
   torch::Tensor result = at::empty(image.sizes(), at::TensorOptions(torch::kFloat));
+  if (channels == 3 && image.scalar_type() == torch::kByte && image.permute({1, 2, 0}).is_contiguous()) {
+    std::array<float, 3> factors{};
+    std::array<float, 3> offsets{};
+    for (std::size_t c = 0; c < 3; ++c) {
+      factors[c] = static_cast<float>(1.0 / (unit * deviation[c]));
+      offsets[c] = static_cast<float>(mean[c] / deviation[c]);
+    }
+    kernels::pixel_table().to_planes(image.data_ptr<uint8_t>(), result.data_ptr<float>(), image.size(1) * image.size(2),
+                                     factors.data(), offsets.data());
+    return result;
+  }
   for (std::size_t c = 0; c < channels; ++c) {
     // One pass: x / unit / deviation - mean / deviation.
     torch::Tensor channel = result.select(0, static_cast<int64_t>(c));

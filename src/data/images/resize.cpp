@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "base/fail.h"
 #include "cohort/image.h"
+#include "data/images/kernels/pixel_table.h"
 #include "data/images/require.h"
 
 namespace cohort {
 
 namespace {
-
-constexpr int kBits = 32 - 8 - 2;  // a sum of bytes and weights of both signs fits 32 bits
 
 double bilinear(double x) {
   x = std::abs(x);
@@ -36,6 +36,10 @@ struct Weights {
   std::vector<int64_t> first;   // [output]
   std::vector<int64_t> count;   // [output]
   std::vector<int32_t> values;  // [output][most]
+
+  kernels::Weighting view() const {
+    return {.first = first.data(), .count = count.data(), .weights = values.data(), .most = most};
+  }
 };
 
 Weights weights_for(int64_t in, int64_t out, const ResizeOptions& options) {
@@ -61,7 +65,7 @@ Weights weights_for(int64_t in, int64_t out, const ResizeOptions& options) {
       sum += weight;
     }
     for (int64_t x = 0; x < last - first; ++x) {
-      const double weight = exact[static_cast<std::size_t>(x)] / sum * (1 << kBits);
+      const double weight = exact[static_cast<std::size_t>(x)] / sum * (1 << kernels::kWeightBits);
       weights.values[static_cast<std::size_t>(i * weights.most + x)] =
           static_cast<int32_t>(weight < 0.0 ? weight - 0.5 : weight + 0.5);
     }
@@ -69,45 +73,6 @@ Weights weights_for(int64_t in, int64_t out, const ResizeOptions& options) {
     weights.count.push_back(last - first);
   }
   return weights;
-}
-
-uint8_t to_byte(int32_t sum) {
-  return static_cast<uint8_t>(std::clamp(sum >> kBits, 0, 255));
-}
-
-// Bytes that lie as [rows, in, channels] to [rows, out, channels].
-template <int kChannels>
-void resize_rows(const uint8_t* from, uint8_t* to, int64_t rows, int64_t in, int64_t out, const Weights& weights) {
-  for (int64_t row = 0; row < rows; ++row, from += in * kChannels) {
-    for (int64_t i = 0; i < out; ++i, to += kChannels) {
-      const auto output = static_cast<std::size_t>(i);
-      const int32_t* const weight = weights.values.data() + i * weights.most;
-      const uint8_t* pixel = from + weights.first[output] * kChannels;
-      int32_t sums[kChannels];
-      for (int32_t& sum : sums) sum = 1 << (kBits - 1);
-      for (int64_t x = 0; x < weights.count[output]; ++x, pixel += kChannels) {
-        for (int c = 0; c < kChannels; ++c) sums[c] += pixel[c] * weight[x];
-      }
-      for (int c = 0; c < kChannels; ++c) to[c] = to_byte(sums[c]);
-    }
-  }
-}
-
-// [in, width] to [out, width].
-void resize_columns(const uint8_t* from, uint8_t* to, int64_t out, int64_t width, const Weights& weights) {
-  std::vector<int32_t> sums(static_cast<std::size_t>(width));
-  for (int64_t i = 0; i < out; ++i, to += width) {
-    const auto output = static_cast<std::size_t>(i);
-    const int32_t* const weight = weights.values.data() + i * weights.most;
-    std::fill(sums.begin(), sums.end(), 1 << (kBits - 1));
-    int32_t* const sum = sums.data();
-    for (int64_t y = 0; y < weights.count[output]; ++y) {
-      const uint8_t* const line = from + (weights.first[output] + y) * width;
-      const int32_t factor = weight[y];
-      for (int64_t x = 0; x < width; ++x) sum[x] += line[x] * factor;
-    }
-    for (int64_t x = 0; x < width; ++x) to[x] = to_byte(sum[x]);
-  }
 }
 
 }  // namespace
@@ -126,16 +91,17 @@ torch::Tensor resize_image(const torch::Tensor& image, int64_t height, int64_t w
   const int64_t old_height = pixels.size(0);
   const int64_t old_width = pixels.size(1);
   if (old_width != width) {
-    const Weights weights = weights_for(old_width, width, options);
     const torch::Tensor next = at::empty({old_height, width, channels}, torch::kByte);
-    const auto resize = channels == 3 ? resize_rows<3> : resize_rows<1>;
-    resize(pixels.data_ptr<uint8_t>(), next.data_ptr<uint8_t>(), old_height, old_width, width, weights);
+    const auto scratch = std::make_unique_for_overwrite<uint8_t[]>(
+        static_cast<std::size_t>((old_width + width) * channels * kernels::kPixelRows));
+    kernels::pixel_table().resize_rows(pixels.data_ptr<uint8_t>(), next.data_ptr<uint8_t>(), old_height, old_width,
+                                       width, channels, weights_for(old_width, width, options).view(), scratch.get());
     pixels = next;
   }
   if (old_height != height) {
     const torch::Tensor next = at::empty({height, width, channels}, torch::kByte);
-    resize_columns(pixels.data_ptr<uint8_t>(), next.data_ptr<uint8_t>(), height, width * channels,
-                   weights_for(old_height, height, options));
+    kernels::pixel_table().resize_columns(pixels.data_ptr<uint8_t>(), next.data_ptr<uint8_t>(), height,
+                                          width * channels, weights_for(old_height, height, options).view());
     pixels = next;
   }
   return pixels.permute({2, 0, 1});

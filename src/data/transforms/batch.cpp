@@ -30,6 +30,10 @@ std::vector<int64_t> batched_shape(int64_t rows, at::IntArrayRef shape) {
   return result;
 }
 
+std::string described(const torch::Tensor& value) {
+  return value.defined() ? c10::str(value.scalar_type(), value.sizes()) : "none";
+}
+
 // Rows of one column, copied together.
 torch::Tensor gather_rows(const torch::Tensor& column, const std::vector<int64_t>& rows) {
   const auto count = static_cast<int64_t>(rows.size());
@@ -46,39 +50,54 @@ torch::Tensor gather_rows(const torch::Tensor& column, const std::vector<int64_t
   return result;
 }
 
-// One column of the elements of a batch, as one tensor.
-torch::Tensor stack_column(const std::vector<Columns>& elements, std::size_t column) {
-  // An element of fewer columns than another lacks them.
-  const auto column_of = [&](const Columns& element) {
-    return element.size() > column ? element[column] : torch::Tensor();
-  };
-  const torch::Tensor first = column_of(elements.front());
-  bool plain = first.defined() && first.is_cpu();
-  for (const Columns& element : elements) {
-    const torch::Tensor other = column_of(element);
-    if (other.defined() != first.defined() ||
-        (first.defined() && (other.sizes() != first.sizes() || other.scalar_type() != first.scalar_type()))) {
-      fail<InvalidArgument>("[data] batch: elements of different shapes or dtypes, ",
-                            first.defined() ? c10::str(first.scalar_type(), first.sizes()) : "none", " and ",
-                            other.defined() ? c10::str(other.scalar_type(), other.sizes()) : "none");
+// One column of a batch, made of elements as they come, so that what they were made in is free for those behind them.
+class StackedColumn {
+ public:
+  // Its elements have no such column, so far or at all.
+  explicit StackedColumn(int64_t skipped) : rows_(skipped) {}
+
+  // The next row, undefined where the element lacks the column; false: it is not like the rows before it.
+  bool add(const torch::Tensor& value, int64_t likely_rows) {
+    if (rows_++ == 0) {
+      first_ = value;
+      if (!first_.defined()) return true;
+      result_ = at::empty(batched_shape(std::max<int64_t>(likely_rows, 1), first_.sizes()), first_.options());
     }
-    plain = plain && other.is_cpu() && other.is_contiguous();
+    if (value.defined() != first_.defined()) return false;
+    if (!value.defined()) return true;
+    if (value.sizes() != first_.sizes() || value.scalar_type() != first_.scalar_type()) return false;
+    if (rows_ > result_.size(0)) grow();
+    put(value);
+    return true;
   }
-  if (!first.defined()) return {};
-  if (!plain) {
-    std::vector<torch::Tensor> parts;
-    for (const Columns& element : elements) parts.push_back(element[column]);
-    return at::stack(parts);
+
+  const torch::Tensor& first() const { return first_; }
+
+  torch::Tensor finish() {
+    if (!first_.defined() || rows_ == result_.size(0)) return std::move(result_);
+    return result_.narrow(0, 0, rows_).clone();
   }
-  torch::Tensor result =
-      at::empty(batched_shape(static_cast<int64_t>(elements.size()), first.sizes()), first.options());
-  auto* to = static_cast<char*>(result.data_ptr());
-  for (const Columns& element : elements) {
-    std::memcpy(to, element[column].data_ptr(), element[column].nbytes());
-    to += element[column].nbytes();
+
+ private:
+  void grow() {
+    const torch::Tensor old = result_;
+    result_ = at::empty(batched_shape(2 * old.size(0), first_.sizes()), first_.options());
+    result_.narrow(0, 0, old.size(0)).copy_(old);
   }
-  return result;
-}
+
+  void put(const torch::Tensor& value) {
+    if (value.is_cpu() && value.is_contiguous() && result_.is_cpu()) {
+      std::memcpy(static_cast<char*>(result_.data_ptr()) + static_cast<std::size_t>(rows_ - 1) * value.nbytes(),
+                  value.data_ptr(), value.nbytes());
+    } else {
+      result_.select(0, rows_ - 1).copy_(value);
+    }
+  }
+
+  int64_t rows_;
+  torch::Tensor first_;
+  torch::Tensor result_;
+};
 
 class BatchIterator final : public ElementIterator {
  public:
@@ -86,10 +105,7 @@ class BatchIterator final : public ElementIterator {
       : input_(std::move(input)), size_(size), drop_remainder_(drop_remainder) {}
 
   bool next(Element& element) override {
-    const int64_t count = input_->table() != nullptr ? take_rows() : take_examples();
-    if (count == 0 || (drop_remainder_ && count < size_)) return false;
-    element = {.example = input_->table() != nullptr ? gather() : stack()};
-    return true;
+    return input_->table() != nullptr ? next_rows(element) : next_examples(element);
   }
 
   nlohmann::json save(std::vector<torch::Tensor>& tensors) override { return {{"batch", input_->save(tensors)}}; }
@@ -98,44 +114,52 @@ class BatchIterator final : public ElementIterator {
   }
 
  private:
-  int64_t take_rows() {
+  bool enough(int64_t count) const { return count == size_ || (count > 0 && !drop_remainder_); }
+
+  bool next_rows(Element& element) {
     rows_.clear();
-    Element element;
-    while (static_cast<int64_t>(rows_.size()) < size_ && input_->next(element)) rows_.push_back(element.row);
-    return static_cast<int64_t>(rows_.size());
-  }
-
-  int64_t take_examples() {
-    elements_.clear();
-    Example example;
-    while (static_cast<int64_t>(elements_.size()) < size_ && input_->next_example(example)) {
-      elements_.push_back(columns_of(example));
-    }
-    return static_cast<int64_t>(elements_.size());
-  }
-
-  Example gather() const {
+    Element row;
+    while (static_cast<int64_t>(rows_.size()) < size_ && input_->next(row)) rows_.push_back(row.row);
+    if (!enough(static_cast<int64_t>(rows_.size()))) return false;
     Columns columns;
     for (const torch::Tensor& column : columns_of(*input_->table())) {
       columns.push_back(column.defined() ? gather_rows(column, rows_) : column);
     }
-    return to_example(std::move(columns));
+    element = {.example = to_example(std::move(columns))};
+    return true;
   }
 
-  Example stack() {
+  bool next_examples(Element& element) {
+    std::vector<StackedColumn> stacked;
+    std::string mismatch;
+    int64_t count = 0;
+    Example example;
+    for (; count < size_ && input_->next_example(example); ++count) {
+      Columns columns = columns_of(example);
+      columns.resize(std::max(columns.size(), stacked.size()));
+      while (stacked.size() < columns.size()) stacked.emplace_back(count);
+      for (std::size_t i = 0; i < columns.size(); ++i) {
+        if (stacked[i].add(columns[i], likely_rows_)) continue;
+        if (mismatch.empty()) mismatch = c10::str(described(stacked[i].first()), " and ", described(columns[i]));
+      }
+    }
+    // The next batch begins behind it all the same.
+    if (!mismatch.empty()) {
+      fail<InvalidArgument>("[data] batch: elements of different shapes or dtypes, ", mismatch);
+    }
+    if (!enough(count)) return false;
+    likely_rows_ = count;
     Columns columns;
-    std::size_t count = 0;
-    for (const Columns& element : elements_) count = std::max(count, element.size());
-    for (std::size_t i = 0; i < count; ++i) columns.push_back(stack_column(elements_, i));
-    elements_.clear();
-    return to_example(std::move(columns));
+    for (StackedColumn& column : stacked) columns.push_back(column.finish());
+    element = {.example = to_example(std::move(columns))};
+    return true;
   }
 
   std::unique_ptr<ElementIterator> input_;
   int64_t size_;
   bool drop_remainder_;
   std::vector<int64_t> rows_;
-  std::vector<Columns> elements_;
+  int64_t likely_rows_ = 1;  // of the next batch, where it is made of examples
 };
 
 class BatchNode final : public UnaryNode {
