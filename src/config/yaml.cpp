@@ -1,6 +1,8 @@
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <set>
+#include <sstream>
 
 #include "base/fail.h"
 #include "config/text.h"
@@ -64,14 +66,40 @@ class Converter {
   int64_t values_ = 0;
 };
 
+// Takes no notice of a document.
+class Skipped final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+};
+
+// yaml-cpp sees documents without end behind some mistakes, so that all of them are not asked for.
+bool has_a_second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Skipped skipped;
+  return parser.HandleNextDocument(skipped) && parser.HandleNextDocument(skipped);
+}
+
 }  // namespace
 
-ConfigValue parse_yaml(std::string_view text, const std::string& origin) {
+ConfigValue parse_yaml(std::string_view given, const std::string& origin) {
+  const std::string text(given);
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1)
-      fail<InvalidArgument>("[config] ", origin, ": ", documents.size(), " documents, wanted one");
-    return documents.empty() ? ConfigValue{} : Converter(origin).convert(documents.front());
+    if (has_a_second_document(text)) {
+      fail<InvalidArgument>("[config] ", origin, ": this is not YAML, or more than one document of it");
+    }
+    return Converter(origin).convert(YAML::Load(text));
   } catch (const YAML::Exception& error) {
     const std::string where = error.mark.is_null() ? "" : c10::str(", line ", error.mark.line + 1);
     fail<InvalidArgument>("[config] ", origin, where, ": this is not YAML: ", error.msg);

@@ -101,6 +101,10 @@ TEST(ConfigTest, DamagedTextsAreErrorsWithAPlace) {
   expect_error<InvalidArgument>([&] { it.config.apply_yaml("- 1\n- 2", "x.yaml"); }, "wanted a map of keys to values");
   expect_error<InvalidArgument>([&] { it.config.apply_yaml("steps: 1\nsteps: 2", "x.yaml"); },
                                 "line 2: \"steps\" is there twice");
+  // yaml-cpp takes what stands behind the first value for documents without end.
+  expect_error<InvalidArgument>([&] { it.config.apply_override("&a.b=1, 2]"); }, "or more than one document");
+  expect_error<InvalidArgument>([&] { it.config.apply_yaml("a: 1\n---\nb: 2", "x.yaml"); },
+                                "or more than one document");
   expect_error<InvalidArgument>([&] { it.config.apply_override("steps=[1"); }, "has no other half");
   expect_error<InvalidArgument>([&] { it.config.apply_override("steps"); },
                                 "wanted key=value, YAML or the name of a file");
