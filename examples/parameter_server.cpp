@@ -37,6 +37,11 @@ struct Flags {
 
 namespace {
 
+// Gradients come in any order, some from old values: a rate that falls keeps the last of them from doing harm.
+cohort::Schedule falling_rate() {
+  return cohort::ExponentialDecay({.initial_learning_rate = 3e-3, .decay_steps = 300, .decay_rate = 0.5});
+}
+
 double accuracy(Net& net, const cohort::Dataset& test) {
   const torch::NoGradGuard no_grad;
   double right = 0.0;
@@ -63,10 +68,7 @@ int main(int argc, char** argv) {
   torch::manual_seed(1);
   const cohort::ParameterServerStrategy strategy({.replicas = flags.replicas, .directory = flags.directory});
   auto net = strategy.mirror([] { return Net(); });
-  // Gradients come in any order, some from old values: a rate that falls keeps the last of them from doing harm.
-  auto adam = strategy.optimizer(
-      net, cohort::Adam({.learning_rate = cohort::ExponentialDecay(
-                             {.initial_learning_rate = 3e-3, .decay_steps = 300, .decay_rate = 0.5})}));
+  auto adam = strategy.optimizer(net, cohort::Adam({.learning_rate = falling_rate()}));
   auto seen = strategy.variable(torch::zeros({}, torch::kLong), {.name = "examples"});
   strategy.register_step("train", [&](const std::vector<torch::Tensor>& batch) -> std::vector<torch::Tensor> {
     const auto losses = strategy.run([&](cohort::Replica& replica) {

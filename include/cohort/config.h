@@ -121,6 +121,7 @@ class Config {
  private:
   void apply(const ConfigValue& value, const std::string& prefix, const std::string& origin);
   void set_field(ConfigFields::Field& field, const ConfigValue& value, const std::string& origin) const;
+  static void require_choice(const ConfigFields::Field& field, const std::string& before, const std::string& origin);
   ConfigFields::Field& find(const std::string& path, const std::string& origin);
   // The full path of gin's shortened one.
   std::string full_path(const std::string& shortened, const std::string& origin) const;

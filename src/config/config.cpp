@@ -4,6 +4,7 @@
 #include <fstream>
 #include <numeric>
 #include <sstream>
+#include <utility>
 
 #include "base/fail.h"
 #include "config/relation.h"
@@ -143,14 +144,20 @@ void Config::set_field(ConfigFields::Field& field, const ConfigValue& value, con
   if (locked_) {
     fail<FailedPrecondition>("[config] ", origin, ": ", field.path, " cannot be set: the configuration is locked");
   }
+  const std::string before = field.choices.empty() ? "" : *std::get<std::string*>(field.target);
   if (!assign(field.target, value)) {
     fail<InvalidArgument>("[config] ", origin, ": ", field.path, " is ", to_text(value), ", wanted ",
                           type_name(field.target));
   }
+  if (!field.choices.empty()) require_choice(field, before, origin);
   field.origin = origin;
-  if (field.choices.empty()) return;
-  const std::string& chosen = *std::get<std::string*>(field.target);
-  if (std::find(field.choices.begin(), field.choices.end(), chosen) != field.choices.end()) return;
+}
+
+// Otherwise the field is what it was.
+void Config::require_choice(const ConfigFields::Field& field, const std::string& before, const std::string& origin) {
+  std::string& value = *std::get<std::string*>(field.target);
+  if (std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end()) return;
+  const std::string chosen = std::exchange(value, before);
   std::string known;
   for (const std::string& each : field.choices) known += (known.empty() ? "" : ", ") + (each.empty() ? "\"\"" : each);
   fail<InvalidArgument>("[config] ", origin, ": ", field.path, " is \"", chosen, "\", wanted one of ", known);

@@ -138,7 +138,7 @@ TEST(Membership, TheSameTaskTwiceIsRefused) {
   std::promise<void> refused;
   with_tasks(4, [&](int i) {
     if (i == 3) {
-      std::this_thread::sleep_for(milliseconds(200));
+      std::this_thread::sleep_for(milliseconds(1000));
       EXPECT_THAT(error_of<FailedPrecondition>([&] {
                     Membership(cluster, {"worker", 1}, quick());
                   }),

@@ -91,6 +91,7 @@ TEST(ConfigTest, WrongKeysSuggestAndWrongValuesSayWhatWasWanted) {
   expect_error<InvalidArgument>([&] { it.config.apply_override("train.size=[1, x]"); },
                                 "train.size is [\"1\", \"x\"], wanted list of integers");
   expect_error<InvalidArgument>([&] { it.config.apply_override("strategy=tpu"); }, "wanted one of mirrored, off");
+  EXPECT_EQ(it.run.strategy, "mirrored");
   expect_error<InvalidArgument>([&] { it.config.apply_override("steps=null"); }, "steps is null, wanted integer");
   EXPECT_EQ(it.run.steps, 1000);
 }

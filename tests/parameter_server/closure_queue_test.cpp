@@ -142,10 +142,10 @@ TEST(ClosureQueue, AnErrorOfTheServersIsRaisedAndARequeuedStepCancelled) {
 }
 
 TEST(ClosureQueue, NobodyWaitsWithoutEnd) {
-  ClosureQueue queue({.capacity = 2, .timeout = milliseconds(50)});
+  ClosureQueue queue({.capacity = 2, .timeout = milliseconds(400)});
   add(queue);
   expect_error<DeadlineExceeded>([&] { queue.join(); },
-                                 "join: nothing has happened for 50 ms; 1 steps are queued, and no worker is there");
+                                 "join: nothing has happened for 400 ms; 1 steps are queued, and no worker is there");
   queue.add_worker(3);
   (void)queue.take(3);
   expect_error<DeadlineExceeded>([&] { queue.join(); }, "0 steps are queued, 1 are run by worker 3");
@@ -156,7 +156,7 @@ TEST(ClosureQueue, NobodyWaitsWithoutEnd) {
   std::jthread worker([&] {
     queue.finish(3, 0, {});
     for (int i = 0; i < 8; ++i) {
-      std::this_thread::sleep_for(milliseconds(25));
+      std::this_thread::sleep_for(milliseconds(100));
       if (const auto closure = queue.take(3)) queue.finish(3, closure->id, {});
     }
   });

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
+#include <atomic>
 #include <filesystem>
 
 #include "cohort/cohort.h"
@@ -227,8 +229,8 @@ TEST(Coordinator, ATableCutOtherwiseBeginsWithTheSameValues) {
   EXPECT_NEAR(values[0].abs().max().item<double>(), 0.05, 1e-3);
 }
 
-// A worker's step that stays for longer than heartbeats may be away is no loss: they come from another thread.
 TEST(Coordinator, EveryWorkerReadsADatasetOfItsOwn) {
+  std::array<std::atomic<bool>, 2> here = {};
   ServerCluster({.workers = 2}).run([&](const ParameterServerOptions& own) {
     const ParameterServerStrategy strategy(own);
     const auto numbers = strategy.create_per_worker_dataset([](const InputContext& context) {
@@ -236,9 +238,14 @@ TEST(Coordinator, EveryWorkerReadsADatasetOfItsOwn) {
       return Dataset::range(4).shard(context.num_input_pipelines, context.input_pipeline_id);
     });
     strategy.register_step("next", [&](const std::vector<torch::Tensor>&) -> std::vector<torch::Tensor> {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that both get some
+      // Neither takes all of the steps before the other is there.
+      const int worker = own.resolver->task()->index;
+      here.at(static_cast<std::size_t>(worker)) = true;
+      for (int i = 0; i < 3000 && !here[static_cast<std::size_t>(1 - worker)]; ++i) {
+        std::this_thread::sleep_for(milliseconds(10));
+      }
       const std::optional<Example> example = numbers.next();
-      return {torch::tensor(own.resolver->task()->index), example ? example->x : torch::tensor(-1)};
+      return {torch::tensor(worker), example ? example->x : torch::tensor(-1)};
     });
     if (strategy.serve()) return;
     expect_error<FailedPrecondition>([&] { (void)numbers.next(); }, "read by the workers' steps, not by");
@@ -258,6 +265,7 @@ TEST(Coordinator, EveryWorkerReadsADatasetOfItsOwn) {
   });
 }
 
+// A worker's step that stays for longer than heartbeats may be away is no loss: they come from another thread.
 TEST(Coordinator, ALongStepIsNoLostWorker) {
   ServerClusterOptions options;
   options.strategy.heartbeat_timeout = milliseconds(300);
