@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <thread>
 
 #include "cohort/error.h"
@@ -25,6 +26,13 @@ MirroredStrategy mirrored(int replicas, std::chrono::milliseconds timeout = 1h) 
 void expect_usable(const Strategy& strategy) {
   const auto sums = strategy.run([](Replica& replica) { return replica.all_reduce(ReduceOp::kSum, torch::ones({2})); });
   EXPECT_EQ(sums[0][0].item<float>(), static_cast<float>(strategy.num_replicas_in_sync()));
+}
+
+// Half a second after that, however busy the machine is.
+void be_late_for(const std::atomic<bool>& event) {
+  const auto until = std::chrono::steady_clock::now() + 20s;
+  while (!event && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(500ms);
 }
 
 TEST(Failures, AReplicaThatThrowsStopsTheOthersAndItsErrorArrives) {
@@ -91,9 +99,11 @@ TEST(Failures, AFunctionThatFailsInMergeCallFailsOnceAndClearly) {
 
 TEST(Failures, AReplicaThatIsLateEndsTheCollectiveAtItsDeadline) {
   const auto strategy = mirrored(2, 60ms);
+  std::atomic<bool> other_waits = false;
   EXPECT_THAT(error_of<DeadlineExceeded>([&] {
-                strategy.run([](Replica& replica) {
-                  if (replica.id() == 1) std::this_thread::sleep_for(200ms);
+                strategy.run([&](Replica& replica) {
+                  if (replica.id() == 1) be_late_for(other_waits);
+                  other_waits = true;
                   replica.barrier();
                 });
               }),
@@ -102,11 +112,13 @@ TEST(Failures, AReplicaThatIsLateEndsTheCollectiveAtItsDeadline) {
 
 TEST(Failures, AReplicaThatDoesNotReturnIsGivenUp) {
   const auto done = std::make_shared<std::atomic<bool>>(false);
+  const auto other_is_done = std::make_shared<std::atomic<bool>>(false);
   {
     const auto strategy = mirrored(2, 50ms);
     EXPECT_THAT(error_of<DeadlineExceeded>([&] {
-                  strategy.run([done](Replica& replica) {
-                    if (replica.id() == 1) std::this_thread::sleep_for(400ms);
+                  strategy.run([done, other_is_done](Replica& replica) {
+                    if (replica.id() == 0) other_is_done->store(true);
+                    if (replica.id() == 1) be_late_for(*other_is_done);
                     if (replica.id() == 1) done->store(true);
                   });
                 }),

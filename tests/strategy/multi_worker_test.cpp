@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
+
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
@@ -111,13 +113,16 @@ TEST(MultiWorker, VariablesStartAsTheChiefs) {
 }
 
 TEST(MultiWorker, AFailureOnOneWorkerReachesAllWithItsReason) {
-  with_workers({.workers = 3, .replicas = 2}, [](const MultiWorkerMirroredStrategy& strategy) {
+  std::atomic<int> entering = 0;
+  with_workers({.workers = 3, .replicas = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
     const auto step = [&] {
-      strategy.run([](Replica& replica) {
+      strategy.run([&](Replica& replica) {
         if (replica.id() == 3) {
+          for (int i = 0; i < 2000 && entering < 5; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the others have entered the group by then
           throw std::runtime_error("no luck");
         }
+        ++entering;
         replica.all_reduce(ReduceOp::kSum, torch::ones({4}));
       });
     };
