@@ -190,7 +190,10 @@ class Experiments(unittest.TestCase):
                     kills += 1
                     continue
             self.assertEqual(code, 0)
-            break
+            if kills > 0:
+                break
+            shutil.rmtree(cut)  # the machine is faster than it was
+            length /= 2
         self.assertGreater(kills, 0)
         self.assertEqual((pathlib.Path(whole) / "model.safetensors").read_bytes(), (pathlib.Path(cut) / "model.safetensors").read_bytes())
 
