@@ -19,17 +19,22 @@ if(COHORT_SANITIZER)
   target_link_options(cohort_compile INTERFACE -fsanitize=${COHORT_SANITIZER})
 endif()
 
-# torch/torch.h takes 11 to 19 s a file, precompiled 3 s: one header, made once, used by every target.
+# torch/torch.h takes 11 to 19 s a file, precompiled 3 s: one header, made once, used by every target (but some tests).
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch_anchor.cpp CONTENT "\n")
+set(COHORT_PRECOMPILED_STANDARD <algorithm> <array> <chrono> <cmath> <deque> <filesystem> <fstream> <functional> <map>
+    <memory> <mutex> <optional> <span> <string> <string_view> <thread> <unordered_map> <variant> <vector>)
 add_library(cohort_pch OBJECT ${PROJECT_BINARY_DIR}/pch_anchor.cpp)
 target_link_libraries(cohort_pch PRIVATE cohort_compile)
-target_precompile_headers(cohort_pch PRIVATE <torch/torch.h> <spdlog/spdlog.h> <algorithm> <array> <chrono> <cmath>
-                          <deque> <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional> <span> <string>
-                          <string_view> <thread> <unordered_map> <variant> <vector>)
+target_precompile_headers(cohort_pch PRIVATE <torch/torch.h> <spdlog/spdlog.h> ${COHORT_PRECOMPILED_STANDARD})
 
+# cohort_compile_settings(<target> [<target whose precompiled header it uses>])
 function(cohort_compile_settings target)
   target_link_libraries(${target} PRIVATE cohort_compile)
-  target_precompile_headers(${target} REUSE_FROM cohort_pch)
+  if(ARGC GREATER 1)
+    target_precompile_headers(${target} REUSE_FROM ${ARGV1})
+  else()
+    target_precompile_headers(${target} REUSE_FROM cohort_pch)
+  endif()
 endfunction()
 
 # The presets compile the files of a target in groups (CMAKE_UNITY_BUILD), in a fifth of the time: names in anonymous

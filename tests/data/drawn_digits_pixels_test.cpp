@@ -1,6 +1,6 @@
 // The very pixels of the drawn digits: the same with every compiler and on every platform.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "cohort/datasets.h"
 

@@ -1,7 +1,7 @@
 // The IDX reader on bytes from memory: every truncation and every damaged header byte is an error of ours.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "cohort/datasets.h"
 #include "cohort/error.h"

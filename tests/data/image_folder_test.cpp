@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <png.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <set>
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <jpeglib.h>
 #include <png.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdlib>
 

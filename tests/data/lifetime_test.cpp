@@ -1,7 +1,7 @@
 // What an iterator keeps alive, what its threads share, and what their errors leave behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <atomic>
 #include <thread>

@@ -2,7 +2,7 @@
 #include "data/rebatch.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <numeric>
 

@@ -1,7 +1,7 @@
 // Restoring: positions of other pipelines are refused, and epochs go on as they would have without the interruption.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <zlib.h>
 
 #include "cohort/dataset.h"

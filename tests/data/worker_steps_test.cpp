@@ -1,7 +1,7 @@
 // Distributed input over several workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"

@@ -1,4 +1,6 @@
 // Synchronised batch norm: its statistics, and the gradients through them, are those of the global batch.
+#include <torch/torch.h>
+
 #include "cohort/layers.h"
 #include "tests/equivalence/runs.h"
 

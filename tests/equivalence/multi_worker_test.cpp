@@ -1,4 +1,6 @@
 // MultiWorkerMirroredStrategy against one device, for every way of dividing the input, uneven workers included.
+#include <torch/torch.h>
+
 #include "cohort/distributed_dataset.h"
 #include "tests/equivalence/runs.h"
 #include "tests/support/workers.h"

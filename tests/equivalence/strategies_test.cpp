@@ -1,5 +1,7 @@
 // The specification of the library: every synchronous strategy takes the same steps as one device with the same global
 // batches, whatever the number of replicas, the split and the way of exchanging gradients.
+#include <torch/torch.h>
+
 #include "tests/equivalence/runs.h"
 
 namespace cohort::equivalence {

@@ -1,6 +1,7 @@
 #include "cohort/models.h"
 
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include <cstdlib>
 #include <fstream>

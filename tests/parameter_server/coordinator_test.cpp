@@ -1,7 +1,7 @@
 // The whole of a parameter-server program, with its tasks as threads: what a user sees of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
 #include "parameter_server/rows.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace cohort {
 namespace {

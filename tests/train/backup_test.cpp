@@ -1,7 +1,7 @@
 // Runs that are interrupted and go on: the same bits as those that were not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <csignal>
 

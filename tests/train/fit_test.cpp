@@ -1,6 +1,6 @@
 // fit(), evaluate() and predict() under every strategy.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <sstream>
 

@@ -1,7 +1,7 @@
 // fit(), evaluate() and predict() by several workers: all come to the same numbers and end together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "cohort/cohort.h"
 #include "tests/support/errors.h"

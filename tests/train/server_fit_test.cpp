@@ -1,7 +1,7 @@
 // fit(), evaluate() and predict() with parameter servers: what one device gives, and checkpoints that both read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "cohort/cohort.h"
 #include "tests/support/errors.h"
