@@ -1,7 +1,7 @@
 #include "base/kernels/kernels.h"
 
 #include "base/fail.h"
-#include "base/kernels/isa.h"
+#include "base/kernels/choose.h"
 #include "base/kernels/vector_table.h"
 
 namespace cohort::kernels {
@@ -9,17 +9,8 @@ namespace cohort::kernels {
 namespace {
 
 const Table& best_table() {
-  static const Table* const table = [] {
-    switch (best_isa()) {
-      case Isa::kAvx512:
-        return &avx512::kTable;
-      case Isa::kAvx2:
-        return &avx2::kTable;
-      default:
-        return &baseline::kTable;
-    }
-  }();
-  return *table;
+  static const Table& best = choose(best_isa(), baseline::kTable, avx2::kTable, avx512::kTable);
+  return best;
 }
 
 // Calls visit with the kernels of the dtype.

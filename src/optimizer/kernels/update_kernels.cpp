@@ -1,17 +1,10 @@
-#include "base/kernels/isa.h"
+#include "base/kernels/choose.h"
 #include "optimizer/kernels/update_table.h"
 
 namespace cohort::kernels {
 
 const UpdateTables& update_tables(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx512:
-      return avx512::kUpdateTables;
-    case Isa::kAvx2:
-      return avx2::kUpdateTables;
-    default:
-      return baseline::kUpdateTables;
-  }
+  return choose(isa, baseline::kUpdateTables, avx2::kUpdateTables, avx512::kUpdateTables);
 }
 
 const UpdateTables& update_tables() {

@@ -1,17 +1,10 @@
-#include "base/kernels/isa.h"
+#include "base/kernels/choose.h"
 #include "data/images/kernels/pixel_table.h"
 
 namespace cohort::kernels {
 
 const PixelTable& pixel_table(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx512:
-      return avx512::kPixelTable;
-    case Isa::kAvx2:
-      return avx2::kPixelTable;
-    default:
-      return baseline::kPixelTable;
-  }
+  return choose(isa, baseline::kPixelTable, avx2::kPixelTable, avx512::kPixelTable);
 }
 
 const PixelTable& pixel_table() {

@@ -1,0 +1,13 @@
+// Picks one of three tables of kernels. Not for the files that are compiled for one instruction set: see isa.h.
+#pragma once
+
+#include "base/kernels/isa.h"
+
+namespace cohort::kernels {
+
+template <typename Table>
+const Table& choose(Isa isa, const Table& baseline, const Table& avx2, const Table& avx512) {
+  return isa == Isa::kAvx512 ? avx512 : isa == Isa::kAvx2 ? avx2 : baseline;
+}
+
+}  // namespace cohort::kernels
