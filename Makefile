@@ -28,7 +28,7 @@ test:
 	@scripts/install-deps.sh test
 	@$(MAKE) --no-print-directory build/dev/build.ninja
 	@cmake --build build/dev -j $(JOBS)
-	@ctest --preset dev -j 1 $(if $(TESTS),-R $(TESTS))
+	@ctest --preset dev -j $(JOBS) $(if $(TESTS),-R $(TESTS))
 
 # Every model beside torchvision's, the large ones too, which `make test` leaves out.
 parity:

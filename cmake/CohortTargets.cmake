@@ -19,22 +19,39 @@ if(COHORT_SANITIZER)
   target_link_options(cohort_compile INTERFACE -fsanitize=${COHORT_SANITIZER})
 endif()
 
-# torch/torch.h takes 11 to 19 s a file, precompiled 3 s: one header, made once, used by every target (but some tests).
+# cohort_precompiled(<target> <header>...): a precompiled header of these and the standard library's. GCC instantiates what
+# LibTorch's inline functions use anew in every file, twice as much of torch/torch.h as of torch/types.h: the whole is for
+# programs that include the whole.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch_anchor.cpp CONTENT "\n")
-set(COHORT_PRECOMPILED_STANDARD <algorithm> <array> <chrono> <cmath> <deque> <filesystem> <fstream> <functional> <map>
-    <memory> <mutex> <optional> <span> <string> <string_view> <thread> <unordered_map> <variant> <vector>)
-add_library(cohort_pch OBJECT ${PROJECT_BINARY_DIR}/pch_anchor.cpp)
-target_link_libraries(cohort_pch PRIVATE cohort_compile)
-target_precompile_headers(cohort_pch PRIVATE <torch/torch.h> <spdlog/spdlog.h> ${COHORT_PRECOMPILED_STANDARD})
+function(cohort_precompiled target)
+  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/pch_anchor.cpp)
+  target_link_libraries(${target} PRIVATE cohort_compile)
+  target_precompile_headers(${target} PRIVATE ${ARGN} <spdlog/spdlog.h>
+    <algorithm> <array> <chrono> <cmath> <deque> <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional>
+    <span> <string> <string_view> <thread> <unordered_map> <variant> <vector>)
+endfunction()
+set(COHORT_LIGHT_TORCH <torch/types.h> <ATen/Functions.h> <torch/nn/module.h>)
+cohort_precompiled(cohort_pch ${COHORT_LIGHT_TORCH})
+cohort_precompiled(cohort_torch_pch <torch/torch.h>)
 
-# cohort_compile_settings(<target> [<target whose precompiled header it uses>])
+# cohort_compile_settings(<target> [<precompiled header>]): it gets the whole one if it includes torch/torch.h.
 function(cohort_compile_settings target)
   target_link_libraries(${target} PRIVATE cohort_compile)
+  set(precompiled cohort_pch)
   if(ARGC GREATER 1)
-    target_precompile_headers(${target} REUSE_FROM ${ARGV1})
-  else()
-    target_precompile_headers(${target} REUSE_FROM cohort_pch)
+    set(precompiled ${ARGV1})
   endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    get_filename_component(source ${source} ABSOLUTE)
+    if(EXISTS ${source})  # one that is generated does not yet
+      file(STRINGS ${source} whole_torch REGEX "^#include <torch/torch.h>")
+      if(whole_torch)
+        set(precompiled cohort_torch_pch)
+      endif()
+    endif()
+  endforeach()
+  target_precompile_headers(${target} REUSE_FROM ${precompiled})
 endfunction()
 
 # The presets compile the files of a target in groups (CMAKE_UNITY_BUILD), in a fifth of the time: names in anonymous
