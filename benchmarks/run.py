@@ -203,7 +203,7 @@ def report(table, empty, reduce, pipeline):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bench", required=True)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--write-docs", type=pathlib.Path)
     arguments = parser.parse_args()
