@@ -157,33 +157,49 @@ torch::Tensor hashed(const torch::Tensor& ids, int64_t offset) {
   return torch::remainder((ids + offset) * 2'654'435'761, kRows);
 }
 
-// The recommender of torch_rpc.py; steps a second of all workers together.
-void run_recommender(double seconds) {
-  const ParameterServerStrategy strategy({.variable_partitioner = FixedShardsPartitioner(2)});
-  auto tower = strategy.mirror([] {
-    return torch::nn::Sequential(torch::nn::Linear(3 * kDimension, 64), torch::nn::ReLU(), torch::nn::Linear(64, 1));
-  });
-  auto adam = strategy.optimizer(tower, Adam({.learning_rate = 1e-3}));
-  const auto table = strategy.sharded_variable(
-      {.name = "table", .shape = {kRows, kDimension}, .optimizer = Adagrad({.learning_rate = 0.05})});
-  strategy.register_step("train", [&](const Tensors& batch) -> Tensors {
-    strategy.run([&](Replica& replica) {
-      const auto both = table.lookup(torch::cat({hashed(batch[0], 0), hashed(batch[1], kUsers)}));
-      const auto user = both.slice(0, 0, kBatch);
-      const auto item = both.slice(0, kBatch);
-      const auto output = tower[replica]->forward(torch::cat({user, item, user * item}, 1)).squeeze(1);
-      adam[replica].minimize(F::binary_cross_entropy_with_logits(output, batch[2]));
-    });
-    return {};
-  });
-  if (strategy.serve()) return;
-  const ClusterCoordinator coordinator(strategy);
+// Users, items, labels.
+std::vector<Tensors> recommender_batches() {
   std::vector<Tensors> batches;
   for (int i = 0; i < 100; ++i) {
     batches.push_back({torch::randint(0, kUsers, {kBatch}, torch::kLong),
                        torch::randint(0, kItems, {kBatch}, torch::kLong),
                        torch::randint(0, 2, {kBatch}).to(torch::kFloat)});
   }
+  return batches;
+}
+
+torch::Tensor recommender_rows(const Tensors& batch) {
+  return torch::cat({hashed(batch[0], 0), hashed(batch[1], kUsers)});
+}
+
+torch::nn::Sequential recommender_tower() {
+  return torch::nn::Sequential(torch::nn::Linear(3 * kDimension, 64), torch::nn::ReLU(), torch::nn::Linear(64, 1));
+}
+
+torch::Tensor recommender_loss(torch::nn::Sequential& tower, const torch::Tensor& both, const torch::Tensor& labels) {
+  const auto user = both.slice(0, 0, kBatch);
+  const auto item = both.slice(0, kBatch);
+  const auto output = tower->forward(torch::cat({user, item, user * item}, 1)).squeeze(1);
+  return F::binary_cross_entropy_with_logits(output, labels);
+}
+
+// The recommender of torch_rpc.py; steps a second of all workers together.
+void run_recommender(double seconds) {
+  const ParameterServerStrategy strategy({.variable_partitioner = FixedShardsPartitioner(2)});
+  auto tower = strategy.mirror(recommender_tower);
+  auto adam = strategy.optimizer(tower, Adam({.learning_rate = 1e-3}));
+  const auto table = strategy.sharded_variable(
+      {.name = "table", .shape = {kRows, kDimension}, .optimizer = Adagrad({.learning_rate = 0.05})});
+  strategy.register_step("train", [&](const Tensors& batch) -> Tensors {
+    strategy.run([&](Replica& replica) {
+      const auto both = table.lookup(recommender_rows(batch));
+      adam[replica].minimize(recommender_loss(tower[replica], both, batch[2]));
+    });
+    return {};
+  });
+  if (strategy.serve()) return;
+  const ClusterCoordinator coordinator(strategy);
+  const std::vector<Tensors> batches = recommender_batches();
   const auto run = [&](int steps) {
     for (int step = 0; step < steps; ++step) {
       coordinator.schedule("train", batches[static_cast<std::size_t>(step) % batches.size()]);
@@ -197,13 +213,40 @@ void run_recommender(double seconds) {
   std::cout << nlohmann::json{{"ps_steps_per_second", steps / (now() - begin)}} << std::endl;
 }
 
+// Its arithmetic, by LibTorch, in a process that has tower and table (half of the rows, which is what a server has) at
+// hand: what a worker could reach if everything between the tasks were free.
+void run_arithmetic(double seconds) {
+  torch::set_num_threads(1);
+  torch::nn::Sequential tower = recommender_tower();
+  torch::optim::Adam adam(tower->parameters(), 1e-3);
+  const torch::Tensor table = torch::empty({kRows / 2, kDimension}).uniform_(-0.05, 0.05);
+  const torch::Tensor squares = torch::zeros({kRows / 2, kDimension});
+  const std::vector<Tensors> batches = recommender_batches();
+  std::size_t next = 0;
+  const double time = median_time(seconds, [&] {
+    const Tensors& batch = batches[next++ % batches.size()];
+    const auto [unique, inverse, counts] = at::_unique2(recommender_rows(batch).remainder(kRows / 2), true, true);
+    const torch::Tensor rows = table.index_select(0, unique).requires_grad_();
+    tower->zero_grad();
+    recommender_loss(tower, rows.index_select(0, inverse), batch[2]).backward();
+    const torch::NoGradGuard no_grad;
+    adam.step();
+    const torch::Tensor square = squares.index_select(0, unique).addcmul_(rows.grad(), rows.grad());
+    squares.index_copy_(0, unique, square);
+    table.index_copy_(0, unique, rows.addcdiv_(rows.grad(), square.sqrt().add_(1e-10), -0.05));
+  });
+  std::cout << nlohmann::json{{"arithmetic_steps_per_second", 1.0 / time}} << std::endl;
+}
+
 }  // namespace
 
 void run_parameter_server(const std::string& what, double seconds) {
   if (what == "dense") return run_dense();
   if (what == "rows") return run_rows(seconds);
   if (what == "recommender") return run_recommender(seconds);
-  throw InvalidArgument("[bench] parameter_server: there are dense, rows and recommender, not \"" + what + "\"");
+  if (what == "arithmetic") return run_arithmetic(seconds);
+  throw InvalidArgument("[bench] parameter_server: there are dense, rows, recommender and arithmetic, not \"" + what +
+                        "\"");
 }
 
 }  // namespace cohort::bench

@@ -112,22 +112,23 @@ def checkpoint_report(line):
 
 def server_report(arguments):
     """Parameter servers: two of them, beside a plain TCP copy and PyTorch's RPC."""
-    def launch(what, workers):
-        return lines_of([arguments.bench.replace("cohort_bench", "cohort"), "launch", "--ps=2", f"--workers={workers}", "--",
-                         arguments.bench, "--seconds", str(arguments.seconds), "parameter_server", what])
+    def launch(what, *tasks):
+        return lines_of([arguments.bench.replace("cohort_bench", "cohort"), "launch", *tasks, "--", arguments.bench,
+                         "--seconds", str(arguments.seconds), "parameter_server", what])
 
     def value(lines, key):
         return max(line[key] for line in lines if key in line)
 
-    dense, rows, memory, ours, theirs = [], [], [], [], []
+    dense, rows, memory, ours, theirs, alone = [], [], [], [], [], []
     for _ in range(arguments.rounds):
-        lines = launch("dense", 1)
+        lines = launch("dense", "--ps=2", "--workers=1")
         dense.append((value(lines, "ps_dense_gb_per_second"), value(lines, "tcp_gb_per_second")))
-        lines = launch("rows", 1)
+        lines = launch("rows", "--ps=2", "--workers=1")
         rows.append(value(lines, "ps_rows_per_second"))
         memory.append(value(lines, "ps_memory_ratio"))
-        ours.append(value(launch("recommender", 2), "ps_steps_per_second"))
+        ours.append(value(launch("recommender", "--ps=2", "--workers=2"), "ps_steps_per_second"))
         theirs.append(lines_of([PYTHON, HERE / "torch_rpc.py", "2", "2", "1000", "4000000", "64", "512"])[0]["steps_per_second"])
+        alone.append(sum(line["arithmetic_steps_per_second"] for line in launch("arithmetic", "--nproc=2")))
     copied = statistics.median(pair[0] for pair in dense)
     tcp = statistics.median(pair[1] for pair in dense)
     step, other = statistics.median(ours), statistics.median(theirs)
@@ -136,6 +137,8 @@ def server_report(arguments):
                       f"{statistics.median(a / b for a, b in dense):.2f} | 0.5 |",
                       f"| rows of 64 looked up and updated by one worker, a second | {statistics.median(rows):,.0f} | 400,000 |",
                       f"| recommender, 2 workers, steps a second, over PyTorch's RPC | {step:,.0f} / {other:,.0f} = {step / other:.2f} | 5 |",
+                      f"| its arithmetic in two processes by LibTorch with nothing between, over the same | {statistics.median(alone):,.0f} / {other:,.0f} = "
+                      f"{statistics.median(alone) / other:.2f} | - |",
                       f"| a server's memory over parameters and slots | {statistics.median(memory):.2f} | 1.1 |"])
 
 
