@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs our benchmarks and PyTorch's in turn and prints ratios of medians.
+"""Runs our benchmarks and PyTorch's in turn and prints ratios, each the median of those of the rounds.
 
 usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE]
 """
@@ -61,7 +61,22 @@ def steps(arguments):
             for side, command in sides.items():
                 line = lines_of(command, blas_threads=2 if side == WITH_BLAS else 1)[0]
                 results[model].setdefault(side, []).append(line["samples_per_second"])
+        results[model]["DDP, 2 processes"] = best(results[model], "DDP, 2 processes", DDP_LAST)
+        results[model]["PyTorch, 1 process"] = best(results[model], "PyTorch, 1 thread", "PyTorch, 2 threads", WITH_BLAS)
     return results
+
+
+def best(sides, *names):
+    return max((sides[name] for name in names if name in sides), key=statistics.median)
+
+
+def ratio_of(ours, theirs):
+    """Of the same rounds: the machine's speed drifts between them."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def against(ours, theirs, form=",.0f"):
+    return f"{statistics.median(ours):{form}} / {statistics.median(theirs):{form}} = {ratio_of(ours, theirs):.2f}"
 
 
 def worker_steps(arguments):
@@ -78,7 +93,7 @@ def worker_steps(arguments):
         for _ in range(arguments.rounds):
             for side, command in sides.items():
                 results[model].setdefault(side, []).append(lines_of(command)[0]["samples_per_second"])
-    return {model: {side: statistics.median(values) for side, values in sides.items()} for model, sides in results.items()}
+    return results
 
 
 def worker_report(table):
@@ -87,7 +102,8 @@ def worker_report(table):
     for model, side in table.items():
         gloo, mpi, ddp = side["ours, 2 workers, Gloo"], side["ours, 2 workers, MPI"], side["DDP, 2 processes"]
         wanted = {"mlp": ("1.3", "4"), "cnn": ("1.3", "-")}.get(model, ("-", "-"))
-        out.append(f"| {model} | {gloo:,.0f} | {mpi:,.0f} | {ddp:,.0f} | {gloo / ddp:.2f} ({wanted[0]}) | {mpi / ddp:.2f} ({wanted[1]}) |")
+        medians = " | ".join(f"{statistics.median(values):,.0f}" for values in (gloo, mpi, ddp))
+        out.append(f"| {model} | {medians} | {ratio_of(gloo, ddp):.2f} ({wanted[0]}) | {ratio_of(mpi, ddp):.2f} ({wanted[1]}) |")
     return "\n".join(out)
 
 
@@ -119,26 +135,22 @@ def server_report(arguments):
     def value(lines, key):
         return max(line[key] for line in lines if key in line)
 
-    dense, rows, memory, ours, theirs, alone = [], [], [], [], [], []
+    dense, tcp, rows, memory, ours, theirs, alone = [], [], [], [], [], [], []
     for _ in range(arguments.rounds):
         lines = launch("dense", "--ps=2", "--workers=1")
-        dense.append((value(lines, "ps_dense_gb_per_second"), value(lines, "tcp_gb_per_second")))
+        dense.append(value(lines, "ps_dense_gb_per_second"))
+        tcp.append(value(lines, "tcp_gb_per_second"))
         lines = launch("rows", "--ps=2", "--workers=1")
         rows.append(value(lines, "ps_rows_per_second"))
         memory.append(value(lines, "ps_memory_ratio"))
         ours.append(value(launch("recommender", "--ps=2", "--workers=2"), "ps_steps_per_second"))
         theirs.append(lines_of([PYTHON, HERE / "torch_rpc.py", "2", "2", "1000", "4000000", "64", "512"])[0]["steps_per_second"])
         alone.append(sum(line["arithmetic_steps_per_second"] for line in launch("arithmetic", "--nproc=2")))
-    copied = statistics.median(pair[0] for pair in dense)
-    tcp = statistics.median(pair[1] for pair in dense)
-    step, other = statistics.median(ours), statistics.median(theirs)
     return "\n".join(["", "| parameter servers (2) | measured | wanted |", "|---|---|---|",
-                      f"| 100 MB of gradients there and values back, GB/s, over a plain TCP copy | {copied:.1f} / {tcp:.1f} = "
-                      f"{statistics.median(a / b for a, b in dense):.2f} | 0.5 |",
+                      f"| 100 MB of gradients there and values back, GB/s, over a plain TCP copy | {against(dense, tcp, '.1f')} | 0.5 |",
                       f"| rows of 64 looked up and updated by one worker, a second | {statistics.median(rows):,.0f} | 400,000 |",
-                      f"| recommender, 2 workers, steps a second, over PyTorch's RPC | {step:,.0f} / {other:,.0f} = {step / other:.2f} | 5 |",
-                      f"| its arithmetic in two processes by LibTorch with nothing between, over the same | {statistics.median(alone):,.0f} / {other:,.0f} = "
-                      f"{statistics.median(alone) / other:.2f} | - |",
+                      f"| recommender, 2 workers, steps a second, over PyTorch's RPC | {against(ours, theirs)} | 5 |",
+                      f"| its arithmetic in two processes by LibTorch with nothing between, over the same | {against(alone, theirs)} | - |",
                       f"| a server's memory over parameters and slots | {statistics.median(memory):.2f} | 1.1 |"])
 
 
@@ -153,9 +165,9 @@ def files_report(arguments):
         pairs = list(zip(ours[0]["probe"], theirs[0]["probe"], strict=True))
         if not pairs or max(abs(a - b) for a, b in pairs) > 2 / 255 / 0.224:
             sys.exit("the images differ by more than two levels of 255 from torchvision's")
-        ours, theirs = (statistics.median(line["images_per_second"] for line in side) for side in (ours, theirs))
+        ours, theirs = ([line["images_per_second"] for line in side] for side in (ours, theirs))
         out.append(f"| photographs decoded, resized to 224, normalised, in batches, a second, over torchvision's DataLoader with 2 workers | "
-                   f"{ours:,.0f} / {theirs:,.0f} = {ours / theirs:.2f} | 2 |")
+                   f"{against(ours, theirs)} | 2 |")
     records = lines_of([arguments.bench, "tfrecord"])[0]["tfrecord_gb_per_second"]
     out.append(f"| TFRecords from the page cache with their checksums, GB/s | {records:.1f} | 1.5 |")
     line = lines_of([arguments.bench, "--seconds", str(3 * arguments.seconds), "precision"])[0]
@@ -164,35 +176,27 @@ def files_report(arguments):
     return "\n".join(out)
 
 
-def medians(results):
-    table = {model: {side: statistics.median(values) for side, values in sides.items()} for model, sides in results.items()}
-    for sides in table.values():
-        sides["DDP, 2 processes"] = max(sides["DDP, 2 processes"], sides.get(DDP_LAST, 0.0))
-        sides["PyTorch, 1 process"] = max(sides["PyTorch, 1 thread"], sides["PyTorch, 2 threads"], sides[WITH_BLAS])
-    return table
-
-
-def report(table, empty, reduce, pipeline):
+def report(results, empty, reduce, pipeline):
     out = ["| model | ours, 2 replicas | ours, 1 replica | ours, 1 replica of 1 thread | PyTorch, 1 process (its best threads) "
            "| PyTorch DDP, 2 processes |", "|---|---|---|---|---|---|"]
-    for model, side in table.items():
-        out.append(f"| {model} | {side['ours, 2 replicas']:,.0f} | {side['ours, 1 replica']:,.0f} | {side['ours, 1 thread']:,.0f} | {side['PyTorch, 1 process']:,.0f} "
-                   f"| {side['DDP, 2 processes']:,.0f} |")
-    out += ["", "Samples a second; medians of alternating runs.", "", "| ratio | measured | wanted |", "|---|---|---|"]
+    for model, sides in results.items():
+        shown = ("ours, 2 replicas", "ours, 1 replica", "ours, 1 thread", "PyTorch, 1 process", "DDP, 2 processes")
+        out.append(f"| {model} | " + " | ".join(f"{statistics.median(sides[side]):,.0f}" for side in shown) + " |")
+    out += ["", "Samples a second; medians of alternating runs. Ratios are medians of those of the same round.", "", "| ratio | measured | wanted |", "|---|---|---|"]
 
-    def ratio(name, value, wanted):
-        out.append(f"| {name} | {value:.2f} | {wanted} |")
+    def ratio(name, ours, theirs, wanted):
+        out.append(f"| {name} | {ratio_of(ours, theirs):.2f} | {wanted} |")
 
-    mlp = table["mlp"]
-    ratio("MLP: ours with 2 replicas / DDP", mlp["ours, 2 replicas"] / mlp["DDP, 2 processes"], "7")
-    ratio("MLP: ours with 2 replicas / PyTorch in one process", mlp["ours, 2 replicas"] / mlp["PyTorch, 1 process"], "2.7")
-    ratio("MLP: ours with 1 replica / PyTorch in one process", mlp["ours, 1 replica"] / mlp["PyTorch, 1 process"], "1.5")
-    for model, wanted in (("cnn", "1.1"), ("resnet50", "1.15"), ("vit_tiny", "1.15")):
-        side = table[model]
-        ratio(f"{model}: ours with 2 replicas / DDP", side["ours, 2 replicas"] / side["DDP, 2 processes"], wanted)
-        ratio(f"{model}: ours with 2 replicas / with 1 of 1 thread", side["ours, 2 replicas"] / side["ours, 1 thread"], "1.8")
+    mlp = results["mlp"]
+    ratio("MLP: ours with 2 replicas / DDP", mlp["ours, 2 replicas"], mlp["DDP, 2 processes"], 7)
+    ratio("MLP: ours with 2 replicas / PyTorch in one process", mlp["ours, 2 replicas"], mlp["PyTorch, 1 process"], 2.7)
+    ratio("MLP: ours with 1 replica / PyTorch in one process", mlp["ours, 1 replica"], mlp["PyTorch, 1 process"], 1.5)
+    for model, wanted in (("cnn", 1.1), ("resnet50", 1.15), ("vit_tiny", 1.15)):
+        sides = results[model]
+        ratio(f"{model}: ours with 2 replicas / DDP", sides["ours, 2 replicas"], sides["DDP, 2 processes"], wanted)
+        ratio(f"{model}: ours with 2 replicas / with 1 of 1 thread", sides["ours, 2 replicas"], sides["ours, 1 thread"], 1.8)
     large = next(line for line in reduce if line["all_reduce"] == 64 << 20)
-    ratio("all-reduce of 64 MB / plain copy, bytes a second", large["gb_per_second"] / large["copy_gb_per_second"], "0.5")
+    ratio("all-reduce of 64 MB / plain copy, bytes a second", [large["gb_per_second"]], [large["copy_gb_per_second"]], 0.5)
     out += ["", f"An empty `strategy.run` on 2 replicas takes {empty['us']:.1f} us (wanted: under 10). The input pipeline takes "
             f"{pipeline['us']:.0f} us a batch of {pipeline['input']} ({pipeline['examples_per_second']:,.0f} examples a second).", "",
             "| all-reduce, 2 replicas | us | GB/s moved | plain copy, GB/s |", "|---|---|---|---|"]
@@ -210,11 +214,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--write-docs", type=pathlib.Path)
     arguments = parser.parse_args()
-    table = medians(steps(arguments))
+    results = steps(arguments)
     empty = lines_of([arguments.bench, "empty", "--replicas", "2"])[0]
     reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
     pipeline = lines_of([arguments.bench, "input"])[0]
-    text = "\n".join((report(table, empty, reduce, pipeline), worker_report(worker_steps(arguments)), start_report(arguments),
+    text = "\n".join((report(results, empty, reduce, pipeline), worker_report(worker_steps(arguments)), start_report(arguments),
                       checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0]), files_report(arguments), server_report(arguments)))
     print(text)
     if arguments.write_docs:
