@@ -135,15 +135,16 @@ class BatchIterator final : public ElementIterator {
     int64_t count = 0;
     Example example;
     for (; count < size_ && input_->next_example(example); ++count) {
+      if (!mismatch.empty()) continue;  // the next batch begins behind it all the same
       Columns columns = columns_of(example);
       columns.resize(std::max(columns.size(), stacked.size()));
       while (stacked.size() < columns.size()) stacked.emplace_back(count);
       for (std::size_t i = 0; i < columns.size(); ++i) {
         if (stacked[i].add(columns[i], likely_rows_)) continue;
-        if (mismatch.empty()) mismatch = c10::str(described(stacked[i].first()), " and ", described(columns[i]));
+        mismatch = c10::str(described(stacked[i].first()), " and ", described(columns[i]));
+        break;
       }
     }
-    // The next batch begins behind it all the same.
     if (!mismatch.empty()) {
       fail<InvalidArgument>("[data] batch: elements of different shapes or dtypes, ", mismatch);
     }
