@@ -109,6 +109,16 @@ TEST(Dataset, ABatchOfUnlikeExamplesIsRefusedAndLeftOut) {
   }
 }
 
+TEST(Dataset, WhatComesBehindAnUnlikeExampleIsWrittenNowhere) {
+  const torch::Tensor row = torch::zeros({1 << 20});
+  const Dataset input = Dataset::range(256).map([=](Example e) {
+    const int64_t i = e.x.item<int64_t>();
+    e.more = {i == 0 || i == 255 ? row : torch::zeros({1})};
+    return e;
+  });
+  EXPECT_THROW(input.batch(256).iterator().next(), InvalidArgument);
+}
+
 TEST(Dataset, ABatchDoesNotShareMemoryWithItsSource) {
   const torch::Tensor source = torch::arange(4);
   Example batch = *Dataset::from_tensor_slices(source).batch(4).iterator().next();

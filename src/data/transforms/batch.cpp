@@ -56,7 +56,8 @@ class StackedColumn {
   // Its elements have no such column, so far or at all.
   explicit StackedColumn(int64_t skipped) : rows_(skipped) {}
 
-  // The next row, undefined where the element lacks the column; false: it is not like the rows before it.
+  // The next row, undefined where the element lacks the column; false: it is not like the rows before it, and the
+  // column takes no more.
   bool add(const torch::Tensor& value, int64_t likely_rows) {
     if (rows_++ == 0) {
       first_ = value;
