@@ -63,6 +63,7 @@ class Activation {
 
   std::string_view name() const;
   bool is_linear() const { return kind_ == kLinear && !function_; }
+  bool is_relu() const { return kind_ == kRelu && !function_; }
 
   torch::Tensor operator()(const torch::Tensor& x) const;
   // The same for a tensor that nobody else holds and whose values the operation that made it does not need for its

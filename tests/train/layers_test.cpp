@@ -223,6 +223,29 @@ TEST(PoolingTest, MatchesTheFunctional) {
   expect_close(average(x), F::avg_pool2d(x, F::AvgPool2dFuncOptions(3).stride(2)));
 }
 
+TEST(PoolingTest, BehindAConvolutionItGivesTheSameBitsAsOneByOne) {
+  for (const Pooling2DOptions& pool : {Pooling2DOptions{}, Pooling2DOptions{.pool_size = 3, .strides = 1},
+                                       Pooling2DOptions{.padding = Padding::kSame}}) {
+    for (const torch::ScalarType dtype : {torch::kFloat, torch::kDouble}) {
+      std::vector<Layer> layers = {Conv2D(6, 3, Activation::kRelu), MaxPooling2D(pool), Conv2D(4, 2, Activation::kTanh),
+                                   MaxPooling2D(pool)};
+      name_layers(layers);
+      SequentialModule together(layers, {.input = {2, 12, 11}, .dtype = dtype, .input_dtype = dtype});
+      const torch::Tensor x = torch::randn({5, 2, 12, 11}, dtype).requires_grad_();
+      const torch::Tensor output = together.forward(x);
+      torch::Tensor wanted = x;
+      for (const auto& layer : together.layers()) wanted = layer->forward(wanted);
+      EXPECT_TRUE(output.equal(wanted));
+      std::vector<torch::Tensor> leaves = together.parameters();
+      leaves.push_back(x);
+      const torch::Tensor weights = torch::randn_like(output);
+      const auto ours = torch::autograd::grad({(output * weights).sum()}, leaves);
+      const auto theirs = torch::autograd::grad({(wanted * weights).sum()}, leaves);
+      for (std::size_t i = 0; i < leaves.size(); ++i) EXPECT_TRUE(ours[i].equal(theirs[i])) << "leaf " << i;
+    }
+  }
+}
+
 TEST(PoolingTest, PaddingTakesNoPart) {
   // Rows 1..3 and columns 1..3 of [[1,2,3],[4,5,6],[7,8,9]], pool 2, stride 2, same: one row and column of padding at
   // the end.

@@ -35,7 +35,7 @@ torch::Tensor channels_last(const torch::Tensor& weight) {
   return torch::empty_strided(size, strides, weight.options()).copy_(weight);
 }
 
-class ConvModule final : public LayerModule {
+class ConvModule final : public ConvolutionModule {
  public:
   ConvModule(Convolution convolution, const BuildContext& context)
       : conv_(std::move(convolution)), name_(context.name), adds_channel_(context.input.size() == 2) {
@@ -48,7 +48,10 @@ class ConvModule final : public LayerModule {
     conv_.bias_initializer.fill(bias_, conv_.fan_in, conv_.fan_out);
   }
 
-  torch::Tensor forward(const torch::Tensor& input) override {
+  torch::Tensor forward(const torch::Tensor& x) override { return conv_.activation.overwrite(convolve(x)); }
+  const Activation& activation() const override { return conv_.activation; }
+
+  torch::Tensor convolve(const torch::Tensor& input) override {
     torch::Tensor x = adds_channel_ && input.dim() == 3 ? input.unsqueeze(1) : input;
     check_input(name_, conv_.type, x, 4, 1, conv_.channels);
     const auto [top, bottom] = conv_.window.height.pads(x.size(2));
@@ -60,9 +63,8 @@ class ConvModule final : public LayerModule {
     }
     // LibTorch takes an empty batch another way, with contiguous weights only.
     const torch::Tensor weight = x.numel() == 0 ? weight_.contiguous() : weight_;
-    return conv_.activation.overwrite(
-        at::conv2d(x, weight, bias_, {conv_.window.height.stride, conv_.window.width.stride}, padding,
-                   {conv_.window.height.dilation, conv_.window.width.dilation}, conv_.groups));
+    return at::conv2d(x, weight, bias_, {conv_.window.height.stride, conv_.window.width.stride}, padding,
+                      {conv_.window.height.dilation, conv_.window.width.dilation}, conv_.groups);
   }
 
  private:

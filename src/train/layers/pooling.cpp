@@ -10,11 +10,12 @@ namespace {
 
 enum class Pool { kMax, kAverage };
 
-class PoolingModule final : public LayerModule {
+class WindowPoolingModule final : public PoolingModule {
  public:
-  PoolingModule(Pool pool, std::string_view type, Window2 window, const BuildContext& context)
+  WindowPoolingModule(Pool pool, std::string_view type, Window2 window, const BuildContext& context)
       : pool_(pool), type_(type), window_(window), name_(context.name), channels_(context.input[0]) {}
 
+  bool takes_maximum() const override { return pool_ == Pool::kMax; }
   torch::Tensor forward(const torch::Tensor& x) override {
     check_input(name_, type_, x, 4, 1, channels_);
     const auto [top, bottom] = window_.height.pads(x.size(2));
@@ -67,7 +68,7 @@ class PoolingKind final : public LayerKind {
     return window_output(context, type(), image, image[0], window());
   }
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<PoolingModule>(pool_, type(), window(), context);
+    return std::make_shared<WindowPoolingModule>(pool_, type(), window(), context);
   }
 
  private:

@@ -20,6 +20,15 @@ void walk(const std::vector<Layer>& layers, BuildContext context, const Fn& fn) 
   }
 }
 
+// A convolution that ends in a relu, before a pooling of maxima. The relu may come last: the largest of relus is the
+// relu of the largest, bit for bit, so is the gradient, and there are only a fraction of the elements to do it for.
+ConvolutionModule* rectified_before(LayerModule& layer, LayerModule& next) {
+  auto* convolution = dynamic_cast<ConvolutionModule*>(&layer);
+  const auto* pooling = dynamic_cast<const PoolingModule*>(&next);
+  const bool commute = convolution != nullptr && convolution->activation().is_relu() && pooling != nullptr;
+  return commute && pooling->takes_maximum() ? convolution : nullptr;
+}
+
 }  // namespace
 
 void name_layers(std::vector<Layer>& layers) {
@@ -46,6 +55,22 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
   walk(layers, std::move(context), [&](const Layer& layer, const BuildContext& here, const Shape& /*output*/) {
     layers_.push_back(register_module(layer.name(), layer.kind().build(here)));
   });
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    rectified_later_.push_back(i + 1 < layers_.size() ? rectified_before(*layers_[i], *layers_[i + 1]) : nullptr);
+  }
+}
+
+torch::Tensor SequentialModule::forward(const torch::Tensor& input) {
+  torch::Tensor x = input;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    ConvolutionModule* convolution = rectified_later_[i];
+    if (convolution == nullptr) {
+      x = layers_[i]->forward(x);
+    } else {
+      x = convolution->activation().overwrite(layers_[++i]->forward(convolution->convolve(x)));
+    }
+  }
+  return x;
 }
 
 std::vector<Shape> output_shapes(const std::vector<Layer>& layers, BuildContext context) {

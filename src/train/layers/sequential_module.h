@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/layers.h"
+#include "train/layers/support.h"
 
 namespace cohort {
 
@@ -16,16 +17,13 @@ class SequentialModule final : public torch::nn::Module {
   // The layers are named; `context` describes the input.
   SequentialModule(const std::vector<Layer>& layers, BuildContext context);
 
-  torch::Tensor forward(const torch::Tensor& input) {
-    torch::Tensor x = input;
-    for (const auto& layer : layers_) x = layer->forward(x);
-    return x;
-  }
+  torch::Tensor forward(const torch::Tensor& input);
 
   const std::vector<std::shared_ptr<LayerModule>>& layers() const { return layers_; }
 
  private:
   std::vector<std::shared_ptr<LayerModule>> layers_;
+  std::vector<ConvolutionModule*> rectified_later_;  // one a layer, null for those that do all of their own work
 };
 
 // Of each layer, for an input of this shape.

@@ -37,6 +37,18 @@ Layer make_layer(const Options& options, bool trainable = true) {
   return Layer(std::make_shared<Kind>(options), options.name, trainable);
 }
 
+// forward() is activation() of convolve().
+class ConvolutionModule : public LayerModule {
+ public:
+  virtual torch::Tensor convolve(const torch::Tensor& x) = 0;
+  virtual const Activation& activation() const = 0;
+};
+
+class PoolingModule : public LayerModule {
+ public:
+  virtual bool takes_maximum() const = 0;
+};
+
 // Along one dimension of a convolution or a pooling.
 struct Window {
   int64_t size = 1;
