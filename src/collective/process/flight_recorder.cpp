@@ -51,7 +51,7 @@ namespace {
 // A collective of hundreds of tensors names them all.
 std::string shortened(const std::string& what) {
   constexpr std::size_t kMost = 200;
-  return what.size() <= kMost ? what : what.substr(0, kMost) + "...";
+  return what.size() <= kMost ? what : c10::str(std::string_view(what).substr(0, kMost), "...");
 }
 
 }  // namespace
