@@ -30,6 +30,8 @@ if(COHORT_WITH_NCCL STREQUAL "AUTO")
 else()
   set(COHORT_HAS_NCCL ${COHORT_WITH_NCCL})
 endif()
+# LibTorch comes without it; its group between processes includes it.
+find_path(COHORT_NCCL_HEADERS nccl.h HINTS ${CUDA_TOOLKIT_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
 
 # cohort_optional(<name> <package> <target> [component...]): sets COHORT_HAS_<name> by COHORT_WITH_<name>.
 macro(cohort_optional name package target)

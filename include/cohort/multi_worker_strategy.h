@@ -21,8 +21,8 @@
 namespace cohort {
 
 struct CommunicationOptions {
-  // ring (TCP, by Gloo), mpi (under mpirun, builds with MPI), nccl (builds with NCCL), or auto: mpi when the cluster
-  // runs under mpirun, else ring. What the build lacks: Unimplemented.
+  // ring (TCP, by Gloo), mpi (under mpirun, builds with MPI), nccl (builds with NCCL, replicas on GPUs), or auto: nccl
+  // on GPUs, else mpi when the cluster runs under mpirun, else ring. What the build lacks: Unimplemented.
   std::string implementation = "auto";
   // Gradients go to the other workers in messages of at least so many bytes; 0: as ExchangeOptions says. Where that
   // says nothing, and they overlap with backward, from 1 MiB for the last layers to 8 MiB for those before them.

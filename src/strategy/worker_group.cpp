@@ -13,19 +13,28 @@
 #include "cluster/own_host.h"
 #include "collective/gloo/gloo.h"
 #include "collective/mpi/mpi.h"
+#include "collective/nccl/nccl_group.h"
 
 namespace cohort {
 
 namespace {
 
-std::string choose_wire(const CommunicationOptions& options, bool under_mpi) {
-  if (options.implementation == "auto") return under_mpi && has_mpi() ? "mpi" : "ring";
-  for (const char* known : {"ring", "mpi"}) {
-    if (options.implementation == known) return known;
+std::string choose_communication(const CommunicationOptions& options, bool under_mpi, bool on_gpus) {
+  if (options.implementation == "auto") {
+    if (on_gpus && has_nccl_group()) return "nccl";
+    return under_mpi && has_mpi() ? "mpi" : "ring";
   }
-  if (options.implementation == "nccl") {
-    fail<Unimplemented>("[strategy] multi_worker_mirrored: NCCL between processes is not built in; ring carries the ",
-                        "tensors of GPUs through the host's memory");
+  if (options.implementation == "nccl" && !has_nccl_group()) {
+    fail<Unimplemented>(
+        "[strategy] multi_worker_mirrored: NCCL between processes is not built in, which takes LibTorch ",
+        "with CUDA and nccl.h; ring carries the tensors of GPUs through the host's memory");
+  }
+  if (options.implementation == "nccl" && !on_gpus) {
+    fail<InvalidArgument>(
+        "[strategy] multi_worker_mirrored: nccl needs replicas on GPUs, this worker's are on the CPU");
+  }
+  for (const char* known : {"ring", "mpi", "nccl"}) {
+    if (options.implementation == known) return known;
   }
   fail<InvalidArgument>("[strategy] multi_worker_mirrored: the communication \"", options.implementation,
                         "\" is not known, only auto, ring, mpi and nccl are");
@@ -47,20 +56,7 @@ std::string machine_and_cores() {
   return text;
 }
 
-std::unique_ptr<Wire> connect(const std::string& name, const std::string& kind, const WorkerGroupOptions& options,
-                              Membership& membership) {
-  const auto timeout = options.communication.timeout;
-  const int rank = id_in_cluster(options.cluster, options.task);
-  const int size = worker_count(options.cluster, options.task.type);
-  if (kind == "ring") {
-    return make_gloo({.rank = rank,
-                      .size = size,
-                      .host = own_host(options.cluster, options.task),
-                      .prefix = name + "/gloo/",
-                      .timeout = timeout,
-                      .put = [&](const std::string& key, const std::string& value) { membership.put(key, value); },
-                      .get = [&](const std::string& key, auto limit) { return membership.get(key, limit); }});
-  }
+std::unique_ptr<Wire> connect_mpi(int rank, int size, std::chrono::milliseconds timeout) {
   std::unique_ptr<Wire> wire = make_mpi(timeout);
   if (wire->rank() != rank || wire->size() != size) {
     fail<InvalidArgument>("[strategy] multi_worker_mirrored: the cluster has this process as worker ", rank, " of ",
@@ -73,7 +69,7 @@ std::unique_ptr<Wire> connect(const std::string& name, const std::string& kind, 
 }  // namespace
 
 WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) : options_(options) {
-  const std::string kind = choose_wire(options.communication, options.under_mpi);
+  const std::string kind = choose_communication(options.communication, options.under_mpi, options.on_gpus);
   MembershipOptions membership = options.membership;
   const std::optional<bool> overlap = options.communication.overlap;
   membership.info = nlohmann::json{{"replicas", options.local_replicas},
@@ -92,14 +88,35 @@ bool WorkerGroup::overlaps() const {
   return world_->name() == "gloo" && options_.communication.overlap.value_or(sharing_cores_ < size());
 }
 
+// NCCL moves tensors only: what the workers have to agree on goes over the ring.
 std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& name, const std::string& kind) const {
   const auto timeout = options_.communication.timeout;
+  const int rank = id_in_cluster(options_.cluster, options_.task);
+  const int size = worker_count(options_.cluster, options_.task.type);
+  const std::shared_ptr<Membership>& members = membership_;
+  const auto put = [members](const std::string& key, const std::string& value) { members->put(key, value); };
+  const auto get = [members](const std::string& key, std::chrono::milliseconds limit) {
+    return members->get(key, limit);
+  };
+  std::unique_ptr<Wire> wire = kind == "mpi" ? connect_mpi(rank, size, timeout)
+                                             : make_gloo({.rank = rank,
+                                                          .size = size,
+                                                          .host = own_host(options_.cluster, options_.task),
+                                                          .prefix = name + "/gloo/",
+                                                          .timeout = timeout,
+                                                          .put = put,
+                                                          .get = get});
+  std::shared_ptr<DeviceGroup> devices;
+  if (kind == "nccl") {
+    devices = make_nccl_group(
+        {.rank = rank, .size = size, .prefix = name + "/nccl/", .timeout = timeout, .put = put, .get = get});
+  }
   return std::make_unique<ProcessCommunicator>(
-      connect(name, kind, options_, *membership_),
-      ProcessGroupOptions{.name = name,
-                          .membership = membership_,
-                          .timeout = timeout,
-                          .shared_memory = options_.communication.shared_memory});
+      std::move(wire), ProcessGroupOptions{.name = name,
+                                           .membership = membership_,
+                                           .timeout = timeout,
+                                           .shared_memory = options_.communication.shared_memory,
+                                           .devices = std::move(devices)});
 }
 
 // The workers have to be alike; every one comes to the same verdict.

@@ -14,6 +14,7 @@ struct WorkerGroupOptions {
   TaskId task;
   int local_replicas = 1;
   bool under_mpi = false;  // whether mpirun started the workers
+  bool on_gpus = false;    // whether the tensors that the workers exchange are a GPU's
   CommunicationOptions communication;
   MembershipOptions membership;
 };

@@ -19,6 +19,7 @@ struct ProcessRanksOptions {
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
   bool shared_memory = true;
   std::vector<std::string> machines = {};  // of each rank; this one
+  std::function<std::shared_ptr<DeviceGroup>(const std::shared_ptr<Membership>&)> devices = {};  // none
 };
 
 inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Membership>& membership,
@@ -37,7 +38,8 @@ inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Member
                                            .timeout = options.timeout,
                                            .straggler_after = options.straggler_after,
                                            .shared_memory = options.shared_memory,
-                                           .machine = options.machines.empty() ? "" : options.machines[rank]});
+                                           .machine = options.machines.empty() ? "" : options.machines[rank],
+                                           .devices = options.devices ? options.devices(membership) : nullptr});
 }
 
 // Runs fn(communicator, membership) as each of `size` workers; rethrows the first failure in rank order.

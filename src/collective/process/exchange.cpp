@@ -140,23 +140,25 @@ void exchange_meet(Wire& wire) {
   wait_all(wire, tickets);
 }
 
-void exchange_gather(Wire& wire, std::span<const std::byte> mine, std::span<std::byte> all,
-                     const std::vector<std::size_t>& sizes) {
-  std::vector<std::size_t> begins(sizes.size(), 0);
-  for (std::size_t i = 1; i < sizes.size(); ++i) begins[i] = begins[i - 1] + sizes[i - 1];
-  const auto part = [&](int rank) {
-    return all.subspan(begins[static_cast<std::size_t>(rank)], sizes[static_cast<std::size_t>(rank)]);
-  };
+std::vector<torch::Tensor> exchange_gather(Wire& wire, const torch::Tensor& own, const std::vector<int64_t>& rows) {
+  std::vector<torch::Tensor> parts;
+  std::vector<int64_t> shape = own.sizes().vec();
+  for (const int64_t count : rows) {
+    shape[0] = count;
+    parts.push_back(at::empty(shape, own.options()));
+  }
   const DropOnError guard(wire);
   std::vector<Wire::Ticket> tickets;
   for (const int other : others(wire)) {
-    if (!part(other).empty()) tickets.push_back(wire.receive(other, part(other)));
+    const torch::Tensor& part = parts[static_cast<std::size_t>(other)];
+    if (part.numel() > 0) tickets.push_back(wire.receive(other, bytes_of(part)));
   }
   for (const int other : others(wire)) {
-    if (!mine.empty()) tickets.push_back(wire.send(other, mine));
+    if (own.numel() > 0) tickets.push_back(wire.send(other, bytes_of(own)));
   }
-  std::copy(mine.begin(), mine.end(), part(wire.rank()).begin());
+  parts[static_cast<std::size_t>(wire.rank())].copy_(own);
   wait_all(wire, tickets);
+  return parts;
 }
 
 }  // namespace cohort

@@ -27,8 +27,8 @@ void exchange_broadcast(Wire& wire, std::span<std::byte> bytes, int root);
 // Returns when all ranks have called it.
 void exchange_meet(Wire& wire);
 
-// `all` has room for every rank's bytes, in rank order; `sizes` says how many each brings.
-void exchange_gather(Wire& wire, std::span<const std::byte> mine, std::span<std::byte> all,
-                     const std::vector<std::size_t>& sizes);
+// Every rank's tensor, in rank order, which are alike but for dimension 0: rank r's has rows[r]. Contiguous, on the
+// CPU.
+std::vector<torch::Tensor> exchange_gather(Wire& wire, const torch::Tensor& own, const std::vector<int64_t>& rows);
 
 }  // namespace cohort

@@ -21,11 +21,16 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// Ranks whose tensors are in different memory do not do the same.
+std::string place_of(const torch::Tensor& tensor) {
+  return tensor.is_cpu() ? "" : c10::str(" on ", tensor.device().type());
+}
+
 std::string describe(std::string_view what, std::span<const torch::Tensor> tensors) {
   std::string text(what);
   text += " of ";
   for (const torch::Tensor& tensor : tensors) {
-    text += c10::str(&tensor == tensors.data() ? "" : ", ", tensor.scalar_type(), tensor.sizes());
+    text += c10::str(&tensor == tensors.data() ? "" : ", ", tensor.scalar_type(), tensor.sizes(), place_of(tensor));
   }
   return text;
 }
@@ -47,19 +52,16 @@ std::span<std::byte> bytes_of(std::vector<T>& values) {
   return std::as_writable_bytes(std::span(values));
 }
 
-// In the host's memory, one after the other.
-torch::Tensor on_host(const torch::Tensor& tensor) {
-  return tensor.detach().to(torch::kCPU).contiguous();
-}
-
 }  // namespace
 
 ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Wire> wire, ProcessGroupOptions options)
     : wire_(std::move(wire)), options_(std::move(options)) {
   if (!options_.membership) return;
-  options_.membership->on_failure([wire = std::weak_ptr(wire_)](const std::string&) {
-    if (const auto alive = wire.lock()) alive->abort();
-  });
+  options_.membership->on_failure(
+      [wire = std::weak_ptr(wire_), devices = std::weak_ptr(options_.devices)](const std::string&) {
+        if (const auto alive = wire.lock()) alive->abort();
+        if (const auto alive = devices.lock()) alive->abort();
+      });
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
@@ -75,7 +77,12 @@ void ProcessCommunicator::abort(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (!aborted_) aborted_ = reason;
   }
+  end_waits();
+}
+
+void ProcessCommunicator::end_waits() {
   wire_->abort();
+  if (options_.devices) options_.devices->abort();
 }
 
 // What each rank said it is about to do. The memory of messages under way.
@@ -98,6 +105,7 @@ void ProcessCommunicator::recorded(uint64_t number, const std::string& what, con
     throw;
   } catch (const std::exception& error) {
     wire_->drop();
+    if (options_.devices) options_.devices->drop();
     broken_ = error.what();
     recorder_.end(number, error.what());
     explain(number, what, error.what());
@@ -201,8 +209,17 @@ void ProcessCommunicator::explain(uint64_t number, const std::string& what, cons
   fail<Unavailable>("[collective] ", rank_name(rank()), " in ", what, ": ", error);
 }
 
+bool ProcessCommunicator::stays(const torch::Tensor& tensor) const {
+  return options_.devices && options_.devices->carries(tensor.device());
+}
+
+// Where it can be sent from, its elements one after the other.
+torch::Tensor ProcessCommunicator::ready(const torch::Tensor& tensor) const {
+  return (stays(tensor) ? tensor.detach() : tensor.detach().to(torch::kCPU)).contiguous();
+}
+
 void ProcessCommunicator::sum(torch::Tensor flat, ReduceOp op) {
-  exchange_sum(*wire_, flat);
+  stays(flat) ? options_.devices->sum(flat) : exchange_sum(*wire_, flat);
   if (op == ReduceOp::kMean) divide(flat, size());
 }
 
@@ -241,25 +258,26 @@ void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp 
   if (size() == 1) return;
   if (const SharedSum* const shared = find_shared(tensors)) return sum_shared(*shared, tensors.front().detach(), op);
   perform(describe(op == ReduceOp::kMean ? "all_reduce MEAN" : "all_reduce SUM", tensors), {}, [&](const auto&) {
-    std::map<torch::ScalarType, std::vector<torch::Tensor>> groups;  // one message a dtype
-    for (torch::Tensor& tensor : tensors) groups[wide(tensor.scalar_type())].push_back(tensor.detach());
-    for (auto& [dtype, members] : groups) {
-      torch::Tensor& only = members.front();
-      if (members.size() == 1 && only.is_cpu() && only.is_contiguous() && only.scalar_type() == dtype) {
-        sum(only.view({-1}), op);
-        continue;
-      }
-      std::vector<torch::Tensor> parts;
-      for (const torch::Tensor& member : members) parts.push_back(on_host(member).to(dtype).view({-1}));
-      torch::Tensor flat = at::cat(parts);
-      sum(flat, op);
-      int64_t at = 0;
-      for (torch::Tensor& member : members) {
-        member.copy_(flat.narrow(0, at, member.numel()).view(member.sizes()));
-        at += member.numel();
-      }
-    }
+    std::map<std::pair<bool, torch::ScalarType>, std::vector<torch::Tensor>> groups;  // one message each
+    for (torch::Tensor& tensor : tensors)
+      groups[{stays(tensor), wide(tensor.scalar_type())}].push_back(tensor.detach());
+    for (auto& [kind, members] : groups) sum_together(members, kind.second, op);
   });
+}
+
+void ProcessCommunicator::sum_together(std::vector<torch::Tensor>& tensors, torch::ScalarType dtype, ReduceOp op) {
+  torch::Tensor& only = tensors.front();
+  const bool in_place = tensors.size() == 1 && (only.is_cpu() || stays(only)) && only.is_contiguous();
+  if (in_place && only.scalar_type() == dtype) return sum(only.view({-1}), op);
+  std::vector<torch::Tensor> parts;
+  for (const torch::Tensor& tensor : tensors) parts.push_back(ready(tensor).to(dtype).view({-1}));
+  torch::Tensor flat = at::cat(parts);
+  sum(flat, op);
+  int64_t at = 0;
+  for (torch::Tensor& tensor : tensors) {
+    tensor.copy_(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+    at += tensor.numel();
+  }
 }
 
 void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) {
@@ -270,9 +288,9 @@ void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) 
   if (size() == 1) return;
   perform(describe(c10::str("broadcast from ", rank_name(root)), tensors), {}, [&](const auto&) {
     for (torch::Tensor& tensor : tensors) {
-      torch::Tensor host = on_host(tensor);
-      exchange_broadcast(*wire_, bytes_of(host), root);
-      if (rank() != root && host.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(host);
+      torch::Tensor flat = ready(tensor);
+      stays(flat) ? options_.devices->broadcast(flat, root) : exchange_broadcast(*wire_, bytes_of(flat), root);
+      if (rank() != root && flat.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(flat);
     }
   });
 }
@@ -280,33 +298,17 @@ void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) 
 std::vector<torch::Tensor> ProcessCommunicator::all_gather(const torch::Tensor& tensor) {
   require_dense("all_gather", tensor);
   if (size() == 1) return {tensor.detach().clone()};
+  const bool scalar = tensor.dim() == 0;
+  const torch::Tensor own = ready(scalar ? tensor.unsqueeze(0) : tensor);
   std::vector<int64_t> shape = tensor.sizes().vec();
+  if (!scalar) shape[0] = -1;  // may differ
+  const std::string what = c10::str("all_gather of ", tensor.scalar_type(), at::IntArrayRef(shape), place_of(tensor));
   std::vector<torch::Tensor> parts;
-  if (!shape.empty()) shape[0] = -1;  // may differ
-  const std::string what = c10::str("all_gather of ", tensor.scalar_type(), at::IntArrayRef(shape));
-  perform(what, {tensor.dim() == 0 ? 1 : tensor.size(0)}, [&](const Announcements& all_rows) {
+  perform(what, {own.size(0)}, [&](const Announcements& all_rows) {
     std::vector<int64_t> rows;
     for (const Announcement& other : all_rows) rows.push_back(other.numbers[0]);
-    std::vector<std::size_t> sizes;
-    const torch::Tensor host = on_host(tensor);
-    int64_t row_bytes = static_cast<int64_t>(host.element_size());
-    for (int64_t d = 1; d < host.dim(); ++d) row_bytes *= host.size(d);
-    int64_t total = 0;
-    for (const int64_t count : rows) {
-      sizes.push_back(static_cast<std::size_t>(count * row_bytes));
-      total += count;
-    }
-    std::vector<int64_t> all_shape = shape;
-    if (all_shape.empty()) all_shape = {total};
-    all_shape[0] = total;
-    const torch::Tensor all = torch::empty(all_shape, host.options());
-    exchange_gather(*wire_, bytes_of(host), bytes_of(all), sizes);
-    int64_t at = 0;
-    for (const int64_t count : rows) {
-      const torch::Tensor part = all.narrow(0, at, count);
-      parts.push_back((tensor.dim() == 0 ? part.squeeze(0) : part).to(tensor.device(), false, /*copy=*/true));
-      at += count;
-    }
+    parts = stays(own) ? options_.devices->gather(own, rows) : exchange_gather(*wire_, own, rows);
+    for (torch::Tensor& part : parts) part = (scalar ? part.squeeze(0) : part).to(tensor.device());
   });
   return parts;
 }
@@ -350,7 +352,7 @@ void ProcessCommunicator::watch(const std::stop_token& stop) {
                  stragglers(last->number));
       options_.membership->require_whole();
     } catch (const Error&) {
-      return wire_->abort();  // the group has failed, or lost a member: whoever waits hears of it
+      return end_waits();  // the group has failed, or lost a member: whoever waits hears of it
     }
   }
 }

@@ -12,6 +12,7 @@
 
 #include "cohort/communicator.h"
 #include "cohort/membership.h"
+#include "collective/process/device_group.h"
 #include "collective/process/flight_recorder.h"
 #include "collective/process/wire.h"
 
@@ -32,6 +33,8 @@ struct ProcessGroupOptions {
   bool shared_memory = true;
   // What ranks of one machine have in common; empty: its boot, and the namespaces of their processes and network.
   std::string machine = {};
+  // Of the same ranks, for the tensors that it carries; null: all go over the wire.
+  std::shared_ptr<DeviceGroup> devices = nullptr;
 };
 
 // Operations between the ranks are announced by a small message before their data, so that one that differs is found
@@ -44,7 +47,7 @@ class ProcessCommunicator final : public Communicator {
   ProcessCommunicator& operator=(const ProcessCommunicator&) = delete;
   ~ProcessCommunicator() override;
 
-  std::string_view name() const override { return wire_->name(); }
+  std::string_view name() const override { return options_.devices ? options_.devices->name() : wire_->name(); }
   int rank() const override { return wire_->rank(); }
   int size() const override { return wire_->size(); }
 
@@ -92,9 +95,13 @@ class ProcessCommunicator final : public Communicator {
   void await(Begun& begun);
   [[noreturn]] void mismatch(uint64_t number, const std::string& what, const Announcements& all);
   [[noreturn]] void explain(uint64_t number, const std::string& what, const std::string& error);
+  bool stays(const torch::Tensor& tensor) const;
+  torch::Tensor ready(const torch::Tensor& tensor) const;
   void sum(torch::Tensor flat, ReduceOp op);
+  void sum_together(std::vector<torch::Tensor>& tensors, torch::ScalarType dtype, ReduceOp op);
   const SharedSum* find_shared(std::span<const torch::Tensor> tensors) const;
   void sum_shared(const SharedSum& shared, torch::Tensor tensor, ReduceOp op);
+  void end_waits();
   void watch(const std::stop_token& stop);
   std::string position_key(int rank) const;
   std::string stragglers(uint64_t number) const;

@@ -50,6 +50,7 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
                                                        .task = *task,
                                                        .local_replicas = static_cast<int>(plan.devices.size()),
                                                        .under_mpi = resolver.name() == "mpi",
+                                                       .on_gpus = plan.devices.front().torch_device.is_cuda(),
                                                        .communication = options.communication,
                                                        .membership = options.membership});
   return plan;
