@@ -24,7 +24,7 @@ WORKERS = 3
 LIMIT_S = 10  # for the survivors to say who it was, and to end
 PORT = 5000
 FLAGS = ["train", "--experiment=mnist_mlp", "--mode=train", "--batch_size=96", "--seed=3", "--epochs=3", "--save_freq=25",
-         "--distribution_strategy=multi_worker_mirrored"]
+         "--distribution_strategy=multi_worker_mirrored", "--params_override=trainer.max_to_keep=2"]
 
 
 def ip(*words):
@@ -218,7 +218,7 @@ def fill_disk(trial, moment):
                 except OSError:
                     time.sleep(0.001)
         require("No space left on device" in trial.group.said(0), "the chief does not say it: " + trial.group.said(0))
-        trial.survivors_name(0, r"a backup failed on worker 0")
+        trial.survivors_name(0, r"a checkpoint failed on worker 0")
     finally:
         filler.unlink()
 
