@@ -269,6 +269,8 @@ def run_trial(disaster, cohort, network, folder, rng, moment, expected):
 
 
 def undisturbed(cohort, network, folder):
+    """The bits of its weights, and how long it goes on after its first backup."""
+    folder.mkdir()
     group = Group(cohort, network, folder, "alone")
     try:
         begin = None
@@ -280,6 +282,7 @@ def undisturbed(cohort, network, folder):
         return (folder / "run/model.safetensors").read_bytes(), time.monotonic() - begin
     finally:
         group.end()
+        shutil.rmtree(folder)
 
 
 def main():
@@ -294,9 +297,13 @@ def main():
     rng = random.Random(flags.seed)
     results = {}
     with Network() as network, tempfile.TemporaryDirectory() as folder:
-        expected, length = undisturbed(os.path.abspath(flags.cohort), network, pathlib.Path(folder))
-        print(f"undisturbed: {length:.1f} s from the first backup to the end", flush=True)
+        bits = set()
         for name, disaster in chosen.items():
+            # Measured before each: how fast the machine is changes in the course of an hour.
+            expected, length = undisturbed(os.path.abspath(flags.cohort), network, pathlib.Path(folder, "undisturbed"))
+            print(f"undisturbed: {length:.1f} s from the first backup to the end", flush=True)
+            bits.add(expected)
+            require(len(bits) == 1, "two runs that were left alone have other bits")
             result = results[name] = {"trials": 0, "failures": [], "longest_s": 0.0}
             for number in range(flags.trials):
                 result["trials"] += 1

@@ -61,8 +61,8 @@ class Experiments(unittest.TestCase):
     def model_dir(self):
         return tempfile.mkdtemp(dir=self.folder)
 
-    def train(self, experiment, *flags, override=SMALL, env=None):
-        folder = self.model_dir()
+    def train(self, experiment, *flags, override=SMALL, env=None, folder=None):
+        folder = folder or self.model_dir()
         code, out, err = cohort("train", f"--experiment={experiment}", f"--data_dir={self.folder}/photographs",
                                 f"--model_dir={folder}", "--batch_size=8", f"--params_override={override}", *flags, env=env)
         self.assertEqual(code, 0, out + err)
@@ -152,6 +152,10 @@ class Experiments(unittest.TestCase):
         self.assertNotEqual(left[0]["fc.weight"], given["fc.weight"])
         self.assertNotEqual(left[1]["conv1.weight"], given["conv1.weight"])
         self.assertEqual(left[1], weights_of(whole))
+        (pathlib.Path(cut) / "ckpt-3/model.safetensors").write_bytes(b"damaged")  # what is whole is of the stage before
+        _, out = self.train("resnet18", rate, no_warmup, override=override, folder=cut)
+        self.assertIn("goes on with the run that was interrupted after step 2", out)
+        self.assertEqual(left[1], weights_of(cut))
 
     def test_best_checkpoint_and_summaries(self):
         folder, _ = self.train("resnet18", override=SMALL + ",trainer.validation_interval=1,trainer.best_checkpoint_export_subdir=best,"

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <iostream>
 
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/series.h"
 #include "cohort/actions.h"
 #include "cohort/experiment.h"
@@ -56,7 +58,7 @@ class ExperimentRun {
     count_steps();
     model_.emplace(task().build_model());
     announce();
-    const int64_t step = trains_ ? strategy_number(newest_step()) : 0;
+    const int64_t step = trains_ ? number_from_chief([this] { return newest_whole_step(); }) : 0;
     const std::vector<int64_t> stages = task().stages();
     // A checkpoint of the very step is of the stage that ends there.
     stage_ = static_cast<std::size_t>(std::lower_bound(stages.begin(), stages.end(), step) - stages.begin());
@@ -121,13 +123,23 @@ class ExperimentRun {
     params.commit();
   }
 
-  // The chief's.
-  int64_t strategy_number(int64_t mine) const {
-    return std::stoll(strategy_.core()->text_from_chief(std::to_string(mine)));
+  int64_t number_from_chief(const std::function<int64_t()>& fn) const {
+    int64_t number = 0;
+    strategy_.core()->on_chief("the checkpoints", [&] { number = fn(); });
+    return std::stoll(strategy_.core()->text_from_chief(std::to_string(number)));
   }
 
   std::vector<int64_t> checkpoints() const { return checkpoint_steps(folder_, CheckpointManagerOptions().name); }
-  int64_t newest_step() const { return checkpoints().empty() ? 0 : checkpoints().back(); }
+  std::filesystem::path checkpoint(int64_t step) const {
+    return folder_ / (CheckpointManagerOptions().name + "-" + std::to_string(step));
+  }
+
+  // The step that the Controller will go on after; it also says what is damaged.
+  int64_t newest_whole_step() const {
+    std::vector<int64_t> left = checkpoints();
+    while (!left.empty() && !is_whole_checkpoint(checkpoint(left.back()))) left.pop_back();
+    return left.empty() ? 0 : left.back();
+  }
 
   void compile() {
     const std::vector<int64_t> stages = task().stages();
@@ -247,9 +259,7 @@ class ExperimentRun {
   Logs evaluate_once() {
     Controller controller(controller_options());
     std::vector<int64_t> left = checkpoints();
-    while (!left.empty() && !load(folder_ / (CheckpointManagerOptions().name + "-" + std::to_string(left.back())))) {
-      left.pop_back();
-    }
+    while (!left.empty() && !load(checkpoint(left.back()))) left.pop_back();
     if (left.empty()) {
       const auto metadata = model_->load_weights(folder_ / "model.safetensors");
       const auto of = metadata.find("experiment");
