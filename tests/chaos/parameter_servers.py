@@ -8,6 +8,7 @@ no process is left.
 Usage: parameter_servers.py COHORT EXAMPLE [--kills 50] [--stops 10] [--replicas 2] [--seed 1] [--report FILE.json]
 """
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -128,7 +129,8 @@ def main():
     left = subprocess.run(["pgrep", "-f", flags.example + " --directory=" + folder], capture_output=True, text=True, check=False).stdout.split()
     report = {"kills": sum(each.startswith("kill") for each in done), "stops": sum(each.startswith("stop") for each in done),
               "replicas": flags.replicas, "epochs": epochs, "examples": counted, "wanted": wanted, "exit": code,
-              "processes_left": len(left), "seconds": round(time.monotonic() - begin, 1), "done": done}
+              "processes_left": len(left), "seconds": round(time.monotonic() - begin, 1),
+              "by_job": collections.Counter(each.rsplit(" ", 1)[0] for each in done), "done": done}
     print(json.dumps({name: value for name, value in report.items() if name != "done"}))
     if flags.report:
         pathlib.Path(flags.report).write_text(json.dumps(report, indent=1), encoding="utf-8")
