@@ -197,8 +197,8 @@ class Task {
   // Weights to start from, where no checkpoint is.
   virtual void initialize(Model& /*model*/) {}
 
-  // The global steps at which the training changes, ascending; before_stage(0), then at each of them before_stage(1),
-  // ... sets up the model, which is compiled afterwards.
+  // The global steps after which the training changes, ascending; before_stage(0), then after each of them
+  // before_stage(1), ... sets up the model, which is compiled afterwards. Not under parameter servers.
   virtual std::vector<int64_t> stages() const { return {}; }
   virtual void before_stage(std::size_t /*stage*/, Model& /*model*/) {}
 };

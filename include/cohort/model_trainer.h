@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "cohort/controller.h"
 #include "cohort/model.h"
@@ -28,6 +29,11 @@ struct ModelTrainerOptions {
   std::optional<Dataset> validation = std::nullopt;  // batched
   InputOptions input = {};
   MovingAverageOptions ema = {};
+  // The global steps, ascending, after which the training changes: a part of the model thaws, say. The model is given
+  // compiled for stage 0. begin_stage(i) compiles it anew for the steps after stages[i - 1], before the first of them,
+  // and where a checkpoint of another stage is restored: one of the very step is of the stage that ends there.
+  std::vector<int64_t> stages = {};
+  std::function<void(std::size_t stage)> begin_stage = {};
   // Metrics and the progress that is shown are of stretches that end at multiples of so many steps, with as many inner
   // loops as there are in each. 0: of each train().
   int64_t report_steps = 0;
@@ -42,7 +48,8 @@ struct ModelTrainerOptions {
 // Not thread-safe.
 class ModelTrainer final : public Trainer, public Evaluator {
  public:
-  // FailedPrecondition: not compiled. InvalidArgument: neither data.
+  // FailedPrecondition: not compiled. InvalidArgument: neither data; stages out of order, or without begin_stage.
+  // Unimplemented: averages or stages under parameter servers.
   ModelTrainer(Model model, ModelTrainerOptions options);
   ModelTrainer(const ModelTrainer&) = delete;
   ModelTrainer& operator=(const ModelTrainer&) = delete;

@@ -194,15 +194,4 @@ Checkpoint read_checkpoint(const std::filesystem::path& folder) {
   return checkpoint;
 }
 
-bool is_whole_checkpoint(const std::filesystem::path& folder) {
-  try {
-    read_checkpoint(folder);
-    return true;
-  } catch (const DataLoss&) {
-    return false;
-  } catch (const NotFound&) {
-    return false;
-  }
-}
-
 }  // namespace cohort

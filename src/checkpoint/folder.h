@@ -13,7 +13,4 @@ namespace cohort {
 void write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& temporary, int64_t step,
                       const CheckpointData& data);
 
-// Whether read_checkpoint() takes it; for the price of reading it.
-bool is_whole_checkpoint(const std::filesystem::path& folder);
-
 }  // namespace cohort

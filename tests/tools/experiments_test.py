@@ -157,6 +157,13 @@ class Experiments(unittest.TestCase):
         self.assertIn("goes on with the run that was interrupted after step 2", out)
         self.assertEqual(left[1], weights_of(cut))
 
+    def test_with_parameter_servers_nothing_thaws(self):
+        launch = [COHORT, "launch", "--ps=1", "--workers=1", "--", COHORT, "train", "--experiment=resnet18", "--batch_size=8",
+                  "--distribution_strategy=parameter_server", f"--data_dir={self.folder}/photographs", f"--model_dir={self.folder}/servers"]
+        done = subprocess.run([*launch, f"--params_override={SMALL},task.freeze_backbone_steps=2"], capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn("the training changes after step 2, which parameter servers do not follow", done.stdout + done.stderr)
+
     def test_best_checkpoint_and_summaries(self):
         folder, _ = self.train("resnet18", override=SMALL + ",trainer.validation_interval=1,trainer.best_checkpoint_export_subdir=best,"
                                "trainer.best_checkpoint_eval_metric=accuracy,trainer.summary_histograms=true,trainer.summary_images=2")

@@ -4,7 +4,9 @@
 #include <torch/types.h>
 
 #include <array>
+#include <cmath>
 
+#include "cohort/actions.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -188,6 +190,104 @@ TEST(ModelTrainerTest, APreemptionEndsAnEvaluationToo) {
   expect_equal(run.model.weights(), wanted);
 }
 
+// The first layer is frozen for two steps.
+struct Thawing {
+  MirroredStrategy strategy{{.devices = cpu_devices(2)}};
+  StrategyScope scope = strategy.scope();
+  Sequential model = made(strategy);
+  std::vector<std::size_t> begun;
+  std::shared_ptr<ModelTrainer> trainer;
+
+  static Sequential made(const Strategy& strategy) {
+    torch::manual_seed(5);
+    strategy.set_seed(5);
+    Sequential model{Dense(8), Dense(3)};
+    model.build({6});
+    return model;
+  }
+
+  explicit Thawing(const torch::Tensor& x) {
+    compile(0);
+    const torch::Tensor y = torch::arange(x.size(0)) % 3;
+    trainer =
+        std::make_shared<ModelTrainer>(model, ModelTrainerOptions{.train = Dataset::from_tensor_slices(x, y).batch(8),
+                                                                  .stages = {2},
+                                                                  .begin_stage =
+                                                                      [this](std::size_t stage) {
+                                                                        begun.push_back(stage);
+                                                                        compile(stage);
+                                                                      },
+                                                                  .verbose = Verbose::kSilent});
+  }
+
+  void compile(std::size_t stage) {
+    model.layers()[0].set_trainable(stage > 0);
+    model.compile({.optimizer = SGD({.learning_rate = 0.1, .momentum = 0.9}),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  }
+
+  Controller controller(const std::filesystem::path& folder) {
+    return Controller({.trainer = trainer,
+                       .train_actions = {Recovery({.max_trials = 3})},
+                       .steps_per_loop = 1,
+                       .checkpoint_dir = folder,
+                       .checkpoint_interval = 2});
+  }
+};
+
+torch::Tensor rows_for_steps(int64_t steps) {
+  torch::manual_seed(11);
+  return torch::randn({8 * steps, 6});
+}
+
+NamedTensors undisturbed(const torch::Tensor& rows) {
+  Thawing run(rows);
+  run.trainer->train(5);
+  EXPECT_EQ(run.trainer->global_step(), 5);
+  return run.model.weights();
+}
+
+TEST(ModelTrainerTest, AStageBeginsAfterItsStep) {
+  const NamedTensors wanted = undisturbed(rows_for_steps(5));  // within an inner loop
+  Thawing run(rows_for_steps(5));
+  const NamedTensors at_first = run.model.weights();
+  run.trainer->train(2);
+  EXPECT_TRUE(run.begun.empty());
+  const NamedTensors frozen = run.model.weights();
+  EXPECT_TRUE(torch::equal(frozen[0].second, at_first[0].second));
+  EXPECT_FALSE(torch::equal(frozen[2].second, at_first[2].second));
+  run.trainer->train(3);
+  EXPECT_EQ(run.begun, std::vector<std::size_t>{1});
+  EXPECT_FALSE(torch::equal(run.model.weights()[0].second, frozen[0].second));
+  expect_equal(run.model.weights(), wanted);
+}
+
+TEST(ModelTrainerTest, ARunGoesOnInTheStageOfItsCheckpoint) {
+  const TemporaryFolder folder;
+  const NamedTensors wanted = undisturbed(rows_for_steps(5));
+  for (const int64_t cut : {1, 2, 3, 4}) {
+    const auto parts = folder / ("cut" + std::to_string(cut));
+    Thawing(rows_for_steps(5)).controller(parts).train(cut);
+    Thawing run(rows_for_steps(5));
+    run.controller(parts).train(5);
+    expect_equal(run.model.weights(), wanted);
+    EXPECT_EQ(run.begun, std::vector<std::size_t>{1}) << "cut at " << cut;
+  }
+}
+
+// The newest checkpoint, of the very step of the thawing, is of the stage before.
+TEST(ModelTrainerTest, ABlowUpRightAfterTheThawingIsRecoveredFrom) {
+  const TemporaryFolder folder;
+  const torch::Tensor good = rows_for_steps(5);
+  const NamedTensors wanted = undisturbed(good);
+  // Three bad batches, after which the others have the targets that they had.
+  const torch::Tensor bad = torch::full({3 * 8, 6}, std::nan(""));
+  Thawing run(torch::cat({good.slice(0, 0, 16), bad, good.slice(0, 16)}));
+  run.controller(folder / "run").train(5);
+  EXPECT_EQ(run.begun, (std::vector<std::size_t>{1, 0, 1, 0, 1, 0, 1}));
+  expect_equal(run.model.weights(), wanted);
+}
+
 // The chief alone reads the checkpoint; the others' averages are its.
 TEST(ModelTrainerTest, EveryWorkerGoesOnWithTheAverages) {
   const TemporaryFolder folder;
@@ -224,6 +324,13 @@ TEST(ModelTrainerTest, RefusesWhatItCannotDo) {
   expect_error<InvalidArgument>(
       [&] { ModelTrainer(run.model, {.train = examples().batch(8), .ema = {.average_decay = 1.0}}); },
       "average_decay is 1, wanted 0 to less than 1");
+  expect_error<InvalidArgument>([&] { ModelTrainer(run.model, {.train = examples().batch(8), .stages = {3}}); },
+                                "begin_stage is not set");
+  expect_error<InvalidArgument>(
+      [&] {
+        ModelTrainer(run.model, {.train = examples().batch(8), .stages = {3, 3}, .begin_stage = [](auto) {}});
+      },
+      "stages is [3, 3], wanted steps from 1 on, each beyond the one before");
 }
 
 }  // namespace

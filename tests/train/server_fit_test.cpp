@@ -200,6 +200,11 @@ TEST(ServerFit, WhatIsWrongIsSaid) {
     strategy.serve();
     expect_error<InvalidArgument>([&] { (void)net.fit(batches(), {.verbose = Verbose::kSilent}); },
                                   "accumulate_steps is 2");
+    expect_error<Unimplemented>([&] { ModelTrainer(net, {.train = batches(), .ema = {.average_decay = 0.9}}); },
+                                "ema has no meaning under parameter servers");
+    expect_error<Unimplemented>(
+        [&] { ModelTrainer(net, {.train = batches(), .stages = {2}, .begin_stage = [](auto) {}}); },
+        "stages are not for parameter servers");
     const ClusterCoordinator coordinator(strategy);  // lets the others go
     expect_error<Unimplemented>([&] { net.optimizer().set_learning_rate(CosineDecay({})); }, "not the schedule");
   });

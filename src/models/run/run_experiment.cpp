@@ -1,13 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <iostream>
 
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "checkpoint/folder.h"
 #include "checkpoint/series.h"
 #include "cohort/actions.h"
 #include "cohort/experiment.h"
@@ -56,18 +54,15 @@ class ExperimentRun {
     // Who follows a training knows by its data how long that is.
     data_ = task().build_inputs(runtime(), trains_ || options_.mode == "continuous_eval");
     count_steps();
+    check_stages();
     model_.emplace(task().build_model());
     announce();
-    const int64_t step = trains_ ? number_from_chief([this] { return newest_whole_step(); }) : 0;
-    const std::vector<int64_t> stages = task().stages();
-    // A checkpoint of the very step is of the stage that ends there.
-    stage_ = static_cast<std::size_t>(std::lower_bound(stages.begin(), stages.end(), step) - stages.begin());
-    compile();
+    compile(0);
     if (serves()) return {};
     make_trainer();
     if (options_.mode == "eval") return evaluate_once();
     if (options_.mode == "continuous_eval") return evaluate_continuously();
-    return train(step, stages);
+    return train();
   }
 
  private:
@@ -101,6 +96,12 @@ class ExperimentRun {
                           epoch > 0 ? "" : ", of data whose size is not known");
   }
 
+  void check_stages() {
+    if (!servers_ || !trains_ || task().stages().empty()) return;
+    fail<Unimplemented>("[train] the training changes after step ", task().stages().front(),
+                        ", which parameter servers do not follow: their variables are made before the first step");
+  }
+
   int64_t interval(int64_t given) const {
     if (given > 0) return given;
     return data_.steps_per_epoch > 0 ? data_.steps_per_epoch : train_steps_;
@@ -123,28 +124,9 @@ class ExperimentRun {
     params.commit();
   }
 
-  int64_t number_from_chief(const std::function<int64_t()>& fn) const {
-    int64_t number = 0;
-    strategy_.core()->on_chief("the checkpoints", [&] { number = fn(); });
-    return std::stoll(strategy_.core()->text_from_chief(std::to_string(number)));
-  }
-
-  std::vector<int64_t> checkpoints() const { return checkpoint_steps(folder_, CheckpointManagerOptions().name); }
-  std::filesystem::path checkpoint(int64_t step) const {
-    return folder_ / (CheckpointManagerOptions().name + "-" + std::to_string(step));
-  }
-
-  // The step that the Controller will go on after; it also says what is damaged.
-  int64_t newest_whole_step() const {
-    std::vector<int64_t> left = checkpoints();
-    while (!left.empty() && !is_whole_checkpoint(checkpoint(left.back()))) left.pop_back();
-    return left.empty() ? 0 : left.back();
-  }
-
-  void compile() {
-    const std::vector<int64_t> stages = task().stages();
-    task().before_stage(stage_, *model_);
-    const int64_t begin = stage_ == 0 ? 0 : stages[stage_ - 1];
+  void compile(std::size_t stage) {
+    task().before_stage(stage, *model_);
+    const int64_t begin = stage == 0 ? 0 : task().stages()[stage - 1];
     const Optimizer optimizer =
         trainer().optimizer_config.build(std::max<int64_t>(train_steps_, 1), strategy_.num_replicas_in_sync(), begin);
     model_->compile({.optimizer = scaled(optimizer),
@@ -166,14 +148,16 @@ class ExperimentRun {
   }
 
   void make_trainer() {
-    trainer_ = std::make_shared<ModelTrainer>(*model_,
-                                              ModelTrainerOptions{.train = data_.train,
-                                                                  .validation = data_.validation,
-                                                                  .ema = trainer().optimizer_config.ema,
-                                                                  .report_steps = interval(trainer().summary_interval),
-                                                                  .steps_per_epoch = data_.steps_per_epoch,
-                                                                  .train_steps = train_steps_,
-                                                                  .output = &out()});
+    trainer_ = std::make_shared<ModelTrainer>(
+        *model_, ModelTrainerOptions{.train = data_.train,
+                                     .validation = data_.validation,
+                                     .ema = trainer().optimizer_config.ema,
+                                     .stages = trains_ ? task().stages() : std::vector<int64_t>(),
+                                     .begin_stage = [this](std::size_t stage) { compile(stage); },
+                                     .report_steps = interval(trainer().summary_interval),
+                                     .steps_per_epoch = data_.steps_per_epoch,
+                                     .train_steps = train_steps_,
+                                     .output = &out()});
   }
 
   ControllerOptions controller_options() {
@@ -221,7 +205,9 @@ class ExperimentRun {
     });
   }
 
-  Logs train(int64_t step, const std::vector<int64_t>& stages) {
+  Logs train() {
+    Controller controller(controller_options());
+    const int64_t step = trainer_->global_step();
     if (step >= train_steps_) {
       out() << "has been trained to step " << step << " already, of " << train_steps_ << "\n";
     } else if (step > 0) {
@@ -229,37 +215,30 @@ class ExperimentRun {
             << (folder_ / "ckpt-*").string() << " it would begin anew\n";
     }
     if (step == 0) summaries_.begin(config_, data_);
-    Controller controller(controller_options());
-    Logs logs;
-    for (;; ++stage_, begin_stage(controller)) {
-      const bool last = stage_ >= stages.size() || stages[stage_] >= train_steps_;
-      logs = train_stage(controller, last ? train_steps_ : stages[stage_], last);
-      if (last || controller.stopping()) break;
-    }
-    if (options_.mode == "train_and_post_eval") logs = controller.evaluate(trainer().validation_steps);
+    Logs logs = train_with(controller);
     save_weights_to(folder_ / "model.safetensors");
     for (const auto& [name, value] : logs) out() << name << ": " << value << "\n";
     out() << "weights: " << (folder_ / "model.safetensors").string() << "\n";
     return logs;
   }
 
-  void begin_stage(Controller& controller) {
-    controller.save_checkpoint();
-    compile();
-  }
-
-  Logs train_stage(Controller& controller, int64_t steps, bool last) {
-    if (options_.mode == "train" || options_.mode == "train_and_post_eval") return controller.train(steps, last);
+  Logs train_with(Controller& controller) {
+    if (options_.mode == "train") return controller.train(train_steps_);
+    if (options_.mode == "train_and_post_eval") {
+      controller.train(train_steps_);
+      return controller.evaluate(trainer().validation_steps);
+    }
     const int64_t given =
         options_.mode == "train_and_eval" ? trainer().validation_interval : trainer().checkpoint_interval;
-    return controller.train_and_evaluate(steps, trainer().validation_steps, interval(given), last);
+    return controller.train_and_evaluate(train_steps_, trainer().validation_steps, interval(given));
   }
 
   // Of the newest checkpoint that is whole, or else of the weights that a training left at its end.
   Logs evaluate_once() {
     Controller controller(controller_options());
-    std::vector<int64_t> left = checkpoints();
-    while (!left.empty() && !load(checkpoint(left.back()))) left.pop_back();
+    const std::string name = CheckpointManagerOptions().name;
+    std::vector<int64_t> left = checkpoint_steps(folder_, name);
+    while (!left.empty() && !load(folder_ / (name + "-" + std::to_string(left.back())))) left.pop_back();
     if (left.empty()) {
       const auto metadata = model_->load_weights(folder_ / "model.safetensors");
       const auto of = metadata.find("experiment");
@@ -306,7 +285,6 @@ class ExperimentRun {
   std::ostream silence_{nullptr};
   TaskData data_;
   int64_t train_steps_ = 0;
-  std::size_t stage_ = 0;
   std::optional<Model> model_;
   std::shared_ptr<ModelTrainer> trainer_;
 };

@@ -1,6 +1,8 @@
 #include "cohort/model_trainer.h"
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "base/fail.h"
 #include "base/log.h"
@@ -37,8 +39,14 @@ class ModelTrainer::Impl {
     if (options_.train) train_.emplace(state_->strategy().distribute(*options_.train, options_.input));
     if (options_.validation) validation_.emplace(state_->strategy().distribute(*options_.validation, options_.input));
     if (!train_ && !validation_) fail<InvalidArgument>(speaker(), "there is no data, wanted train or validation");
-    if (average_.on() && state_->strategy().core()->remote() != nullptr) {
+    check_stages();
+    if (state_->strategy().core()->remote() == nullptr) return;
+    if (average_.on()) {
       fail<Unimplemented>(speaker(), "ema has no meaning under parameter servers, whose weights are elsewhere");
+    }
+    if (!options_.stages.empty()) {
+      fail<Unimplemented>(speaker(),
+                          "stages are not for parameter servers, which know all variables before they serve");
     }
   }
 
@@ -50,29 +58,13 @@ class ModelTrainer::Impl {
 
   Logs train(int64_t steps) {
     if (!train_) fail<FailedPrecondition>(speaker(), "there is no training data");
-    build();
-    if (!iterator_) iterator_.emplace(train_->iterator({.epoch = 0}));
-    state_->begin_training();
-    if (!std::exchange(begun_, true)) state_->note_change();  // the module is the user's too
-    state_->begin_steps();
-    begin_stretch(steps);
-    const std::function<Logs()> shown = [this] { return state_->local_results(); };
-    const auto start = Clock::now();
-    int64_t examples = 0;
-    for (int64_t i = 0; i < steps && !told_to_end_; ++i) {
-      const GlobalBatch batch = next();
-      state_->train_step(batch);
-      ++global_step_;
-      if (average_.on()) average_.update(state_->module(), global_step_);
-      examples += batch.global_size();
-      progress_.update(batch.global_size(), shown);
+    const int64_t end = global_step_ + steps;
+    Logs logs;
+    while (global_step_ < end && !told_to_end_) {
+      enter(stage_after(global_step_));
+      const bool changes = stage_ < options_.stages.size() && options_.stages[stage_] < end;
+      logs = train_in_stage((changes ? options_.stages[stage_] : end) - global_step_);
     }
-    Logs logs = state_->results();  // waits for the devices
-    examples_per_second_ = static_cast<double>(examples) / seconds_since(start);
-    logs.set("learning_rate", state_->optimizer().learning_rate());
-    if (state_->optimizer().rule().gradient().loss_scale) logs.set("loss_scale", state_->optimizer().loss_scale());
-    in_stretch_ = options_.report_steps > 0 && global_step_ % options_.report_steps != 0;
-    if (!in_stretch_) progress_.finish(logs);
     return logs;
   }
 
@@ -87,14 +79,15 @@ class ModelTrainer::Impl {
 
   void restore(const CheckpointData& data, bool keep_input) {
     build();
-    state_->begin_training();
     const StrategyCore& core = *state_->strategy().core();
     const auto step = data.values.find(kGlobalStep);
     const std::string text = core.text_from_chief(step == data.values.end() ? "" : step->second);
     if (text.empty()) fail<NotFound>(speaker(), "the checkpoint has no value \"", kGlobalStep, "\"");
+    global_step_ = std::stoll(text);
+    enter(stage_before(global_step_));
+    state_->begin_training();
     const TrainingPosition position = restore_training(*state_, data);
     restore_averages(data);
-    global_step_ = std::stoll(text);
     told_to_end_ = false;
     in_stretch_ = false;
     restored_ = true;
@@ -169,7 +162,60 @@ class ModelTrainer::Impl {
   }
 
  private:
+  // None of the steps between is the first of a stage.
+  Logs train_in_stage(int64_t steps) {
+    build();
+    if (!iterator_) iterator_.emplace(train_->iterator({.epoch = 0}));
+    state_->begin_training();
+    if (!std::exchange(begun_, true)) state_->note_change();  // the module is the user's too
+    state_->begin_steps();
+    begin_stretch(steps);
+    const std::function<Logs()> shown = [this] { return state_->local_results(); };
+    const auto start = Clock::now();
+    int64_t examples = 0;
+    for (int64_t i = 0; i < steps && !told_to_end_; ++i) {
+      const GlobalBatch batch = next();
+      state_->train_step(batch);
+      ++global_step_;
+      if (average_.on()) average_.update(state_->module(), global_step_);
+      examples += batch.global_size();
+      progress_.update(batch.global_size(), shown);
+    }
+    Logs logs = state_->results();  // waits for the devices
+    examples_per_second_ = static_cast<double>(examples) / seconds_since(start);
+    logs.set("learning_rate", state_->optimizer().learning_rate());
+    if (state_->optimizer().rule().gradient().loss_scale) logs.set("loss_scale", state_->optimizer().loss_scale());
+    in_stretch_ = options_.report_steps > 0 && global_step_ % options_.report_steps != 0;
+    if (!in_stretch_) progress_.finish(logs);
+    return logs;
+  }
+
   std::string speaker() const { return "[trainer] " + state_->name() + ": "; }
+
+  void check_stages() const {
+    const std::vector<int64_t>& stages = options_.stages;
+    if (stages.empty()) return;
+    if (!options_.begin_stage) fail<InvalidArgument>(speaker(), "begin_stage is not set, but there are stages");
+    const bool ascending = std::adjacent_find(stages.begin(), stages.end(), std::greater_equal<>()) == stages.end();
+    if (stages.front() < 1 || !ascending) {
+      fail<InvalidArgument>(speaker(), "stages is ", torch::IntArrayRef(stages),
+                            ", wanted steps from 1 on, each beyond the one before");
+    }
+  }
+
+  // Of the step that follows, and of the one that was made last.
+  std::size_t stage_after(int64_t step) const {
+    const std::vector<int64_t>& stages = options_.stages;
+    return static_cast<std::size_t>(std::upper_bound(stages.begin(), stages.end(), step) - stages.begin());
+  }
+  std::size_t stage_before(int64_t step) const { return stage_after(step - 1); }
+
+  void enter(std::size_t stage) {
+    if (stage == stage_) return;
+    options_.begin_stage(stage);
+    state_->reset_metrics();  // some are new
+    stage_ = stage;
+  }
 
   // From a batch's shape, where it has not been built yet.
   void build() {
@@ -232,6 +278,7 @@ class ModelTrainer::Impl {
   std::function<bool()> told_;
   bool told_to_end_ = false;
   int64_t global_step_ = 0;
+  std::size_t stage_ = 0;
   bool begun_ = false;
   bool in_stretch_ = false;
   bool restored_ = false;
