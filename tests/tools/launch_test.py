@@ -99,9 +99,11 @@ class Workers(unittest.TestCase):
 class Ends(unittest.TestCase):
     """Whatever happens to the launcher, nothing stays behind."""
 
-    def start(self, script, trap=":"):
+    def start(self, script, trap=":", before=()):
         mark = f"COHORT_TEST_MARK={time.time_ns()}_{os.getpid()}"
-        process = subprocess.Popen([COHORT, "launch", "--nproc=2", "-x", mark, *shell(f"{trap}; echo ready; {script}")],
+        # This test may run in a script's background, under nohup.
+        process = subprocess.Popen(["env", "--default-signal=INT,HUP", *before, COHORT, "launch", "--nproc=2", "-x", mark,
+                                    *shell(f"{trap}; echo ready; {script}")],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2):
             self.assertIn("ready", process.stdout.readline())
@@ -123,6 +125,22 @@ class Ends(unittest.TestCase):
             self.assertEqual(process.returncode, 7, err)
             self.assertNotIn("its last lines", err.lower())
             self.expect_none(mark)
+
+    def test_what_was_ignored_stays_so(self):
+        process, mark = self.start("while :; do sleep 0.1; done", before=["env", "--ignore-signal=INT,HUP"])  # as nohup does, and a script's &
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)
+        self.assertIsNone(process.poll())
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+        self.assertNotEqual(process.returncode, 0, err)
+        self.expect_none(mark)
+
+    def test_workers_are_waited_for_where_their_end_was_ignored(self):
+        done = subprocess.run(["env", "--ignore-signal=CHLD", COHORT, "launch", "--nproc=2", "--", "sh", "-c", "exit 3"],
+                              capture_output=True, text=True, check=False, timeout=20)
+        self.assertEqual(done.returncode, 3, done.stderr)
 
     def test_a_signal_that_is_only_passed_on(self):
         process, mark = self.start("while :; do sleep 0.1; done", trap='trap "echo heard; exit 0" USR1')

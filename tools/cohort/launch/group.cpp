@@ -27,11 +27,20 @@ constexpr std::chrono::seconds kFarewell(5);
 constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP};
 constexpr std::array kPassed = {SIGUSR1, SIGUSR2};
 
+bool ignored(int signal) {
+  struct sigaction now {};
+  ::sigaction(signal, nullptr, &now);
+  return now.sa_handler == SIG_IGN;
+}
+
 sigset_t watched() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signal : kEnding) ::sigaddset(&set, signal);
-  for (const int signal : kPassed) ::sigaddset(&set, signal);
+  const auto add = [&](int signal) {
+    if (!ignored(signal)) ::sigaddset(&set, signal);
+  };
+  std::for_each(kEnding.begin(), kEnding.end(), add);
+  std::for_each(kPassed.begin(), kPassed.end(), add);
   ::sigaddset(&set, SIGCHLD);
   return set;
 }
@@ -170,17 +179,16 @@ class Group {
 
 }  // namespace
 
-Signals::Signals() {
-  const sigset_t set = watched();
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  fd_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+Signals::Signals() : watched_(watched()) {
+  ::signal(SIGCHLD, SIG_DFL);  // who started this process may ignore it; then nobody can wait for a worker
+  ::sigprocmask(SIG_BLOCK, &watched_, nullptr);
+  fd_ = ::signalfd(-1, &watched_, SFD_NONBLOCK | SFD_CLOEXEC);
   if (fd_ < 0) fail<Unavailable>("[launch] signalfd: ", std::strerror(errno));
 }
 
 Signals::~Signals() {
   ::close(fd_);
-  const sigset_t set = watched();
-  ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+  ::sigprocmask(SIG_UNBLOCK, &watched_, nullptr);
 }
 
 int Signals::next() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +12,8 @@
 
 namespace cohort::cli {
 
-// Signals that come to this process, as something to poll for. While it lives they do nothing else.
+// Signals that come to this process, as something to poll for. While it lives they do nothing else. Those that were
+// ignored before it stay so: SIGHUP under nohup, SIGINT in a script's background.
 class Signals {
  public:
   Signals();
@@ -24,6 +26,7 @@ class Signals {
   int next() const;
 
  private:
+  sigset_t watched_;
   int fd_ = -1;
 };
 
