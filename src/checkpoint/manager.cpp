@@ -6,6 +6,7 @@
 #include <future>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/fail.h"
@@ -75,6 +76,8 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     const TraceSpan span("checkpoint", "copy, wait for the write before");
     CheckpointData copy = copy_of(data);
     wait();
+    // A process that was killed may have left more than the disk has room for beside the next one.
+    if (const auto in_use = std::exchange(restored_, std::nullopt)) remove_excess(in_use);
     if (!options_.asynchronous) {
       write(step, copy);
       return folder(step);
@@ -114,11 +117,13 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     write_pointer(directory_, options_.name, steps(), pointer_);
   }
 
-  std::optional<Checkpoint> restore_latest() const {
+  std::optional<Checkpoint> restore_latest() {
     std::vector<int64_t> list = steps();
     for (; !list.empty(); list.pop_back()) {
       try {
-        return read_checkpoint(folder(list.back()));
+        Checkpoint checkpoint = read_checkpoint(folder(list.back()));
+        restored_ = list.back();
+        return checkpoint;
       } catch (const DataLoss& error) {
         log().warn("[checkpoint] {} is damaged and left out: {}", folder(list.back()).string(), error.what());
       } catch (const NotFound& error) {
@@ -159,7 +164,10 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  void remove_old() {
+  void remove_old() { write_pointer(directory_, options_.name, remove_excess(), pointer_); }
+
+  // Those that stay.
+  std::vector<int64_t> remove_excess(std::optional<int64_t> in_use = std::nullopt) {
     std::vector<int64_t> list = steps();
     std::vector<int64_t> removable;
     for (const int64_t step : list) {
@@ -169,11 +177,11 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     const std::size_t excess = limit > 0 && removable.size() > limit ? removable.size() - limit : 0;
     for (std::size_t i = 0; i < excess; ++i) {
       const int64_t step = removable[i];
-      if (keeps(step)) continue;
+      if (step == in_use || keeps(step)) continue;
       std::erase(list, step);
       remove(step);
     }
-    write_pointer(directory_, options_.name, list, pointer_);
+    return list;
   }
 
   // Whether this one, which would go, stays for good.
@@ -207,6 +215,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
   CheckpointPointer pointer_;
   std::future<void> pending_;
   int64_t pending_step_ = 0;
+  std::optional<int64_t> restored_;  // since the last save: known to be whole
 };
 
 void save_checkpoint(const fs::path& folder, int64_t step, const CheckpointData& data) {

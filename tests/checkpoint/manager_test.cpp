@@ -130,6 +130,25 @@ TEST(CheckpointManager, KeepsOneEverySoManyHoursForGood) {
   EXPECT_THAT(later.steps(), ElementsAre(3, 7)) << "it is remembered";
 }
 
+// A process was killed after it had written a checkpoint and before it removed the oldest.
+TEST(CheckpointManager, WhatIsTooMuchGoesBeforeTheNextOneNeedsRoom) {
+  const auto left_after_a_failed_save = [](int64_t max_to_keep, bool damaged) {
+    const TemporaryFolder folder;
+    {
+      CheckpointManager before(folder.path(), {.max_to_keep = 0, .asynchronous = false});
+      for (int64_t step = 1; step <= 3; ++step) before.save(step, data_of(1));
+    }
+    CheckpointManager manager(folder.path(), {.max_to_keep = max_to_keep, .asynchronous = false});
+    if (damaged) std::filesystem::resize_file(manager.folder(3) / "model.safetensors", 40);
+    EXPECT_EQ(manager.restore_latest()->step, damaged ? 2 : 3);
+    EXPECT_THROW(manager.save(4, {.bytes = {{"no/file", "x"}}}), InvalidArgument);
+    return manager.steps();
+  };
+  EXPECT_THAT(left_after_a_failed_save(2, /*damaged=*/false), ElementsAre(2, 3));
+  EXPECT_THAT(left_after_a_failed_save(2, /*damaged=*/true), ElementsAre(2, 3));
+  EXPECT_THAT(left_after_a_failed_save(1, /*damaged=*/true), ElementsAre(2, 3)) << "the whole one stays";
+}
+
 TEST(CheckpointManager, ADamagedOneIsSkippedForTheOneBefore) {
   const auto damage = [](const std::string& what, const std::function<void(const std::filesystem::path&)>& by,
                          const std::string& message) {
