@@ -127,15 +127,17 @@ class Ends(unittest.TestCase):
             self.expect_none(mark)
 
     def test_what_was_ignored_stays_so(self):
-        process, mark = self.start("while :; do sleep 0.1; done", before=["env", "--ignore-signal=INT,HUP"])  # as nohup does, and a script's &
-        process.send_signal(signal.SIGHUP)
-        process.send_signal(signal.SIGINT)
-        time.sleep(1)
-        self.assertIsNone(process.poll())
-        process.terminate()
-        _, err = process.communicate(timeout=20)
-        self.assertNotEqual(process.returncode, 0, err)
-        self.expect_none(mark)
+        listens = """exec env --default-signal=INT,HUP sh -c 'trap "echo heard" INT HUP; while :; do sleep 0.1; done'"""
+        for number in (signal.SIGHUP, signal.SIGINT):
+            process, mark = self.start(listens, before=["env", "--ignore-signal=INT,HUP"])  # as nohup does, and a script's &
+            process.send_signal(number)
+            time.sleep(1)
+            self.assertIsNone(process.poll())
+            process.terminate()
+            out, err = process.communicate(timeout=20)
+            self.assertEqual(process.returncode, 128 + signal.SIGTERM, err)
+            self.assertNotIn("heard", out)
+            self.expect_none(mark)
 
     def test_workers_are_waited_for_where_their_end_was_ignored(self):
         done = subprocess.run(["env", "--ignore-signal=CHLD", COHORT, "launch", "--nproc=2", "--", "sh", "-c", "exit 3"],
