@@ -33,20 +33,24 @@ endif()
 # LibTorch comes without it; its group between processes includes it.
 find_path(COHORT_NCCL_HEADERS nccl.h HINTS ${CUDA_TOOLKIT_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
 
-# cohort_optional(<name> <package> <target> [component...]): sets COHORT_HAS_<name> by COHORT_WITH_<name>.
-macro(cohort_optional name package target)
+# cohort_optional(<name> <package> [component...]): sets COHORT_HAS_<name> by COHORT_WITH_<name>. It asks whether the package
+# was found, not for a target: FindMPI leaves one behind that has no header.
+macro(cohort_optional name package)
+  set(${package}_FOUND OFF)
   if(COHORT_WITH_${name} STREQUAL "AUTO")
     find_package(${package} QUIET COMPONENTS ${ARGN})
   elseif(COHORT_WITH_${name})
     find_package(${package} REQUIRED COMPONENTS ${ARGN})
   endif()
   set(COHORT_HAS_${name} OFF)
-  if(COHORT_WITH_${name} AND TARGET ${target})
+  if(${package}_FOUND)
     set(COHORT_HAS_${name} ON)
   endif()
 endmacro()
-cohort_optional(GLOO Gloo gloo)
-cohort_optional(MPI MPI MPI::MPI_C C)
+cohort_optional(GLOO Gloo)
+# The component of C++, although only MPI's functions in C are called: a project of C++ alone cannot look for the one of C.
+cohort_optional(MPI MPI CXX)
+message(STATUS "cohort: Gloo ${COHORT_HAS_GLOO}, MPI ${COHORT_HAS_MPI}, NCCL ${COHORT_HAS_NCCL}")
 
 # What the library links besides LibTorch; cohortConfig.cmake.in finds the same.
 set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB JPEG::JPEG PNG::PNG yaml-cpp CURL::libcurl
@@ -55,5 +59,5 @@ if(COHORT_HAS_GLOO)
   list(APPEND COHORT_LIBRARIES gloo)
 endif()
 if(COHORT_HAS_MPI)
-  list(APPEND COHORT_LIBRARIES MPI::MPI_C)
+  list(APPEND COHORT_LIBRARIES MPI::MPI_CXX)
 endif()
