@@ -12,6 +12,7 @@ find_package(CURL REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
+find_package(CLI11 REQUIRED)  # headers only: who links the library does not need it
 
 find_program(COHORT_CCACHE ccache)
 if(COHORT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

@@ -1,8 +1,5 @@
-// An experiment in one file: what `cohort train` does with its own, for a program that registers another one.
-// Usage: example_own_experiment MODEL_DIR [key=value,...] ...
-#include <filesystem>
-#include <iostream>
-
+// An experiment in one file: a program that has all flags of `cohort train`, and one more experiment.
+// Usage: example_own_experiment --experiment=small_digits --model_dir=DIR [flags]
 #include "cohort/cohort.h"
 
 using namespace cohort;
@@ -27,16 +24,6 @@ ExperimentConfig small_digits() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::filesystem::path folder =
-      argc > 1 ? argv[1] : std::filesystem::temp_directory_path() / "cohort_experiment";
   register_experiment({.name = "small_digits", .description = "a dense network on drawn digits", .make = small_digits});
-
-  ExperimentConfig experiment = find_experiment("small_digits").make();
-  Config config([&](ConfigFields& fields) { experiment.describe(fields); });
-  for (int i = 2; i < argc; ++i) config.apply_override(argv[i]);
-  config.lock();
-  const MirroredStrategy strategy({.devices = cpu_devices(2)});
-  const Logs result = run_experiment(experiment, config, strategy, {.model_dir = folder, .experiment = "small_digits"});
-  if (argc == 1) std::filesystem::remove_all(folder);
-  return result.empty() || result["accuracy"] > 0.6 ? 0 : 1;
+  return train_main(argc, argv);
 }

@@ -30,6 +30,7 @@
 #include "cohort/preemption.h"                 // IWYU pragma: export
 #include "cohort/sidecar_evaluator.h"          // IWYU pragma: export
 #include "cohort/strategy.h"                   // IWYU pragma: export
+#include "cohort/strategy_flags.h"             // IWYU pragma: export
 #include "cohort/summary.h"                    // IWYU pragma: export
 #include "cohort/tf_example.h"                 // IWYU pragma: export
 #include "cohort/tfds.h"                       // IWYU pragma: export

@@ -25,21 +25,11 @@
 #include "cohort/config.h"
 #include "cohort/model.h"
 #include "cohort/model_trainer.h"
+#include "cohort/strategy_flags.h"
 
 namespace cohort {
 
-struct RuntimeConfig {
-  std::string distribution_strategy = "mirrored";
-  int64_t num_gpus = 0;
-  int64_t num_replicas = 0;
-  std::string all_reduce_alg;
-  int64_t num_packs = 1;
-  std::string worker_hosts;
-  int64_t task_index = -1;
-  std::string tpu;
-  std::string consistency = "asynchronous";
-  int64_t staleness = 4;
-  int64_t ps_replicas = 1;
+struct RuntimeConfig : StrategyFlags {
   std::string mixed_precision_dtype;
   std::string loss_scale;
   int64_t dataset_num_private_threads = 0;
@@ -241,5 +231,10 @@ struct RunOptions {
 // it, and those that are not the chief serve. Preempted: SIGTERM came to a worker; a checkpoint is written.
 Logs run_experiment(const ExperimentConfig& experiment, const Config& config, const Strategy& strategy,
                     const RunOptions& options);
+
+// The main function of a program with experiments of its own: all that `cohort train` does, by the same flags, with
+// the library's experiments and those that were registered before. Returns the exit status: 0; 2 for a wrong call; 42
+// after a preemption (cohort/preemption.h); else 1. What is wrong is told on standard error.
+int train_main(int argc, char** argv);
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -52,11 +53,56 @@ class WrongCalls(unittest.TestCase):
         self.train("--num_gpus=2 and --num_replicas=3 disagree", "--num_gpus=2", "--num_replicas=3")
         self.train("there is no /device:GPU:0 here", "--num_gpus=99")
         self.train('"tree" are not known, only auto', "--num_replicas=2", "--all_reduce_alg=tree")
+        self.train("--tpu=my-tpu has no meaning under --distribution_strategy=mirrored, only under tpu", "--tpu=my-tpu")
         self.train("has no meaning under", "--distribution_strategy=central_storage", "--all_reduce_alg=ring")
         self.train("--num_packs is -1", "--num_packs=-1")
         self.train("--consistency and --ps_replicas have no meaning under", "--consistency=synchronous")
         self.train("needs a cluster", "--distribution_strategy=parameter_server")
         self.train("--consistency=eventual is not known", "--distribution_strategy=parameter_server", "--consistency=eventual")
+
+
+    def test_tpus_are_understood_and_refused(self):
+        refusal = "but this build cannot drive TPUs"
+        for tpu, meant in (("", "the TPU that the environment speaks of"), ("local", "the TPU of this machine"), ("my-tpu", "the TPU named my-tpu"),
+                           ("grpc://10.1.2.3:8470", "the TPU at 10.1.2.3:8470")):
+            self.train(f"with --tpu={tpu} asks for {meant}, {refusal}", "--distribution_strategy=tpu", f"--tpu={tpu}")
+        self.train("--tpu=grpc://10.1.2.3 is no address, wanted grpc://host:port", "--distribution_strategy=tpu", "--tpu=grpc://10.1.2.3")
+
+
+class OwnPrograms(unittest.TestCase):
+    """Programs that users write: with train_main, and with make_strategy."""
+
+    def run_program(self, program, *arguments):
+        return subprocess.run([os.environ[program], *arguments], capture_output=True, text=True, check=False, timeout=250)
+
+    def test_train_main_has_every_flag_of_train(self):
+        theirs = re.findall(r"^ +(--[a-z_,-]+)", cohort("train", "--help")[1], re.M)
+        own = self.run_program("OWN_EXPERIMENT", "--help")
+        self.assertEqual(own.returncode, 0)
+        self.assertEqual(re.findall(r"^ +(--[a-z_,-]+)", own.stdout, re.M), theirs)
+        self.assertGreater(len(theirs), 20)
+        self.assertIn("small_digits: a dense network", own.stdout)
+
+    def test_train_main_trains_and_tells_wrong_calls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder) / "trace.json"
+            done = self.run_program("OWN_EXPERIMENT", "--experiment=small_digits", f"--model_dir={folder}/run", "--num_replicas=2", f"--trace={trace}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("small_digits under mirrored, 2 replica(s)", done.stdout)
+            self.assertGreater(float(re.search(r"^accuracy: (.*)$", done.stdout, re.M)[1]), 0.6)
+            self.assertTrue(trace.exists())
+        self.assertEqual(self.run_program("OWN_EXPERIMENT", "--speed=3").returncode, 2)
+        missing = self.run_program("OWN_EXPERIMENT", "--experiment=small_digits")
+        self.assertEqual(missing.returncode, 2)
+        self.assertIn("--model_dir is missing", missing.stderr)
+
+    def test_make_strategy_takes_flags(self):
+        done = self.run_program("CONFIGURED", "runtime.distribution_strategy=mirrored,runtime.num_replicas=2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("mirrored, 2 replica(s)", done.stdout)
+        wrong = self.run_program("CONFIGURED", "runtime.distribution_strategy=off,runtime.num_replicas=2")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("has one replica, but --num_replicas is 2", wrong.stderr)
 
 
 class Runs(unittest.TestCase):

@@ -15,6 +15,5 @@ Command add_devices(CLI::App& app);
 Command add_launch(CLI::App& app, std::vector<std::string> program);
 // One page that shows runs.
 Command add_report(CLI::App& app);
-Command add_train(CLI::App& app);
 
 }  // namespace cohort::cli

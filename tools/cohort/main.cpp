@@ -8,15 +8,10 @@
 #include <string_view>
 
 #include "base/cpu_threads.h"
-#include "cohort/error.h"
-#include "cohort/preemption.h"
 #include "commands.h"
+#include "models/command/train_command.h"
 
 namespace {
-
-// The call was wrong, as opposed to: the run failed.
-constexpr int kUsage = 2;
-constexpr int kFailure = 1;
 
 // OpenBLAS takes an AVX-512 CPU that it does not know for an older one, and reads the way out of that when it is
 // loaded: so the program starts itself again, once.
@@ -25,27 +20,6 @@ void restart_with_right_blas(char** argv) {
   if (better.empty() || std::getenv("OPENBLAS_CORETYPE") != nullptr) return;
   ::setenv("OPENBLAS_CORETYPE", better.c_str(), 1);
   ::execv("/proc/self/exe", argv);  // when it fails the program just goes on, slower
-}
-
-int run(const cohort::cli::Command& command) {
-  try {
-    return command();
-  } catch (const cohort::InvalidArgument& error) {
-    std::cerr << error.what() << "\n";
-    return kUsage;
-  } catch (const cohort::NotFound& error) {
-    std::cerr << error.what() << "\n";
-    return kUsage;
-  } catch (const cohort::Unimplemented& error) {
-    std::cerr << error.what() << "\n";
-    return kUsage;
-  } catch (const cohort::Preempted& error) {
-    std::cerr << error.what() << "\n";
-    return cohort::kPreemptedExitCode;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return kFailure;
-  }
 }
 
 }  // namespace
@@ -65,7 +39,7 @@ int main(int argc, char** argv) {
   const auto run_devices = cohort::cli::add_devices(devices);
   const auto run_launch = cohort::cli::add_launch(launch, program);
   const auto run_report = cohort::cli::add_report(report);
-  const auto run_train = cohort::cli::add_train(train);
+  const auto run_train = cohort::add_train_flags(train);
   try {
     app.parse(static_cast<int>(mark - argv), argv);
     if (mark != end && !launch.parsed()) throw CLI::ExtrasError({"--"});
@@ -73,7 +47,10 @@ int main(int argc, char** argv) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     std::cerr << "[cohort] " << error.what() << "\nRun with --help for the flags.\n";
-    return kUsage;
+    return cohort::kWrongCall;
   }
-  return run(devices.parsed() ? run_devices : launch.parsed() ? run_launch : report.parsed() ? run_report : run_train);
+  return cohort::exit_status(devices.parsed()  ? run_devices
+                             : launch.parsed() ? run_launch
+                             : report.parsed() ? run_report
+                                               : run_train);
 }

@@ -2,7 +2,7 @@
 
 namespace cohort {
 
-void RuntimeConfig::describe(ConfigFields& fields) {
+void StrategyFlags::describe(ConfigFields& fields) {
   fields.add("distribution_strategy", distribution_strategy,
              "off, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage or tpu");
   fields.add("num_gpus", num_gpus, "GPUs to use; 0: the CPU");
@@ -14,10 +14,15 @@ void RuntimeConfig::describe(ConfigFields& fields) {
   fields.add("worker_hosts", worker_hosts,
              "multi_worker_mirrored: addresses of all workers, host:port,host:port; empty: the environment says");
   fields.add("task_index", task_index, "multi_worker_mirrored: which of the worker_hosts this process is");
-  fields.add("tpu", tpu, "name or address of a TPU");
+  fields.add("tpu", tpu,
+             "a TPU: its name, its address (grpc://host:port), local, or empty for the one of this machine");
   fields.add("consistency", consistency, "parameter_server: asynchronous, bounded_staleness or synchronous");
   fields.add("staleness", staleness, "bounded_staleness: steps that a worker may be ahead of the slowest");
   fields.add("ps_replicas", ps_replicas, "parameter_server: servers that have each variable, 1 or 2");
+}
+
+void RuntimeConfig::describe(ConfigFields& fields) {
+  StrategyFlags::describe(fields);
   fields.add("mixed_precision_dtype", mixed_precision_dtype, "what is computed in; empty: float32",
              {"", "float32", "float16", "bfloat16"});
   fields.add("loss_scale", loss_scale, "with float16: dynamic, or a number; empty: dynamic");

@@ -1,4 +1,5 @@
-// cohort train: trains or evaluates a registered experiment.
+#include "models/command/train_command.h"
+
 #include <array>
 #include <cmath>
 #include <iostream>
@@ -8,14 +9,16 @@
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "cohort/experiment.h"
+#include "cohort/preemption.h"
+#include "cohort/strategy_flags.h"
 #include "cohort/trace.h"
-#include "commands.h"
 #include "strategy/core.h"
-#include "strategy_flags.h"
 
-namespace cohort::cli {
+namespace cohort {
 
 namespace {
+
+constexpr int kFailure = 1;
 
 // A plain flag that sets one field.
 struct PlainFlag {
@@ -32,7 +35,7 @@ constexpr std::array kPlainFlags = {
     PlainFlag{"--num_packs", "runtime.num_packs", "messages that the gradients are packed into"},
     PlainFlag{"--worker_hosts", "runtime.worker_hosts", "host:port,host:port of all workers; without, the environment"},
     PlainFlag{"--task_index", "runtime.task_index", "which of the worker_hosts this process is"},
-    PlainFlag{"--tpu", "runtime.tpu", "name or address of a TPU"},
+    PlainFlag{"--tpu", "runtime.tpu", "name of a TPU, its address (grpc://host:port), or local"},
     PlainFlag{"--consistency", "runtime.consistency",
               "parameter_server: asynchronous, bounded_staleness or synchronous"},
     PlainFlag{"--staleness", "runtime.staleness", "bounded_staleness: steps ahead of the slowest"},
@@ -137,7 +140,7 @@ int train(TrainFlags flags) {
 
 }  // namespace
 
-Command add_train(CLI::App& app) {
+std::function<int()> add_train_flags(CLI::App& app) {
   const auto flags = std::make_shared<TrainFlags>();
   std::string names;
   for (const Experiment& experiment : experiments()) {
@@ -156,6 +159,7 @@ Command add_train(CLI::App& app) {
   for (std::size_t i = 0; i < kPlainFlags.size(); ++i) {
     app.add_option(kPlainFlags[i].name, flags->plain[i], kPlainFlags[i].help);
   }
+  app.get_option("--tpu")->expected(0, 1);  // --tpu= is the TPU that the environment speaks of
   app.add_option("--config_file", flags->config_files, "YAML or JSON; may be given several times, later ones win")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -175,4 +179,39 @@ Command add_train(CLI::App& app) {
   return [flags] { return train(*flags); };
 }
 
-}  // namespace cohort::cli
+int exit_status(const std::function<int()>& command) {
+  try {
+    return command();
+  } catch (const InvalidArgument& error) {
+    std::cerr << error.what() << "\n";
+    return kWrongCall;
+  } catch (const NotFound& error) {
+    std::cerr << error.what() << "\n";
+    return kWrongCall;
+  } catch (const Unimplemented& error) {
+    std::cerr << error.what() << "\n";
+    return kWrongCall;
+  } catch (const Preempted& error) {
+    std::cerr << error.what() << "\n";
+    return kPreemptedExitCode;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return kFailure;
+  }
+}
+
+int train_main(int argc, char** argv) {
+  CLI::App app("Trains or evaluates an experiment", argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "");
+  const auto command = add_train_flags(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "[train] " << error.what() << "\nRun with --help for the flags.\n";
+    return kWrongCall;
+  }
+  return exit_status(command);
+}
+
+}  // namespace cohort

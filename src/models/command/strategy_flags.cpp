@@ -1,0 +1,152 @@
+#include "cohort/strategy_flags.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/fail.h"
+#include "cohort/multi_worker_strategy.h"
+#include "cohort/parameter_server_strategy.h"
+
+namespace cohort {
+
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// One CPU device a replica, or the first GPUs.
+std::vector<std::string> devices_of(const StrategyFlags& flags) {
+  if (flags.num_gpus == 0) return cpu_devices(static_cast<int>(std::max<int64_t>(1, flags.num_replicas)));
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < flags.num_gpus; ++i) names.push_back("/GPU:" + std::to_string(i));
+  return names;
+}
+
+void require_one_replica(const StrategyFlags& flags, const std::string& name) {
+  if (flags.num_gpus > 1) {
+    fail<InvalidArgument>("[train] --distribution_strategy=", name, " uses one device, but --num_gpus is ",
+                          flags.num_gpus);
+  }
+  if (flags.num_replicas > 1) {
+    fail<InvalidArgument>("[train] --distribution_strategy=", name, " has one replica, but --num_replicas is ",
+                          flags.num_replicas);
+  }
+}
+
+void check(const StrategyFlags& flags, const std::string& name) {
+  if (flags.num_gpus < 0) fail<InvalidArgument>("[train] --num_gpus is ", flags.num_gpus, ", wanted 0 or more");
+  if (flags.num_replicas < 0)
+    fail<InvalidArgument>("[train] --num_replicas is ", flags.num_replicas, ", wanted 1 or more");
+  if (flags.num_packs < 0) fail<InvalidArgument>("[train] --num_packs is ", flags.num_packs, ", wanted 0 or more");
+  if (flags.num_gpus > 0 && flags.num_replicas > 0 && flags.num_gpus != flags.num_replicas) {
+    fail<InvalidArgument>("[train] --num_gpus=", flags.num_gpus, " and --num_replicas=", flags.num_replicas,
+                          " disagree: there is one replica a GPU; --num_replicas is for CPU replicas");
+  }
+  const bool many_workers = name == "multi_worker_mirrored";
+  if (name != "parameter_server" && (lower(flags.consistency) != "asynchronous" || flags.ps_replicas != 1)) {
+    fail<InvalidArgument>("[train] --consistency and --ps_replicas have no meaning under --distribution_strategy=",
+                          name, ", only under parameter_server");
+  }
+  if (!flags.all_reduce_alg.empty() && name != "mirrored" && !many_workers) {
+    fail<InvalidArgument>("[train] --all_reduce_alg=", flags.all_reduce_alg,
+                          " has no meaning under --distribution_strategy=", name,
+                          ", only under mirrored and multi_worker_mirrored");
+  }
+  if (!flags.tpu.empty() && name != "tpu") {
+    fail<InvalidArgument>("[train] --tpu=", flags.tpu, " has no meaning under --distribution_strategy=", name,
+                          ", only under tpu");
+  }
+  if (!many_workers && !(flags.worker_hosts.empty() && flags.task_index == -1)) {
+    fail<InvalidArgument>("[train] --worker_hosts and --task_index have no meaning under --distribution_strategy=",
+                          name, ", only under multi_worker_mirrored");
+  }
+}
+
+Consistency consistency_of(const StrategyFlags& flags) {
+  const std::string name = lower(flags.consistency);
+  if (name == "asynchronous") return {};
+  if (name == "synchronous") return {.kind = Consistency::Kind::kSynchronous};
+  if (name == "bounded_staleness") {
+    if (flags.staleness < 0) fail<InvalidArgument>("[train] --staleness is ", flags.staleness, ", wanted 0 or more");
+    return {.kind = Consistency::Kind::kBoundedStaleness, .staleness = flags.staleness};
+  }
+  fail<InvalidArgument>("[train] --consistency=", flags.consistency,
+                        " is not known; asynchronous, bounded_staleness and synchronous are");
+}
+
+}  // namespace
+
+namespace {
+
+// What --tpu names, in words.
+std::string described_tpu(const std::string& tpu) {
+  constexpr std::string_view kScheme = "grpc://";
+  if (tpu.empty()) return "the TPU that the environment speaks of";
+  if (tpu == "local") return "the TPU of this machine";
+  if (!tpu.starts_with(kScheme)) return "the TPU named " + tpu;
+  const std::string address = tpu.substr(kScheme.size());
+  const std::size_t colon = address.rfind(':');
+  if (colon == 0 || colon == std::string::npos || colon + 1 == address.size()) {
+    fail<InvalidArgument>("[train] --tpu=", tpu, " is no address, wanted grpc://host:port");
+  }
+  return "the TPU at " + address;
+}
+
+}  // namespace
+
+bool is_evaluator(const StrategyFlags& flags) {
+  const std::string name = lower(flags.distribution_strategy);
+  if (name != "multi_worker_mirrored" && name != "parameter_server") return false;
+  if (!flags.worker_hosts.empty()) return false;
+  const std::optional<TaskId> task = TFConfigResolver().task();
+  return task && task->type == "evaluator";
+}
+
+Strategy make_strategy(const StrategyFlags& flags) {
+  const std::string name = lower(flags.distribution_strategy);
+  if (name == "false") {
+    fail<InvalidArgument>(
+        "[train] --distribution_strategy is false: write off as text, YAML reads an unquoted off as false");
+  }
+  check(flags, name);
+  if (name == "off") {
+    require_one_replica(flags, name);
+    const DeviceScope device(devices_of(flags).front());
+    return DefaultStrategy();
+  }
+  if (name == "one_device") {
+    require_one_replica(flags, name);
+    return OneDeviceStrategy(devices_of(flags).front());
+  }
+  if (name == "mirrored") {
+    const std::string ops = flags.all_reduce_alg.empty() ? "auto" : lower(flags.all_reduce_alg);
+    return MirroredStrategy({.devices = devices_of(flags),
+                             .exchange = {.cross_device_ops = ops, .num_packs = static_cast<int>(flags.num_packs)}});
+  }
+  if (name == "multi_worker_mirrored") {
+    configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
+    const std::string implementation = flags.all_reduce_alg.empty() ? "auto" : lower(flags.all_reduce_alg);
+    return MultiWorkerMirroredStrategy({.communication = {.implementation = implementation},
+                                        .devices = devices_of(flags),
+                                        .exchange = {.num_packs = static_cast<int>(flags.num_packs)}});
+  }
+  if (name == "parameter_server") {
+    return ParameterServerStrategy({.consistency = consistency_of(flags),
+                                    .replicas = static_cast<int>(flags.ps_replicas),
+                                    .devices = devices_of(flags),
+                                    .exchange = {.num_packs = static_cast<int>(flags.num_packs)}});
+  }
+  if (name == "central_storage") return CentralStorageStrategy({.compute_devices = devices_of(flags)});
+  if (name == "tpu") {
+    fail<Unimplemented>("[train] --distribution_strategy=tpu with --tpu=", flags.tpu, " asks for ",
+                        described_tpu(flags.tpu), ", but this build cannot drive TPUs");
+  }
+  fail<InvalidArgument>(
+      "[train] --distribution_strategy=", flags.distribution_strategy,
+      " is not known; off, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage "
+      "and tpu are");
+}
+
+}  // namespace cohort
