@@ -39,6 +39,9 @@ class Loss {
   explicit Loss(std::shared_ptr<const LossRule> rule) : rule_(std::move(rule)) {}
   // A function of the user's: it returns [batch] or [batch, ...], not a scalar.
   Loss(std::string name, Function values);
+  // "sparse_categorical_crossentropy", "mse", ...: the function of that name below without options, so of
+  // probabilities. Unknown: NotFound lists them.
+  Loss(const char* name);  // NOLINT(google-explicit-constructor)
 
   const std::string& name() const { return rule_->name(); }
 

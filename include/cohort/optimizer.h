@@ -44,6 +44,8 @@ class Optimizer {
  public:
   Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_rate, GradientOptions gradient,
             std::vector<std::string> exclude_from_weight_decay = {});
+  // "adam", "sgd", ...: the function of that name below without options. Unknown: NotFound lists them.
+  Optimizer(const char* name);  // NOLINT(google-explicit-constructor)
 
   const std::string& name() const;
   const UpdateRule& rule() const { return *rule_; }

@@ -1,6 +1,9 @@
 #include "cohort/optimizer.h"
 
+#include <array>
+
 #include "base/fail.h"
+#include "base/named.h"
 #include "optimizer/rules/rule.h"
 
 namespace cohort {
@@ -35,6 +38,24 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_r
     }
   }
 }
+
+namespace {
+
+struct NamedOptimizer {
+  std::string_view name;
+  Optimizer (*make)();
+};
+
+const std::array kOptimizers = {
+    NamedOptimizer{"sgd", [] { return SGD(); }},         NamedOptimizer{"adam", [] { return Adam(); }},
+    NamedOptimizer{"adamw", [] { return AdamW(); }},     NamedOptimizer{"rmsprop", [] { return RMSprop(); }},
+    NamedOptimizer{"adagrad", [] { return Adagrad(); }}, NamedOptimizer{"lamb", [] { return LAMB(); }},
+    NamedOptimizer{"lars", [] { return LARS(); }},
+};
+
+}  // namespace
+
+Optimizer::Optimizer(const char* name) : Optimizer(find_named(kOptimizers, name, "optimizer", "optimizer").make()) {}
 
 const std::string& Optimizer::name() const {
   return rule_->name();

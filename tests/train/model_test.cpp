@@ -303,5 +303,53 @@ TEST(ModelTest, WrongOutputsAreNamed) {
   expect_error<InvalidArgument>([&] { model.predict(torch::ones({4, 3})); }, "the output of 4 examples has shape [12]");
 }
 
+// Weights after three steps.
+NamedTensors trained(const CompileOptions& options, const Layer& last, const Example& batch) {
+  torch::manual_seed(5);
+  Sequential model({Flatten(), Dense(3), last});
+  model.build({2, 3});
+  model.compile(options);
+  for (int step = 0; step < 3; ++step) model.train_on_batch(batch);
+  return model.weights();
+}
+
+void expect_same(const CompileOptions& named, const CompileOptions& made, const Layer& last, const Example& batch) {
+  const NamedTensors one = trained(named, last, batch), two = trained(made, last, batch);
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(torch::equal(one[i].second, two[i].second)) << one[i].first;
+}
+
+TEST(CompileTest, NamesAreKerasAndMeanTheFunctions) {
+  torch::manual_seed(1);
+  const Example classes = batch();
+  const Layer softmax = Activation(Activation::kSoftmax);
+  const std::vector<std::pair<const char*, Optimizer>> optimizers = {
+      {"adam", Adam()},       {"SGD", SGD()},   {"adamw", AdamW()}, {"RMSprop", RMSprop()},
+      {"adagrad", Adagrad()}, {"lamb", LAMB()}, {"lars", LARS()}};
+  for (const auto& [name, optimizer] : optimizers) {
+    EXPECT_EQ(Optimizer(name).name(), optimizer.name());
+    expect_same({.optimizer = name, .loss = "sparse_categorical_crossentropy", .metrics = {"accuracy"}},
+                {.optimizer = optimizer, .loss = SparseCategoricalCrossentropy()}, softmax, classes);
+  }
+  const Example values{.x = classes.x, .y = torch::rand({classes.x.size(0), 3})};
+  const std::vector<std::pair<const char*, Loss>> losses = {{"mse", MeanSquaredError()},
+                                                            {"MeanAbsoluteError", MeanAbsoluteError()},
+                                                            {"huber", Huber()},
+                                                            {"BinaryCrossentropy", BinaryCrossentropy()},
+                                                            {"categorical_crossentropy", CategoricalCrossentropy()}};
+  for (const auto& [name, loss] : losses) {
+    EXPECT_EQ(Loss(name).name(), loss.name());
+    expect_same({.optimizer = "sgd", .loss = name}, {.optimizer = SGD(), .loss = loss}, softmax, values);
+  }
+}
+
+TEST(CompileTest, UnknownNamesListTheKnownOnes) {
+  expect_error<NotFound>([] { const Optimizer unknown = "adma"; },
+                         "[optimizer] there is no optimizer \"adma\"; there are sgd, adam, adamw");
+  expect_error<NotFound>([] { const Loss unknown = "crossentropy"; },
+                         "[losses] there is no loss \"crossentropy\"; there are binary_crossentropy");
+  expect_error<NotFound>([] { const Metric unknown = "acuracy"; },
+                         "[metrics] there is no metric \"acuracy\"; there are accuracy");
+}
+
 }  // namespace
 }  // namespace cohort

@@ -2,7 +2,10 @@
 
 #include <ATen/Functions.h>
 
+#include <array>
+
 #include "base/fail.h"
+#include "base/named.h"
 #include "train/losses/support.h"
 
 namespace cohort {
@@ -41,6 +44,25 @@ void require_defined(const std::string& name, const torch::Tensor& y, const torc
   }
 }
 
+struct NamedLoss {
+  std::string_view name;
+  Loss (*make)();
+};
+
+// With Keras' second names.
+const std::array kLosses = {
+    NamedLoss{"binary_crossentropy", [] { return BinaryCrossentropy(); }},
+    NamedLoss{"bce", [] { return BinaryCrossentropy(); }},
+    NamedLoss{"categorical_crossentropy", [] { return CategoricalCrossentropy(); }},
+    NamedLoss{"huber", [] { return Huber(); }},
+    NamedLoss{"huber_loss", [] { return Huber(); }},
+    NamedLoss{"mean_absolute_error", [] { return MeanAbsoluteError(); }},
+    NamedLoss{"mae", [] { return MeanAbsoluteError(); }},
+    NamedLoss{"mean_squared_error", [] { return MeanSquaredError(); }},
+    NamedLoss{"mse", [] { return MeanSquaredError(); }},
+    NamedLoss{"sparse_categorical_crossentropy", [] { return SparseCategoricalCrossentropy(); }},
+};
+
 bool one_dimension_more(const torch::Tensor& longer, const torch::Tensor& shorter) {
   return longer.dim() == shorter.dim() + 1 && longer.size(-1) == 1;
 }
@@ -57,6 +79,8 @@ Loss::Loss(std::string name, Function values) {
   if (!values) fail<InvalidArgument>("[losses] ", name, ": the function is empty");
   rule_ = std::make_shared<FunctionLoss>(std::move(name), std::move(values));
 }
+
+Loss::Loss(const char* name) : Loss(find_named(kLosses, name, "losses", "loss").make()) {}
 
 torch::Tensor Loss::per_example(const torch::Tensor& y, const torch::Tensor& prediction,
                                 const torch::Tensor& weight) const {

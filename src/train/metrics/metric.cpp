@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "base/named.h"
 #include "cohort/metrics.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
@@ -144,17 +145,7 @@ Metric::Metric(std::string name, Function values, Direction direction)
 
 Metric::Metric(const Loss& loss) : rule_(std::make_shared<LossMetric>(loss)) {}
 
-Metric::Metric(const char* name) {
-  std::string known;
-  for (const NamedMetric& each : kMetrics) {
-    if (each.name == name) {
-      rule_ = each.make().rule_;
-      return;
-    }
-    known.append(known.empty() ? "" : ", ").append(each.name);
-  }
-  fail<NotFound>("[metrics] there is no metric \"", name, "\"; there are ", known);
-}
+Metric::Metric(const char* name) : Metric(find_named(kMetrics, name, "metrics", "metric").make()) {}
 
 void Metric::update(MetricState& state, const torch::Tensor& y, const torch::Tensor& prediction,
                     const torch::Tensor& weight) const {
