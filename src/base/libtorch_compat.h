@@ -3,7 +3,12 @@
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/Allocator.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
 
 #define COHORT_TORCH_AT_LEAST(major, minor) \
   (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
@@ -75,5 +80,49 @@ class Autocast {
   bool enabled_;
   c10::ScalarType dtype_;
 };
+
+// What holds the node at which a leaf's gradient is complete: std::shared_ptr, from 2.14 on c10::intrusive_ptr.
+using GradAccumulator =
+    std::invoke_result_t<decltype(&torch::autograd::impl::grad_accumulator), const torch::autograd::Variable&>;
+
+// c10d::Store with the one method more that it wants from 2.7 on.
+template <typename Store>
+class Cloneable : public Store {
+ public:
+  using Store::Store;
+  virtual c10::intrusive_ptr<Store> clone() = 0;
+};
+
+// A group of c10d's ends what it has under way; those of before 2.6 do so when they are destroyed.
+template <typename Group>
+void abort(Group& group) {
+  if constexpr (requires { group.abort(); }) group.abort();
+}
+
+// A group of c10d ends in good order, without LibTorch's warning that nobody asked it to.
+template <typename Group>
+void shut_down(Group& group) {
+  if constexpr (requires { group.shutdown(); }) group.shutdown();
+}
+
+// What keeps c10d's NCCL from ending the process, names and values in the environment: by itself its watchdog does so
+// when a collective takes too long, and its monitor when the watchdog does.
+#if COHORT_TORCH_AT_LEAST(2, 2)
+constexpr std::pair<const char*, const char*> kNcclLeavesErrorsToUs[] = {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
+                                                                         {"TORCH_NCCL_ENABLE_MONITORING", "0"},
+                                                                         {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"}};
+#else
+constexpr std::pair<const char*, const char*> kNcclLeavesErrorsToUs[] = {{"NCCL_ASYNC_ERROR_HANDLING", "0"}};
+#endif
+
+// Gloo's connectFullMesh takes the store by reference; the one that comes with LibTorch 2.14 takes a shared_ptr.
+template <typename Context, typename Store, typename Device>
+void connect_full_mesh(Context& context, std::shared_ptr<Store> store, std::shared_ptr<Device>& device) {
+  if constexpr (requires { context.connectFullMesh(store, device); }) {
+    context.connectFullMesh(std::move(store), device);
+  } else {
+    context.connectFullMesh(*store, device);
+  }
+}
 
 }  // namespace cohort::compat

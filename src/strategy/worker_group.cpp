@@ -98,6 +98,7 @@ std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& 
   const auto get = [members](const std::string& key, std::chrono::milliseconds limit) {
     return members->get(key, limit);
   };
+  const auto find = [members](const std::string& key) { return members->try_get(key); };
   std::unique_ptr<Wire> wire = kind == "mpi" ? connect_mpi(rank, size, timeout)
                                              : make_gloo({.rank = rank,
                                                           .size = size,
@@ -108,8 +109,13 @@ std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& 
                                                           .get = get});
   std::shared_ptr<DeviceGroup> devices;
   if (kind == "nccl") {
-    devices = make_nccl_group(
-        {.rank = rank, .size = size, .prefix = name + "/nccl/", .timeout = timeout, .put = put, .get = get});
+    devices = make_nccl_group({.rank = rank,
+                               .size = size,
+                               .prefix = name + "/nccl/",
+                               .timeout = timeout,
+                               .put = put,
+                               .get = get,
+                               .find = find});
   }
   return std::make_unique<ProcessCommunicator>(
       std::move(wire), ProcessGroupOptions{.name = name,

@@ -31,8 +31,9 @@ inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Member
       .host = "127.0.0.1",
       .prefix = "gloo/",
       .timeout = options.timeout,
-      .put = [&](const std::string& key, const std::string& value) { membership->put(key, value); },
-      .get = [&](const std::string& key, std::chrono::milliseconds timeout) { return membership->get(key, timeout); }};
+      .put = [membership](const std::string& key, const std::string& value) { membership->put(key, value); },
+      .get = [membership](const std::string& key,
+                          std::chrono::milliseconds timeout) { return membership->get(key, timeout); }};
   return std::make_unique<ProcessCommunicator>(
       make_gloo(gloo), ProcessGroupOptions{.membership = membership,
                                            .timeout = options.timeout,

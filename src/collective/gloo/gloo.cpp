@@ -11,14 +11,16 @@
 #include <mutex>
 
 #include "base/fail.h"
+#include "base/libtorch_compat.h"
 
 namespace cohort {
 
 namespace {
 
+// Gloo may hold on to it for as long as its context lives.
 class KeyValues final : public gloo::rendezvous::Store {
  public:
-  explicit KeyValues(const GlooOptions& options) : options_(options) {}
+  explicit KeyValues(GlooOptions options) : options_(std::move(options)) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
     options_.put(options_.prefix + key, std::string(data.begin(), data.end()));
@@ -33,7 +35,7 @@ class KeyValues final : public gloo::rendezvous::Store {
   }
 
  private:
-  const GlooOptions& options_;
+  GlooOptions options_;
 };
 
 // Each message has a buffer of Gloo's and a slot, which counts the messages of its direction.
@@ -145,8 +147,7 @@ std::unique_ptr<Wire> make_gloo(const GlooOptions& options) {
     std::shared_ptr<gloo::transport::Device> device = make_device(options.host);
     auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
     context->setTimeout(options.timeout);
-    KeyValues store(options);
-    context->connectFullMesh(store, device);
+    compat::connect_full_mesh(*context, std::make_shared<KeyValues>(options), device);
     return std::make_unique<GlooWire>(std::move(context));
   } catch (const Error&) {
     throw;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -17,6 +18,8 @@
 
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/libtorch_compat.h"
+#include "base/log.h"
 #include "collective/process/device_group.h"
 
 namespace cohort {
@@ -30,12 +33,17 @@ struct GroupMeeting {
   std::function<void(const std::string& key, const std::string& value)> put = {};
   // Waits for the key.
   std::function<std::string(const std::string& key, std::chrono::milliseconds timeout)> get = {};
+  // Does not wait for it.
+  std::function<std::optional<std::string>(const std::string& key)> find = {};
 };
 
-// What LibTorch's groups ask of a store, which is to be told the addresses of their ranks.
-class MeetingStore final : public c10d::Store {
+// What LibTorch's groups ask of a store, which is to be told the addresses of their ranks. From any thread: NCCL's
+// group has one that asks every second whether another rank has put a sign of failure there.
+class MeetingStore final : public compat::Cloneable<c10d::Store> {
  public:
-  explicit MeetingStore(GroupMeeting meeting) : c10d::Store(meeting.timeout), meeting_(std::move(meeting)) {}
+  explicit MeetingStore(GroupMeeting meeting) : Cloneable(meeting.timeout), meeting_(std::move(meeting)) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override { return c10::make_intrusive<MeetingStore>(meeting_); }
 
   void set(const std::string& key, const std::vector<uint8_t>& value) override {
     meeting_.put(meeting_.prefix + key, std::string(value.begin(), value.end()));
@@ -45,13 +53,14 @@ class MeetingStore final : public c10d::Store {
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
     for (const std::string& key : keys) (void)get(key, timeout);
   }
+  // Never throws: LibTorch asks from a thread in which nobody catches.
   bool check(const std::vector<std::string>& keys) override {
     try {
-      wait(keys, std::chrono::milliseconds(0));
-    } catch (const Error&) {
+      return std::all_of(keys.begin(), keys.end(),
+                         [&](const std::string& key) { return meeting_.find(meeting_.prefix + key).has_value(); });
+    } catch (const std::exception&) {
       return false;
     }
-    return true;
   }
   int64_t add(const std::string& /*key*/, int64_t /*value*/) override { refuse("add"); }
   bool deleteKey(const std::string& /*key*/) override { refuse("deleteKey"); }
@@ -76,6 +85,11 @@ class C10dGroup final : public DeviceGroup {
   C10dGroup(std::string_view name, torch::DeviceType devices, c10::intrusive_ptr<Group> group,
             std::chrono::milliseconds timeout)
       : name_(name), devices_(devices), group_(std::move(group)), timeout_(timeout) {}
+  C10dGroup(const C10dGroup&) = delete;
+  C10dGroup& operator=(const C10dGroup&) = delete;
+  ~C10dGroup() override {
+    end([](Group& group) { compat::shut_down(group); });
+  }
 
   std::string_view name() const override { return name_; }
   bool carries(const torch::Device& device) const override { return device.type() == devices_; }
@@ -112,8 +126,9 @@ class C10dGroup final : public DeviceGroup {
     return parts;
   }
 
-  // A group of NCCL ends what it has on the devices when it goes.
-  void drop() noexcept override { group_.reset(); }
+  void drop() noexcept override {
+    end([](Group& group) { compat::abort(group); });
+  }
   void abort() noexcept override { aborted_ = true; }
 
  private:
@@ -125,14 +140,29 @@ class C10dGroup final : public DeviceGroup {
     return *group_;
   }
 
-  // NCCL's own wait only makes the current stream wait, without a deadline; it comes last.
+  template <typename End>
+  void end(const End& how) noexcept {
+    if (!group_) return;
+    try {
+      how(*group_);
+    } catch (const std::exception& error) {
+      log().warn("[collective] {}: LibTorch's group does not end well: {}", name_, error.what());
+    }
+    group_.reset();
+  }
+
+  // NCCL's own wait only makes the current stream wait, without a deadline; it comes last. Until then the thread asks
+  // and sleeps, an eighth of the time that it has waited: it may share the core with those that feed the devices.
   template <typename Work>
   void finish(const Work& work) const {
+    using std::chrono::microseconds;
     const Deadline deadline(timeout_);
+    const auto begin = Deadline::Clock::now();
     while (!work->isCompleted()) {
       if (aborted_) throw std::runtime_error("aborted");
       if (deadline.passed()) throw std::runtime_error("timed out");
-      std::this_thread::yield();
+      const auto waited = std::chrono::duration_cast<microseconds>(Deadline::Clock::now() - begin);
+      std::this_thread::sleep_for(std::clamp(waited / 8, microseconds(5), microseconds(1000)));
     }
     work->wait();
   }

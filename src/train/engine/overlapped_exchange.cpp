@@ -78,7 +78,7 @@ void OverlappedExchange::plan(const std::vector<torch::Tensor>& sums, const std:
 void OverlappedExchange::watch_gradients(int local_id) {
   const std::vector<torch::Tensor>& tensors = flat_.tensors(local_id);
   for (std::size_t p = 0; p < tensors.size(); ++p) {
-    std::shared_ptr<torch::autograd::Node> accumulator = torch::autograd::impl::grad_accumulator(tensors[p]);
+    compat::GradAccumulator accumulator = torch::autograd::impl::grad_accumulator(tensors[p]);
     accumulator->add_post_hook(std::make_unique<Hook>([self = std::weak_ptr(self_), local_id, p] {
       const auto alive = self.lock();
       if (!alive || !(*alive)->given_[static_cast<std::size_t>(local_id)].watched) return;

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/libtorch_compat.h"
 #include "cohort/optimizer.h"
 #include "collective/packs.h"
 #include "collective/process/process_communicator.h"
@@ -72,11 +73,11 @@ class OverlappedExchange {
   ProcessCommunicator& workers_;
   FlatParameters& flat_;
   int replicas_;
-  std::deque<Bucket> buckets_;                                        // in the order in which they leave
-  std::vector<std::vector<Bucket*>> buckets_of_;                      // [parameter]
-  std::vector<Given> given_;                                          // [replica]
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // what holds the hooks
-  std::shared_ptr<OverlappedExchange*> self_;                         // for the hooks, which may outlive this
+  std::deque<Bucket> buckets_;                         // in the order in which they leave
+  std::vector<std::vector<Bucket*>> buckets_of_;       // [parameter]
+  std::vector<Given> given_;                           // [replica]
+  std::vector<compat::GradAccumulator> accumulators_;  // what holds the hooks
+  std::shared_ptr<OverlappedExchange*> self_;          // for the hooks, which may outlive this
 
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -29,7 +29,8 @@ std::shared_ptr<DeviceGroup> gloo_of_libtorch(torch::DeviceType devices, const s
       .prefix = "devices/",
       .timeout = seconds(20),
       .put = [members](const std::string& key, const std::string& value) { members->put(key, value); },
-      .get = [members](const std::string& key, milliseconds timeout) { return members->get(key, timeout); }};
+      .get = [members](const std::string& key, milliseconds timeout) { return members->get(key, timeout); },
+      .find = [members](const std::string& key) { return members->try_get(key); }};
   auto options = Group::Options::create(meeting.timeout);
   options->devices.push_back(Group::createDeviceForHostname("127.0.0.1"));
   auto group = c10::make_intrusive<Group>(c10::make_intrusive<MeetingStore>(meeting), meeting.rank, meeting.size,
@@ -119,14 +120,52 @@ TEST(DeviceGroup, AbortEndsThisRankOnly) {
   });
 }
 
+TEST(DeviceGroup, WaitingLeavesTheCoreToOthers) {
+  C10dGroup<Stuck> group("stuck", torch::kCPU, c10::make_intrusive<Stuck>(), milliseconds(500));
+  const auto computed = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  const auto before = computed();
+  EXPECT_THROW(group.sum(torch::ones({1})), std::runtime_error);
+  EXPECT_LT(computed() - before, milliseconds(100));
+}
+
+GroupMeeting meeting_over(std::map<std::string, std::string>& told) {
+  return {.prefix = "group/",
+          .put = [&told](const std::string& key, const std::string& value) { told[key] = value; },
+          .get = [&told](const std::string& key, milliseconds) -> std::string {
+            if (told.count(key) == 0) throw DeadlineExceeded("nobody told " + key);
+            return told[key];
+          },
+          .find = [&told](const std::string& key) -> std::optional<std::string> {
+            if (key == "group/lost") throw std::runtime_error("the group has ended");
+            return told.count(key) == 0 ? std::nullopt : std::optional(told[key]);
+          }};
+}
+
+// LibTorch's monitor of NCCL asks from a thread of its own, in which nobody catches.
+TEST(DeviceGroup, ItsStoreIsAskedForSignsOfFailureFromOtherThreads) {
+  std::map<std::string, std::string> told;
+  GroupMeeting meeting = meeting_over(told);
+  meeting.get = [](const std::string&, milliseconds) -> std::string {
+    ADD_FAILURE() << "waits for it";
+    return "";
+  };
+  MeetingStore store(meeting);
+  const c10::intrusive_ptr<c10d::Store> other = store.clone();
+  store.set("id", {7});
+  std::jthread([&] {
+    EXPECT_TRUE(other->check({"id"}));
+    EXPECT_FALSE(other->check({"exception_dump"}));
+    EXPECT_FALSE(other->check({"lost"}));
+  }).join();
+}
+
 TEST(DeviceGroup, ItsStoreSaysWhatItDoesNotHave) {
   std::map<std::string, std::string> told;
-  MeetingStore store({.prefix = "group/",
-                      .put = [&](const std::string& key, const std::string& value) { told[key] = value; },
-                      .get = [&](const std::string& key, milliseconds) -> std::string {
-                        if (told.count(key) == 0) throw DeadlineExceeded("nobody told " + key);
-                        return told[key];
-                      }});
+  MeetingStore store(meeting_over(told));
   store.set("id", {1, 0, 255});
   EXPECT_EQ(told.count("group/id"), 1U);
   EXPECT_EQ(store.get("id"), (std::vector<uint8_t>{1, 0, 255}));
