@@ -2,80 +2,95 @@
 #   make demo    train and evaluate; DATA_DIR=folder for the real MNIST, drawn digits otherwise
 #   make test    build and run the tests
 #   make lint    clang-tidy; LINT="src/base src/device" for some folders
+# TORCH=folder: with the LibTorch of PyPI's torch (python3 -c 'import torch; print(*torch.__path__)'), any target.
 JOBS ?= $(shell nproc)
 DATA_DIR ?=
 EPOCHS ?= 5
 REPLICAS ?= 2
 TESTS ?=
 TRIALS ?= 20
+TORCH ?=
+
+# Every LibTorch has build folders of its own.
+ifeq ($(TORCH),)
+B := build
+else
+ifeq ($(wildcard $(TORCH)/version.py),)
+$(error TORCH=$(TORCH) has no version.py, wanted the folder that python3 -c 'import torch; print(*torch.__path__)' prints)
+endif
+B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/version.py)-$(shell realpath $(TORCH) | cksum | cut -d' ' -f1)
+endif
+export TORCH
 
 .PHONY: help demo test parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean
 help:
-	@sed -n '1,4p' Makefile; echo "also: bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean"
+	@sed -n '1,5p' Makefile; echo "also: bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean"
 
-build/%/build.ninja: CMakeLists.txt CMakePresets.json
-	@cmake --preset $* > build-$*.log 2>&1 || { cat build-$*.log; rm -f build-$*.log; exit 1; }; mkdir -p build/$*; mv build-$*.log build/$*/configure.log
+$(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
+	@mkdir -p $(B)
+	@cmake --preset $* -B $(B)/$* $(if $(TORCH),-DCOHORT_TORCH=$(realpath $(TORCH))) $(CONFIGURE) > $(B)/$*.log 2>&1 || { cat $(B)/$*.log; exit 1; }
+	@mv $(B)/$*.log $(B)/$*/configure.log
 
 demo:
 	@scripts/install-deps.sh build
-	@$(MAKE) --no-print-directory build/demo/build.ninja
-	@cmake --build build/demo -j $(JOBS) --target cohort_cli
-	@build/demo/bin/cohort train --experiment=mnist_mlp --mode=train_and_eval --distribution_strategy=mirrored \
-	  --num_replicas=$(REPLICAS) --epochs=$(EPOCHS) --batch_size=128 --model_dir=build/demo/run --seed=1 \
+	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
+	@cmake --build $(B)/demo -j $(JOBS) --target cohort_cli
+	@$(B)/demo/bin/cohort train --experiment=mnist_mlp --mode=train_and_eval --distribution_strategy=mirrored \
+	  --num_replicas=$(REPLICAS) --epochs=$(EPOCHS) --batch_size=128 --model_dir=$(B)/demo/run --seed=1 \
 	  $(if $(DATA_DIR),--data_dir=$(DATA_DIR))
 
 # Tests run beside each other: OpenMP's idle threads would spin on the core that the other test needs, 6 times its time.
 test:
 	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory build/dev/build.ninja
-	@cmake --build build/dev -j $(JOBS)
-	@OMP_WAIT_POLICY=passive ctest --preset dev -j $(JOBS) $(if $(TESTS),-R $(TESTS))
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS)
+	@OMP_WAIT_POLICY=passive ctest --test-dir $(B)/dev --output-on-failure -j $(JOBS) $(if $(TESTS),-R $(TESTS))
 
 # Every model beside torchvision's, the large ones too, which `make test` leaves out.
 parity:
 	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory build/dev/build.ninja
-	@cmake --build build/dev -j $(JOBS) --target models_zoo_test
-	@COHORT_ALL_MODELS=1 build/dev/tests/models_zoo_test
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target models_zoo_test
+	@COHORT_ALL_MODELS=1 $(B)/dev/tests/models_zoo_test
 
 bench:
 	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory build/release/build.ninja
-	@cmake --build build/release -j $(JOBS) --target cohort_bench cohort_cli
-	@python3 benchmarks/run.py --bench build/release/bin/cohort_bench
+	@$(MAKE) --no-print-directory $(B)/release/build.ninja
+	@cmake --build $(B)/release -j $(JOBS) --target cohort_bench cohort_cli
+	@python3 benchmarks/run.py --bench $(B)/release/bin/cohort_bench
 
 asan ubsan tsan:
 	@scripts/install-deps.sh lint
-	@$(MAKE) --no-print-directory build/$@/build.ninja
-	@cmake --build build/$@ -j $(JOBS)
-	@scripts/sanitize $@ $(if $(TESTS),-R $(TESTS))
+	@$(MAKE) --no-print-directory $(B)/$@/build.ninja
+	@cmake --build $(B)/$@ -j $(JOBS)
+	@scripts/sanitize $(B)/$@ $(if $(TESTS),-R $(TESTS))
 
 # Real daemons and network namespaces, so as root: sshd, Slurm; TRIALS of every disaster.
 cluster-test chaos:
 	@scripts/install-deps.sh cluster
-	@$(MAKE) --no-print-directory build/dev/build.ninja
-	@cmake --build build/dev -j $(JOBS) --target cohort_cli example_parameter_server
-	@$(if $(filter chaos,$@),python3 tests/chaos/run.py build/dev/bin/cohort --trials $(TRIALS) && \
-	  for replicas in 1 2; do python3 tests/chaos/parameter_servers.py build/dev/bin/cohort build/dev/bin/example_parameter_server \
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli example_parameter_server
+	@$(if $(filter chaos,$@),python3 tests/chaos/run.py $(B)/dev/bin/cohort --trials $(TRIALS) && \
+	  for replicas in 1 2; do python3 tests/chaos/parameter_servers.py $(B)/dev/bin/cohort $(B)/dev/bin/example_parameter_server \
 	    --replicas $$replicas || exit 1; done,\
-	  python3 tests/ssh/run.py build/dev/bin/cohort && python3 tests/slurm/run.py build/dev/bin/cohort)
+	  python3 tests/ssh/run.py $(B)/dev/bin/cohort && python3 tests/slurm/run.py $(B)/dev/bin/cohort)
 
 fuzz:
 	@scripts/install-deps.sh lint
-	@$(MAKE) --no-print-directory build/fuzz/build.ninja
-	@cmake --build build/fuzz -j $(JOBS) --target config_fuzzer host_list_fuzzer idx_fuzzer image_fuzzer manifest_fuzzer parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer tfrecord_fuzzer
-	@scripts/fuzz build/fuzz $(if $(SECONDS_EACH),$(SECONDS_EACH),600)
+	@$(MAKE) --no-print-directory $(B)/fuzz/build.ninja
+	@cmake --build $(B)/fuzz -j $(JOBS) --target config_fuzzer host_list_fuzzer idx_fuzzer image_fuzzer manifest_fuzzer parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer tfrecord_fuzzer
+	@scripts/fuzz $(B)/fuzz $(if $(SECONDS_EACH),$(SECONDS_EACH),600)
 
 lint:
 	@scripts/install-deps.sh lint
-	@$(MAKE) --no-print-directory build/lint/build.ninja
-	@cmake --build build/lint --target cohort_generated -- --quiet
-	@scripts/lint $(JOBS) $(if $(LINT),$$(git ls-files $(LINT) | grep 'cpp$$'))
+	@$(MAKE) --no-print-directory $(B)/lint/build.ninja
+	@cmake --build $(B)/lint --target cohort_generated -- --quiet
+	@scripts/lint $(B)/lint $(JOBS) $(if $(LINT),$$(git ls-files $(LINT) | grep 'cpp$$'))
 
 lint-changed:
-	@$(MAKE) --no-print-directory build/lint/build.ninja
-	@cmake --build build/lint --target cohort_generated -- --quiet
-	@scripts/lint $(JOBS) $$(git diff --name-only HEAD -- '*.cpp')
+	@$(MAKE) --no-print-directory $(B)/lint/build.ninja
+	@cmake --build $(B)/lint --target cohort_generated -- --quiet
+	@scripts/lint $(B)/lint $(JOBS) $$(git diff --name-only HEAD -- '*.cpp')
 
 format:
 	@git ls-files '*.cpp' '*.h' | xargs clang-format -i
@@ -89,9 +104,9 @@ sizes:
 
 install:
 	@scripts/install-deps.sh build
-	@$(MAKE) --no-print-directory build/demo/build.ninja
-	@cmake --build build/demo -j $(JOBS)
-	@cmake --install build/demo $(if $(PREFIX),--prefix $(PREFIX))
+	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
+	@cmake --build $(B)/demo -j $(JOBS)
+	@cmake --install $(B)/demo $(if $(PREFIX),--prefix $(PREFIX))
 
 clean:
 	@rm -rf build

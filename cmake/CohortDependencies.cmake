@@ -1,5 +1,7 @@
 # What the library stands on. All of it is packaged by Debian 12 (scripts/install-deps.sh).
-find_package(Torch REQUIRED QUIET)
+set(COHORT_TORCH "" CACHE PATH
+    "Folder of PyPI's torch, as python3 -c 'import torch; print(*torch.__path__)' prints it; empty: the one that CMake finds")
+include(CohortTorch)
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(ZLIB REQUIRED)
@@ -23,16 +25,19 @@ if(COHORT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 if(COHORT_WITH_NCCL STREQUAL "AUTO")
-  if(TARGET torch_cuda)
+  if(TARGET torch_cuda OR TARGET cohort_torch_cuda)
     set(COHORT_HAS_NCCL ON)
   else()
     set(COHORT_HAS_NCCL OFF)
   endif()
 else()
   set(COHORT_HAS_NCCL ${COHORT_WITH_NCCL})
+  if(COHORT_HAS_NCCL AND NOT TARGET torch_cuda AND NOT TARGET cohort_torch_cuda)
+    message(FATAL_ERROR "COHORT_WITH_NCCL is ON, but this LibTorch is without CUDA; see COHORT_TORCH")
+  endif()
 endif()
 # LibTorch comes without it; its group between processes includes it.
-find_path(COHORT_NCCL_HEADERS nccl.h HINTS ${CUDA_TOOLKIT_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
+find_path(COHORT_NCCL_HEADERS nccl.h HINTS ${COHORT_CUDA_HEADERS} ${CUDA_TOOLKIT_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
 
 # cohort_optional(<name> <package> [component...]): sets COHORT_HAS_<name> by COHORT_WITH_<name>. It asks whether the package
 # was found, not for a target: FindMPI leaves one behind that has no header.
@@ -49,6 +54,15 @@ macro(cohort_optional name package)
   endif()
 endmacro()
 cohort_optional(GLOO Gloo)
+set(COHORT_GLOO_MODULE OFF)
+if(COHORT_HAS_GLOO AND COHORT_TORCH)
+  # That LibTorch has another Gloo in it: see src/collective/gloo/open_module.cpp.
+  set(COHORT_GLOO_MODULE ON)
+  if(COHORT_SANITIZER MATCHES "address|thread")
+    message(FATAL_ERROR "COHORT_SANITIZER=${COHORT_SANITIZER} and COHORT_TORCH: that sanitizer refuses the module in which Gloo "
+                        "is then; wanted COHORT_WITH_GLOO=OFF, or no COHORT_TORCH")
+  endif()
+endif()
 # The component of C++, although only MPI's functions in C are called: a project of C++ alone cannot look for the one of C.
 cohort_optional(MPI MPI CXX)
 message(STATUS "cohort: Gloo ${COHORT_HAS_GLOO}, MPI ${COHORT_HAS_MPI}, NCCL ${COHORT_HAS_NCCL}")
@@ -56,9 +70,15 @@ message(STATUS "cohort: Gloo ${COHORT_HAS_GLOO}, MPI ${COHORT_HAS_MPI}, NCCL ${C
 # What the library links besides LibTorch; cohortConfig.cmake.in finds the same.
 set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB JPEG::JPEG PNG::PNG yaml-cpp CURL::libcurl
                      OpenSSL::Crypto gRPC::grpc++ protobuf::libprotobuf isal ${CMAKE_DL_LIBS})
-if(COHORT_HAS_GLOO)
+if(COHORT_HAS_GLOO AND NOT COHORT_GLOO_MODULE)
   list(APPEND COHORT_LIBRARIES gloo)
 endif()
 if(COHORT_HAS_MPI)
   list(APPEND COHORT_LIBRARIES MPI::MPI_CXX)
+endif()
+
+if(COHORT_TORCH)
+  # No folder where the loader looks: what is installed looks where it was linked, and for our module beside the library.
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+  set(CMAKE_INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
 endif()

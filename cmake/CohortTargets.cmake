@@ -102,6 +102,12 @@ function(cohort_library)
   target_include_directories(cohort SYSTEM PUBLIC $<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>)
   target_link_libraries(cohort PUBLIC ${TORCH_LIBRARIES} Threads::Threads
                         PRIVATE ${COHORT_LIBRARIES})
+  if(COHORT_GLOO_MODULE)  # opened by its plain name
+    add_dependencies(cohort cohort_gloo)
+    target_link_options(cohort INTERFACE $<BUILD_INTERFACE:LINKER:-rpath,${CMAKE_LIBRARY_OUTPUT_DIRECTORY}>
+                                         $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+    set_target_properties(cohort PROPERTIES BUILD_RPATH $ORIGIN)
+  endif()
   if(COHORT_SANITIZER)
     target_link_options(cohort PUBLIC -fsanitize=${COHORT_SANITIZER})
   endif()

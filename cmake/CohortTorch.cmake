@@ -67,6 +67,3 @@ file(GLOB gomp ${COHORT_TORCH}/lib/libgomp*.so*)
 if(gomp)
   set(OpenMP_gomp_LIBRARY ${gomp} CACHE FILEPATH "LibTorch's OpenMP")
 endif()
-
-# A wheel is in no folder where the loader looks: what is installed looks where it was linked.
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
