@@ -2,6 +2,6 @@
 #include "collective/gloo/gloo.h"
 
 extern "C" __attribute__((visibility("default"))) void cohort_make_gloo(const cohort::GlooOptions& options,
-                                                                         std::unique_ptr<cohort::Wire>& wire) {
+                                                                        std::unique_ptr<cohort::Wire>& wire) {
   wire = cohort::make_gloo(options);
 }
