@@ -3,6 +3,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -36,6 +37,7 @@ static_assert(sizeof(Header) <= kHeader);
 constexpr std::size_t kSteps = 4;
 constexpr std::size_t kSmall = 4096;
 constexpr std::size_t kClasses = kSteps * 48;
+constexpr std::size_t kLargest = std::size_t{1} << 48;  // the last class; more than a process can address
 
 std::size_t class_of(std::size_t bytes) {
   const auto power = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 1;  // 2^power < bytes <= 2^(power + 1)
@@ -83,7 +85,8 @@ std::size_t own_shelf() {
 class Cache {
  public:
   void* allocate(std::size_t bytes) {
-    if (bytes < block_cache::kSmallest) return data_of(from_system(bytes, kSmall));
+    // A size beyond the last class has no bin: the system refuses it, as it does without a cache.
+    if (bytes < block_cache::kSmallest || bytes > kLargest) return data_of(from_system(bytes, kSmall));
     const std::size_t size_class = class_of(bytes);
     Header* block = take(size_class);
     if (block != nullptr) return data_of(block);
@@ -113,7 +116,8 @@ class Cache {
   static void* data_of(Header* block) { return reinterpret_cast<char*>(block) + kHeader; }
 
   static Header* from_system(std::size_t bytes, std::size_t size_class) {
-    return std::construct_at(static_cast<Header*>(c10::alloc_cpu(bytes + kHeader)), Header{.size_class = size_class});
+    const std::size_t whole = std::max(bytes, bytes + kHeader);  // a sum that overflows would be a small block
+    return std::construct_at(static_cast<Header*>(c10::alloc_cpu(whole)), Header{.size_class = size_class});
   }
 
   Header* take(std::size_t size_class) {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <future>
+#include <limits>
 #include <thread>
 
 namespace cohort {
@@ -55,6 +57,23 @@ TEST_F(BlockCacheTest, EverySizeIsCoveredByItsBlock) {
     set_block_cache_limit(64 * kMega);
   }
   block_cache::release(nullptr);
+}
+
+// From 2^49 + 1 bytes on a size had no bin of its own: what lay behind the bins was taken for a block.
+TEST_F(BlockCacheTest, WhatNobodyCanHaveIsRefusedAsWithoutACache) {
+  if (std::getenv("ASAN_OPTIONS") != nullptr) GTEST_SKIP() << "AddressSanitizer ends the process instead";
+  for (int power = 47; power < 64; ++power) {
+    for (const std::size_t apart : {std::size_t{0}, std::size_t{1}, (std::size_t{1} << power) / 3}) {
+      EXPECT_THROW(block_cache::allocate((std::size_t{1} << power) + apart), c10::Error)
+          << "2^" << power << " + " << apart;
+    }
+  }
+  EXPECT_THROW(block_cache::allocate(std::numeric_limits<std::size_t>::max()), c10::Error);
+  install_block_cache();
+  for (int power = 48; power < 63; ++power) {
+    EXPECT_THROW(torch::empty({(int64_t{1} << power) + 1}, torch::kByte), c10::Error) << "2^" << power << " + 1";
+  }
+  EXPECT_EQ(block_cache_stats().idle_bytes, 0);
 }
 
 TEST_F(BlockCacheTest, KeepsNoMoreThanItsLimit) {
