@@ -12,7 +12,8 @@
 namespace cohort {
 
 // Counts of parts, one a dimension of a variable of this shape and dtype; all but the first have to be 1. Anything that
-// can be called so is a partitioner; it is called once for each variable, by one thread.
+// can be called so is a partitioner; it is called once for each variable that has rows, by one thread. Those below
+// throw InvalidArgument for a scalar's shape.
 using Partitioner = std::function<std::vector<int64_t>(at::IntArrayRef shape, torch::ScalarType dtype)>;
 
 // `num_shards`, but not more than rows. InvalidArgument unless it is positive.

@@ -21,9 +21,17 @@ int64_t bytes_of(at::IntArrayRef shape, torch::ScalarType dtype) {
   return c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
+// TensorFlow's partitioners raise for a scalar, too.
+void require_rows(const char* partitioner, at::IntArrayRef shape) {
+  if (!shape.empty()) return;
+  fail<InvalidArgument>("[parameter server] ", partitioner,
+                        ": a scalar has no rows to cut, wanted a shape of 1 or more ", "dimensions");
+}
+
+// A variable without rows is one shard.
 std::vector<int64_t> cut_rows(at::IntArrayRef shape, int64_t shards) {
   std::vector<int64_t> counts(shape.size(), 1);
-  counts[0] = std::clamp<int64_t>(shards, 1, shape[0]);
+  counts[0] = std::clamp<int64_t>(shards, 1, std::max<int64_t>(shape[0], 1));
   return counts;
 }
 
@@ -31,13 +39,17 @@ std::vector<int64_t> cut_rows(at::IntArrayRef shape, int64_t shards) {
 
 Partitioner FixedShardsPartitioner(int64_t num_shards) {
   require_positive("FixedShardsPartitioner", "num_shards", num_shards);
-  return [=](at::IntArrayRef shape, torch::ScalarType /*dtype*/) { return cut_rows(shape, num_shards); };
+  return [=](at::IntArrayRef shape, torch::ScalarType /*dtype*/) {
+    require_rows("FixedShardsPartitioner", shape);
+    return cut_rows(shape, num_shards);
+  };
 }
 
 Partitioner MinSizePartitioner(const MinSizePartitionerOptions& options) {
   require_positive("MinSizePartitioner", "min_shard_bytes", options.min_shard_bytes);
   require_positive("MinSizePartitioner", "max_shards", options.max_shards);
   return [=](at::IntArrayRef shape, torch::ScalarType dtype) {
+    require_rows("MinSizePartitioner", shape);
     return cut_rows(shape, std::min(options.max_shards, round_up(bytes_of(shape, dtype), options.min_shard_bytes)));
   };
 }
@@ -49,6 +61,7 @@ Partitioner MaxSizePartitioner(const MaxSizePartitionerOptions& options) {
                           options.max_shards);
   }
   return [=](at::IntArrayRef shape, torch::ScalarType dtype) {
+    require_rows("MaxSizePartitioner", shape);
     const int64_t row_bytes = std::max<int64_t>(bytes_of(shape.slice(1), dtype), 1);
     const int64_t rows = std::max<int64_t>(options.max_shard_bytes / row_bytes, 1);
     const int64_t shards = round_up(shape[0], rows);

@@ -58,6 +58,25 @@ TEST(Partitioners, WhatHasNoRowsIsWhole) {
   EXPECT_THAT(shard_rows({5, 3}, torch::kFloat, nullptr), ElementsAre(5));
 }
 
+// TensorFlow's raise IndexError or ValueError for every one of these.
+TEST(Partitioners, AScalarHasNothingToCut) {
+  const auto refused = [](const Partitioner& partitioner, const std::string& name) {
+    expect_error<InvalidArgument>([&] { (void)floats(partitioner, {}); },
+                                  "[parameter server] " + name + ": a scalar has no rows to cut");
+  };
+  refused(FixedShardsPartitioner(2), "FixedShardsPartitioner");
+  refused(MinSizePartitioner({}), "MinSizePartitioner");
+  refused(MinSizePartitioner({.max_shards = 4}), "MinSizePartitioner");
+  refused(MinSizePartitioner({.min_shard_bytes = 1000, .max_shards = 6}), "MinSizePartitioner");
+  refused(MaxSizePartitioner({.max_shard_bytes = 1000}), "MaxSizePartitioner");
+  refused(MaxSizePartitioner({.max_shard_bytes = 65536, .max_shards = 3}), "MaxSizePartitioner");
+  refused(MaxSizePartitioner({.max_shard_bytes = 16}), "MaxSizePartitioner");
+  for (const Partitioner& each :
+       {FixedShardsPartitioner(2), MinSizePartitioner({}), MaxSizePartitioner({.max_shard_bytes = 16})}) {
+    EXPECT_THAT(floats(each, {0, 3}), ElementsAre(1, 1)) << "no rows";
+  }
+}
+
 TEST(Partitioners, RefuseWrongOptions) {
   expect_error<InvalidArgument>([] { FixedShardsPartitioner(0); },
                                 "[parameter server] FixedShardsPartitioner: num_shards must be positive, got 0");
