@@ -259,8 +259,9 @@ class GceResolver final : public ClusterResolver {
   GceOptions options_;
 };
 
-// The first of these that the environment speaks of: TF_CONFIG, torchrun's variables, MPI's, Slurm's (a step of more
-// than one task), SageMaker's. None: a resolver without a cluster.
+// The first of these that the environment speaks of: TF_CONFIG, torchrun's variables, Open MPI's, Slurm's (a step of
+// more than one task, whether or not it sets PMI's variables too), those of MPICH and others over PMI, SageMaker's.
+// None: a resolver without a cluster.
 ClusterResolverPtr resolve_cluster(const Environment& variables = process_environment());
 
 // A cluster from flags (TF Model Garden's --worker_hosts and --task_index): comma-separated addresses. Sets TF_CONFIG

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/fail.h"
@@ -32,10 +33,11 @@ struct World {
 
 World read_world(const Environment& variables) {
   constexpr const char* kHint = "not started by mpirun?";
-  const Names* names = &kLaunchers.front();
-  for (const Names& launcher : kLaunchers) {
-    if (variable(variables, launcher.size)) names = &launcher;
-  }
+  // The first that is set: below srun mpirun's own processes may have the PMI variables of its daemons.
+  const auto* const told = std::find_if(kLaunchers.begin(), kLaunchers.end(), [&](const Names& launcher) {
+    return variable(variables, launcher.size).has_value();
+  });
+  const Names* const names = told == kLaunchers.end() ? kLaunchers.begin() : told;
   World world;
   world.rank = require_number(variables, names->rank, "mpi", kHint);
   world.size = require_number(variables, names->size, "mpi", kHint, 1);
