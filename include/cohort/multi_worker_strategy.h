@@ -44,7 +44,8 @@ struct MultiWorkerOptions {
   CommunicationOptions communication = {};
   // Start-up deadline, heartbeats, security. `info` is the strategy's own.
   MembershipOptions membership = {};
-  // Of this worker's replicas, as MirroredOptions has them; every worker needs as many (InvalidArgument).
+  // Of this worker's replicas, as MirroredOptions has them; every worker needs as many (InvalidArgument). None: every
+  // visible GPU, of which the workers of one machine take equal parts in the order of their local ranks.
   std::vector<std::string> devices = {};
   // Between this worker's replicas. Its timeout is made longer than the workers'. threads_per_replica 0: all cores,
   // divided among the replicas of all workers that share them.

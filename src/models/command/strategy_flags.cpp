@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/fail.h"
+#include "cluster/local_place.h"
 #include "cohort/multi_worker_strategy.h"
 #include "cohort/parameter_server_strategy.h"
 
@@ -21,6 +22,17 @@ std::vector<std::string> devices_of(const StrategyFlags& flags) {
   if (flags.num_gpus == 0) return cpu_devices(static_cast<int>(std::max<int64_t>(1, flags.num_replicas)));
   std::vector<std::string> names;
   for (int64_t i = 0; i < flags.num_gpus; ++i) names.push_back("/GPU:" + std::to_string(i));
+  return names;
+}
+
+// The same for one of several workers, which takes its own part of its machine's GPUs.
+std::vector<std::string> worker_devices_of(const StrategyFlags& flags) {
+  if (flags.num_gpus == 0) return devices_of(flags);
+  const auto visible = static_cast<int>(list_logical_devices("GPU").size());
+  std::vector<std::string> names;
+  for (const int gpu : gpus_of_worker(visible, static_cast<int>(flags.num_gpus), local_place())) {
+    names.push_back("/GPU:" + std::to_string(gpu));
+  }
   return names;
 }
 
@@ -129,7 +141,7 @@ Strategy make_strategy(const StrategyFlags& flags) {
     configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
     const std::string implementation = flags.all_reduce_alg.empty() ? "auto" : lower(flags.all_reduce_alg);
     return MultiWorkerMirroredStrategy({.communication = {.implementation = implementation},
-                                        .devices = devices_of(flags),
+                                        .devices = worker_devices_of(flags),
                                         .exchange = {.num_packs = static_cast<int>(flags.num_packs)}});
   }
   if (name == "parameter_server") {

@@ -17,9 +17,22 @@ void require_local(std::string_view strategy, const DeviceSpec& spec) {
 }  // namespace
 
 std::vector<LogicalDevice> choose_devices(std::string_view strategy, const std::vector<std::string>& names) {
+  return choose_worker_devices(strategy, names, {});
+}
+
+std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, const std::vector<std::string>& names,
+                                                 const LocalPlace& place) {
   if (names.empty()) {
-    std::vector<LogicalDevice> gpus = list_logical_devices("GPU");
-    if (!gpus.empty()) return gpus;
+    const std::vector<LogicalDevice> gpus = list_logical_devices("GPU");
+    std::vector<LogicalDevice> own;
+    for (const int gpu : gpus_of_worker(static_cast<int>(gpus.size()), 0, place)) {
+      own.push_back(gpus[static_cast<std::size_t>(gpu)]);
+    }
+    if (own.size() < gpus.size()) {
+      log().info("[strategy] {}: worker {} of {} on this machine uses {} of its {} GPUs, from {} on", strategy,
+                 place.rank, place.size, own.size(), gpus.size(), own.front().name());
+    }
+    if (!own.empty()) return own;
     log().info("[strategy] {}: no GPU is visible, using the CPU", strategy);
     return {find_logical_device("/CPU:0")};
   }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/local_place.h"
 #include "cohort/device.h"
 
 namespace cohort {
@@ -12,5 +13,9 @@ namespace cohort {
 // The named logical devices; none named: every visible GPU, without one CPU:0 (which it says once). A device of another
 // job or task, or one named twice: InvalidArgument; one that is not there: NotFound.
 std::vector<LogicalDevice> choose_devices(std::string_view strategy, const std::vector<std::string>& names);
+
+// The same for one of several workers: none named, its part of the visible GPUs where workers share a machine.
+std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, const std::vector<std::string>& names,
+                                                 const LocalPlace& place);
 
 }  // namespace cohort

@@ -33,7 +33,9 @@ ClusterSpec training_cluster(const ClusterSpec& cluster, const std::optional<Tas
 }
 
 StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& options) {
-  StrategyPlan plan{.name = kName, .devices = choose_devices(kName, options.devices), .exchange = options.exchange};
+  StrategyPlan plan{.name = kName,
+                    .devices = choose_worker_devices(kName, options.devices, local_place()),
+                    .exchange = options.exchange};
   if (options.communication.bytes_per_pack > 0) plan.exchange.bytes_per_pack = options.communication.bytes_per_pack;
   const std::optional<TaskId> task = resolver.task();
   const ClusterSpec cluster = training_cluster(resolver.cluster_spec(), task);
