@@ -103,9 +103,17 @@ Entry parse_entry(const std::string& name, const Json& value, const std::string&
 }
 
 Json parse_header(std::span<const std::byte> bytes, const std::string& source) {
+  // The header's deepest value is a list of an entry. Values within each other without end would end the process where
+  // one of them is written into an error, which takes a stack frame for each.
+  constexpr int kDeepest = 10;
   const char* text = reinterpret_cast<const char*>(bytes.data());
+  const auto bounded = [&](int depth, Json::parse_event_t /*event*/, const Json& /*parsed*/) {
+    if (depth <= kDeepest) return true;
+    fail<DataLoss>("[weights] ", source, ": the header (from byte 8) has more than ", kDeepest,
+                   " levels of brackets, wanted a map of tensors");
+  };
   try {
-    Json header = Json::parse(text, text + bytes.size());
+    Json header = Json::parse(text, text + bytes.size(), bounded);
     if (!header.is_object())
       fail<DataLoss>("[weights] ", source, ": the header is ", header.type_name(), ", wanted an object");
     return header;

@@ -87,6 +87,16 @@ TEST(Safetensors, DamageIsNamedWithItsPlace) {
       HasSubstr("is too large"));
 }
 
+TEST(Safetensors, BracketsWithoutEndAreRefused) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const std::string& header : {R"({"a":{"dtype":)" + deep + R"(,"shape":[1],"data_offsets":[0,4]}})",
+                                    R"({"a":{"dtype":"F32","shape":)" + deep + R"(,"data_offsets":[0,4]}})",
+                                    R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + deep + "}}",
+                                    R"({"__metadata__":{"a":)" + deep + "}}", std::string(200'000, '[')}) {
+    EXPECT_THAT(error_for(file_with(header, "1234")), HasSubstr("has more than 10 levels of brackets"));
+  }
+}
+
 TEST(Safetensors, EveryTruncationIsFound) {
   const TemporaryFolder folder;
   save_weights(folder / "w", {{"a", torch::rand({3})}, {"b", torch::rand({2})}});
