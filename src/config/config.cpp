@@ -173,17 +173,53 @@ void Config::apply_gin(std::string_view text, const std::string& origin) {
 
 namespace {
 
-// With the macros' values in place of their uses.
-ConfigValue expanded(ConfigValue value, const std::map<std::string, ConfigValue>& macros, const std::string& where) {
-  if (const std::string name = macro_of(value); !name.empty()) {
-    const auto found = macros.find(name);
-    if (found == macros.end()) fail<NotFound>("[config] ", where, ": there is no macro ", name);
-    return found->second;
+// Replaces the uses of macros in a value by what the macros stand for.
+class MacroExpansion {
+ public:
+  MacroExpansion(const std::map<std::string, ConfigValue>& macros, const std::string& where)
+      : macros_(macros), where_(where) {}
+
+  ConfigValue expand(const ConfigValue& value) {
+    if (const std::string name = macro_of(value); !name.empty()) {
+      const auto found = macros_.find(name);
+      if (found == macros_.end()) fail<NotFound>("[config] ", where_, ": there is no macro ", name);
+      return copy(found->second, name);
+    }
+    ConfigValue made = value;
+    for (ConfigValue& item : made.items) item = expand(item);
+    for (auto& [key, member] : made.members) member = expand(member);
+    return made;
   }
-  for (ConfigValue& item : value.items) item = expanded(std::move(item), macros, where);
-  for (auto& [key, member] : value.members) member = expanded(std::move(member), macros, where);
-  return value;
-}
+
+ private:
+  // What a macro stands for holds no uses of macros any more. Its size is counted before it is copied: a few lines,
+  // each of which uses the macro before twice, stand for more values than fit into memory.
+  ConfigValue copy(const ConfigValue& value, const std::string& name) {
+    count(value, name, 0);
+    return value;
+  }
+
+  void count(const ConfigValue& value, const std::string& name, int depth) {
+    copied_ += 1 + static_cast<int64_t>(value.text.size());
+    if (copied_ > kMostCopied) {
+      fail<InvalidArgument>("[config] ", where_, ": the macro ", name, " makes this longer than ", kMostCopied,
+                            " values and letters");
+    }
+    if (depth > kDeepest) {
+      fail<InvalidArgument>("[config] ", where_, ": the macro ", name, " has more than ", kDeepest,
+                            " levels of brackets");
+    }
+    for (const ConfigValue& item : value.items) count(item, name, depth + 1);
+    for (const auto& [key, member] : value.members) count(member, name, depth + 1);
+  }
+
+  static constexpr int64_t kMostCopied = 1'000'000;
+  static constexpr int kDeepest = 100;
+
+  const std::map<std::string, ConfigValue>& macros_;
+  const std::string& where_;
+  int64_t copied_ = 0;
+};
 
 }  // namespace
 
@@ -198,7 +234,7 @@ void Config::apply_gin_text(std::string_view text, const std::string& origin, co
       apply_gin_text(read_text(file), file.string(), file.parent_path(), depth + 1);
       continue;
     }
-    const ConfigValue value = expanded(statement.value, macros_, where);
+    const ConfigValue value = MacroExpansion(macros_, where).expand(statement.value);
     if (statement.kind == GinStatement::Kind::kMacro) {
       macros_[statement.name] = value;
     } else {

@@ -81,6 +81,20 @@ TEST(GinTest, WhatIsNoDataIsRefusedWithItsLine) {
   refused(("train.size = " + std::string(200, '[')).c_str(), "levels of brackets");
 }
 
+TEST(GinTest, MacrosThatDoubleAreRefusedByName) {
+  std::string text = "M0 = [1, 1]\n";
+  for (int i = 1; i <= 40; ++i) text += c10::str("M", i, " = [%M", i - 1, ", %M", i - 1, "]\n");
+  Described it;
+  expect_error<InvalidArgument>([&] { it.config.apply_gin(text, "x.gin"); },
+                                "x.gin, line 19: the macro M17 makes this longer than 1000000");
+  text = "N0 = [1]\n";
+  for (int i = 1; i <= 200; ++i) text += c10::str("N", i, " = [%N", i - 1, "]\n");
+  expect_error<InvalidArgument>([&] { it.config.apply_gin(text, "x.gin"); },
+                                "x.gin, line 102: the macro N100 has more than 100 levels");
+  it.config.apply_gin("LONG = [3, 4]\nANOTHER = %LONG\ntrain.size = %ANOTHER", "x.gin");
+  EXPECT_EQ(it.run.train.size, (std::vector<int64_t>{3, 4}));
+}
+
 TEST(GinTest, FilesThatIncludeEachOtherEnd) {
   const TemporaryFolder folder;
   write_file(folder / "a.gin", "include 'a.gin'\n");
