@@ -1,4 +1,4 @@
-# Everything is one command: each target installs what it needs (Debian 12 packages), configures and builds.
+# Everything is one command: each target installs what it needs (packages of Debian 12 or newer), configures and builds.
 #   make demo    train and evaluate; DATA_DIR=folder for the real MNIST, drawn digits otherwise
 #   make test    build and run the tests
 #   make lint    clang-tidy; LINT="src/base src/device" for some folders
@@ -22,9 +22,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo test parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean
+.PHONY: help demo test parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install fresh clean
 help:
-	@sed -n '1,5p' Makefile; echo "also: bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install clean"
+	@sed -n '1,5p' Makefile; echo "also: bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -107,6 +107,11 @@ install:
 	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
 	@cmake --build $(B)/demo -j $(JOBS)
 	@cmake --install $(B)/demo $(if $(PREFIX),--prefix $(PREFIX))
+
+# The first commands of a user, each on a bare machine.
+fresh:
+	@for suite in bookworm trixie; do for target in demo test; do \
+	  echo "== $$suite: make $$target"; scripts/fresh-machine $$suite make $$target || exit 1; done; done
 
 clean:
 	@rm -rf build

@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
-# Installs what Cohort needs, from Debian 12's packages. Does nothing, quickly, when all of it is there.
-#   scripts/install-deps.sh [build|test|lint|cluster|all]      default: all
+# Installs what Cohort needs, from the packages of Debian 12 or newer. Does nothing, quickly, when all of it is there.
+#   scripts/install-deps.sh [build|test|lint|cluster|package|fresh|image|all]      default: all
 # With TORCH set, LibTorch comes from there.
 set -euo pipefail
 
-build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libjpeg62-turbo-dev libpng-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgloo-dev libisal-dev"
+build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libjpeg-dev libpng-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgloo-dev libisal-dev"
 [ -z "${TORCH:-}" ] || build=${build/libtorch-dev libopenblas0-pthread /}
 test="$build openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev python3 python3-torch python3-numpy python3-pil python3-torchvision chromium"
-lint="$test clang-14 clang clang-format clang-tidy libclang-rt-14-dev libomp-dev"
+lint="$test clang clang-format clang-tidy libclang-rt-dev libomp-dev"
 
 case "${1:-all}" in
   build) wanted=$build ;;
   test) wanted=$test ;;
   lint | all) wanted=$lint ;;
   cluster) wanted="$test iproute2 openssh-client openssh-server slurm-wlm munge" ;;
+  package) wanted="$build dpkg-dev file" ;;
+  fresh) wanted="debootstrap debian-archive-keyring ca-certificates git util-linux mount" ;;
+  image) wanted="mmdebstrap debian-archive-keyring dpkg-dev python3" ;;
   *)
-    echo "install-deps: \"$1\" is not known, only build, test, lint, cluster and all are" >&2
+    echo "install-deps: \"$1\" is not known, only build, test, lint, cluster, package, fresh, image and all are" >&2
     exit 2
     ;;
 esac
