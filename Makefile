@@ -50,8 +50,8 @@ test:
 parity:
 	@scripts/install-deps.sh test
 	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
-	@cmake --build $(B)/dev -j $(JOBS) --target models_zoo_test
-	@COHORT_ALL_MODELS=1 $(B)/dev/tests/models_zoo_test
+	@cmake --build $(B)/dev -j $(JOBS) --target models_tests
+	@COHORT_ALL_MODELS=1 $(B)/dev/tests/models_tests --file=models/zoo_test.cpp
 
 bench:
 	@scripts/install-deps.sh test

@@ -4,7 +4,7 @@
 
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::atomic_file_test {
 namespace {
 
 using testing::TemporaryFolder;
@@ -26,4 +26,4 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::atomic_file_test

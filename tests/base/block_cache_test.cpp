@@ -9,7 +9,7 @@
 #include <limits>
 #include <thread>
 
-namespace cohort {
+namespace cohort::block_cache_test {
 namespace {
 
 constexpr std::size_t kMega = 1 << 20;
@@ -113,4 +113,4 @@ TEST_F(BlockCacheTest, ServesTensors) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::block_cache_test

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace cohort {
+namespace cohort::flush_denormals_test {
 namespace {
 
 float half(float value) {
@@ -28,4 +28,4 @@ TEST(FlushDenormalsTest, HoldsForItsLifetimeOnly) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::flush_denormals_test

@@ -11,7 +11,7 @@
 #include "base/kernels/vector_table.h"
 #include "cohort/error.h"
 
-namespace cohort::kernels {
+namespace cohort::kernels::kernels_test {
 namespace {
 
 template <typename T>
@@ -49,8 +49,8 @@ double squared_norm_by_hand(const T* src, int64_t n) {
 }
 
 template <typename T>
-class KernelsTest : public testing::Test {};
-using Types = testing::Types<float, double>;
+class KernelsTest : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(KernelsTest, Types);
 
 constexpr int64_t kSizes[] = {0, 1, 7, 15, 16, 17, 31, 33, 100, 511, 512, 513, 1500};
@@ -160,4 +160,4 @@ TEST(Kernels, RefuseOtherDtypesAndNoSource) {
 }
 
 }  // namespace
-}  // namespace cohort::kernels
+}  // namespace cohort::kernels::kernels_test

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <optional>
 
-namespace cohort {
+namespace cohort::preemption_test {
 namespace {
 
 TEST(PreemptionWatcher, HearsSigtermWhileItIsThere) {
@@ -32,4 +32,4 @@ TEST(PreemptionWatcher, HearsSigtermWhileItIsThere) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::preemption_test

@@ -12,7 +12,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::shared_memory_test {
 namespace {
 
 using testing::expect_error;
@@ -75,4 +75,4 @@ TEST(SharedMemory, WhatTheSystemDoesNotHaveIsSaid) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::shared_memory_test

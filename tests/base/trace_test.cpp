@@ -9,7 +9,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::trace_test {
 namespace {
 
 using cohort::testing::expect_error;
@@ -76,4 +76,4 @@ TEST(TraceTest, SaysThatItCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::trace_test

@@ -9,7 +9,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::follower_test {
 namespace {
 
 using testing::expect_error;
@@ -71,4 +71,4 @@ TEST(CheckpointFollower, SkipsAFinishedRun) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::follower_test

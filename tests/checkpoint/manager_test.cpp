@@ -16,7 +16,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::manager_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -320,4 +320,4 @@ TEST(Manifest, WhatIsWrongIsNamedWithItsPlace) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::manager_test

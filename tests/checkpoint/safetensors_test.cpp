@@ -11,7 +11,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::safetensors_test {
 namespace {
 
 using testing::error_of;
@@ -133,4 +133,4 @@ TEST(Safetensors, ADiskThatTakesNoMoreIsAnErrorAndLeavesTheOldFile) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::safetensors_test

@@ -8,7 +8,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::cloud_resolvers_test {
 namespace {
 
 using testing::expect_error;
@@ -118,4 +118,4 @@ TEST(Gce, ListsTheGroupsInstances) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::cloud_resolvers_test

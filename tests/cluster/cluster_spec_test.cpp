@@ -5,7 +5,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::cluster_spec_test {
 namespace {
 
 using testing::expect_error;
@@ -115,4 +115,4 @@ TEST(Roles, Leaders) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::cluster_spec_test

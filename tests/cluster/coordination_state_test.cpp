@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace cohort {
+namespace cohort::coordination_state_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -187,4 +187,4 @@ TEST_F(CoordinationStateTest, ShuttingDownEndsEveryWait) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::coordination_state_test

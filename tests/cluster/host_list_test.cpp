@@ -5,7 +5,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::host_list_test {
 namespace {
 
 using testing::expect_error;
@@ -50,4 +50,4 @@ TEST(TaskCounts, Expand) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::host_list_test

@@ -11,7 +11,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::http_test {
 namespace {
 
 using testing::expect_error;
@@ -96,4 +96,4 @@ TEST(Http, EscapesForUrls) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::http_test

@@ -14,7 +14,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::membership_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -238,4 +238,4 @@ INSTANTIATE_TEST_SUITE_P(LeaderAndOther, MembershipDeathTest,
                          ::testing::Combine(::testing::Values(0, 1), ::testing::Values(SIGKILL, SIGSTOP)));
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::membership_test

@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::resolvers_test {
 namespace {
 
 using testing::expect_error;
@@ -253,4 +253,4 @@ TEST(ConfigureCluster, WritesTFConfigFromFlags) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::resolvers_test

@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "tests/support/ranks.h"
 
-namespace cohort {
+namespace cohort::cross_device_ops_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -83,4 +83,4 @@ TEST(CrossDeviceOps, NcclWithoutNcclSaysSo) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::cross_device_ops_test

@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "tests/support/ranks.h"
 
-namespace cohort {
+namespace cohort::local_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -125,4 +125,4 @@ TEST(Local, SparseAndUndefinedTensorsAreRefused) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::local_test

@@ -4,7 +4,7 @@
 
 #include "cohort/error.h"
 
-namespace cohort {
+namespace cohort::packs_test {
 namespace {
 
 std::vector<std::pair<int64_t, int64_t>> ranges(const std::vector<Pack>& packs) {
@@ -58,4 +58,4 @@ TEST(Packs, RefusesNegativeNumbers) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::packs_test

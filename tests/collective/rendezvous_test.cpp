@@ -7,7 +7,7 @@
 
 #include "cohort/error.h"
 
-namespace cohort {
+namespace cohort::rendezvous_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -94,4 +94,4 @@ TEST(Rendezvous, WorksAgainAfterAReset) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::rendezvous_test

@@ -7,7 +7,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::config_test {
 namespace {
 
 using cohort::testing::Described;
@@ -160,4 +160,4 @@ TEST(ConfigTest, HelpHasEveryKeyWithTypeDefaultAndMeaning) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::config_test

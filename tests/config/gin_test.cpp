@@ -5,7 +5,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::gin_test {
 namespace {
 
 using cohort::testing::Described;
@@ -103,4 +103,4 @@ TEST(GinTest, FilesThatIncludeEachOtherEnd) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::gin_test

@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::augment_test {
 namespace {
 
 using testing::expect_error;
@@ -168,4 +168,4 @@ TEST(Augment, NormalizeIsTorchvisions) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::augment_test

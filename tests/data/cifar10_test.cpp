@@ -7,7 +7,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::cifar10_test {
 namespace {
 
 using testing::expect_error;
@@ -58,4 +58,4 @@ TEST(Cifar10, WhatIsMissingOrDamagedIsNamed) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::cifar10_test

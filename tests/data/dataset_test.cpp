@@ -12,7 +12,7 @@
 #include "cohort/error.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::dataset_test {
 namespace {
 
 using Values = std::vector<int64_t>;
@@ -321,4 +321,4 @@ TEST(Dataset, BatchSizeIsInferred) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::dataset_test

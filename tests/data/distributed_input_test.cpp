@@ -5,7 +5,7 @@
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 
-namespace cohort {
+namespace cohort::distributed_input_test {
 namespace {
 
 using Sizes = std::vector<int64_t>;
@@ -95,4 +95,4 @@ TEST(DistributedInput, AnErrorInThePipelineArrivesAtTheLoop) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::distributed_input_test

@@ -4,7 +4,7 @@
 
 #include "cohort/datasets.h"
 
-namespace cohort {
+namespace cohort::drawn_digits_pixels_test {
 namespace {
 
 uint64_t fingerprint(const Dataset& dataset) {
@@ -29,4 +29,4 @@ TEST(DrawnDigits, HaveTheirPixelsOnEveryPlatform) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::drawn_digits_pixels_test

@@ -3,7 +3,7 @@
 
 #include "cohort/datasets.h"
 
-namespace cohort {
+namespace cohort::drawn_digits_test {
 namespace {
 
 Example everything(const Dataset& dataset) {
@@ -58,4 +58,4 @@ TEST(DrawnDigits, ALinearModelStaysUnder95PercentAndAnMlpIsWellAboveIt) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::drawn_digits_test

@@ -10,7 +10,7 @@
 #include "tests/support/files.h"
 #include "tests/support/idx.h"
 
-namespace cohort {
+namespace cohort::idx_damage_test {
 namespace {
 
 using testing::error_of;
@@ -103,4 +103,4 @@ TEST(MnistFiles, OtherShapesAndLabelsAreRefused) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::idx_damage_test

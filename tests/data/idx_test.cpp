@@ -10,7 +10,7 @@
 #include "tests/support/files.h"
 #include "tests/support/idx.h"
 
-namespace cohort {
+namespace cohort::idx_test {
 namespace {
 
 using testing::gzipped;
@@ -100,4 +100,4 @@ TEST(Mnist, ReadsTheRealFiles) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::idx_test

@@ -10,7 +10,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::image_folder_test {
 namespace {
 
 using testing::expect_error;
@@ -115,4 +115,4 @@ TEST(ImageFolder, PhotographsAreRead) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::image_folder_test

@@ -13,7 +13,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::image_test {
 namespace {
 
 using testing::expect_error;
@@ -183,4 +183,4 @@ TEST(Image, PhotographsAreDecoded) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::image_test

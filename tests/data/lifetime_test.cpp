@@ -10,7 +10,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::lifetime_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -145,4 +145,4 @@ TEST(Workers, ManyIteratorsOfOneDatasetDoNotDisturbEachOther) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::lifetime_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace cohort::kernels {
+namespace cohort::kernels::pixel_kernels_test {
 namespace {
 
 std::vector<uint8_t> noise(int64_t count) {
@@ -101,4 +101,4 @@ TEST(PixelKernels, PlanesAreTheSameBitsOnEveryInstructionSet) {
 }
 
 }  // namespace
-}  // namespace cohort::kernels
+}  // namespace cohort::kernels::pixel_kernels_test

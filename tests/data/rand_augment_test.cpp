@@ -11,7 +11,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::rand_augment_test {
 namespace {
 
 using cohort::testing::expect_error;
@@ -105,4 +105,4 @@ TEST(RandAugmentTest, RefusesWhatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::rand_augment_test

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-namespace cohort {
+namespace cohort::random_test {
 namespace {
 
 // The first outputs of splitmix64 for the seed 1234567, which its published implementations agree on.
@@ -54,4 +54,4 @@ TEST(Random, StreamsOfASeedDifferAndStatesCanBeSet) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::random_test

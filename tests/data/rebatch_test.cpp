@@ -8,7 +8,7 @@
 
 #include "data/split.h"
 
-namespace cohort {
+namespace cohort::rebatch_test {
 namespace {
 
 using Sizes = std::vector<int64_t>;
@@ -151,4 +151,4 @@ TEST(Split, LegacyPiecesCoverTheBatch) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::rebatch_test

@@ -10,7 +10,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::resize_test {
 namespace {
 
 using testing::expect_error;
@@ -95,4 +95,4 @@ TEST(CenterCrop, TakesTheMiddle) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::resize_test

@@ -10,7 +10,7 @@
 #include "data/state.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::restore_test {
 namespace {
 
 using testing::error_of;
@@ -163,4 +163,4 @@ TEST(Restore, ChainsOfTransformationsContinueExactly) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::restore_test

@@ -7,7 +7,7 @@
 
 #include "data/rebatch.h"
 
-namespace cohort {
+namespace cohort::split_test {
 namespace {
 
 using Sizes = std::vector<int64_t>;
@@ -102,4 +102,4 @@ TEST(Rebatch, AShareInsideOneBatchIsAView) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::split_test

@@ -7,7 +7,7 @@
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 
-namespace cohort {
+namespace cohort::state_test {
 namespace {
 
 std::vector<torch::Tensor> rest_of(Iterator& iterator) {
@@ -131,4 +131,4 @@ TEST(IteratorState, DistributedInputContinuesToo) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::state_test

@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::tf_example_test {
 namespace {
 
 using testing::expect_error;
@@ -59,4 +59,4 @@ TEST(TFExample, WhatIsWrongIsSaid) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::tf_example_test

@@ -10,7 +10,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::tfds_test {
 namespace {
 
 using testing::expect_error;
@@ -166,4 +166,4 @@ TEST(TFDS, CifarIsRead) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::tfds_test

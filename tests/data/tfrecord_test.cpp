@@ -8,7 +8,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::tfrecord_test {
 namespace {
 
 using testing::expect_error;
@@ -181,4 +181,4 @@ TEST(TFRecord, CifarIsRead) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::tfrecord_test

@@ -8,7 +8,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
 
-namespace cohort {
+namespace cohort::worker_steps_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -192,4 +192,4 @@ TEST(WorkerSteps, AnIteratorMayBeLeftInTheMiddle) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::worker_steps_test

@@ -5,7 +5,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::device_spec_test {
 namespace {
 
 using testing::error_of;
@@ -58,4 +58,4 @@ TEST(DeviceSpec, CanonicalFillsTheDefaults) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::device_spec_test

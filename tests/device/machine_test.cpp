@@ -6,7 +6,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::machine_test {
 namespace {
 
 using testing::error_of;
@@ -62,4 +62,4 @@ TEST_F(Machine, HiddenDevicesAreNotListed) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::machine_test

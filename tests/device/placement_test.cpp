@@ -4,7 +4,7 @@
 #include "cohort/device.h"
 #include "cohort/error.h"
 
-namespace cohort {
+namespace cohort::placement_test {
 namespace {
 
 TEST(Placement, ScopesNest) {
@@ -50,4 +50,4 @@ TEST(Placement, PlacesAndLogs) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::placement_test

@@ -4,7 +4,7 @@
 #include "cohort/layers.h"
 #include "tests/equivalence/runs.h"
 
-namespace cohort::equivalence {
+namespace cohort::equivalence::batch_norm_test {
 namespace {
 
 // Two normalisations, so that gradients pass through the statistics of one on their way to the other.
@@ -62,4 +62,4 @@ TEST(BatchNormEquivalence, WouldNoticeStatisticsOfTheShare) {
 }
 
 }  // namespace
-}  // namespace cohort::equivalence
+}  // namespace cohort::equivalence::batch_norm_test

@@ -5,7 +5,7 @@
 #include "tests/equivalence/runs.h"
 #include "tests/support/workers.h"
 
-namespace cohort::equivalence {
+namespace cohort::equivalence::multi_worker_test {
 namespace {
 
 using testing::StepRecorder;
@@ -196,4 +196,4 @@ INSTANTIATE_TEST_SUITE_P(All, MultiWorker,
                          });
 
 }  // namespace
-}  // namespace cohort::equivalence
+}  // namespace cohort::equivalence::multi_worker_test

@@ -7,7 +7,7 @@
 #include "cohort/cohort.h"
 #include "tests/support/server_cluster.h"
 
-namespace cohort {
+namespace cohort::parameter_server_test {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -242,4 +242,4 @@ TEST(ParameterServers, AnEmbeddingIsTrainedAsOneInMemory) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::parameter_server_test

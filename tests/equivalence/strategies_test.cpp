@@ -4,7 +4,7 @@
 
 #include "tests/equivalence/runs.h"
 
-namespace cohort::equivalence {
+namespace cohort::equivalence::strategies_test {
 namespace {
 
 struct NetImpl : torch::nn::Module {
@@ -75,4 +75,4 @@ TEST(EquivalenceTest, MatchesLibTorchsOwnAdam) {
 }
 
 }  // namespace
-}  // namespace cohort::equivalence
+}  // namespace cohort::equivalence::strategies_test

@@ -12,7 +12,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort::models {
+namespace cohort::models::zoo_test {
 namespace {
 
 using cohort::testing::expect_error;
@@ -247,4 +247,4 @@ TEST(ZooStartTest, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace cohort::models
+}  // namespace cohort::models::zoo_test

@@ -7,7 +7,7 @@
 #include "optimizer/kernels/update_table.h"
 #include "tests/optimizer/rule_runs.h"
 
-namespace cohort {
+namespace cohort::kernels_test {
 namespace {
 
 using kernels::Isa;
@@ -160,4 +160,4 @@ TEST(UpdateKernels, DoNotDependOnTheInstructionSet) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::kernels_test

@@ -15,7 +15,7 @@
 #include "tests/optimizer/rule_cases.h"
 #include "tests/optimizer/rule_runs.h"
 
-namespace cohort {
+namespace cohort::optimizers_test {
 namespace {
 
 using nlohmann::json;
@@ -291,4 +291,4 @@ TEST(Segments, OfOtherDtypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::optimizers_test

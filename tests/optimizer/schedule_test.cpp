@@ -8,7 +8,7 @@
 
 #include "cohort/error.h"
 
-namespace cohort {
+namespace cohort::schedule_test {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
@@ -136,4 +136,4 @@ TEST(Schedules, SayWhatCameAndWhatWasWanted) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::schedule_test

@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::catalog_test {
 namespace {
 
 using testing::expect_error;
@@ -91,4 +91,4 @@ TEST(Catalog, DescriptionsTellProgramsApart) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::catalog_test

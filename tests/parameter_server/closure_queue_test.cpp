@@ -11,7 +11,7 @@
 #include "cohort/remote_value.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::closure_queue_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -326,4 +326,4 @@ TEST(ClosureQueue, ManyWorkersFinishEverything) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::closure_queue_test

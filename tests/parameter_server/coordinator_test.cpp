@@ -12,7 +12,7 @@
 #include "tests/support/files.h"
 #include "tests/support/server_cluster.h"
 
-namespace cohort {
+namespace cohort::coordinator_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -286,4 +286,4 @@ TEST(Coordinator, ALongStepIsNoLostWorker) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::coordinator_test

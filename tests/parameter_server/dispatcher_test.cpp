@@ -14,7 +14,7 @@
 #include "tests/parameter_server/fleet.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::dispatcher_test {
 namespace {
 
 namespace proto = parameter_server;
@@ -199,4 +199,4 @@ TEST_F(Dispatching, AnotherProgramIsRefused) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::dispatcher_test

@@ -11,7 +11,7 @@
 #include "tests/parameter_server/fleet.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::keeper_test {
 namespace {
 
 namespace proto = parameter_server;
@@ -300,4 +300,4 @@ TEST(Keeper, WhatIsWrongIsSaid) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::keeper_test

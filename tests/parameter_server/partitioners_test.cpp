@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::partitioners_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -99,4 +99,4 @@ TEST(Partitioners, AnAnswerThatCannotBeIsRefused) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::partitioners_test

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-namespace cohort {
+namespace cohort::rows_test {
 namespace {
 
 TEST(Rows, UniqueOnesAreSortedAndFoundAgain) {
@@ -48,4 +48,4 @@ TEST(Rows, GradientsOfTheSameRowAreAddedUp) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::rows_test

@@ -11,7 +11,7 @@
 #include "tests/parameter_server/fleet.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::server_test {
 namespace {
 
 namespace proto = parameter_server;
@@ -357,4 +357,4 @@ TEST_F(Servers, BackupsTakeOverWithoutALoss) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::server_test

@@ -10,7 +10,7 @@
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::shard_test {
 namespace {
 
 using testing::expect_error;
@@ -324,4 +324,4 @@ TEST(Shard, WhatDoesNotFitIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::shard_test

@@ -11,7 +11,7 @@
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::failures_test {
 namespace {
 
 using ::testing::AllOf;
@@ -167,4 +167,4 @@ TEST(Failures, WrongUsesOfAnOptimizerAreNamed) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::failures_test

@@ -9,7 +9,7 @@
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::mirrored_module_test {
 namespace {
 
 using testing::error_of;
@@ -125,4 +125,4 @@ TEST(MirroredOptimizer, StateGoesOnUnderAnotherStrategy) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::mirrored_module_test

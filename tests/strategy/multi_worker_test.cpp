@@ -8,7 +8,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
 
-namespace cohort {
+namespace cohort::multi_worker_test {
 namespace {
 
 using ::testing::AllOf;
@@ -228,4 +228,4 @@ TEST(MultiWorker, WorkersThatDifferAreNamed) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::multi_worker_test

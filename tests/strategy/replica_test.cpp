@@ -9,7 +9,7 @@
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::replica_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -146,4 +146,4 @@ TEST(Replica, StreamsOfRandomNumbersAreReproducibleAndDiffer) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::replica_test

@@ -9,7 +9,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::strategy_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -159,4 +159,4 @@ TEST(Strategy, DevicesAreChecked) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::strategy_test

@@ -8,7 +8,7 @@
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::variable_test {
 namespace {
 
 using testing::error_of;
@@ -112,4 +112,4 @@ TEST(Variable, WrongOptionsAndStrangersAreRefused) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::variable_test

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-namespace cohort::cli {
+namespace cohort::cli::roster_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -249,4 +249,4 @@ TEST(Roster, KnowsWhenAllHaveHeardTheEnd) {
 }
 
 }  // namespace
-}  // namespace cohort::cli
+}  // namespace cohort::cli::roster_test

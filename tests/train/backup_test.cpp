@@ -10,7 +10,7 @@
 #include "tests/support/files.h"
 #include "tests/support/workers.h"
 
-namespace cohort {
+namespace cohort::backup_test {
 namespace {
 
 using testing::error_of;
@@ -342,4 +342,4 @@ TEST(ModelCheckpoint, WrongOptionsAreNamed) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::backup_test

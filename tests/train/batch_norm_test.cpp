@@ -5,7 +5,7 @@
 #include "cohort/layers.h"
 #include "cohort/strategy.h"
 
-namespace cohort {
+namespace cohort::batch_norm_test {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -177,4 +177,4 @@ TEST(SyncBatchNormTest, WithoutSynchronisationReplicasDiffer) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::batch_norm_test

@@ -12,7 +12,7 @@
 #include "cohort/error.h"
 #include "cohort/model.h"
 
-namespace cohort {
+namespace cohort::callbacks_test {
 namespace {
 
 Dataset data(int64_t batches = 3) {
@@ -243,4 +243,4 @@ TEST_F(FilesTest, MetricsWriter) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::callbacks_test

@@ -12,7 +12,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::controller_test {
 namespace {
 
 using cohort::testing::expect_error;
@@ -258,4 +258,4 @@ TEST_F(ControllerTest, EarlyStopWaitsForItsPatience) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::controller_test

@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "cohort/model.h"
 
-namespace cohort {
+namespace cohort::fit_test {
 namespace {
 
 constexpr int64_t kExamples = 53;  // no batch size divides it
@@ -216,4 +216,4 @@ TEST(FitTest, AnErrorInAReplicaReachesTheCaller) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::fit_test

@@ -10,7 +10,7 @@
 #include "tests/support/errors.h"
 #include "train/layers/sequential_module.h"
 
-namespace cohort {
+namespace cohort::layers_test {
 namespace {
 
 using testing::expect_error;
@@ -382,4 +382,4 @@ TEST(SequentialModuleTest, NamesAreUnique) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::layers_test

@@ -7,7 +7,7 @@
 
 #include "cohort/error.h"
 
-namespace cohort {
+namespace cohort::losses_test {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -173,4 +173,4 @@ TEST(UserLossTest, IsAFunction) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::losses_test

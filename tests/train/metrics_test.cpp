@@ -8,7 +8,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::metrics_test {
 namespace {
 
 using testing::expect_error;
@@ -172,4 +172,4 @@ TEST(MirroredMetricTest, IsExactForUnevenAndEmptyShares) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::metrics_test

@@ -9,7 +9,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::model_test {
 namespace {
 
 using testing::expect_error;
@@ -352,4 +352,4 @@ TEST(CompileTest, UnknownNamesListTheKnownOnes) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::model_test

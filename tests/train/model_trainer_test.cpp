@@ -12,7 +12,7 @@
 #include "tests/support/files.h"
 #include "tests/support/workers.h"
 
-namespace cohort {
+namespace cohort::model_trainer_test {
 namespace {
 
 using cohort::testing::expect_error;
@@ -334,4 +334,4 @@ TEST(ModelTrainerTest, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::model_trainer_test

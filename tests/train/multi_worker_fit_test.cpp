@@ -8,7 +8,7 @@
 #include "tests/support/files.h"
 #include "tests/support/workers.h"
 
-namespace cohort {
+namespace cohort::multi_worker_fit_test {
 namespace {
 
 using testing::error_of;
@@ -154,4 +154,4 @@ TEST(MultiWorkerFit, TheChiefWritesAndReadsTheFiles) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::multi_worker_fit_test

@@ -7,7 +7,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
 
-namespace cohort {
+namespace cohort::precision_test {
 namespace {
 
 using cohort::testing::expect_error;
@@ -166,4 +166,4 @@ TEST(PrecisionTest, NamesAndNumbersAreChecked) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::precision_test

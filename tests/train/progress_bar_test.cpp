@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-namespace cohort {
+namespace cohort::progress_bar_test {
 namespace {
 
 struct Screen {
@@ -103,4 +103,4 @@ TEST(ProgressBarTest, AnErrorStartsOnALineOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::progress_bar_test

@@ -8,7 +8,7 @@
 #include "tests/support/files.h"
 #include "tests/support/server_cluster.h"
 
-namespace cohort {
+namespace cohort::server_fit_test {
 namespace {
 
 using testing::expect_error;
@@ -211,4 +211,4 @@ TEST(ServerFit, WhatIsWrongIsSaid) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::server_fit_test

@@ -10,7 +10,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::sidecar_evaluator_test {
 namespace {
 
 using testing::expect_error;
@@ -74,4 +74,4 @@ TEST(SidecarEvaluator, LeavesOutDamagedOnesAndRefusesThoseOfAnotherModel) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::sidecar_evaluator_test

@@ -12,7 +12,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::summary_test {
 namespace {
 
 using cohort::testing::expect_error;
@@ -90,4 +90,4 @@ TEST(SummaryTest, SaysWhereItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::summary_test

@@ -8,7 +8,7 @@
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
 
-namespace cohort {
+namespace cohort::update_engine_test {
 namespace {
 
 class UpdateEngineTest : public ::testing::TestWithParam<const char*> {};
@@ -123,4 +123,4 @@ INSTANTIATE_TEST_SUITE_P(All, UpdateEngineTest, ::testing::Values("ring", "reduc
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::update_engine_test

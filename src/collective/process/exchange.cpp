@@ -13,7 +13,7 @@ namespace {
 // Up to here another step costs more than the bytes.
 constexpr int64_t kSmallBytes = 16 << 10;
 // Slices begin on cache lines.
-constexpr int64_t kAlign = 16;
+constexpr int64_t kExchangeAlign = 16;
 
 // Gives up what is under way when an error leaves the function, before the buffers do.
 class DropOnError {
@@ -70,7 +70,7 @@ void sum_whole(Wire& wire, torch::Tensor& flat) {
 
 void sum_by_slices(Wire& wire, torch::Tensor& flat) {
   const int64_t ranks = wire.size();
-  const int64_t step = ((flat.numel() + ranks - 1) / ranks + kAlign - 1) / kAlign * kAlign;
+  const int64_t step = ((flat.numel() + ranks - 1) / ranks + kExchangeAlign - 1) / kExchangeAlign * kExchangeAlign;
   const auto slice = [&](int rank) {
     const int64_t begin = std::min(flat.numel(), step * rank);
     return flat.narrow(0, begin, std::min(flat.numel(), begin + step) - begin);

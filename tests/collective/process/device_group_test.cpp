@@ -10,7 +10,7 @@
 #include "tests/collective/process/conformance.h"
 #include "tests/support/process_ranks.h"
 
-namespace cohort {
+namespace cohort::device_group_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -181,4 +181,4 @@ TEST(DeviceGroup, NcclWithoutNcclSaysSo) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::device_group_test

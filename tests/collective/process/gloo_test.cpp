@@ -3,7 +3,7 @@
 #include "tests/collective/process/conformance.h"
 #include "tests/support/process_ranks.h"
 
-namespace cohort {
+namespace cohort::gloo_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -116,4 +116,4 @@ TEST(FlightRecorder, KeepsTheLastAndSaysHowTheyEnded) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::gloo_test

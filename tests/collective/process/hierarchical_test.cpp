@@ -4,7 +4,7 @@
 #include "tests/support/process_ranks.h"
 #include "tests/support/ranks.h"
 
-namespace cohort {
+namespace cohort::hierarchical_test {
 namespace {
 
 using testing::error_of;
@@ -49,4 +49,4 @@ TEST(Hierarchical, RanksAreThoseOfTheProcessesFirst) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::hierarchical_test

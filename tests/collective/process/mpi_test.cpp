@@ -4,7 +4,7 @@
 #include "collective/process/process_communicator.h"
 #include "tests/collective/process/conformance.h"
 
-namespace cohort {
+namespace cohort::mpi_test {
 namespace {
 
 TEST(Mpi, DoesWhatACommunicatorMust) {
@@ -34,4 +34,4 @@ TEST(Mpi, CarriesTheLeadersAddress) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::mpi_test

@@ -6,7 +6,7 @@
 #include "tests/collective/process/conformance.h"
 #include "tests/support/process_ranks.h"
 
-namespace cohort {
+namespace cohort::shared_sum_test {
 namespace {
 
 using ::testing::AllOf;
@@ -114,4 +114,4 @@ TEST(SharedSum, MemoryStaysAsLongAsItsTensors) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::shared_sum_test

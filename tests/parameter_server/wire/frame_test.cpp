@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::frame_test {
 namespace {
 
 using parameter_server::FrameHead;
@@ -145,4 +145,4 @@ TEST(Frame, OnlyWhatFramesHaveIsSent) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::frame_test

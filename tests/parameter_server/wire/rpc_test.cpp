@@ -13,7 +13,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::rpc_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -243,4 +243,4 @@ TEST(Rpc, WithoutSecurityItListensOnThisMachineOnly) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::rpc_test
