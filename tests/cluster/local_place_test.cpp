@@ -5,7 +5,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
-namespace cohort {
+namespace cohort::local_place_test {
 namespace {
 
 using testing::expect_error;
@@ -70,4 +70,4 @@ TEST(LocalPlace, TooFewForAllIsAnError) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::local_place_test
