@@ -10,6 +10,8 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -63,6 +65,8 @@ struct RandAugmentOptions {
   int64_t num_ops = 2;  // one after the other, each drawn from all
   int64_t magnitude = 9;
   int64_t num_magnitude_bins = 31;
+  std::vector<std::string> exclude = {};             // operations that are not drawn
+  std::optional<double> translation = std::nullopt;  // pixels at the largest magnitude; unset: 150/331 of the side
 };
 // E. Cubuk et al., "RandAugment" (2020), with torchvision's fourteen operations. uint8 of 1 or 3 channels.
 torch::Tensor rand_augment(const torch::Tensor& image, at::Generator generator, const RandAugmentOptions& options = {});

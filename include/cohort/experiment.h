@@ -56,7 +56,7 @@ struct OptimizerConfig {
     double clipvalue = 0.0;
     std::vector<std::string> exclude_from_weight_decay = {"1d"};
     struct {
-      double momentum = 0.0;
+      double momentum = 0.0, dampening = 0.0;
       bool nesterov = false;
       double weight_decay = 0.0;
     } sgd;
@@ -67,11 +67,17 @@ struct OptimizerConfig {
     struct {
       double beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 1e-2;
       bool amsgrad = false;
+      // Model Garden's names: of weight_decay, where it is not negative; and of what alone decays.
+      double weight_decay_rate = -1.0;
+      std::string include_in_weight_decay;
     } adamw;
     struct {
       double rho = 0.9, momentum = 0.0, epsilon = 1e-7, weight_decay = 0.0;
       bool centered = false;
     } rmsprop;
+    struct {
+      double initial_accumulator_value = 0.1, epsilon = 1e-7, lr_decay = 0.0, weight_decay = 0.0;
+    } adagrad;
     struct {
       double beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-6, weight_decay = 0.0;
     } lamb;
@@ -126,8 +132,9 @@ struct OptimizerConfig {
   void describe(ConfigFields& fields);
 
   // For a run of so many steps on so many replicas. The schedule is of the global step, of which `begin` is where the
-  // optimizer starts.
-  Optimizer build(int64_t train_steps, int replicas, int64_t begin = 0) const;
+  // optimizer starts. `l2` is the gradient's share of the weights, as of a loss to which l2 / 2 times the sum of their
+  // squares is added; the gradients are clipped before.
+  Optimizer build(int64_t train_steps, int replicas, int64_t begin = 0, double l2 = 0.0) const;
 };
 
 struct TrainerConfig {
@@ -166,6 +173,8 @@ struct TaskData {
   std::optional<Dataset> validation;  // batched
   int64_t steps_per_epoch = 0;        // of the training; 0: not known
   std::string description;            // "drawn digits", for the reader of a log
+  bool shard_train = true;            // whether each worker reads its part; else all of it
+  bool shard_validation = true;
 };
 
 // What is learnt: a model, its data, its loss. Its fields are the group "task" of the configuration.
@@ -184,6 +193,8 @@ class Task {
   virtual Model build_model() = 0;
   virtual Loss build_loss() = 0;
   virtual std::vector<Metric> build_metrics() = 0;
+  // Of the weights, by the gradient (OptimizerConfig::build).
+  virtual double l2_weight_decay() const { return 0.0; }
   // Weights to start from, where no checkpoint is.
   virtual void initialize(Model& /*model*/) {}
 

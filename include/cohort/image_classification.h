@@ -21,6 +21,16 @@ struct ImageDataConfig {
   bool drop_remainder = true;
   int64_t shuffle_buffer_size = 10'000;
   bool cache = false;
+  int64_t prefetch_buffer_size = -1;
+  int64_t seed = -1;
+  bool sharding = true;
+  std::string dtype = "float32";
+  bool deterministic = true;
+  std::string file_type = "tfrecord";
+  std::string image_field_key = "image/encoded";
+  std::string label_field_key = "image/class/label";
+  int64_t cycle_length = 0;
+  int64_t block_length = 1;
   bool skip_damaged = false;
   double held_out = 0.2;
   std::string aug_crop = "resized";
@@ -34,6 +44,23 @@ struct ImageDataConfig {
   int64_t randaug_magnitude = 9;
   double mixup_alpha = 0.0;
   double cutmix_alpha = 0.0;
+  struct {
+    std::string type;
+    struct {
+      int64_t num_layers = 2;
+      int64_t magnitude = 10;
+      std::vector<std::string> exclude_ops;
+      double translate_const = 10.0;
+      double cutout_const = 40.0;
+      double magnitude_std = 0.0;
+    } randaug;
+  } aug_type;
+  struct {
+    double mixup_alpha = 0.0, cutmix_alpha = 0.0;
+    double prob = 1.0;
+    double switch_prob = 0.5;
+    double label_smoothing = 0.0;
+  } mixup_and_cutmix;
   double center_crop_fraction = 0.875;
 
   void describe(ConfigFields& fields);
@@ -46,6 +73,14 @@ struct ImageModelConfig {
   std::vector<double> input_stddev = {0.229, 0.224, 0.225};
   double dropout_rate = 0.0;
   bool channels_last = true;
+  std::string kernel_initializer;
+  // Negative and empty: the model's own.
+  struct {
+    std::string activation;
+    bool use_sync_bn = false;
+    double norm_momentum = -1.0;
+    double norm_epsilon = -1.0;
+  } norm_activation;
   struct {
     std::string type = "resnet";
     struct {
@@ -59,9 +94,14 @@ struct ImageModelConfig {
     struct {
       std::string model_id = "b0";
       double stochastic_depth_drop_rate = 0.2;
+      double se_ratio = 0.25;
     } efficientnet;
     struct {
       std::string model_name = "vit-b16";
+      int64_t patch_size = 0;  // 0: what the name says
+      int64_t representation_size = 0;
+      double init_stochastic_depth_rate = 0.0;
+      bool original_init = true;
     } vit;
   } backbone;
 
@@ -75,6 +115,10 @@ class ImageClassificationTask : public Task {
   ImageDataConfig train_data;
   ImageDataConfig validation_data{.is_training = false, .drop_remainder = false};
   double label_smoothing = 0.0;
+  double l2_decay = 0.0;
+  double loss_weight = 1.0;
+  bool one_hot = false;
+  bool soft_labels_of_data = false;
   int64_t top_k = 5;
   std::string init_checkpoint;
   std::string init_checkpoint_modules = "all";
@@ -90,6 +134,7 @@ class ImageClassificationTask : public Task {
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;
+  double l2_weight_decay() const override { return l2_decay; }
   // From a safetensors file or a checkpoint's folder; with the modules "backbone" all but the classifier.
   void initialize(Model& model) override;
   std::vector<int64_t> stages() const override;
@@ -97,6 +142,7 @@ class ImageClassificationTask : public Task {
 
  private:
   bool soft_labels() const;
+  double smoothing() const;
   std::string head() const;
 };
 

@@ -28,6 +28,7 @@ struct ModelTrainerOptions {
   std::optional<Dataset> train = std::nullopt;       // batched, and long enough: repeat() it
   std::optional<Dataset> validation = std::nullopt;  // batched
   InputOptions input = {};
+  std::optional<InputOptions> validation_input = std::nullopt;  // unset: as input
   MovingAverageOptions ema = {};
   // The global steps, ascending, after which the training changes: a part of the model thaws, say. The model is given
   // compiled for stage 0. begin_stage(i) compiles it anew for the steps after stages[i - 1], before the first of them,

@@ -11,10 +11,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "cohort/layers.h"
 
 namespace cohort::models {
+
+// Where a value is missing the model's own, which is torchvision's, stays.
+struct NormActivation {
+  std::optional<double> epsilon = std::nullopt;   // of the batch norms
+  std::optional<double> momentum = std::nullopt;  // LibTorch's: the share of the new statistics
+  bool synchronized = false;                      // statistics of the global batch, as cohort::BatchNormalization
+  std::optional<Activation> activation = std::nullopt;
+};
 
 struct ResNetOptions {
   int64_t num_classes = 1000;
@@ -23,6 +32,7 @@ struct ResNetOptions {
   // "Accurate, Large Minibatch SGD", 2017).
   bool zero_init_residual = false;
   bool channels_last = false;  // computes with the channels last in memory: faster on CPUs, and rounded otherwise
+  NormActivation norm_activation = {};
 };
 // K. He et al., "Deep Residual Learning for Image Recognition" (2015). In the bottlenecks of ResNet-50 the 3 x 3
 // convolution has the stride ("v1.5").
@@ -41,6 +51,8 @@ struct EfficientNetOptions {
   double dropout = -1.0;               // before the classifier; negative: the variant's
   double stochastic_depth_prob = 0.2;  // of the last block; earlier ones in proportion
   bool channels_last = false;          // as ResNetOptions'
+  double se_ratio = 0.25;              // width of squeeze and excitation, of a block's input; 0: without
+  NormActivation norm_activation = {};
 };
 // M. Tan and Q. Le, "EfficientNet" (2019); variant 0 to 7.
 std::shared_ptr<LayerModule> efficientnet(int variant, const EfficientNetOptions& options = {});
@@ -56,6 +68,11 @@ struct VisionTransformerOptions {
   int64_t mlp_dim = 3072;
   double dropout = 0.0;
   double attention_dropout = 0.0;
+  double stochastic_depth_prob = 0.0;  // of the last block; earlier ones in proportion
+  int64_t representation_size = 0;     // of a dense layer with tanh before the classifier; 0: none
+  // Whether all weights but the classifier's start from a normal distribution of deviation 0.02, cut off at two of them
+  // (H. Touvron et al., "Training data-efficient image transformers", 2021), instead of torchvision's.
+  bool normal_init = false;
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
 };

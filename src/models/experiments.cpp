@@ -1,7 +1,9 @@
 #include <mutex>
 
+#include "base/edit_distance.h"
 #include "base/fail.h"
 #include "cohort/image_classification.h"
+#include "models/model_garden.h"
 
 namespace cohort {
 
@@ -166,6 +168,10 @@ std::vector<Experiment> own_experiments() {
   const std::vector<int64_t> sizes = {224, 240, 288, 300, 380, 456, 528, 600};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const std::string variant = "b" + std::to_string(i);
+    if (i == 0) {
+      list.push_back({"efficientnet", "EfficientNet-B0, or the task.model.backbone.efficientnet.model_id that you set",
+                      [] { return efficientnet("b0", 224); }});
+    }
     list.push_back({"efficientnet_" + variant, c10::str("EfficientNet-B", i, " at ", sizes[i], " x ", sizes[i]),
                     [variant, size = sizes[i]] { return efficientnet(variant, size); }});
   }
@@ -173,6 +179,7 @@ std::vector<Experiment> own_experiments() {
   list.push_back({"vit_base", "vision transformer, base, patches of 16", [] { return vit("vit-b16"); }});
   list.push_back({"vit_large", "vision transformer, large, patches of 16", [] { return vit("vit-l16"); }});
   list.push_back({"cats_vs_dogs", "ResNet from CIFAR-10, frozen, then fine-tuned, on photographs", cats_vs_dogs});
+  for (Experiment& experiment : model_garden_experiments()) list.push_back(std::move(experiment));
   return list;
 }
 
@@ -207,11 +214,21 @@ std::vector<Experiment> experiments() {
 
 Experiment find_experiment(std::string_view name) {
   std::string known;
+  std::string nearest;
+  std::size_t least = name.size() / 2 + 1;
   for (const Experiment& experiment : experiments()) {
     if (experiment.name == name) return experiment;
     known += c10::str(known.empty() ? "" : ", ", experiment.name);
+    if (const std::size_t distance = edit_distance(name, experiment.name); distance < least) {
+      least = distance;
+      nearest = experiment.name;
+    }
   }
-  fail<NotFound>("[train] there is no experiment \"", name, "\"; there are ", known);
+  if (name.empty()) fail<InvalidArgument>("[train] --experiment is missing; there are ", known);
+  const std::string missing = missing_of_model_garden(name);
+  if (!missing.empty()) fail<NotFound>("[train] ", missing);
+  fail<NotFound>("[train] there is no experiment \"", name, "\"; there are ", known,
+                 nearest.empty() ? "" : "; did you mean " + nearest + "?");
 }
 
 }  // namespace cohort

@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cohort/augment.h"
@@ -11,15 +12,44 @@ namespace cohort {
 namespace {
 
 constexpr double kDegree = 3.14159265358979323846 / 180.0;
-constexpr std::array kOperations = {"Identity",  "ShearX",     "ShearY",       "TranslateX", "TranslateY",
-                                    "Rotate",    "Brightness", "Color",        "Contrast",   "Sharpness",
-                                    "Posterize", "Solarize",   "AutoContrast", "Equalize"};
+constexpr std::array<std::string_view, 14> kOperations = {
+    "Identity", "ShearX",   "ShearY",    "TranslateX", "TranslateY", "Rotate",       "Brightness",
+    "Color",    "Contrast", "Sharpness", "Posterize",  "Solarize",   "AutoContrast", "Equalize"};
 
 // The middle of the image stays where it is; a shear keeps its first column and row, as torchvision's.
 torch::Tensor shear(const torch::Tensor& image, double along_x, double along_y) {
   const double half_width = 0.5 * static_cast<double>(image.size(2));
   const double half_height = 0.5 * static_cast<double>(image.size(1));
   return images::transform(image, {1.0, along_x, along_x * half_height, along_y, 1.0, along_y * half_width});
+}
+
+// Those that are drawn.
+std::vector<std::string_view> without(const std::vector<std::string>& excluded) {
+  for (const std::string& name : excluded) {
+    if (std::find(kOperations.begin(), kOperations.end(), name) != kOperations.end()) continue;
+    fail<NotFound>("[image] rand_augment: there is no operation \"", name, "\" to exclude");
+  }
+  std::vector<std::string_view> left;
+  for (const std::string_view operation : kOperations) {
+    if (std::find(excluded.begin(), excluded.end(), operation) == excluded.end()) left.push_back(operation);
+  }
+  if (left.empty()) fail<InvalidArgument>("[image] rand_augment: every operation is excluded");
+  return left;
+}
+
+// What apply_augmentation() takes, for a part from 0 to 1 of the strength that there is.
+double magnitude_of(std::string_view operation, double part, double sign, const torch::Tensor& image,
+                    const RandAugmentOptions& options) {
+  const auto translation = [&](int64_t side) {
+    return options.translation.value_or(150.0 / 331.0 * static_cast<double>(side)) * part * sign;
+  };
+  if (operation.starts_with("Shear")) return 0.3 * part * sign;
+  if (operation == "TranslateX") return translation(image.size(2));
+  if (operation == "TranslateY") return translation(image.size(1));
+  if (operation == "Rotate") return 30.0 * part * sign;
+  if (operation == "Posterize") return 8.0 - std::nearbyint(4.0 * part);
+  if (operation == "Solarize") return 255.0 * (1.0 - part);
+  return 0.9 * part * sign;
 }
 
 }  // namespace
@@ -58,21 +88,15 @@ torch::Tensor rand_augment(const torch::Tensor& image, at::Generator generator, 
                           options.num_magnitude_bins, ", wanted 0 or more, and a magnitude below the number of bins");
   }
   const double part = static_cast<double>(options.magnitude) / static_cast<double>(options.num_magnitude_bins - 1);
+  const std::vector<std::string_view> operations = without(options.exclude);
   torch::Tensor result = image;
   for (int64_t i = 0; i < options.num_ops; ++i) {
     const torch::Tensor drawn =
-        at::randint(0, static_cast<int64_t>(kOperations.size()) * 2, {}, generator, at::TensorOptions(torch::kLong));
+        at::randint(0, static_cast<int64_t>(operations.size()) * 2, {}, generator, at::TensorOptions(torch::kLong));
     const auto number = drawn.item<int64_t>();
-    const std::string_view operation = kOperations[static_cast<std::size_t>(number / 2)];
+    const std::string_view operation = operations[static_cast<std::size_t>(number / 2)];
     const double sign = number % 2 == 0 ? 1.0 : -1.0;
-    double magnitude = 0.9 * part * sign;
-    if (operation.starts_with("Shear")) magnitude = 0.3 * part * sign;
-    if (operation == "TranslateX") magnitude = 150.0 / 331.0 * static_cast<double>(result.size(2)) * part * sign;
-    if (operation == "TranslateY") magnitude = 150.0 / 331.0 * static_cast<double>(result.size(1)) * part * sign;
-    if (operation == "Rotate") magnitude = 30.0 * part * sign;
-    if (operation == "Posterize") magnitude = 8.0 - std::nearbyint(4.0 * part);
-    if (operation == "Solarize") magnitude = 255.0 * (1.0 - part);
-    result = apply_augmentation(result, operation, magnitude);
+    result = apply_augmentation(result, operation, magnitude_of(operation, part, sign, result, options));
   }
   return result;
 }

@@ -5,8 +5,15 @@
 
 namespace cohort {
 
+namespace {
+
+// Model Garden's expression for the names of Keras' variables that decay.
+constexpr const char* kKernels = ".*(kernel|weight):0$";
+
+}  // namespace
+
 void OptimizerConfig::Rule::describe(ConfigFields& fields) {
-  fields.add("type", type, "which rule", {"sgd", "adam", "adamw", "rmsprop", "lamb", "lars"});
+  fields.add("type", type, "which rule", {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lamb", "lars"});
   fields.add("global_clipnorm", global_clipnorm, "largest norm of all gradients together; 0: any");
   fields.add("clipvalue", clipvalue, "largest element of a gradient; 0: any");
   fields.add("exclude_from_weight_decay", exclude_from_weight_decay,
@@ -19,6 +26,7 @@ void OptimizerConfig::Rule::describe(ConfigFields& fields) {
   };
   fields.group("sgd", [&](ConfigFields& inner) {
     inner.add("momentum", sgd.momentum, "share of the update before");
+    inner.add("dampening", sgd.dampening, "part of the gradient that the momentum leaves out");
     inner.add("nesterov", sgd.nesterov, "Nesterov's momentum");
     inner.add("weight_decay", sgd.weight_decay, "of the weights, by the gradient");
   });
@@ -29,6 +37,12 @@ void OptimizerConfig::Rule::describe(ConfigFields& fields) {
   fields.group("adamw", [&](ConfigFields& inner) {
     moments(adamw, inner);
     inner.add("amsgrad", adamw.amsgrad, "the largest squares so far");
+    inner.add("weight_decay_rate", adamw.weight_decay_rate,
+              "Model Garden's name of weight_decay; negative: that counts");
+    inner.add("include_in_weight_decay", adamw.include_in_weight_decay,
+              "what alone decays; empty: all but exclude_from_weight_decay; Model Garden's expression for kernels: not "
+              "the tokens and positions of a vision transformer either",
+              {"", kKernels});
   });
   fields.group("rmsprop", [&](ConfigFields& inner) {
     inner.add("rho", rmsprop.rho, "decay of the mean of the squares");
@@ -36,6 +50,12 @@ void OptimizerConfig::Rule::describe(ConfigFields& fields) {
     inner.add("epsilon", rmsprop.epsilon, "added to the root of the squares");
     inner.add("weight_decay", rmsprop.weight_decay, "of the weights, by the gradient");
     inner.add("centered", rmsprop.centered, "the variance in place of the squares");
+  });
+  fields.group("adagrad", [&](ConfigFields& inner) {
+    inner.add("initial_accumulator_value", adagrad.initial_accumulator_value, "of the sum of the squares");
+    inner.add("epsilon", adagrad.epsilon, "added to the root of the sum");
+    inner.add("lr_decay", adagrad.lr_decay, "of the rate, by the number of updates");
+    inner.add("weight_decay", adagrad.weight_decay, "of the weights, by the gradient");
   });
   fields.group("lamb", [&](ConfigFields& inner) { moments(lamb, inner); });
   fields.group("lars", [&](ConfigFields& inner) {
@@ -100,17 +120,34 @@ void OptimizerConfig::describe(ConfigFields& fields) {
 
 namespace {
 
-Optimizer build_rule(const OptimizerConfig::Rule& rule, const Schedule& rate, const GradientOptions& gradient) {
-  const std::vector<std::string>& excluded = rule.exclude_from_weight_decay;
+// Those rules to whose gradient the decay is added.
+bool decays_by_gradient(const std::string& type) {
+  return type == "sgd" || type == "adam" || type == "rmsprop" || type == "adagrad";
+}
+
+std::vector<std::string> excluded_from_decay(const OptimizerConfig::Rule& rule) {
+  std::vector<std::string> excluded = rule.exclude_from_weight_decay;
+  if (rule.type == "adamw" && rule.adamw.include_in_weight_decay == kKernels) {
+    for (const char* name : {"1d", "class_token", "pos_embedding"}) {
+      if (std::find(excluded.begin(), excluded.end(), name) == excluded.end()) excluded.emplace_back(name);
+    }
+  }
+  return excluded;
+}
+
+Optimizer build_rule(const OptimizerConfig::Rule& rule, const Schedule& rate, const GradientOptions& gradient,
+                     double l2) {
   const auto common = [&](auto options) {
     options.learning_rate = rate;
     options.gradient = gradient;
-    options.exclude_from_weight_decay = excluded;
+    options.exclude_from_weight_decay = excluded_from_decay(rule);
     return options;
   };
   if (rule.type == "sgd") {
-    return SGD(common(SgdOptions{
-        .momentum = rule.sgd.momentum, .nesterov = rule.sgd.nesterov, .weight_decay = rule.sgd.weight_decay}));
+    return SGD(common(SgdOptions{.momentum = rule.sgd.momentum,
+                                 .nesterov = rule.sgd.nesterov,
+                                 .dampening = rule.sgd.dampening,
+                                 .weight_decay = rule.sgd.weight_decay + l2}));
   }
   if (rule.type == "adam") {
     const auto& own = rule.adam;
@@ -118,15 +155,16 @@ Optimizer build_rule(const OptimizerConfig::Rule& rule, const Schedule& rate, co
                                    .beta_2 = own.beta_2,
                                    .epsilon = own.epsilon,
                                    .amsgrad = own.amsgrad,
-                                   .weight_decay = own.weight_decay}));
+                                   .weight_decay = own.weight_decay + l2}));
   }
   if (rule.type == "adamw") {
     const auto& own = rule.adamw;
-    return AdamW(common(AdamWOptions{.beta_1 = own.beta_1,
-                                     .beta_2 = own.beta_2,
-                                     .epsilon = own.epsilon,
-                                     .amsgrad = own.amsgrad,
-                                     .weight_decay = own.weight_decay}));
+    return AdamW(
+        common(AdamWOptions{.beta_1 = own.beta_1,
+                            .beta_2 = own.beta_2,
+                            .epsilon = own.epsilon,
+                            .amsgrad = own.amsgrad,
+                            .weight_decay = own.weight_decay_rate < 0.0 ? own.weight_decay : own.weight_decay_rate}));
   }
   if (rule.type == "rmsprop") {
     const auto& own = rule.rmsprop;
@@ -134,7 +172,14 @@ Optimizer build_rule(const OptimizerConfig::Rule& rule, const Schedule& rate, co
                                          .momentum = own.momentum,
                                          .epsilon = own.epsilon,
                                          .centered = own.centered,
-                                         .weight_decay = own.weight_decay}));
+                                         .weight_decay = own.weight_decay + l2}));
+  }
+  if (rule.type == "adagrad") {
+    const auto& own = rule.adagrad;
+    return Adagrad(common(AdagradOptions{.initial_accumulator_value = own.initial_accumulator_value,
+                                         .epsilon = own.epsilon,
+                                         .lr_decay = own.lr_decay,
+                                         .weight_decay = own.weight_decay + l2}));
   }
   if (rule.type == "lamb") {
     const auto& own = rule.lamb;
@@ -174,7 +219,12 @@ Schedule build_rate(const OptimizerConfig::Rate& rate, int64_t whole) {
 
 }  // namespace
 
-Optimizer OptimizerConfig::build(int64_t train_steps, int replicas, int64_t begin) const {
+Optimizer OptimizerConfig::build(int64_t train_steps, int replicas, int64_t begin, double l2) const {
+  if (l2 > 0.0 && !decays_by_gradient(optimizer.type)) {
+    fail<InvalidArgument>("[train] an l2_weight_decay of ", l2, " is added to the gradient, which ", optimizer.type,
+                          " does not decay by: say trainer.optimizer_config.optimizer.", optimizer.type,
+                          ".weight_decay");
+  }
   const int64_t updates = train_steps / accumulate_steps;
   const bool warms_up = warmup.type == "linear" && warmup.linear.warmup_steps > 0;
   const int64_t warmup_steps = warms_up ? warmup.linear.warmup_steps : 0;
@@ -193,7 +243,7 @@ Optimizer OptimizerConfig::build(int64_t train_steps, int replicas, int64_t begi
   const GradientOptions gradient{.global_clipnorm = optimizer.global_clipnorm,
                                  .clipvalue = optimizer.clipvalue,
                                  .accumulate_steps = accumulate_steps};
-  return build_rule(optimizer, rate, gradient);
+  return build_rule(optimizer, rate, gradient, l2);
 }
 
 }  // namespace cohort

@@ -127,8 +127,8 @@ class ExperimentRun {
   void compile(std::size_t stage) {
     task().before_stage(stage, *model_);
     const int64_t begin = stage == 0 ? 0 : task().stages()[stage - 1];
-    const Optimizer optimizer =
-        trainer().optimizer_config.build(std::max<int64_t>(train_steps_, 1), strategy_.num_replicas_in_sync(), begin);
+    const Optimizer optimizer = trainer().optimizer_config.build(
+        std::max<int64_t>(train_steps_, 1), strategy_.num_replicas_in_sync(), begin, task().l2_weight_decay());
     model_->compile({.optimizer = scaled(optimizer),
                      .loss = task().build_loss(),
                      .metrics = task().build_metrics(),
@@ -147,10 +147,14 @@ class ExperimentRun {
     return LossScaleOptimizer(optimizer, {.initial_scale = number, .dynamic = false});
   }
 
+  static InputOptions input(bool shard) { return {.auto_shard = shard ? AutoShard::kAuto : AutoShard::kOff}; }
+
   void make_trainer() {
     trainer_ = std::make_shared<ModelTrainer>(
         *model_, ModelTrainerOptions{.train = data_.train,
                                      .validation = data_.validation,
+                                     .input = input(data_.shard_train),
+                                     .validation_input = input(data_.shard_validation),
                                      .ema = trainer().optimizer_config.ema,
                                      .stages = trains_ ? task().stages() : std::vector<int64_t>(),
                                      .begin_stage = [this](std::size_t stage) { compile(stage); },

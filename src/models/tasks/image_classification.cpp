@@ -3,82 +3,12 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cohort/models.h"
 #include "models/mnist.h"
 #include "models/tasks/image_data.h"
+#include "models/tasks/image_model.h"
 #include "strategy/core.h"
 
 namespace cohort {
-
-namespace {
-
-// The number of a model among those that there are.
-template <typename Id, typename Result>
-Result choose(const char* field, const Id& id, const std::vector<std::pair<Id, Result>>& known) {
-  std::string names;
-  for (const auto& [each, result] : known) {
-    if (each == id) return result;
-    names += c10::str(names.empty() ? "" : ", ", each);
-  }
-  fail<InvalidArgument>("[task] task.model.backbone.", field, " is ", id, ", wanted one of ", names);
-}
-
-models::VisionTransformerOptions vit_options(const std::string& name) {
-  using Options = models::VisionTransformerOptions;
-  const Options tiny{.num_heads = 3, .hidden_dim = 192, .mlp_dim = 768};
-  const Options small{.num_heads = 6, .hidden_dim = 384, .mlp_dim = 1536};
-  const Options large{.num_layers = 24, .num_heads = 16, .hidden_dim = 1024, .mlp_dim = 4096};
-  return choose<std::string, Options>(
-      "vit.model_name", name, {{"vit-ti16", tiny}, {"vit-s16", small}, {"vit-b16", Options{}}, {"vit-l16", large}});
-}
-
-std::shared_ptr<LayerModule> build_backbone(const ImageModelConfig& config) {
-  using Resnet = std::shared_ptr<LayerModule> (*)(const models::ResNetOptions&);
-  const auto& backbone = config.backbone;
-  models::ResNetOptions resnet{.num_classes = config.num_classes,
-                               .in_channels = config.channels(),
-                               .zero_init_residual = backbone.resnet.zero_init_residual,
-                               .channels_last = config.channels_last};
-  if (backbone.type == "resnet") {
-    return choose<int64_t, Resnet>("resnet.model_id", backbone.resnet.model_id,
-                                   {{18, models::resnet18},
-                                    {34, models::resnet34},
-                                    {50, models::resnet50},
-                                    {101, models::resnet101},
-                                    {152, models::resnet152}})(resnet);
-  }
-  if (backbone.type == "resnet_cifar") {
-    const int64_t id = backbone.resnet_cifar.model_id;
-    if (id < 8 || (id - 2) % 6 != 0) {
-      fail<InvalidArgument>("[task] task.model.backbone.resnet_cifar.model_id is ", id,
-                            ", wanted 20, 32, 44, 56 or the like: 6 n + 2");
-    }
-    resnet.zero_init_residual = backbone.resnet_cifar.zero_init_residual;
-    return models::resnet_cifar((id - 2) / 6, resnet);
-  }
-  if (backbone.type == "efficientnet") {
-    const int variant = choose<std::string, int>(
-        "efficientnet.model_id", backbone.efficientnet.model_id,
-        {{"b0", 0}, {"b1", 1}, {"b2", 2}, {"b3", 3}, {"b4", 4}, {"b5", 5}, {"b6", 6}, {"b7", 7}});
-    return models::efficientnet(variant, {.num_classes = config.num_classes,
-                                          .in_channels = config.channels(),
-                                          .dropout = config.dropout_rate > 0.0 ? config.dropout_rate : -1.0,
-                                          .stochastic_depth_prob = backbone.efficientnet.stochastic_depth_drop_rate,
-                                          .channels_last = config.channels_last});
-  }
-  models::VisionTransformerOptions vit = vit_options(backbone.vit.model_name);
-  if (config.input_size.at(0) != config.input_size.at(1)) {
-    fail<InvalidArgument>("[task] task.model.input_size is ", config.input_size.at(0), " x ", config.input_size.at(1),
-                          ", a vision transformer wants a square");
-  }
-  vit.image_size = config.input_size.at(0);
-  vit.num_classes = config.num_classes;
-  vit.in_channels = config.channels();
-  vit.dropout = config.dropout_rate;
-  return models::vision_transformer(vit);
-}
-
-}  // namespace
 
 TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, bool training) {
   const ImageSource source = open_images(*this, runtime);
@@ -87,7 +17,9 @@ TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, boo
                           " classes, but task.model.num_classes is ", model.num_classes);
   }
   TaskData data{.validation = validation_batches(source, *this, runtime, soft_labels()),
-                .description = source.description};
+                .description = source.description,
+                .shard_train = train_data.sharding,
+                .shard_validation = validation_data.sharding};
   if (!training) return data;
   data.train = training_batches(source, *this, runtime, soft_labels());
   const int64_t examples = std::max<int64_t>(source.train.cardinality(), 0);
@@ -110,12 +42,16 @@ Model ImageClassificationTask::build_model() {
     made.build({model.input_size[0], model.input_size[1]});
     return made;
   }
-  return Model([this] { return build_backbone(model); }, model.backbone.type);
+  return Model([this] { return build_backbone(model, head()); }, model.backbone.type);
 }
 
 Loss ImageClassificationTask::build_loss() {
-  if (!soft_labels()) return SparseCategoricalCrossentropy({.from_logits = true});
-  return CategoricalCrossentropy({.from_logits = true, .label_smoothing = label_smoothing});
+  const Loss loss = soft_labels() ? CategoricalCrossentropy({.from_logits = true, .label_smoothing = smoothing()})
+                                  : SparseCategoricalCrossentropy({.from_logits = true});
+  if (loss_weight == 1.0) return loss;
+  return {loss.name(), [loss, weight = loss_weight](const torch::Tensor& y, const torch::Tensor& prediction) {
+            return weight * loss.per_example(y, prediction);
+          }};
 }
 
 std::vector<Metric> ImageClassificationTask::build_metrics() {
@@ -129,7 +65,25 @@ std::vector<Metric> ImageClassificationTask::build_metrics() {
 }
 
 bool ImageClassificationTask::soft_labels() const {
-  return label_smoothing > 0.0 || train_data.mixup_alpha > 0.0 || train_data.cutmix_alpha > 0.0;
+  return one_hot || smoothing() > 0.0 || mixing_of(train_data).any();
+}
+
+double ImageClassificationTask::smoothing() const {
+  const double own = train_data.mixup_and_cutmix.label_smoothing;
+  if (!soft_labels_of_data) {
+    if (own == 0.0) return label_smoothing;
+    fail<InvalidArgument>(
+        "[task] task.train_data.mixup_and_cutmix.label_smoothing is ", own,
+        ", which counts with task.losses.soft_labels only; without, task.losses.label_smoothing does");
+  }
+  if (!mixing_of(train_data).any()) {
+    fail<InvalidArgument>(
+        "[task] task.losses.soft_labels is true: labels that task.train_data.mixup_and_cutmix makes, which is off");
+  }
+  if (label_smoothing == 0.0 || label_smoothing == own) return own;
+  fail<InvalidArgument>("[task] task.losses.label_smoothing is ", label_smoothing,
+                        ", but with task.losses.soft_labels task.train_data.mixup_and_cutmix.label_smoothing counts, ",
+                        own);
 }
 
 std::string ImageClassificationTask::head() const {

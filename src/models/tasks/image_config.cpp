@@ -3,11 +3,69 @@
 
 namespace cohort {
 
+namespace {
+
+void describe_augmentation(ImageDataConfig& data, ConfigFields& fields) {
+  fields.add("aug_crop", data.aug_crop,
+             "what is cut out: a part of random area, resized (also: true); after padding; nothing (also: false)",
+             {"resized", "padded", "none", "true", "false"});
+  fields.add("aug_crop_padding", data.aug_crop_padding, "pixels around an image before a padded crop");
+  fields.add("aug_crop_padding_mode", data.aug_crop_padding_mode,
+             "what they are: zeros, the outermost pixels, a mirror image",
+             {"constant", "edge", "reflect", "symmetric"});
+  fields.add("aug_min_area", data.aug_min_area, "of a resized crop, as a part of the image");
+  fields.add("aug_rand_hflip", data.aug_rand_hflip, "whether half of the images are flipped left to right");
+  fields.add("brightness", data.brightness, "most that it is changed by; 0: not");
+  fields.add("contrast", data.contrast, "the same");
+  fields.add("saturation", data.saturation, "the same");
+  fields.add("hue", data.hue, "the same, as a part of the circle of colours, at most 0.5");
+  fields.add("aug_policy", data.aug_policy, "further changes; empty: none", {"", "randaug"});
+  fields.add("randaug_num_layers", data.randaug_num_layers, "RandAugment's operations on an image");
+  fields.add("randaug_magnitude", data.randaug_magnitude, "their strength, 0 to 30");
+  fields.add("mixup_alpha", data.mixup_alpha, "of mixing two images; 0: none");
+  fields.add("cutmix_alpha", data.cutmix_alpha, "of pasting a box of another image; 0: none");
+}
+
+// Model Garden's groups.
+void describe_mixing(ImageDataConfig& data, ConfigFields& fields) {
+  fields.group("aug_type", [&](ConfigFields& inner) {
+    inner.add("type", data.aug_type.type, "further changes by Model Garden's names; empty: aug_policy says",
+              {"", "randaug"});
+    inner.group("randaug", [&](ConfigFields& own) {
+      own.add("num_layers", data.aug_type.randaug.num_layers, "operations on an image");
+      own.add("magnitude", data.aug_type.randaug.magnitude, "their strength, 0 to 10");
+      own.add("exclude_ops", data.aug_type.randaug.exclude_ops, "operations that are not drawn");
+      own.add("translate_const", data.aug_type.randaug.translate_const, "pixels of the largest translation");
+      own.add("cutout_const", data.aug_type.randaug.cutout_const, "of Cutout, which is never drawn here; only 40");
+      own.add("magnitude_std", data.aug_type.randaug.magnitude_std, "deviation of the strength; only 0");
+    });
+  });
+  fields.group("mixup_and_cutmix", [&](ConfigFields& inner) {
+    inner.add("mixup_alpha", data.mixup_and_cutmix.mixup_alpha, "of mixing two images; 0: none");
+    inner.add("cutmix_alpha", data.mixup_and_cutmix.cutmix_alpha, "of pasting a box of another image; 0: none");
+    inner.add("prob", data.mixup_and_cutmix.prob, "part of the batches to which either happens");
+    inner.add("switch_prob", data.mixup_and_cutmix.switch_prob, "part of them that is pasted, where both are there");
+    inner.add("label_smoothing", data.mixup_and_cutmix.label_smoothing,
+              "part of each label that is spread over all classes, with losses.soft_labels");
+  });
+  for (const char* relation :
+       {"aug_type.randaug.num_layers >= 0", "aug_type.randaug.magnitude >= 0", "aug_type.randaug.magnitude <= 10",
+        "aug_type.randaug.cutout_const == 40", "aug_type.randaug.magnitude_std == 0",
+        "mixup_and_cutmix.mixup_alpha >= 0", "mixup_and_cutmix.cutmix_alpha >= 0", "mixup_and_cutmix.prob >= 0",
+        "mixup_and_cutmix.prob <= 1", "mixup_and_cutmix.switch_prob >= 0", "mixup_and_cutmix.switch_prob <= 1",
+        "mixup_and_cutmix.label_smoothing >= 0", "mixup_and_cutmix.label_smoothing <= 1"}) {
+    fields.restrict(relation);
+  }
+}
+
+}  // namespace
+
 void ImageDataConfig::describe(ConfigFields& fields) {
   fields.add(
       "input_path", input_path,
       "folder of the data: images in a folder for each class, a folder of TensorFlow Datasets, the files of MNIST "
-      "or of CIFAR-10 (--data_dir)");
+      "or of CIFAR-10 (--data_dir); or files of records of TensorFlow, as patterns (data/train*), separated by commas. "
+      "Of validation_data: empty, where the training's folder has both");
   fields.add("tfds_name", tfds_name, "data set of TensorFlow Datasets in tfds_data_dir or input_path");
   fields.add("tfds_data_dir", tfds_data_dir, "folder of TensorFlow Datasets");
   fields.add("tfds_split", tfds_split,
@@ -17,30 +75,27 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   fields.add("drop_remainder", drop_remainder, "whether a last batch that is too short is left out");
   fields.add("shuffle_buffer_size", shuffle_buffer_size, "examples that the next one is drawn from");
   fields.add("cache", cache, "whether decoded images are kept in memory");
+  fields.add("prefetch_buffer_size", prefetch_buffer_size, "batches that are made ahead; -1: a few");
+  fields.add("seed", seed, "of the order and the changes of the images; -1: runtime.seed");
+  fields.add("sharding", sharding, "whether each worker reads its part of the data; else all of it");
+  fields.add("dtype", dtype, "what the images are rounded to", {"float32", "float16", "bfloat16"});
+  fields.add("deterministic", deterministic, "the same order in every run; only true");
+  fields.add("file_type", file_type, "of input_path's files", {"tfrecord"});
+  fields.add("image_field_key", image_field_key, "the feature of a record that is the image, JPEG or PNG");
+  fields.add("label_field_key", label_field_key, "the feature of a record that is its class");
+  fields.add("cycle_length", cycle_length, "of files of records: how many are read in turns; 0: ten");
+  fields.add("block_length", block_length, "of files of records: how many records from one before the next one's turn");
   fields.add("skip_damaged", skip_damaged, "whether a damaged file of an image folder is left out instead of an error");
   fields.add("held_out", held_out, "part of an image folder that is for validation");
-  fields.add("aug_crop", aug_crop, "what is cut out: a part of random area, resized; after padding; nothing",
-             {"resized", "padded", "none"});
-  fields.add("aug_crop_padding", aug_crop_padding, "pixels around an image before a padded crop");
-  fields.add("aug_crop_padding_mode", aug_crop_padding_mode,
-             "what they are: zeros, the outermost pixels, a mirror image",
-             {"constant", "edge", "reflect", "symmetric"});
-  fields.add("aug_min_area", aug_min_area, "of a resized crop, as a part of the image");
-  fields.add("aug_rand_hflip", aug_rand_hflip, "whether half of the images are flipped left to right");
-  fields.add("brightness", brightness, "most that it is changed by; 0: not");
-  fields.add("contrast", contrast, "the same");
-  fields.add("saturation", saturation, "the same");
-  fields.add("hue", hue, "the same, as a part of the circle of colours, at most 0.5");
-  fields.add("aug_policy", aug_policy, "further changes; empty: none", {"", "randaug"});
-  fields.add("randaug_num_layers", randaug_num_layers, "RandAugment's operations on an image");
-  fields.add("randaug_magnitude", randaug_magnitude, "their strength, 0 to 30");
-  fields.add("mixup_alpha", mixup_alpha, "of mixing two images; 0: none");
-  fields.add("cutmix_alpha", cutmix_alpha, "of pasting a box of another image; 0: none");
+  describe_augmentation(*this, fields);
+  describe_mixing(*this, fields);
   fields.add("center_crop_fraction", center_crop_fraction, "part of an image that is evaluated, in height and width");
   for (const char* relation :
        {"global_batch_size > 0", "shuffle_buffer_size > 0", "held_out >= 0", "held_out < 1", "aug_min_area > 0",
         "aug_min_area <= 1", "center_crop_fraction > 0", "center_crop_fraction <= 1", "mixup_alpha >= 0", "hue <= 0.5",
-        "randaug_num_layers >= 0", "randaug_magnitude >= 0", "randaug_magnitude <= 30", "cutmix_alpha >= 0"}) {
+        "randaug_num_layers >= 0", "randaug_magnitude >= 0", "randaug_magnitude <= 30", "cutmix_alpha >= 0",
+        "prefetch_buffer_size >= -1", "seed >= -1", "deterministic == true", "cycle_length >= 0",
+        "block_length >= 1"}) {
     fields.restrict(relation);
   }
 }
@@ -53,6 +108,15 @@ void ImageModelConfig::describe(ConfigFields& fields) {
   fields.add("dropout_rate", dropout_rate, "before the classifier; 0: the model's own");
   fields.add("channels_last", channels_last,
              "whether ResNets and EfficientNets compute with the channels last in memory: faster, mostly");
+  fields.add("kernel_initializer", kernel_initializer, "how the classifier's weights start; empty: as the model's own",
+             {"", "zeros", "random_uniform"});
+  fields.group("norm_activation", [this](ConfigFields& inner) {
+    inner.add("activation", norm_activation.activation, "of ResNets and EfficientNets; empty: the model's own");
+    inner.add("use_sync_bn", norm_activation.use_sync_bn, "whether batch norms see the batch of all replicas");
+    inner.add("norm_momentum", norm_activation.norm_momentum,
+              "Keras': share of the statistics before; negative: the model's own");
+    inner.add("norm_epsilon", norm_activation.norm_epsilon, "of batch norms; negative: the model's own");
+  });
   fields.group("backbone", [this](ConfigFields& inner) {
     inner.add("type", backbone.type, "which model", {"mlp", "cnn", "resnet", "resnet_cifar", "efficientnet", "vit"});
     inner.group("resnet", [this](ConfigFields& own) {
@@ -66,9 +130,15 @@ void ImageModelConfig::describe(ConfigFields& fields) {
     inner.group("efficientnet", [this](ConfigFields& own) {
       own.add("model_id", backbone.efficientnet.model_id, "b0 to b7");
       own.add("stochastic_depth_drop_rate", backbone.efficientnet.stochastic_depth_drop_rate, "of the last block");
+      own.add("se_ratio", backbone.efficientnet.se_ratio, "width of squeeze and excitation; 0: without");
     });
     inner.group("vit", [this](ConfigFields& own) {
       own.add("model_name", backbone.vit.model_name, "vit-ti16, vit-s16, vit-b16 or vit-l16");
+      own.add("patch_size", backbone.vit.patch_size, "pixels of a patch's side; 0: as the name says");
+      own.add("representation_size", backbone.vit.representation_size, "of a layer before the classifier; 0: none");
+      own.add("init_stochastic_depth_rate", backbone.vit.init_stochastic_depth_rate, "of the last block");
+      own.add("original_init", backbone.vit.original_init,
+              "whether weights start as in the paper; else normal, of deviation 0.02");
     });
   });
   fields.restrict("num_classes > 0");
@@ -80,6 +150,11 @@ void ImageClassificationTask::describe(ConfigFields& fields) {
   fields.nest("validation_data", validation_data);
   fields.group("losses", [this](ConfigFields& inner) {
     inner.add("label_smoothing", label_smoothing, "part of each label that is spread over all classes");
+    inner.add("l2_weight_decay", l2_decay, "of the weights, by the gradient; not part of the loss that is shown");
+    inner.add("loss_weight", loss_weight, "what the loss is multiplied with");
+    inner.add("one_hot", one_hot, "whether labels are vectors; smoothing and mixing make them so anyway");
+    inner.add("soft_labels", soft_labels_of_data,
+              "whether train_data.mixup_and_cutmix, and its label_smoothing, makes the labels");
   });
   fields.group("evaluation", [this](ConfigFields& inner) {
     inner.add("top_k", top_k, "of a second accuracy; 1, or as many as classes: none");
@@ -89,7 +164,11 @@ void ImageClassificationTask::describe(ConfigFields& fields) {
   fields.add("freeze_backbone", freeze_backbone, "whether only the classifier learns");
   fields.add("freeze_backbone_steps", freeze_backbone_steps,
              "steps at the beginning in which only the classifier learns");
-  fields.restrict("freeze_backbone_steps >= 0");
+  for (const char* relation :
+       {"freeze_backbone_steps >= 0", "losses.label_smoothing >= 0", "losses.label_smoothing <= 1",
+        "losses.l2_weight_decay >= 0", "losses.loss_weight > 0"}) {
+    fields.restrict(relation);
+  }
 }
 
 void ImageClassificationTask::set_data(Config& config, const std::string& folder, const std::string& origin) {

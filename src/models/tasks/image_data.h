@@ -18,6 +18,23 @@ struct ImageSource {
 // InvalidArgument: there is no folder, or nothing in it that is known.
 ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig& runtime);
 
+int decoding_threads(const RuntimeConfig& runtime);
+uint64_t seed_of(const ImageDataConfig& data, const RuntimeConfig& runtime);
+// Of an image that is decoded: what is resized anyway need not be decoded in full.
+int64_t smallest_side(const ImageClassificationTask& task);
+
+// What happens to pairs of training examples.
+struct Mixing {
+  double mixup_alpha = 0.0;
+  double cutmix_alpha = 0.0;
+  double prob = 1.0;
+  double switch_prob = 0.5;
+
+  bool any() const { return mixup_alpha > 0.0 || cutmix_alpha > 0.0; }
+};
+// InvalidArgument: it is said in two places.
+Mixing mixing_of(const ImageDataConfig& data);
+
 // Decoded, augmented, in batches, without an end.
 Dataset training_batches(const ImageSource& source, const ImageClassificationTask& task, const RuntimeConfig& runtime,
                          bool one_hot);

@@ -2,8 +2,11 @@
 
 #include <torch/nn/init.h>
 
+#include <cmath>
+
 #include "base/fail.h"
 #include "cohort/replica.h"
+#include "train/layers/sync_batch_norm.h"
 
 namespace cohort::models {
 
@@ -17,8 +20,31 @@ torch::nn::Conv2d conv(const ConvShape& shape) {
   return made;
 }
 
-torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x) {
+NormShape chosen(NormShape own, const NormActivation& options) {
+  own.epsilon = options.epsilon.value_or(own.epsilon);
+  own.momentum = options.momentum.value_or(own.momentum);
+  own.synchronized = options.synchronized;
+  if (!(own.epsilon > 0.0) || !(own.momentum >= 0.0 && own.momentum <= 1.0)) {
+    fail<InvalidArgument>("[models] the batch norms' epsilon is ", own.epsilon, " and their momentum ", own.momentum,
+                          ", wanted a positive number, and one of 0 to 1");
+  }
+  return own;
+}
+
+torch::nn::BatchNorm2d norm(int64_t channels, const NormShape& shape) {
+  return torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(channels).eps(shape.epsilon).momentum(shape.momentum));
+}
+
+torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, bool synchronized) {
   const bool learns = norm->is_training();
+  Replica* replica = synchronized && learns ? Replica::current() : nullptr;
+  if (replica != nullptr && replica->num_replicas_in_sync() > 1) {
+    norm->num_batches_tracked.add_(1);
+    return sync_batch_norm(x,
+                           {norm->weight, norm->bias, norm->running_mean, norm->running_var,
+                            norm->options.momentum().value(), norm->options.eps()},
+                           replica->communicator());
+  }
   if (learns && x.numel() == 0) {  // connected to the parameters, so that their gradients are zeros
     return x * norm->weight.view({1, -1, 1, 1}) + norm->bias.view({1, -1, 1, 1});
   }
@@ -37,16 +63,15 @@ torch::Tensor Chain::forward(const torch::Tensor& x) {
   return y;
 }
 
-ConvNorm::ConvNorm(const ConvShape& shape, const NormShape& norm, bool activated)
+ConvNorm::ConvNorm(const ConvShape& shape, const NormShape& norm, Activation activation)
     : conv_(register_module("0", conv(shape))),
-      norm_(register_module(
-          "1",
-          torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(shape.out).eps(norm.epsilon).momentum(norm.momentum)))),
-      activated_(activated) {}
+      norm_(register_module("1", models::norm(shape.out, norm))),
+      synchronized_(norm.synchronized),
+      activation_(std::move(activation)) {}
 
 torch::Tensor ConvNorm::forward(const torch::Tensor& x) {
-  const torch::Tensor y = batch_norm(norm_, conv_->forward(x));
-  return activated_ ? at::silu(y) : y;
+  const torch::Tensor y = batch_norm(norm_, conv_->forward(x), synchronized_);
+  return activation_.is_linear() ? y : activation_(y);
 }
 
 torch::Tensor drop(const torch::Tensor& x, double probability, at::IntArrayRef shape) {
@@ -60,6 +85,12 @@ torch::Tensor drop(const torch::Tensor& x, double probability, at::IntArrayRef s
     if (probability < 1.0) mask.mul_(1.0 / (1.0 - probability));
   }
   return x * mask;
+}
+
+void truncated_normal_(torch::Tensor tensor, double deviation) {
+  const torch::NoGradGuard no_grad;
+  const double within = std::erf(std::sqrt(2.0));  // the share of a normal distribution within two deviations
+  tensor.uniform_(-within, within).erfinv_().mul_(deviation * std::sqrt(2.0));
 }
 
 void check_images(const char* model, const torch::Tensor& x, int64_t channels) {

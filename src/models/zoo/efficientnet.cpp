@@ -62,13 +62,14 @@ int64_t make_divisible(double channels) {
 // J. Hu et al., "Squeeze-and-Excitation Networks" (2018).
 class SqueezeExcitation final : public LayerModule {
  public:
-  SqueezeExcitation(int64_t channels, int64_t squeezed)
-      : fc1_(register_module("fc1", one_by_one(channels, squeezed))),
+  SqueezeExcitation(int64_t channels, int64_t squeezed, Activation activation)
+      : activation_(std::move(activation)),
+        fc1_(register_module("fc1", one_by_one(channels, squeezed))),
         fc2_(register_module("fc2", one_by_one(squeezed, channels))) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
     const torch::Tensor squeezed = x.mean({2, 3}, /*keepdim=*/true);
-    return x * at::sigmoid(fc2_->forward(at::silu(fc1_->forward(squeezed))));
+    return x * at::sigmoid(fc2_->forward(activation_(fc1_->forward(squeezed))));
   }
 
  private:
@@ -79,26 +80,37 @@ class SqueezeExcitation final : public LayerModule {
     return made;
   }
 
+  Activation activation_;
   torch::nn::Conv2d fc1_;
   torch::nn::Conv2d fc2_;
+};
+
+// What is the same in all blocks.
+struct MobileStyle {
+  NormShape norm;
+  Activation activation;
+  double se_ratio;
 };
 
 // M. Sandler et al., "MobileNetV2" (2018), with squeeze and excitation.
 class InvertedResidual final : public LayerModule {
  public:
-  InvertedResidual(const Stage& stage, const Variant& variant, double drop_probability)
+  InvertedResidual(const Stage& stage, const MobileStyle& style, double drop_probability)
       : shortcut_(stage.stride == 1 && stage.in == stage.out), drop_(drop_probability) {
     const int64_t expanded = make_divisible(static_cast<double>(stage.in * stage.expand_ratio));
     const auto block = std::make_shared<Chain>();
     if (expanded != stage.in) {
-      block->push_back(std::make_shared<ConvNorm>(ConvShape{.in = stage.in, .out = expanded}, variant.norm, true));
+      block->push_back(
+          std::make_shared<ConvNorm>(ConvShape{.in = stage.in, .out = expanded}, style.norm, style.activation));
     }
     const ConvShape depthwise{
         .in = expanded, .out = expanded, .kernel = stage.kernel, .stride = stage.stride, .groups = expanded};
-    block->push_back(std::make_shared<ConvNorm>(depthwise, variant.norm, true));
-    block->push_back(std::make_shared<SqueezeExcitation>(expanded, std::max<int64_t>(1, stage.in / 4)));
-    block->push_back(
-        std::make_shared<ConvNorm>(ConvShape{.in = expanded, .out = stage.out}, variant.norm, /*activated=*/false));
+    block->push_back(std::make_shared<ConvNorm>(depthwise, style.norm, style.activation));
+    if (style.se_ratio > 0.0) {
+      const auto squeezed = static_cast<int64_t>(static_cast<double>(stage.in) * style.se_ratio);
+      block->push_back(std::make_shared<SqueezeExcitation>(expanded, std::max<int64_t>(1, squeezed), style.activation));
+    }
+    block->push_back(std::make_shared<ConvNorm>(ConvShape{.in = expanded, .out = stage.out}, style.norm));
     block_ = register_module("block", block);
   }
 
@@ -124,11 +136,15 @@ class EfficientNet final : public LayerModule {
     const auto deep = [&](int64_t blocks) {
       return static_cast<int64_t>(std::ceil(static_cast<double>(blocks) * variant.depth));
     };
+    const MobileStyle style{.norm = chosen(variant.norm, options.norm_activation),
+                            .activation = options.norm_activation.activation.value_or(Activation::kSilu),
+                            .se_ratio = options.se_ratio};
     int64_t total = 0;
     for (const Stage& stage : kStages) total += deep(stage.blocks);
     const auto features = std::make_shared<Chain>();
     features->push_back(std::make_shared<ConvNorm>(
-        ConvShape{.in = channels_, .out = wide(kStages.front().in), .kernel = 3, .stride = 2}, variant.norm, true));
+        ConvShape{.in = channels_, .out = wide(kStages.front().in), .kernel = 3, .stride = 2}, style.norm,
+        style.activation));
     int64_t done = 0;
     for (Stage stage : kStages) {
       const auto blocks = std::make_shared<Chain>();
@@ -137,14 +153,15 @@ class EfficientNet final : public LayerModule {
       stage.out = out;
       for (int64_t i = 0; i < deep(stage.blocks); ++i, ++done) {
         const double depth = static_cast<double>(done) / static_cast<double>(total);
-        blocks->push_back(std::make_shared<InvertedResidual>(stage, variant, options.stochastic_depth_prob * depth));
+        blocks->push_back(std::make_shared<InvertedResidual>(stage, style, options.stochastic_depth_prob * depth));
         stage.in = out;
         stage.stride = 1;
       }
       features->push_back(blocks);
     }
     const int64_t last = wide(kStages.back().out);
-    features->push_back(std::make_shared<ConvNorm>(ConvShape{.in = last, .out = 4 * last}, variant.norm, true));
+    features->push_back(
+        std::make_shared<ConvNorm>(ConvShape{.in = last, .out = 4 * last}, style.norm, style.activation));
     features_ = register_module("features", features);
     // Number 0 of torchvision's classifier is dropout.
     linear_ = register_module("classifier", std::make_shared<torch::nn::Module>())
@@ -156,8 +173,9 @@ class EfficientNet final : public LayerModule {
 
   torch::Tensor forward(const torch::Tensor& x) override {
     check_images("efficientnet", x, channels_);
+    const torch::Tensor input = x.to(linear_->weight.scalar_type());
     torch::Tensor y =
-        features_->forward(channels_last_ ? x.contiguous(at::MemoryFormat::ChannelsLast) : x).mean({2, 3});
+        features_->forward(channels_last_ ? input.contiguous(at::MemoryFormat::ChannelsLast) : input).mean({2, 3});
     if (is_training() && dropout_ > 0.0) y = drop(y, dropout_, y.sizes());
     return linear_->forward(y);
   }
@@ -178,6 +196,9 @@ std::shared_ptr<LayerModule> efficientnet(int variant, const EfficientNetOptions
   };
   check_probability("dropout", options.dropout);
   check_probability("stochastic_depth_prob", options.stochastic_depth_prob);
+  if (!(options.se_ratio >= 0.0 && options.se_ratio <= 1.0)) {
+    fail<InvalidArgument>("[models] efficientnet: se_ratio is ", options.se_ratio, ", wanted 0 to 1");
+  }
   if (options.num_classes < 1 || options.in_channels < 1) {
     fail<InvalidArgument>("[models] efficientnet: num_classes is ", options.num_classes, " and in_channels ",
                           options.in_channels, ", wanted 1 or more");

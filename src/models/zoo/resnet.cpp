@@ -16,9 +16,15 @@ enum class Shortcut {
   kPadding,     // every second pixel, and channels of zeros
 };
 
-std::shared_ptr<ConvNorm> projection(int64_t in, int64_t out, int64_t stride) {
-  return std::make_shared<ConvNorm>(ConvShape{.in = in, .out = out, .stride = stride}, NormShape{},
-                                    /*activated=*/false);
+// What is the same in all blocks.
+struct ResidualStyle {
+  Shortcut shortcut;
+  NormShape norm;
+  Activation activation = Activation::kRelu;
+};
+
+std::shared_ptr<ConvNorm> projection(int64_t in, int64_t out, int64_t stride, const NormShape& norm) {
+  return std::make_shared<ConvNorm>(ConvShape{.in = in, .out = out, .stride = stride}, norm);
 }
 
 class BasicBlock : public LayerModule {
@@ -26,19 +32,21 @@ class BasicBlock : public LayerModule {
   // Channels of the output for each of `planes`.
   static constexpr int64_t kExpansion = 1;
 
-  BasicBlock(int64_t in, int64_t planes, int64_t stride, Shortcut shortcut) : stride_(stride), added_(planes - in) {
+  BasicBlock(int64_t in, int64_t planes, int64_t stride, const ResidualStyle& style)
+      : style_(style), stride_(stride), added_(planes - in) {
     conv1_ = register_module("conv1", conv({.in = in, .out = planes, .kernel = 3, .stride = stride}));
-    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(planes));
+    bn1_ = register_module("bn1", norm(planes, style.norm));
     conv2_ = register_module("conv2", conv({.in = planes, .out = planes, .kernel = 3}));
-    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(planes));
-    if (shortcut == Shortcut::kProjection && (stride != 1 || in != planes)) {
-      downsample_ = register_module("downsample", projection(in, planes, stride));
+    bn2_ = register_module("bn2", norm(planes, style.norm));
+    if (style.shortcut == Shortcut::kProjection && (stride != 1 || in != planes)) {
+      downsample_ = register_module("downsample", projection(in, planes, stride, style.norm));
     }
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    const torch::Tensor y = batch_norm(bn2_, conv2_->forward(batch_norm(bn1_, conv1_->forward(x)).relu_()));
-    return y.add_(shortcut(x)).relu_();
+    const bool synchronized = style_.norm.synchronized;
+    const torch::Tensor y = style_.activation.overwrite(batch_norm(bn1_, conv1_->forward(x), synchronized));
+    return style_.activation.overwrite(batch_norm(bn2_, conv2_->forward(y), synchronized).add_(shortcut(x)));
   }
 
   torch::nn::BatchNorm2d last_norm() const { return bn2_; }
@@ -51,6 +59,7 @@ class BasicBlock : public LayerModule {
     return at::constant_pad_nd(fewer, {0, 0, 0, 0, added_ / 2, added_ - added_ / 2});
   }
 
+  ResidualStyle style_;
   int64_t stride_;
   int64_t added_;
   torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr};
@@ -62,28 +71,30 @@ class Bottleneck : public LayerModule {
  public:
   static constexpr int64_t kExpansion = 4;
 
-  Bottleneck(int64_t in, int64_t planes, int64_t stride, Shortcut /*shortcut*/) {
+  Bottleneck(int64_t in, int64_t planes, int64_t stride, const ResidualStyle& style) : style_(style) {
     const int64_t out = planes * kExpansion;
     conv1_ = register_module("conv1", conv({.in = in, .out = planes}));
-    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(planes));
+    bn1_ = register_module("bn1", norm(planes, style.norm));
     conv2_ = register_module("conv2", conv({.in = planes, .out = planes, .kernel = 3, .stride = stride}));
-    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(planes));
+    bn2_ = register_module("bn2", norm(planes, style.norm));
     conv3_ = register_module("conv3", conv({.in = planes, .out = out}));
-    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(out));
+    bn3_ = register_module("bn3", norm(out, style.norm));
     if (stride == 1 && in == out) return;
-    downsample_ = register_module("downsample", projection(in, out, stride));
+    downsample_ = register_module("downsample", projection(in, out, stride, style.norm));
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    torch::Tensor y = batch_norm(bn1_, conv1_->forward(x)).relu_();
-    y = batch_norm(bn2_, conv2_->forward(y)).relu_();
-    y = batch_norm(bn3_, conv3_->forward(y));
-    return y.add_(downsample_ ? downsample_->forward(x) : x).relu_();
+    const bool synchronized = style_.norm.synchronized;
+    torch::Tensor y = style_.activation.overwrite(batch_norm(bn1_, conv1_->forward(x), synchronized));
+    y = style_.activation.overwrite(batch_norm(bn2_, conv2_->forward(y), synchronized));
+    y = batch_norm(bn3_, conv3_->forward(y), synchronized);
+    return style_.activation.overwrite(y.add_(downsample_ ? downsample_->forward(x) : x));
   }
 
   torch::nn::BatchNorm2d last_norm() const { return bn3_; }
 
  private:
+  ResidualStyle style_;
   torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
   std::shared_ptr<ConvNorm> downsample_;
@@ -100,20 +111,25 @@ template <typename Block>
 class ResNet final : public LayerModule {
  public:
   ResNet(const std::vector<int64_t>& depths, const Stem& stem, Shortcut shortcut, const ResNetOptions& options)
-      : channels_(options.in_channels), channels_last_(options.channels_last), pool_(stem.pool) {
+      : channels_(options.in_channels),
+        channels_last_(options.channels_last),
+        pool_(stem.pool),
+        style_{.shortcut = shortcut,
+               .norm = chosen(NormShape{}, options.norm_activation),
+               .activation = options.norm_activation.activation.value_or(Activation::kRelu)} {
     if (options.num_classes < 1 || options.in_channels < 1) {
       fail<InvalidArgument>("[models] resnet: num_classes is ", options.num_classes, " and in_channels ",
                             options.in_channels, ", wanted 1 or more");
     }
     conv1_ = register_module("conv1",
                              conv({.in = channels_, .out = stem.planes, .kernel = stem.kernel, .stride = stem.stride}));
-    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(stem.planes));
+    bn1_ = register_module("bn1", norm(stem.planes, style_.norm));
     int64_t in = stem.planes;
     int64_t planes = stem.planes;
     for (std::size_t stage = 0; stage < depths.size(); ++stage, planes *= 2) {
       const auto blocks = std::make_shared<Chain>();
       for (int64_t i = 0; i < depths[stage]; ++i) {
-        const auto block = std::make_shared<Block>(in, planes, stage > 0 && i == 0 ? 2 : 1, shortcut);
+        const auto block = std::make_shared<Block>(in, planes, stage > 0 && i == 0 ? 2 : 1, style_);
         if (options.zero_init_residual) torch::nn::init::zeros_(block->last_norm()->weight);
         blocks->push_back(block);
         in = planes * Block::kExpansion;
@@ -125,8 +141,9 @@ class ResNet final : public LayerModule {
 
   torch::Tensor forward(const torch::Tensor& x) override {
     check_images("resnet", x, channels_);
-    torch::Tensor y = conv1_->forward(channels_last_ ? x.contiguous(at::MemoryFormat::ChannelsLast) : x);
-    y = batch_norm(bn1_, y).relu_();
+    const torch::Tensor input = x.to(conv1_->weight.scalar_type());
+    torch::Tensor y = conv1_->forward(channels_last_ ? input.contiguous(at::MemoryFormat::ChannelsLast) : input);
+    y = style_.activation.overwrite(batch_norm(bn1_, y, style_.norm.synchronized));
     if (pool_) y = at::max_pool2d(y, {3, 3}, {2, 2}, {1, 1});
     for (const auto& stage : stages_) y = stage->forward(y);
     return fc_->forward(y.mean({2, 3}));
@@ -136,6 +153,7 @@ class ResNet final : public LayerModule {
   int64_t channels_;
   bool channels_last_;
   bool pool_;
+  ResidualStyle style_;
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr};
   std::vector<std::shared_ptr<Chain>> stages_;

@@ -63,7 +63,8 @@ torch::nn::Linear mlp_linear(int64_t in, int64_t out) {
 
 class EncoderBlock final : public LayerModule {
  public:
-  explicit EncoderBlock(const VisionTransformerOptions& options) : dropout_(options.dropout) {
+  EncoderBlock(const VisionTransformerOptions& options, double left_out)
+      : dropout_(options.dropout), left_out_(left_out) {
     ln_1_ = register_module("ln_1", layer_norm(options.hidden_dim));
     attention_ = register_module("self_attention", std::make_shared<SelfAttention>(options));
     ln_2_ = register_module("ln_2", layer_norm(options.hidden_dim));
@@ -73,17 +74,22 @@ class EncoderBlock final : public LayerModule {
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    const torch::Tensor y = x + dropped(attention_->forward(ln_1_->forward(x)));
+    const torch::Tensor y = x + branch(dropped(attention_->forward(ln_1_->forward(x))));
     const torch::Tensor inner = dropped(at::gelu(mlp_in_->forward(ln_2_->forward(y))));
-    return y + dropped(mlp_out_->forward(inner));
+    return y + branch(dropped(mlp_out_->forward(inner)));
   }
 
  private:
+  // Stochastic depth: left out for some examples.
+  torch::Tensor branch(const torch::Tensor& y) const {
+    return is_training() && left_out_ > 0.0 ? drop(y, left_out_, {y.size(0), 1, 1}) : y;
+  }
   torch::Tensor dropped(const torch::Tensor& x) const {
     return is_training() && dropout_ > 0.0 ? drop(x, dropout_, x.sizes()) : x;
   }
 
   double dropout_;
+  double left_out_;
   torch::nn::LayerNorm ln_1_{nullptr}, ln_2_{nullptr};
   std::shared_ptr<SelfAttention> attention_;
   torch::nn::Linear mlp_in_{nullptr}, mlp_out_{nullptr};
@@ -95,8 +101,10 @@ class Encoder final : public LayerModule {
     position_ = register_parameter("pos_embedding", torch::empty({1, length, options.hidden_dim}).normal_(0.0, 0.02));
     const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
     for (int64_t i = 0; i < options.num_layers; ++i) {
+      const double depth = static_cast<double>(i + 1) / static_cast<double>(options.num_layers);
       blocks_.push_back(
-          layers->register_module("encoder_layer_" + std::to_string(i), std::make_shared<EncoderBlock>(options)));
+          layers->register_module("encoder_layer_" + std::to_string(i),
+                                  std::make_shared<EncoderBlock>(options, options.stochastic_depth_prob * depth)));
     }
     ln_ = register_module("ln", layer_norm(options.hidden_dim));
   }
@@ -131,7 +139,14 @@ class VisionTransformer final : public LayerModule {
     torch::nn::init::zeros_(patches_->bias);
     encoder_ = register_module("encoder", std::make_shared<Encoder>(options, patches * patches + 1));
     const auto heads = register_module("heads", std::make_shared<torch::nn::Module>());
-    head_ = heads->register_module("head", torch::nn::Linear(size, options.num_classes));
+    if (options.representation_size > 0) {
+      pre_logits_ = heads->register_module("pre_logits", torch::nn::Linear(size, options.representation_size));
+      torch::nn::init::normal_(pre_logits_->weight, 0.0, std::sqrt(1.0 / static_cast<double>(size)));
+      torch::nn::init::zeros_(pre_logits_->bias);
+    }
+    const int64_t last = options.representation_size > 0 ? options.representation_size : size;
+    head_ = heads->register_module("head", torch::nn::Linear(last, options.num_classes));
+    if (options.normal_init) draw_normal();
     torch::nn::init::zeros_(head_->weight);
     torch::nn::init::zeros_(head_->bias);
   }
@@ -142,16 +157,29 @@ class VisionTransformer final : public LayerModule {
       fail<InvalidArgument>("[models] vision_transformer: the images have ", x.size(2), " x ", x.size(3),
                             " pixels, wanted ", options_.image_size, " x ", options_.image_size);
     }
-    const torch::Tensor tokens = patches_->forward(x).flatten(2).transpose(1, 2);
+    const torch::Tensor input = x.to(class_token_.scalar_type());
+    const torch::Tensor tokens = patches_->forward(input).flatten(2).transpose(1, 2);
     const torch::Tensor first = class_token_.expand({x.size(0), -1, -1});
-    return head_->forward(encoder_->forward(at::cat({first, tokens}, 1)).select(1, 0));
+    torch::Tensor y = encoder_->forward(at::cat({first, tokens}, 1)).select(1, 0);
+    if (pre_logits_) y = at::tanh(pre_logits_->forward(y));
+    return head_->forward(y);
   }
 
  private:
+  void draw_normal() {
+    constexpr double kDeviation = 0.02;
+    for (const auto& item : named_parameters()) {
+      const bool kernel = item.value().dim() > 1 && item.key() != "class_token";
+      if (kernel) truncated_normal_(item.value(), kDeviation);
+      if (item.key().ends_with("bias")) torch::nn::init::zeros_(item.value());
+    }
+  }
+
   VisionTransformerOptions options_;
   torch::Tensor class_token_;
   torch::nn::Conv2d patches_{nullptr};
   std::shared_ptr<Encoder> encoder_;
+  torch::nn::Linear pre_logits_{nullptr};
   torch::nn::Linear head_{nullptr};
 };
 
@@ -167,6 +195,10 @@ void check(const VisionTransformerOptions& options) {
   positive("mlp_dim", options.mlp_dim);
   positive("num_classes", options.num_classes);
   positive("in_channels", options.in_channels);
+  if (options.representation_size < 0) {
+    fail<InvalidArgument>("[models] vision_transformer: representation_size is ", options.representation_size,
+                          ", wanted 0 or more");
+  }
   const auto multiple = [](const char* name, int64_t value, const char* of, int64_t divisor) {
     if (value % divisor == 0) return;
     fail<InvalidArgument>("[models] vision_transformer: ", name, " is ", value, ", wanted a multiple of ", of, ", ",
@@ -174,9 +206,10 @@ void check(const VisionTransformerOptions& options) {
   };
   multiple("image_size", options.image_size, "patch_size", options.patch_size);
   multiple("hidden_dim", options.hidden_dim, "num_heads", options.num_heads);
-  for (const double rate : {options.dropout, options.attention_dropout}) {
+  for (const double rate : {options.dropout, options.attention_dropout, options.stochastic_depth_prob}) {
     if (!(rate >= 0.0 && rate < 1.0)) {
-      fail<InvalidArgument>("[models] vision_transformer: a dropout is ", rate, ", wanted 0 to less than 1");
+      fail<InvalidArgument>("[models] vision_transformer: a dropout or the stochastic depth is ", rate,
+                            ", wanted 0 to less than 1");
     }
   }
 }

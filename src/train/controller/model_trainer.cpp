@@ -37,7 +37,9 @@ class ModelTrainer::Impl {
         progress_(progress_options(options_.verbose, options_.output, state_->strategy())) {
     state_->require_compiled("ModelTrainer");
     if (options_.train) train_.emplace(state_->strategy().distribute(*options_.train, options_.input));
-    if (options_.validation) validation_.emplace(state_->strategy().distribute(*options_.validation, options_.input));
+    if (options_.validation)
+      validation_.emplace(
+          state_->strategy().distribute(*options_.validation, options_.validation_input.value_or(options_.input)));
     if (!train_ && !validation_) fail<InvalidArgument>(speaker(), "there is no data, wanted train or validation");
     check_stages();
     if (state_->strategy().core()->remote() == nullptr) return;

@@ -1,0 +1,92 @@
+#include "models/tasks/image_records.h"
+
+#include <ATen/Functions.h>
+#include <glob.h>
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "cohort/tf_example.h"
+#include "data/sources/records.h"
+#include "models/tasks/image_data.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr int64_t kUsualCycle = 10;  // Model Garden's
+
+std::vector<std::string> patterns_of(const std::string& input_path) {
+  std::vector<std::string> patterns;
+  for (std::size_t begin = 0; begin <= input_path.size();) {
+    const std::size_t comma = std::min(input_path.find(',', begin), input_path.size());
+    std::string pattern = input_path.substr(begin, comma - begin);
+    pattern.erase(0, pattern.find_first_not_of(' '));
+    pattern.erase(pattern.find_last_not_of(' ') + 1);
+    if (!pattern.empty()) patterns.push_back(std::move(pattern));
+    begin = comma + 1;
+  }
+  return patterns;
+}
+
+// In the order of the patterns and, of each, of the names.
+std::vector<std::filesystem::path> files_of(const std::string& input_path) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string& pattern : patterns_of(input_path)) {
+    if (pattern.find("://") != std::string::npos) {
+      fail<InvalidArgument>("[task] input_path has ", pattern,
+                            ", an address; wanted a path of this machine, at which that may be mounted");
+    }
+    ::glob_t found{};
+    const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
+    for (std::size_t i = 0; status == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+    ::globfree(&found);
+    if (status != 0) fail<NotFound>("[task] input_path has ", pattern, ", which no file fits");
+  }
+  return files;
+}
+
+}  // namespace
+
+bool names_records(const std::string& input_path) {
+  std::error_code ignored;
+  if (input_path.empty() || std::filesystem::is_directory(input_path, ignored)) return false;
+  return input_path.find_first_of("*?[,") != std::string::npos || input_path.find("://") != std::string::npos ||
+         std::filesystem::is_regular_file(input_path, ignored);
+}
+
+Dataset record_images(const std::string& input_path, const ImageDataConfig& data, const ImageClassificationTask& task,
+                      const RuntimeConfig& runtime) {
+  const std::vector<std::filesystem::path> files = files_of(input_path);
+  const auto count = static_cast<int64_t>(files.size());
+  Dataset numbers = Dataset::range(count);
+  if (data.is_training) numbers = numbers.shuffle(count, {.seed = seed_of(data, runtime)});
+  const auto open = [files, skip = data.skip_damaged](const Example& number) {
+    const auto file = number.x.item<int64_t>();
+    return Dataset(make_records({{.file = files.at(static_cast<std::size_t>(file))}}, {.skip_damaged = skip},
+                                /*places=*/true))
+        .map([file](Example record) {
+          const auto* const place = record.more.at(0).data_ptr<int64_t>();
+          record.more[0] = at::tensor({file, place[1]}, torch::kLong);
+          return record;
+        });
+  };
+  const auto read = [files, image = data.image_field_key, label = data.label_field_key,
+                     decode = DecodeOptions{.channels = static_cast<int>(task.model.channels()),
+                                            .at_least = smallest_side(task)}](const Example& record) {
+    const auto* const place = record.more.at(0).data_ptr<int64_t>();
+    const std::string source =
+        c10::str(files.at(static_cast<std::size_t>(place[0])).string(), ", record at byte ", place[1]);
+    const std::string_view bytes(static_cast<const char*>(record.x.data_ptr()),
+                                 static_cast<std::size_t>(record.x.numel()));
+    const TFExample example = TFExample::parse(bytes, source);
+    return Example{.x = decode_image(example.bytes(image), decode, source),
+                   .y = at::tensor(example.int64(label), torch::kLong).squeeze()};
+  };
+  return numbers
+      .interleave(open, {.cycle_length = std::min(data.cycle_length > 0 ? data.cycle_length : kUsualCycle, count),
+                         .block_length = data.block_length})
+      .map(read, {.num_parallel_calls = decoding_threads(runtime)});
+}
+
+}  // namespace cohort

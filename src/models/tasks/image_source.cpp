@@ -1,0 +1,182 @@
+// Where images come from.
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "cohort/datasets.h"
+#include "cohort/tfds.h"
+#include "models/tasks/image_data.h"
+#include "models/tasks/image_records.h"
+
+namespace cohort {
+
+namespace {
+
+bool holds(const std::filesystem::path& folder, std::initializer_list<const char*> beginnings) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    for (const char* beginning : beginnings) {
+      if (name.starts_with(beginning)) return true;
+    }
+  }
+  return false;
+}
+
+// Whether it, or a version of it below, has what TensorFlow Datasets writes.
+bool is_tfds(const std::filesystem::path& folder) {
+  if (std::filesystem::exists(folder / "dataset_info.json")) return true;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (std::filesystem::exists(entry.path() / "dataset_info.json")) return true;
+  }
+  return false;
+}
+
+// A data set that TensorFlow Datasets made: the folder itself, or one in it.
+std::optional<std::filesystem::path> tfds_folder(const std::filesystem::path& folder, const std::string& name) {
+  if (!name.empty()) return is_tfds(folder / name) ? std::optional(folder / name) : std::nullopt;
+  if (is_tfds(folder)) return folder;
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.is_directory() && is_tfds(entry.path())) found.push_back(entry.path());
+  }
+  if (found.size() > 1) {
+    fail<InvalidArgument>("[task] ", folder.string(), " has ", found.size(), " data sets, ",
+                          found[0].filename().string(), " and others; say which one by task.train_data.tfds_name");
+  }
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
+// What a place is for. In the ImageSource of one that is for one thing the other is the same.
+enum class Use { kBoth, kTrain, kValidation };
+
+struct Place {
+  std::string path;
+  std::string tfds_name;
+  bool tfds = false;  // a folder of TensorFlow Datasets has to be there
+  Use use = Use::kBoth;
+};
+
+ImageSource open_tfds(const std::filesystem::path& folder, const ImageClassificationTask& task,
+                      const RuntimeConfig& runtime, Use use) {
+  const TFDSFolder made(folder);
+  const auto split = [&](const ImageDataConfig& data, std::initializer_list<const char*> usual) {
+    std::string name = data.tfds_split;
+    for (const char* each : usual) {
+      if (name.empty() && made.splits().contains(each)) name = each;
+    }
+    if (name.empty()) {
+      fail<InvalidArgument>("[task] ", folder.string(), " has no split \"", *usual.begin(),
+                            "\"; say which one by tfds_split");
+    }
+    TFDSOptions options;
+    options.threads.num_parallel_calls = decoding_threads(runtime);
+    options.decode.channels = static_cast<int>(task.model.channels());
+    return made.split(name, options);
+  };
+  const auto train = [&] { return split(task.train_data, {"train"}); };
+  const auto validation = [&] { return split(task.validation_data, {"validation", "test"}); };
+  return {use == Use::kValidation ? validation() : train(), use == Use::kTrain ? train() : validation(),
+          made.name() + " of " + folder.string(), made.num_classes()};
+}
+
+ImageSource open_image_folder(const std::filesystem::path& folder, const ImageClassificationTask& task,
+                              const RuntimeConfig& runtime, double held_out) {
+  datasets::ImageFolderOptions options{
+      .held_out = held_out, .shuffle = false, .skip_damaged = task.train_data.skip_damaged};
+  options.threads.num_parallel_calls = decoding_threads(runtime);
+  options.decode.channels = static_cast<int>(task.model.channels());
+  options.decode.at_least = smallest_side(task);
+  const datasets::ImageFolder made = datasets::image_folder(folder, options);
+  return {made.train, made.test, folder.string(), static_cast<int64_t>(made.class_names.size())};
+}
+
+ImageSource open_pair(const datasets::TrainTest& data, std::string description, bool ready) {
+  return {data.train, data.test, std::move(description), 10, ready};
+}
+
+ImageSource open_folder(const Place& place, const ImageClassificationTask& task, const RuntimeConfig& runtime) {
+  const std::filesystem::path folder = place.path;
+  if (!std::filesystem::is_directory(folder)) fail<NotFound>("[task] ", place.path, " is not a folder");
+  if (const auto made = tfds_folder(folder, place.tfds_name)) return open_tfds(*made, task, runtime, place.use);
+  if (!place.tfds_name.empty() || place.tfds) {
+    fail<NotFound>("[task] ", (folder / place.tfds_name).string(),
+                   " has no dataset_info.json, wanted a folder of TensorFlow Datasets");
+  }
+  if (holds(folder, {"data_batch_1.bin", "cifar-10-batches-bin"}))
+    return open_pair(datasets::cifar10(folder), place.path, /*ready=*/false);
+  if (task.builtin_data == "digits" || holds(folder, {"train-images"}))
+    return open_pair(datasets::mnist(folder), place.path, /*ready=*/true);
+  const bool whole = place.use != Use::kBoth;
+  ImageSource made = open_image_folder(folder, task, runtime, whole ? 0.0 : task.train_data.held_out);
+  if (whole) made.validation = made.train;
+  return made;
+}
+
+ImageSource open_place(const Place& place, const ImageDataConfig& data, const ImageClassificationTask& task,
+                       const RuntimeConfig& runtime) {
+  if (!names_records(place.path)) return open_folder(place, task, runtime);
+  const Dataset records = record_images(place.path, data, task, runtime);
+  return {records, records, place.path};
+}
+
+bool has_own_place(const ImageDataConfig& data) {
+  return !data.input_path.empty() || !data.tfds_name.empty() || !data.tfds_data_dir.empty();
+}
+
+void refuse_turns(const ImageDataConfig& data, const Place& place) {
+  if ((data.cycle_length == 0 && data.block_length == 1) || names_records(place.path)) return;
+  fail<InvalidArgument>("[task] cycle_length is ", data.cycle_length, " and block_length ", data.block_length,
+                        ", which are for files of records (input_path=data/train*), not for ",
+                        place.path.empty() ? "drawn digits" : place.path);
+}
+
+}  // namespace
+
+int64_t smallest_side(const ImageClassificationTask& task) {
+  const int64_t larger = std::max(task.model.input_size.at(0), task.model.input_size.at(1));
+  return static_cast<int64_t>(std::ceil(static_cast<double>(larger) / task.validation_data.center_crop_fraction));
+}
+
+ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig& runtime) {
+  const ImageDataConfig& data = task.train_data;
+  const ImageDataConfig& other = task.validation_data;
+  const bool apart = has_own_place(other);
+  const Place place{.path = data.tfds_data_dir.empty() ? data.input_path : data.tfds_data_dir,
+                    .tfds_name = data.tfds_name,
+                    .tfds = !data.tfds_data_dir.empty(),
+                    .use = apart ? Use::kTrain : Use::kBoth};
+  refuse_turns(data, place);
+  if (place.path.empty()) {
+    if (task.builtin_data == "digits" && !apart) {
+      return open_pair(datasets::drawn_digits({.seed = static_cast<uint64_t>(runtime.seed)}), "drawn digits",
+                       /*ready=*/true);
+    }
+    fail<InvalidArgument>("[task] there is no data: --data_dir (task.train_data.input_path) is empty");
+  }
+  if (!apart && names_records(place.path)) {
+    fail<InvalidArgument>(
+        "[task] task.train_data.input_path is ", place.path,
+        ", files to train with; which are to validate with? task.validation_data.input_path is empty");
+  }
+  ImageSource made = open_place(place, data, task, runtime);
+  if (!apart) return made;
+  const std::string& own = other.tfds_data_dir.empty() ? other.input_path : other.tfds_data_dir;
+  const Place second{.path = own.empty() ? place.path : own,
+                     .tfds_name = other.tfds_name.empty() && own.empty() ? data.tfds_name : other.tfds_name,
+                     .tfds = !other.tfds_data_dir.empty(),
+                     .use = Use::kValidation};
+  refuse_turns(other, second);
+  const ImageSource validation = open_place(second, other, task, runtime);
+  if (validation.ready != made.ready) {
+    fail<InvalidArgument>("[task] task.train_data has ", made.description, " and task.validation_data ",
+                          validation.description, ": data of different kinds");
+  }
+  made.validation = validation.validation;
+  made.num_classes = std::max(made.num_classes, validation.num_classes);
+  made.description += ", validated with " + validation.description;
+  return made;
+}
+
+}  // namespace cohort
