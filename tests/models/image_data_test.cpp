@@ -13,11 +13,11 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::image_data_test {
 namespace {
 
-using testing::expect_error;
-using testing::TemporaryFolder;
+using cohort::testing::expect_error;
+using cohort::testing::TemporaryFolder;
 
 constexpr int64_t kRecords = 6;  // of a file
 
@@ -191,6 +191,30 @@ TEST_F(ImageDataTest, LabelsAndLosses) {
   expect_error<InvalidArgument>([&] { loss("losses: {soft_labels: true}"); }, "mixup_and_cutmix makes, which is off");
 }
 
+void write_photographs(const std::filesystem::path& folder, int64_t count) {
+  for (const char* name : {"cat", "dog"}) {
+    std::filesystem::create_directories(folder / name);
+    for (int64_t i = 0; i < count; ++i) {
+      testing::write_file(folder / name / (std::to_string(i) + ".png"),
+                          encode_png(torch::ones({3, 8, 8}, torch::kByte)));
+    }
+  }
+}
+
+TEST_F(ImageDataTest, DataToValidateWithMayLieElsewhere) {
+  write_photographs(folder_ / "photos", 15);
+  write_photographs(folder_ / "others", 4);
+  const std::string photos = "task: {train_data: {input_path: '" + (folder_ / "photos").string() + "'}, ";
+  const TaskData one = data(photos + "validation_data: {input_path: ''}}");
+  EXPECT_EQ(one.steps_per_epoch, 4);  // 24 photographs of 30
+  const TaskData two = data(photos + "validation_data: {input_path: '" + (folder_ / "others").string() + "'}}");
+  EXPECT_EQ(two.steps_per_epoch, 5);
+  EXPECT_EQ(two.validation->cardinality(), 2);
+  expect_error<NotFound>([&] { data(photos + "validation_data: {input_path: nowhere}}"); }, "nowhere is not a folder");
+  expect_error<NotFound>([&] { data(photos + "validation_data: {input_path: '', tfds_name: cats}}"); },
+                         "has no dataset_info.json");
+}
+
 TEST_F(ImageDataTest, TurnsAreForRecordsOnly) {
   std::filesystem::create_directories(folder_ / "photos/a");
   expect_error<InvalidArgument>(
@@ -199,4 +223,4 @@ TEST_F(ImageDataTest, TurnsAreForRecordsOnly) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::image_data_test

@@ -11,11 +11,11 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort {
+namespace cohort::model_garden_test {
 namespace {
 
-using testing::expect_error;
-using testing::TemporaryFolder;
+using cohort::testing::expect_error;
+using cohort::testing::TemporaryFolder;
 
 // The keys of imagenet_resnet50_gpu.yaml, for a machine of a test.
 constexpr const char* kResNet = R"(
@@ -348,4 +348,4 @@ TEST(ModelGardenTest, NamesOfExperiments) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::model_garden_test

@@ -35,7 +35,10 @@ class WrongCalls(unittest.TestCase):
 
     def test_experiments_modes_and_folders(self):
         self.refused('there is no experiment "mnist"; there are mnist_mlp, mnist_cnn', "train", "--experiment=mnist", "--model_dir=DIR")
-        self.refused("there are mnist_mlp", "train", "--model_dir=DIR")
+        self.refused("--experiment is missing; there are mnist_mlp", "train", "--model_dir=DIR")
+        self.refused("did you mean efficientnet?", "train", "--experiment=eficientnet", "--model_dir=DIR")
+        self.refused("Model Garden's mobilenet_imagenet trains a MobileNet, which is not among the models here; efficientnet_b0 is the nearest",
+                     "train", "--experiment=mobilenet_imagenet", "--model_dir=DIR")
         self.refused("--model_dir is missing", "train", "--experiment=mnist_mlp")
         self.refused("cannot be made", "train", "--experiment=mnist_mlp", "--model_dir=/dev/null/x")
         self.train("--mode=fly is not known", "--mode=fly")

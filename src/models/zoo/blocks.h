@@ -64,7 +64,7 @@ class ConvNorm final : public LayerModule {
 torch::Tensor drop(const torch::Tensor& x, double probability, at::IntArrayRef shape);
 
 // Draws from a normal distribution that is cut off at two deviations.
-void truncated_normal_(torch::Tensor tensor, double deviation);
+void draw_truncated_normal(torch::Tensor tensor, double deviation);
 
 // An image classifier's input: [examples, channels, height, width].
 void check_images(const char* model, const torch::Tensor& x, int64_t channels);

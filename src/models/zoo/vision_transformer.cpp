@@ -170,7 +170,7 @@ class VisionTransformer final : public LayerModule {
     constexpr double kDeviation = 0.02;
     for (const auto& item : named_parameters()) {
       const bool kernel = item.value().dim() > 1 && item.key() != "class_token";
-      if (kernel) truncated_normal_(item.value(), kDeviation);
+      if (kernel) draw_truncated_normal(item.value(), kDeviation);
       if (item.key().ends_with("bias")) torch::nn::init::zeros_(item.value());
     }
   }
