@@ -29,8 +29,7 @@ int main() {
   for (int epoch = 0; epoch < 8; ++epoch) {
     double total = 0.0;
     int64_t steps = 0;
-    auto iterator = batches.iterator({.epoch = epoch});
-    while (const auto batch = iterator.next()) {
+    for (const auto& batch : batches) {  // shuffled anew
       const auto losses = strategy.run(
           [&](cohort::Replica& replica, const cohort::Example& share) {
             const auto each = F::cross_entropy(net[replica]->forward(share.x), share.y,
@@ -39,7 +38,7 @@ int main() {
             adam[replica].minimize(loss);                 // backward, all-reduce, update
             return loss.detach();
           },
-          *batch);
+          batch);
       total += strategy.reduce(cohort::ReduceOp::kSum, losses).item<double>();
       ++steps;
     }

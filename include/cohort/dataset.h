@@ -22,6 +22,7 @@ namespace cohort {
 class Dataset;
 class DatasetNode;
 class ElementIterator;
+class PassCounters;
 
 constexpr int64_t kInfiniteCardinality = -1;
 constexpr int64_t kUnknownCardinality = -2;
@@ -32,7 +33,7 @@ struct BatchOptions {
 };
 struct ShuffleOptions {
   std::optional<uint64_t> seed = std::nullopt;  // unset: LibTorch's seed (torch::manual_seed)
-  bool reshuffle_each_iteration = true;         // another order each epoch, which depends on (seed, epoch) only
+  bool reshuffle_each_iteration = true;         // another order each pass, which depends on (seed, epoch) only
 };
 struct MapOptions {
   int num_parallel_calls = 1;  // threads; the order of the elements is kept
@@ -55,8 +56,12 @@ struct GeneratorOptions {
   int64_t cardinality = kUnknownCardinality;
 };
 struct IteratorOptions {
-  int64_t epoch = 0;  // which order a reshuffling pipeline is in; fit() counts epochs here
-  // interleave() opens every file_shards-th of its input's elements (files) only, beginning with number file_shard.
+  // Which pass over the data this is, from 0: the orders of shuffle() and the numbers of random_map() depend on it.
+  // kAuto: the next one. What is derived from a dataset goes on with its count, except by shuffle() and random_map(),
+  // which count their own passes; those under a strategy are counted apart. fit() gives its epochs here.
+  int64_t epoch = kAuto;
+  // Every file_shards-th file only, beginning with number file_shard: of those that interleave() opens, of TFRecord
+  // files and of an image folder.
   int64_t file_shards = 1;
   int64_t file_shard = 0;
 };
@@ -73,7 +78,8 @@ class Iterator {
   std::optional<Example> next();
 
   // Everything that is needed to go on from here in another process, shuffle buffers and random states included, as
-  // bytes. A generator is restored by calling it again and skipping.
+  // bytes. A generator is restored by calling it again and skipping. Passes that begin after a restore are counted on
+  // from the restored one.
   std::string save() const;
   // Continues where save() was called on an iterator of an equal pipeline. DataLoss: damaged bytes; InvalidArgument:
   // the bytes of another pipeline.
@@ -90,7 +96,7 @@ class Dataset {
   using Predicate = std::function<bool(const Example&)>;
   using Generator = std::function<std::optional<Example>()>;
 
-  explicit Dataset(std::shared_ptr<const DatasetNode> node) : node_(std::move(node)) {}
+  explicit Dataset(std::shared_ptr<const DatasetNode> node);
 
   // One element.
   static Dataset from_tensors(Example example);
@@ -123,7 +129,8 @@ class Dataset {
   Dataset concatenate(const Dataset& other) const;
   // fn makes a dataset of each element; their elements are taken in turns.
   Dataset interleave(std::function<Dataset(Example)> fn, const InterleaveOptions& options = {}) const;
-  // Keeps the elements of the first complete pass, in memory or in a file, and yields them in later ones.
+  // Keeps the elements of the first complete pass, in memory or in a file, and yields them in later ones. A worker that
+  // reads only its part of the files keeps that, in a file of its own name ("file-0-of-2").
   Dataset cache() const;
   Dataset cache(const std::filesystem::path& file) const;
   // A thread of its own works up to `count` elements ahead.
@@ -137,9 +144,10 @@ class Dataset {
   bool is_batched() const;
   std::optional<int64_t> batch_size() const;
 
+  // A pass over the data, the next one unless the options say which. Thread-safe.
   Iterator iterator(const IteratorOptions& options = {}) const;
 
-  // For range-based for loops; one pass.
+  // For range-based for loops: each loop is the next pass, so the data is shuffled and augmented anew.
   class Cursor {
    public:
     using value_type = Example;
@@ -157,9 +165,15 @@ class Dataset {
   std::nullptr_t end() const { return nullptr; }
 
   const DatasetNode& node() const { return *node_; }
+  const std::shared_ptr<const DatasetNode>& shared_node() const { return node_; }
+  const std::shared_ptr<PassCounters>& passes() const { return passes_; }
 
  private:
+  // Returns a dataset of a node that was made from this one's; its passes are this one's.
+  Dataset derived(std::shared_ptr<const DatasetNode> node) const;
+
   std::shared_ptr<const DatasetNode> node_;
+  std::shared_ptr<PassCounters> passes_;  // shared by the copies of a dataset
 };
 
 }  // namespace cohort

@@ -18,7 +18,7 @@ class DistributedSource;
 // worker has made the same dataset.
 enum class AutoShard {
   kAuto,  // kFile where there are enough files, else kData
-  kFile,  // a worker reads its own part of the files, which are what interleave() opens
+  kFile,  // a worker reads its own part of the files: what interleave() opens, TFRecord files, an image folder's images
   kData,  // a worker reads all and keeps its part: needs the same order on every worker (the same seed of a shuffle)
   kOff,   // a worker trains on all
 };
@@ -54,7 +54,8 @@ class DistributedIterator {
   ~DistributedIterator();
 
   // The next step's input; nullopt at the end, which is the end of the worker that has most: until then the others get
-  // shares of size 0. A collective of all workers. Called inside a replica: FailedPrecondition.
+  // shares of size 0. A collective of all workers. Called inside a replica, or by workers that are in different passes:
+  // FailedPrecondition.
   std::optional<GlobalBatch> next();
 
   // How training loops on several workers come to a decision together: bits that this worker wants all to hear, and
@@ -79,11 +80,13 @@ class DistributedDataset {
   using Make = std::function<std::unique_ptr<DistributedSource>(const IteratorOptions&)>;
   DistributedDataset(Make make, int64_t cardinality) : make_(std::move(make)), cardinality_(cardinality) {}
 
+  // A pass over the data, the next one unless the options say which. All workers begin the same passes.
   DistributedIterator iterator(const IteratorOptions& options = {}) const;
 
   // Steps in one pass, kInfiniteCardinality or kUnknownCardinality.
   int64_t cardinality() const { return cardinality_; }
 
+  // For range-based for loops: each loop is the next pass.
   class Cursor {
    public:
     using value_type = GlobalBatch;

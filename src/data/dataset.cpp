@@ -2,6 +2,7 @@
 
 #include "base/fail.h"
 #include "data/node.h"
+#include "data/passes.h"
 
 namespace cohort {
 
@@ -14,22 +15,32 @@ void require_positive(const char* method, int64_t value) {
 // The iterators of a pipeline refer to its nodes, which the caller's Dataset, perhaps a temporary, need not outlive.
 class OwningIterator final : public ElementIterator {
  public:
-  OwningIterator(std::shared_ptr<const DatasetNode> node, const IteratorOptions& options)
-      : node_(std::move(node)), elements_(node_->iterate(options)) {}
+  OwningIterator(std::shared_ptr<const DatasetNode> node, Pass pass)
+      : node_(std::move(node)), pass_(std::move(pass)), elements_(node_->iterate(pass_.options())) {}
 
   bool next(Element& element) override { return elements_->next(element); }
   const Example* table() const override { return elements_->table(); }
-  nlohmann::json save(std::vector<torch::Tensor>& tensors) override { return elements_->save(tensors); }
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) override { return pass_.save(elements_->save(tensors)); }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
-    elements_->restore(tree, tensors);
+    pass_.restore(tree, [&](const nlohmann::json& position) { elements_->restore(position, tensors); });
   }
 
  private:
   std::shared_ptr<const DatasetNode> node_;
+  Pass pass_;
   std::unique_ptr<ElementIterator> elements_;  // the last member: it goes before what it refers to
 };
 
 }  // namespace
+
+Dataset::Dataset(std::shared_ptr<const DatasetNode> node)
+    : node_(std::move(node)), passes_(std::make_shared<PassCounters>()) {}
+
+Dataset Dataset::derived(std::shared_ptr<const DatasetNode> node) const {
+  Dataset made = *this;
+  made.node_ = std::move(node);
+  return made;
+}
 
 Dataset Dataset::from_tensors(Example example) {
   return Dataset(make_tensors(std::move(example)));
@@ -53,7 +64,7 @@ Dataset Dataset::range(int64_t start, int64_t stop, int64_t step) {
 
 Dataset Dataset::map(Map fn, const MapOptions& options) const {
   require_positive("map: num_parallel_calls", options.num_parallel_calls);
-  return Dataset(make_map(node_, std::move(fn), options));
+  return derived(make_map(node_, std::move(fn), options));
 }
 Dataset Dataset::random_map(RandomMap fn, const RandomMapOptions& options) const {
   require_positive("random_map: num_parallel_calls", options.threads.num_parallel_calls);
@@ -61,55 +72,55 @@ Dataset Dataset::random_map(RandomMap fn, const RandomMapOptions& options) const
 }
 Dataset Dataset::batch(int64_t size, const BatchOptions& options) const {
   require_positive("batch", size);
-  return Dataset(make_batch(node_, size, options));
+  return derived(make_batch(node_, size, options));
 }
 Dataset Dataset::unbatch() const {
-  return Dataset(make_unbatch(node_));
+  return derived(make_unbatch(node_));
 }
 Dataset Dataset::shuffle(int64_t size, const ShuffleOptions& options) const {
   require_positive("shuffle", size);
   return Dataset(make_shuffle(node_, size, options));
 }
 Dataset Dataset::repeat(int64_t count) const {
-  return Dataset(make_repeat(node_, count < 0 ? kInfiniteCardinality : count));
+  return derived(make_repeat(node_, count < 0 ? kInfiniteCardinality : count));
 }
 Dataset Dataset::take(int64_t count) const {
-  return count < 0 ? *this : Dataset(make_take(node_, count));
+  return count < 0 ? *this : derived(make_take(node_, count));
 }
 Dataset Dataset::skip(int64_t count) const {
   if (count < 0) fail<InvalidArgument>("[data] skip: got ", count, ", wanted 0 or more");
-  return Dataset(make_skip(node_, count));
+  return derived(make_skip(node_, count));
 }
 Dataset Dataset::filter(Predicate predicate) const {
-  return Dataset(make_filter(node_, std::move(predicate)));
+  return derived(make_filter(node_, std::move(predicate)));
 }
 Dataset Dataset::zip(const Dataset& other) const {
-  return Dataset(make_zip(node_, other.node_));
+  return derived(make_zip(node_, other.node_));
 }
 Dataset Dataset::concatenate(const Dataset& other) const {
-  return Dataset(make_concatenate(node_, other.node_));
+  return derived(make_concatenate(node_, other.node_));
 }
 Dataset Dataset::interleave(std::function<Dataset(Example)> fn, const InterleaveOptions& options) const {
   require_positive("interleave: cycle_length", options.cycle_length);
   require_positive("interleave: block_length", options.block_length);
-  return Dataset(make_interleave(node_, std::move(fn), options));
+  return derived(make_interleave(node_, std::move(fn), options));
 }
 Dataset Dataset::cache() const {
-  return Dataset(make_memory_cache(node_));
+  return derived(make_memory_cache(node_));
 }
 Dataset Dataset::cache(const std::filesystem::path& file) const {
-  return Dataset(make_file_cache(node_, file));
+  return derived(make_file_cache(node_, file));
 }
 Dataset Dataset::prefetch(int64_t count, const PrefetchOptions& options) const {
   // Enough to ride out an uneven step without holding much memory.
   constexpr int64_t kAutoCount = 4;
   if (count == 0) return *this;
-  return Dataset(make_prefetch(node_, count < 0 ? kAutoCount : count, options));
+  return derived(make_prefetch(node_, count < 0 ? kAutoCount : count, options));
 }
 Dataset Dataset::shard(int64_t count, int64_t index) const {
   require_positive("shard: count", count);
   if (index < 0 || index >= count) fail<InvalidArgument>("[data] shard: index ", index, " of ", count, " shards");
-  return Dataset(make_shard(node_, count, index));
+  return derived(make_shard(node_, count, index));
 }
 
 int64_t Dataset::cardinality() const {
@@ -123,7 +134,7 @@ std::optional<int64_t> Dataset::batch_size() const {
 }
 
 Iterator Dataset::iterator(const IteratorOptions& options) const {
-  return Iterator(std::make_unique<OwningIterator>(node_, options));
+  return Iterator(std::make_unique<OwningIterator>(node_, Pass(options, passes_->plain())));
 }
 
 Dataset::Cursor::Cursor(std::shared_ptr<Iterator> iterator)

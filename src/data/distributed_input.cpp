@@ -4,6 +4,7 @@
 #include "cohort/distributed_dataset.h"
 #include "cohort/trace.h"
 #include "data/node.h"
+#include "data/passes.h"
 #include "data/read_ahead.h"
 #include "data/state.h"
 #include "data/step_source.h"
@@ -24,8 +25,9 @@ InputGroup group_of(const StrategyCore& core) {
 // A step source, run ahead by a thread that also copies the shares to their devices.
 class DistributedSource {
  public:
-  DistributedSource(std::unique_ptr<StepSource> steps, std::shared_ptr<StrategyCore> core, const InputOptions& options)
-      : steps_(std::move(steps)), core_(std::move(core)) {
+  DistributedSource(std::unique_ptr<StepSource> steps, std::shared_ptr<StrategyCore> core, const InputOptions& options,
+                    Pass pass)
+      : steps_(std::move(steps)), core_(std::move(core)), pass_(std::move(pass)) {
     start_workers();
     if (options.prefetch_steps <= 0) return;
     ahead_ = std::make_unique<ReadAhead<Shares>>("distributed input", static_cast<std::size_t>(options.prefetch_steps),
@@ -60,26 +62,31 @@ class DistributedSource {
     if (ahead_) ahead_->stop();
     start_workers();
     restore_from(bytes, "distributed input state", [&](const IteratorState& state) {
-      steps_->restore(state.tree.at("steps"), state.tensors);
-      ended_ = state.tree.at("ended").get<bool>();
-      restored_.clear();
-      for (const auto& step : state.tree.at("waiting")) {
-        Shares shares;
-        for (const auto& share : step) shares.push_back(restore_element(share, state.tensors).example);
-        if (shares.size() != static_cast<std::size_t>(core_->num_local_replicas())) {
-          fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(),
-                                " replicas, this strategy has ", core_->num_local_replicas());
-        }
-        restored_.push_back(to_devices(std::move(shares)));
-      }
+      pass_.restore(state.tree, [&](const nlohmann::json& tree) { restore_position(tree, state.tensors); });
     });
+    start_workers();  // they compare the restored pass from now on
   }
 
  private:
   void start_workers() {
     if (core_->workers() == nullptr) return;
     workers_.emplace(
-        core_->workers()->world(), [this] { return next_here(); }, core_->num_local_replicas());
+        core_->workers()->world(), [this] { return next_here(); }, core_->num_local_replicas(), pass_.options().epoch);
+  }
+
+  void restore_position(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {
+    steps_->restore(tree.at("steps"), tensors);
+    ended_ = tree.at("ended").get<bool>();
+    restored_.clear();
+    for (const auto& step : tree.at("waiting")) {
+      Shares shares;
+      for (const auto& share : step) shares.push_back(restore_element(share, tensors).example);
+      if (shares.size() != static_cast<std::size_t>(core_->num_local_replicas())) {
+        fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(),
+                              " replicas, this strategy has ", core_->num_local_replicas());
+      }
+      restored_.push_back(to_devices(std::move(shares)));
+    }
   }
 
   // This worker's own.
@@ -116,12 +123,13 @@ class DistributedSource {
     if (workers_ && workers_->held()) add(*workers_->held());
     for (const Shares& shares : restored_) add(shares);
     for (const Shares& shares : items) add(shares);
-    state.tree = {{"steps", steps_->save(state.tensors)}, {"waiting", waiting}, {"ended", ended || ended_}};
+    state.tree = pass_.save({{"steps", steps_->save(state.tensors)}, {"waiting", waiting}, {"ended", ended || ended_}});
     return to_bytes(state);
   }
 
   std::unique_ptr<StepSource> steps_;
   std::shared_ptr<StrategyCore> core_;
+  Pass pass_;
   std::optional<WorkerSteps> workers_;
   int64_t flags_ = 0;
   int64_t raised_ = 0;
@@ -181,7 +189,9 @@ DistributedDataset Strategy::distribute(const Dataset& dataset, const InputOptio
   const AutoShard shard = choose_shard(options.auto_shard, dataset, group);
   const auto make = [core = core_, dataset, options, group, shard](const IteratorOptions& at) {
     const bool whole = !core->plan().rebatch_input || core->num_replicas_in_sync() == 1;
-    return std::make_unique<DistributedSource>(make_split_source(dataset, at, group, shard, whole), core, options);
+    const Pass pass(at, dataset.passes()->under(core));
+    return std::make_unique<DistributedSource>(make_split_source(dataset, pass.options(), group, shard, whole), core,
+                                               options, pass);
   };
   const int64_t count = dataset.cardinality();
   const bool known = count == kInfiniteCardinality || group.workers == 1 || shard == AutoShard::kData;
@@ -202,8 +212,9 @@ DistributedDataset Strategy::distribute_from_function(const std::function<Datase
   }
   const auto replicas = static_cast<int64_t>(num_local_replicas());
   const auto make = [core = core_, dataset, options, replicas](const IteratorOptions& at) {
-    return std::make_unique<DistributedSource>(make_per_replica_source(dataset, at, static_cast<std::size_t>(replicas)),
-                                               core, options);
+    const Pass pass(at, dataset.passes()->under(core));
+    return std::make_unique<DistributedSource>(
+        make_per_replica_source(dataset, pass.options(), static_cast<std::size_t>(replicas)), core, options, pass);
   };
   const int64_t count = dataset.cardinality();
   if (count >= 0 && core_->num_workers() > 1) return {make, kUnknownCardinality};  // that of the longest one's

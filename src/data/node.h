@@ -62,10 +62,12 @@ struct Batching {
 class DatasetNode {
  public:
   virtual ~DatasetNode() = default;
+  // The options name the pass: the epoch is not kAuto.
   virtual std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const = 0;
   virtual int64_t cardinality() const = 0;
   virtual Batching batching() const = 0;
-  // What IteratorOptions::file_shards divides; 0: nothing. As a cardinality.
+  // The number of files that IteratorOptions::file_shards divides, or of the parts that they can be divided into; 0:
+  // none. As a cardinality.
   virtual int64_t num_files() const { return 0; }
 };
 
@@ -111,6 +113,8 @@ NodePtr make_memory_cache(NodePtr input);
 NodePtr make_file_cache(NodePtr input, std::filesystem::path file);
 NodePtr make_prefetch(NodePtr input, int64_t count, const PrefetchOptions& options);
 NodePtr make_shard(NodePtr input, int64_t count, int64_t index);
+// The input's elements, each of which stands for a file: they are what IteratorOptions::file_shards divides.
+NodePtr make_files(NodePtr input);
 
 // Every count-th element of an iterator, beginning with the index-th.
 std::unique_ptr<ElementIterator> sharded(std::unique_ptr<ElementIterator> input, int64_t count, int64_t index);

@@ -71,7 +71,7 @@ void WorkerSteps::begin(int64_t flags) {
   if (held_) template_ = held_->front().rows(0, 0);
   const int64_t end = template_.x.defined() ? kEnded : kEndedEmpty;
   const int64_t mine = error_ ? kFailed : held_ ? examples_in(*held_) : end;
-  begun_ = world_.begin_gather("next step of a distributed input", {mine, flags});
+  begun_ = world_.begin_gather(what_, {mine, flags});
 }
 
 std::optional<WorkerSteps::Step> WorkerSteps::finish() {

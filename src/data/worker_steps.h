@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/example.h"
@@ -24,8 +25,12 @@ class WorkerSteps {
   // This worker's next shares; nullopt at its end, after which it is not called again.
   using Own = std::function<std::optional<Shares>()>;
 
-  WorkerSteps(ProcessCommunicator& world, Own own, int replicas)
-      : world_(world), own_(std::move(own)), replicas_(replicas) {}
+  // `pass` is the number of the pass over the data, which all workers compare in every step.
+  WorkerSteps(ProcessCommunicator& world, Own own, int replicas, int64_t pass)
+      : world_(world),
+        own_(std::move(own)),
+        replicas_(replicas),
+        what_("next step of pass " + std::to_string(pass) + " over a distributed input") {}
   WorkerSteps(const WorkerSteps&) = delete;
   WorkerSteps& operator=(const WorkerSteps&) = delete;
   ~WorkerSteps();
@@ -50,6 +55,7 @@ class WorkerSteps {
   ProcessCommunicator& world_;
   Own own_;
   int replicas_;
+  std::string what_;
   std::shared_ptr<ProcessCommunicator::Begun> begun_;
   std::optional<Shares> held_;
   std::exception_ptr error_;  // of own()

@@ -18,7 +18,7 @@ namespace {
 using Values = std::vector<int64_t>;
 
 // All x of a dataset in order, batches flattened.
-Values values(const Dataset& dataset, const IteratorOptions& options = {}) {
+Values values(const Dataset& dataset, const IteratorOptions& options = {.epoch = 0}) {
   Values list;
   Iterator iterator = dataset.iterator(options);
   while (auto example = iterator.next()) {

@@ -137,7 +137,8 @@ TEST(Workers, ManyIteratorsOfOneDatasetDoNotDisturbEachOther) {
     std::vector<std::jthread> threads;
     for (auto& list : seen) {
       threads.emplace_back([&] {
-        for (const Example& batch : dataset) list.push_back(batch.x);
+        Iterator iterator = dataset.iterator({.epoch = 0});
+        while (const auto batch = iterator.next()) list.push_back(batch->x);
       });
     }
   }

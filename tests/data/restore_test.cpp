@@ -27,7 +27,7 @@ Values rest_of(Iterator& iterator) {
   return list;
 }
 
-std::string state_after(const Dataset& dataset, int steps, const IteratorOptions& options = {}) {
+std::string state_after(const Dataset& dataset, int steps, const IteratorOptions& options = {.epoch = 0}) {
   Iterator iterator = dataset.iterator(options);
   for (int i = 0; i < steps; ++i) iterator.next();
   return iterator.save();
@@ -58,6 +58,12 @@ TEST(Restore, ImpossiblePositionsAreRefused) {
        {R"({"shuffle": {"at": -5, "count": 10}})", R"({"shuffle": {"at": 11, "count": 10}})", R"({"buffer": [3, 10]})",
         R"({"buffer": [-2]})", R"({"buffer": "none"})", R"({"buffer": [[0, -1, -1]]})", R"({"random": "x"})"}) {
     IteratorState state = from_bytes(state_after(dataset, 2), "test");
+    state.tree.merge_patch(nlohmann::json::parse(damage));
+    expect_refused(to_bytes(state), dataset, damage);
+  }
+  Iterator counted = dataset.iterator();
+  for (const char* damage : {R"({"pass": -1})", R"({"pass": 9223372036854775807})", R"({"position": null})"}) {
+    IteratorState state = from_bytes(counted.save(), "test");
     state.tree.merge_patch(nlohmann::json::parse(damage));
     expect_refused(to_bytes(state), dataset, damage);
   }

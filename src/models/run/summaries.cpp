@@ -20,7 +20,7 @@ void RunSummaries::begin(const Config& config, const TaskData& data) {
   out.hparams(params);
   out.text("params", "```\n" + config.to_yaml() + "```", 0);
   if (trainer_.summary_images == 0 || !data.train) return;
-  const std::optional<Example> batch = data.train->iterator().next();
+  const std::optional<Example> batch = data.train->iterator({.epoch = 0}).next();
   if (!batch || batch->x.dim() < 3) return;
   for (int64_t i = 0; i < std::min(trainer_.summary_images, batch->x.size(0)); ++i) {
     torch::Tensor image = batch->x[i].to(torch::kFloat);

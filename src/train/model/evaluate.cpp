@@ -15,7 +15,7 @@ constexpr int64_t kInterrupt = 1;  // raised by a worker
 template <typename Fn>
 std::optional<int64_t> for_each_batch(const DistributedDataset& data, int64_t steps,
                                       const std::function<bool()>& interrupt, const Fn& fn) {
-  DistributedIterator iterator = data.iterator();
+  DistributedIterator iterator = data.iterator({.epoch = 0});
   int64_t step = 0;
   for (; steps == 0 || step < steps; ++step) {
     if (interrupt && interrupt()) iterator.raise(kInterrupt);

@@ -16,7 +16,7 @@ SidecarEvaluator::SidecarEvaluator(Model model, Dataset data, SidecarEvaluatorOp
 
 int64_t SidecarEvaluator::start() {
   if (!model_.built()) {
-    const std::optional<Example> first = data_.iterator().next();
+    const std::optional<Example> first = data_.iterator({.epoch = 0}).next();
     if (!first) fail<InvalidArgument>("[evaluator] the dataset is empty");
     model_.build(Shape(first->x.sizes().slice(1).vec()), first->x.scalar_type());
   }
