@@ -50,7 +50,8 @@ struct ImageFolderOptions {
   uint64_t seed = 0;
   // Training files come in another order each epoch, by `seed`; without, by class and name.
   bool shuffle = true;
-  // A damaged file is left out, with a warning that counts them, instead of being an error.
+  // A damaged file is left out, with a warning that counts them, instead of being an error; so is what only has the
+  // name of a picture: a folder, a link to nowhere, a file of impossible size.
   bool skip_damaged = false;
 };
 
@@ -62,7 +63,8 @@ struct ImageFolder {
 
 // JPEG and PNG files in a folder for each class, whose names, sorted, give the classes their numbers. x: uint8
 // [channels, height, width], of the sizes that the files have: resize them before batch(); y: int64 scalar. NotFound:
-// there is no folder with images; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names the file.
+// there is no folder with images; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names the file, and
+// InvalidArgument one that is larger than decode.most_pixels. Workers that share the work read different files.
 ImageFolder image_folder(const std::filesystem::path& folder, const ImageFolderOptions& options = {});
 
 }  // namespace datasets

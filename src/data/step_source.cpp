@@ -138,7 +138,10 @@ AutoShard choose_shard(AutoShard asked, const Dataset& dataset, const InputGroup
   if (asked == AutoShard::kAuto) return possible ? AutoShard::kFile : AutoShard::kData;
   if (asked != AutoShard::kFile || possible) return asked;
   if (files == 0) {
-    fail<InvalidArgument>("[data] auto_shard: there are no files to shard by: no interleave() opens them; use kData");
+    fail<InvalidArgument>(
+        "[data] auto_shard: there are no files to shard by: interleave() opens none, there are no TFRecord files and "
+        "no ",
+        "image folder, or fewer examples than a batch; use kData");
   }
   fail<InvalidArgument>("[data] auto_shard: cannot shard by files: ", group.workers, " workers, and ",
                         files < 0 ? std::string("an unknown number of") : std::to_string(files), " files; use kData");

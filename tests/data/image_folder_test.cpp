@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <png.h>
+#include <sys/stat.h>
 #include <torch/types.h>
+#include <zlib.h>
 
 #include <set>
 
@@ -98,6 +100,51 @@ TEST(ImageFolder, WhatIsDamagedIsNamedOrLeftOut) {
   expect_error<NotFound>([] { (void)datasets::image_folder("/nowhere"); }, "/nowhere: cannot be listed");
   expect_error<InvalidArgument>([&] { (void)datasets::image_folder(folder.path(), {.held_out = 1.0}); },
                                 "held_out is 1");
+}
+
+// A PNG whose header says 60,000 x 60,000 pixels.
+std::string huge_png() {
+  std::string bytes = png(1);
+  for (const std::size_t at : {16U, 20U}) bytes.replace(at, 4, std::string("\0\0\xea\x60", 4));
+  const auto crc = static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data() + 12), 17));
+  for (std::size_t i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
+  return bytes;
+}
+
+TEST(ImageFolder, WhatCannotBeAPictureIsNamedOrLeftOut) {
+  const auto expect_left_out = [](const std::string& name, const auto& make, const std::string& message) {
+    const Folder folder;
+    const auto file = folder.path() / "pears" / name;
+    make(file);
+    const std::string said =
+        testing::error_of<Error>([&] { (void)values(datasets::image_folder(folder.path()).train); });
+    EXPECT_NE(said.find(name), std::string::npos) << said;
+    EXPECT_NE(said.find(message), std::string::npos) << said;
+    const auto skipping = datasets::image_folder(folder.path(), {.skip_damaged = true});
+    EXPECT_EQ(values(skipping.train).size(), 20U) << name;
+  };
+  expect_left_out(
+      "huge.png", [](const auto& file) { write_file(file, huge_png()); }, "60000 x 60000 pixels");
+  expect_left_out(
+      "none.jpg", [](const auto& file) { std::filesystem::create_symlink("nowhere", file); }, "a link to nowhere");
+  expect_left_out(
+      "folder.jpg", [](const auto& file) { std::filesystem::create_directory(file); }, "is no file");
+  expect_left_out(
+      "pipe.jpg", [](const auto& file) { ASSERT_EQ(mkfifo(file.c_str(), 0600), 0); }, "is no file");
+  expect_left_out(
+      "empty.png", [](const auto& file) { write_file(file, ""); }, "neither a JPEG nor a PNG");
+  expect_left_out(
+      "large.jpg",
+      [](const auto& file) {
+        write_file(file, "");
+        std::filesystem::resize_file(file, int64_t{1} << 40);  // without blocks
+      },
+      "wanted a picture of at most");
+  const Folder folder;
+  DecodeOptions decode;
+  decode.channels = 2;
+  expect_error<InvalidArgument>(
+      [&] { (void)datasets::image_folder(folder.path(), {.decode = decode, .skip_damaged = true}); }, "channels is 2");
 }
 
 TEST(ImageFolder, PhotographsAreRead) {

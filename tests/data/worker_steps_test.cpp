@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "cohort/datasets.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
+#include "tests/support/files.h"
 #include "tests/support/workers.h"
 
 namespace cohort::worker_steps_test {
@@ -15,7 +17,9 @@ using ::testing::ElementsAre;
 using testing::error_of;
 using testing::expect_error;
 using ::testing::HasSubstr;
+using testing::TemporaryFolder;
 using testing::with_workers;
+using testing::write_file;
 
 using Rows = std::vector<int64_t>;
 
@@ -103,6 +107,98 @@ TEST(WorkerSteps, FilesAreDividedWhereThereAreEnough) {
         "cannot shard by files: 2 workers, and 1 files");
     expect_error<InvalidArgument>(
         [&] { (void)strategy.distribute(numbers(4).batch(4), {.auto_shard = AutoShard::kFile}); }, "no files");
+  });
+}
+
+// Everything that a worker takes from one pass of its own input.
+Rows all_rows(const DistributedDataset& dataset) {
+  Rows rows;
+  for (const Step& step : steps_of(dataset)) {
+    for (const Rows& share : step.shares) rows.insert(rows.end(), share.begin(), share.end());
+  }
+  return rows;
+}
+
+// The transformations that begin their input anew took the whole of it.
+TEST(WorkerSteps, FilesStayDividedBelowRepeatAndCache) {
+  const TemporaryFolder folder;
+  with_workers({.workers = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
+    const Rows own = strategy.worker_rank() == 0 ? Rows{0, 1, 2, 3} : Rows{100, 101, 102, 103};
+    Rows twice = own;
+    twice.insert(twice.end(), own.begin(), own.end());
+    const auto batches = [](const Dataset& rows) { return rows.batch(2); };
+    EXPECT_EQ(all_rows(strategy.distribute(batches(files(2).repeat(2)))), twice);
+    EXPECT_EQ(all_rows(strategy.distribute(batches(files(2).cache()).repeat(2))), twice);
+    for (int run = 0; run < 2; ++run) {
+      EXPECT_EQ(all_rows(strategy.distribute(batches(files(2).cache(folder / "kept").repeat(2)))), twice);
+    }
+  });
+  EXPECT_TRUE(std::filesystem::exists(folder / "kept-0-of-2") && std::filesystem::exists(folder / "kept-1-of-2"));
+}
+
+TEST(WorkerSteps, EachWorkerReadsItsOwnImages) {
+  const TemporaryFolder folder;
+  for (const std::string name : {"a", "b"}) {
+    std::filesystem::create_directories(folder / name);
+    for (int i = 0; i < 3; ++i) {
+      const auto image = torch::full({1, 1, 1}, (name == "a" ? 0 : 100) + i, torch::kByte);
+      write_file(folder / (name + "/" + std::to_string(i) + ".png"), encode_png(image));
+    }
+  }
+  // The last of worker 1's files; worker 0 never opens it.
+  write_file(folder / "b/2.png", "no picture");
+  with_workers({.workers = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
+    const Dataset images = datasets::image_folder(folder.path(), {.shuffle = false}).train.map([](Example example) {
+      example.x = example.x.select(0, 0).flatten().to(torch::kLong);
+      return example;
+    });
+    const DistributedDataset data = strategy.distribute(images.batch(2), {.prefetch_steps = 0});
+    DistributedIterator iterator = data.iterator();
+    const bool chief = strategy.worker_rank() == 0;
+    EXPECT_EQ(rows_of((*iterator.next())[0]), chief ? Rows{0} : Rows{1});
+    EXPECT_EQ(rows_of((*iterator.next())[0]), chief ? Rows{2} : Rows{100});
+    if (chief) {
+      expect_error<Unavailable>([&] { (void)iterator.next(); }, "worker 1 has failed");
+    } else {
+      expect_error<DataLoss>([&] { (void)iterator.next(); }, "b/2.png: neither a JPEG nor a PNG");
+    }
+  });
+}
+
+// A part with less than a batch would be dropped as a whole.
+TEST(WorkerSteps, FilesAreNotDividedIntoPartsWithoutABatch) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "a");
+  for (int i = 0; i < 6; ++i) {
+    write_file(folder / ("a/" + std::to_string(i) + ".png"), encode_png(torch::full({1, 1, 1}, i, torch::kByte)));
+  }
+  with_workers({.workers = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
+    const Dataset images = datasets::image_folder(folder.path(), {.shuffle = false}).train.map([](Example example) {
+      example.x = example.x.select(0, 0).flatten().to(torch::kLong);
+      return example;
+    });
+    const auto batches = [&](int64_t size) {
+      return all_rows(strategy.distribute(images.batch(size, {.drop_remainder = true})));
+    };
+    const bool chief = strategy.worker_rank() == 0;
+    EXPECT_EQ(batches(4), (chief ? Rows{0, 1} : Rows{2, 3})) << "by data";
+    EXPECT_EQ(batches(3), (chief ? Rows{0, 2, 4} : Rows{1, 3, 5})) << "by files";
+  });
+}
+
+TEST(WorkerSteps, LoopsOfAllWorkersAreTheSamePass) {
+  with_workers({.workers = 2}, [](const MultiWorkerMirroredStrategy& strategy) {
+    const Dataset data = numbers(16).shuffle(16, {.seed = 4}).batch(16);
+    if (strategy.worker_rank() == 1) (void)*data.begin();  // a look at the data that the other does not take
+    const DistributedDataset distributed = strategy.distribute(data);
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      const Rows whole = rows_of(*data.iterator({.epoch = epoch}).next());
+      const auto half = whole.begin() + 8 * strategy.worker_rank();
+      EXPECT_EQ(all_rows(distributed), Rows(half, half + 8)) << "each element of pass " << epoch << " once";
+    }
+    // A pass that one worker begins alone is no longer the others'.
+    if (strategy.worker_rank() == 1) (void)distributed.iterator();
+    expect_error<FailedPrecondition>([&] { (void)all_rows(distributed); }, "pass 3 over a distributed input");
   });
 }
 

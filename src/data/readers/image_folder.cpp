@@ -11,6 +11,8 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/datasets.h"
+#include "data/images/decode.h"
+#include "data/node.h"
 #include "data/readers/byte_source.h"
 
 namespace cohort::datasets {
@@ -39,9 +41,21 @@ std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& f
   return list;
 }
 
-std::string read_file(const std::filesystem::path& file) {
+// The bytes of a file that can be a picture. DataLoss: it is a folder, a pipe, a link to nowhere, or far too large.
+std::string read_file(const std::filesystem::path& file, const DecodeOptions& decode) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) {
+    fail<DataLoss>("[data] ", file.string(), ": is ",
+                   std::filesystem::exists(file, ignored) ? "no file" : "a link to nowhere", ", wanted a JPEG or PNG");
+  }
   const auto source = open_bytes(file, Compression::kNone);
-  std::string bytes(static_cast<std::size_t>(source->left().value_or(0)), '\0');
+  const int64_t size = source->left().value_or(0);
+  constexpr int64_t kMostBytesOfPixel = 16;  // PNG: 8, and what it takes to say that nothing could be compressed
+  if (size / kMostBytesOfPixel > decode.most_pixels) {
+    fail<DataLoss>("[data] ", file.string(), ": ", size, " bytes, wanted a picture of at most ", decode.most_pixels,
+                   " pixels");
+  }
+  std::string bytes(static_cast<std::size_t>(size), '\0');
   bytes.resize(source->read(bytes.data(), bytes.size()));
   return bytes;
 }
@@ -52,17 +66,22 @@ Dataset read_all(const Dataset& numbers, const std::shared_ptr<const std::vector
   const auto read = [files, decode = options.decode](const Example& number) {
     const File& file = files->at(static_cast<std::size_t>(number.x.item<int64_t>()));
     const std::string name = file.path.string();
-    return Example{.x = decode_image(read_file(file.path), decode, name),
+    return Example{.x = decode_image(read_file(file.path, decode), decode, name),
                    .y = at::scalar_tensor(file.label, torch::kLong)};
   };
   if (!options.skip_damaged) return numbers.map(read, options.threads);
   const auto skipped = std::make_shared<std::atomic<int64_t>>(0);
-  const auto read_or_skip = [read, skipped](const Example& number) {
+  const auto skip = [skipped](const Error& error) {
+    log().warn("{}; it is left out ({} so far)", error.what(), ++*skipped);
+    return Example{};
+  };
+  const auto read_or_skip = [read, skip](const Example& number) {
     try {
       return read(number);
     } catch (const DataLoss& error) {
-      log().warn("{}; it is left out ({} so far)", error.what(), ++*skipped);
-      return Example{};
+      return skip(error);
+    } catch (const InvalidArgument& error) {  // of a size that is refused: the options were checked
+      return skip(error);
     }
   };
   return numbers.map(read_or_skip, options.threads).filter([](const Example& example) { return example.x.defined(); });
@@ -74,6 +93,7 @@ ImageFolder image_folder(const std::filesystem::path& folder, const ImageFolderO
   if (!(options.held_out >= 0.0 && options.held_out < 1.0)) {
     fail<InvalidArgument>("[data] image_folder: held_out is ", options.held_out, ", wanted 0 or more and below 1");
   }
+  images::check_options(options.decode);
   const auto files = std::make_shared<std::vector<File>>();
   std::vector<std::string> names;
   for (const auto& place : sorted_entries(folder)) {
@@ -94,8 +114,10 @@ ImageFolder image_folder(const std::filesystem::path& folder, const ImageFolderO
   const torch::Tensor train = std::get<0>(order.slice(0, held_out).sort());
   Dataset numbers = Dataset::from_tensor_slices(train);
   if (options.shuffle) numbers = numbers.shuffle(std::max<int64_t>(1, count - held_out), {.seed = options.seed});
-  return {.train = read_all(numbers, files, options),
-          .test = read_all(Dataset::from_tensor_slices(test), files, options),
+  // Workers divide the numbers, so that each of them reads and decodes its own files only.
+  const auto divided = [](const Dataset& all) { return Dataset(make_files(all.shared_node())); };
+  return {.train = read_all(divided(numbers), files, options),
+          .test = read_all(divided(Dataset::from_tensor_slices(test)), files, options),
           .class_names = std::move(names)};
 }
 

@@ -178,6 +178,12 @@ class BatchNode final : public UnaryNode {
     return drop_remainder_ ? count / size_ : (count + size_ - 1) / size_;
   }
   Batching batching() const override { return {.batched = true, .size = size_}; }
+  // No more parts than have a whole batch each, where a part's remainder is dropped.
+  int64_t num_files() const override {
+    const int64_t files = input().num_files();
+    const int64_t count = input().cardinality();
+    return drop_remainder_ && files > 0 && count >= 0 ? std::min(files, count / size_) : files;
+  }
 
  private:
   int64_t size_;

@@ -1,5 +1,6 @@
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <mutex>
 
 #include "base/atomic_file.h"
@@ -11,7 +12,7 @@ namespace cohort {
 
 namespace {
 
-// The elements of a complete pass; shared by all iterators of the node.
+// The elements of a complete pass; shared by all iterators of the node over the same files.
 struct Store {
   std::mutex mutex;
   std::shared_ptr<const std::vector<Example>> complete;
@@ -24,6 +25,21 @@ struct Store {
     const std::lock_guard lock(mutex);
     if (!complete) complete = std::make_shared<const std::vector<Example>>(std::move(examples));
   }
+};
+
+// One for each part of the files that a worker may have.
+class Stores {
+ public:
+  std::shared_ptr<Store> of(const IteratorOptions& options) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Store>& store = stores_[{options.file_shards, options.file_shard}];
+    if (!store) store = std::make_shared<Store>();
+    return store;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<Store>> stores_;
 };
 
 class CacheIterator final : public ElementIterator {
@@ -89,19 +105,20 @@ class CacheIterator final : public ElementIterator {
 
 // The pass that is kept: the input's first one, whichever epoch fills the cache, so that a run which was interrupted
 // and goes on in a later epoch has the same elements as one which was not.
-std::unique_ptr<ElementIterator> first_pass(const DatasetNode& input) {
-  return input.iterate({.epoch = 0});
+std::unique_ptr<ElementIterator> first_pass(const DatasetNode& input, IteratorOptions options) {
+  options.epoch = 0;
+  return input.iterate(options);
 }
 
 class MemoryCacheNode final : public UnaryNode {
  public:
   using UnaryNode::UnaryNode;
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
-    return std::make_unique<CacheIterator>(first_pass(input()), store_, nullptr);
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    return std::make_unique<CacheIterator>(first_pass(input(), options), stores_->of(options), nullptr);
   }
 
  private:
-  std::shared_ptr<Store> store_ = std::make_shared<Store>();
+  std::shared_ptr<Stores> stores_ = std::make_shared<Stores>();
 };
 
 // As bytes of a saved state: elements in the tree, columns beside it.
@@ -130,15 +147,25 @@ class FileCacheNode final : public UnaryNode {
  public:
   FileCacheNode(NodePtr input, std::filesystem::path file) : UnaryNode(std::move(input)), file_(std::move(file)) {}
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
-    if (!store_->get() && std::filesystem::exists(file_)) store_->set(read_cache(file_));
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    const std::shared_ptr<Store> store = stores_->of(options);
+    const std::filesystem::path file = file_of(options);
+    if (!store->get() && std::filesystem::exists(file)) store->set(read_cache(file));
     return std::make_unique<CacheIterator>(
-        first_pass(input()), store_, [this](const std::vector<Example>& examples) { write_cache(file_, examples); });
+        first_pass(input(), options), store,
+        [file](const std::vector<Example>& examples) { write_cache(file, examples); });
   }
 
  private:
+  // Workers with different files keep different elements.
+  std::filesystem::path file_of(const IteratorOptions& options) const {
+    if (options.file_shards == 1) return file_;
+    std::filesystem::path file = file_;
+    return file += c10::str("-", options.file_shard, "-of-", options.file_shards);
+  }
+
   std::filesystem::path file_;
-  std::shared_ptr<Store> store_ = std::make_shared<Store>();
+  std::shared_ptr<Stores> stores_ = std::make_shared<Stores>();
 };
 
 }  // namespace

@@ -8,9 +8,9 @@ namespace {
 
 class RepeatIterator final : public ElementIterator {
  public:
-  // `first`: the epoch of the first round.
-  RepeatIterator(const DatasetNode& input, int64_t count, int64_t first)
-      : source_(input), count_(count), first_(first) {
+  // `first`: the epoch of the first round. All rounds are of the same part of the files.
+  RepeatIterator(const DatasetNode& input, int64_t count, int64_t first, const IteratorOptions& at)
+      : source_(input), count_(count), first_(first), at_(at) {
     start();
   }
 
@@ -42,13 +42,15 @@ class RepeatIterator final : public ElementIterator {
 
  private:
   void start() {
-    input_ = source_.iterate({.epoch = first_ + round_});
+    at_.epoch = first_ + round_;
+    input_ = source_.iterate(at_);
     empty_ = true;
   }
 
   const DatasetNode& source_;
   int64_t count_;
   int64_t first_;
+  IteratorOptions at_;
   int64_t round_ = 0;
   bool empty_ = true;  // this round has yielded nothing so far
   std::unique_ptr<ElementIterator> input_;
@@ -60,7 +62,7 @@ class RepeatNode final : public UnaryNode {
 
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     // Each pass over the repeated data set goes on where the one before ended.
-    return std::make_unique<RepeatIterator>(input(), count_, options.epoch * std::max<int64_t>(count_, 1));
+    return std::make_unique<RepeatIterator>(input(), count_, options.epoch * std::max<int64_t>(count_, 1), options);
   }
   int64_t cardinality() const override {
     const int64_t count = input().cardinality();

@@ -1,0 +1,24 @@
+// Elements that stand for files.
+#include "data/node.h"
+
+namespace cohort {
+
+namespace {
+
+class FilesNode final : public UnaryNode {
+ public:
+  using UnaryNode::UnaryNode;
+  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+    auto all = input().iterate({.epoch = options.epoch});
+    return options.file_shards == 1 ? std::move(all) : sharded(std::move(all), options.file_shards, options.file_shard);
+  }
+  int64_t num_files() const override { return input().cardinality(); }
+};
+
+}  // namespace
+
+NodePtr make_files(NodePtr input) {
+  return std::make_shared<FilesNode>(std::move(input));
+}
+
+}  // namespace cohort
