@@ -46,8 +46,8 @@ Model ImageClassificationTask::build_model() {
 }
 
 Loss ImageClassificationTask::build_loss() {
-  const Loss loss = soft_labels() ? CategoricalCrossentropy({.from_logits = true, .label_smoothing = smoothing()})
-                                  : SparseCategoricalCrossentropy({.from_logits = true});
+  Loss loss = soft_labels() ? CategoricalCrossentropy({.from_logits = true, .label_smoothing = smoothing()})
+                            : SparseCategoricalCrossentropy({.from_logits = true});
   if (loss_weight == 1.0) return loss;
   return {loss.name(), [loss, weight = loss_weight](const torch::Tensor& y, const torch::Tensor& prediction) {
             return weight * loss.per_example(y, prediction);
