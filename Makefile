@@ -22,9 +22,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo test parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install fresh clean
+.PHONY: help demo test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install fresh clean
 help:
-	@sed -n '1,5p' Makefile; echo "also: bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install fresh clean"
+	@sed -n '1,5p' Makefile; echo "also: cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -45,6 +45,30 @@ test:
 	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
 	@cmake --build $(B)/dev -j $(JOBS)
 	@OMP_WAIT_POLICY=passive ctest --test-dir $(B)/dev --output-on-failure -j $(JOBS) $(if $(TESTS),-R $(TESTS))
+
+# The CUDA code compiled, linked and tested as far as that goes without a card, which only the tests labelled gpu need; they
+# skip by themselves. CUDA's and NCCL's headers lie beside the torch, no toolkit is needed.
+cuda:
+	@$(if $(wildcard $(TORCH)/lib/libtorch_cuda.so),,$(error make cuda wants TORCH=folder of a torch with CUDA))
+	@$(MAKE) --no-print-directory test
+
+# Packs what runs beside a card, which may be elsewhere; then runs it.
+TORCH_VERSION ?= 2.11.0
+gpu-kit:
+	@scripts/install-deps.sh kit
+	@python3 scripts/gpu-kit $(TORCH_VERSION) --jobs $(JOBS)
+gpu-check:
+	@python3 scripts/gpu-check
+
+# Builds and tests with every LibTorch and fills the table in docs/installing.md; hours. ROWS="trixie sid" for some.
+libtorch-matrix:
+	@python3 scripts/libtorch-matrix $(ROWS)
+# What a row of that table stands for.
+libtorch-row: test
+	@$(MAKE) --no-print-directory $(B)/release/build.ninja
+	@cmake --build $(B)/release -j $(JOBS) --target cohort_bench
+	@$(B)/release/bin/cohort_bench --seconds 1 step
+	@python3 scripts/libtorch-matrix --row $(B)
 
 # Every model beside torchvision's, the large ones too, which `make test` leaves out.
 parity:

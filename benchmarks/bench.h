@@ -42,7 +42,7 @@ torch::Tensor make_input(const std::string& name, int64_t size);
 int64_t batch_per_replica(const std::string& name);
 constexpr int64_t kClasses = 10;
 
-void run_step(const std::string& model, int replicas, int threads, double seconds);
+void run_step(const std::string& model, int replicas, int threads, bool on_gpus, double seconds);
 void run_worker_step(const std::string& model, double seconds, std::optional<bool> overlap, bool shared_memory);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);

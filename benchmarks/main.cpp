@@ -16,6 +16,8 @@ int main(int argc, char** argv) {
   CLI::App& step = *app.add_subcommand("step", "training steps");
   step.add_option("--model", model, "mlp, cnn, resnet50 or vit_tiny")->capture_default_str();
   step.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
+  bool on_gpus = false;
+  step.add_flag("--gpus", on_gpus, "the replicas on GPUs, one each");
   step.add_option("--threads", threads, "threads a replica; 0: the cores divided by the replicas")
       ->capture_default_str();
   CLI::App& worker_step = *app.add_subcommand("worker_step", "training steps of one of several workers");
@@ -43,7 +45,7 @@ int main(int argc, char** argv) {
   std::string what = "dense";
   servers.add_option("what", what, "dense, rows or recommender")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  if (step.parsed()) cohort::bench::run_step(model, replicas, threads, seconds);
+  if (step.parsed()) cohort::bench::run_step(model, replicas, threads, on_gpus, seconds);
   if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, overlap, shared_memory);
   if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);

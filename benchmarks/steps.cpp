@@ -1,4 +1,6 @@
-// Training steps on CPU replicas, through the public interface.
+// Training steps, through the public interface.
+#include <torch/cuda.h>
+
 #include <iostream>
 
 #include "bench.h"
@@ -19,8 +21,9 @@ class Step {
         net_(strategy.mirror([&] { return make_model(model); })),
         adam_(strategy.optimizer(net_, Adam({.learning_rate = 1e-3}))) {
     std::vector<Example> shares;
-    for (int i = 0; i < strategy.num_local_replicas(); ++i) {
-      shares.push_back({.x = make_input(model, size_), .y = torch::randint(kClasses, {size_}, torch::kLong)});
+    for (const LogicalDevice& device : strategy.worker_devices()) {
+      const Example share{.x = make_input(model, size_), .y = torch::randint(kClasses, {size_}, torch::kLong)};
+      shares.push_back(share.to(device.torch_device));
     }
     batch_ = GlobalBatch(std::move(shares), size_ * strategy.num_replicas_in_sync());
   }
@@ -66,10 +69,15 @@ class Step {
 
 }  // namespace
 
-void run_step(const std::string& model, int replicas, int threads, double seconds) {
+void run_step(const std::string& model, int replicas, int threads, bool on_gpus, double seconds) {
   torch::manual_seed(1);
-  Step step(MirroredStrategy({.devices = cpu_devices(replicas), .exchange = {.threads_per_replica = threads}}), model);
-  step.report(model, median_time(seconds, [&] { step(); }));
+  std::vector<std::string> devices = cpu_devices(replicas);
+  for (std::size_t i = 0; on_gpus && i < devices.size(); ++i) devices[i] = "/GPU:" + std::to_string(i);
+  Step step(MirroredStrategy({.devices = devices, .exchange = {.threads_per_replica = threads}}), model);
+  step.report(model, median_time(seconds, [&] {
+                step();
+                for (int i = 0; on_gpus && i < replicas; ++i) torch::cuda::synchronize(i);
+              }));
 }
 
 // All workers have to make as many steps: the first one says how many.

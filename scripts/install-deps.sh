@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what Cohort needs, from the packages of Debian 12 or newer. Does nothing, quickly, when all of it is there.
-#   scripts/install-deps.sh [build|test|lint|cluster|package|fresh|image|all]      default: all
+#   scripts/install-deps.sh [build|test|lint|cluster|kit|package|fresh|image|all]      default: all
 # With TORCH set, LibTorch comes from there.
 set -euo pipefail
 
@@ -12,13 +12,14 @@ lint="$test clang clang-format clang-tidy libclang-rt-dev libomp-dev"
 case "${1:-all}" in
   build) wanted=$build ;;
   test) wanted=$test ;;
+  kit) wanted="$build libgtest-dev libgmock-dev python3 python3-venv patchelf" ;;
   lint | all) wanted=$lint ;;
   cluster) wanted="$test iproute2 openssh-client openssh-server slurm-wlm munge" ;;
   package) wanted="$build dpkg-dev file" ;;
   fresh) wanted="debootstrap debian-archive-keyring ca-certificates git util-linux mount" ;;
   image) wanted="mmdebstrap debian-archive-keyring dpkg-dev python3" ;;
   *)
-    echo "install-deps: \"$1\" is not known, only build, test, lint, cluster, package, fresh, image and all are" >&2
+    echo "install-deps: \"$1\" is not known, only build, test, lint, cluster, kit, package, fresh, image and all are" >&2
     exit 2
     ;;
 esac

@@ -61,7 +61,8 @@ std::vector<torch::Tensor> copies_after(const Strategy& strategy, const Optimize
   auto optimizer = strategy.optimizer(net, rule);
   for (const Example& batch : global_batches(run.dtype, run.short_batches)) {
     strategy.run(
-        [&](Replica& replica, const Example& share) {
+        [&](Replica& replica, const Example& part) {
+          const Example share = part.to(replica.device());
           const auto each = torch::nn::functional::cross_entropy(
               net[replica]->forward(share.x), share.y,
               torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
@@ -75,7 +76,7 @@ std::vector<torch::Tensor> copies_after(const Strategy& strategy, const Optimize
     std::vector<torch::Tensor> flat;
     for (const auto& parameter : copy->parameters()) flat.push_back(parameter.detach().reshape({-1}).clone());
     for (const auto& buffer : copy->buffers()) flat.push_back(buffer.reshape({-1}).to(run.dtype));
-    all.push_back(torch::cat(flat));
+    all.push_back(torch::cat(flat).cpu());
   }
   return all;
 }

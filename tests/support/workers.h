@@ -17,6 +17,7 @@ struct WorkersOptions {
   int workers = 2;
   int replicas = 1;  // of each
   CommunicationOptions communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)};
+  std::vector<std::vector<std::string>> devices = {};  // of each worker; CPUs
   ExchangeOptions exchange = {.threads_per_replica = 1, .timeout = std::chrono::seconds(30)};
 };
 
@@ -31,7 +32,7 @@ inline ClusterSpec loopback_workers(int count) {
 inline void with_workers(const WorkersOptions& options,
                          const std::function<void(const MultiWorkerMirroredStrategy&)>& fn) {
   const ClusterSpec cluster = loopback_workers(options.workers);
-  const std::vector<std::string> devices = cpu_devices(options.replicas);
+  const std::vector<std::string> cpus = cpu_devices(options.replicas);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(options.workers));
   {
     std::vector<std::jthread> threads;
@@ -44,7 +45,7 @@ inline void with_workers(const WorkersOptions& options,
               {.resolver = resolver,
                .communication = options.communication,
                .membership = {.start_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(2)},
-               .devices = devices,
+               .devices = options.devices.empty() ? cpus : options.devices[static_cast<std::size_t>(rank)],
                .exchange = options.exchange}));
         } catch (...) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();

@@ -1,0 +1,173 @@
+// NCCL on cards: LibTorch's group between ranks, the all-reduce of one process, workers that exchange over it.
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/torch.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "collective/nccl/nccl_group.h"
+#include "tests/equivalence/runs.h"
+#include "tests/gpu/cards.h"
+#include "tests/support/workers.h"
+
+namespace cohort::nccl_test {
+namespace {
+
+using namespace gpu;
+
+// What ranks that are threads tell each other.
+class Board {
+ public:
+  void put(const std::string& key, const std::string& value) {
+    const std::lock_guard lock(mutex_);
+    told_[key] = value;
+    changed_.notify_all();
+  }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, timeout, [&] { return told_.count(key) > 0; })) throw DeadlineExceeded("no " + key);
+    return told_[key];
+  }
+  std::optional<std::string> find(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    return told_.count(key) > 0 ? std::optional(told_[key]) : std::nullopt;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> told_;
+};
+
+// Runs fn(group, rank, its card) as each rank, one a card.
+void on_ranks(int ranks, const std::function<void(DeviceGroup&, int, torch::Device)>& fn) {
+  Board board;
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          const auto group = make_nccl_group(
+              {.rank = rank,
+               .size = ranks,
+               .prefix = "nccl/",
+               .timeout = std::chrono::seconds(60),
+               .put = [&](const std::string& key, const std::string& value) { board.put(key, value); },
+               .get = [&](const std::string& key, std::chrono::milliseconds limit) { return board.get(key, limit); },
+               .find = [&](const std::string& key) { return board.find(key); }});
+          fn(*group, rank, torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(rank)));
+        } catch (...) {
+          errors[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+class NcclGroup : public ::testing::TestWithParam<bool> {
+ protected:
+  static int ranks() { return GetParam() ? cards() : 1; }
+};
+
+TEST_P(NcclGroup, SumsCopiesAndGathers) {
+  COHORT_NEEDS_REAL_CARDS(GetParam() ? 2 : 1);
+  const int size = ranks();
+  on_ranks(size, [size](DeviceGroup& group, int rank, torch::Device card) {
+    EXPECT_TRUE(group.carries(card));
+    EXPECT_FALSE(group.carries(torch::kCPU));
+    for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16, torch::kLong}) {
+      const torch::Tensor mine = torch::full({3, 5}, rank + 1, torch::TensorOptions(dtype).device(card));
+      group.sum(mine);
+      EXPECT_TRUE(torch::equal(mine.cpu(), torch::full({3, 5}, size * (size + 1) / 2, dtype))) << dtype;
+    }
+    const torch::Tensor flags = torch::full({4}, rank == size - 1, torch::TensorOptions(torch::kBool).device(card));
+    group.broadcast(flags, size - 1);
+    EXPECT_TRUE(flags.all().item<bool>());
+    std::vector<int64_t> rows;
+    for (int r = 0; r < size; ++r) rows.push_back(r + 1);
+    const auto parts =
+        group.gather(torch::full({rank + 1, 2}, rank, torch::TensorOptions(torch::kFloat).device(card)), rows);
+    ASSERT_EQ(parts.size(), static_cast<std::size_t>(size));
+    for (int r = 0; r < size; ++r) {
+      EXPECT_TRUE(torch::equal(parts[static_cast<std::size_t>(r)].cpu(), torch::full({r + 1, 2}, r, torch::kFloat)));
+    }
+  });
+}
+
+// 1000 sums one after the other: nobody's result is read before it is there.
+TEST_P(NcclGroup, ResultsAreThereWhenTheCallReturns) {
+  COHORT_NEEDS_REAL_CARDS(GetParam() ? 2 : 1);
+  const int size = ranks();
+  on_ranks(size, [size](DeviceGroup& group, int rank, torch::Device card) {
+    torch::Tensor counter = torch::zeros({100'000}, torch::TensorOptions(torch::kDouble).device(card));
+    for (int i = 0; i < 1000; ++i) {
+      torch::Tensor mine = torch::full_like(counter, rank + i);
+      group.sum(mine);
+      counter += mine;
+    }
+    const double expected = 1000.0 * size * (size - 1) / 2 + size * 999.0 * 1000 / 2;
+    EXPECT_TRUE((counter == expected).all().item<bool>()) << counter[0].item<double>();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NcclGroup, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "all_cards" : "one_rank"; });
+
+// Each replica computes on a stream of its own; NCCL has to come after that, and what follows after NCCL.
+TEST(NcclTest, EveryReplicasOwnStreamIsWaitedFor) {
+  COHORT_NEEDS_REAL_CARDS(2);
+  const MirroredStrategy strategy({.devices = on_cards(cards()), .exchange = {.cross_device_ops = "nccl"}});
+  ASSERT_EQ(strategy.cross_device_ops(), "nccl");
+  const auto sums = strategy.run([](Replica& replica) {
+    const auto stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, replica.device().index());
+    const c10::cuda::CUDAStreamGuard guard(stream);
+    torch::Tensor slow =
+        torch::eye(4096, torch::TensorOptions(torch::kFloat).device(replica.device())) * (replica.id() + 1);
+    const torch::Tensor eye = torch::eye(4096, slow.options());
+    for (int i = 0; i < 50; ++i) slow = slow.matmul(eye);
+    const torch::Tensor sum = replica.all_reduce(ReduceOp::kSum, slow);
+    const torch::Tensor mean = replica.all_reduce(ReduceOp::kMean, slow);
+    return torch::stack({sum[7][7], mean[7][7]}).cpu();
+  });
+  const double total = cards() * (cards() + 1) / 2.0;
+  for (int r = 0; r < cards(); ++r) {
+    EXPECT_EQ(sums[static_cast<std::size_t>(r)][0].item<double>(), total);
+    EXPECT_NEAR(sums[static_cast<std::size_t>(r)][1].item<double>(), total / cards(), 1e-6);
+  }
+}
+
+// Workers as threads of this process, each with a card of its own.
+TEST(NcclTest, WorkersTrainAsOneDevice) {
+  COHORT_NEEDS_REAL_CARDS(1);
+  const auto make = [] { return torch::nn::Linear(equivalence::kFeatures, equivalence::kClasses); };
+  const auto rule = SGD({.learning_rate = 0.05, .momentum = 0.9});
+  const equivalence::RunOptions run{.short_batches = false};
+  const torch::Tensor alone = equivalence::weights_after(OneDeviceStrategy("/CPU:0"), rule, run, make);
+  testing::WorkersOptions options{.workers = 1,
+                                  .communication = {.implementation = "nccl", .timeout = std::chrono::seconds(60)}};
+  options.devices = {{on_cards(1)[0]}};
+  testing::with_workers(options, [&](const MultiWorkerMirroredStrategy& strategy) {
+    EXPECT_LT(equivalence::distance(alone, equivalence::weights_after(strategy, rule, run, make)), 1e-8);
+  });
+}
+
+TEST(NcclTest, WorkersReduceWhatTheirCardsHave) {
+  COHORT_NEEDS_REAL_CARDS(1);
+  testing::WorkersOptions options{.workers = cards(),
+                                  .communication = {.implementation = "nccl", .timeout = std::chrono::seconds(60)}};
+  for (const std::string& card : on_cards(cards())) options.devices.push_back({card});
+  testing::with_workers(options, [&](const MultiWorkerMirroredStrategy& strategy) {
+    const auto ones = strategy.run([](Replica& replica) { return torch::ones({1000}, replica.device()); });
+    const torch::Tensor sum = strategy.reduce(ReduceOp::kSum, ones);
+    EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({1000}, static_cast<float>(options.workers))));
+  });
+}
+
+}  // namespace
+}  // namespace cohort::nccl_test
