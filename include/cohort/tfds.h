@@ -22,6 +22,8 @@ struct TFDSOptions {
   DecodeOptions decode = {};           // of images
   MapOptions threads = {};             // that decode
   TFRecordReaderOptions records = {};  // what becomes of damaged ones
+  // Labels have to be from 0 to below this (DataLoss names the file and the record); 0: any.
+  int64_t num_classes = 0;
 };
 
 // A handle; constant, so thread-safe.

@@ -99,7 +99,7 @@ TEST(MnistFiles, OtherShapesAndLabelsAreRefused) {
   write_file(folder / "train-images-idx3-ubyte", idx(9, {1, 28, 28}, std::string(784, 'a')));
   EXPECT_THAT(message(), HasSubstr("wanted bytes of shape [n, 28, 28]"));
   write_file(folder / "train-images-idx3-ubyte", idx(8, {1, 28, 28}, std::string(784, 'a')));
-  EXPECT_THAT(message(), HasSubstr("holds the label 10, wanted 0 to 9"));
+  EXPECT_THAT(message(), HasSubstr("train-labels-idx1-ubyte: record 0 holds the label 10, wanted 0 to 9"));
 }
 
 }  // namespace

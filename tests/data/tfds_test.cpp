@@ -131,6 +131,17 @@ TEST(TFDS, WhatIsMissingOrDamagedIsNamed) {
   expect_error<Unimplemented>([&] { TFDSFolder{folder.path()}; }, "\"value\" is a Video");
 }
 
+TEST(TFDS, ALabelThatIsNoClassIsNamedByItsRecord) {
+  const Folder folder;
+  const TFDSFolder numbers(folder.path());
+  EXPECT_EQ(labels(numbers.split("train[:5]", {.num_classes = 9})).size(), 5U);
+  Iterator iterator = numbers.split("train[4:6]", {.num_classes = 9}).iterator();
+  (void)iterator.next();
+  const std::string message = testing::error_of<DataLoss>([&] { (void)iterator.next(); });
+  EXPECT_NE(message.find("00001-of-00003, record at byte "), std::string::npos) << message;
+  EXPECT_NE(message.find("the label is 10, wanted 0 to 8 (9 classes)"), std::string::npos) << message;
+}
+
 TEST(TFDS, ADamagedImageIsNamedByItsRecord) {
   const Folder folder;
   write_file(folder.path() / "features.json",

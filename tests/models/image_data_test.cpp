@@ -102,6 +102,11 @@ TEST_F(ImageDataTest, KeysOfTheFeatures) {
   expect_error<InvalidArgument>([&] { validated(path + "file_type: sstable}}"); }, "wanted one of tfrecord");
 }
 
+TEST_F(ImageDataTest, ALabelThatIsNoClassIsNamedByItsRecord) {
+  expect_error<DataLoss>([&] { validated("task: {model: {num_classes: 1}}"); },
+                         "valid-1, record at byte 0: the label is 1, wanted 0 to 0 (1 classes)");
+}
+
 TEST_F(ImageDataTest, SeedOfTheData) {
   const auto drawn = [&](const char* seed) { return train(std::string("task: {train_data: {seed: ") + seed + "}}").x; };
   EXPECT_TRUE(torch::equal(drawn("-1"), drawn("1")));  // runtime.seed

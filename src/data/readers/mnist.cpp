@@ -34,8 +34,9 @@ Dataset load(const std::filesystem::path& folder, const std::string& part) {
                    ", wanted a byte for each of the ", images.size(0), " images");
   }
   if (labels.numel() > 0 && labels.max().item<int64_t>() > 9) {
-    fail<DataLoss>("[data] ", label_file.string(), ": holds the label ", labels.max().item<int64_t>(),
-                   ", wanted 0 to 9");
+    const auto record = labels.argmax().item<int64_t>();
+    fail<DataLoss>("[data] ", label_file.string(), ": record ", record, " holds the label ",
+                   labels[record].item<int64_t>(), ", wanted 0 to 9");
   }
   return Dataset::from_tensor_slices(images.to(torch::kFloat).div_(255.0), labels.to(torch::kLong));
 }

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "cohort/tf_example.h"
+#include "data/readers/label.h"
 #include "data/readers/split_spec.h"
 #include "data/sources/records.h"
 
@@ -215,14 +216,16 @@ Dataset TFDSFolder::split(std::string_view spec, const TFDSOptions& options) con
   (void)impl_->column(1);
   std::vector<std::string> files;
   for (const RecordRange& range : ranges) files.push_back(range.file.string());
-  const auto read = [impl = impl_, decode = options.decode, files = std::move(files)](const Example& record) {
+  const auto read = [impl = impl_, decode = options.decode, classes = options.num_classes,
+                     files = std::move(files)](const Example& record) {
     const auto* const place = record.more.at(0).data_ptr<int64_t>();
     const std::string source = c10::str(files.at(static_cast<std::size_t>(place[0])), ", record at byte ", place[1]);
     const std::string_view bytes(static_cast<const char*>(record.x.data_ptr()),
                                  static_cast<std::size_t>(record.x.numel()));
     const TFExample example = TFExample::parse(bytes, source);
-    return Example{.x = impl->column(0).read(example, decode, source),
-                   .y = impl->column(1).read(example, decode, source)};
+    const torch::Tensor label = impl->column(1).read(example, decode, source);
+    require_label(label, classes, source);
+    return Example{.x = impl->column(0).read(example, decode, source), .y = label};
   };
   return Dataset(make_records(std::move(ranges), options.records, /*places=*/true)).map(read, options.threads);
 }

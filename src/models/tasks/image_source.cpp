@@ -73,6 +73,7 @@ ImageSource open_tfds(const std::filesystem::path& folder, const ImageClassifica
     TFDSOptions options;
     options.threads.num_parallel_calls = decoding_threads(runtime);
     options.decode.channels = static_cast<int>(task.model.channels());
+    options.num_classes = task.model.num_classes;
     return made.split(name, options);
   };
   const auto train = [&] { return split(task.train_data, {"train"}); };

@@ -1,0 +1,15 @@
+// Labels that come from files.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace cohort {
+
+// Compares the labels of a record with the number of classes; 0: any are right. `source` names the file and the record.
+// DataLoss: one is negative or too large.
+void require_label(const torch::Tensor& label, int64_t classes, const std::string& source);
+
+}  // namespace cohort
