@@ -107,6 +107,8 @@ struct ImageModelConfig {
 
   void describe(ConfigFields& fields);
   int64_t channels() const { return input_size.at(2); }
+  // Whether the model takes grey images as [height, width], without a dimension for the channel.
+  bool takes_planes() const { return channels() == 1 && (backbone.type == "mlp" || backbone.type == "cnn"); }
 };
 
 class ImageClassificationTask : public Task {

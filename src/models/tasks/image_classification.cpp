@@ -10,7 +10,18 @@
 
 namespace cohort {
 
+namespace {
+
+void require_input_size(const ImageModelConfig& config) {
+  if (config.input_size.size() == 3) return;
+  fail<InvalidArgument>("[task] task.model.input_size has ", config.input_size.size(),
+                        " numbers, wanted height, width, channels");
+}
+
+}  // namespace
+
 TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, bool training) {
+  require_input_size(model);
   const ImageSource source = open_images(*this, runtime);
   if (source.num_classes > model.num_classes) {
     fail<InvalidArgument>("[task] ", source.description, " has ", source.num_classes,
@@ -33,13 +44,16 @@ TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, boo
 }
 
 Model ImageClassificationTask::build_model() {
-  if (model.input_size.size() != 3) {
-    fail<InvalidArgument>("[task] task.model.input_size has ", model.input_size.size(),
-                          " numbers, wanted height, width, channels");
-  }
+  require_input_size(model);
   if (model.backbone.type == "mlp" || model.backbone.type == "cnn") {
     Sequential made = model.backbone.type == "mlp" ? mnist_mlp(model.num_classes) : mnist_cnn(model.num_classes);
-    made.build({model.input_size[0], model.input_size[1]});
+    const int64_t height = model.input_size[0];
+    const int64_t width = model.input_size[1];
+    if (model.takes_planes()) {
+      made.build({height, width});
+    } else {
+      made.build({model.channels(), height, width});
+    }
     return made;
   }
   return Model([this] { return build_backbone(model, head()); }, model.backbone.type);

@@ -9,6 +9,7 @@
 #include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "cohort/augment.h"
+#include "data/images/adjust.h"
 
 namespace cohort {
 
@@ -65,6 +66,21 @@ RandAugmentOptions rand_augment_options(const ImageDataConfig& data) {
   return options;
 }
 
+// The image in the channels that the model takes: grey is repeated, colours become their brightness.
+torch::Tensor with_channels(const torch::Tensor& image, const ImageModelConfig& model) {
+  const int64_t wanted = model.channels();
+  const int64_t channels = image.size(0);
+  if (channels == wanted) return image;
+  if (channels == 3 && wanted == 1) return images::grey(image);
+  if (channels == 1) return image.expand({wanted, image.size(1), image.size(2)}).contiguous();
+  fail<InvalidArgument>("[task] an image of ", channels, " channels came, but task.model.input_size wants ", wanted);
+}
+
+torch::Tensor model_input(const torch::Tensor& image, const ImageModelConfig& model) {
+  const torch::Tensor input = normalize(image, model.input_mean, model.input_stddev);
+  return model.takes_planes() ? input.squeeze(0) : input;
+}
+
 class TrainingImage {
  public:
   TrainingImage(const ImageDataConfig& data, const ImageModelConfig& model)
@@ -77,6 +93,7 @@ class TrainingImage {
     const int64_t height = model_.input_size.at(0);
     const int64_t width = model_.input_size.at(1);
     torch::Tensor& x = example.x;
+    x = with_channels(x, model_);
     if (data_.aug_crop == "resized" || data_.aug_crop == "true") {
       x = random_resized_crop(x, height, width, generator, {.min_area = data_.aug_min_area});
     } else {
@@ -97,7 +114,7 @@ class TrainingImage {
                         .saturation = data_.saturation,
                         .hue = data_.hue});
     }
-    x = normalize(x, model_.input_mean, model_.input_stddev);
+    x = model_input(x, model_);
     return example;
   }
 
@@ -174,9 +191,9 @@ Dataset validation_batches(const ImageSource& source, const ImageClassificationT
   if (!source.ready) {
     ready = ready.map(
         [data, model](Example example) {
-          const torch::Tensor part =
-              middle(example.x, model.input_size.at(0), model.input_size.at(1), data.center_crop_fraction);
-          example.x = normalize(part, model.input_mean, model.input_stddev);
+          const torch::Tensor part = middle(with_channels(example.x, model), model.input_size.at(0),
+                                            model.input_size.at(1), data.center_crop_fraction);
+          example.x = model_input(part, model);
           return example;
         },
         {.num_parallel_calls = decoding_threads(runtime)});

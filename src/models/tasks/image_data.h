@@ -8,7 +8,7 @@
 namespace cohort {
 
 struct ImageSource {
-  Dataset train;       // x: uint8 [channels, height, width], or what MNIST has; y: int64
+  Dataset train;       // x: uint8 [1 or 3, height, width], or what the model takes (ready); y: int64
   Dataset validation;  // the same
   std::string description;
   int64_t num_classes = 0;  // 0: not known

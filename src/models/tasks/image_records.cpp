@@ -72,20 +72,20 @@ Dataset record_images(const std::string& input_path, const ImageDataConfig& data
           return record;
         });
   };
-  const auto read = [files, image = data.image_field_key, label = data.label_field_key,
-                     decode = DecodeOptions{.channels = static_cast<int>(task.model.channels()),
-                                            .at_least = smallest_side(task)},
-                     classes = task.model.num_classes](const Example& record) {
-    const auto* const place = record.more.at(0).data_ptr<int64_t>();
-    const std::string source =
-        c10::str(files.at(static_cast<std::size_t>(place[0])).string(), ", record at byte ", place[1]);
-    const std::string_view bytes(static_cast<const char*>(record.x.data_ptr()),
-                                 static_cast<std::size_t>(record.x.numel()));
-    const TFExample example = TFExample::parse(bytes, source);
-    const torch::Tensor y = at::tensor(example.int64(label), torch::kLong).squeeze();
-    require_label(y, classes, source);
-    return Example{.x = decode_image(example.bytes(image), decode, source), .y = y};
-  };
+  const auto read =
+      [files, image = data.image_field_key, label = data.label_field_key,
+       decode = DecodeOptions{.channels = static_cast<int>(task.model.channels()), .at_least = smallest_side(task)},
+       classes = task.model.num_classes](const Example& record) {
+        const auto* const place = record.more.at(0).data_ptr<int64_t>();
+        const std::string source =
+            c10::str(files.at(static_cast<std::size_t>(place[0])).string(), ", record at byte ", place[1]);
+        const std::string_view bytes(static_cast<const char*>(record.x.data_ptr()),
+                                     static_cast<std::size_t>(record.x.numel()));
+        const TFExample example = TFExample::parse(bytes, source);
+        const torch::Tensor y = at::tensor(example.int64(label), torch::kLong).squeeze();
+        require_label(y, classes, source);
+        return Example{.x = decode_image(example.bytes(image), decode, source), .y = y};
+      };
   return numbers
       .interleave(open, {.cycle_length = std::min(data.cycle_length > 0 ? data.cycle_length : kUsualCycle, count),
                          .block_length = data.block_length})

@@ -93,8 +93,21 @@ ImageSource open_image_folder(const std::filesystem::path& folder, const ImageCl
   return {made.train, made.test, folder.string(), static_cast<int64_t>(made.class_names.size())};
 }
 
-ImageSource open_pair(const datasets::TrainTest& data, std::string description, bool ready) {
-  return {data.train, data.test, std::move(description), 10, ready};
+ImageSource open_cifar10(const std::string& folder) {
+  const datasets::TrainTest data = datasets::cifar10(folder);
+  return {data.train, data.test, folder, 10};
+}
+
+// Digits, floats [28, 28] from 0 to 1: as they are for the models that were made for them, else images as all others.
+ImageSource open_digits(const datasets::TrainTest& data, std::string description, const ImageModelConfig& model) {
+  if (model.takes_planes() && model.input_size == std::vector<int64_t>{28, 28, 1}) {
+    return {data.train, data.test, std::move(description), 10, /*ready=*/true};
+  }
+  const auto image = [](Example example) {
+    example.x = (example.x * 255.0).round_().to(torch::kByte).unsqueeze(0);
+    return example;
+  };
+  return {data.train.map(image), data.test.map(image), std::move(description), 10};
 }
 
 ImageSource open_folder(const Place& place, const ImageClassificationTask& task, const RuntimeConfig& runtime) {
@@ -105,10 +118,9 @@ ImageSource open_folder(const Place& place, const ImageClassificationTask& task,
     fail<NotFound>("[task] ", (folder / place.tfds_name).string(),
                    " has no dataset_info.json, wanted a folder of TensorFlow Datasets");
   }
-  if (holds(folder, {"data_batch_1.bin", "cifar-10-batches-bin"}))
-    return open_pair(datasets::cifar10(folder), place.path, /*ready=*/false);
+  if (holds(folder, {"data_batch_1.bin", "cifar-10-batches-bin"})) return open_cifar10(place.path);
   if (task.builtin_data == "digits" || holds(folder, {"train-images"}))
-    return open_pair(datasets::mnist(folder), place.path, /*ready=*/true);
+    return open_digits(datasets::mnist(folder), place.path, task.model);
   const bool whole = place.use != Use::kBoth;
   ImageSource made = open_image_folder(folder, task, runtime, whole ? 0.0 : task.train_data.held_out);
   if (whole) made.validation = made.train;
@@ -151,8 +163,8 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
   refuse_turns(data, place);
   if (place.path.empty()) {
     if (task.builtin_data == "digits" && !apart) {
-      return open_pair(datasets::drawn_digits({.seed = static_cast<uint64_t>(runtime.seed)}), "drawn digits",
-                       /*ready=*/true);
+      return open_digits(datasets::drawn_digits({.seed = static_cast<uint64_t>(runtime.seed)}), "drawn digits",
+                         task.model);
     }
     fail<InvalidArgument>("[task] there is no data: --data_dir (task.train_data.input_path) is empty");
   }
