@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "parameter_server/wire/frame.h"
+#include "parameter_server/wire/view.h"
 
 namespace cohort {
 
@@ -45,6 +46,7 @@ ServerClient::ServerClient(std::shared_ptr<const Catalog> catalog, ServerClientO
 ServerClient::~ServerClient() = default;
 
 void ServerClient::set_view(const proto::View& view) {
+  require_view_of(catalog_->num_servers(), view, "this task");
   std::vector<RpcClient*> lost;
   {
     const std::lock_guard lock(mutex_);
@@ -259,7 +261,12 @@ void ServerClient::Exchange<Pull>::take(const std::vector<Pull*>& items, const g
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
     const proto::PullReply::Item& item = reply.items(static_cast<int>(i));
-    if (!item.same()) reader.take_into(items[i]->out);
+    if (!item.same()) {
+      reader.take_into(items[i]->out);
+    } else if (items[i]->indices.defined() || items[i]->version < 0) {
+      fail<DataLoss>("[parameter server] a server sends no value of shard ", items[i]->shard,
+                     ", which is not here either");
+    }
     if (!items[i]->indices.defined()) items[i]->version = item.version();
   }
   reader.finish();

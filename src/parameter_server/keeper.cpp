@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "parameter_server/wire/frame.h"
+#include "parameter_server/wire/view.h"
 
 namespace cohort {
 
@@ -126,7 +127,10 @@ bool ServerKeeper::adopt(const std::vector<Hello>& hellos) {
     const bool ours = hello.view().run() == options_.run && hello.view().number() > 0;
     if (ours && (latest == nullptr || hello.view().number() > latest->number())) latest = &hello.view();
   }
-  if (latest != nullptr) view_ = *latest;
+  if (latest != nullptr) {
+    require_view_of(catalog_->num_servers(), *latest, "the coordinator");
+    view_ = *latest;
+  }
   view_.set_number(number);
   view_.set_run(options_.run);
   if (latest == nullptr) return false;

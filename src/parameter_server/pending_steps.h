@@ -5,10 +5,13 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "parameter_server/update_log.h"
 
 namespace cohort {
 
@@ -22,21 +25,27 @@ struct Share {
 // Not thread-safe.
 class PendingSteps {
  public:
-  // Dense: {gradient}; of rows: {indices, rows}. The whole step's when this was the last share that it waited for: the
-  // sum, or all indices and rows one after the other; else nothing. Steps are told apart by `ordinal`, the place of the
-  // update among those of its piece of work, and follow each other. A share that is there is replaced.
-  std::optional<std::vector<torch::Tensor>> add(int64_t ordinal, const Share& share, std::vector<torch::Tensor> part);
+  // A dense gradient, {gradient}, or one of rows, {indices, rows}.
+  using Part = std::vector<torch::Tensor>;
 
-  // As one list of tensors, and from it. InvalidArgument: it is none.
+  // Returns the whole step's gradient when this was the last share that it waited for: the sum, or all indices and rows
+  // one after the other; else nothing. The shares of a step have consecutive closures and the same ordinal. Steps of
+  // the same ordinal follow each other: a share of a later one takes the place of what was given up, and one of an
+  // earlier step is left out. InvalidArgument: the shares of the step do not belong together; nothing is kept then.
+  std::optional<Part> add(const UpdateId& id, const Share& share, Part part);
+
+  // As one list of tensors, and from it, where `require_part` throws on gradients that do not fit. InvalidArgument: it
+  // is none.
   std::vector<torch::Tensor> state() const;
-  void load_state(const std::vector<torch::Tensor>& state);
+  void load_state(const std::vector<torch::Tensor>& state, const std::function<void(const Part&)>& require_part);
 
  private:
   struct Step {
+    int64_t first = 0;  // the closure of share 0
     int64_t count = 0;
     // Of dense gradients those that can be are added up at once, so that at best one is kept.
     int64_t summed = 0;
-    std::map<int64_t, std::vector<torch::Tensor>> parts;  // by share; the sum at summed - 1
+    std::map<int64_t, Part> parts;  // by share; the sum at summed - 1
   };
 
   std::map<int64_t, Step> steps_;  // by ordinal

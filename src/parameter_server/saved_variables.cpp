@@ -144,7 +144,12 @@ SavedVariables collect(ServerClient& client, const Catalog& catalog, std::chrono
     request.set_progress(true);
     const grpc::ByteBuffer answer = client.call(server, "/ps/State", make_frame(request), limit);
     FrameReader reader(answer, nothing);
-    variable.iterations = std::max(variable.iterations, reader.take().view({-1})[1].item<int64_t>());
+    const torch::Tensor counts = reader.take();
+    if (counts.scalar_type() != torch::kLong || counts.numel() != 2) {
+      fail<DataLoss>("[parameter server] what came of ", declared.name,
+                     " is no progress of a shard: ", counts.scalar_type(), counts.sizes());
+    }
+    variable.iterations = std::max(variable.iterations, counts.view({-1})[1].item<int64_t>());
   }
   return saved;
 }

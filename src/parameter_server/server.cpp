@@ -15,6 +15,28 @@ namespace {
 
 namespace proto = parameter_server;
 
+// Sums up what the values of one answer take. A short question must not make a long answer: one that could not be sent
+// is refused before there is memory for it.
+class AnswerSize {
+ public:
+  explicit AnswerSize(std::string server) : server_(std::move(server)) {}
+
+  void add_rows(const ShardSpec& spec, int64_t rows) {
+    const auto width = spec.shape.empty() ? 1 : c10::multiply_integers(spec.shape.begin() + 1, spec.shape.end());
+    const auto row_bytes = width * static_cast<int64_t>(c10::elementSize(spec.dtype));
+    if (__builtin_mul_overflow(rows, row_bytes, &rows) || __builtin_add_overflow(bytes_, rows, &bytes_) ||
+        bytes_ > kLongestFrame) {
+      fail<InvalidArgument>("[parameter server] ", server_, ": the values that were asked for at once have more than ",
+                            kLongestFrame, " bytes, which is too long for one answer");
+    }
+  }
+  void add(const Shard& shard) { add_rows(shard.spec(), shard.num_rows()); }
+
+ private:
+  std::string server_;
+  int64_t bytes_ = 0;
+};
+
 }  // namespace
 
 ParameterServer::ParameterServer(std::shared_ptr<const Catalog> catalog, ServingOptions options)
@@ -92,12 +114,12 @@ void ParameterServer::keep(uint32_t number, ShardPtr shard) {
 }
 
 RpcClient& ParameterServer::peer(int index) {
-  const std::unique_lock lock(mutex_);
-  std::unique_ptr<RpcClient>& client = peers_[index];
-  if (client) return *client;
   if (index < 0 || index >= static_cast<int>(options_.addresses.size()) || index == options_.index) {
     fail<InvalidArgument>("[parameter server] ", name(), ": ps ", index, " is no other server");
   }
+  const std::unique_lock lock(mutex_);
+  std::unique_ptr<RpcClient>& client = peers_[index];
+  if (client) return *client;
   client = std::make_unique<RpcClient>(TaskId{"ps", index}.to_string(),
                                        options_.addresses[static_cast<std::size_t>(index)], options_.security);
   return *client;
@@ -110,13 +132,17 @@ void ParameterServer::pull(const Call& call) {
   require_view(request.view());
   proto::PullReply reply;
   std::vector<torch::Tensor> tensors;
+  AnswerSize size(name());
   for (const proto::PullRequest::Item& item : request.items()) {
     (void)require_primary(item.shard());
     const ShardPtr shard = held(item.shard());
     proto::PullReply::Item& answered = *reply.add_items();
     if (item.by_rows()) {
-      tensors.push_back(on_the_way(shard->read_rows(reader.take()), request.element_type()));
+      const torch::Tensor indices = reader.take();
+      size.add_rows(shard->spec(), indices.numel());
+      tensors.push_back(on_the_way(shard->read_rows(indices), request.element_type()));
     } else if (std::optional<Shard::Value> read = shard->read(item.known())) {
+      size.add(*shard);
       tensors.push_back(on_the_way(read->value, request.element_type()));
       answered.set_version(read->version);
     } else {
@@ -160,6 +186,7 @@ ParameterServer::Applied ParameterServer::apply(const grpc::ByteBuffer& frame, b
   const std::shared_lock view_lock(view_mutex_);
   require_view(request.view());
   Applied applied;
+  AnswerSize size(name());
   for (const proto::PushRequest::Item& item : request.items()) {
     const proto::View::Home& home = as_backup ? view_.homes(info(item.shard()).home) : require_primary(item.shard());
     // A message is passed on whole: what belongs to another backup is not ours; nor is what has not been copied yet,
@@ -175,6 +202,7 @@ ParameterServer::Applied ParameterServer::apply(const grpc::ByteBuffer& frame, b
       if (item.kind() == proto::PushRequest::ROWS) (void)reader.take();
       continue;
     }
+    if (item.read_back() && !as_backup) size.add(*shard);
     proto::PushReply::Item& answered = *applied.reply.add_items();
     answered.set_is_new(apply_item(*shard, item, reader));
     for (const int other : {home.backup(), home.joining()}) {

@@ -66,6 +66,12 @@ class ParameterServer {
     std::vector<torch::Tensor> values;
     std::set<int> backups;
   };
+  // A shard whose state comes in parts.
+  struct Arriving {
+    ShardPtr shard;
+    int64_t rows = 0;  // that are here, from the first on
+  };
+  Arriving arriving(const parameter_server::InstallRequest& request);
   Applied apply(const grpc::ByteBuffer& frame, bool as_backup);
   bool apply_item(Shard& shard, const parameter_server::PushRequest::Item& item, FrameReader& reader);
   void pass_on(const Call& call, Applied applied);
@@ -90,9 +96,9 @@ class ParameterServer {
   // before is under way. Taken before mutex_.
   mutable std::shared_mutex view_mutex_;
   parameter_server::View view_;
-  mutable std::shared_mutex mutex_;        // of all below
-  std::vector<ShardPtr> shards_;           // by number; null: not here
-  std::map<uint32_t, ShardPtr> arriving_;  // parts of their state are here
+  mutable std::shared_mutex mutex_;  // of all below
+  std::vector<ShardPtr> shards_;     // by number; null: not here
+  std::map<uint32_t, Arriving> arriving_;
   std::map<int, std::unique_ptr<RpcClient>> peers_;
   bool stopped_ = false;
   std::chrono::steady_clock::time_point last_hello_ = std::chrono::steady_clock::now();

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "parameter_server/server.h"
 #include "parameter_server/wire/calls.h"
+#include "parameter_server/wire/view.h"
 
 namespace cohort {
 
@@ -40,10 +41,7 @@ void ParameterServer::hello(const Call& call) {
 
 void ParameterServer::set_view(const Call& call) {
   const proto::View view = request_of<proto::SetViewRequest>(call).view();
-  if (view.homes_size() != catalog_->num_servers()) {
-    fail<InvalidArgument>("[parameter server] ", name(), ": a view of ", view.homes_size(), " homes came, there are ",
-                          catalog_->num_servers());
-  }
+  require_view_of(catalog_->num_servers(), view, name());
   const std::unique_lock view_lock(view_mutex_);
   const std::unique_lock lock(mutex_);
   if (view.number() < view_.number()) {
@@ -95,31 +93,45 @@ void ParameterServer::create(const Call& call) {
   answer(call);
 }
 
+// A shard's rows come in their order, each once, and its progress comes last: what is served is whole.
+ParameterServer::Arriving ParameterServer::arriving(const parameter_server::InstallRequest& request) {
+  (void)info(request.shard());
+  const bool first = request.part() == proto::InstallRequest::FIRST;
+  const ShardPtr made = first ? make_shard(request.shard()) : nullptr;
+  const std::unique_lock lock(mutex_);
+  if (first) arriving_[request.shard()] = {.shard = made};
+  const auto found = arriving_.find(request.shard());
+  if (found == arriving_.end()) {
+    fail<FailedPrecondition>("[parameter server] ", name(), ": a part of shard ", request.shard(),
+                             " came before its first one");
+  }
+  const bool last = request.part() == proto::InstallRequest::PROGRESS;
+  const int64_t wanted = last ? found->second.shard->num_rows() : request.first_row();
+  if (found->second.rows == wanted) return found->second;
+  fail<InvalidArgument>("[parameter server] ", name(), ": shard ", request.shard(), " has ", found->second.rows, " of ",
+                        found->second.shard->num_rows(), " rows, but ",
+                        last ? std::string("its progress") : c10::str("row ", wanted), " came next");
+}
+
 void ParameterServer::install(const Call& call) {
   proto::InstallRequest request;
   FrameReader reader(call->request(), request);
   std::vector<torch::Tensor> tensors;
   while (reader.left() > 0) tensors.push_back(reader.take());
-  ShardPtr shard = request.part() == proto::InstallRequest::FIRST ? make_shard(request.shard()) : nullptr;
-  {
-    const std::unique_lock lock(mutex_);
-    if (shard) {
-      arriving_[request.shard()] = shard;
-    } else if (const auto found = arriving_.find(request.shard()); found != arriving_.end()) {
-      shard = found->second;
-    }
+  const Arriving part = arriving(request);
+  const bool last = request.part() == proto::InstallRequest::PROGRESS;
+  last ? part.shard->load_progress(tensors) : part.shard->load_rows(request.first_row(), tensors);
+  const std::unique_lock lock(mutex_);
+  const auto found = arriving_.find(request.shard());
+  if (found == arriving_.end() || found->second.shard != part.shard || found->second.rows != part.rows) {
+    fail<FailedPrecondition>("[parameter server] ", name(), ": shard ", request.shard(),
+                             " came from two senders at a time");
   }
-  if (!shard) {
-    fail<FailedPrecondition>("[parameter server] ", name(), ": a part of shard ", request.shard(),
-                             " came before its first one");
-  }
-  if (request.part() != proto::InstallRequest::PROGRESS) {
-    shard->load_rows(request.first_row(), tensors);
+  if (last) {
+    arriving_.erase(found);
+    shards_[request.shard()] = part.shard;
   } else {
-    shard->load_progress(tensors);
-    const std::unique_lock lock(mutex_);
-    arriving_.erase(request.shard());
-    shards_[request.shard()] = shard;
+    found->second.rows += tensors.front().size(0);
   }
   answer(call);
 }

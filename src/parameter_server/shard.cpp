@@ -113,14 +113,38 @@ void Shard::require_rows(const char* what, const torch::Tensor& indices) const {
   }
 }
 
-// What is wrong with the update has been found before: it is noted only when it is applied whole. `change` says
-// whether the value is another one now.
+void Shard::require_gradient_rows(const torch::Tensor& indices, const torch::Tensor& rows) const {
+  require_trainable("a gradient of rows");
+  require_rows("a gradient", indices);
+  if (optimizer_.rule().needs_norms()) {
+    fail<Unimplemented>("[parameter server] ", spec_.name, ": ", optimizer_.name(),
+                        " needs norms of the whole gradient, but one of rows came");
+  }
+  if (rows.defined() && rows.scalar_type() == spec_.dtype && rows.is_cpu() && rows.is_contiguous() &&
+      rows.numel() == indices.numel() * width_) {
+    return;
+  }
+  fail<InvalidArgument>("[parameter server] ", spec_.name, ": a gradient of ", indices.numel(),
+                        " rows must be contiguous, ", spec_.dtype, ", of ", indices.numel() * width_, " elements, got ",
+                        rows.defined() ? c10::str(rows.scalar_type(), rows.sizes()) : std::string("nothing"));
+}
+
+// Gradients that another server has kept for a step go through what those of a worker go through.
+void Shard::require_pending(const PendingSteps::Part& part) const {
+  if (part.size() == 2) return require_gradient_rows(part[0], part[1]);
+  require_trainable("a gradient");
+  require_like_value("a gradient", part[0]);
+}
+
+// The update is noted when it was applied whole: what throws before has changed nothing. `change` says whether the
+// value is another one now.
 template <typename Change>
 bool Shard::change(const UpdateId& id, const Change& change) {
   const std::unique_lock lock(mutex_);
-  if (!log_.add(id)) return false;
+  if (log_.has(id)) return false;
   const torch::NoGradGuard no_grad;
   if (change()) ++version_;
+  log_.add(id);
   return true;
 }
 
@@ -150,7 +174,7 @@ bool Shard::apply_gradient(const UpdateId& id, const torch::Tensor& gradient, co
   require_like_value("a gradient", gradient);
   require_share(share);
   return change(id, [&] {
-    const auto whole = share.count == 1 ? std::vector{gradient} : pending_.add(id.ordinal, share, {gradient});
+    const auto whole = share.count == 1 ? std::vector{gradient} : pending_.add(id, share, {gradient});
     if (!whole) return false;
     step_dense(whole->front(), next_step());
     ++iterations_;
@@ -182,21 +206,10 @@ void Shard::step_dense(const torch::Tensor& gradient, const StepContext& context
 bool Shard::apply_rows(const UpdateId& id, const torch::Tensor& indices, const torch::Tensor& rows,
                        const Share& share) {
   require_share(share);
-  require_trainable("a gradient of rows");
-  require_rows("a gradient", indices);
-  if (optimizer_.rule().needs_norms()) {
-    fail<Unimplemented>("[parameter server] ", spec_.name, ": ", optimizer_.name(),
-                        " needs norms of the whole gradient, but one of rows came");
-  }
-  if (!rows.defined() || rows.scalar_type() != spec_.dtype || !rows.is_cpu() || !rows.is_contiguous() ||
-      rows.numel() != indices.numel() * width_) {
-    fail<InvalidArgument>("[parameter server] ", spec_.name, ": a gradient of ", indices.numel(),
-                          " rows must be contiguous, ", spec_.dtype, ", of ", indices.numel() * width_,
-                          " elements, got ",
-                          rows.defined() ? c10::str(rows.scalar_type(), rows.sizes()) : std::string("nothing"));
-  }
+  require_gradient_rows(indices, rows);
+  const PendingSteps::Part part = {indices, rows.view({indices.numel(), width_})};
   return change(id, [&] {
-    const auto whole = share.count == 1 ? std::vector{indices, rows} : pending_.add(id.ordinal, share, {indices, rows});
+    const auto whole = share.count == 1 ? std::optional(part) : pending_.add(id, share, part);
     if (!whole) return false;
     step_rows((*whole)[0], (*whole)[1], next_step());
     ++iterations_;
@@ -296,8 +309,8 @@ void Shard::set_learning_rate(double rate) {
 torch::Tensor Shard::rows_of(const torch::Tensor& whole, int64_t first, int64_t count) const {
   const torch::Tensor rows = spec_.shape.empty() ? whole.view({1}) : whole;
   if (first < 0 || count < 0 || first > num_rows() - count) {
-    fail<InvalidArgument>("[parameter server] ", spec_.name, ": rows ", first, " to ", first + count,
-                          " were asked for, there are ", num_rows());
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": ", count, " rows from row ", first,
+                          " on were asked for, there are ", num_rows());
   }
   return rows.narrow(0, first, count);
 }
@@ -347,15 +360,22 @@ void Shard::load_progress(const std::vector<torch::Tensor>& tensors) {
   if (tensors.size() < 2 || tensors[0].scalar_type() != torch::kLong || tensors[0].numel() != 2) {
     fail<InvalidArgument>("[parameter server] ", spec_.name, ": what came is no progress of a shard");
   }
+  const torch::Tensor counts = tensors[0].reshape({-1});
+  const auto version = counts[0].item<int64_t>();
+  const auto iterations = counts[1].item<int64_t>();
+  constexpr int64_t kMost = INT64_MAX / 2;  // both go on from here
+  if (version < 0 || version > kMost || iterations < 0 || iterations > kMost) {
+    fail<InvalidArgument>("[parameter server] ", spec_.name, ": ", version, " changes and ", iterations,
+                          " steps came as its progress");
+  }
   UpdateLog log;
   log.load_state(tensors[1]);
   PendingSteps pending;
-  pending.load_state({tensors.begin() + 2, tensors.end()});
-  const torch::Tensor counts = tensors[0].reshape({-1});
+  pending.load_state({tensors.begin() + 2, tensors.end()}, [this](const auto& part) { require_pending(part); });
 
   const std::unique_lock lock(mutex_);
-  version_ = counts[0].item<int64_t>();
-  iterations_ = counts[1].item<int64_t>();
+  version_ = version;
+  iterations_ = iterations;
   log_ = std::move(log);
   pending_ = std::move(pending);
 }

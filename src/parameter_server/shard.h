@@ -87,6 +87,8 @@ class Shard {
   void require_trainable(const char* what) const;
   void require_share(const Share& share) const;
   void require_rows(const char* what, const torch::Tensor& indices) const;
+  void require_gradient_rows(const torch::Tensor& indices, const torch::Tensor& rows) const;
+  void require_pending(const PendingSteps::Part& part) const;
   template <typename Change>
   bool change(const UpdateId& id, const Change& change);
 

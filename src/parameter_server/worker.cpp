@@ -1,5 +1,7 @@
 #include "parameter_server/worker.h"
 
+#include <algorithm>
+
 #include "base/draw.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -91,7 +93,7 @@ void WorkerLoop::join() {
     try {
       proto::JoinReply reply;
       FrameReader(coordinator_.call("/chief/Join", make_frame(request), kAnswer).get(), reply).finish();
-      heartbeat_ = milliseconds(reply.heartbeat_ms());
+      heartbeat_ = milliseconds(std::max<uint32_t>(1, reply.heartbeat_ms()));
       servers_.set_view(reply.view());
       return coordinator_is_there();
     } catch (const Unavailable& error) {

@@ -248,7 +248,7 @@ TEST(Shard, AnotherOneGoesOnBitForBit) {
     for (int step = 0; step < 5; ++step) whole.apply_gradient({.closure = step}, numbers({30, 20}, step));
     whole.forget_updates_below(3);
     // One of two shares of the next step is there.
-    whole.apply_gradient({.closure = 5, .ordinal = 1}, numbers({30, 20}, 5), {.index = 1, .count = 2});
+    whole.apply_gradient({.closure = 6, .ordinal = 1}, numbers({30, 20}, 5), {.index = 1, .count = 2});
     Shard copy(spec, torch::zeros({30, 20}), each.optimizer);
     {
       const Shard::Snapshot snapshot = whole.snapshot();
@@ -258,7 +258,7 @@ TEST(Shard, AnotherOneGoesOnBitForBit) {
       copy.load_progress(snapshot.progress());
     }
     for (Shard* shard : {&whole, &copy}) {
-      EXPECT_TRUE(shard->apply_gradient({.closure = 6, .ordinal = 1}, numbers({30, 20}, 6), {.count = 2}));
+      EXPECT_TRUE(shard->apply_gradient({.closure = 5, .ordinal = 1}, numbers({30, 20}, 6), {.count = 2}));
       for (int step = 3; step < 9; ++step) {
         EXPECT_EQ(shard->apply_gradient({.closure = step}, numbers({30, 20}, step)), step >= 5);
       }
@@ -312,15 +312,85 @@ TEST(Shard, WhatDoesNotFitIsRefusedByName) {
         shard.apply_gradient({.closure = 9}, torch::ones({4, 2}), {.index = 2, .count = 2});
       },
       "net/w: a gradient is share 2 of 2");
-  refused([&] { (void)shard.snapshot().rows(3, 2); }, "net/w: rows 3 to 5 were asked for, there are 4");
+  refused([&] { (void)shard.snapshot().rows(3, 2); }, "net/w: 2 rows from row 3 on were asked for, there are 4");
   refused([&] { shard.load_rows(0, {}); }, "0 tensors came for its rows, wanted 1");
-  refused([&] { shard.load_rows(3, {torch::ones({2, 2})}); }, "rows 3 to 5 were asked for");
+  refused([&] { shard.load_rows(3, {torch::ones({2, 2})}); }, "2 rows from row 3 on were asked for");
   refused([&] { shard.load_rows(0, {torch::ones({2, 3})}); }, "rows of Float[2, 3] came, wanted Float[2, 2]");
   refused([&] { shard.load_progress({torch::ones({2})}); }, "what came is no progress of a shard");
   const torch::Tensor counts = torch::zeros({2}, torch::kLong);
   refused([&] { shard.load_progress({counts, torch::ones({3})}); }, "of shape [1 or more, 2], got Float[3]");
   const torch::Tensor log = torch::zeros({1, 2}, torch::kLong);
   refused([&] { shard.load_progress({counts, log, torch::ones({5}, torch::kLong)}); }, "are damaged");
+  refused(
+      [&] {
+        shard.load_progress({torch::tensor({int64_t{-1}, int64_t{0}}), log});
+      },
+      "net/w: -1 changes and 0 steps");
+}
+
+// What another server has kept for a step is written to the shard's memory when the last share comes.
+TEST(Shard, GradientsThatWaitAreCheckedWhenTheyCome) {
+  Shard shard({.name = "t", .shape = {4, 2}}, torch::ones({4, 2}), SGD({.learning_rate = 1.0}));
+  const auto load = [&](std::vector<int64_t> head, const std::vector<torch::Tensor>& part) {
+    std::vector<torch::Tensor> progress = {torch::zeros({2}, torch::kLong), torch::zeros({1, 2}, torch::kLong),
+                                           torch::tensor(head)};
+    progress.insert(progress.end(), part.begin(), part.end());
+    shard.load_progress(progress);
+  };
+  const auto refused = [&](std::vector<int64_t> head, const std::vector<torch::Tensor>& part, const std::string& text) {
+    expect_error<InvalidArgument>([&] { load(std::move(head), part); }, text);
+  };
+  const auto row = [](int64_t index) { return torch::tensor({index}); };
+  // The head: ordinal, the closure of share 0, shares, how many are summed up, which share, tensors.
+  refused({0, 0, 2, 0, 0, 2}, {row(5'000'000), torch::ones({1, 2})}, "t: a gradient: row 5000000 came, there are 4");
+  refused({0, 0, 2, 0, 0, 2}, {row(-100), torch::ones({1, 2})}, "t: a gradient: row -100 came, there are 4");
+  refused({0, 0, 2, 0, 0, 2}, {row(1), torch::ones({1, 3})}, "a gradient of 1 rows must be");
+  refused({0, 0, 2, 1, 0, 1}, {torch::ones({1 << 20})}, "t: a gradient must be contiguous, Float[4, 2], got Float");
+  refused({0, 0, 2, 1, 0, 1}, {torch::ones({4, 2}, torch::kDouble)}, "got Double[4, 2]");
+  for (const std::vector<int64_t>& head : std::vector<std::vector<int64_t>>{{0, 0, 3, 2, 0, 1},
+                                                                            {0, 0, 3, 1, 2, 1},
+                                                                            {0, 0, 2, 0, 2, 1},
+                                                                            {0, 0, 2, 0, -1, 1},
+                                                                            {0, 0, 1, 0, 0, 1},
+                                                                            {0, 0, 2, 0, 0, 3},
+                                                                            {0, 0, 0, 0, 0, 1}}) {
+    refused(head, {torch::ones({4, 2})}, "are damaged");
+  }
+  EXPECT_TRUE(torch::equal(value_of(shard), torch::ones({4, 2})));
+  load({0, 7, 2, 1, 0, 1}, {torch::ones({4, 2})});
+  EXPECT_TRUE(shard.apply_gradient({.closure = 8}, torch::ones({4, 2}), {.index = 1, .count = 2}));
+  EXPECT_TRUE(torch::equal(value_of(shard), torch::full({4, 2}, -1.0F)));
+}
+
+TEST(Shard, SharesThatDoNotBelongTogetherAreRefused) {
+  Shard shard({.name = "t", .shape = {4, 2}}, torch::ones({4, 2}), SGD({.learning_rate = 1.0}));
+  EXPECT_TRUE(shard.apply_rows({.closure = 3}, torch::tensor({int64_t{1}}), torch::ones({1, 2}), {.count = 2}));
+  for (const int64_t count : {2, 3}) {
+    expect_error<InvalidArgument>(
+        [&] {
+          shard.apply_gradient({.closure = 4}, torch::ones({4, 2}), {.index = 1, .count = count});
+        },
+        "but the others of its step are of 2 or of another kind");
+  }
+  EXPECT_TRUE(torch::equal(value_of(shard), torch::ones({4, 2})));
+  // Flat rows are rows too.
+  EXPECT_TRUE(
+      shard.apply_rows({.closure = 4}, torch::tensor({int64_t{2}}), torch::ones({2}), {.index = 1, .count = 2}));
+  EXPECT_EQ(shard.iterations(), 1);
+  EXPECT_EQ(value_of(shard)[1][0].item<float>() + value_of(shard)[2][1].item<float>(), 0.0F);
+}
+
+// A step that failed leaves shares behind, which are no part of the next one.
+TEST(Shard, WhatIsLeftOfAStepThatWasGivenUpIsForgotten) {
+  Shard shard({.name = "w", .shape = {2}}, torch::zeros({2}), SGD({.learning_rate = 1.0}));
+  EXPECT_TRUE(shard.apply_gradient({.closure = 0}, torch::full({2}, 100.0), {.index = 0, .count = 3}));
+  EXPECT_TRUE(shard.apply_gradient({.closure = 1}, torch::full({2}, 100.0), {.index = 1, .count = 3}));
+  for (const int64_t share : {0, 1, 2}) {
+    EXPECT_TRUE(shard.apply_gradient({.closure = 3 + share}, torch::ones({2}), {.index = share, .count = 3}));
+    if (share == 1) shard.apply_gradient({.closure = 2}, torch::full({2}, 100.0), {.index = 2, .count = 3});
+  }
+  EXPECT_TRUE(torch::equal(value_of(shard), torch::full({2}, -3.0F)));
+  EXPECT_EQ(shard.iterations(), 1);
 }
 
 }  // namespace

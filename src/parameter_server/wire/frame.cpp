@@ -173,8 +173,7 @@ torch::ScalarType FrameReader::dtype() const {
 torch::Tensor FrameReader::take() {
   const Shape& shape = next_shape();
   torch::Tensor tensor = at::empty(shape.sizes, shape.dtype);
-  read(tensor.data_ptr(), shape.bytes);
-  ++next_;
+  take_bytes(tensor.data_ptr());
   return tensor;
 }
 
@@ -188,8 +187,17 @@ void FrameReader::take_into(const torch::Tensor& out) {
     out.detach().copy_(take());
     return;
   }
-  read(out.data_ptr(), shape.bytes);
-  ++next_;
+  take_bytes(out.data_ptr());
+}
+
+void FrameReader::take_bytes(void* out) {
+  const Shape& shape = shapes_[next_++];
+  read(out, shape.bytes);
+  // Only 0 and 1 are values of a bool.
+  const auto* const byte = static_cast<const uint8_t*>(out);
+  const bool truths =
+      shape.dtype != torch::kBool || std::all_of(byte, byte + shape.bytes, [](uint8_t b) { return b < 2; });
+  if (!truths) damaged("a tensor of bools has other values than 0 and 1");
 }
 
 void FrameReader::finish() const {

@@ -55,6 +55,7 @@ class FrameReader {
   void read_shapes(const parameter_server::FrameHead& head);
   const Shape& next_shape() const;
   uint64_t bytes_left() const;
+  void take_bytes(void* out);  // of the next tensor
   void read(void* out, uint64_t size);
 
   std::vector<grpc::Slice> slices_;

@@ -124,6 +124,11 @@ TEST(Frame, NonsenseIsRefusedBeforeMemoryIsTaken) {
   refuse(raw(head_with(parameter_server::FLOAT32, {0, huge, huge})), "a tensor has the sizes");
   refuse(raw(head_with(parameter_server::FLOAT32, {1 << 30})), "should have 4294967296 bytes, they have 0");
   refuse(raw(head_with(parameter_server::UINT8, std::vector<int64_t>(65, 1)), "x"), "a tensor has the sizes");
+  const FrameHead truth = head_with(parameter_server::BOOL, {3});
+  parameter_server::TensorHead message;
+  const grpc::ByteBuffer wrong = buffer_of(raw(truth, std::string("\1\0\2", 3)));
+  FrameReader reader(wrong, message);
+  expect_error<DataLoss>([&] { (void)reader.take(); }, "has other values than 0 and 1");
   FrameHead head;
   for (int i = 0; i < 3; ++i) {
     head.add_tensors()->set_type(parameter_server::UINT8);
