@@ -66,6 +66,12 @@ std::unique_ptr<Wire> connect_mpi(int rank, int size, std::chrono::milliseconds 
   return wire;
 }
 
+// What a worker told of itself; an empty object where that is something else.
+nlohmann::json parse_info(const std::string& text) {
+  nlohmann::json info = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return info.is_object() ? info : nlohmann::json::object();
+}
+
 }  // namespace
 
 WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) : options_(options) {
@@ -128,17 +134,17 @@ std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& 
 // The workers have to be alike; every one comes to the same verdict.
 void WorkerGroup::check_members(int local_replicas) {
   const auto& tasks = membership_->tasks();
-  const nlohmann::json first = nlohmann::json::parse(membership_->infos().front());
+  nlohmann::json first = parse_info(membership_->infos().front());
   const std::string cores = machine_and_cores();
   sharing_cores_ = 0;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const nlohmann::json info = nlohmann::json::parse(membership_->infos()[i]);
-    if (info.at("cores") == cores) ++sharing_cores_;
+    nlohmann::json info = parse_info(membership_->infos()[i]);
+    if (info["cores"] == cores) ++sharing_cores_;
     for (const char* key : {"replicas", "communication", "overlap", "shared memory"}) {
-      if (info.at(key) == first.at(key)) continue;
+      if (info[key] == first[key] && !info[key].is_null()) continue;
       cohort::fail<InvalidArgument>("[strategy] multi_worker_mirrored: the workers differ in ", key, ": ",
-                                    tasks.front().to_string(), " has ", first.at(key).dump(), ", ",
-                                    tasks[i].to_string(), " has ", info.at(key).dump());
+                                    tasks.front().to_string(), " has ", first[key].dump(), ", ", tasks[i].to_string(),
+                                    " has ", info[key].dump());
     }
   }
   log().info("[strategy] {} of {} workers, {} replicas each", membership_->task().to_string(), tasks.size(),

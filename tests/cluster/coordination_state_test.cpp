@@ -24,13 +24,14 @@ class CoordinationStateTest : public ::testing::Test {
   CoordinationState::Reply into(Answers& answers) {
     return [&answers](const CoordinationAnswer& answer) { answers.push_back(answer); };
   }
-  void enter(const TaskProcess& who, const std::string& cluster = kCluster.to_json()) {
+  void enter(const TaskProcess& who, const std::string& cluster = kCluster.to_json(), Answers* answers = nullptr) {
     state_.register_task(who, cluster, "pid " + std::to_string(who.incarnation), "info of " + who.task.to_string(),
-                         now_, now_ + seconds(1), into(registered_));
+                         now_, now_ + seconds(1), into(answers != nullptr ? *answers : registered_));
   }
   void enter_all() {
+    registered_.clear();
     for (const TaskProcess& who : {kChief, kFirst, kSecond}) enter(who);
-    ASSERT_EQ(registered_.size(), 3U);
+    ASSERT_EQ(registered_.back().kind, Kind::kDone);
   }
   void pass(seconds time) {
     now_ += time;
@@ -68,21 +69,83 @@ TEST_F(CoordinationStateTest, RegistrationSaysWhoIsMissing) {
 TEST_F(CoordinationStateTest, WhoDoesNotBelongIsRefused) {
   enter({{"worker", 7}, 9});
   enter(kFirst, "{}");
-  enter(kSecond);
-  enter({{"worker", 1}, 99});
-  ASSERT_EQ(registered_.size(), 3U);
+  ASSERT_EQ(registered_.size(), 2U);
   for (const CoordinationAnswer& answer : registered_) EXPECT_EQ(answer.kind, Kind::kRefused);
   EXPECT_THAT(registered_[0].reason, HasSubstr("there is no worker 7"));
   EXPECT_THAT(registered_[1].reason, HasSubstr("worker 0 (pid 2) was started with another cluster: it has {}"));
-  EXPECT_THAT(registered_[2].reason, HasSubstr("two processes were started as worker 1: pid 3 and pid 99"));
   EXPECT_EQ(state_.failure(), std::nullopt) << "the group goes on without them";
 }
 
-TEST_F(CoordinationStateTest, ARestartedTaskFailsTheGroup) {
+// Before the group is complete and afterwards.
+TEST_F(CoordinationStateTest, ASecondProcessIsRefusedWhileTheFirstIsAlive) {
+  for (const bool complete : {false, true}) {
+    SCOPED_TRACE(complete);
+    enter(kSecond);
+    if (complete) enter_all();
+    const TaskProcess again{{"worker", 1}, complete ? 99U : 98U};
+    Answers second;
+    enter(again, kCluster.to_json(), &second);
+    enter(kSecond);  // may have been under way when the second process came
+    pass(seconds(1));
+    ASSERT_EQ(second.size(), 1U);
+    EXPECT_EQ(second[0].kind, Kind::kPending) << "nobody knows yet";
+    EXPECT_THAT(second[0].missing, ElementsAre("the place of worker 1, which pid 3 has"));
+    pass(seconds(1));
+    enter(again, kCluster.to_json(), &second);
+    enter(kSecond);
+    ASSERT_EQ(second.size(), 2U);
+    EXPECT_EQ(second[1].kind, Kind::kRefused);
+    EXPECT_EQ(
+        second[1].reason,
+        c10::str("the place of worker 1 is taken by pid 3, which is alive; this process is pid ", again.incarnation));
+    EXPECT_EQ(state_.failure(), std::nullopt) << "the group goes on without it";
+    registered_.clear();
+  }
+}
+
+TEST_F(CoordinationStateTest, ASecondProcessComesToTheNextGroupWhenTheFirstIsLost) {
   enter_all();
+  for (int i = 0; i < 3; ++i) {
+    enter({{"worker", 1}, 99});
+    Answers beats;
+    for (const TaskProcess& who : {kChief, kFirst}) state_.beat(who, 0, now_, now_ + seconds(1), into(beats));
+    EXPECT_EQ(state_.failure(), std::nullopt);
+    pass(seconds(2));
+  }
+  EXPECT_THAT(state_.failure().value_or(""), HasSubstr("worker 1 (pid 3) is lost"));
+  EXPECT_EQ(registered_.back().kind, Kind::kOver);
   enter({{"worker", 1}, 99});
   EXPECT_EQ(registered_.back().kind, Kind::kOver);
-  EXPECT_THAT(state_.failure().value_or(""), HasSubstr("worker 1 was restarted (now pid 99, before pid 3)"));
+}
+
+// Whoever reaches the leader's port, and does not know what the members have drawn.
+TEST_F(CoordinationStateTest, AStrangerChangesNothing) {
+  Answers answers;
+  for (const uint64_t incarnation : {0, 99}) {
+    for (const bool entered : {false, true}) {
+      if (entered && incarnation == 0) continue;
+      if (entered) enter_all();
+      const TaskProcess stranger{{"worker", 1}, incarnation};
+      state_.fail(stranger, "because I say so");
+      state_.leave(stranger);
+      state_.barrier(stranger, "b", now_, now_ + seconds(1), into(answers));
+      state_.beat(stranger, 0, now_, now_ + seconds(1), into(answers));
+      state_.put(stranger, "k", "1", /*if_absent=*/false, into(answers));
+      state_.get(stranger, "k", now_, into(answers));
+    }
+  }
+  ASSERT_EQ(answers.size(), 12U);
+  for (const CoordinationAnswer& answer : answers) EXPECT_EQ(answer.kind, Kind::kRefused);
+  EXPECT_EQ(state_.failure(), std::nullopt);
+  answers.clear();
+  state_.beat(kChief, 0, now_, now_ + seconds(1), into(answers));
+  state_.get(kChief, "k", now_, into(answers));
+  pass(seconds(1));
+  ASSERT_EQ(answers.size(), 2U);
+  for (const CoordinationAnswer& answer : answers) {
+    EXPECT_TRUE(answer.left.empty()) << "nobody has left";
+    EXPECT_TRUE(answer.value.empty()) << "there is no such key";
+  }
 }
 
 TEST_F(CoordinationStateTest, ASilentTaskIsLostAndAllHearItsName) {
@@ -158,18 +221,19 @@ TEST_F(CoordinationStateTest, TheFirstReasonStands) {
 }
 
 TEST_F(CoordinationStateTest, ValuesAreSeenByAll) {
+  enter_all();
   Answers answers;
-  state_.get("k", now_ + seconds(9), into(answers));
+  state_.get(kFirst, "k", now_ + seconds(9), into(answers));
   EXPECT_TRUE(answers.empty());
-  state_.put("k", "1", /*if_absent=*/true, into(answers));
-  state_.put("k", "2", /*if_absent=*/true, into(answers));
-  state_.put("k", "3", /*if_absent=*/false, into(answers));
-  state_.get("k", now_, into(answers));
+  state_.put(kSecond, "k", "1", /*if_absent=*/true, into(answers));
+  state_.put(kSecond, "k", "2", /*if_absent=*/true, into(answers));
+  state_.put(kSecond, "k", "3", /*if_absent=*/false, into(answers));
+  state_.get(kFirst, "k", now_, into(answers));
   ASSERT_EQ(answers.size(), 5U);
   std::vector<std::string> values;
   for (const CoordinationAnswer& answer : answers) values.push_back(answer.value);
   EXPECT_THAT(values, ElementsAre("1", "1", "1", "3", "3"));
-  state_.get("other", now_ + seconds(1), into(answers));
+  state_.get(kFirst, "other", now_ + seconds(1), into(answers));
   pass(seconds(1));
   EXPECT_EQ(answers.back().kind, Kind::kPending);
 }
@@ -177,12 +241,12 @@ TEST_F(CoordinationStateTest, ValuesAreSeenByAll) {
 TEST_F(CoordinationStateTest, ShuttingDownEndsEveryWait) {
   enter(kFirst);
   Answers answers;
-  state_.get("k", now_ + seconds(9), into(answers));
+  state_.get(kFirst, "k", now_ + seconds(9), into(answers));
   state_.shut_down();
   ASSERT_EQ(answers.size(), 1U);
   ASSERT_EQ(registered_.size(), 1U);
   EXPECT_EQ(registered_[0].kind, Kind::kFailed);
-  state_.get("k", now_ + seconds(9), into(answers));
+  state_.get(kFirst, "k", now_ + seconds(9), into(answers));
   EXPECT_EQ(answers.size(), 2U) << "and those that come later";
 }
 

@@ -185,6 +185,7 @@ void CoordinationClient::barrier(const std::string& name, milliseconds timeout) 
 
 std::string CoordinationClient::get(const std::string& key, milliseconds timeout) {
   proto::GetRequest request;
+  *request.mutable_task() = self();
   request.set_key(key);
   proto::GetReply reply;
   until_complete("get", timeout,
@@ -200,6 +201,7 @@ std::string CoordinationClient::get(const std::string& key, milliseconds timeout
 
 std::optional<std::string> CoordinationClient::try_get(const std::string& key) {
   proto::GetRequest request;
+  *request.mutable_task() = self();
   request.set_key(key);
   proto::GetReply reply;
   once("get", [&](grpc::ClientContext& context) { return stub_->Get(&context, request, &reply); });
@@ -208,6 +210,7 @@ std::optional<std::string> CoordinationClient::try_get(const std::string& key) {
 
 std::string CoordinationClient::put(const std::string& key, const std::string& value, bool if_absent) {
   proto::PutRequest request;
+  *request.mutable_task() = self();
   request.set_key(key);
   request.set_value(value);
   request.set_if_absent(if_absent);

@@ -41,6 +41,10 @@ class Membership::Impl {
         leader_.to_string() + " at " + address, options);
     infos_ = client_->enter(cluster.to_json());
     tasks_ = CoordinationState(cluster, options.heartbeat_timeout).tasks();
+    if (infos_.size() != tasks_.size()) {
+      cohort::fail<FailedPrecondition>("[cluster] the coordination leader ", leader_.to_string(), " tells of ",
+                                       infos_.size(), " tasks, the cluster has ", tasks_.size());
+    }
     beats_ = std::jthread([this](const std::stop_token& stop) { beat_until(stop); });
   }
   Impl(const Impl&) = delete;

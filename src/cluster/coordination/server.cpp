@@ -19,6 +19,8 @@ namespace proto = coordination;
 // Longer waits than this are cut, so that a call of a caller that is gone does not stay for ever.
 constexpr uint32_t kLongestWait = 60'000;
 constexpr std::chrono::milliseconds kTick(20);
+// Bytes, so that whoever reaches the port cannot fill the memory with one message.
+constexpr int kLongestMessage = 64 << 20;
 
 Time now() {
   return std::chrono::steady_clock::now();
@@ -99,7 +101,7 @@ class Service final : public proto::Coordination::CallbackService {
   grpc::ServerUnaryReactor* Put(grpc::CallbackServerContext* context, const proto::PutRequest* request,
                                 proto::PutReply* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    state_.put(request->key(), request->value(), request->if_absent(),
+    state_.put(process(request->task()), request->key(), request->value(), request->if_absent(),
                [reactor, reply](const CoordinationAnswer& answer) {
                  reply->set_value(answer.value);
                  reactor->Finish(status(answer));
@@ -110,11 +112,12 @@ class Service final : public proto::Coordination::CallbackService {
   grpc::ServerUnaryReactor* Get(grpc::CallbackServerContext* context, const proto::GetRequest* request,
                                 proto::GetReply* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    state_.get(request->key(), after(request->wait_ms()), [reactor, reply](const CoordinationAnswer& answer) {
-      reply->set_found(answer.kind == Kind::kDone);
-      reply->set_value(answer.value);
-      reactor->Finish(status(answer));
-    });
+    state_.get(process(request->task()), request->key(), after(request->wait_ms()),
+               [reactor, reply](const CoordinationAnswer& answer) {
+                 reply->set_found(answer.kind == Kind::kDone);
+                 reply->set_value(answer.value);
+                 reactor->Finish(status(answer));
+               });
     return reactor;
   }
 
@@ -139,7 +142,7 @@ class CoordinationServer::Impl {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address, server_credentials(security), &port);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second process on the port is an error, not a share
-    builder.SetMaxReceiveMessageSize(-1);
+    builder.SetMaxReceiveMessageSize(kLongestMessage);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     if (!server_ || port == 0) {

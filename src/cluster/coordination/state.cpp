@@ -36,13 +36,22 @@ CoordinationState::Member* CoordinationState::find(const TaskId& task) {
   return member == members_.end() ? nullptr : &member->second;
 }
 
+CoordinationState::Member* CoordinationState::find(const TaskProcess& who) {
+  Member* member = find(who.task);
+  return member != nullptr && member->registered && member->incarnation == who.incarnation ? member : nullptr;
+}
+
+CoordinationAnswer CoordinationState::refuse_stranger(const TaskProcess& who) {
+  const Member* member = find(who.task);
+  const std::string name = who.task.to_string();
+  if (member == nullptr || !member->registered) return refusal(name + " is not registered");
+  return refusal("another process is registered as " + name + ": " + member->process);
+}
+
 // Whether a call of a member is in order; notes that it is alive.
 std::optional<CoordinationAnswer> CoordinationState::refuse(const TaskProcess& who, Time now) {
-  Member* member = find(who.task);
-  if (member == nullptr || !member->registered) return refusal(who.task.to_string() + " is not registered");
-  if (member->incarnation != who.incarnation) {
-    return refusal("another process is registered as " + who.task.to_string() + ": " + member->process);
-  }
+  Member* member = find(who);
+  if (member == nullptr) return refuse_stranger(who);
   member->heard = now;
   if (failure_) return CoordinationAnswer{.kind = Kind::kFailed, .reason = *failure_};
   return std::nullopt;
@@ -64,13 +73,32 @@ std::optional<CoordinationAnswer> CoordinationState::refuse_registration(const T
                    ", the coordination leader has " + cluster_.to_json());
   }
   if (member == nullptr) return refusal("there is no " + name + " in the cluster " + cluster_.to_json());
-  if (!member->registered || member->incarnation == who.incarnation) return std::nullopt;
-  if (!not_registered().empty()) {
-    return refusal("two processes were started as " + name + ": " + member->process + " and " + process);
+  return std::nullopt;
+}
+
+// The member's place is taken. What decides is whether the process that has it is heard of again: what came from it
+// just before or with the second one's first call may have been under way when it died.
+CoordinationState::Waiter CoordinationState::contest(const TaskProcess& who, const std::string& process, Time now) {
+  const std::string name = who.task.to_string();
+  Member& member = members_.at(name);
+  if (member.contender != who.incarnation) {
+    member.contender = who.incarnation;
+    member.contested = now;
   }
-  // The group was complete: this is a new process in the place of a dead one.
-  set_failure(name + " was restarted (now " + process + ", before " + member->process + ")");
-  return CoordinationAnswer{.kind = Kind::kOver, .reason = "the end of the group before"};
+  return {.answer = [this, name, process]() -> std::optional<CoordinationAnswer> {
+            if (failure_) return CoordinationAnswer{.kind = Kind::kOver, .reason = "the end of the group before"};
+            const Member& first = members_.at(name);
+            if (first.heard <= first.contested + heartbeat_timeout_ / 4) return std::nullopt;
+            return refusal("the place of " + name + " is taken by " + first.process +
+                           ", which is alive; this process is " + process);
+          },
+          .on_timeout =
+              [this, name] {
+                return CoordinationAnswer{
+                    .kind = Kind::kPending,
+                    .missing = {"the place of " + name + ", which " + members_.at(name).process + " has"}};
+              },
+          .ends_with_failure = false};
 }
 
 std::vector<std::string> CoordinationState::not_registered() const {
@@ -115,11 +143,21 @@ void CoordinationState::register_task(const TaskProcess& who, const std::string&
     return reply(*refused);
   }
   Member& member = *find(who.task);
-  member = {.incarnation = who.incarnation, .registered = true, .heard = now, .process = process, .info = info};
-  wait({.until = until,
-        .answer = [this] { return not_registered().empty() ? std::optional(registration()) : std::nullopt; },
-        .on_timeout = [this] { return CoordinationAnswer{.kind = Kind::kPending, .missing = not_registered()}; },
-        .reply = std::move(reply)});
+  Waiter waiter;
+  if (member.registered && member.incarnation != who.incarnation) {
+    waiter = contest(who, process, now);
+  } else {
+    member.incarnation = who.incarnation;
+    member.registered = true;
+    member.heard = now;
+    member.process = process;
+    member.info = info;
+    waiter.answer = [this] { return not_registered().empty() ? std::optional(registration()) : std::nullopt; };
+    waiter.on_timeout = [this] { return CoordinationAnswer{.kind = Kind::kPending, .missing = not_registered()}; };
+  }
+  waiter.until = until;
+  waiter.reply = std::move(reply);
+  wait(std::move(waiter));
   const Replies replies = settle(std::nullopt);
   lock.unlock();
   send(replies);
@@ -163,8 +201,7 @@ void CoordinationState::barrier(const TaskProcess& who, const std::string& name,
 
 void CoordinationState::fail(const TaskProcess& who, const std::string& reason) {
   std::unique_lock lock(mutex_);
-  const Member* member = find(who.task);
-  if (member == nullptr || member->incarnation != who.incarnation) return;
+  if (find(who) == nullptr) return;
   set_failure(reason);
   const Replies replies = settle(std::nullopt);
   lock.unlock();
@@ -173,16 +210,22 @@ void CoordinationState::fail(const TaskProcess& who, const std::string& reason) 
 
 void CoordinationState::leave(const TaskProcess& who) {
   std::unique_lock lock(mutex_);
-  Member* member = find(who.task);
-  if (member == nullptr || member->incarnation != who.incarnation) return;
+  Member* member = find(who);
+  if (member == nullptr) return;
   member->left = true;
   const Replies replies = settle(std::nullopt);
   lock.unlock();
   send(replies);
 }
 
-void CoordinationState::put(const std::string& key, const std::string& value, bool if_absent, Reply reply) {
+void CoordinationState::put(const TaskProcess& who, const std::string& key, const std::string& value, bool if_absent,
+                            Reply reply) {
   std::unique_lock lock(mutex_);
+  if (find(who) == nullptr) {
+    const CoordinationAnswer refused = refuse_stranger(who);
+    lock.unlock();
+    return reply(refused);
+  }
   if (!if_absent || !values_.contains(key)) values_[key] = value;
   const CoordinationAnswer answer{.value = values_[key]};
   const Replies replies = settle(std::nullopt);
@@ -191,8 +234,13 @@ void CoordinationState::put(const std::string& key, const std::string& value, bo
   reply(answer);
 }
 
-void CoordinationState::get(const std::string& key, Time until, Reply reply) {
+void CoordinationState::get(const TaskProcess& who, const std::string& key, Time until, Reply reply) {
   std::unique_lock lock(mutex_);
+  if (find(who) == nullptr) {
+    const CoordinationAnswer refused = refuse_stranger(who);
+    lock.unlock();
+    return reply(refused);
+  }
   wait({.until = until,
         .answer = [this, key]() -> std::optional<CoordinationAnswer> {
           const auto value = values_.find(key);
@@ -223,8 +271,9 @@ void CoordinationState::shut_down() {
   std::unique_lock lock(mutex_);
   down_ = true;
   set_failure("the coordination leader has ended");
+  Replies replies = settle(std::nullopt);  // those that wait for the next group go there
   for (Waiter& waiter : waiters_) waiter.ends_with_failure = true;
-  const Replies replies = settle(std::nullopt);
+  for (auto& last : settle(std::nullopt)) replies.push_back(std::move(last));
   lock.unlock();
   send(replies);
 }

@@ -44,6 +44,8 @@ class CoordinationState {
 
   const std::vector<TaskId>& tasks() const { return tasks_; }
 
+  // A second process for a place that is taken is refused once the first has shown that it is alive, and comes to the
+  // next group when the first is lost.
   void register_task(const TaskProcess& who, const std::string& cluster, const std::string& process,
                      const std::string& info, Time now, Time until, Reply reply);
   // Waits for a failure, or until another number of members than `known_left` have left.
@@ -51,8 +53,8 @@ class CoordinationState {
   void barrier(const TaskProcess& who, const std::string& name, Time now, Time until, Reply reply);
   void fail(const TaskProcess& who, const std::string& reason);
   void leave(const TaskProcess& who);
-  void put(const std::string& key, const std::string& value, bool if_absent, Reply reply);
-  void get(const std::string& key, Time until, Reply reply);
+  void put(const TaskProcess& who, const std::string& key, const std::string& value, bool if_absent, Reply reply);
+  void get(const TaskProcess& who, const std::string& key, Time until, Reply reply);
 
   // Ends waits whose time has passed and notices members that are silent. To be called every few milliseconds.
   void tick(Time now);
@@ -73,6 +75,9 @@ class CoordinationState {
     Time heard;
     std::string process;
     std::string info;
+    // Another process that was started as this task, and since when it asks to be let in.
+    uint64_t contender = 0;
+    Time contested;
   };
   // A call that waits: `answer` says how it ends, or nothing yet.
   struct Waiter {
@@ -85,9 +90,14 @@ class CoordinationState {
   using Replies = std::vector<std::pair<Reply, CoordinationAnswer>>;
 
   Member* find(const TaskId& task);
+  // The member that the process is; null when it is none.
+  Member* find(const TaskProcess& who);
+  // Why the process is not the member that it says to be.
+  CoordinationAnswer refuse_stranger(const TaskProcess& who);
   std::optional<CoordinationAnswer> refuse(const TaskProcess& who, Time now);
   std::optional<CoordinationAnswer> refuse_registration(const TaskProcess& who, const std::string& cluster,
                                                         const std::string& process);
+  Waiter contest(const TaskProcess& who, const std::string& process, Time now);
   std::vector<std::string> not_registered() const;
   std::vector<std::string> gone() const;
   std::vector<std::string> not_at(const std::string& barrier) const;
