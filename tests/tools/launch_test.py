@@ -178,6 +178,74 @@ class Ends(unittest.TestCase):
         self.expect_none(mark)
 
 
+class Floods(unittest.TestCase):
+    """Workers that write more than anybody reads."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, script, stdout):
+        """Returns once a worker has begun."""
+        begun = self.folder / f"begun.{time.monotonic_ns()}"
+        process = subprocess.Popen([COHORT, "launch", "--nproc=2", *shell(f"touch {begun}; {script}")],
+                                   stdout=stdout, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        end = time.monotonic() + 60
+        while not begun.exists():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        return process
+
+    def test_a_worker_that_writes_without_end_is_no_reason_to_ignore_a_signal(self):
+        for stdout in (subprocess.DEVNULL, subprocess.PIPE):  # a pipe that nobody reads
+            process = self.start("exec yes", stdout)
+            time.sleep(0.5)
+            process.terminate()
+            self.assertEqual(process.wait(timeout=30), 128 + signal.SIGTERM)
+
+    def test_a_line_without_end_comes_in_pieces(self):
+        code, out, err = launch("--nproc=1", f"--log_dir={self.folder}",
+                                *shell("head -c 200000 /dev/zero | tr '\\0' x; echo; echo end"))
+        self.assertEqual(code, 0, err)
+        piece = 64 << 10
+        self.assertEqual([len(line) - len("[worker 0] ") for line in out.splitlines()],
+                         [piece, piece, piece, 200000 - 3 * piece, 3])
+        self.assertEqual((self.folder / "attempt_0/worker_0.log").stat().st_size, 200005)
+
+    def test_a_line_without_end_takes_no_memory(self):
+        process = self.start("yes | tr -d '\\n'", subprocess.DEVNULL)
+        time.sleep(0.5)
+        before = self.memory(process.pid)
+        time.sleep(1.5)
+        self.assertLess(self.memory(process.pid) - before, 20_000)
+        process.terminate()
+        process.wait(timeout=30)
+
+    @staticmethod
+    def memory(pid):  # in KiB
+        status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        return int(status.split("VmRSS:")[1].split()[0])
+
+    def test_workers_have_their_grace_period_when_nobody_reads_any_more(self):
+        process = self.start(f"trap 'sleep 0.5; touch {self.folder}/saved.$RANK; exit 0' TERM; while :; do echo line; sleep 0.05; done",
+                             subprocess.PIPE)
+        self.assertIn("line", process.stdout.readline())
+        process.stdout.close()  # as head -1 does
+        process.stdout = None
+        self.assertEqual(process.wait(timeout=60), 128 + signal.SIGPIPE)
+        self.assertEqual(sorted(path.name for path in self.folder.glob("saved.*")), ["saved.0", "saved.1"])
+        self.assertIn("nobody reads the output any more", process.stderr.read())
+
+    def test_workers_have_their_own_end_by_a_broken_pipe(self):
+        # The launcher catches SIGPIPE; its workers must not find it ignored.
+        code, out, err = launch("--nproc=1", *shell("(yes; echo $? >&2) | head -1"))
+        self.assertEqual(code, 0, err)
+        self.assertIn(f"[worker 0] {128 + signal.SIGPIPE}\n", out)
+
+
 class Elastic(unittest.TestCase):
     """Runs that go on with the workers that are left, and take in others."""
 

@@ -5,11 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <iostream>
 
 #include "base/fail.h"
 #include "cohort/preemption.h"
@@ -19,6 +19,7 @@ namespace cohort::cli {
 namespace {
 
 constexpr std::size_t kKeptLines = 20;
+constexpr std::size_t kLongestLine = 64 << 10;
 constexpr int kCannotStart = 127;
 
 // Between fork() and exec(): only what a signal handler may call.
@@ -68,7 +69,7 @@ std::pair<int, int> make_pipe() {
 
 }  // namespace
 
-Child::Child(const WorkerPlan& plan, std::ostream& output, const std::string& log) : name_(plan.name), to_(output) {
+Child::Child(const WorkerPlan& plan, Output& output, const std::string& log) : name_(plan.name), to_(output) {
   if (!log.empty()) {
     log_.open(log);
     if (!log_) fail<Unavailable>("[launch] ", log, " cannot be written: ", std::strerror(errno));
@@ -111,38 +112,41 @@ void Child::close_all() {
   }
 }
 
-void Child::read() {
+std::size_t Child::read_some() {
+  if (output_ < 0) return 0;
   std::array<char, 65536> buffer{};
-  for (;;) {
-    if (output_ < 0) return;
-    const ssize_t count = ::read(output_, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return;
-    if (count <= 0) {
-      ::close(output_);
-      output_ = -1;
-      if (!partial_.empty()) write_line(std::exchange(partial_, ""));
-      return;
-    }
-    if (log_.is_open()) file(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
-    partial_.append(buffer.data(), static_cast<std::size_t>(count));
-    std::size_t begin = 0;
-    for (std::size_t end = 0; (end = partial_.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      write_line(partial_.substr(begin, end - begin));
-    }
-    partial_.erase(0, begin);
+  const ssize_t count = ::read(output_, buffer.data(), buffer.size());
+  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return 0;
+  if (count <= 0) {
+    ::close(output_);
+    output_ = -1;
+    return 0;
+  }
+  take({buffer.data(), static_cast<std::size_t>(count)});
+  return static_cast<std::size_t>(count);
+}
+
+void Child::take(std::string_view output) {
+  if (log_.is_open()) file(output);
+  while (!output.empty()) {
+    if (partial_.size() == kLongestLine && output.front() != '\n') write_line(std::exchange(partial_, ""));
+    const std::size_t size = std::min({output.find('\n'), output.size(), kLongestLine - partial_.size()});
+    partial_ += output.substr(0, size);
+    output.remove_prefix(size);
+    if (output.empty() || output.front() != '\n') continue;
+    output.remove_prefix(1);
+    write_line(std::exchange(partial_, ""));
   }
 }
 
 void Child::file(std::string_view output) {
   if (log_.write(output.data(), static_cast<std::streamsize>(output.size())).flush()) return;
-  to_ << "[launch] the log of " << name_ << " cannot be written any more: " << std::strerror(errno) << "\n"
-      << std::flush;
+  to_.add(c10::str("[launch] the log of ", name_, " cannot be written any more: ", std::strerror(errno), "\n"));
   log_.close();
 }
 
 void Child::write_line(const std::string& line) {
-  to_ << "[" << name_ << "] " << line << "\n" << std::flush;
+  to_.add(c10::str("[", name_, "] ", line, "\n"));
   last_lines_.push_back(line);
   if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
 }
@@ -155,7 +159,14 @@ void Child::ended(int status) {
   running_ = false;
   status_ = status;
   kill(SIGKILL);  // what it has started and left behind
-  read();
+  // No more than the pipe holds: what has left the process group may write for ever.
+  auto left = static_cast<int64_t>(std::max(0, ::fcntl(output_, F_GETPIPE_SZ)));
+  while (left > 0) {
+    const std::size_t count = read_some();
+    if (count == 0) break;
+    left -= static_cast<int64_t>(count);
+  }
+  if (!partial_.empty()) write_line(std::exchange(partial_, ""));
 }
 
 bool Child::succeeded() const {

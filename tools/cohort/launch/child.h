@@ -5,10 +5,10 @@
 
 #include <deque>
 #include <fstream>
-#include <iosfwd>
 #include <string>
 #include <string_view>
 
+#include "launch/output.h"
 #include "launch/plan.h"
 
 namespace cohort::cli {
@@ -16,8 +16,9 @@ namespace cohort::cli {
 class Child {
  public:
   // Starts the command in a process group of its own; it dies with the launcher. Its output goes to `output`, each line
-  // behind "[worker 0] ", and to `log` (when not empty) as it is. Unavailable: it cannot be started.
-  Child(const WorkerPlan& plan, std::ostream& output, const std::string& log);
+  // behind "[worker 0] ", and to `log` (when not empty) as it is. A line that is longer than 64 KiB comes in pieces.
+  // Unavailable: it cannot be started.
+  Child(const WorkerPlan& plan, Output& output, const std::string& log);
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child();
@@ -27,8 +28,8 @@ class Child {
   int output() const { return output_; }  // to poll for reading; -1: closed
   bool running() const { return running_; }
 
-  // Passes on what has come. Never waits.
-  void read();
+  // Passes on some of what has come, so that whoever writes without end leaves time for others. Never waits.
+  void read() { (void)read_some(); }
   void kill(int signal) const;  // to the whole process group
   void ended(int status);       // what waitpid() said
 
@@ -41,12 +42,14 @@ class Child {
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
  private:
+  std::size_t read_some();  // how much
+  void take(std::string_view output);
   void file(std::string_view output);  // into the log
   void write_line(const std::string& line);
   void close_all();
 
   std::string name_;
-  std::ostream& to_;
+  Output& to_;
   std::ofstream log_;
   pid_t pid_ = -1;
   int output_ = -1;

@@ -24,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 // How long the others may take to end by themselves when the one that leads has.
 constexpr std::chrono::seconds kFarewell(5);
 
+constexpr int kBrokenPipe = 128 + SIGPIPE;  // as a shell tells it of `yes | head`
+
 constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP};
 constexpr std::array kPassed = {SIGUSR1, SIGUSR2};
 
@@ -58,6 +60,7 @@ class Group {
       wait();
       if (kill_at_ && Clock::now() >= *kill_at_) kill_all();
     }
+    finish_output();
     return end_;
   }
 
@@ -67,7 +70,7 @@ class Group {
     std::string file = restarts_[which] == 0 ? plan.name + ".log" : c10::str(plan.name, ".", restarts_[which], ".log");
     std::replace(file.begin(), file.end(), ' ', '_');
     const std::string log = options_.log_dir.empty() ? "" : c10::str(options_.log_dir, "/", file);
-    auto child = std::make_unique<Child>(plan, std::cout, log);
+    auto child = std::make_unique<Child>(plan, output_, log);
     guard_.watch(child->pid());
     return child;
   }
@@ -85,11 +88,15 @@ class Group {
   }
 
   void wait() {
-    std::vector<pollfd> places{{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
-                               {.fd = options_.until_eof ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0},
-                               {.fd = kill_at_ ? -1 : options_.stop_fd, .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> places{
+        {.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+        {.fd = options_.until_eof && !end_.stopped ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0},
+        {.fd = kill_at_ ? -1 : options_.stop_fd, .events = POLLIN, .revents = 0},
+        {.fd = output_.waiting_fd(), .events = POLLOUT, .revents = 0}};
     const std::size_t first = places.size();
-    for (const auto& child : children_) places.push_back({.fd = child->output(), .events = POLLIN, .revents = 0});
+    for (const auto& child : children_) {
+      places.push_back({.fd = output_.full() ? -1 : child->output(), .events = POLLIN, .revents = 0});
+    }
     int limit = over_ ? 100 : -1;
     if (kill_at_) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*kill_at_ - Clock::now()).count();
@@ -106,8 +113,31 @@ class Group {
       end_.asked = end_.code == 0;
       stop(SIGTERM);
     }
+    write_output();
     while (const int signal = signals_.next()) hear(signal);
     reap();
+  }
+
+  void write_output() {
+    output_.write_some();
+    if (!output_.broken() || end_.stopped) return;
+    std::cerr << "[launch] nobody reads the output any more, so the workers are ended" << std::endl;
+    end_.stopped = true;
+    stop(SIGTERM);
+  }
+
+  // The workers' last lines, for as long as they are read; for a moment when this process was told to end.
+  void finish_output() {
+    std::optional<Clock::time_point> told;
+    for (write_output(); !output_.empty(); write_output()) {
+      while (const int signal = signals_.next()) hear(signal);
+      if (!told && (end_.stopped || end_.asked)) told = Clock::now();
+      if (told && Clock::now() - *told > kFarewell) break;
+      std::array<pollfd, 2> places{{{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+                                    {.fd = output_.waiting_fd(), .events = POLLOUT, .revents = 0}}};
+      ::poll(places.data(), places.size(), 100);
+    }
+    if (output_.broken() && end_.code == 0) end_.code = kBrokenPipe;
   }
 
   void hear_stdin() {
@@ -118,7 +148,7 @@ class Group {
   void hear(int signal) {
     if (signal == SIGCHLD) return;
     if (std::find(kPassed.begin(), kPassed.end(), signal) != kPassed.end()) return send(signal);
-    if (end_.stopped) return kill_all();
+    if (std::exchange(signalled_, true)) return kill_all();
     end_.stopped = true;
     stop(signal);
   }
@@ -172,6 +202,8 @@ class Group {
   std::vector<WorkerPlan> plans_;
   std::vector<int> restarts_;
   std::vector<std::unique_ptr<Child>> children_;
+  Output output_{STDOUT_FILENO};
+  bool signalled_ = false;  // was told to end by a signal or the end of standard input
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> over_;  // since the one that leads has ended well
   GroupEnd end_;
@@ -180,6 +212,8 @@ class Group {
 }  // namespace
 
 Signals::Signals() : watched_(watched()) {
+  // A handler, because programs that are started then have what there was before, which is not so with SIG_IGN.
+  if (!ignored(SIGPIPE)) ::signal(SIGPIPE, [](int) {});
   ::signal(SIGCHLD, SIG_DFL);  // who started this process may ignore it; then nobody can wait for a worker
   ::sigprocmask(SIG_BLOCK, &watched_, nullptr);
   fd_ = ::signalfd(-1, &watched_, SFD_NONBLOCK | SFD_CLOEXEC);

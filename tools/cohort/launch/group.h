@@ -13,7 +13,8 @@
 namespace cohort::cli {
 
 // Signals that come to this process, as something to poll for. While it lives they do nothing else. Those that were
-// ignored before it stay so: SIGHUP under nohup, SIGINT in a script's background.
+// ignored before it stay so: SIGHUP under nohup, SIGINT in a script's background. From its first object on SIGPIPE does
+// not end this process; its children have it as it was.
 class Signals {
  public:
   Signals();
@@ -46,6 +47,8 @@ struct GroupEnd {
 
 // Runs the workers to their end. When one fails the others are ended, and standard error says who failed, how, and what
 // it said last. SIGINT, SIGTERM and SIGHUP go to the workers, which then have `grace` to end; a second one kills them.
+// When nobody reads standard output any more they are ended as by SIGTERM, and the code is that of SIGPIPE unless one
+// of them failed.
 GroupEnd run_group(const std::vector<WorkerPlan>& workers, const GroupOptions& options, const Signals& signals,
                    Guard& guard);
 
