@@ -248,5 +248,64 @@ TEST(Roster, KnowsWhenAllHaveHeardTheEnd) {
   EXPECT_TRUE(roster.heard_by_all(now + seconds(6))) << "b is lost";
 }
 
+// A container's process 1 that is started anew has its predecessor's name.
+TEST(Roster, AnAgentThatIsStartedAnewIsNotTheOneBefore) {
+  Roster::Time now{};
+  Roster roster({.least = 1, .most = 1, .last_call = seconds(0)}, now);
+  Report first = report_of("a (pid 1)", 1, 1000);
+  first.set_id(1);
+  EXPECT_EQ(roster.exchange(first, now).kind(), Order::RUN);
+  first.set_round(1);
+  first.set_running(true);
+  Report second = report_of("a (pid 1)", 1, 1000);
+  second.set_id(2);
+  Order order;
+  for (int i = 0; i < 8; ++i) {
+    now += seconds(1);
+    order = roster.exchange(second, now);
+    if (i < 3) {
+      EXPECT_EQ(order.kind(), Order::WAIT) << "while the first may be alive";
+      Report forged = second;
+      forged.set_leaving(true);
+      forged.set_id(3);
+      (void)roster.exchange(forged, now);
+    }
+  }
+  EXPECT_EQ(order.kind(), Order::RUN);
+  EXPECT_EQ(order.round(), 2);
+}
+
+TEST(Roster, ReportsAndOrdersThatCannotBeMeantAreFound) {
+  const Report good = report_of("a", 2, 1000);
+  EXPECT_EQ(misfit(good), std::nullopt);
+  const auto wrong = [&](const auto& change) {
+    Report report = good;
+    change(report);
+    return misfit(report).value_or("");
+  };
+  EXPECT_EQ(wrong([](Report& report) { report.set_workers(-1); }), "it has -1 workers");
+  EXPECT_EQ(wrong([](Report& report) { report.set_workers(INT32_MAX); }), "it has 2147483647 workers");
+  EXPECT_EQ(wrong([](Report& report) { report.set_port(70'000); }), "its port is 70000");
+  EXPECT_EQ(wrong([](Report& report) { report.set_code(256); }), "its status is 256");  // which exits with 0
+  EXPECT_EQ(wrong([](Report& report) { report.set_round(-1); }), "its round is -1");
+  EXPECT_EQ(wrong([](Report& report) { report.clear_host(); }), "its agent or its host has no name");
+
+  Order run;
+  run.set_kind(Order::RUN);
+  run.set_round(1);
+  run.set_workers(2);
+  run.set_world(4);
+  run.set_first_rank(2);
+  run.set_master_host("a");
+  run.set_master_port(1000);
+  EXPECT_EQ(misfit(run, 2), std::nullopt);
+  EXPECT_EQ(misfit(run, 1).value_or(""), "it wants 2 workers, there are 1");
+  run.set_world(3);
+  EXPECT_EQ(misfit(run, 2).value_or(""), "it has ranks from 2 on of 3 for group 0");
+  run.set_world(4);
+  run.set_master_port(0);
+  EXPECT_EQ(misfit(run, 2).value_or(""), "it names a:0 for worker 0");
+}
+
 }  // namespace
 }  // namespace cohort::cli::roster_test

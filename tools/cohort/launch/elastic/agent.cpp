@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/draw.h"
 #include "base/fail.h"
 #include "cluster/free_port.h"
 
@@ -77,6 +78,7 @@ class Agent {
   Agent(Leader& leader, const AgentOptions& options, const Signals& signals, Guard& guard)
       : leader_(leader), options_(options), signals_(signals), guard_(guard) {
     report_.set_agent(own_name(options.host));
+    report_.set_id(draw_number());
     report_.set_host(options.host);
     report_.set_port(free_port(options.host));
     report_.set_workers(options.launch.nproc);
@@ -109,6 +111,10 @@ class Agent {
   std::optional<Order> talk() {
     auto order = leader_.exchange(report_);
     const auto now = Clock::now();
+    if (const auto wrong = order ? misfit(*order, options_.launch.nproc) : std::nullopt) {
+      std::cerr << "[launch] the leader's order does not fit: " + *wrong + "\n";
+      return exit_order(kFailed);
+    }
     if (order) {
       heard_ = now;
       found_ = true;
@@ -118,13 +124,19 @@ class Agent {
     const auto patience = found_ ? kSilence : options_.join_timeout;
     if (silence >= patience) {
       std::cerr << "[launch] the leader is lost: nothing was heard of it for " << whole_seconds(silence) << " s\n";
-      order.emplace().set_kind(Order::EXIT);
-      order->set_code(kFailed);
+      return exit_order(kFailed);
     } else if (!found_ && now - told_ >= kTellWaiting) {
       told_ = now;
       std::cerr << "[launch] waits for the leader (" << whole_seconds(silence) << " of " << whole_seconds(patience)
                 << " s)\n";
     }
+    return order;
+  }
+
+  static Order exit_order(int code) {
+    Order order;
+    order.set_kind(Order::EXIT);
+    order.set_code(code);
     return order;
   }
 

@@ -54,6 +54,9 @@ class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
   }
 
   grpc::Status Exchange(grpc::ServerContext* /*context*/, const Report* report, Order* order) override {
+    if (const auto wrong = misfit(*report)) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "[launch] a report does not fit: " + *wrong};
+    }
     *order = exchange(*report);
     return grpc::Status::OK;
   }

@@ -11,6 +11,14 @@ namespace cohort::cli {
 namespace {
 
 constexpr std::chrono::seconds kTellWaiting{5};
+constexpr int kMostWorkers = 1 << 16;  // of one agent
+constexpr int kLastPort = 65535;
+constexpr int kLastCode = 255;
+constexpr std::size_t kLongestName = 1000;
+
+bool is_name(const std::string& text) {
+  return !text.empty() && text.size() <= kLongestName;
+}
 
 Order exit_with(int code) {
   Order order;
@@ -21,13 +29,36 @@ Order exit_with(int code) {
 
 }  // namespace
 
+std::optional<std::string> misfit(const Report& report) {
+  if (!is_name(report.agent()) || !is_name(report.host())) return "its agent or its host has no name";
+  if (report.port() < 1 || report.port() > kLastPort) return c10::str("its port is ", report.port());
+  if (report.workers() < 0 || report.workers() > kMostWorkers) return c10::str("it has ", report.workers(), " workers");
+  if (report.round() < 0) return c10::str("its round is ", report.round());
+  if (report.code() < 0 || report.code() > kLastCode) return c10::str("its status is ", report.code());
+  return std::nullopt;
+}
+
+std::optional<std::string> misfit(const Order& order, int nproc) {
+  if (order.code() < 0 || order.code() > kLastCode) return c10::str("its status is ", order.code());
+  if (order.kind() != Order::RUN) return std::nullopt;
+  if (order.workers() < 1 || order.workers() > nproc) {
+    return c10::str("it wants ", order.workers(), " workers, there are ", nproc);
+  }
+  if (order.first_rank() < 0 || order.first_rank() > order.world() - order.workers() || order.group() < 0) {
+    return c10::str("it has ranks from ", order.first_rank(), " on of ", order.world(), " for group ", order.group());
+  }
+  if (order.round() < 1) return c10::str("its round is ", order.round());
+  if (is_name(order.master_host()) && order.master_port() >= 1 && order.master_port() <= kLastPort) return std::nullopt;
+  return c10::str("it names ", order.master_host(), ":", order.master_port(), " for worker 0");
+}
+
 Order Roster::exchange(const Report& report, Time now) {
   Agent& agent = agent_of(report, now);
   hear(agent, report, now);
   if (report.leaving()) {
     note(c10::str(report.agent(), " leaves with ", agent.report.workers(), " worker(s)"));
     if (agent.given > 0) ending_ = lost_ = true;
-    std::erase_if(agents_, [&](const Agent& each) { return each.report.agent() == report.agent(); });
+    std::erase_if(agents_, [&](const Agent& each) { return is_from(each, report); });
     advance(now);
     return exit_with(0);
   }
@@ -51,9 +82,13 @@ std::vector<std::string> Roster::take_news() {
   return std::exchange(news_, {});
 }
 
+bool Roster::is_from(const Agent& agent, const Report& report) {
+  return agent.report.agent() == report.agent() && agent.report.id() == report.id();
+}
+
 Roster::Agent& Roster::agent_of(const Report& report, Time now) {
   for (Agent& each : agents_) {
-    if (each.report.agent() == report.agent()) return each;
+    if (is_from(each, report)) return each;
   }
   agents_.push_back({.report = report});
   last_join_ = now;

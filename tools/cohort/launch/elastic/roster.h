@@ -20,6 +20,11 @@ namespace cohort::cli {
 using rendezvous::Order;
 using rendezvous::Report;
 
+// What cannot be meant in what came from another machine; nothing when all of it can.
+std::optional<std::string> misfit(const Report& report);
+// In an order to an agent that can start `nproc` workers.
+std::optional<std::string> misfit(const Order& order, int nproc);
+
 struct RosterOptions {
   int least = 1;  // workers, without which nothing runs
   int most = 1;
@@ -56,6 +61,7 @@ class Roster {
     int64_t failure = 0;  // its place among the round's failures; 0: none
   };
 
+  static bool is_from(const Agent& agent, const Report& report);
   Agent& agent_of(const Report& report, Time now);
   void hear(Agent& agent, const Report& report, Time now);
   void drop_silent(Time now);
