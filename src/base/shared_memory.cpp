@@ -14,6 +14,13 @@
 
 namespace cohort {
 
+namespace {
+
+// Nobody can take from memory that another process has mapped, which would end that one.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+}  // namespace
+
 SharedMemory::SharedMemory(int file, std::size_t bytes) : file_(file) {
   void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (address == MAP_FAILED) {
@@ -30,8 +37,8 @@ SharedMemory::~SharedMemory() {
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes) {
-  const int file = ::memfd_create("cohort", MFD_CLOEXEC);
-  if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) {
+  const int file = ::memfd_create("cohort", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0 || ::fcntl(file, F_ADD_SEALS, kSeals) != 0) {
     const int error = errno;
     if (file >= 0) ::close(file);
     fail<Unavailable>("[shared memory] the system has no ", bytes, " bytes: ", std::strerror(error));
@@ -47,6 +54,11 @@ std::shared_ptr<SharedMemory> SharedMemory::open(const Handle& handle, std::size
   if (::fstat(file, &status) != 0 || static_cast<std::size_t>(status.st_size) != bytes) {
     ::close(file);
     fail<Unavailable>("[shared memory] ", path, " has ", status.st_size, " bytes instead of ", bytes);
+  }
+  // Where it is comes from another process: a file of that size would do as well, but can be cut at any time.
+  if (::fcntl(file, F_GET_SEALS) != kSeals) {
+    ::close(file);
+    fail<Unavailable>("[shared memory] ", path, " is no memory that was made to be shared");
   }
   return std::shared_ptr<SharedMemory>(new SharedMemory(file, bytes));
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 
 #include "cohort/error.h"
 #include "tests/support/errors.h"
@@ -61,6 +62,17 @@ TEST(SharedMemory, AnotherFileIsRefused) {
   expect_error<Unavailable>([&] { SharedMemory::open(own->handle(), 200); }, "has 100 bytes instead of 200");
   expect_error<Unavailable>([&] { SharedMemory::open({.process = 1 << 30, .file = 3}, 100); },
                             "No such file or directory");
+}
+
+TEST(SharedMemory, NobodyCanTakeFromIt) {
+  const auto own = SharedMemory::create(100);
+  const auto handle = own->handle();
+  EXPECT_NE(::ftruncate(static_cast<int>(handle.file), 0), 0);
+  std::FILE* const file = std::tmpfile();
+  ASSERT_EQ(::ftruncate(::fileno(file), 100), 0);
+  expect_error<Unavailable>([&] { SharedMemory::open({.process = ::getpid(), .file = ::fileno(file)}, 100); },
+                            "is no memory that was made to be shared");
+  (void)std::fclose(file);
 }
 
 TEST(SharedMemory, WhatTheSystemDoesNotHaveIsSaid) {

@@ -53,6 +53,11 @@ class Hierarchical final : public Communicator {
       rows = at::cat(world_.all_gather(torch::tensor(counts, torch::kLong)));
     }
     local_.broadcast({&rows, 1}, 0);
+    // Each says how many it has: processes with other numbers of ranks, or none at all, are found out here.
+    if (rows.numel() != size() || rows.lt(0).any().item<bool>()) {
+      fail<DataLoss>("[collective] all_gather: ", rows.numel(), " numbers of rows came, ", size(),
+                     " of 0 or more are wanted");
+    }
 
     std::vector<int64_t> shape = own.sizes().vec();
     shape[0] = rows.sum().item<int64_t>();

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <charconv>
 #include <condition_variable>
 #include <map>
 
@@ -39,6 +40,19 @@ void require_dense(std::string_view what, const torch::Tensor& tensor) {
   if (tensor.defined() && tensor.layout() == torch::kStrided) return;
   fail<InvalidArgument>("[collective] ", what, ": needs dense tensors, got ",
                         tensor.defined() ? c10::str(tensor.layout()) : std::string("an undefined one"));
+}
+
+// Rows that the other ranks say to have, of which there must be room for all: they come from other processes.
+void require_rows(const torch::Tensor& own, const std::vector<int64_t>& rows) {
+  int64_t bytes = static_cast<int64_t>(own.element_size());
+  for (const int64_t size : own.sizes().slice(1)) bytes *= size;
+  int64_t total = 0;
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    if (rows[rank] >= 0 && !__builtin_add_overflow(total, rows[rank], &total)) continue;
+    fail<DataLoss>("[collective] all_gather: rank ", rank, " says that it has ", rows[rank], " rows");
+  }
+  if (!__builtin_mul_overflow(total, std::max<int64_t>(bytes, 1), &total)) return;
+  fail<DataLoss>("[collective] all_gather: the ranks say that they have ", rows, " rows of ", bytes, " bytes");
 }
 
 // The dtype to add in: short ones lose too much, or overflow, on the way to a mean.
@@ -307,6 +321,7 @@ std::vector<torch::Tensor> ProcessCommunicator::all_gather(const torch::Tensor& 
   perform(what, {own.size(0)}, [&](const Announcements& all_rows) {
     std::vector<int64_t> rows;
     for (const Announcement& other : all_rows) rows.push_back(other.numbers[0]);
+    require_rows(own, rows);
     parts = stays(own) ? options_.devices->gather(own, rows) : exchange_gather(*wire_, own, rows);
     for (torch::Tensor& part : parts) part = (scalar ? part.squeeze(0) : part).to(tensor.device());
   });
@@ -367,9 +382,11 @@ std::string ProcessCommunicator::stragglers(uint64_t number) const {
   for (int other = 0; other < size(); ++other) {
     if (other == rank()) continue;
     const std::string at = options_.membership->try_get(position_key(other)).value_or("0");
-    if (std::stoull(at) >= number) continue;
+    uint64_t last = 0;  // also of what is no number
+    std::from_chars(at.data(), at.data() + at.size(), last);
+    if (last >= number) continue;
     text +=
-        c10::str(text.empty() ? "" : ", ", rank_name(other), at == "0" ? "" : " (last seen in collective " + at + ")");
+        c10::str(text.empty() ? "" : ", ", rank_name(other), last == 0 ? "" : " (last seen in collective " + at + ")");
   }
   return text.empty() ? "a slow network: all have come" : text;
 }
