@@ -1,6 +1,7 @@
 #include "cluster/own_host.h"
 
 #include <netdb.h>
+#include <unistd.h>
 
 #include <array>
 
@@ -26,6 +27,12 @@ std::string own_host(const ClusterSpec& cluster, const TaskId& task) {
   const auto address = leader ? address_of(*leader) : std::nullopt;
   if (!address) fail<InvalidArgument>("[cluster] ", cluster.to_json(), " has no address for its coordination leader");
   return interface_towards(*address);
+}
+
+std::string this_process() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return c10::str("pid ", ::getpid(), " on ", host.data());
 }
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// Where the other tasks of a cluster reach this one.
+// Where the other tasks of a cluster reach this one, and how messages name it.
 #pragma once
 
 #include <string>
@@ -14,5 +14,8 @@ std::string own_host(const ClusterSpec& cluster, const TaskId& task);
 
 // The address of this machine's interface that leads to the peer; nothing is sent. Unavailable: there is no way to it.
 std::string interface_towards(const Address& peer);
+
+// "pid 12 on host-a"
+std::string this_process();
 
 }  // namespace cohort

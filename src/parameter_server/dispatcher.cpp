@@ -65,10 +65,12 @@ void Dispatcher::join(const std::shared_ptr<RpcCall>& call) {
   }
   {
     const std::lock_guard lock(mutex_);
+    require_place(worker, request);
     const auto known = workers_.find(worker);
     const bool same = known != workers_.end() && known->second.incarnation == request.incarnation();
     stop_waiting(worker);
-    workers_[worker] = {.incarnation = request.incarnation(), .heard = Clock::now()};
+    workers_[worker] = {
+        .incarnation = request.incarnation(), .process = request.process(), .heard = Clock::now(), .contested = {}};
     log().info("[coordinator] {} is {}", worker_name(worker), same ? "here again" : "here");
   }
   queue_.add_worker(worker);
@@ -79,6 +81,25 @@ void Dispatcher::join(const std::shared_ptr<RpcCall>& call) {
     *reply.mutable_view() = view_;
   }
   answer(call, reply);
+}
+
+// That no other process is this worker, as far as is known. mutex_ is held.
+void Dispatcher::require_place(int worker, const proto::JoinRequest& request) {
+  const auto known = workers_.find(worker);
+  if (known == workers_.end() || known->second.incarnation == request.incarnation()) return;
+  Worker& first = known->second;
+  const auto now = Clock::now();
+  if (first.gone || now - first.heard > options_.heartbeat_timeout) return;
+  if (first.contender != request.incarnation()) {
+    first.contender = request.incarnation();
+    first.contested = now;
+  }
+  // What came from it just before may have been under way when it died.
+  if (first.heard > first.contested + options_.heartbeat_timeout / 4) {
+    fail<FailedPrecondition>("[coordinator] the place of ", worker_name(worker), " is taken by ", first.process,
+                             ", which is alive; this process is ", request.process());
+  }
+  fail<Unavailable>("[coordinator] the place of ", worker_name(worker), " is taken by ", first.process);
 }
 
 void Dispatcher::hear(int worker, uint64_t incarnation) {

@@ -48,7 +48,11 @@ class Dispatcher {
   using Clock = std::chrono::steady_clock;
   struct Worker {
     uint64_t incarnation = 0;
+    std::string process;
     Clock::time_point heard;
+    // Another process that was started as this worker, and since when it asks to be let in.
+    uint64_t contender = 0;
+    Clock::time_point contested;
     bool gone = false;  // the connection of its heartbeat was broken, as a process that dies breaks it
   };
   struct Held {
@@ -62,6 +66,7 @@ class Dispatcher {
   void join(const std::shared_ptr<RpcCall>& call);
   void next(const std::shared_ptr<RpcCall>& call);
   void beat(const std::shared_ptr<RpcCall>& call);
+  void require_place(int worker, const parameter_server::JoinRequest& request);
   void hear(int worker, uint64_t incarnation);
   void stop_waiting(int worker);
   void note_told(int worker);

@@ -5,6 +5,7 @@
 #include "base/draw.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "cluster/own_host.h"
 #include "parameter_server/wire/frame.h"
 #include "parameter_server/wire/status.h"
 
@@ -87,6 +88,7 @@ void WorkerLoop::join() {
   proto::JoinRequest request;
   request.set_worker(options_.index);
   request.set_incarnation(incarnation_);
+  request.set_process(this_process());
   request.set_catalog(options_.catalog);
   for (const std::string& step : options_.steps) request.add_steps(step);
   while (!over_) {

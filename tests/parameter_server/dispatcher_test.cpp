@@ -120,6 +120,40 @@ TEST_F(Dispatching, AStepsErrorReachesTheUserAndTheWorkerGoesOn) {
   chief.dispatcher.finish();
 }
 
+TEST_F(Dispatching, ASecondProcessIsRefusedWhileTheFirstIsAlive) {
+  Chief chief(address_);
+  start_worker(0, twice);
+  chief.await_workers(1);
+  RpcClient second("the coordinator", address_);
+  proto::JoinRequest join;
+  join.set_worker(0);
+  join.set_incarnation(1);
+  join.set_process("the second one");
+  join.set_catalog("c");
+  join.add_steps("step");
+  const auto asked = [&]() -> std::string {
+    for (int i = 0; i < 500; ++i) {
+      try {
+        (void)second.call("/chief/Join", make_frame(join), seconds(5)).get();
+        return "it is let in";
+      } catch (const Unavailable&) {
+        std::this_thread::sleep_for(milliseconds(20));
+      } catch (const FailedPrecondition& error) {
+        return error.what();
+      }
+    }
+    return "it waits";
+  }();
+  EXPECT_THAT(
+      asked,
+      ::testing::MatchesRegex(
+          ".coordinator. the place of worker 0 is taken by pid .* which is alive; this process is the second one"));
+  const auto values = chief.schedule(5);
+  EXPECT_EQ(values[4].fetch()[0].item<double>(), 8.0);
+  chief.queue.join();
+  chief.dispatcher.finish();
+}
+
 // A process that joins, takes work and is never heard of again; and one whose connection breaks.
 TEST_F(Dispatching, WhatALostWorkerHadIsDoneByAnother) {
   for (const bool connection_breaks : {false, true}) {

@@ -1,14 +1,12 @@
 #include "cluster/coordination/client.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <thread>
 
 #include "base/draw.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cluster/coordination/security.h"
+#include "cluster/own_host.h"
 
 namespace cohort {
 
@@ -21,12 +19,6 @@ namespace proto = coordination;
 // How long the leader may hold a call that waits (also a sign of life before the heartbeats), and what a call may take.
 constexpr milliseconds kSlice = seconds(1);
 constexpr milliseconds kCall = seconds(10);
-
-std::string this_process() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return c10::str("pid ", ::getpid(), " on ", host.data());
-}
 
 std::string join(const google::protobuf::RepeatedPtrField<std::string>& names) {
   std::string text;
