@@ -52,12 +52,17 @@ struct CheckpointManagerOptions {
   bool asynchronous = true;
   // Of the wait for a write under way.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // Of the wait for another process that writes to the directory and may be about to end. Where that one is on another
+  // machine it is two minutes longer, in which a file server notices the loss of a machine.
+  std::chrono::milliseconds lock_timeout = std::chrono::seconds(10);
 };
 
-// One a directory at a time, used by one thread.
+// One a directory at a time, used by one thread: while it lives, no other process's manager writes to the directory,
+// and the file ".writer" there says whose it is. Who only reads is not concerned.
 class CheckpointManager {
  public:
   // Makes the directory and removes what an interrupted write has left there. InvalidArgument: wrong options.
+  // FailedPrecondition: another process writes to the directory; the message says which.
   explicit CheckpointManager(std::filesystem::path directory, const CheckpointManagerOptions& options = {});
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;

@@ -14,6 +14,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/series.h"
+#include "checkpoint/writer_lock.h"
 #include "cohort/checkpoint.h"
 #include "cohort/trace.h"
 
@@ -57,9 +58,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
       fail<InvalidArgument>("[checkpoint] max_to_keep is ", options_.max_to_keep, " and keep_every_n_hours ",
                             options_.keep_every_n_hours, ", wanted 0 or more");
     }
-    std::error_code error;
-    fs::create_directories(directory_, error);
-    if (error) fail<Unavailable>("[checkpoint] ", directory_.string(), ": cannot be made: ", error.message());
+    hold();
     tidy_up();
     pointer_ = read_pointer(directory_);
     pointer_.run = random_name();
@@ -76,6 +75,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     const TraceSpan span("checkpoint", "copy, wait for the write before");
     CheckpointData copy = copy_of(data);
     wait();
+    if (!lock_) hold();
     // A process that was killed may have left more than the disk has room for beside the next one.
     if (const auto in_use = std::exchange(restored_, std::nullopt)) remove_excess(in_use);
     if (!options_.asynchronous) {
@@ -108,7 +108,10 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     for (const int64_t step : steps()) remove(step);
     std::error_code ignored;
     fs::remove(directory_ / kPointerFile, ignored);
-    fs::remove(directory_, ignored);
+    if (holds_nothing_else()) {
+      lock_.reset();
+      fs::remove(directory_, ignored);
+    }
     pointer_ = {.last_kept = pointer_.last_kept, .run = pointer_.run};
   }
 
@@ -134,6 +137,22 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
+  // Makes the directory, and keeps other processes from writing to it.
+  void hold() {
+    std::error_code error;
+    fs::create_directories(directory_, error);
+    if (error) fail<Unavailable>("[checkpoint] ", directory_.string(), ": cannot be made: ", error.message());
+    lock_.emplace(directory_, options_.lock_timeout);
+  }
+
+  bool holds_nothing_else() const {
+    std::error_code error;
+    for (fs::directory_iterator at(directory_, error), end; !error && at != end; at.increment(error)) {
+      if (at->path().filename() != WriterLock::kFile) return false;
+    }
+    return !error;
+  }
+
   void write(int64_t step, const CheckpointData& data) {
     const TraceSpan span("checkpoint", "write");
     write_checkpoint(folder(step), directory_ / ("." + name_of(step) + kTemporary), step, data);
@@ -212,6 +231,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
 
   fs::path directory_;
   CheckpointManagerOptions options_;
+  std::optional<WriterLock> lock_;  // not after clear(), until the next save()
   CheckpointPointer pointer_;
   std::future<void> pending_;
   int64_t pending_step_ = 0;

@@ -77,7 +77,7 @@ TEST(CheckpointManager, WhatIsSavedComesBack) {
     ASSERT_TRUE(restored);
     EXPECT_EQ(restored->step, 7);
     expect_data(*restored, 7);
-    EXPECT_THAT(names_in(folder / "run"), ElementsAre("checkpoint", "ckpt-7"));
+    EXPECT_THAT(names_in(folder / "run"), ElementsAre(".writer", "checkpoint", "ckpt-7"));
   }
   EXPECT_THAT(names_in(folder / "run/ckpt-7"),
               ElementsAre("input-0.bin", "manifest.json", "model.safetensors", "optimizer.safetensors"));
@@ -122,9 +122,11 @@ TEST(CheckpointManager, KeepsOneEverySoManyHoursForGood) {
     // As if the run had begun 5 hours ago.
     write_file(folder / "checkpoint", c10::str("{\"kept\": [], \"last_kept\": ", std::time(nullptr) - 5 * 3600, "}"));
   }
-  CheckpointManager manager(folder.path(), {.max_to_keep = 1, .keep_every_n_hours = 2});
-  for (int64_t step = 4; step <= 6; ++step) manager.save(step, data_of(1));
-  EXPECT_THAT(manager.steps(), ElementsAre(3, 6));
+  {
+    CheckpointManager manager(folder.path(), {.max_to_keep = 1, .keep_every_n_hours = 2});
+    for (int64_t step = 4; step <= 6; ++step) manager.save(step, data_of(1));
+    EXPECT_THAT(manager.steps(), ElementsAre(3, 6));
+  }
   CheckpointManager later(folder.path(), {.max_to_keep = 1, .keep_every_n_hours = 2});
   later.save(7, data_of(1));
   EXPECT_THAT(later.steps(), ElementsAre(3, 7)) << "it is remembered";
@@ -245,7 +247,7 @@ TEST(CheckpointManager, AFullDiskLeavesWhatWasThere) {
   ::signal(SIGXFSZ, handler);
   EXPECT_THAT(once, HasSubstr("cannot be written: File too large"));
   EXPECT_THAT(again, HasSubstr("cannot be written: File too large"));
-  EXPECT_THAT(names_in(folder.path()), ElementsAre("checkpoint", "ckpt-1")) << "nothing half done";
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".writer", "checkpoint", "ckpt-1")) << "nothing half done";
   expect_data(*manager.restore_latest(), 1);
   manager.save(1, data_of(3));
   expect_data(*manager.restore_latest(), 3);

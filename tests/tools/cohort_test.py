@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 
 COHORT = os.environ["COHORT"]
@@ -146,6 +147,27 @@ class Runs(unittest.TestCase):
             self.assertAlmostEqual(value, accuracy[0], delta=0.02)
 
     @unittest.skipUnless(os.path.isdir(os.environ["COHORT_TEST_DATA"] + "/mnist"), "the real MNIST is not here")
+    def test_a_second_run_in_the_same_folder_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = pathlib.Path(folder, "run")
+            command = ["train", "--experiment=mnist_mlp", f"--model_dir={run}"]
+            with subprocess.Popen([COHORT, *command, "--epochs=100000", "--save_freq=50"], stdout=subprocess.DEVNULL) as first:
+                self.addCleanup(first.kill)
+                end = time.monotonic() + 120
+                while not list(run.glob("ckpt-*")):
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.05)
+                code, _, err = cohort(*command, "--train_steps=1", "--seed=77")
+                self.assertEqual(code, 1, err)
+                self.assertIn(f"is written by pid {first.pid} on ", err)
+                self.assertNotIn("77", (run / "params.yaml").read_text(encoding="utf-8"))
+                self.assertEqual(cohort(*command, "--mode=eval")[0], 0)
+                self.assertIsNone(first.poll())
+                first.kill()
+            code, out, err = cohort(*command, "--train_steps=1")
+            self.assertEqual(code, 0, out + err)
+            self.assertFalse((run / ".writer").exists())
+
     def test_real_mnist(self):
         with tempfile.TemporaryDirectory() as folder:
             code, _, err = cohort("train", "--experiment=mnist_mlp", "--num_replicas=2", f"--model_dir={folder}",

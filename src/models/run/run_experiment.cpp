@@ -118,7 +118,10 @@ class ExperimentRun {
       out() << "  " << change.path << ": " << change.value << (change.origin.empty() ? "" : "  (" + change.origin + ")")
             << "\n";
     }
-    if (!trains_ || !strategy_.should_checkpoint() || !in_charge()) return;
+  }
+
+  void write_params() {
+    if (!strategy_.should_checkpoint() || !in_charge()) return;
     AtomicFile params(folder_ / "params.yaml");
     params.write(config_.to_yaml());
     params.commit();
@@ -211,6 +214,7 @@ class ExperimentRun {
 
   Logs train() {
     Controller controller(controller_options());
+    write_params();  // from here on the folder is this run's
     const int64_t step = trainer_->global_step();
     if (step >= train_steps_) {
       out() << "has been trained to step " << step << " already, of " << train_steps_ << "\n";

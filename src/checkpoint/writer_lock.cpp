@@ -1,0 +1,132 @@
+#include "checkpoint/writer_lock.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "cluster/own_host.h"
+
+namespace cohort {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLook(200);
+// NFS takes a lock back when its client has not renewed its lease, of 90 s as a rule.
+constexpr milliseconds kLease = std::chrono::minutes(2);
+
+std::string boot_of_this_machine() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot;
+}
+
+// What the lock's file says: the process, and the boot of its machine, a line each.
+struct Holder {
+  std::string process = "another process";
+  std::string boot;
+};
+
+Holder read_holder(const std::filesystem::path& file) {
+  Holder holder;
+  std::ifstream in(file);
+  std::string line;
+  if (std::getline(in, line) && !line.empty()) holder.process = line;
+  std::getline(in, holder.boot);
+  return holder;
+}
+
+}  // namespace
+
+WriterLock::WriterLock(std::filesystem::path directory, milliseconds patience) : file_(std::move(directory) / kFile) {
+  const auto begin = Deadline::Clock::now();
+  bool told = false;
+  while (!attempt()) {
+    const Holder holder = read_holder(file_);
+    const bool here = holder.boot == boot_of_this_machine();
+    const milliseconds limit = here ? patience : patience + kLease;
+    const std::string folder = file_.parent_path().string();
+    if (Deadline::Clock::now() - begin >= limit) {
+      fail<FailedPrecondition>("[checkpoint] ", folder, " is written by ", holder.process,
+                               ", which has not ended within ", to_text(limit),
+                               ": two runs in one folder would delete each other's checkpoints; "
+                               "give this one a folder of its own");
+    }
+    if (!std::exchange(told, true)) {
+      log().warn("[checkpoint] {} is written by {}: waits up to {} for its end", folder, holder.process,
+                 to_text(limit));
+    }
+    std::this_thread::sleep_for(std::min(kLook, limit));
+  }
+}
+
+// While another process has the lock: false.
+bool WriterLock::attempt() {
+  descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+    log().warn("[checkpoint] {} has no room for its lock: nothing keeps a second run out of this folder",
+               file_.parent_path().string());
+    return true;  // checkpoints in excess are about to make room
+  }
+  if (descriptor_ < 0) {
+    fail<Unavailable>("[checkpoint] ", file_.string(), ": cannot be opened: ", std::strerror(errno));
+  }
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  const bool locked = ::fcntl(descriptor_, F_OFD_SETLK, &whole) == 0;
+  const int code = errno;
+  if (!locked && code != EAGAIN && code != EACCES && code != EINTR) {
+    log().warn("[checkpoint] {} cannot be locked ({}): nothing keeps a second run out of this folder", file_.string(),
+               std::strerror(code));
+    ::close(std::exchange(descriptor_, -1));
+    return true;
+  }
+  // Who had it before may have removed the file in between; then the lock is one on nothing.
+  if (!locked || !is_in_place()) {
+    ::close(std::exchange(descriptor_, -1));
+    return false;
+  }
+  sign();
+  return true;
+}
+
+// Whether the file is still the one of that name.
+bool WriterLock::is_in_place() const {
+  struct stat own {};
+  struct stat named {};
+  return ::fstat(descriptor_, &own) == 0 && ::stat(file_.c_str(), &named) == 0 && own.st_ino == named.st_ino &&
+         own.st_dev == named.st_dev;
+}
+
+void WriterLock::sign() const {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  std::array<char, 32> since{};
+  std::strftime(since.data(), since.size(), "%Y-%m-%d %H:%M:%S UTC", &utc);
+  const std::string text = c10::str(this_process(), ", since ", since.data(), "\n", boot_of_this_machine(), "\n");
+  // What it says is for people: a full disk is no reason not to have the lock.
+  [[maybe_unused]] const ssize_t written = ::pwrite(descriptor_, text.data(), text.size(), 0);
+  [[maybe_unused]] const int cut = ::ftruncate(descriptor_, static_cast<off_t>(text.size()));
+}
+
+WriterLock::~WriterLock() {
+  if (descriptor_ < 0) return;
+  if (is_in_place()) ::unlink(file_.c_str());
+  ::close(descriptor_);
+}
+
+}  // namespace cohort
