@@ -35,14 +35,17 @@ struct InputOptions {
 class GlobalBatch : public PerReplica<Example> {
  public:
   GlobalBatch() = default;
-  GlobalBatch(std::vector<Example> shares, int64_t global_size)
-      : PerReplica(std::move(shares)), global_size_(global_size) {}
+  // `some_empty`: a share of another worker is empty.
+  GlobalBatch(std::vector<Example> shares, int64_t global_size, bool some_empty = false)
+      : PerReplica(std::move(shares)), global_size_(global_size), some_empty_(some_empty) {}
 
   // Examples in the step over all replicas.
   int64_t global_size() const { return global_size_; }
+  bool some_empty() const { return some_empty_; }
 
  private:
   int64_t global_size_ = 0;
+  bool some_empty_ = false;
 };
 
 // A position; move-only, one thread at a time.

@@ -61,7 +61,8 @@ class Replica {
   // times the values an example). Differentiable and local: what it returns are this replica's shares, whose sum over
   // the replicas (Strategy::reduce with kSum, or the optimizer's gradient sum) is the mean. An empty share gives 0.
   // The number of examples is known when run() was given a batch of a distributed dataset (or a PerReplica<Example>) of
-  // which `each` has one row an example; otherwise it is found by a collective.
+  // which no share is empty and `each` has one row an example. Otherwise (a loss that is flattened to several values an
+  // example, say) the number of values is found by a collective of all replicas, those with empty shares included.
   torch::Tensor global_mean(const torch::Tensor& each, const torch::Tensor& weight = {});
 
   // Examples in this step over all replicas; nullopt when run() was not given a batch.
@@ -94,7 +95,7 @@ class Replica {
   torch::Device device_;
   at::Generator generator_;
   int64_t global_size_ = -1;  // of this run's batch; -1: none was given
-  int64_t share_size_ = -1;
+  int64_t share_size_ = -1;   // -1: nothing can be told by it
 };
 
 namespace detail {

@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include <chrono>
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -74,13 +75,16 @@ class Job {
 
   int64_t global_size = -1;          // examples of this step on all replicas; -1: no batch among the arguments
   std::vector<int64_t> share_sizes;  // of the local replicas, when global_size is known
+  bool some_empty = false;           // whether a share is, of any replica
 };
 
 void run_job(StrategyCore& core, const std::shared_ptr<Job>& job);
 int num_local_replicas(const StrategyCore& core);
 
-// Notes the sizes of a batch among run()'s arguments; `global_size` is -1 where the batch does not say.
-void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch, int64_t global_size);
+// Notes the sizes of a batch among run()'s arguments; `global_size` is -1 where the batch does not say. `some_empty`: a
+// share of some worker is empty.
+void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch, int64_t global_size,
+                bool some_empty);
 
 // What a replica sees of an argument: its component of a PerReplica (or of a class derived from one), anything else
 // whole.
@@ -152,10 +156,12 @@ class Strategy {
 
   // Reduces over dimensions `axis` too: with kSum each replica's value is summed over them first; with kMean the sum is
   // divided by the total size of these dimensions over all replicas, so that uneven and empty shares weigh correctly.
-  // Negative dimensions count from the end; out of range: InvalidArgument.
+  // Negative dimensions count from the end; out of range: InvalidArgument. No dimensions: elementwise, as above.
   torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& value, at::IntArrayRef axis) const;
-  torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& value, int64_t axis) const {
-    return reduce(op, value, at::IntArrayRef(&axis, 1));
+  template <std::integral Axis>  // deduced, so that {} is the empty list
+  torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& value, Axis axis) const {
+    const auto dimension = static_cast<int64_t>(axis);
+    return reduce(op, value, at::IntArrayRef(&dimension, 1));
   }
   // A value that is the same on all replicas: kMean returns it, kSum over several replicas is InvalidArgument.
   torch::Tensor reduce(ReduceOp op, const torch::Tensor& value) const;

@@ -51,8 +51,12 @@ template <typename T>
 void note_if_batch(const StrategyCore& core, Job& job, const T& argument) {
   if constexpr (std::is_base_of_v<PerReplica<Example>, T>) {
     int64_t global_size = -1;
-    if constexpr (requires { argument.global_size(); }) global_size = argument.global_size();
-    note_batch(core, job, argument, global_size);
+    bool some_empty = false;
+    if constexpr (requires { argument.global_size(); }) {
+      global_size = argument.global_size();
+      some_empty = argument.some_empty();
+    }
+    note_batch(core, job, argument, global_size, some_empty);
   }
 }
 

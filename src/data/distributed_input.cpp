@@ -40,7 +40,7 @@ class DistributedSource {
       auto step = workers_->next(std::exchange(flags_, 0));
       raised_ = workers_->raised();
       if (!step) return std::nullopt;
-      return GlobalBatch(to_devices(std::move(step->shares)), step->total);
+      return GlobalBatch(to_devices(std::move(step->shares)), step->total, step->some_empty);
     }
     raised_ = std::exchange(flags_, 0);
     std::optional<Shares> shares = next_here();

@@ -12,7 +12,7 @@ namespace cohort {
 
 namespace {
 
-// What a worker says in place of its number of examples.
+// A worker says twice its number of examples, and one more where a share of it is empty, or in place of that:
 constexpr int64_t kEnded = -1;
 constexpr int64_t kEndedEmpty = -2;  // and has never had any
 constexpr int64_t kFailed = -3;
@@ -36,6 +36,10 @@ int64_t examples_in(const Shares& shares) {
   int64_t total = 0;
   for (const Example& share : shares) total += share.size();
   return total;
+}
+
+bool has_empty(const Shares& shares) {
+  return std::any_of(shares.begin(), shares.end(), [](const Example& share) { return share.size() == 0; });
 }
 
 }  // namespace
@@ -70,7 +74,7 @@ void WorkerSteps::begin(int64_t flags) {
   ended_ = !held_;
   if (held_) template_ = held_->front().rows(0, 0);
   const int64_t end = template_.x.defined() ? kEnded : kEndedEmpty;
-  const int64_t mine = error_ ? kFailed : held_ ? examples_in(*held_) : end;
+  const int64_t mine = error_ ? kFailed : held_ ? 2 * examples_in(*held_) + (has_empty(*held_) ? 1 : 0) : end;
   begun_ = world_.begin_gather(what_, {mine, flags});
 }
 
@@ -88,7 +92,8 @@ std::optional<WorkerSteps::Step> WorkerSteps::finish() {
                         " has failed; its own log says how");
     }
     raised_ |= raised;
-    step.total += std::max<int64_t>(count, 0);
+    step.total += std::max<int64_t>(count, 0) / 2;
+    step.some_empty = step.some_empty || count < 0 || count % 2 != 0;
     all_ended = all_ended && count < 0;
     someone_learns = someone_learns || count == kEndedEmpty;
   }

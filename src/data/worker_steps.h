@@ -18,8 +18,9 @@ using Shares = std::vector<Example>;
 class WorkerSteps {
  public:
   struct Step {
-    Shares shares;      // of this worker's replicas
-    int64_t total = 0;  // examples over all workers
+    Shares shares;            // of this worker's replicas
+    int64_t total = 0;        // examples over all workers
+    bool some_empty = false;  // whether a share of any worker is
   };
 
   // This worker's next shares; nullopt at its end, after which it is not called again.

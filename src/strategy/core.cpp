@@ -141,7 +141,9 @@ void StrategyCore::call_job(detail::Job& job, Replica& replica) {
   const ReplicaContext context(&replica);
   const DeviceScope device(plan_.devices[local]);
   const c10::DeviceGuard guard(replica.device());
-  replica.begin_run(job.global_size, job.global_size < 0 ? -1 : job.share_sizes[local]);
+  // From an empty share nobody can tell how many values an example has: where there is one the replicas do not go by
+  // the sizes of their shares.
+  replica.begin_run(job.global_size, job.global_size < 0 || job.some_empty ? -1 : job.share_sizes[local]);
   job.run(replica);
 }
 

@@ -180,7 +180,7 @@ torch::Tensor Replica::global_mean(const torch::Tensor& each, const torch::Tenso
   if (global_size_ >= 0 && each.size(0) == share_size_) {
     count = global_size_ * values;
   } else {
-    torch::Tensor total = torch::tensor(each.numel(), torch::kLong);
+    torch::Tensor total = torch::tensor(each.numel(), torch::kLong).to(device_);
     communicator().all_reduce({&total, 1}, ReduceOp::kSum);
     count = total.item<int64_t>();
   }

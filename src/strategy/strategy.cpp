@@ -50,7 +50,8 @@ int num_local_replicas(const StrategyCore& core) {
   return core.num_local_replicas();
 }
 
-void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch, int64_t global_size) {
+void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch, int64_t global_size,
+                bool some_empty) {
   require_values("run", core, batch.size());
   if (!job.share_sizes.empty()) return;  // the first batch among the arguments counts
   int64_t total = 0;
@@ -60,6 +61,8 @@ void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& b
   }
   // What the other workers have is not known here.
   job.global_size = global_size < 0 && core.workers() == nullptr ? total : global_size;
+  const auto is_empty = [](int64_t size) { return size == 0; };
+  job.some_empty = some_empty || std::any_of(job.share_sizes.begin(), job.share_sizes.end(), is_empty);
 }
 
 }  // namespace detail
@@ -129,6 +132,8 @@ std::vector<torch::Tensor> Strategy::batch_reduce_to(
 }
 
 torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& value, at::IntArrayRef axis) const {
+  // A sum over no dimensions would be one over all of them.
+  if (axis.empty()) return reduce(op, value);
   require_cross_replica("reduce");
   require_values("reduce", *core_, value.size());
   const torch::NoGradGuard no_grad;

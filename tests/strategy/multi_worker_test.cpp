@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
@@ -59,6 +60,24 @@ TEST(MultiWorker, ReductionsGoOverAllWorkers) {
     EXPECT_TRUE(torch::equal(strategy.gather(wide, -1), torch::arange(4).expand({2, 4})));
     expect_error<InvalidArgument>([&] { strategy.reduce(ReduceOp::kSum, torch::ones({})); }, "same on all replicas");
   });
+}
+
+// The last step leaves nothing to the second replica of worker 0, or to all of worker 1.
+TEST(MultiWorker, GlobalMeanOfFlattenedValuesBearsEmptyShares) {
+  for (const int64_t rows : {9, 13}) {
+    with_workers({.workers = 2, .replicas = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
+      const auto data = strategy.distribute(Dataset::from_tensor_slices(torch::ones({rows, 3})).batch(8));
+      int64_t total = 0;
+      for (const GlobalBatch& batch : data) {
+        const auto parts = strategy.run(
+            [](Replica& replica, const Example& share) { return replica.global_mean(share.x.reshape({-1}) * 2); },
+            batch);
+        EXPECT_FLOAT_EQ(strategy.reduce(ReduceOp::kSum, parts).item<float>(), 2.0F);
+        total += batch.global_size();
+      }
+      EXPECT_EQ(total, rows);
+    });
+  }
 }
 
 TEST(MultiWorker, ReplicasReduceWithGradients) {

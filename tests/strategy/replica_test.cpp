@@ -106,6 +106,17 @@ TEST(Replica, GlobalMeanDividesByTheTrueGlobalBatch) {
   EXPECT_DOUBLE_EQ(strategy.reduce(ReduceOp::kSum, weighted).item<double>(), 0.5);
 }
 
+// As of the tokens of texts: what an empty share is flattened to does not say how many values an example has.
+TEST(Replica, GlobalMeanOfFlattenedValuesBearsEmptyShares) {
+  const auto strategy = mirrored(3);
+  for (const auto& sizes : {std::vector<int64_t>{4, 1, 0}, {2, 0, 0}, {3, 2, 1}}) {
+    const auto parts = strategy.run(
+        [](Replica& replica, const Example& share) { return replica.global_mean(share.x.reshape({-1}) * 3); },
+        shares(sizes));
+    EXPECT_DOUBLE_EQ(strategy.reduce(ReduceOp::kSum, parts).item<double>(), 3.0);
+  }
+}
+
 TEST(Replica, TheFirstBatchAmongTheArgumentsCounts) {
   const auto strategy = mirrored(2);
   const auto batch = [](std::vector<int64_t> sizes, int64_t global_size) {

@@ -74,6 +74,13 @@ TEST(Strategy, ReduceWithoutAxisIsElementwise) {
               HasSubstr("the replicas' shapes differ"));
 }
 
+TEST(Strategy, ReduceOverNoAxesIsElementwise) {
+  const auto strategy = mirrored(2);
+  const auto values = per_replica({torch::tensor({1.0, 2.0}), torch::tensor({3.0, 8.0})});
+  EXPECT_TRUE(torch::equal(strategy.reduce(ReduceOp::kMean, values, {}), torch::tensor({2.0, 5.0})));
+  EXPECT_TRUE(torch::equal(strategy.reduce(ReduceOp::kSum, values, {}), torch::tensor({4.0, 10.0})));
+}
+
 TEST(Strategy, ReduceWithAxisWeighsUnevenAndEmptyShares) {
   const auto strategy = mirrored(3);
   const auto values =
