@@ -19,8 +19,9 @@ class StrategyCore;
 class MirroredModule {
  public:
   MirroredModule() = default;
-  // The copies, in local replica order, with the same parameters in the same order (InvalidArgument otherwise).
-  // Values are copied from the first to the others; under central storage the parameters become one storage.
+  // The copies, in local replica order, with the same parameters in the same order, of each replica its own
+  // (InvalidArgument otherwise). Values are copied from the first to the others; under central storage the parameters
+  // become one storage.
   MirroredModule(std::shared_ptr<StrategyCore> core, std::vector<std::shared_ptr<torch::nn::Module>> copies);
 
   const std::vector<std::shared_ptr<torch::nn::Module>>& copies() const { return copies_; }
@@ -35,13 +36,15 @@ class MirroredModule {
   // become the mean over the replicas, others the first replica's. Done before evaluating; a collective of all workers.
   void synchronize_buffers() const;
 
-  // The conceptual module's parameters and buffers by name. The parameters, and with one replica the buffers, are the
+  // The conceptual module's parameters and buffers by name; a tied one, which is registered under several names, under
+  // the first of them. The parameters, and with one replica the buffers, are the
   // first copy's own, so copy what must not change; with several the buffers are the means over the replicas (integer
   // ones the first replica's), and those of the replicas stay as they are. A collective of all workers.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
 
-  // Sets parameters and buffers of every copy by name. A name that is not there: NotFound; a wrong shape or dtype:
-  // InvalidArgument; with `strict` a name of the module that is not given: NotFound.
+  // Sets parameters and buffers of every copy by name; a tied one by any of its names. A name that is not there:
+  // NotFound; a wrong shape or dtype, or different values for one tied tensor: InvalidArgument; with `strict` a tensor
+  // of the module that is not given: NotFound.
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state, bool strict = true) const;
 
   // Gives every copy on every worker the values of the chief's first one; a collective of all workers.

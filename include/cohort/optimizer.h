@@ -57,7 +57,8 @@ class Optimizer {
 
   // Whether weight decay (and, in LAMB and LARS, the trust ratio) applies to this parameter: no pattern of
   // exclude_from_weight_decay is part of its name. The pattern "1d" stands for every parameter of rank 0 or 1: biases
-  // and the scales and shifts of norms. An empty pattern is an InvalidArgument.
+  // and the scales and shifts of norms. Of a tied parameter, which has several names, any of them may match. An empty
+  // pattern is an InvalidArgument.
   bool decays(const std::string& name, int64_t rank) const;
 
  private:
@@ -211,7 +212,8 @@ class MirroredOptimizer {
   int64_t iterations() const;
   // The rate of the next update.
   double learning_rate() const;
-  // Replaces the rate or the schedule (learning-rate callbacks do). Cross-replica context only.
+  // Replaces the rate or the schedule (learning-rate callbacks do). Cross-replica context only. A rate is part of
+  // state(); a schedule is not, the program sets it again.
   void set_learning_rate(Schedule schedule) const;
   const Optimizer& rule() const;
   const std::vector<std::string>& parameter_names() const;
@@ -220,8 +222,8 @@ class MirroredOptimizer {
   // Of the last step; no messages where they do not leave during backward (docs/multi-worker.md says when they do).
   ExchangeTimeline exchange_timeline() const;
 
-  // Everything that a restart needs, by name ("iterations", "<parameter>/<slot>"): independent of strategy and
-  // replicas.
+  // Everything that a restart needs, by name ("iterations", "<parameter>/<slot>", "learning_rate" where one was set):
+  // independent of strategy and replicas.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
   // NotFound or InvalidArgument name the entry that is missing or does not fit.
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const;

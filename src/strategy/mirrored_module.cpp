@@ -1,4 +1,5 @@
 #include <ATen/Context.h>
+#include <ATen/Functions.h>
 #include <ATen/core/Generator.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -8,6 +9,7 @@
 #include "cohort/mirrored.h"
 #include "cohort/strategy.h"
 #include "strategy/core.h"
+#include "strategy/module_tensors.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -18,37 +20,81 @@ using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 NamedTensors parameters_of(const torch::nn::Module& module) {
   NamedTensors list;
-  for (const auto& item : module.named_parameters()) list.emplace_back(item.key(), item.value());
+  for (const ModuleTensor& each : distinct_parameters(module)) list.emplace_back(each.name, each.tensor);
   return list;
 }
 
 NamedTensors buffers_of(const torch::nn::Module& module) {
   NamedTensors list;
-  for (const auto& item : module.named_buffers()) list.emplace_back(item.key(), item.value());
+  for (const ModuleTensor& each : distinct_buffers(module)) list.emplace_back(each.name, each.tensor);
   return list;
 }
 
-void require_alike(const NamedTensors& first, const NamedTensors& other, std::size_t replica) {
+void require_same_ties(const ModuleTensor& first, const ModuleTensor& other, std::size_t replica) {
+  if (first.aliases == other.aliases) return;
+  fail<InvalidArgument>("[strategy] mirror: ", first.name, " has the further names {", c10::Join(", ", first.aliases),
+                        "} on replica 0 and {", c10::Join(", ", other.aliases), "} on replica ", replica,
+                        ": the factory must build the same module each time");
+}
+
+void require_alike(const std::vector<ModuleTensor>& first, const std::vector<ModuleTensor>& other,
+                   std::size_t replica) {
   if (first.size() != other.size()) {
     fail<InvalidArgument>("[strategy] mirror: the copy of replica ", replica, " has ", other.size(),
                           " tensors, replica 0's has ", first.size(),
                           ": the factory must build the same module each time");
   }
   for (std::size_t i = 0; i < first.size(); ++i) {
-    const auto& [name, tensor] = first[i];
-    if (name == other[i].first && tensor.sizes() == other[i].second.sizes() &&
-        tensor.scalar_type() == other[i].second.scalar_type()) {
+    const auto& [name, tensor, aliases] = first[i];
+    if (name == other[i].name && tensor.sizes() == other[i].tensor.sizes() &&
+        tensor.scalar_type() == other[i].tensor.scalar_type()) {
+      require_same_ties(first[i], other[i], replica);
       continue;
     }
     fail<InvalidArgument>("[strategy] mirror: replica 0 has ", name, " of shape ", tensor.sizes(), ", replica ",
-                          replica, " has ", other[i].first, " of shape ", other[i].second.sizes(),
+                          replica, " has ", other[i].name, " of shape ", other[i].tensor.sizes(),
                           ": the factory must build the same module each time");
+  }
+}
+
+// Two replicas that update the very same tensor would each take half of its gradient, or both write to it.
+void require_own(const std::vector<ModuleTensor>& first, const std::vector<ModuleTensor>& other, std::size_t before,
+                 std::size_t replica) {
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (!first[i].tensor.is_same(other[i].tensor) || !first[i].tensor.requires_grad()) continue;
+    fail<InvalidArgument>("[strategy] mirror: the factory gave replicas ", before, " and ", replica,
+                          " the same tensor for ", first[i].name, ": it must build a new module each time");
   }
 }
 
 void copy_values(const NamedTensors& from, const NamedTensors& to) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < from.size(); ++i) to[i].second.detach().copy_(from[i].second);
+}
+
+// Gives a tensor the value that stands under one of its names and returns how many of them are given. A file may have
+// any of a tied tensor's names, or all of them with the same value.
+std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, torch::Tensor>& given, bool strict) {
+  std::vector<std::string> names = {own.name};
+  names.insert(names.end(), own.aliases.begin(), own.aliases.end());
+  std::erase_if(names, [&](const std::string& name) { return !given.contains(name); });
+  if (names.empty() && strict) {
+    fail<NotFound>("[strategy] load_state: there is no \"", own.name, "\" among the ", given.size(), " given tensors");
+  }
+  for (const std::string& name : names) {
+    const torch::Tensor& value = given.at(name);
+    if (value.sizes() != own.tensor.sizes() || value.scalar_type() != own.tensor.scalar_type()) {
+      fail<InvalidArgument>("[strategy] load_state: \"", name, "\" is ", value.scalar_type(), value.sizes(),
+                            ", the module wants ", own.tensor.scalar_type(), own.tensor.sizes());
+    }
+    const torch::Tensor& first = given.at(names.front());
+    if (!value.is_same(first) && !at::allclose(value, first.to(value.device()), 0.0, 0.0, /*equal_nan=*/true)) {
+      fail<InvalidArgument>("[strategy] load_state: \"", names.front(), "\" and \"", name,
+                            "\" are one tensor of the module, but the values given for them differ");
+    }
+  }
+  if (!names.empty()) own.tensor.detach().copy_(given.at(names.front()));
+  return names.size();
 }
 
 // Every worker's first copy gets the chief's values.
@@ -90,16 +136,19 @@ class UndisturbedRandomness {
 MirroredModule::MirroredModule(std::shared_ptr<StrategyCore> core,
                                std::vector<std::shared_ptr<torch::nn::Module>> copies)
     : core_(std::move(core)), copies_(std::move(copies)) {
-  const NamedTensors parameters = parameters_of(*copies_.front());
-  const NamedTensors buffers = buffers_of(*copies_.front());
   for (std::size_t i = 1; i < copies_.size(); ++i) {
-    require_alike(parameters, parameters_of(*copies_[i]), i);
-    require_alike(buffers, buffers_of(*copies_[i]), i);
+    const std::vector<ModuleTensor> parameters = distinct_parameters(*copies_[i]);
+    require_alike(distinct_parameters(*copies_.front()), parameters, i);
+    require_alike(distinct_buffers(*copies_.front()), distinct_buffers(*copies_[i]), i);
+    for (std::size_t before = 0; before < i; ++before) {
+      require_own(distinct_parameters(*copies_[before]), parameters, before, i);
+    }
   }
   copy_from_chief();
+  if (!core_->central() || !core_->shares_memory()) return;
+  const NamedTensors parameters = parameters_of(*copies_.front());
   for (std::size_t i = 1; i < copies_.size(); ++i) {
     const NamedTensors own_parameters = parameters_of(*copies_[i]);
-    if (!core_->central() || !core_->shares_memory()) continue;
     for (std::size_t p = 0; p < parameters.size(); ++p) own_parameters[p].second.set_data(parameters[p].second.data());
   }
 }
@@ -151,30 +200,18 @@ NamedTensors MirroredModule::state() const {
 
 void MirroredModule::load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state, bool strict) const {
   const torch::NoGradGuard no_grad;
-  std::map<std::string, const torch::Tensor*> given;
-  for (const auto& [name, tensor] : state) given.emplace(name, &tensor);
+  std::map<std::string, torch::Tensor> given;
+  for (const auto& [name, tensor] : state) given.emplace(name, tensor);
   for (const auto& copy : copies_) {
-    NamedTensors own = parameters_of(*copy);
-    for (auto& buffer : buffers_of(*copy)) own.push_back(std::move(buffer));
-    std::size_t found = 0;
-    for (auto& [name, tensor] : own) {
-      const auto item = given.find(name);
-      if (item == given.end()) {
-        if (strict)
-          fail<NotFound>("[strategy] load_state: there is no \"", name, "\" among the ", given.size(),
-                         " given tensors");
-        continue;
-      }
-      const torch::Tensor& value = *item->second;
-      if (value.sizes() != tensor.sizes() || value.scalar_type() != tensor.scalar_type()) {
-        fail<InvalidArgument>("[strategy] load_state: \"", name, "\" is ", value.scalar_type(), value.sizes(),
-                              ", the module wants ", tensor.scalar_type(), tensor.sizes());
-      }
-      tensor.detach().copy_(value);
-      ++found;
+    std::vector<ModuleTensor> own = distinct_parameters(*copy);
+    for (ModuleTensor& buffer : distinct_buffers(*copy)) own.push_back(std::move(buffer));
+    std::size_t used = 0;
+    for (const ModuleTensor& each : own) used += load_tensor(each, given, strict);
+    if (used == given.size()) continue;
+    for (const ModuleTensor& each : own) {
+      given.erase(each.name);
+      for (const std::string& alias : each.aliases) given.erase(alias);
     }
-    if (found == given.size()) continue;
-    for (const auto& [name, tensor] : own) given.erase(name);
     fail<NotFound>("[strategy] load_state: the module has no \"", given.begin()->first, "\"");
   }
 }
@@ -192,6 +229,7 @@ MirroredModule Strategy::mirror_modules(const std::function<std::shared_ptr<torc
     const c10::DeviceGuard guard(where.torch_device);
     copies.push_back(factory());
     if (!copies.back()) fail<InvalidArgument>("[strategy] mirror: the factory returned an empty module");
+    require_apart(*copies.back());
     copies.back()->to(where.torch_device);
   }
   return MirroredModule(core_, std::move(copies));

@@ -124,5 +124,94 @@ TEST(MirroredOptimizer, StateGoesOnUnderAnotherStrategy) {
   EXPECT_THROW(train(OneDeviceStrategy("/CPU:0"), 1, &half, &rest), NotFound);
 }
 
+// Two parameters of a module, made from one tensor by `second`.
+struct PairImpl : torch::nn::Module {
+  PairImpl(const torch::Tensor& first, const torch::Tensor& second) {
+    register_parameter("first", first);
+    register_parameter("second", second);
+  }
+};
+TORCH_MODULE(Pair);
+
+TEST(TiedWeights, StandUnderTheirFirstNameAndAreLoadedByAny) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const auto net = strategy.mirror([] {
+    const torch::Tensor weight = torch::ones({3});
+    return Pair(weight, weight);
+  });
+  ASSERT_EQ(net.state().size(), 1U);
+  EXPECT_EQ(net.state()[0].first, "first");
+  const auto value = [&](std::size_t replica, const char* name) {
+    return net[replica]->named_parameters()[name][0].item<float>();
+  };
+  net.load_state({{"second", torch::full({3}, 2.0F)}});
+  EXPECT_EQ(value(1, "first"), 2.0F);
+  net.load_state({{"first", torch::full({3}, NAN)}, {"second", torch::full({3}, NAN)}});
+  net.load_state({{"first", torch::full({3}, 4.0F)}, {"second", torch::full({3}, 4.0F)}});
+  EXPECT_EQ(value(1, "second"), 4.0F);
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                net.load_state({{"first", torch::full({3}, 5.0F)}, {"second", torch::full({3}, 6.0F)}});
+              }),
+              HasSubstr("\"first\" and \"second\" are one tensor of the module, but the values given for them differ"));
+  EXPECT_EQ(value(0, "first"), 4.0F) << "nothing was set";
+  EXPECT_THAT(error_of<NotFound>([&] {
+                net.load_state({{"first", torch::ones({3})}, {"third", torch::ones({3})}});
+              }),
+              HasSubstr("the module has no \"third\""));
+  EXPECT_THROW(net.load_state({}), NotFound);
+}
+
+TEST(TiedWeights, MemoryInCommonWithoutATieIsRefused) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const auto refusal = [&](const std::function<torch::Tensor(const torch::Tensor&)>& second) {
+    return error_of<InvalidArgument>([&] {
+      strategy.mirror([&] {
+        const torch::Tensor weight = torch::ones({3, 3});
+        return Pair(weight, second(weight));
+      });
+    });
+  };
+  const std::string said = "the parameter first and the parameter second share memory but are not the same parameter";
+  EXPECT_THAT(refusal([](const auto& weight) { return weight.detach(); }), HasSubstr(said));
+  EXPECT_THAT(refusal([](const auto& weight) { return weight.detach().slice(0, 1, 2); }), HasSubstr(said));
+  EXPECT_THAT(refusal([](const auto& weight) { return weight.detach().slice(1, 1, 2); }), HasSubstr(said));
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                strategy.mirror([] {
+                  const auto made = std::make_shared<torch::nn::LinearImpl>(2, 1);
+                  made->register_buffer("before", made->weight.detach());
+                  return made;
+                });
+              }),
+              HasSubstr("the parameter weight and the buffer before share memory"));
+  // Made later, it is found when an optimizer is.
+  const auto net = strategy.mirror([] { return Pair(torch::ones({2}), torch::ones({2})); });
+  net[0]->parameters()[1].set_data(net[0]->parameters()[0].data());
+  EXPECT_THAT(error_of<InvalidArgument>([&] { strategy.optimizer(net, SGD()); }), HasSubstr(said));
+  // Parts of one tensor that have nothing in common are parameters as any others, also where one lies between another.
+  const auto parts = strategy.mirror([] {
+    const torch::Tensor whole = torch::ones({3, 4});
+    return Pair(whole.slice(1, 0, 2), whole.slice(1, 2, 4));
+  });
+  EXPECT_EQ(strategy.optimizer(parts, SGD()).parameter_names().size(), 2U);
+}
+
+TEST(TiedWeights, AreTheSameOnEveryReplica) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  int made = 0;
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                strategy.mirror([&] {
+                  const torch::Tensor weight = torch::ones({3});
+                  auto pair = std::make_shared<torch::nn::Module>();
+                  pair->register_parameter("first", weight);
+                  pair->register_parameter("second", ++made == 1 ? weight : torch::ones({3}));
+                  return pair;
+                });
+              }),
+              HasSubstr("the factory must build the same module each time"));
+  const torch::Tensor common = torch::ones({3});
+  EXPECT_THAT(error_of<InvalidArgument>([&] { strategy.mirror([&] { return Pair(common, torch::ones({3})); }); }),
+              HasSubstr("the factory gave replicas 0 and 1 the same tensor for first"));
+}
+
 }  // namespace
 }  // namespace cohort::mirrored_module_test

@@ -2,7 +2,10 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "base/fail.h"
+#include "strategy/module_tensors.h"
 
 namespace cohort {
 
@@ -16,6 +19,12 @@ int64_t padded(int64_t size) {
   return (size + kAlign - 1) / kAlign * kAlign;
 }
 
+// A parameter with several names is excluded from weight decay by any of them.
+bool decays(const Optimizer& rule, const std::string& name, const std::vector<std::string>& aliases, int64_t rank) {
+  return rule.decays(name, rank) && std::all_of(aliases.begin(), aliases.end(),
+                                                [&](const std::string& alias) { return rule.decays(alias, rank); });
+}
+
 }  // namespace
 
 FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& rule) {
@@ -26,16 +35,17 @@ FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& ru
 void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule) {
   tensors_.resize(module.copies().size());
   for (std::size_t r = 0; r < tensors_.size(); ++r) {
-    for (const auto& item : module.copies()[r]->named_parameters()) {
-      if (!item.value().requires_grad()) continue;
-      tensors_[r].push_back(item.value());
+    require_apart(*module.copies()[r]);
+    for (const auto& [name, tensor, aliases] : distinct_parameters(*module.copies()[r])) {
+      if (!tensor.requires_grad()) continue;
+      tensors_[r].push_back(tensor);
       if (r > 0) continue;
-      const bool dense = item.value().is_non_overlapping_and_dense();
-      parameters_.push_back({.name = item.key(),
-                             .shape = item.value().sizes().vec(),
-                             .strides = (dense ? item.value() : item.value().detach().contiguous()).strides().vec(),
-                             .size = item.value().numel(),
-                             .decay = rule.decays(item.key(), item.value().dim())});
+      const bool dense = tensor.is_non_overlapping_and_dense();
+      parameters_.push_back({.name = name,
+                             .shape = tensor.sizes().vec(),
+                             .strides = (dense ? tensor : tensor.detach().contiguous()).strides().vec(),
+                             .size = tensor.numel(),
+                             .decay = decays(rule, name, aliases, tensor.dim())});
     }
     if (tensors_[r].size() != parameters_.size()) {
       fail<FailedPrecondition>("[optimizer] replica ", r, " has ", tensors_[r].size(),

@@ -15,7 +15,7 @@
 namespace cohort {
 
 struct FlatParameter {
-  std::string name;
+  std::string name;  // the first one of a tied parameter
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  // its own layout is kept where it has no gaps
   int64_t size = 0;
@@ -34,7 +34,8 @@ struct FlatGroup {
 
 class FlatParameters {
  public:
-  // Takes the parameters that require gradients and makes them views of flat memory. None at all: FailedPrecondition.
+  // Takes the parameters that require gradients, a tied one once, and makes them views of flat memory. None at all:
+  // FailedPrecondition. InvalidArgument: two of them share memory without being the same tensor.
   FlatParameters(const MirroredModule& module, const Optimizer& rule);
 
   const std::vector<FlatParameter>& parameters() const { return parameters_; }

@@ -3,17 +3,22 @@
 #include <ATen/Functions.h>
 #include <torch/nn/module.h>
 
+#include "strategy/module_tensors.h"
+
 namespace cohort {
 
 ServerBuffers::ServerBuffers(MirroredModule module, RemoteVariables& remote, const std::string& prefix)
     : module_(std::move(module)), remote_(remote) {
-  for (const auto& buffer : module_.copies().front()->named_buffers()) {
-    if (buffer.value().scalar_type() == torch::kBool) continue;  // a mask: nothing to add to
-    const torch::Tensor value = buffer.value().detach().cpu().contiguous().clone();
-    variables_.push_back(remote_.declare({.name = prefix + "buffers/" + buffer.key(), .value = value}));
+  std::vector<std::vector<ModuleTensor>> buffers;  // [replica]
+  for (const auto& copy : module_.copies()) buffers.push_back(distinct_buffers(*copy));
+  for (std::size_t i = 0; i < buffers.front().size(); ++i) {
+    const auto& [name, tensor, aliases] = buffers.front()[i];
+    if (tensor.scalar_type() == torch::kBool) continue;  // a mask: nothing to add to
+    const torch::Tensor value = tensor.detach().cpu().contiguous().clone();
+    variables_.push_back(remote_.declare({.name = prefix + "buffers/" + name, .value = value}));
     values_.push_back(value);
     std::vector<torch::Tensor> copies;
-    for (const auto& copy : module_.copies()) copies.push_back(copy->named_buffers()[buffer.key()]);
+    for (const auto& own : buffers) copies.push_back(own[i].tensor);
     copies_.push_back(std::move(copies));
   }
 }

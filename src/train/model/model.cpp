@@ -4,10 +4,12 @@
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/fail.h"
 #include "cohort/checkpoint.h"
 #include "strategy/core.h"
+#include "strategy/module_tensors.h"
 #include "train/model/loops.h"
 #include "train/model/model_state.h"
 
@@ -65,8 +67,11 @@ NamedTensors ModelLayer::weights() const {
 }
 
 int64_t ModelLayer::count_params() const {
+  std::set<const void*> counted;
   int64_t count = 0;
-  for (const auto& [name, tensor] : weights()) count += tensor.numel();
+  for (const auto& [name, tensor] : weights()) {
+    if (counted.insert(tensor.unsafeGetTensorImpl()).second) count += tensor.numel();
+  }
   return count;
 }
 
@@ -167,8 +172,13 @@ void Model::summary() const {
 
 int64_t Model::count_params() const {
   state_->require_built("count_params");
+  std::set<const void*> counted;  // a tied parameter counts once
   int64_t count = 0;
-  for (const ModelLayer& each : layers()) count += each.count_params();
+  for (const ModelLayer& each : layers()) {
+    for (const auto& [name, tensor] : each.weights()) {
+      if (counted.insert(tensor.unsafeGetTensorImpl()).second) count += tensor.numel();
+    }
+  }
   return count;
 }
 
@@ -208,6 +218,12 @@ void Model::save_weights(const std::filesystem::path& file, const std::map<std::
   described.emplace("format", "pt");  // what readers of PyTorch's look for
   described.emplace("step", std::to_string(state_->iterations()));
   described.emplace("epoch", std::to_string(state_->epochs_done));
+  // As safetensors.torch.save_model describes tensors that the file has under another of their names.
+  for (const auto& list : {distinct_parameters, distinct_buffers}) {
+    for (const ModuleTensor& each : list(*module().copies().front())) {
+      for (const std::string& alias : each.aliases) described.emplace(alias, each.name);
+    }
+  }
   state_->finish_steps();
   const NamedTensors state = module().state();
   strategy().core()->on_chief("save_weights", [&] { cohort::save_weights(file, state, described); });

@@ -1,5 +1,6 @@
 #include "train/model/model_state.h"
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -180,6 +181,19 @@ void ModelState::compile(const CompileOptions& options) {
   declare();
 }
 
+// Returns whether a frozen layer other than this one holds the tensor, too: a tied parameter is frozen as long as any
+// layer that has it is.
+bool ModelState::held_elsewhere(std::size_t index, std::size_t replica, const torch::Tensor& parameter) const {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (i == index || entries_[i].applied || entries_[i].held.empty()) continue;
+    const NamedTensors parameters = entry_parameters(i, replica);
+    for (const std::size_t p : entries_[i].held) {
+      if (parameters[p].second.is_same(parameter)) return true;
+    }
+  }
+  return false;
+}
+
 void ModelState::apply_trainable() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
@@ -189,13 +203,14 @@ void ModelState::apply_trainable() {
       if (!entry.trainable && r == 0) {
         entry.held.clear();
         for (std::size_t p = 0; p < parameters.size(); ++p) {
-          if (parameters[p].second.requires_grad()) entry.held.push_back(p);
+          const torch::Tensor& parameter = parameters[p].second;
+          if (parameter.requires_grad() || held_elsewhere(i, r, parameter)) entry.held.push_back(p);
         }
       }
       for (const std::size_t p : entry.held) {
         torch::Tensor parameter = parameters[p].second;
         parameter.mutable_grad() = torch::Tensor();
-        parameter.set_requires_grad(entry.trainable);
+        parameter.set_requires_grad(entry.trainable && !held_elsewhere(i, r, parameter));
       }
       if (const auto layer = std::dynamic_pointer_cast<LayerModule>(entry_module(i, r)))
         layer->set_frozen(!entry.trainable);
@@ -260,7 +275,8 @@ GlobalBatch ModelState::split(const Example& batch) const {
     shares.push_back(batch.rows(begin, end).to(device));
     begin = end;
   }
-  return GlobalBatch(std::move(shares), total);
+  const bool some_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  return GlobalBatch(std::move(shares), total, some_empty);
 }
 
 }  // namespace cohort

@@ -110,6 +110,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void list_children();
   void declare();
   void apply_trainable();
+  bool held_elsewhere(std::size_t index, std::size_t replica, const torch::Tensor& parameter) const;
   template <typename Result>
   Logs collect(const Result& result) const;
 

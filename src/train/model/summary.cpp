@@ -1,6 +1,7 @@
 #include <array>
 #include <cstdio>
 #include <ostream>
+#include <set>
 
 #include "base/fail.h"
 #include "train/model/model_state.h"
@@ -72,27 +73,41 @@ void print_table(std::ostream& output, const std::vector<Row>& rows) {
   output << std::string(whole, '=') << '\n';
 }
 
+// Returns the parameters that will learn after the next compile(): those that no frozen layer has.
+std::set<const void*> learning_parameters(const ModelState& state) {
+  std::set<const void*> learning;
+  std::set<const void*> frozen;
+  for (std::size_t i = 0; i < state.entries().size(); ++i) {
+    const auto& entry = state.entries()[i];
+    for (const auto& [name, tensor] : state.entry_parameters(i, 0)) {
+      if (!entry.trainable) frozen.insert(tensor.unsafeGetTensorImpl());
+      if (tensor.requires_grad() || !entry.applied) learning.insert(tensor.unsafeGetTensorImpl());
+    }
+  }
+  std::erase_if(learning, [&](const void* each) { return frozen.contains(each); });
+  return learning;
+}
+
 }  // namespace
 
+// A layer's row has all its parameters; in the totals one that several layers have (tied weights) counts once.
 void Model::summary(std::ostream& output) const {
   state()->require_built("summary");
+  const std::set<const void*> learning = learning_parameters(*state());
+  std::set<const void*> counted;
   Count total, trainable, fixed;
   std::vector<Row> rows = {{"Layer (type)", "Output Shape", "Param #"}};
   for (std::size_t i = 0; i < state()->entries().size(); ++i) {
     const auto& entry = state()->entries()[i];
-    Count own;
-    for (const auto& [name, tensor] : state()->entry_parameters(i, 0)) {
-      own.add(tensor);
-      const bool learns = tensor.requires_grad() && entry.trainable;
-      (learns || (entry.trainable && !entry.applied) ? trainable : fixed).add(tensor);
+    NamedTensors weights = state()->entry_parameters(i, 0);
+    for (auto& buffer : state()->entry_buffers(i, 0)) weights.push_back(std::move(buffer));
+    for (const auto& [name, tensor] : weights) {
+      if (!counted.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      total.add(tensor);
+      (learning.contains(tensor.unsafeGetTensorImpl()) ? trainable : fixed).add(tensor);
     }
-    for (const auto& [name, tensor] : state()->entry_buffers(i, 0)) {
-      own.add(tensor);
-      fixed.add(tensor);
-    }
-    total.values += own.values;
-    total.bytes += own.bytes;
-    rows.push_back({entry.name + " (" + entry.type + ")", shape_text(entry.output), with_commas(own.values)});
+    const int64_t own = ModelLayer(state(), i).count_params();
+    rows.push_back({entry.name + " (" + entry.type + ")", shape_text(entry.output), with_commas(own)});
   }
   output << "Model: \"" << name() << "\"\n";
   print_table(output, rows);
