@@ -261,7 +261,8 @@ class ModelTrainer::Impl {
   void restore_averages(const CheckpointData& data) {
     const StrategyCore& core = *state_->strategy().core();
     const auto saved = data.tensors.find(kAverages);
-    if (!core.any_worker("whether there are averages", saved != data.tensors.end()) || !average_.on()) return;
+    if (!core.any_worker("whether there are averages", saved != data.tensors.end())) return average_.forget();
+    if (!average_.on()) return;
     average_.begin(state_->module());
     if (saved != data.tensors.end()) average_.restore(state_->module(), saved->second);
     std::vector<torch::Tensor> tensors;

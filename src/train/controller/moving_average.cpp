@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/fail.h"
+#include "strategy/module_tensors.h"
 
 namespace cohort {
 
@@ -16,14 +17,15 @@ MovingAverage::MovingAverage(const MovingAverageOptions& options) : options_(opt
   }
 }
 
-// Of the first replica: all are alike, but for the statistics, of which one replica's are as good as another's.
+// Returns the first replica's tensors: all are alike, but for the statistics, of which one replica's are as good as
+// another's. They are the module's own: an optimizer that is made later gives them other memory.
 NamedTensors MovingAverage::followed(const MirroredModule& module) const {
   NamedTensors list;
   const torch::nn::Module& first = *module.copies().front();
-  for (const auto& item : first.named_parameters()) list.emplace_back(item.key(), item.value().detach());
+  for (const ModuleTensor& each : distinct_parameters(first)) list.emplace_back(each.name, each.tensor);
   if (options_.trainable_weights_only) return list;
-  for (const auto& item : first.named_buffers()) {
-    if (item.value().is_floating_point()) list.emplace_back(item.key(), item.value());
+  for (const ModuleTensor& each : distinct_buffers(first)) {
+    if (each.tensor.is_floating_point()) list.emplace_back(each.name, each.tensor);
   }
   return list;
 }
@@ -43,7 +45,12 @@ void MovingAverage::update(const MirroredModule& module, int64_t step) {
 void MovingAverage::begin(const MirroredModule& module) {
   followed_ = followed(module);
   averages_.clear();
-  for (const auto& [name, tensor] : followed_) averages_.emplace_back(name, tensor.clone());
+  for (const auto& [name, tensor] : followed_) averages_.emplace_back(name, tensor.detach().clone());
+}
+
+void MovingAverage::forget() {
+  followed_.clear();
+  averages_.clear();
 }
 
 void MovingAverage::restore(const MirroredModule& module, const NamedTensors& averages) {
@@ -60,7 +67,7 @@ void MovingAverage::restore(const MirroredModule& module, const NamedTensors& av
 
 NamedTensors MovingAverage::swap_into(const MirroredModule& module) const {
   NamedTensors before;
-  for (const auto& [name, tensor] : followed(module)) before.emplace_back(name, tensor.clone());
+  for (const auto& [name, tensor] : followed(module)) before.emplace_back(name, tensor.detach().clone());
   module.load_state(averages_, /*strict=*/false);
   return before;
 }

@@ -22,6 +22,8 @@ class MovingAverage {
   const NamedTensors& averages() const { return averages_; }
   // The averages are the weights now.
   void begin(const MirroredModule& module);
+  // Begins anew with the next update.
+  void forget();
   // InvalidArgument: one is missing, or of another shape.
   void restore(const MirroredModule& module, const NamedTensors& averages);
   // Gives the module the averages and returns what it had.
@@ -31,7 +33,7 @@ class MovingAverage {
   NamedTensors followed(const MirroredModule& module) const;
 
   MovingAverageOptions options_;
-  NamedTensors followed_;  // the first replica's own, in the same order
+  NamedTensors followed_;  // the first replica's own tensors, in the order of the averages
   NamedTensors averages_;
 };
 
