@@ -4,18 +4,22 @@
 //                     .callbacks = {EarlyStopping({.patience = 3}), CSVLogger({.file = "run.csv"}),
 //                                   LambdaCallback({.on_epoch_end = [](const RunInfo& run, Logs& logs) { ... }})}});
 //
-// All are called on the thread that called fit(), in cross-replica context, in the order of the list.
+// All are called on the thread that called fit(), in cross-replica context, in the order of the list (but for those
+// that save the training, which come last at the ends of things: Callback::turn).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "cohort/weights.h"
 
 namespace cohort {
 
@@ -86,6 +90,12 @@ class BatchLogs {
   std::function<double()> loss_;
 };
 
+// What a callback has seen so far and decides by; a part of every checkpoint of its training.
+struct CallbackState {
+  std::map<std::string, std::string> values = {};
+  NamedTensors tensors = {};
+};
+
 class Callback {
  public:
   virtual ~Callback() = default;
@@ -102,6 +112,18 @@ class Callback {
   // Around evaluate(), and the validation in fit(): then the logs have no "val_" yet.
   virtual void on_test_begin(const RunInfo& /*run*/) {}
   virtual void on_test_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
+
+  // The name of its state in checkpoints, such as "early_stopping"; empty where it has none. Of several callbacks of
+  // one name the order in the list tells which is which.
+  virtual std::string state_name() const { return {}; }
+  virtual CallbackState state() const { return {}; }
+  // Called in a training that is resumed from a checkpoint with this callback's state, after all on_train_begin().
+  virtual void load_state(const CallbackState& /*state*/) {}
+
+  // At the ends of batches, epochs and the training, and in a preemption, callbacks of a higher turn are called later.
+  // Those that save the training have one, wherever they stand in the list, so that they save what the others have
+  // seen.
+  virtual int turn() const { return 0; }
 };
 
 using CallbackPtr = std::shared_ptr<Callback>;
@@ -178,7 +200,8 @@ struct BackupAndRestoreOptions {
   std::function<bool()> preempted = {};
 };
 // Makes a run that was interrupted go on where its last backup was, bit for bit, in the middle of an epoch too:
-// weights, optimizer, random states, position of the input, metrics so far. The two latest backups are kept, should one
+// weights, optimizer, learning rate, random states, position of the input, metrics so far, the states of the callbacks,
+// whether one of them has stopped the training. The two latest backups are kept, should one
 // be damaged. With another number of workers or replicas the epoch is begun anew, because the input is divided
 // differently. Of several workers the chief writes and reads.
 CallbackPtr BackupAndRestore(const BackupAndRestoreOptions& options);

@@ -15,8 +15,10 @@ class TrainingRun {
   virtual ~TrainingRun() = default;
 
   // Everything that is needed to go on from here, on the chief; nothing on other workers. The groups are "model" and
-  // "optimizer", with PyTorch's names where it has them; one piece of bytes a worker; values: "step", "epoch" and
-  // "batch", where it goes on. From on_batch_end, on_epoch_end and on_preemption.
+  // "optimizer", with PyTorch's names where it has them, and "callback.<name>" for callbacks that keep tensors; one
+  // piece of bytes a worker; values: "step", "epoch" and "batch", where it goes on, "stopped" where a callback has
+  // ended it, "callback.<name>.<key>". From on_batch_end, on_epoch_end and on_preemption; it has what the callbacks
+  // know by then (Callback::turn).
   virtual CheckpointData save() = 0;
 
   // Calls load() on the chief and goes on from what it gives; false when it gives nothing. From on_train_begin only

@@ -125,6 +125,7 @@ std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::state() const
     list.emplace_back(kLossScale, torch::tensor(counts_.front().loss_scale, torch::kDouble));
     list.emplace_back(kGoodSteps, torch::tensor(counts_.front().good_steps, torch::kLong));
   }
+  if (rate_is_set_) list.emplace_back(kLearningRateEntry, torch::tensor(schedule_(0), torch::kDouble));
   for (std::size_t p = 0; p < names_.size(); ++p) {
     for (std::size_t s = 0; s < rule_.rule().slots().size(); ++s) {
       list.emplace_back(names_[p] + "/" + rule_.rule().slots()[s], slot_of(p, s).clone());
@@ -156,6 +157,8 @@ void OptimizerState::load_state(const std::vector<std::pair<std::string, torch::
   }
   const auto iterations = take("iterations").item<int64_t>();
   engine_->spread_slots(iterations);
+  const auto rate = given.find(kLearningRateEntry);
+  load_rate(rate == given.end() ? std::nullopt : std::optional(rate->second.item<double>()));
   // A training without loss scaling may be gone on with.
   const auto& scale = rule_.gradient().loss_scale;
   const bool saved = scale && given.contains(kLossScale) && given.contains(kGoodSteps);
@@ -164,6 +167,14 @@ void OptimizerState::load_state(const std::vector<std::pair<std::string, torch::
     if (saved && scale->dynamic) counts.loss_scale = given[kLossScale].item<double>();
     if (saved) counts.good_steps = given[kGoodSteps].item<int64_t>();
   }
+}
+
+// Makes the rate what it was. A schedule that the program has set is the program's own and stays.
+void OptimizerState::load_rate(std::optional<double> saved) {
+  if (saved) return set_learning_rate(*saved);
+  if (!rate_is_set_) return;
+  set_learning_rate(rule_.learning_rate());
+  rate_is_set_ = false;
 }
 
 // Of each replica: how many calls were added up, then a sum for each parameter, empty where none came.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "train/engine/update_engine.h"
 
 namespace cohort {
+
+// The entry of an optimizer's state that holds a rate that was set.
+inline constexpr const char* kLearningRateEntry = "learning_rate";
 
 class OptimizerState {
  public:
@@ -35,6 +39,7 @@ class OptimizerState {
   void set_learning_rate(Schedule schedule) {
     engine_->set_learning_rate(schedule);
     schedule_ = std::move(schedule);
+    rate_is_set_ = schedule_.is_constant();
   }
   const std::vector<std::string>& parameter_names() const { return names_; }
   double loss_scale() const { return counts_.front().loss_scale; }
@@ -56,6 +61,7 @@ class OptimizerState {
 
   // `scale`: what the gradients are multiplied with already.
   void apply(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double scale);
+  void load_rate(std::optional<double> saved);
   void note_step(Counts& counts, bool updated) const;
   void require_own(const Replica& replica) const;
   void require_loss(const Replica& replica, const torch::Tensor& loss) const;
@@ -64,6 +70,7 @@ class OptimizerState {
   MirroredModule module_;
   Optimizer rule_;
   Schedule schedule_;
+  bool rate_is_set_ = false;  // to a number that is not the rule's own: a part of the state
   FlatParameters flat_;
   std::unique_ptr<UpdateEngine> engine_;
   std::vector<std::string> names_;

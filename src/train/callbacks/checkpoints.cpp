@@ -9,6 +9,7 @@
 #include "cohort/preemption.h"
 #include "cohort/training_run.h"
 #include "train/callbacks/monitor.h"
+#include "train/callbacks/states.h"
 
 namespace cohort {
 
@@ -52,6 +53,9 @@ class Backup final : public Callback {
     run.training->on_chief("the last backup", [&] { manager_->wait(); });
     log().warn("[callbacks] BackupAndRestore: step {} is saved before the preemption", run.step);
   }
+
+  // After callbacks that save the whole training: what they know of the best is a part of it.
+  int turn() const override { return 2; }
 
   void on_train_end(const RunInfo& run, const Logs& /*logs*/) override {
     run.training->on_chief("the end of the backups", [&] {
@@ -97,6 +101,13 @@ class BestModel final : public Callback {
   void on_epoch_end(const RunInfo& run, Logs& logs) override {
     if (options_.save_freq == 0) save(run, logs);
   }
+
+  int turn() const override { return options_.save_weights_only ? 0 : 1; }
+  std::string state_name() const override { return options_.save_best_only ? "model_checkpoint" : ""; }
+  CallbackState state() const override {
+    return best_ ? CallbackState{.values = {{"best", state_text(*best_)}}} : CallbackState{};
+  }
+  void load_state(const CallbackState& state) override { best_ = state_number(state, "best"); }
 
  private:
   void save(const RunInfo& run, const Logs& logs) {

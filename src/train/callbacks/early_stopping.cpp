@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "cohort/model.h"
 #include "train/callbacks/monitor.h"
+#include "train/callbacks/states.h"
 
 namespace cohort {
 
@@ -48,6 +49,20 @@ class EarlyStop final : public Callback {
     log().info("[callbacks] EarlyStopping: back to the weights of epoch {}", best_epoch_ + 1);
     run.model.set_weights(best_weights_);
     best_weights_.clear();
+  }
+
+  std::string state_name() const override { return "early_stopping"; }
+  CallbackState state() const override {
+    CallbackState state{.values = {{"wait", state_text(waited_)}, {"best_epoch", state_text(best_epoch_)}},
+                        .tensors = best_weights_};
+    if (best_) state.values["best"] = state_text(*best_);
+    return state;
+  }
+  void load_state(const CallbackState& state) override {
+    best_ = state_number(state, "best");
+    waited_ = static_cast<int64_t>(state_number(state, "wait").value_or(0));
+    best_epoch_ = static_cast<int64_t>(state_number(state, "best_epoch").value_or(-1));
+    if (options_.restore_best_weights) best_weights_ = state.tensors;
   }
 
  private:

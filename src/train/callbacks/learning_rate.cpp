@@ -1,11 +1,13 @@
 // Callbacks that change the learning rate from epoch to epoch.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/model.h"
 #include "train/callbacks/monitor.h"
+#include "train/callbacks/states.h"
 
 namespace cohort {
 
@@ -24,11 +26,16 @@ class RateSchedule final : public Callback {
     if (!schedule_) fail<InvalidArgument>("[callbacks] LearningRateScheduler: the function is empty");
   }
 
-  void on_train_begin(const RunInfo& run) override { require_constant_rate(run.model, "LearningRateScheduler"); }
+  void on_train_begin(const RunInfo& run) override {
+    require_constant_rate(run.model, "LearningRateScheduler");
+    epoch_ = -1;
+  }
 
   void on_epoch_begin(const RunInfo& run) override {
     const MirroredOptimizer& optimizer = run.model.optimizer();
-    const double rate = schedule_(run.epoch, optimizer.learning_rate());
+    // An epoch that was interrupted begins twice, but the function is given the rate that it found the first time.
+    if (std::exchange(epoch_, run.epoch) != run.epoch) found_ = optimizer.learning_rate();
+    const double rate = schedule_(run.epoch, found_);
     if (!std::isfinite(rate) || rate < 0.0) {
       fail<InvalidArgument>("[callbacks] LearningRateScheduler: the function returned ", rate, " for epoch ", run.epoch,
                             ", wanted a rate of 0 or more");
@@ -40,8 +47,19 @@ class RateSchedule final : public Callback {
     logs.set("learning_rate", run.model.optimizer().learning_rate());
   }
 
+  std::string state_name() const override { return "learning_rate_scheduler"; }
+  CallbackState state() const override {
+    return {.values = {{"epoch", state_text(epoch_)}, {"learning_rate", state_text(found_)}}};
+  }
+  void load_state(const CallbackState& state) override {
+    epoch_ = static_cast<int64_t>(state_number(state, "epoch").value_or(-1));
+    found_ = state_number(state, "learning_rate").value_or(0.0);
+  }
+
  private:
   std::function<double(int64_t, double)> schedule_;
+  int64_t epoch_ = -1;  // the one that has begun
+  double found_ = 0.0;  // the rate before it
 };
 
 class PlateauRate final : public Callback {
@@ -86,6 +104,18 @@ class PlateauRate final : public Callback {
     optimizer.set_learning_rate(reduced);
     cooling_ = options_.cooldown;
     waited_ = 0;
+  }
+
+  std::string state_name() const override { return "reduce_lr_on_plateau"; }
+  CallbackState state() const override {
+    CallbackState state{.values = {{"wait", state_text(waited_)}, {"cooldown", state_text(cooling_)}}};
+    if (best_) state.values["best"] = state_text(*best_);
+    return state;
+  }
+  void load_state(const CallbackState& state) override {
+    best_ = state_number(state, "best");
+    waited_ = static_cast<int64_t>(state_number(state, "wait").value_or(0));
+    cooling_ = static_cast<int64_t>(state_number(state, "cooldown").value_or(0));
   }
 
  private:

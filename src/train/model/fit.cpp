@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cohort/training_run.h"
 #include "strategy/core.h"
+#include "train/callbacks/states.h"
 #include "train/model/loops.h"
 #include "train/model/training_state.h"
 
@@ -102,6 +103,7 @@ class FitLoop final : public TrainingRun {
       validation_.emplace(state.strategy().distribute(*options_.validation_data, options_.input));
     }
     check();
+    at_ends_ = by_turn(options_.callbacks);
     const int64_t known = input_.cardinality();
     steps_ = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : std::max<int64_t>(known, -1);
   }
@@ -122,22 +124,27 @@ class FitLoop final : public TrainingRun {
     resumable_ = true;
     call([&](Callback& each) { each.on_train_begin(run_); });
     resumable_ = false;
+    load_callbacks(options_.callbacks, callbacks_before_);
     state_.note_change();  // the module is the user's too
     state_.begin_steps();
     for (int64_t epoch = start_.epoch; epoch < options_.epochs && !input_.stopped(); ++epoch) {
       if (!run_epoch(epoch, logs)) break;
       start_.batch = 0;
     }
-    call([&](Callback& each) { each.on_train_end(run_, logs); });
+    call_at_end([&](Callback& each) { each.on_train_end(run_, logs); });
     return std::move(history_);
   }
 
   CheckpointData save() override {
     // Where an epoch of its own input has ended, the next one begins with another iterator.
     const bool between = epoch_done_ && options_.steps_per_epoch == 0;
-    return save_training(state_, {.epoch = run_.epoch + (epoch_done_ ? 1 : 0),
-                                  .batch = epoch_done_ ? 0 : batches_done_,
-                                  .input = between ? "" : input_.save()});
+    const StrategyCore& core = *state_.strategy().core();
+    CheckpointData data = save_training(state_, {.epoch = run_.epoch + (epoch_done_ ? 1 : 0),
+                                                 .batch = epoch_done_ ? 0 : batches_done_,
+                                                 .input = between ? "" : input_.save(),
+                                                 .stopped = core.any_worker("whether training ends", state_.stop)});
+    if (core.worker_rank() == 0) save_callbacks(options_.callbacks, data);
+    return data;
   }
 
   bool resume(const std::function<std::optional<CheckpointData>()>& load) override {
@@ -151,6 +158,12 @@ class FitLoop final : public TrainingRun {
     if (!start_.input.empty() && !input_.restore(start_.input, start_.epoch)) start_.batch = 0;
     if (start_.input.empty()) input_.restart(start_.epoch);
     state_.epochs_done = start_.epoch;
+    callbacks_before_ = unpack_callbacks(core.text_from_chief(pack_callbacks(data ? *data : none)));
+    if (start_.stopped) {
+      log().info("{}a callback had ended the training in epoch {}: nothing is left to do", speaker(), start_.epoch);
+      state_.stop = true;
+      input_.end_epoch();
+    }
     refresh(start_.epoch, start_.batch);
     return true;
   }
@@ -194,6 +207,11 @@ class FitLoop final : public TrainingRun {
   void call(const Fn& fn) const {
     for (const CallbackPtr& each : options_.callbacks) fn(*each);
   }
+  // At the end of a batch, an epoch or the training: those that save it come last.
+  template <typename Fn>
+  void call_at_end(const Fn& fn) const {
+    for (const CallbackPtr& each : at_ends_) fn(*each);
+  }
 
   void refresh(int64_t epoch, int64_t batch) {
     run_.epoch = epoch;
@@ -229,7 +247,7 @@ class FitLoop final : public TrainingRun {
     refresh(epoch, run_.batch);
     run_.examples_per_second = training_rate;
     epoch_done_ = true;
-    call([&](Callback& each) { each.on_epoch_end(run_, logs); });
+    call_at_end([&](Callback& each) { each.on_epoch_end(run_, logs); });
     input_.end_epoch();
     progress_.finish(logs);
     history_.append(epoch, logs);
@@ -253,7 +271,7 @@ class FitLoop final : public TrainingRun {
       examples += batch->global_size();
       run_.step = state_.iterations();
       batches_done_ = step + 1;
-      call([&](Callback& each) { each.on_batch_end(run_, batch_logs_); });
+      call_at_end([&](Callback& each) { each.on_batch_end(run_, batch_logs_); });
       progress_.update(batch->global_size(), progress_logs);
       leave_if_preempted();
     }
@@ -286,7 +304,7 @@ class FitLoop final : public TrainingRun {
   }
 
   [[noreturn]] void leave() {
-    call([&](Callback& each) { each.on_preemption(run_); });
+    call_at_end([&](Callback& each) { each.on_preemption(run_); });
     fail<Preempted>(speaker(), "a worker is preempted: training was left in epoch ", run_.epoch + 1, " after batch ",
                     batches_done_, ", step ", run_.step);
   }
@@ -298,6 +316,8 @@ class FitLoop final : public TrainingRun {
   ProgressBar progress_;
   RunInfo run_;
   BatchLogs batch_logs_;
+  std::vector<CallbackPtr> at_ends_;  // the callbacks by their turns
+  CheckpointData callbacks_before_;   // their states in the checkpoint that is resumed
   int64_t steps_ = -1;
   History history_;
   TrainingPosition start_;  // of the epoch that is to be run

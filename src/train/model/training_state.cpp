@@ -1,17 +1,22 @@
 #include "train/model/training_state.h"
 
 #include <ATen/Context.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
 #include "base/log.h"
 #include "data/state.h"
 #include "strategy/core.h"
+#include "train/optimizer_state.h"
 
 namespace cohort {
 
 namespace {
+
+constexpr const char* kStopped = "stopped";
 
 std::string worker_name(int rank) {
   return "worker-" + std::to_string(rank);
@@ -38,6 +43,16 @@ int64_t number(const std::map<std::string, std::string>& values, const std::stri
   return std::strtoll(found->second.c_str(), nullptr, 10);
 }
 
+// Takes the rate out of an optimizer's state and returns it as a text, which is empty where none was set.
+std::string take_rate(NamedTensors& state) {
+  const auto found =
+      std::find_if(state.begin(), state.end(), [](const auto& item) { return item.first == kLearningRateEntry; });
+  if (found == state.end()) return "";
+  const std::string rate = fmt::format("{:.17g}", found->second.item<double>());
+  state.erase(found);
+  return rate;
+}
+
 // The chief's, on all workers.
 void restore_weights(ModelState& state, const CheckpointData& data) {
   const StrategyCore& core = *state.strategy().core();
@@ -50,9 +65,12 @@ void restore_weights(ModelState& state, const CheckpointData& data) {
   });
   if (core.workers() == nullptr) return;
   state.module().copy_from_chief();
+  // Only the chief knows yet whether a rate was set: it travels apart from what all workers have.
+  const std::string rate = core.text_from_chief(take_rate(slots));
   std::vector<torch::Tensor> tensors;
   for (const auto& [name, tensor] : slots) tensors.push_back(tensor);
   core.broadcast_from_chief(tensors);
+  if (!rate.empty()) slots.emplace_back(kLearningRateEntry, torch::tensor(std::stod(rate), torch::kDouble));
   optimizer.load_state(slots);
 }
 
@@ -110,6 +128,7 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
                                  {"batch", std::to_string(position.batch)},
                                  {"workers", std::to_string(core.num_workers())},
                                  {"replicas", std::to_string(core.num_replicas_in_sync())}}};
+  if (position.stopped) data.values[kStopped] = "yes";
   const std::vector<std::string> workers = core.gather_texts(save_own_state(state, position.input));
   if (core.worker_rank() > 0) return {};
   for (std::size_t rank = 0; rank < workers.size(); ++rank) {
@@ -125,14 +144,18 @@ TrainingPosition restore_training(ModelState& state, const CheckpointData& data)
   state.note_change();
   const std::map<std::string, std::string> values =
       nlohmann::json::parse(core.text_from_chief(nlohmann::json(data.values).dump()));
-  TrainingPosition position{.epoch = number(values, "epoch"), .batch = number(values, "batch"), .input = {}};
+  TrainingPosition position{.epoch = number(values, "epoch"),
+                            .batch = number(values, "batch"),
+                            .input = {},
+                            .stopped = values.contains(kStopped)};
   if (number(values, "workers") != core.num_workers() || number(values, "replicas") != core.num_replicas_in_sync()) {
     if (position.batch > 0) {
       log().warn("[model] {}: saved with {} replicas on {} workers, now there are {} on {}: epoch {} is begun anew",
                  state.name(), values.at("replicas"), values.at("workers"), core.num_replicas_in_sync(),
                  core.num_workers(), position.epoch + 1);
     }
-    return {.epoch = position.epoch, .batch = 0, .input = {}};
+    position.batch = 0;
+    return position;
   }
   for (int rank = 0; rank < core.num_workers(); ++rank) {
     const auto found = data.bytes.find(worker_name(rank));

@@ -9,9 +9,10 @@
 namespace cohort {
 
 struct TrainingPosition {
-  int64_t epoch = 0;  // to go on in, from 0
-  int64_t batch = 0;  // of it
-  std::string input;  // this worker's position in the epoch's input; empty: its beginning
+  int64_t epoch = 0;     // to go on in, from 0
+  int64_t batch = 0;     // of it
+  std::string input;     // this worker's position in the epoch's input; empty: its beginning
+  bool stopped = false;  // whether a callback has ended the training
 };
 
 // What this process has of its own: random states, metrics so far, buffers of the replicas, gradients added up since
