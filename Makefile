@@ -22,9 +22,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install fresh clean
+.PHONY: help demo test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,5p' Makefile; echo "also: cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install fresh clean"
+	@sed -n '1,5p' Makefile; echo "also: cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -131,6 +131,24 @@ install:
 	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
 	@cmake --build $(B)/demo -j $(JOBS)
 	@cmake --install $(B)/demo $(if $(PREFIX),--prefix $(PREFIX))
+
+# build/package/cohort_X.Y_amd64.deb, for the Debian that it is made on.
+package:
+	@scripts/install-deps.sh package
+	@$(MAKE) --no-print-directory $(B)/package/build.ninja
+	@cmake --build $(B)/package -j $(JOBS) --target cohort cohort_cli
+	@cd $(B)/package && rm -f cohort_*.deb && cpack -G DEB > cpack.log 2>&1 || { cat cpack.log; exit 1; }
+	@ls $(B)/package/cohort_*.deb
+
+# On a bare machine of the same Debian: apt installs the package, and programs are compiled with it and train.
+package-check: package
+	@mkdir -p $(B)/package/check && cp $(B)/package/cohort_*.deb $(B)/package/check/cohort.deb
+	@scripts/fresh-machine --with=$(B)/package/check $$(. /etc/os-release; echo $$VERSION_CODENAME) tests/install/package.sh
+
+# build/image/cohort.tar: an image for containers (OCI), made without an engine.
+image: package
+	@scripts/install-deps.sh image
+	@scripts/make-image $$(ls $(B)/package/cohort_*.deb) $(B)/image/cohort.tar
 
 # The first commands of a user, each on a bare machine.
 fresh:

@@ -14,6 +14,21 @@ target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threa
 # See the header: Clang 14 and LibTorch 1.13.
 set(COHORT_CLANG_COMPAT $<$<CXX_COMPILER_ID:Clang>:SHELL:-include cohort/clang_libstdcxx.h>)
 target_compile_options(cohort_compile INTERFACE ${COHORT_CLANG_COMPAT})
+# The shared library shows what the public headers declare: every other name is hidden, and to our sources each public header
+# is one that makes its names visible. With the module cohort_gloo all are visible: it takes the library's own.
+if(BUILD_SHARED_LIBS AND NOT COHORT_GLOO_MODULE)
+  target_compile_options(cohort_compile INTERFACE -fvisibility=hidden -fvisibility-inlines-hidden)
+  file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/cohort/*.h)
+  foreach(header IN LISTS headers)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/visible/${header} @ONLY CONTENT
+"#pragma once
+#pragma GCC visibility push(default)
+#include \"@PROJECT_SOURCE_DIR@/include/@header@\"
+#pragma GCC visibility pop
+")
+  endforeach()
+  target_include_directories(cohort_compile BEFORE INTERFACE ${PROJECT_BINARY_DIR}/visible)
+endif()
 if(COHORT_SANITIZER)
   target_compile_options(cohort_compile INTERFACE -fsanitize=${COHORT_SANITIZER} -fno-omit-frame-pointer -g1)
   target_link_options(cohort_compile INTERFACE -fsanitize=${COHORT_SANITIZER})
@@ -102,6 +117,7 @@ function(cohort_library)
   target_include_directories(cohort SYSTEM PUBLIC $<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>)
   target_link_libraries(cohort PUBLIC ${TORCH_LIBRARIES} Threads::Threads
                         PRIVATE ${COHORT_LIBRARIES})
+  target_link_options(cohort PRIVATE LINKER:--as-needed,--no-undefined)
   if(COHORT_GLOO_MODULE)  # opened by its plain name
     add_dependencies(cohort cohort_gloo)
     target_link_options(cohort INTERFACE $<BUILD_INTERFACE:LINKER:-rpath,${CMAKE_LIBRARY_OUTPUT_DIRECTORY}>
@@ -111,14 +127,28 @@ function(cohort_library)
   if(COHORT_SANITIZER)
     target_link_options(cohort PUBLIC -fsanitize=${COHORT_SANITIZER})
   endif()
-  set_target_properties(cohort PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX)
+  set_target_properties(cohort PROPERTIES VERSION ${PROJECT_VERSION} LINKER_LANGUAGE CXX
+                        SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})  # until 1.0, a minor version may break
+  # Our own programs and tests use what is hidden, too: they have the layers in them.
+  set(inside cohort)
+  if(BUILD_SHARED_LIBS)
+    set(inside cohort_inside)
+    add_library(cohort_inside STATIC EXCLUDE_FROM_ALL ${objects})
+    target_link_libraries(cohort_inside PUBLIC cohort_compile)
+    set_target_properties(cohort_inside PROPERTIES LINKER_LANGUAGE CXX)
+    if(COHORT_GLOO_MODULE)
+      add_dependencies(cohort_inside cohort_gloo)
+      target_link_options(cohort_inside INTERFACE LINKER:-rpath,${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+    endif()
+  endif()
+  set(COHORT_INSIDE ${inside} PARENT_SCOPE)
 endfunction()
 
 # cohort_executable(<name> <source>...): a program of ours (tool, example, benchmark).
 function(cohort_executable name)
   add_executable(${name} ${ARGN})
   cohort_compile_settings(${name})
-  target_link_libraries(${name} PRIVATE cohort)
+  target_link_libraries(${name} PRIVATE ${COHORT_INSIDE})
 endfunction()
 
 # cohort_kernel_variants(<out> <prefix>): the sources <prefix>_{baseline,avx2,avx512}.cpp, which are the same loops compiled

@@ -15,7 +15,7 @@ case "${1:-all}" in
   kit) wanted="$build libgtest-dev libgmock-dev python3 python3-venv patchelf" ;;
   lint | all) wanted=$lint ;;
   cluster) wanted="$test iproute2 openssh-client openssh-server slurm-wlm munge" ;;
-  package) wanted="$build dpkg-dev file" ;;
+  package) wanted="$build libopenmpi-dev dpkg-dev file" ;;
   fresh) wanted="debootstrap debian-archive-keyring ca-certificates git util-linux mount" ;;
   image) wanted="mmdebstrap debian-archive-keyring dpkg-dev python3" ;;
   *)

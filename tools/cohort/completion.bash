@@ -1,0 +1,26 @@
+# Bash completion for cohort. It asks the program, so that it knows what that version takes.
+_cohort() {
+  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+  COMPREPLY=()
+  # Bash takes "=" for a word of its own.
+  if [ "$word" = = ]; then
+    word=""
+  elif [ "$previous" = = ]; then
+    previous=${COMP_WORDS[COMP_CWORD - 2]}
+  fi
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    local commands
+    commands=$(cohort --help 2>/dev/null | sed -n '/^Subcommands:/,$ s/^  \([a-z]*\) .*/\1/p')
+    mapfile -t COMPREPLY < <(compgen -W "$commands --help" -- "$word")
+    return
+  fi
+  case "$word" in
+    -*)
+      local options
+      options=$(cohort "${COMP_WORDS[1]}" --help 2>/dev/null | sed -n 's/^  \(-[a-zA-Z],\)\{0,1\}\(--[a-z_]*\).*/\2/p')
+      mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
+      ;;
+    *) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+  esac
+}
+complete -o filenames -F _cohort cohort
