@@ -114,7 +114,7 @@ function(cohort_library)
   target_compile_options(cohort INTERFACE ${COHORT_CLANG_COMPAT})
   target_include_directories(cohort PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_include_directories(cohort SYSTEM PUBLIC $<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>)
+  target_include_directories(cohort SYSTEM PUBLIC "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
   target_link_libraries(cohort PUBLIC ${TORCH_LIBRARIES} Threads::Threads
                         PRIVATE ${COHORT_LIBRARIES})
   target_link_options(cohort PRIVATE LINKER:--as-needed,--no-undefined)
