@@ -11,8 +11,14 @@ namespace cohort {
 // Makes what was created, renamed and removed in a folder survive a power failure. Unavailable, NotFound.
 void flush_folder(const std::filesystem::path& folder);
 
-// Writes to "<file>.tmp.<process>.<n>"; commit() flushes it to the disk, renames it and flushes the folder. Without a
-// commit the temporary is removed. Errors name the file: NotFound (no such folder), Unavailable (disk full and others).
+// Writes to a temporary file beside "file"; commit() flushes it to the disk, renames it and flushes the folder. Without
+// a commit the temporary is removed. Errors name the file: NotFound (no such folder), Unavailable (disk full and
+// others).
+//
+// A temporary is called "<file>.tmp.<machine>.<random>" and locked while its writer lives. Whoever writes the same file
+// next removes the temporaries that killed writers have left: those of this machine at once, because the lock tells
+// that their writer is dead. Locks of other machines may not be seen on a network file system, so that their
+// temporaries go only after a day without a write.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path file);
