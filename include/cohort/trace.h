@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace cohort {
 
@@ -29,6 +30,9 @@ struct TraceSummary {
   double seconds = 0.0;  // from beginning to end
   // Of each thread, by category; the time of a span within another is the inner one's.
   std::map<std::string, std::map<std::string, double>> seconds_of;
+  // The same over time: the seconds in each of so many parts of equal length.
+  static constexpr int kParts = 200;
+  std::map<std::string, std::map<std::string, std::vector<double>>> seconds_in_parts;
   int64_t left_out = 0;
 };
 

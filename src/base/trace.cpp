@@ -63,18 +63,47 @@ double seconds(Clock::duration span) {
   return std::chrono::duration<double>(span).count();
 }
 
-// The time of each category, without that of spans within; they are sorted by their beginnings.
-std::map<std::string, double> time_of_categories(const std::vector<SpanRecord>& spans) {
-  std::map<std::string, double> total;
+// Calls fn(category, begin, end) for each stretch of time of the innermost span; the spans are sorted by their
+// beginnings, the outer one of two first.
+template <typename Fn>
+void for_each_stretch(const std::vector<SpanRecord>& spans, const Fn& fn) {
   std::vector<const SpanRecord*> open;
+  Clock::time_point at;
+  const auto tell_until = [&](Clock::time_point time) {
+    if (time > at) fn(open.back()->category, at, time);
+    at = std::max(at, time);
+  };
+  const auto close_until = [&](Clock::time_point time) {
+    for (; !open.empty() && open.back()->end <= time; open.pop_back()) tell_until(open.back()->end);
+  };
   for (const SpanRecord& span : spans) {
-    while (!open.empty() && open.back()->end <= span.begin) open.pop_back();
-    const double length = seconds(span.end - span.begin);
-    total[span.category] += length;
-    if (!open.empty()) total[open.back()->category] -= length;
+    close_until(span.begin);
+    if (!open.empty()) tell_until(span.begin);
+    at = std::max(at, span.begin);
     open.push_back(&span);
   }
-  return total;
+  close_until(Clock::time_point::max());
+}
+
+// Adds a stretch to the parts of the time that it lies in.
+void add_to_parts(std::vector<double>& parts, double begin, double end, double part) {
+  parts.resize(TraceSummary::kParts);
+  const auto index = [&](double time) {
+    return std::clamp(static_cast<int>(time / part), 0, TraceSummary::kParts - 1);
+  };
+  for (int i = index(begin); i <= index(end); ++i) {
+    const double until = i + 1 == TraceSummary::kParts ? end : std::min(end, (i + 1) * part);
+    parts[static_cast<std::size_t>(i)] += std::max(until - std::max(begin, i * part), 0.0);
+  }
+}
+
+void add_up(const std::vector<SpanRecord>& spans, const std::string& thread, TraceSummary& summary) {
+  const double part = std::max(summary.seconds, 1e-9) / TraceSummary::kParts;
+  for_each_stretch(spans, [&](const char* category, Clock::time_point begin, Clock::time_point end) {
+    summary.seconds_of[thread][category] += seconds(end - begin);
+    add_to_parts(summary.seconds_in_parts[thread][category], seconds(begin - recorder().begin),
+                 seconds(end - recorder().begin), part);
+  });
 }
 
 std::vector<SpanRecord> taken_from(ThreadRecord& thread, TraceSummary& summary) {
@@ -82,7 +111,8 @@ std::vector<SpanRecord> taken_from(ThreadRecord& thread, TraceSummary& summary) 
   std::vector<SpanRecord> spans = std::exchange(thread.spans, {});
   summary.left_out += std::exchange(thread.left_out, 0);
   // A span is recorded at its end.
-  std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  std::sort(spans.begin(), spans.end(),
+            [](const auto& a, const auto& b) { return a.begin != b.begin ? a.begin < b.begin : a.end > b.end; });
   return spans;
 }
 
@@ -160,7 +190,7 @@ TraceSummary Trace::finish() {
                         {"ts", microseconds(span.begin - recorder().begin)},
                         {"dur", microseconds(span.end - span.begin)}});
     }
-    for (const auto& [category, spent] : time_of_categories(spans)) summary.seconds_of[thread->name][category] += spent;
+    add_up(spans, thread->name, summary);
   }
   if (options_.file.empty()) return summary;
   AtomicFile file(options_.file);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -57,6 +58,44 @@ TEST(TraceTest, EveryThreadsSpansAreInTheFile) {
   const double compute = summary.seconds_of.at("main").at("compute");
   EXPECT_NEAR(compute, spans.at("outer").at("dur").get<double>() * 1e-6, 1e-6) << "the inner one does not count twice";
   EXPECT_GE(summary.seconds, compute);
+}
+
+TEST(TraceTest, TheSummaryHasTheTimeOfEachPart) {
+  Trace trace({});
+  name_traced_thread("main");
+  {
+    const TraceSpan outer("compute", "outer");
+    sleep_for(20);
+    {
+      const TraceSpan inner("input", "inner");
+      sleep_for(20);
+    }
+    sleep_for(20);
+  }
+  sleep_for(20);
+  const TraceSummary summary = trace.finish();
+  const auto& parts = summary.seconds_in_parts.at("main");
+  ASSERT_EQ(parts.size(), 2U);
+  const double part = summary.seconds / TraceSummary::kParts;
+  for (const auto& [category, values] : parts) {
+    ASSERT_EQ(values.size(), static_cast<std::size_t>(TraceSummary::kParts));
+    double sum = 0.0;
+    for (const double value : values) {
+      EXPECT_GE(value, 0.0);
+      EXPECT_LE(value, part * (1.0 + 1e-9));
+      sum += value;
+    }
+    EXPECT_NEAR(sum, summary.seconds_of.at("main").at(category), 1e-9) << category;
+  }
+  const auto at = [&](const char* category, double share) {
+    return parts.at(category)[static_cast<std::size_t>(share * TraceSummary::kParts)];
+  };
+  const double outer = summary.seconds_of.at("main").at("compute") + summary.seconds_of.at("main").at("input");
+  EXPECT_NEAR(at("compute", 0.02), part, 1e-9);
+  EXPECT_EQ(at("input", 0.02), 0.0);
+  EXPECT_NEAR(at("compute", outer / summary.seconds - 0.02), part, 1e-9);
+  EXPECT_EQ(at("compute", 0.99) + at("input", 0.99), 0.0);
+  EXPECT_GT(*std::max_element(parts.at("input").begin(), parts.at("input").end()), 0.0);
 }
 
 TEST(TraceTest, TooManySpansAreCountedOnly) {
