@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/deadline.h"
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
@@ -252,7 +253,7 @@ CheckpointManager::~CheckpointManager() {
   try {
     impl_->wait();
   } catch (const std::exception& error) {
-    log().error("[checkpoint] the last write failed: {}", error.what());
+    log().error("[checkpoint] the last write failed: {}", error_text(error));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "data/node.h"
@@ -50,7 +51,7 @@ WorkerSteps::~WorkerSteps() {
   try {
     (void)world_.finish_gather(*begun_);
   } catch (const std::exception& error) {
-    log().warn("[data] at the end of a distributed input: {}", error.what());
+    log().warn("[data] at the end of a distributed input: {}", error_text(error));
   }
 }
 

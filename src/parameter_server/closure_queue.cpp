@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/deadline.h"
+#include "base/error_text.h"
 #include "base/fail.h"
 
 namespace cohort {
@@ -23,7 +24,7 @@ std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& known) {
-    return known.what();
+    return error_text(known);
   } catch (...) {
     return "an exception that is no std::exception";
   }

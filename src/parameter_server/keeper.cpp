@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "parameter_server/wire/frame.h"
@@ -109,7 +110,7 @@ bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
     while (repair()) {
     }
   } catch (const std::exception& error) {
-    log().warn("[parameter server] {}; tries again", error.what());  // from here on the threads' work
+    log().warn("[parameter server] {}; tries again", error_text(error));  // from here on the threads' work
   }
   for (std::size_t i = 0; i < servers_.size(); ++i) {
     threads_.emplace_back([this, i](const std::stop_token& stop) { watch(static_cast<int>(i), stop); });

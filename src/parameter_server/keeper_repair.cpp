@@ -1,6 +1,7 @@
 // What a ServerKeeper does about servers that were lost or have come back.
 #include <algorithm>
 
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "parameter_server/keeper.h"
@@ -28,7 +29,7 @@ void ServerKeeper::keep(const std::stop_token& stop) {
       }
     } catch (const std::exception& error) {
       // Another server was lost meanwhile, or this one again: what is heard next decides.
-      if (!stop.stop_requested()) log().warn("[parameter server] {}; tries again", error.what());
+      if (!stop.stop_requested()) log().warn("[parameter server] {}; tries again", error_text(error));
       std::this_thread::sleep_for(kRetryPause);
     }
   }

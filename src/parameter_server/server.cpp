@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/draw.h"
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "parameter_server/wire/calls.h"
 #include "parameter_server/wire/status.h"
@@ -253,7 +254,7 @@ void ParameterServer::pass_on(const Call& call, Applied applied) {
                           if (passing->error) std::rethrow_exception(passing->error);
                           passing->call->reply(make_frame(passing->applied.reply, passing->applied.values));
                         } catch (const std::exception& failure) {
-                          passing->call->fail(Unavailable(failure.what()));
+                          passing->call->fail(Unavailable(error_text(failure)));
                         }
                       });
   }

@@ -9,6 +9,7 @@
 
 #include "base/block_cache.h"
 #include "base/cpu_threads.h"
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "collective/local/local.h"
@@ -154,7 +155,7 @@ void StrategyCore::run_alone(detail::Job& job) {
 
 void StrategyCore::run_replica(detail::Job& job, int local_id, std::vector<Outcome>& outcomes) {
   Outcome& outcome = outcomes[static_cast<std::size_t>(local_id)];
-  const auto failed = [&](const char* what, bool secondary) {
+  const auto failed = [&](const std::string& what, bool secondary) {
     outcome = {std::current_exception(), secondary || rendezvous_->aborted()};
     rendezvous_->abort(c10::str("replica ", local_id, " failed: ", what));
     // A replica of this process may be waiting for other workers, and they for it.
@@ -165,9 +166,9 @@ void StrategyCore::run_replica(detail::Job& job, int local_id, std::vector<Outco
     const IntraOpThreads threads(threads_per_replica_);
     call_job(job, replica(local_id));
   } catch (const Cancelled& error) {
-    failed(error.what(), true);
+    failed(error_text(error), true);
   } catch (const std::exception& error) {
-    failed(error.what(), false);
+    failed(error_text(error), false);
   } catch (...) {
     failed(kNoStdException, false);
   }
@@ -183,7 +184,7 @@ void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
   try {
     run_local(job);
   } catch (const std::exception& error) {
-    workers()->fail(error.what());
+    workers()->fail(error_text(error));
     throw;
   } catch (...) {
     workers()->fail(kNoStdException);
@@ -268,7 +269,7 @@ void StrategyCore::meet(int local_id, std::string_view what, void* mine,
       lead(all);
     } catch (const std::exception& failure) {
       error = std::current_exception();
-      rendezvous_->abort(c10::str("the function given to ", what, " failed: ", failure.what()));
+      rendezvous_->abort(c10::str("the function given to ", what, " failed: ", error_text(failure)));
     }
   }
   rendezvous_->depart(local_id);

@@ -10,6 +10,7 @@
 #include <deque>
 #include <mutex>
 
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 
@@ -153,7 +154,7 @@ std::unique_ptr<Wire> make_gloo(const GlooOptions& options) {
     throw;
   } catch (const std::exception& error) {
     fail<Unavailable>("[collective] gloo: rank ", options.rank, " at ", options.host,
-                      " cannot connect: ", error.what());
+                      " cannot connect: ", error_text(error));
   }
 }
 

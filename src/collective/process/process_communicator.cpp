@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/deadline.h"
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/hash.h"
 #include "base/kernels/kernels.h"
@@ -115,14 +116,14 @@ void ProcessCommunicator::recorded(uint64_t number, const std::string& what, con
     work();
     recorder_.end(number);
   } catch (const Error& error) {
-    recorder_.end(number, error.what());
+    recorder_.end(number, error_text(error));
     throw;
   } catch (const std::exception& error) {
     wire_->drop();
     if (options_.devices) options_.devices->drop();
-    broken_ = error.what();
-    recorder_.end(number, error.what());
-    explain(number, what, error.what());
+    broken_ = error_text(error);
+    recorder_.end(number, error_text(error));
+    explain(number, what, error_text(error));
   }
 }
 
@@ -143,7 +144,7 @@ std::shared_ptr<ProcessCommunicator::Begun> ProcessCommunicator::begin_gather(co
   try {
     announce(*begun);
   } catch (const std::exception& error) {
-    broken_ = error.what();  // finish_gather() says so
+    broken_ = error_text(error);  // finish_gather() says so
   }
   return begun;
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/hash.h"
 #include "base/kernels/kernels.h"
@@ -40,7 +41,7 @@ std::shared_ptr<SharedMemory> attempt(const Make& make) {
   try {
     return make();
   } catch (const Unavailable& error) {
-    log().info("[collective] gradients go by messages within this machine: {}", error.what());
+    log().info("[collective] gradients go by messages within this machine: {}", error_text(error));
     return nullptr;
   }
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "cohort/experiment.h"
 #include "cohort/preemption.h"
@@ -95,18 +96,23 @@ std::filesystem::path trace_file(std::filesystem::path file, int rank) {
 
 // What the threads did, for the reader and for cohort report.
 void tell(const TraceSummary& summary, const std::filesystem::path& model_dir) {
-  nlohmann::ordered_json json{{"seconds", summary.seconds}, {"threads", nlohmann::json::object()}};
+  nlohmann::ordered_json json{
+      {"seconds", summary.seconds}, {"threads", nlohmann::json::object()}, {"parts", nlohmann::json::object()}};
   for (const auto& [thread, categories] : summary.seconds_of) {
     std::cout << "  " << thread << ":";
     for (const auto& [category, seconds] : categories) {
       std::cout << "  " << category << " " << std::llround(100.0 * seconds / summary.seconds) << "%";
       json["threads"][thread][category] = seconds;
+      nlohmann::ordered_json& parts = json["parts"][thread][category] = nlohmann::json::array();
+      for (const double part : summary.seconds_in_parts.at(thread).at(category)) {
+        parts.push_back(std::round(part * 1e6) / 1e6);
+      }
     }
     std::cout << "\n";
   }
   if (summary.left_out > 0) std::cout << "  " << summary.left_out << " spans are left out of the trace\n";
   AtomicFile file(model_dir / "timeline.json");
-  file.write(json.dump(2) + "\n");
+  file.write(json.dump() + "\n");
   file.commit();
 }
 
@@ -136,6 +142,16 @@ int train(TrainFlags flags) {
   flags.run.experiment = experiment.name;
   run_traced(made, config, make_strategy(made.runtime), flags);
   return 0;
+}
+
+template <typename... Kinds>
+bool is_any(const std::exception& error) {
+  return ((dynamic_cast<const Kinds*>(&error) != nullptr) || ...);
+}
+
+int status_after(const std::exception& error) {
+  if (is_any<Preempted>(error)) return kPreemptedExitCode;
+  return is_any<InvalidArgument, NotFound, Unimplemented>(error) ? kWrongCall : kFailure;
 }
 
 }  // namespace
@@ -182,21 +198,9 @@ std::function<int()> add_train_flags(CLI::App& app) {
 int exit_status(const std::function<int()>& command) {
   try {
     return command();
-  } catch (const InvalidArgument& error) {
-    std::cerr << error.what() << "\n";
-    return kWrongCall;
-  } catch (const NotFound& error) {
-    std::cerr << error.what() << "\n";
-    return kWrongCall;
-  } catch (const Unimplemented& error) {
-    std::cerr << error.what() << "\n";
-    return kWrongCall;
-  } catch (const Preempted& error) {
-    std::cerr << error.what() << "\n";
-    return kPreemptedExitCode;
   } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return kFailure;
+    std::cerr << error_text(error) << "\n";
+    return status_after(error);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "parameter_server/wire/status.h"
 
+#include "base/error_text.h"
 #include "base/fail.h"
 
 namespace cohort {
@@ -33,7 +34,7 @@ Code code_of(const std::exception& error) {
 }  // namespace
 
 grpc::Status status_of(const std::exception& error) {
-  std::string message = error.what();
+  std::string message = error_text(error);
   if (!is<Error>(error)) message = "[parameter server] " + message;
   if (message.size() > kLongestMessage) message.resize(kLongestMessage);
   return {code_of(error), message};
