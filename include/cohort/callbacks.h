@@ -76,6 +76,9 @@ struct RunInfo {
   int64_t step = 0;              // updates made since the model was compiled; before any, those of the loaded weights
   double examples_per_second = 0.0;  // of the epoch or the evaluation that ended
   TrainingRun* training = nullptr;   // the whole state of fit(), to save and resume; null in evaluate()
+
+  // Whether the batch is the last one of the epoch. In on_epoch_end: whether the epoch was not cut short.
+  bool ends_epoch() const { return steps_per_epoch > 0 && batch + 1 >= steps_per_epoch; }
 };
 
 // The means of the epoch so far, worked out when they are read: reading waits for the devices.

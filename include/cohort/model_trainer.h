@@ -38,8 +38,8 @@ struct ModelTrainerOptions {
   // Metrics and the progress that is shown are of stretches that end at multiples of so many steps, with as many inner
   // loops as there are in each. 0: of each train().
   int64_t report_steps = 0;
-  int64_t steps_per_epoch = 0;  // for what is shown; 0: not known
-  int64_t train_steps = 0;      // the same
+  int64_t steps_per_epoch = 0;  // for the progress and the epoch in the metadata of saved weights; 0: not known
+  int64_t train_steps = 0;      // for the progress; 0: not known
   Verbose verbose = Verbose::kAuto;
   std::ostream* output = nullptr;  // of the progress; null: standard output
 };

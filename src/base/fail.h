@@ -3,6 +3,8 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <string>
+
 #include "cohort/error.h"
 
 namespace cohort {
@@ -10,6 +12,18 @@ namespace cohort {
 template <typename Kind, typename... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   throw Kind(c10::str(parts...));
+}
+
+// Calls the function. What it finds wrong or missing is said of "source", such as a file.
+template <typename Fn>
+void blame(const std::string& source, const Fn& fn) {
+  try {
+    fn();
+  } catch (const InvalidArgument& error) {
+    fail<InvalidArgument>(source, ": ", error.what());
+  } catch (const NotFound& error) {
+    fail<NotFound>(source, ": ", error.what());
+  }
 }
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <iosfwd>
 #include <string_view>
 
 namespace cohort {
@@ -13,5 +14,15 @@ spdlog::logger& log();
 
 // Warns the first time that this process says exactly this; later the same text is dropped.
 void warn_once(std::string_view message);
+
+// A line of a terminal that is drawn again and again, such as a progress bar. What is logged to the same terminal ends
+// the line first. Thread-safe; there is one such line at most.
+class StandingLine {
+ public:
+  // Writes the text, which has no end of a line.
+  static void draw(std::ostream& out, std::string_view text);
+  // Ends the line if it still stands.
+  static void end(std::ostream& out);
+};
 
 }  // namespace cohort

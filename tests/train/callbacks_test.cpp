@@ -11,6 +11,7 @@
 
 #include "cohort/error.h"
 #include "cohort/model.h"
+#include "cohort/weights.h"
 
 namespace cohort::callbacks_test {
 namespace {
@@ -240,6 +241,23 @@ TEST_F(FilesTest, MetricsWriter) {
   EXPECT_GT(all[0]["examples_per_second"].get<double>(), 0.0);
   EXPECT_TRUE(all[5]["loss"].is_null());
   EXPECT_THROW(append_metrics(folder_ / "none" / "metrics.jsonl", {}), Unavailable);
+}
+
+TEST_F(FilesTest, AnEpochThatIsCutShortIsNotDone) {
+  const auto file = folder_ / "metrics.jsonl";
+  Sequential made = model();
+  const auto stop = [](const RunInfo& run, const BatchLogs&) {
+    if (run.step == 5) run.model.stop_training();
+  };
+  made.fit(data(), {.epochs = 4,
+                    .callbacks = {MetricsWriter(file), LambdaCallback({.on_batch_end = stop})},
+                    .verbose = Verbose::kSilent});
+  std::istringstream lines(read(file));
+  std::vector<int64_t> epochs;
+  for (std::string line; std::getline(lines, line);) epochs.push_back(nlohmann::json::parse(line)["epoch"]);
+  EXPECT_EQ(epochs, (std::vector<int64_t>{1, 1}));
+  made.save_weights(folder_ / "weights.safetensors");
+  EXPECT_EQ(load_weights(folder_ / "weights.safetensors").metadata.at("epoch"), "1");
 }
 
 }  // namespace

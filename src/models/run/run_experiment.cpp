@@ -107,9 +107,8 @@ class ExperimentRun {
     return data_.steps_per_epoch > 0 ? data_.steps_per_epoch : train_steps_;
   }
 
-  double epochs(int64_t step) const {
-    return data_.steps_per_epoch > 0 ? static_cast<double>(step) / static_cast<double>(data_.steps_per_epoch) : 0.0;
-  }
+  // Returns the number of whole epochs in so many steps, or 0 if it is not known.
+  int64_t epochs_in(int64_t step) const { return data_.steps_per_epoch > 0 ? step / data_.steps_per_epoch : 0; }
 
   void announce() {
     out() << options_.experiment << " under " << strategy_.name() << ", " << strategy_.num_replicas_in_sync()
@@ -169,7 +168,7 @@ class ExperimentRun {
 
   ControllerOptions controller_options() {
     const auto evaluated = [this](const ActionInfo& info) {
-      summaries_.evaluated(info.step, epochs(info.step), info.logs, trainer_->examples_per_second(), *model_);
+      summaries_.evaluated(info.step, epochs_in(info.step), info.logs, trainer_->examples_per_second(), *model_);
     };
     ControllerOptions made{.evaluator = trainer_,
                            .eval_actions = {evaluated},
@@ -184,7 +183,7 @@ class ExperimentRun {
                                     .max_trials = trainer().recovery_max_trials})};
     made.summary_interval = interval(trainer().summary_interval);
     made.summary_actions = {[this](const ActionInfo& info) {
-      summaries_.trained(info.step, epochs(info.step), info.logs, trainer_->examples_per_second());
+      summaries_.trained(info.step, epochs_in(info.step), info.logs, trainer_->examples_per_second());
     }};
     made.steps_per_loop = interval(trainer().steps_per_loop);
     made.init_fn = [this] { task().initialize(*model_); };

@@ -1,6 +1,6 @@
 #include "models/run/summaries.h"
 
-#include <cmath>
+#include <algorithm>
 
 namespace cohort {
 
@@ -31,19 +31,19 @@ void RunSummaries::begin(const Config& config, const TaskData& data) {
   out.flush();
 }
 
-void RunSummaries::write(SummaryWriter& out, const char* mode, int64_t step, double epochs, const Logs& logs,
+void RunSummaries::write(SummaryWriter& out, const char* mode, int64_t step, int64_t epochs, const Logs& logs,
                          double rate) {
   for (const auto& [name, value] : logs) out.scalar(name, value, step);
   out.scalar("examples_per_second", rate, step);
   out.flush();
-  append_metrics(folder_ / "metrics.jsonl", {step, std::llround(epochs), mode, logs, rate});
+  append_metrics(folder_ / "metrics.jsonl", {step, epochs, mode, logs, rate});
 }
 
-void RunSummaries::trained(int64_t step, double epochs, const Logs& logs, double examples_per_second) {
+void RunSummaries::trained(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second) {
   if (writes_) write(writer(train_, "train"), "train", step, epochs, logs, examples_per_second);
 }
 
-void RunSummaries::evaluated(int64_t step, double epochs, const Logs& logs, double examples_per_second,
+void RunSummaries::evaluated(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second,
                              const Model& model) {
   if (!writes_) return;
   SummaryWriter& out = writer(validation_, trainer_.validation_summary_subdir);

@@ -18,11 +18,11 @@ class RunSummaries {
 
   // At the beginning of a training: its configuration and, of the data, some images.
   void begin(const Config& config, const TaskData& data);
-  void trained(int64_t step, double epochs, const Logs& logs, double examples_per_second);
-  void evaluated(int64_t step, double epochs, const Logs& logs, double examples_per_second, const Model& model);
+  void trained(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second);
+  void evaluated(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second, const Model& model);
 
  private:
-  void write(SummaryWriter& writer, const char* mode, int64_t step, double epochs, const Logs& logs, double rate);
+  void write(SummaryWriter& writer, const char* mode, int64_t step, int64_t epochs, const Logs& logs, double rate);
   SummaryWriter& writer(std::optional<SummaryWriter>& which, const std::string& folder);
 
   std::filesystem::path folder_;

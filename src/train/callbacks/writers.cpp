@@ -103,7 +103,7 @@ class MetricsFile final : public Callback {
     for (const auto& [name, value] : logs) {
       if (name.rfind("val_", 0) != 0) own.set(name, value);
     }
-    append(run, {run.step, run.epoch + 1, "train", own, run.examples_per_second});
+    append(run, {run.step, run.epoch + (run.ends_epoch() ? 1 : 0), "train", own, run.examples_per_second});
     write_evaluation(run);
   }
 

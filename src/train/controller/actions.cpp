@@ -100,7 +100,8 @@ class RecoveryAction {
   explicit RecoveryAction(const RecoveryOptions& options) : options_(options) {}
 
   void operator()(const ActionInfo& info) {
-    const double loss = info.logs["loss"];
+    double loss = info.logs["loss"];
+    if (std::isnan(loss)) loss = std::abs(loss);  // without a sign, which would be said
     const bool large = info.step >= options_.begin_steps && loss > options_.loss_upper_bound;
     if (options_.max_trials < 0 || (!std::isnan(loss) && !large)) return;
     if (++trials_ > options_.max_trials) {

@@ -196,7 +196,9 @@ bool Controller::restore_checkpoint(bool keep_input) {
   core.on_chief("the latest checkpoint", [&] { checkpoint = checkpoints_->restore_latest(); });
   if (!core.any_worker("whether there is a checkpoint", checkpoint.has_value())) return false;
   const CheckpointData none;
-  options_.trainer->restore(checkpoint ? checkpoint->data : none, keep_input);
+  // Only the chief has the checkpoint, and says of it what is wrong.
+  const std::string source = "[controller] " + (checkpoint ? checkpoint->folder : options_.checkpoint_dir).string();
+  blame(source, [&] { options_.trainer->restore(checkpoint ? checkpoint->data : none, keep_input); });
   const std::string evaluated = core.text_from_chief(checkpoint && checkpoint->data.values.contains(kEvaluatedStep)
                                                          ? checkpoint->data.values.at(kEvaluatedStep)
                                                          : "-1");

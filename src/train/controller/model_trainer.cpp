@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <functional>
 
 #include "base/fail.h"
@@ -52,6 +53,13 @@ class ModelTrainer::Impl {
     }
   }
 
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    // The last stretch of a training whose end was not known.
+    if (std::uncaught_exceptions() == 0) end_shown();
+  }
+
   Model& model() { return model_; }
   int64_t global_step() const { return global_step_; }
   bool told_to_end() const { return told_to_end_; }
@@ -85,7 +93,9 @@ class ModelTrainer::Impl {
     const auto step = data.values.find(kGlobalStep);
     const std::string text = core.text_from_chief(step == data.values.end() ? "" : step->second);
     if (text.empty()) fail<NotFound>(speaker(), "the checkpoint has no value \"", kGlobalStep, "\"");
-    global_step_ = std::stoll(text);
+    // What was shown so far is another course of the training.
+    end_shown();
+    set_global_step(std::stoll(text));
     enter(stage_before(global_step_));
     state_->begin_training();
     const TrainingPosition position = restore_training(*state_, data);
@@ -108,10 +118,11 @@ class ModelTrainer::Impl {
   }
 
   Logs evaluate(int64_t steps) {
+    if (!validation_) fail<FailedPrecondition>(speaker(), "there is no validation data");
     // A stretch under way goes on afterwards.
+    end_shown();
     std::vector<torch::Tensor> sums;
     if (in_stretch_) sums = state_->metric_sums();
-    if (!validation_) fail<FailedPrecondition>(speaker(), "there is no validation data");
     RunInfo run{.model = model_};
     std::optional<Logs> logs;
     // What an evaluation that is cut short has changed, it has not.
@@ -119,7 +130,8 @@ class ModelTrainer::Impl {
     with_averages([&] {
       const std::vector<CallbackPtr> none;
       logs = evaluate_on(*state_, *validation_,
-                         {.steps = steps == kAllSteps ? 0 : steps,
+                         {.title = "Evaluation",
+                          .steps = steps == kAllSteps ? 0 : steps,
                           .callbacks = &none,
                           .progress = &progress_,
                           .run = &run,
@@ -130,10 +142,7 @@ class ModelTrainer::Impl {
       told_to_end_ = true;
       return {};
     }
-    if (std::exchange(in_stretch_, false)) {
-      state_->set_metric_sums(sums);
-      restored_ = true;
-    }
+    if (in_stretch_) state_->set_metric_sums(sums);
     examples_per_second_ = run.examples_per_second;
     return *logs;
   }
@@ -144,11 +153,12 @@ class ModelTrainer::Impl {
     Checkpoint whole;
     core.on_chief("a checkpoint", [&] {
       whole = read_checkpoint(checkpoint);
-      model_.set_weights(whole.data.tensors["model"]);
+      blame(speaker() + checkpoint.string(), [&] { model_.set_weights(whole.data.tensors["model"]); });
     });
     state_->module().copy_from_chief();
     restore_averages(whole.data);
-    return global_step_ = std::stoll(core.text_from_chief(std::to_string(whole.step)));
+    set_global_step(std::stoll(core.text_from_chief(std::to_string(whole.step))));
+    return global_step_;
   }
 
   void with_averages(const std::function<void()>& fn) {
@@ -187,9 +197,21 @@ class ModelTrainer::Impl {
     examples_per_second_ = static_cast<double>(examples) / seconds_since(start);
     logs.set("learning_rate", state_->optimizer().learning_rate());
     if (state_->optimizer().rule().gradient().loss_scale) logs.set("loss_scale", state_->optimizer().loss_scale());
+    set_global_step(global_step_);
     in_stretch_ = options_.report_steps > 0 && global_step_ % options_.report_steps != 0;
-    if (!in_stretch_) progress_.finish(logs);
+    shown_logs_ = logs;
+    if (!in_stretch_ || told_to_end_ || global_step_ == options_.train_steps) end_shown();
     return logs;
+  }
+
+  void set_global_step(int64_t step) {
+    global_step_ = step;
+    if (options_.steps_per_epoch > 0) state_->epochs_done = step / options_.steps_per_epoch;
+  }
+
+  // Ends what is shown of a stretch, which may have more steps to come.
+  void end_shown() {
+    if (std::exchange(shows_, false)) progress_.finish(shown_logs_);
   }
 
   std::string speaker() const { return "[trainer] " + state_->name() + ": "; }
@@ -238,23 +260,26 @@ class ModelTrainer::Impl {
 
   // A stretch that has begun goes on; after a restore with the sums that it had.
   void begin_stretch(int64_t steps) {
-    if (in_stretch_) return;
-    const int64_t done = options_.report_steps > 0 ? global_step_ % options_.report_steps : 0;
-    if (done == 0 || !restored_) state_->reset_metrics();
+    const int64_t report = options_.report_steps;
+    const int64_t done = report > 0 ? global_step_ % report : 0;
+    if (!in_stretch_ && (done == 0 || !restored_)) state_->reset_metrics();
     restored_ = false;
-    int64_t whole = options_.report_steps > 0 ? options_.report_steps - done : steps;
-    if (options_.train_steps > global_step_) whole = std::min(whole, options_.train_steps - global_step_);
-    progress_.begin(title(whole), whole);
+    if (std::exchange(shows_, true)) return;
+    const int64_t first = global_step_ - done;
+    int64_t whole = report > 0 ? report : steps;
+    if (options_.train_steps > global_step_) whole = std::min(whole, options_.train_steps - first);
+    progress_.begin(title(first, whole), whole, done);
   }
 
-  std::string title(int64_t steps) const {
+  // Names the steps after "first".
+  std::string title(int64_t first, int64_t steps) const {
     const int64_t epoch = options_.steps_per_epoch;
-    if (epoch > 0 && (options_.report_steps == epoch || (steps == epoch && global_step_ % epoch == 0))) {
+    if (epoch > 0 && first % epoch == 0 && (options_.report_steps == epoch || steps == epoch)) {
       const int64_t epochs = (options_.train_steps + epoch - 1) / epoch;
-      return "Epoch " + std::to_string(global_step_ / epoch + 1) + (epochs > 0 ? "/" + std::to_string(epochs) : "");
+      return "Epoch " + std::to_string(first / epoch + 1) + (epochs > 0 ? "/" + std::to_string(epochs) : "");
     }
     const std::string of = options_.train_steps > 0 ? " of " + std::to_string(options_.train_steps) : "";
-    return "Steps " + std::to_string(global_step_ + 1) + " to " + std::to_string(global_step_ + steps) + of;
+    return "Steps " + std::to_string(first + 1) + " to " + std::to_string(first + steps) + of;
   }
 
   // The chief's, on all workers.
@@ -283,8 +308,10 @@ class ModelTrainer::Impl {
   int64_t global_step_ = 0;
   std::size_t stage_ = 0;
   bool begun_ = false;
-  bool in_stretch_ = false;
+  bool in_stretch_ = false;  // between the calls of train()
   bool restored_ = false;
+  bool shows_ = false;  // the progress of the stretch
+  Logs shown_logs_;     // of the last train()
   double examples_per_second_ = 0.0;
 };
 

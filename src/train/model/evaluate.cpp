@@ -44,7 +44,7 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   const int64_t steps = evaluation.steps > 0 && known >= 0 ? std::min(evaluation.steps, known)
                         : evaluation.steps > 0             ? evaluation.steps
                                                            : known;
-  if (evaluation.progress != nullptr) evaluation.progress->begin("", std::max<int64_t>(steps, -1));
+  if (evaluation.progress != nullptr) evaluation.progress->begin(evaluation.title, std::max<int64_t>(steps, -1));
   const auto start = std::chrono::steady_clock::now();
   int64_t examples = 0;
   const auto take = [&](const GlobalBatch& batch, int64_t step) {

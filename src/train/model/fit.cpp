@@ -239,7 +239,7 @@ class FitLoop final : public TrainingRun {
     state_.begin_training();
     if (start_.batch == 0) state_.reset_metrics();
     call([&](Callback& each) { each.on_epoch_begin(run_); });
-    progress_.begin("Epoch " + std::to_string(epoch + 1) + "/" + std::to_string(options_.epochs), steps_);
+    progress_.begin("Epoch " + std::to_string(epoch + 1) + "/" + std::to_string(options_.epochs), steps_, start_.batch);
     const bool whole = run_steps(epoch);
     logs = state_.results();
     const double training_rate = run_.examples_per_second;
@@ -251,7 +251,7 @@ class FitLoop final : public TrainingRun {
     input_.end_epoch();
     progress_.finish(logs);
     history_.append(epoch, logs);
-    state_.epochs_done = epoch + 1;
+    state_.epochs_done = epoch + (run_.ends_epoch() ? 1 : 0);
     return true;
   }
 

@@ -8,7 +8,8 @@
 namespace cohort {
 
 struct EvaluationRun {
-  int64_t steps = 0;  // 0: all
+  std::string title = {};  // of the progress
+  int64_t steps = 0;       // 0: all
   const std::vector<CallbackPtr>* callbacks = nullptr;
   ProgressBar* progress = nullptr;  // null: not shown
   RunInfo* run = nullptr;

@@ -233,18 +233,11 @@ std::map<std::string, std::string> Model::load_weights(const std::filesystem::pa
   state_->require_built("load_weights");
   state_->finish_steps();
   state_->note_change();
-  const auto speaker = [&](const Error& error) { return c10::str("[model] ", file.string(), ": ", error.what()); };
   std::map<std::string, std::string> metadata;
   const StrategyCore& core = *strategy().core();
   core.on_chief("load_weights", [&] {
     Weights weights = std::filesystem::is_directory(file) ? weights_of(file) : cohort::load_weights(file);
-    try {
-      module().load_state(weights.tensors, strict);
-    } catch (const NotFound& error) {
-      throw NotFound(speaker(error));
-    } catch (const InvalidArgument& error) {
-      throw InvalidArgument(speaker(error));
-    }
+    blame("[model] " + file.string(), [&] { module().load_state(weights.tensors, strict); });
     metadata = std::move(weights.metadata);
   });
   if (core.workers() != nullptr) {

@@ -7,14 +7,23 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
+#include <limits>
+#include <string_view>
 #include <utility>
+#include <vector>
+
+#include "base/log.h"
 
 namespace cohort {
 
 namespace {
 
 constexpr int kBarWidth = 30;
+constexpr int kGoodBarWidth = 16;
+constexpr int kLeastBarWidth = 8;
+constexpr int kUsualColumns = 80;  // of a terminal that does not say
 constexpr double kRedrawSeconds = 0.25;
 constexpr double kLineSeconds = 10.0;
 
@@ -38,30 +47,59 @@ std::string per_step(double seconds) {
   return format("%.0fus/step", seconds * 1e6);
 }
 
+std::string log_text(const Logs::Item& log) {
+  const std::string& name = log.first;
+  const double value = std::isnan(log.second) ? std::abs(log.second) : log.second;  // a sign says nothing
+  const bool plain = std::abs(value) > 1e-3 || value == 0.0 || !std::isfinite(value);
+  return name + ": " + format(plain ? "%.4f" : "%.4e", value);
+}
+
 std::string logs_text(const Logs& logs) {
   std::string text;
-  for (const auto& [name, value] : logs) {
-    const bool plain = std::abs(value) > 1e-3 || value == 0.0 || !std::isfinite(value);
-    text += " - " + name + ": " + format(plain ? "%.4f" : "%.4e", value);
-  }
+  for (const Logs::Item& log : logs) text += " - " + log_text(log);
   return text;
+}
+
+// Returns the number of characters in a text of UTF-8.
+int columns_of(std::string_view text) {
+  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+// Returns " [===>...]" with so many characters between the brackets.
+std::string bar_of(int width, int64_t step, int64_t steps) {
+  const auto done = static_cast<std::size_t>(width * step / steps);
+  std::string bar(done, '=');
+  if (done < static_cast<std::size_t>(width)) bar += '>' + std::string(static_cast<std::size_t>(width) - done - 1, '.');
+  return " [" + bar + "]";
 }
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Returns the descriptor behind a stream, or -1 if it is not known.
+int file_of(const std::ostream* stream) {
+  if (stream == nullptr || stream == &std::cout) return STDOUT_FILENO;
+  return stream == &std::cerr || stream == &std::clog ? STDERR_FILENO : -1;
+}
+
 }  // namespace
 
 ProgressOptions progress_options(Verbose verbose, std::ostream* output, const Strategy& strategy) {
   ProgressOptions options{.style = verbose, .output = output};
-  const bool terminal = output == nullptr && isatty(STDOUT_FILENO) != 0;
+  const int file = file_of(output);
+  const char* const kind = std::getenv("TERM");
+  const bool terminal = file >= 0 && isatty(file) != 0 && (kind == nullptr || std::string_view(kind) != "dumb");
   if (verbose == Verbose::kAuto) {
     options.style = terminal ? Verbose::kBar : Verbose::kLines;
     if (!strategy.should_save_summary()) options.style = Verbose::kSilent;
   }
-  winsize size{};
-  if (terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) options.width = size.ws_col;
+  if (terminal) {
+    options.columns = [file] {
+      winsize size{};
+      return ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? static_cast<int>(size.ws_col) : kUsualColumns;
+    };
+  }
   return options;
 }
 
@@ -71,20 +109,26 @@ ProgressBar::ProgressBar(ProgressOptions options) : options_(std::move(options))
 }
 
 ProgressBar::~ProgressBar() {
-  if (drawn_length_ > 0) *options_.output << std::endl;
+  end_line();
 }
 
-void ProgressBar::begin(std::string title, int64_t steps) {
+void ProgressBar::end_line() {
+  if (std::exchange(drawn_columns_, 0) > 0) StandingLine::end(*options_.output);
+}
+
+void ProgressBar::begin(std::string title, int64_t steps, int64_t done) {
+  end_line();
   title_ = std::move(title);
   steps_ = steps;
-  step_ = examples_ = 0;
+  step_ = first_ = done;
+  examples_ = 0;
   start_ = last_step_ = drawn_ = options_.seconds();
   if (options_.style == Verbose::kBar && !title_.empty()) *options_.output << title_ << std::endl;
 }
 
 bool ProgressBar::due() const {
-  if (options_.style == Verbose::kBar) return step_ == 1 || last_step_ - drawn_ >= kRedrawSeconds;
-  return last_step_ - drawn_ >= kLineSeconds;
+  if (options_.style == Verbose::kBar) return step_ == first_ + 1 || last_step_ - drawn_ >= kRedrawSeconds;
+  return last_step_ - drawn_ >= kLineSeconds && step_ != steps_;  // finish() has the last line
 }
 
 void ProgressBar::update(int64_t examples, const std::function<Logs()>& logs) {
@@ -107,46 +151,94 @@ void ProgressBar::draw(const Logs& logs, bool last) {
     out << plain_line(logs) << std::endl;
     return;
   }
-  std::string line = bar_line(logs, last);
-  if (!last && options_.width > 1) line.resize(std::min(line.size(), static_cast<std::size_t>(options_.width - 1)));
-  const std::size_t length = line.size();
-  if (length < drawn_length_) line.append(drawn_length_ - length, ' ');
-  out << '\r' << line;
-  if (last) out << '\n';
-  out << std::flush;
-  drawn_length_ = last ? 0 : length;
+  width_ = options_.columns ? options_.columns() : 0;
+  std::string line = last ? last_lines(logs) : bar_line(logs);
+  const std::size_t end = std::min(line.find('\n'), line.size());
+  const int columns = columns_of(std::string_view(line).substr(0, end));
+  // What stood there is covered, but for what a terminal that has become narrower moved to another line.
+  const int covered = width_ > 0 ? std::min(drawn_columns_, width_ - 1) : drawn_columns_;
+  if (columns < covered) line.insert(end, static_cast<std::size_t>(covered - columns), ' ');
+  StandingLine::draw(out, "\r" + line);
+  drawn_columns_ = columns;
+  if (last) end_line();
 }
 
+std::string ProgressBar::count() const {
+  if (steps_ < 0) return std::to_string(step_) + "/Unknown";
+  const std::string total = std::to_string(std::max(steps_, step_));
+  std::string made = std::to_string(step_);
+  return made.insert(0, total.size() - made.size(), ' ') + "/" + total;
+}
+
+std::string ProgressBar::time_text(bool last) const {
+  const double spent = last_step_ - start_;
+  const int64_t made = step_ - first_;
+  if (last || made == 0 || steps_ < 0) return duration(spent);
+  return "ETA: " +
+         duration(spent / static_cast<double>(made) * static_cast<double>(std::max(steps_ - step_, int64_t{0})));
+}
+
+std::string ProgressBar::step_text() const {
+  const int64_t made = step_ - first_;
+  return per_step(made > 0 ? (last_step_ - start_) / static_cast<double>(made) : 0.0);
+}
+
+// Returns "" before any time has gone by.
 std::string ProgressBar::rate_text() const {
   const double spent = last_step_ - start_;
-  std::string text = per_step(step_ > 0 ? spent / static_cast<double>(step_) : 0.0);
-  if (spent > 0.0) text += format(" - %.0f examples/s", static_cast<double>(examples_) / spent);
-  return text;
+  return spent > 0.0 ? format(" - %.0f examples/s", static_cast<double>(examples_) / spent) : "";
 }
 
-std::string ProgressBar::bar_line(const Logs& logs, bool last) const {
-  const double spent = last_step_ - start_;
-  if (steps_ < 0 && !last) {
-    return std::to_string(step_) + "/Unknown - " + duration(spent) + " " + rate_text() + logs_text(logs);
+// Where the terminal is narrow the bar becomes shorter, and what matters least is left out.
+std::string ProgressBar::bar_line(const Logs& logs) const {
+  const std::string head = count();
+  const bool has_bar = steps_ >= 0;
+  int room = width_ > 0 ? width_ - 1 - columns_of(head) : std::numeric_limits<int>::max();
+  int bar = has_bar ? kLeastBarWidth + 3 : 0;
+  bool full = false;
+  const auto take = [&](const std::string& text) {
+    full = full || columns_of(text) > room - bar;
+    if (!full) room -= columns_of(text);
+    return full ? "" : text;
+  };
+  std::vector<std::string> shown;
+  for (const Logs::Item& log : logs) shown.push_back(" - " + log_text(log));
+  if (!shown.empty()) shown.front() = take(shown.front());
+  const std::string time = take(" - " + time_text(/*last=*/false));
+  if (has_bar) bar = kGoodBarWidth + 3;
+  for (std::size_t i = 1; i < shown.size(); ++i) shown[i] = take(shown[i]);
+  const std::string step = take(" " + step_text());
+  const std::string rate = take(rate_text());
+  std::string line = head;
+  if (has_bar)
+    line += bar_of(std::clamp(room - 3, kLeastBarWidth, kBarWidth), step_, std::max({steps_, step_, int64_t{1}}));
+  line += time + step + rate;
+  for (const std::string& text : shown) line += text;
+  return line;
+}
+
+// Everything, on as many lines as it takes.
+std::string ProgressBar::last_lines(const Logs& logs) const {
+  const int64_t steps = std::max({steps_, step_, int64_t{1}});
+  const std::string head = steps_ < 0 ? std::to_string(steps) + "/" + std::to_string(steps) : count();
+  const int most = width_ > 0 ? width_ - 1 : std::numeric_limits<int>::max();
+  std::string lines =
+      head + bar_of(std::clamp(most - columns_of(head) - 3, 1, kBarWidth), steps_ < 0 ? steps : step_, steps);
+  int columns = columns_of(lines);
+  std::vector<std::string> parts{time_text(/*last=*/true) + " " + step_text() + rate_text()};
+  for (const Logs::Item& log : logs) parts.push_back(log_text(log));
+  for (const std::string& part : parts) {
+    const bool fits = columns + columns_of(part) + 3 <= most;
+    lines += (fits ? " - " : "\n  ") + part;
+    columns = columns_of(part) + (fits ? columns + 3 : 2);
   }
-  const int64_t steps = last ? std::max(step_, int64_t{1}) : std::max(steps_, step_);
-  const std::string total = std::to_string(steps);
-  std::string count = std::to_string(step_);
-  count.insert(0, total.size() - count.size(), ' ');
-  const auto done = static_cast<std::size_t>(kBarWidth * step_ / steps);
-  std::string bar(done, '=');
-  if (done < kBarWidth) bar += '>' + std::string(kBarWidth - done - 1, '.');
-  std::string time = duration(spent);
-  if (!last && step_ > 0) {
-    time = "ETA: " + duration(spent / static_cast<double>(step_) * static_cast<double>(steps - step_));
-  }
-  return count + "/" + total + " [" + bar + "] - " + time + " " + rate_text() + logs_text(logs);
+  return lines;
 }
 
 std::string ProgressBar::plain_line(const Logs& logs) const {
   std::string line = title_.empty() ? "" : title_ + " - ";
   line += std::to_string(step_) + (steps_ < 0 ? "" : "/" + std::to_string(steps_));
-  return line + " - " + duration(last_step_ - start_) + " - " + rate_text() + logs_text(logs);
+  return line + " - " + duration(last_step_ - start_) + " - " + step_text() + rate_text() + logs_text(logs);
 }
 
 }  // namespace cohort

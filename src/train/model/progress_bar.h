@@ -14,11 +14,11 @@ namespace cohort {
 struct ProgressOptions {
   Verbose style = Verbose::kLines;       // not kAuto
   std::ostream* output = nullptr;        // null: standard output
-  int width = 0;                         // columns that a redrawn line may take; 0: any
+  std::function<int()> columns = {};     // the terminal's width at this moment; unset: a line may have any length
   std::function<double()> seconds = {};  // a clock; unset: the steady one
 };
 
-// kAuto resolved: a terminal gets the bar.
+// Resolves kAuto: a terminal gets the bar, anything else plain lines, and a worker that is not the chief nothing.
 ProgressOptions progress_options(Verbose verbose, std::ostream* output, const Strategy& strategy);
 
 class ProgressBar {
@@ -29,28 +29,35 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // "Epoch 1/5", and how many steps there will be (-1: not known).
-  void begin(std::string title, int64_t steps);
+  // Begins with a title such as "Epoch 1/5", the number of steps (-1: not known) and how many of them are done already.
+  void begin(std::string title, int64_t steps, int64_t done = 0);
   // After each step. `logs` is only called when something is drawn, a few times a second.
   void update(int64_t examples, const std::function<Logs()>& logs);
   void finish(const Logs& logs);
 
  private:
   bool due() const;
+  void end_line();
   void draw(const Logs& logs, bool last);
-  std::string bar_line(const Logs& logs, bool last) const;
-  std::string plain_line(const Logs& logs) const;
+  std::string count() const;
+  std::string time_text(bool last) const;
+  std::string step_text() const;
   std::string rate_text() const;
+  std::string bar_line(const Logs& logs) const;
+  std::string last_lines(const Logs& logs) const;
+  std::string plain_line(const Logs& logs) const;
 
   ProgressOptions options_;
   std::string title_;
   int64_t steps_ = -1;
   int64_t step_ = 0;
+  int64_t first_ = 0;  // steps done before
   int64_t examples_ = 0;
   double start_ = 0.0;
   double last_step_ = 0.0;  // when the latest step ended
   double drawn_ = 0.0;
-  std::size_t drawn_length_ = 0;  // of the line that stands in place
+  int width_ = 0;          // of the terminal at the last drawing; 0: any
+  int drawn_columns_ = 0;  // of the line that stands in place
 };
 
 }  // namespace cohort
