@@ -40,13 +40,17 @@ nlohmann::json records_of(const std::filesystem::path& run) {
   for (std::string line; std::getline(lines, line);) {
     ++number;
     const nlohmann::json read = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!read.is_object() || !read.contains("step") || !read.contains("mode")) {
+    const bool record_like = read.is_object() && read.contains("step") && read["step"].is_number() &&
+                             read.contains("mode") && read["mode"].is_string();
+    if (!record_like) {
       log().warn("[report] {}, line {}: this is no record, and left out", file.string(), number);
       continue;
     }
     nlohmann::json record{{"step", read["step"]}, {"mode", read["mode"]}, {"values", nlohmann::json::object()}};
+    if (read.contains("epoch")) record["epoch"] = read["epoch"];
+    // A null is a number that was not finite, which JSON does not have.
     for (const auto& [key, value] : read.items()) {
-      if (value.is_number() && key != "step" && key != "epoch") record["values"][key] = value;
+      if ((value.is_number() || value.is_null()) && key != "step" && key != "epoch") record["values"][key] = value;
     }
     records.push_back(std::move(record));
   }

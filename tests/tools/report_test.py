@@ -1,0 +1,87 @@
+"""cohort report: the data in the page, and the page in a browser where there is one."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+COHORT = os.environ["COHORT"]
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+def cohort(*arguments):
+    return subprocess.run([COHORT, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120)
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = pathlib.Path(made.name)
+
+    def write_run(self, name, records):
+        run = self.folder / name
+        run.mkdir()
+        (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        return run
+
+    def page(self, *runs):
+        done = cohort("report", *runs, f"--output={self.folder / 'report.html'}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return (self.folder / "report.html").read_text(encoding="utf-8")
+
+    def data(self, *runs):
+        return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', self.page(*runs), re.S).group(1))
+
+    def shown(self, columns):
+        """The page as a browser has made it in a window of so many columns of pixels."""
+        done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={columns},3000", "--dump-dom",
+                               f"--user-data-dir={self.folder / 'browser'}", (self.folder / "report.html").as_uri()],
+                              capture_output=True, text=True, check=False, timeout=120)
+        return done.stdout.split('<script type="application/json"')[0]
+
+    def test_numbers_that_were_not_finite_and_epochs(self):
+        run = self.write_run("run", [{"step": 10, "epoch": 1, "mode": "train", "loss": 1.5, "examples_per_second": 5e4},
+                                     {"step": 20, "epoch": 2, "mode": "train", "loss": None, "examples_per_second": 5e4},
+                                     {"step": "x", "mode": 3}])
+        records = self.data(run)[0]["records"]
+        self.assertEqual([record["epoch"] for record in records], [1, 2])
+        self.assertEqual(records[1]["values"], {"loss": None, "examples_per_second": 5e4})
+
+    def test_a_timeline_over_time(self):
+        done = cohort("train", "--experiment=mnist_mlp", "--train_steps=30", f"--model_dir={self.folder / 'run'}", f"--trace={self.folder / 'trace.json'}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        timeline = self.data(self.folder / "run")[0]["timeline"]
+        for thread, categories in timeline["threads"].items():
+            for category, seconds in categories.items():
+                parts = timeline["parts"][thread][category]
+                self.assertEqual(len(parts), 200)
+                self.assertAlmostEqual(sum(parts), seconds, delta=1e-3)
+        compute = timeline["parts"]["replica 0"]["compute"]
+        self.assertGreater(sum(compute[:190]), 0.0)
+
+    @unittest.skipUnless(BROWSER, "no browser is here")
+    def test_the_page_in_a_browser(self):
+        records = [{"step": 10 * i, "epoch": i, "mode": mode, "loss": None if i == 4 else 1.0 / i, "accuracy": 0.9 - 0.01 * abs(i - 3),
+                    "examples_per_second": 5e4} for i in range(1, 6) for mode in ("train", "eval")]
+        records[-1]["loss"] = None
+        self.page(self.write_run("run", records))
+        page = self.shown(600)
+        self.assertIn("the loss was not finite (nan), for the first time at step 40, epoch 4", page)
+        values = re.sub(r"<[^>]+>", " ", page[page.index("Last and best values"):page.index("Timeline")])
+        # The name, the last value, the best one and its step.
+        self.assertRegex(values, r"loss\s+train\s+0\.2\s+0\.2\s+50\s")
+        self.assertRegex(values, r"loss\s+eval\s+nan\s+0\.33333\s+30\s")
+        self.assertRegex(values, r"accuracy\s+eval\s+0\.88\s+0\.9\s+30\s")
+        curves = page[page.index("Curves"):page.index("Last and best values")]
+        for label in ("step", "share of the examples", "examples / s"):
+            self.assertIn(f">{label}</text>", curves)
+        # No picture is wider than the window.
+        self.assertLess(max(float(width) for width in re.findall(r'viewBox="0 0 ([\d.]+) ', page)), 600)
+
+
+if __name__ == "__main__":
+    unittest.main()
