@@ -19,6 +19,7 @@ struct Consistency {
   };
 
   Kind kind = Kind::kAsynchronous;
+  // With another kind than theirs: InvalidArgument.
   int64_t staleness = 4;   // of kBoundedStaleness: steps
   int backup_workers = 0;  // of kSynchronous: closures that may be run by two workers at a time
 };

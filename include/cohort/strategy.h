@@ -232,9 +232,10 @@ struct ExchangeOptions {
   // reduction_to_one_device, hierarchical_copy, ring, nccl, or auto: nccl for GPUs, ring for CPUs and for logical
   // devices of one GPU, reduction_to_one_device for a mix.
   std::string cross_device_ops = "auto";
-  // Gradients are packed into this many messages; 0: no packing, one message a tensor. Negative: InvalidArgument.
+  // Gradients are packed into this many messages; 0: no packing, one message a tensor. Negative, or where there are no
+  // messages (one replica, the ring of replicas on CPUs, central storage, parameter servers): InvalidArgument.
   int num_packs = 1;
-  // When above 0: packs of at least so many bytes instead of num_packs.
+  // When above 0: packs of at least so many bytes instead; not together with num_packs (InvalidArgument).
   int64_t bytes_per_pack = 0;
   // Cores that an operation of one CPU replica may use; 0: all cores, divided among the replicas.
   int threads_per_replica = 0;
@@ -272,7 +273,7 @@ struct CentralStorageOptions {
   std::vector<std::string> compute_devices = {};
   // Where variables live. Empty: the compute device when there is one, else the CPU.
   std::string parameter_device;
-  // Only the timeout is read: reductions run on the parameter device.
+  // Reductions run on the parameter device: others of the cross_device_ops are an InvalidArgument.
   ExchangeOptions exchange = {};
 };
 

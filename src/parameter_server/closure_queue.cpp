@@ -33,10 +33,14 @@ std::string text_of(const std::exception_ptr& error) {
 }  // namespace
 
 ClosureQueue::ClosureQueue(const ClosureQueueOptions& options) : options_(options) {
-  const Consistency& consistency = options_.consistency;
-  if (consistency.staleness < 0 || consistency.backup_workers < 0) {
-    cohort::fail<InvalidArgument>("[coordinator] consistency: staleness is ", consistency.staleness,
-                                  " and backup_workers ", consistency.backup_workers, ", wanted 0 or more");
+  const auto& [kind, staleness, backup_workers] = options_.consistency;
+  if (staleness < 0 || backup_workers < 0) {
+    cohort::fail<InvalidArgument>("[coordinator] consistency: staleness is ", staleness, " and backup_workers ",
+                                  backup_workers, ", wanted 0 or more");
+  }
+  if ((staleness != Consistency().staleness && kind != Consistency::Kind::kBoundedStaleness) ||
+      (backup_workers != 0 && kind != Consistency::Kind::kSynchronous)) {
+    cohort::fail<InvalidArgument>("[coordinator] consistency: staleness or backup_workers came for another kind");
   }
 }
 

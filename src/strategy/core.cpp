@@ -49,6 +49,10 @@ std::vector<torch::Device> torch_devices(const std::vector<LogicalDevice>& devic
 
 StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   if (plan_.parameter_devices.empty()) plan_.parameter_devices = plan_.devices;
+  if (plan_.exchange.bytes_per_pack > 0 && plan_.exchange.num_packs != 1) {
+    fail<InvalidArgument>("[strategy] ", plan_.name, ": num_packs is ", plan_.exchange.num_packs,
+                          " and bytes_per_pack ", plan_.exchange.bytes_per_pack, ", which replaces it; give one of them");
+  }
   const int count = num_local_replicas();
   const bool on_cpu = all_on_cpu(plan_.devices);
   if (on_cpu) install_block_cache();

@@ -17,6 +17,14 @@
 
 namespace cohort {
 
+void require_known(const CommunicationOptions& options) {
+  for (const char* known : {"auto", "ring", "mpi", "nccl"}) {
+    if (options.implementation == known) return;
+  }
+  fail<InvalidArgument>("[strategy] multi_worker_mirrored: the communication \"", options.implementation,
+                        "\" is not known, only auto, ring, mpi and nccl are");
+}
+
 namespace {
 
 std::string choose_communication(const CommunicationOptions& options, bool under_mpi, bool on_gpus) {
@@ -33,11 +41,7 @@ std::string choose_communication(const CommunicationOptions& options, bool under
     fail<InvalidArgument>(
         "[strategy] multi_worker_mirrored: nccl needs replicas on GPUs, this worker's are on the CPU");
   }
-  for (const char* known : {"ring", "mpi", "nccl"}) {
-    if (options.implementation == known) return known;
-  }
-  fail<InvalidArgument>("[strategy] multi_worker_mirrored: the communication \"", options.implementation,
-                        "\" is not known, only auto, ring, mpi and nccl are");
+  return options.implementation;
 }
 
 // The machine (containers on it share the id) and the cores that this process may use: those of its affinity, or a

@@ -19,6 +19,9 @@ struct WorkerGroupOptions {
   MembershipOptions membership;
 };
 
+// InvalidArgument: there is no such implementation.
+void require_known(const CommunicationOptions& options);
+
 class WorkerGroup {
  public:
   // Returns when all workers are there and connected.

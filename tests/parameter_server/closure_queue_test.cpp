@@ -286,13 +286,20 @@ TEST(ClosureQueue, GoesOnWhereARunBeforeWas) {
   EXPECT_EQ(queue.take(0)->id, 40);
   expect_error<FailedPrecondition>([&] { queue.begin_at(7); }, "there is work already");
   expect_error<InvalidArgument>([] { ClosureQueue({.consistency = {.staleness = -1}}); }, "staleness is -1");
+  expect_error<InvalidArgument>([] { ClosureQueue({.consistency = {.staleness = 2}}); },
+                                "came for another kind");
+  expect_error<InvalidArgument>([] { ClosureQueue({.consistency = {.backup_workers = 1}}); },
+                                "came for another kind");
 }
 
 // Workers that come, go and fail at random: every closure's result is there, once.
 TEST(ClosureQueue, ManyWorkersFinishEverything) {
   for (const auto kind :
        {Consistency::Kind::kAsynchronous, Consistency::Kind::kBoundedStaleness, Consistency::Kind::kSynchronous}) {
-    ClosureQueue queue({.consistency = {.kind = kind, .staleness = 1, .backup_workers = 1}, .timeout = seconds(20)});
+    Consistency consistency{.kind = kind};
+    if (kind == Consistency::Kind::kBoundedStaleness) consistency.staleness = 1;
+    if (kind == Consistency::Kind::kSynchronous) consistency.backup_workers = 1;
+    ClosureQueue queue({.consistency = consistency, .timeout = seconds(20)});
     std::atomic<bool> over = false;
     std::vector<std::jthread> workers;
     for (int worker = 0; worker < 4; ++worker) {

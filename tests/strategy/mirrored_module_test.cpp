@@ -92,6 +92,18 @@ TEST(MirroredModule, LoadsStateByNameIntoEveryCopy) {
               HasSubstr("\"weight\" is Float[2, 2], the module wants Float[1, 2]"));
 }
 
+TEST(MirroredOptimizer, PacksWithoutMessagesAreRefused) {
+  const auto refuse = [](const Strategy& strategy, const std::string& why) {
+    const auto net = strategy.mirror([] { return torch::nn::Linear(2, 1); });
+    EXPECT_THAT(error_of<InvalidArgument>([&] { strategy.optimizer(net, SGD()); }), HasSubstr(why));
+  };
+  refuse(MirroredStrategy({.devices = {"/CPU:0"}, .exchange = {.num_packs = 3}}),
+         "num_packs is 3 and bytes_per_pack 0, but there are no messages to pack gradients into: there is one replica");
+  refuse(MirroredStrategy({.devices = cpu_devices(2), .exchange = {.bytes_per_pack = 64}}), "add them up in place");
+  refuse(CentralStorageStrategy({.compute_devices = cpu_devices(2), .exchange = {.num_packs = 0}}),
+         "central_storage: num_packs is 0");
+}
+
 TEST(MirroredOptimizer, StateGoesOnUnderAnotherStrategy) {
   const auto train = [](const Strategy& strategy, int steps, NamedTensorsOf* from, NamedTensorsOf* to) {
     torch::manual_seed(1);

@@ -207,6 +207,17 @@ TEST(MultiWorker, AloneItNeedsNoCluster) {
   }
 }
 
+TEST(MultiWorker, WrongOptionsAreRefusedEvenAlone) {
+  MultiWorkerOptions options = options_of({}, std::nullopt);
+  options.communication.implementation = "pigeon";
+  expect_error<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); }, "\"pigeon\" is not known");
+  options = options_of({}, std::nullopt);
+  options.communication.bytes_per_pack = 10;
+  options.exchange.bytes_per_pack = 20;
+  expect_error<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); },
+                                "communication.bytes_per_pack is 10 and exchange.bytes_per_pack 20; give one of them");
+}
+
 TEST(MultiWorker, WrongClustersAreRefused) {
   const auto refuse = [](const MultiWorkerOptions& options, const std::string& message) {
     expect_error<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); }, message);

@@ -160,6 +160,10 @@ TEST(Strategy, DevicesAreChecked) {
               HasSubstr("belongs to another process"));
   EXPECT_THROW(MirroredStrategy({.devices = cpu_devices(2), .exchange = {.cross_device_ops = "tree"}}),
                InvalidArgument);
+  EXPECT_THROW(CentralStorageStrategy({.compute_devices = cpu_devices(2), .exchange = {.cross_device_ops = "ring"}}),
+               InvalidArgument);
+  EXPECT_THROW(MirroredStrategy({.devices = cpu_devices(2), .exchange = {.num_packs = 2, .bytes_per_pack = 64}}),
+               InvalidArgument);
   EXPECT_EQ(mirrored(2).cross_device_ops(), "ring");
   EXPECT_EQ(CentralStorageStrategy({.compute_devices = cpu_devices(2)}).cross_device_ops(), "reduction_to_one_device");
   EXPECT_EQ(mirrored(3).worker_devices()[2].name(), "/CPU:2");

@@ -1,3 +1,4 @@
+#include "base/fail.h"
 #include "strategy/core.h"
 #include "strategy/strategies/devices.h"
 
@@ -11,6 +12,11 @@ LogicalDevice parameter_device(const CentralStorageOptions& options, const std::
 }
 
 StrategyPlan plan(const CentralStorageOptions& options) {
+  const std::string& ops = options.exchange.cross_device_ops;
+  if (ops != "auto" && ops != "reduction_to_one_device") {
+    fail<InvalidArgument>("[strategy] central_storage: cross_device_ops is \"", ops,
+                          "\", but reductions run on the parameter device; wanted auto");
+  }
   StrategyPlan plan{.name = "central_storage", .placement = VariablePlacement::kCentral, .exchange = options.exchange};
   plan.devices = choose_devices(plan.name, options.compute_devices);
   plan.parameter_devices = {parameter_device(options, plan.devices)};

@@ -36,6 +36,12 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   StrategyPlan plan{.name = kName,
                     .devices = choose_worker_devices(kName, options.devices, local_place()),
                     .exchange = options.exchange};
+  require_known(options.communication);
+  if (options.communication.bytes_per_pack > 0 && options.exchange.bytes_per_pack > 0) {
+    fail<InvalidArgument>("[strategy] ", kName, ": communication.bytes_per_pack is ",
+                          options.communication.bytes_per_pack, " and exchange.bytes_per_pack ",
+                          options.exchange.bytes_per_pack, "; give one of them");
+  }
   if (options.communication.bytes_per_pack > 0) plan.exchange.bytes_per_pack = options.communication.bytes_per_pack;
   const std::optional<TaskId> task = resolver.task();
   const ClusterSpec cluster = training_cluster(resolver.cluster_spec(), task);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/fail.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -12,17 +13,34 @@ namespace {
 constexpr int64_t kFirstMessage = int64_t{1} << 20;  // bytes
 constexpr int64_t kLargeMessage = int64_t{8} << 20;
 
+// Refuses what was said of messages where gradients do not become any.
+void require_packs(const StrategyCore& core, const char* why) {
+  const ExchangeOptions& exchange = core.plan().exchange;
+  // Several workers may have turned out to be one.
+  const bool asked = exchange.num_packs != 1 || exchange.bytes_per_pack != 0;
+  if (!asked || core.workers() != nullptr || core.plan().name == "multi_worker_mirrored") return;
+  fail<InvalidArgument>("[strategy] ", core.plan().name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
+                        exchange.bytes_per_pack, ", but there are no messages to pack gradients into: ", why);
+}
+
 }  // namespace
 
 std::unique_ptr<UpdateEngine> make_update_engine(const MirroredModule& module, FlatParameters& flat,
                                                  const Optimizer& rule) {
   StrategyCore& core = *module.core();
-  if (core.remote() != nullptr) return make_server_update(module, flat, rule);
+  if (core.remote() != nullptr) {
+    require_packs(core, "they go to the parameter servers by variable");
+    return make_server_update(module, flat, rule);
+  }
   const bool has_kernels = std::all_of(flat.groups().begin(), flat.groups().end(), [](const FlatGroup& group) {
     return group.dtype == torch::kFloat || group.dtype == torch::kDouble;
   });
   const bool slices = core.central() || core.cross_device_ops().name() == "ring" || core.num_local_replicas() == 1;
-  if (core.shares_memory() && has_kernels && slices) return make_sharded_update(core, flat, rule);
+  const bool sharded = core.shares_memory() && has_kernels && slices;
+  if (sharded || core.central() || core.num_local_replicas() == 1) {
+    require_packs(core, core.num_local_replicas() == 1 ? "there is one replica" : "the replicas add them up in place");
+  }
+  if (sharded) return make_sharded_update(core, flat, rule);
   return make_replicated_update(core, flat, rule);
 }
 
