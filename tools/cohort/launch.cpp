@@ -79,13 +79,45 @@ GroupOptions group_of(const LaunchFlags& flags, int attempt) {
           .restarts_each = flags.options.ps > 0 ? flags.max_restarts : 0};
 }
 
+void require_seconds(const char* flag, double seconds) {
+  constexpr double kMost = 1e9;  // as milliseconds it is still a number
+  if (seconds >= 0.0 && seconds <= kMost) return;
+  fail<InvalidArgument>("[launch] ", flag, " is ", seconds, ", wanted seconds, 0 or more");
+}
+
+// What was given for something else than what was asked for.
+void check_together(const LaunchFlags& flags) {
+  const LaunchFlags none;
+  const LaunchOptions& options = flags.options;
+  const auto only_with = [](bool given, const char* flag, bool there, const char* other) {
+    if (given && !there) fail<InvalidArgument>("[launch] ", flag, " has no meaning without ", other);
+  };
+  const auto not_with = [](bool given, const char* flag, bool there, const char* other) {
+    if (given && there) fail<InvalidArgument>("[launch] ", flag, " has no meaning with ", other);
+  };
+  only_with(options.workers != none.options.workers, "--workers", options.ps > 0, "--ps");
+  only_with(flags.remote.ssh != none.remote.ssh, "--ssh", flags.remote.active(), "--hosts");
+  only_with(flags.elastic.join_timeout != none.elastic.join_timeout, "--join_timeout", flags.elastic.active(),
+            "--elastic or --join");
+  const char* const elastic = "--elastic and --join";
+  not_with(flags.remote.active(), "--hosts", flags.elastic.active(), elastic);
+  not_with(flags.max_restarts != 0, "--max_restarts", flags.elastic.active(), elastic);
+  not_with(options.ps > 0, "--ps", flags.elastic.active(), elastic);
+  not_with(options.master_port != 0, "--master_port", !flags.elastic.join.empty(), "--join, which has the leader's");
+  not_with(options.ps > 0, "--ps", flags.remote.active(), "--hosts");
+  const char* const hosts = "--hosts, which says so itself";
+  not_with(options.nnodes != 1, "--nnodes", flags.remote.active(), hosts);
+  not_with(options.node_rank != 0, "--node_rank", flags.remote.active(), hosts);
+  not_with(!options.hosts.empty(), "--node_hosts", flags.remote.active(), hosts);
+  not_with(!options.master_addr.empty(), "--master_addr", flags.remote.active(), hosts);
+}
+
 int launch(LaunchFlags flags) {
   flags.options.set = exported(flags.exports);
-  if (flags.grace < 0) fail<InvalidArgument>("[launch] --grace_period is ", flags.grace, ", wanted seconds");
+  require_seconds("--grace_period", flags.grace);
+  require_seconds("--join_timeout", flags.elastic.join_timeout);
+  check_together(flags);
   if (flags.elastic.active()) {
-    if (flags.remote.active() || flags.max_restarts != 0) {
-      fail<InvalidArgument>("[launch] --hosts and --max_restarts have no meaning with --elastic and --join");
-    }
     return launch_elastic(flags.elastic, flags.options,
                           [&](int64_t round) { return group_of(flags, static_cast<int>(round - 1)); });
   }

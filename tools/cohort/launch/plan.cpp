@@ -49,6 +49,10 @@ void check(const LaunchOptions& options) {
   if (options.master_port < 0 || options.master_port > 65535) {
     fail<InvalidArgument>("[launch] --master_port is ", options.master_port, ", wanted 1 to 65535");
   }
+  if (!options.hosts.empty() && options.master_port + options.nproc - 1 > 65535) {
+    fail<InvalidArgument>("[launch] --master_port is ", options.master_port, ", but the last of ", options.nproc,
+                          " workers of a node would listen on port ", options.master_port + options.nproc - 1);
+  }
   if (options.nnodes > 1 && options.master_port == 0) {
     fail<InvalidArgument>("[launch] --nnodes is ", options.nnodes,
                           ": all nodes need the same --master_addr and --master_port, those of node 0");

@@ -46,9 +46,6 @@ int launch_elastic(const ElasticOptions& options, const LaunchOptions& launch,
   if (!options.bounds.empty() && !options.join.empty()) {
     fail<InvalidArgument>("[launch] --elastic is for the leader and --join for the others; only one of them may come");
   }
-  if (options.join_timeout < 0) {
-    fail<InvalidArgument>("[launch] --join_timeout is ", options.join_timeout, ", wanted seconds");
-  }
   if (launch.program.empty() || launch.nproc < 1 || launch.nnodes != 1 || launch.evaluator || !launch.hosts.empty()) {
     fail<InvalidArgument>("[launch] --elastic and --join want a program after --, --nproc of 1 or more, and neither ",
                           "--nnodes nor --node_hosts nor --evaluator: every machine's launcher is started by hand");
