@@ -10,8 +10,8 @@ namespace {
 
 struct Settings {
   StrategyFlags runtime;
-  int64_t epochs = 1;
-  double learning_rate = 1e-3;
+  Setting<int64_t> epochs = 1;
+  Setting<double> learning_rate = 1e-3;
 
   void describe(ConfigFields& fields) {
     fields.nest("runtime", runtime);
@@ -21,15 +21,17 @@ struct Settings {
   }
 };
 
-int train(const Settings& settings) {
+int train(const Settings& settings, const Config& config) {
   const Strategy strategy = make_strategy(settings.runtime);
   const auto scope = strategy.scope();
   Sequential model({Flatten(), Dense(64, Activation::kRelu), Dense(10)});
-  model.compile({.optimizer = Adam({.learning_rate = settings.learning_rate}),
+  model.compile({.optimizer = Adam({.learning_rate = *settings.learning_rate}),
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})}});
+  const FitOptions options{.epochs = settings.epochs, .verbose = Verbose::kSilent};
+  config.require_read("this program");  // what is in use has been read by now
   const datasets::TrainTest digits = datasets::drawn_digits();
-  model.fit(digits.train.shuffle(10'000).batch(64), {.epochs = settings.epochs, .verbose = Verbose::kSilent});
+  model.fit(digits.train.shuffle(10'000).batch(64), options);
   Logs logs = model.evaluate(digits.test.batch(500));
   std::cout << strategy.name() << ", " << strategy.num_replicas_in_sync() << " replica(s): " << logs["accuracy"]
             << "\n";
@@ -44,7 +46,7 @@ int main(int argc, char** argv) {
     Config config([&](ConfigFields& fields) { settings.describe(fields); });
     for (int i = 1; i < argc; ++i) config.apply_override(argv[i]);
     config.lock();
-    return train(settings);
+    return train(settings, config);
   } catch (const Error& error) {
     std::cerr << error.what() << "\n";
     return 2;

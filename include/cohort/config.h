@@ -1,7 +1,7 @@
 // Configurations: typed structs whose fields have names, defaults and meanings, and the layers that set them.
 //
 //   struct TrainerConfig {
-//     int64_t train_steps = 0;
+//     Setting<int64_t> train_steps = 0;
 //     void describe(ConfigFields& fields) { fields.add("train_steps", train_steps, "global steps to reach"); }
 //   };
 //   TrainerConfig trainer;
@@ -9,19 +9,26 @@
 //   config.apply_file("small.yaml");
 //   config.apply_override("trainer.train_steps=100");
 //   config.lock();
+//   ...  // set up what trainer.train_steps is for
+//   config.require_read("training");
 //
 // Keys are paths ("trainer.train_steps"). A key that is not there is NotFound and suggests the nearest; a value of
-// another type is InvalidArgument; both say where it came from.
+// another type is InvalidArgument; both say where it came from. What was set has its effect or is an error: a field
+// knows whether it was read (cohort/setting.h), and require_read() refuses those that were set for nothing.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
+
+#include "cohort/setting.h"
 
 namespace cohort {
 
@@ -48,12 +55,13 @@ class ConfigFields {
     std::vector<std::string> choices;  // of a text; empty: any
     std::string default_value;         // as YAML
     std::string origin;                // who has set it; empty: the default
+    std::shared_ptr<const std::atomic<bool>> read;
   };
 
-  void add(std::string_view name, Target target, std::string help, std::vector<std::string> choices = {});
   template <typename T>
-  void add(std::string_view name, T& value, std::string help, std::vector<std::string> choices = {}) {
-    add(name, Target(&value), std::move(help), std::move(choices));
+  void add(std::string_view name, Setting<T>& setting, std::string help, std::vector<std::string> choices = {}) {
+    setting.read_ = std::make_shared<std::atomic<bool>>(false);
+    add(name, Target(&setting.value_), setting.read_, std::move(help), std::move(choices));
   }
   // A struct within.
   template <typename Inner>
@@ -79,6 +87,9 @@ class ConfigFields {
     std::string relation;
   };
 
+  void add(std::string_view name, Target target, std::shared_ptr<const std::atomic<bool>> read, std::string help,
+           std::vector<std::string> choices);
+
   std::string prefix_;
   std::vector<Field> fields_;
   std::vector<Restriction> restrictions_;
@@ -102,6 +113,8 @@ class Config {
   void apply_gin(std::string_view text, const std::string& origin = "--gin_param");
   // One field, by its text.
   void set(const std::string& path, const std::string& value, const std::string& origin);
+  // Back to its default.
+  void reset(const std::string& path);
 
   // Checks the restrictions (InvalidArgument) and allows no more change (FailedPrecondition).
   void lock();
@@ -113,6 +126,15 @@ class Config {
   };
   // The fields that differ from their defaults.
   std::vector<Change> changes() const;
+  // Those of them that somebody set and that nothing has read since.
+  std::vector<Change> unread() const;
+  // InvalidArgument: there are such, and `run` ("a run of mnist_mlp on drawn digits") does not do what they ask for.
+  // Called when all is set up and nothing has begun.
+  void require_read(const std::string& run) const;
+  // Whether anything has read the field. NotFound: there is no such key.
+  bool was_read(const std::string& path) const;
+  // All of them, in their order.
+  const std::vector<ConfigFields::Field>& fields() const { return fields_.fields_; }
   // Everything, as YAML that apply_file() reads.
   std::string to_yaml() const;
   // Every key with its type, default and meaning.
@@ -122,7 +144,9 @@ class Config {
   void apply(const ConfigValue& value, const std::string& prefix, const std::string& origin);
   void set_field(ConfigFields::Field& field, const ConfigValue& value, const std::string& origin) const;
   static void require_choice(const ConfigFields::Field& field, const std::string& before, const std::string& origin);
+  const ConfigFields::Field* field_at(const std::string& path) const;
   ConfigFields::Field& find(const std::string& path, const std::string& origin);
+  std::string why_unread(const ConfigFields::Field& field) const;
   // The full path of gin's shortened one.
   std::string full_path(const std::string& shortened, const std::string& origin) const;
   void check(const ConfigFields::Restriction& restriction) const;

@@ -30,20 +30,20 @@
 namespace cohort {
 
 struct RuntimeConfig : StrategyFlags {
-  std::string mixed_precision_dtype;
-  std::string loss_scale;
-  int64_t dataset_num_private_threads = 0;
-  int64_t seed = 1;
+  Setting<std::string> mixed_precision_dtype;
+  Setting<std::string> loss_scale;
+  Setting<int64_t> dataset_num_private_threads = 0;
+  Setting<int64_t> seed = 1;
   // Model Garden's for TensorFlow: accepted as they are.
-  bool enable_xla = false;
-  bool run_eagerly = false;
-  std::string gpu_thread_mode;
-  int64_t per_gpu_thread_count = 0;
-  bool batchnorm_spatial_persistent = false;
-  std::string tpu_enable_xla_dynamic_padder;
-  int64_t num_cores_per_replica = 1;
-  int64_t default_shard_dim = -1;
-  bool use_tpu_mp_strategy = false;
+  Setting<bool> enable_xla = false;
+  Setting<bool> run_eagerly = false;
+  Setting<std::string> gpu_thread_mode;
+  Setting<int64_t> per_gpu_thread_count = 0;
+  Setting<bool> batchnorm_spatial_persistent = false;
+  Setting<std::string> tpu_enable_xla_dynamic_padder;
+  Setting<int64_t> num_cores_per_replica = 1;
+  Setting<int64_t> default_shard_dim = -1;
+  Setting<bool> use_tpu_mp_strategy = false;
 
   void describe(ConfigFields& fields);
 };
@@ -51,83 +51,88 @@ struct RuntimeConfig : StrategyFlags {
 struct OptimizerConfig {
   // Of the rule chosen by `type` only its own group counts.
   struct Rule {
-    std::string type = "sgd";
-    double global_clipnorm = 0.0;
-    double clipvalue = 0.0;
-    std::vector<std::string> exclude_from_weight_decay = {"1d"};
+    Setting<std::string> type = "sgd";
+    Setting<double> global_clipnorm = 0.0;
+    Setting<double> clipvalue = 0.0;
+    Setting<std::vector<std::string>> exclude_from_weight_decay = {"1d"};
     struct {
-      double momentum = 0.0, dampening = 0.0;
-      bool nesterov = false;
-      double weight_decay = 0.0;
+      Setting<double> momentum = 0.0, dampening = 0.0;
+      Setting<bool> nesterov = false;
+      Setting<double> weight_decay = 0.0;
     } sgd;
     struct {
-      double beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 0.0;
-      bool amsgrad = false;
+      Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 0.0;
+      Setting<bool> amsgrad = false;
     } adam;
     struct {
-      double beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 1e-2;
-      bool amsgrad = false;
+      Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 1e-2;
+      Setting<bool> amsgrad = false;
       // Model Garden's names: of weight_decay, where it is not negative; and of what alone decays.
-      double weight_decay_rate = -1.0;
-      std::string include_in_weight_decay;
+      Setting<double> weight_decay_rate = -1.0;
+      Setting<std::string> include_in_weight_decay;
     } adamw;
     struct {
-      double rho = 0.9, momentum = 0.0, epsilon = 1e-7, weight_decay = 0.0;
-      bool centered = false;
+      Setting<double> rho = 0.9, momentum = 0.0, epsilon = 1e-7, weight_decay = 0.0;
+      Setting<bool> centered = false;
     } rmsprop;
     struct {
-      double initial_accumulator_value = 0.1, epsilon = 1e-7, lr_decay = 0.0, weight_decay = 0.0;
+      Setting<double> initial_accumulator_value = 0.1, epsilon = 1e-7, lr_decay = 0.0, weight_decay = 0.0;
     } adagrad;
     struct {
-      double beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-6, weight_decay = 0.0;
+      Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-6, weight_decay = 0.0;
     } lamb;
     struct {
-      double momentum = 0.9, trust_coefficient = 1e-3, epsilon = 1e-8, weight_decay = 0.0;
-      bool nesterov = false;
+      Setting<double> momentum = 0.9, trust_coefficient = 1e-3, epsilon = 1e-8, weight_decay = 0.0;
+      Setting<bool> nesterov = false;
     } lars;
 
     void describe(ConfigFields& fields);
   } optimizer;
 
   struct Rate {
-    std::string type = "constant";
+    Setting<std::string> type = "constant";
     struct {
-      double learning_rate = 0.1;
+      Setting<double> learning_rate = 0.1;
     } constant;
     struct {
-      std::vector<int64_t> boundaries;
-      std::vector<double> values;
+      Setting<std::vector<int64_t>> boundaries;
+      Setting<std::vector<double>> values;
     } stepwise;
     struct {
-      double initial_learning_rate = 0.1, decay_rate = 0.96;
-      int64_t decay_steps = 0;
-      bool staircase = false;
+      Setting<double> initial_learning_rate = 0.1, decay_rate = 0.96;
+      Setting<int64_t> decay_steps = 0;
+      Setting<bool> staircase = false;
     } exponential;
     struct {
-      double initial_learning_rate = 0.1, end_learning_rate = 0.0, power = 1.0;
-      int64_t decay_steps = 0;
+      Setting<double> initial_learning_rate = 0.1, end_learning_rate = 0.0, power = 1.0;
+      Setting<int64_t> decay_steps = 0;
     } polynomial;
     struct {
-      double initial_learning_rate = 0.1, alpha = 0.0;
-      int64_t decay_steps = 0;
+      Setting<double> initial_learning_rate = 0.1, alpha = 0.0;
+      Setting<int64_t> decay_steps = 0;
     } cosine;
 
     void describe(ConfigFields& fields);
   } learning_rate;
 
   struct Warmup {
-    std::string type;
+    Setting<std::string> type;
     struct {
-      int64_t warmup_steps = 0;
-      double warmup_learning_rate = 0.0;
+      Setting<int64_t> warmup_steps = 0;
+      Setting<double> warmup_learning_rate = 0.0;
     } linear;
 
     void describe(ConfigFields& fields);
   } warmup;
 
-  MovingAverageOptions ema;
-  bool scale_by_replicas = false;
-  int64_t accumulate_steps = 1;
+  struct {  // as MovingAverageOptions
+    Setting<double> average_decay = 0.0;
+    Setting<int64_t> start_step = 0;
+    Setting<bool> dynamic_decay = true;
+    Setting<bool> trainable_weights_only = true;
+  } ema;
+  Setting<bool> scale_by_replicas = false;
+  Setting<int64_t> accumulate_steps = 1;
 
   void describe(ConfigFields& fields);
 
@@ -135,35 +140,36 @@ struct OptimizerConfig {
   // optimizer starts. `l2` is the gradient's share of the weights, as of a loss to which l2 / 2 times the sum of their
   // squares is added; the gradients are clipped before.
   Optimizer build(int64_t train_steps, int replicas, int64_t begin = 0, double l2 = 0.0) const;
+  MovingAverageOptions averages() const;
 };
 
 struct TrainerConfig {
   OptimizerConfig optimizer_config;
-  int64_t train_steps = 0;
-  double train_epochs = 0.0;
-  int64_t steps_per_loop = 1000;
-  int64_t summary_interval = 1000;
-  int64_t checkpoint_interval = 1000;
-  int64_t max_to_keep = 5;
-  int64_t validation_steps = -1;
-  int64_t validation_interval = 1000;
-  int64_t continuous_eval_timeout = 3600;
-  std::string best_checkpoint_export_subdir;
-  std::string best_checkpoint_eval_metric;
-  std::string best_checkpoint_metric_comp = "higher";
-  std::string validation_summary_subdir = "validation";
-  double loss_upper_bound = 1e6;
-  int64_t recovery_begin_steps = 0;
-  int64_t recovery_max_trials = 0;
-  bool preemption_on_demand_checkpoint = true;
-  int64_t summary_images = 0;
-  bool summary_histograms = false;
+  Setting<int64_t> train_steps = 0;
+  Setting<double> train_epochs = 0.0;
+  Setting<int64_t> steps_per_loop = 1000;
+  Setting<int64_t> summary_interval = 1000;
+  Setting<int64_t> checkpoint_interval = 1000;
+  Setting<int64_t> max_to_keep = 5;
+  Setting<int64_t> validation_steps = -1;
+  Setting<int64_t> validation_interval = 1000;
+  Setting<int64_t> continuous_eval_timeout = 3600;
+  Setting<std::string> best_checkpoint_export_subdir;
+  Setting<std::string> best_checkpoint_eval_metric;
+  Setting<std::string> best_checkpoint_metric_comp = "higher";
+  Setting<std::string> validation_summary_subdir = "validation";
+  Setting<double> loss_upper_bound = 1e6;
+  Setting<int64_t> recovery_begin_steps = 0;
+  Setting<int64_t> recovery_max_trials = 0;
+  Setting<bool> preemption_on_demand_checkpoint = true;
+  Setting<int64_t> summary_images = 0;
+  Setting<bool> summary_histograms = false;
   // Model Garden's for TensorFlow: accepted as they are.
-  bool train_tf_while_loop = true;
-  bool train_tf_function = true;
-  bool eval_tf_function = true;
-  bool eval_tf_while_loop = false;
-  bool allow_tpu_summary = false;
+  Setting<bool> train_tf_while_loop = true;
+  Setting<bool> train_tf_function = true;
+  Setting<bool> eval_tf_function = true;
+  Setting<bool> eval_tf_while_loop = false;
+  Setting<bool> allow_tpu_summary = false;
 
   void describe(ConfigFields& fields);
 };
@@ -187,7 +193,10 @@ class Task {
   virtual void set_data(Config& config, const std::string& folder, const std::string& origin) = 0;
   virtual void set_batch(Config& config, int64_t size, const std::string& origin) = 0;
 
-  // Under the current strategy, for a configuration that is locked. Of the training data only with `training`.
+  // Under the current strategy, for a configuration that is locked. With `training` one follows, and data that it
+  // cannot be made with are an error. An evaluation comes with the configuration of its training: settings are read for
+  // both. What build_inputs(), build_model(), build_loss(), build_metrics(), l2_weight_decay() and stages() have not
+  // read by then, once each, is an error where somebody has set it; so keep what is wanted later.
   virtual TaskData build_inputs(const RuntimeConfig& runtime, bool training) = 0;
   // Built (Model::built), not compiled.
   virtual Model build_model() = 0;

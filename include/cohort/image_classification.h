@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,101 +13,101 @@
 namespace cohort {
 
 struct ImageDataConfig {
-  std::string input_path;
-  std::string tfds_name;
-  std::string tfds_data_dir;
-  std::string tfds_split;
-  int64_t global_batch_size = 128;
-  bool is_training = true;
-  bool drop_remainder = true;
-  int64_t shuffle_buffer_size = 10'000;
-  bool cache = false;
-  int64_t prefetch_buffer_size = -1;
-  int64_t seed = -1;
-  bool sharding = true;
-  std::string dtype = "float32";
-  bool deterministic = true;
-  std::string file_type = "tfrecord";
-  std::string image_field_key = "image/encoded";
-  std::string label_field_key = "image/class/label";
-  int64_t cycle_length = 0;
-  int64_t block_length = 1;
-  bool skip_damaged = false;
-  double held_out = 0.2;
-  std::string aug_crop = "resized";
-  int64_t aug_crop_padding = 4;
-  std::string aug_crop_padding_mode = "constant";
-  double aug_min_area = 0.08;
-  bool aug_rand_hflip = true;
-  double brightness = 0.0, contrast = 0.0, saturation = 0.0, hue = 0.0;
-  std::string aug_policy;
-  int64_t randaug_num_layers = 2;
-  int64_t randaug_magnitude = 9;
-  double mixup_alpha = 0.0;
-  double cutmix_alpha = 0.0;
+  Setting<std::string> input_path;
+  Setting<std::string> tfds_name;
+  Setting<std::string> tfds_data_dir;
+  Setting<std::string> tfds_split;
+  Setting<int64_t> global_batch_size = 128;
+  Setting<bool> is_training = true;
+  Setting<bool> drop_remainder = true;
+  Setting<int64_t> shuffle_buffer_size = 10'000;
+  Setting<bool> cache = false;
+  Setting<int64_t> prefetch_buffer_size = -1;
+  Setting<int64_t> seed = -1;
+  Setting<bool> sharding = true;
+  Setting<std::string> dtype = "float32";
+  Setting<bool> deterministic = true;
+  Setting<std::string> file_type = "tfrecord";
+  Setting<std::string> image_field_key = "image/encoded";
+  Setting<std::string> label_field_key = "image/class/label";
+  Setting<int64_t> cycle_length = 0;
+  Setting<int64_t> block_length = 1;
+  Setting<bool> skip_damaged = false;
+  Setting<double> held_out = 0.2;
+  Setting<std::string> aug_crop = "resized";
+  Setting<int64_t> aug_crop_padding = 4;
+  Setting<std::string> aug_crop_padding_mode = "constant";
+  Setting<double> aug_min_area = 0.08;
+  Setting<bool> aug_rand_hflip = true;
+  Setting<double> brightness = 0.0, contrast = 0.0, saturation = 0.0, hue = 0.0;
+  Setting<std::string> aug_policy;
+  Setting<int64_t> randaug_num_layers = 2;
+  Setting<int64_t> randaug_magnitude = 9;
+  Setting<double> mixup_alpha = 0.0;
+  Setting<double> cutmix_alpha = 0.0;
   struct {
-    std::string type;
+    Setting<std::string> type;
     struct {
-      int64_t num_layers = 2;
-      int64_t magnitude = 10;
-      std::vector<std::string> exclude_ops;
-      double translate_const = 10.0;
-      double cutout_const = 40.0;
-      double magnitude_std = 0.0;
+      Setting<int64_t> num_layers = 2;
+      Setting<int64_t> magnitude = 10;
+      Setting<std::vector<std::string>> exclude_ops;
+      Setting<double> translate_const = 10.0;
+      Setting<double> cutout_const = 40.0;
+      Setting<double> magnitude_std = 0.0;
     } randaug;
   } aug_type;
   struct {
-    double mixup_alpha = 0.0, cutmix_alpha = 0.0;
-    double prob = 1.0;
-    double switch_prob = 0.5;
-    double label_smoothing = 0.0;
+    Setting<double> mixup_alpha = 0.0, cutmix_alpha = 0.0;
+    Setting<double> prob = 1.0;
+    Setting<double> switch_prob = 0.5;
+    Setting<double> label_smoothing = 0.0;
   } mixup_and_cutmix;
-  double center_crop_fraction = 0.875;
+  Setting<double> center_crop_fraction = 0.875;
 
   void describe(ConfigFields& fields);
 };
 
 struct ImageModelConfig {
-  int64_t num_classes = 1000;
-  std::vector<int64_t> input_size = {224, 224, 3};  // height, width, channels
-  std::vector<double> input_mean = {0.485, 0.456, 0.406};
-  std::vector<double> input_stddev = {0.229, 0.224, 0.225};
-  double dropout_rate = 0.0;
-  bool channels_last = true;
-  std::string kernel_initializer;
+  Setting<int64_t> num_classes = 1000;
+  Setting<std::vector<int64_t>> input_size = {224, 224, 3};  // height, width, channels
+  Setting<std::vector<double>> input_mean = {0.485, 0.456, 0.406};
+  Setting<std::vector<double>> input_stddev = {0.229, 0.224, 0.225};
+  Setting<double> dropout_rate = 0.0;
+  Setting<bool> channels_last = true;
+  Setting<std::string> kernel_initializer;
   // Negative and empty: the model's own.
   struct {
-    std::string activation;
-    bool use_sync_bn = false;
-    double norm_momentum = -1.0;
-    double norm_epsilon = -1.0;
+    Setting<std::string> activation;
+    Setting<bool> use_sync_bn = false;
+    Setting<double> norm_momentum = -1.0;
+    Setting<double> norm_epsilon = -1.0;
   } norm_activation;
   struct {
-    std::string type = "resnet";
+    Setting<std::string> type = "resnet";
     struct {
-      int64_t model_id = 50;
-      bool zero_init_residual = false;
+      Setting<int64_t> model_id = 50;
+      Setting<bool> zero_init_residual = false;
     } resnet;
     struct {
-      int64_t model_id = 20;
-      bool zero_init_residual = false;
+      Setting<int64_t> model_id = 20;
+      Setting<bool> zero_init_residual = false;
     } resnet_cifar;
     struct {
-      std::string model_id = "b0";
-      double stochastic_depth_drop_rate = 0.2;
-      double se_ratio = 0.25;
+      Setting<std::string> model_id = "b0";
+      Setting<double> stochastic_depth_drop_rate = 0.2;
+      Setting<double> se_ratio = 0.25;
     } efficientnet;
     struct {
-      std::string model_name = "vit-b16";
-      int64_t patch_size = 0;  // 0: what the name says
-      int64_t representation_size = 0;
-      double init_stochastic_depth_rate = 0.0;
-      bool original_init = true;
+      Setting<std::string> model_name = "vit-b16";
+      Setting<int64_t> patch_size = 0;  // 0: what the name says
+      Setting<int64_t> representation_size = 0;
+      Setting<double> init_stochastic_depth_rate = 0.0;
+      Setting<bool> original_init = true;
     } vit;
   } backbone;
 
   void describe(ConfigFields& fields);
-  int64_t channels() const { return input_size.at(2); }
+  int64_t channels() const { return input_size->at(2); }
   // Whether the model takes grey images as [height, width], without a dimension for the channel.
   bool takes_planes() const { return channels() == 1 && (backbone.type == "mlp" || backbone.type == "cnn"); }
 };
@@ -116,16 +117,16 @@ class ImageClassificationTask : public Task {
   ImageModelConfig model;
   ImageDataConfig train_data;
   ImageDataConfig validation_data{.is_training = false, .drop_remainder = false};
-  double label_smoothing = 0.0;
-  double l2_decay = 0.0;
-  double loss_weight = 1.0;
-  bool one_hot = false;
-  bool soft_labels_of_data = false;
-  int64_t top_k = 5;
-  std::string init_checkpoint;
-  std::string init_checkpoint_modules = "all";
-  bool freeze_backbone = false;
-  int64_t freeze_backbone_steps = 0;
+  Setting<double> label_smoothing = 0.0;
+  Setting<double> l2_decay = 0.0;
+  Setting<double> loss_weight = 1.0;
+  Setting<bool> one_hot = false;
+  Setting<bool> soft_labels_of_data = false;
+  Setting<int64_t> top_k = 5;
+  Setting<std::string> init_checkpoint;
+  Setting<std::string> init_checkpoint_modules = "all";
+  Setting<bool> freeze_backbone = false;
+  Setting<int64_t> freeze_backbone_steps = 0;
   std::string builtin_data;  // what there is without a folder: "digits"; empty: nothing
 
   void describe(ConfigFields& fields) override;
@@ -143,9 +144,17 @@ class ImageClassificationTask : public Task {
   void before_stage(std::size_t stage, Model& model) override;
 
  private:
+  // The weights to start from, of the model that was built last.
+  struct Initial {
+    std::filesystem::path place;
+    bool backbone_only = false;
+  };
+
   bool soft_labels() const;
   double smoothing() const;
   std::string head() const;
+
+  Initial initial_;
 };
 
 }  // namespace cohort

@@ -15,17 +15,17 @@ namespace cohort {
 
 struct StrategyFlags {
   // off, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage or tpu.
-  std::string distribution_strategy = "mirrored";
-  int64_t num_gpus = 0;        // 0: the CPU
-  int64_t num_replicas = 0;    // on the CPU; 0: one
-  std::string all_reduce_alg;  // of mirrored and multi_worker_mirrored; empty: auto
-  int64_t num_packs = 1;       // messages that the gradients are packed into; 0: no packing
-  std::string worker_hosts;    // of multi_worker_mirrored, host:port,host:port; empty: the environment says
-  int64_t task_index = -1;     // which of the worker_hosts this process is
-  std::string tpu;             // a name, an address, local, or empty
-  std::string consistency = "asynchronous";  // of parameter_server: or bounded_staleness or synchronous
-  int64_t staleness = 4;                     // of bounded_staleness
-  int64_t ps_replicas = 1;                   // of parameter_server: servers that have each variable
+  Setting<std::string> distribution_strategy = "mirrored";
+  Setting<int64_t> num_gpus = 0;        // 0: the CPU
+  Setting<int64_t> num_replicas = 0;    // on the CPU; 0: one
+  Setting<std::string> all_reduce_alg;  // of mirrored and multi_worker_mirrored; empty: auto
+  Setting<int64_t> num_packs = 1;       // messages that the gradients are packed into; 0: no packing
+  Setting<std::string> worker_hosts;    // of multi_worker_mirrored, host:port,host:port; empty: the environment says
+  Setting<int64_t> task_index = -1;     // which of the worker_hosts this process is
+  Setting<std::string> tpu;             // a name, an address, local, or empty
+  Setting<std::string> consistency = "asynchronous";  // of parameter_server: or bounded_staleness or synchronous
+  Setting<int64_t> staleness = 4;                     // of bounded_staleness
+  Setting<int64_t> ps_replicas = 1;                   // of parameter_server: servers that have each variable
 
   // The same names, as fields of a configuration.
   void describe(ConfigFields& fields);

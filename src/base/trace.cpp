@@ -140,6 +140,13 @@ void name_traced_thread(const std::string& name) {
 }
 
 Trace::Trace(TraceOptions options) : options_(std::move(options)) {
+  const std::filesystem::path folder = std::filesystem::absolute(options_.file).parent_path();
+  if (!std::filesystem::is_directory(folder)) {
+    fail<NotFound>("[trace] there is no folder ", folder.string(), " for ", options_.file.string());
+  }
+  if (std::filesystem::is_directory(options_.file)) {
+    fail<InvalidArgument>("[trace] ", options_.file.string(), " is a folder, wanted the name of a file");
+  }
   const std::lock_guard lock(recorder().mutex);
   if (detail::tracing.load()) fail<FailedPrecondition>("[trace] another trace is being taken");
   for (const auto& thread : recorder().threads) {

@@ -50,12 +50,13 @@ std::string nearest(const std::string& path, const std::vector<ConfigFields::Fie
 
 }  // namespace
 
-void ConfigFields::add(std::string_view name, Target target, std::string help, std::vector<std::string> choices) {
+void ConfigFields::add(std::string_view name, Target target, std::shared_ptr<const std::atomic<bool>> read,
+                       std::string help, std::vector<std::string> choices) {
   const std::string path = prefix_ + std::string(name);
   if (std::any_of(fields_.begin(), fields_.end(), [&](const Field& field) { return field.path == path; })) {
     fail<InvalidArgument>("[config] the field ", path, " is there twice");
   }
-  fields_.push_back({path, target, std::move(help), std::move(choices), to_text(target), ""});
+  fields_.push_back({path, target, std::move(help), std::move(choices), to_text(target), "", std::move(read)});
 }
 
 void ConfigFields::restrict(std::string_view relation) {
@@ -99,6 +100,11 @@ void Config::set(const std::string& path, const std::string& value, const std::s
   set_field(find(path, origin), {.kind = ConfigValue::Kind::kScalar, .text = value}, origin);
 }
 
+void Config::reset(const std::string& path) {
+  ConfigFields::Field& field = find(path, "reset");
+  set_field(field, parse_yaml(field.default_value, "the default"), "");
+}
+
 void Config::apply(const ConfigValue& value, const std::string& prefix, const std::string& origin) {
   for (const auto& [key, member] : value.members) {
     const std::string path = prefix + key;
@@ -116,6 +122,13 @@ void Config::apply(const ConfigValue& value, const std::string& prefix, const st
       set_field(find(path, where), member, where);
     }
   }
+}
+
+const ConfigFields::Field* Config::field_at(const std::string& path) const {
+  for (const ConfigFields::Field& field : fields_.fields_) {
+    if (field.path == path) return &field;
+  }
+  return nullptr;
 }
 
 ConfigFields::Field& Config::find(const std::string& path, const std::string& origin) {
@@ -259,7 +272,9 @@ void Config::check(const ConfigFields::Restriction& restriction) const {
   const std::string left = value_of(relation.left);
   const std::string right = value_of(relation.right);
   if (holds(relation, left, right)) return;
-  fail<InvalidArgument>("[config] ", restriction.prefix, relation.left, " is ", left.empty() ? "\"\"" : left,
+  const ConfigFields::Field* field = field_at(restriction.prefix + relation.left);
+  const std::string origin = field == nullptr || field->origin.empty() ? "" : " (" + field->origin + ")";
+  fail<InvalidArgument>("[config] ", restriction.prefix, relation.left, " is ", left.empty() ? "\"\"" : left, origin,
                         ", wanted ", relation.operation, " ", relation.right,
                         right == relation.right ? "" : " (" + right + ")");
 }
@@ -271,6 +286,45 @@ std::vector<Config::Change> Config::changes() const {
     if (value != field.default_value) list.push_back({field.path, value, field.origin});
   }
   return list;
+}
+
+std::vector<Config::Change> Config::unread() const {
+  std::vector<Change> list;
+  for (const Change& change : changes()) {
+    if (!change.origin.empty() && !was_read(change.path)) list.push_back(change);
+  }
+  return list;
+}
+
+bool Config::was_read(const std::string& path) const {
+  const ConfigFields::Field* field = field_at(path);
+  if (field == nullptr) fail<NotFound>("[config] there is no key ", path, nearest(path, fields_.fields_));
+  return field->read->load();
+}
+
+void Config::require_read(const std::string& run) const {
+  std::string list;
+  for (const Change& change : unread()) {
+    const ConfigFields::Field& field = *field_at(change.path);
+    list += c10::str("\n  ", change.path, " is ", change.value, " (", change.origin, "): ", why_unread(field),
+                     "; its default is ", field.default_value);
+  }
+  if (!list.empty()) fail<InvalidArgument>("[config] ", run, " has no use for what was set:", list);
+}
+
+// Where a group has a type and a group for each, those of the other types are not for this run.
+std::string Config::why_unread(const ConfigFields::Field& field) const {
+  for (std::size_t dot = field.path.find('.'); dot != std::string::npos; dot = field.path.find('.', dot + 1)) {
+    const std::string group = field.path.substr(0, dot);
+    const std::string member = field.path.substr(dot + 1, field.path.find('.', dot + 1) - dot - 1);
+    const ConfigFields::Field* type = field_at(group + ".type");
+    if (type == nullptr || std::find(type->choices.begin(), type->choices.end(), member) == type->choices.end())
+      continue;
+    const std::string& chosen = *std::get<std::string*>(type->target);
+    if (chosen == member) continue;
+    return c10::str("that is for ", type->path, " ", member, ", and the type is ", chosen.empty() ? "\"\"" : chosen);
+  }
+  return "nothing reads it here (" + field.help + ")";
 }
 
 std::string Config::to_yaml() const {

@@ -27,8 +27,8 @@ struct ImageNet {
     task->validation_data.drop_remainder = true;
     for (ImageDataConfig* data : {&task->train_data, &task->validation_data}) data->global_batch_size = batch;
     const int64_t epoch = kImages / batch;
-    for (int64_t* interval : {&trainer.steps_per_loop, &trainer.summary_interval, &trainer.checkpoint_interval,
-                              &trainer.validation_interval}) {
+    for (Setting<int64_t>* interval : {&trainer.steps_per_loop, &trainer.summary_interval, &trainer.checkpoint_interval,
+                                       &trainer.validation_interval}) {
       *interval = epoch;
     }
     trainer.validation_steps = kValidationImages / batch;

@@ -51,7 +51,8 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   if (plan_.parameter_devices.empty()) plan_.parameter_devices = plan_.devices;
   if (plan_.exchange.bytes_per_pack > 0 && plan_.exchange.num_packs != 1) {
     fail<InvalidArgument>("[strategy] ", plan_.name, ": num_packs is ", plan_.exchange.num_packs,
-                          " and bytes_per_pack ", plan_.exchange.bytes_per_pack, ", which replaces it; give one of them");
+                          " and bytes_per_pack ", plan_.exchange.bytes_per_pack,
+                          ", which replaces it; give one of them");
   }
   const int count = num_local_replicas();
   const bool on_cpu = all_on_cpu(plan_.devices);

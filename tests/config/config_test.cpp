@@ -12,6 +12,7 @@ namespace {
 
 using cohort::testing::Described;
 using cohort::testing::expect_error;
+using cohort::testing::RunConfig;
 using cohort::testing::TemporaryFolder;
 using cohort::testing::write_file;
 
@@ -69,7 +70,12 @@ TEST(ConfigTest, WhatItWritesItReads) {
   other.config.apply_yaml(it.config.to_yaml(), "params.yaml");
   EXPECT_EQ(other.config.to_yaml(), it.config.to_yaml());
   EXPECT_EQ(other.run.train.path, "a: b # 'c'");
-  EXPECT_EQ(other.run.names[1], "\n");
+  EXPECT_EQ(other.run.names->at(1), "\n");
+  other.config.reset("rate");
+  other.config.reset("names");
+  EXPECT_EQ(other.run.rate, 0.1);
+  EXPECT_TRUE(other.run.names->empty());
+  for (const Config::Change& change : other.config.changes()) EXPECT_NE(change.path, "names");
   EXPECT_EQ(Described().config.to_yaml().substr(0, 18), "train:\n  path: \"\"\n");
 }
 
@@ -125,15 +131,15 @@ TEST(ConfigTest, RestrictionsAreCheckedAndThenNothingChanges) {
   it.config.apply_override("test.batch=64");
   expect_error<InvalidArgument>([&] { it.config.lock(); }, "train.batch is 32, wanted >= test.batch (64)");
   it.config.apply_override("train.batch=0, test.batch=0");
-  expect_error<InvalidArgument>([&] { it.config.lock(); }, "train.batch is 0, wanted > 0");
+  expect_error<InvalidArgument>([&] { it.config.lock(); }, "train.batch is 0 (--params_override), wanted > 0");
   it.config.apply_override("train.batch=64, test.batch=64");
   it.config.lock();
   expect_error<FailedPrecondition>([&] { it.config.apply_override("steps=1"); }, "the configuration is locked");
 }
 
 TEST(ConfigTest, RelationsHoldForNumbersAndTexts) {
-  int64_t a = 2;
-  std::string b = "x";
+  Setting<int64_t> a = 2;
+  Setting<std::string> b = "x";
   const auto with = [&](const char* relation) {
     Config config([&](ConfigFields& fields) {
       fields.add("a", a, "");
@@ -150,6 +156,68 @@ TEST(ConfigTest, RelationsHoldForNumbersAndTexts) {
     EXPECT_THROW(with(relation), InvalidArgument) << relation;
   }
   EXPECT_THROW(with("a 2"), InvalidArgument);
+}
+
+TEST(ConfigTest, WhatNothingReadsIsAnErrorThatNamesIt) {
+  Described it;
+  it.config.apply_override("train.cache=true, steps=5, rate=0.1, names=[a]");
+  it.config.lock();
+  expect_error<InvalidArgument>([&] { it.config.require_read("a run"); },
+                                "a run has no use for what was set:\n  train.cache is true (--params_override): "
+                                "nothing reads it here (whether it "
+                                "is kept in memory); its default is false\n  steps is 5");
+  EXPECT_EQ(it.config.unread().size(), 3U) << "the rate is what it was";
+  const RunConfig copy = it.run;  // as good as the original
+  EXPECT_EQ(copy.steps, 5);
+  EXPECT_TRUE(it.run.train.cache);
+  it.config.to_yaml();
+  expect_error<InvalidArgument>([&] { it.config.require_read("a run"); }, "was set:\n  names is [\"a\"]");
+  EXPECT_EQ(it.run.names->size(), 1U);
+  it.config.require_read("a run");
+  EXPECT_TRUE(it.config.was_read("steps"));
+  EXPECT_FALSE(it.config.was_read("rate"));
+  EXPECT_THROW(it.config.was_read("rat"), NotFound);
+}
+
+TEST(ConfigTest, AKeyOfATypeThatIsNotChosenSaysSo) {
+  Setting<std::string> type = "sgd";
+  Setting<double> momentum = 0.0;
+  Setting<double> beta = 0.9;
+  Config config([&](ConfigFields& fields) {
+    fields.group("rule", [&](ConfigFields& inner) {
+      inner.add("type", type, "", {"sgd", "adam"});
+      inner.group("sgd", [&](ConfigFields& own) { own.add("momentum", momentum, ""); });
+      inner.group("adam", [&](ConfigFields& own) { own.add("beta", beta, ""); });
+    });
+  });
+  config.set("rule.adam.beta", "0.5", "--beta");
+  expect_error<InvalidArgument>([&] { config.require_read("a run"); },
+                                "rule.adam.beta is 0.5 (--beta): that is for rule.type adam, and the type is sgd");
+}
+
+TEST(ConfigTest, SettingsAreTheirValues) {
+  Setting<std::vector<int64_t>> list = {1, 2};
+  list = {3, 4, 5};
+  EXPECT_EQ(list->size(), 3U);
+  list = {};
+  EXPECT_TRUE(list->empty());
+  Setting<std::vector<double>> numbers = {0.5};
+  numbers = {0.0};
+  EXPECT_EQ(numbers->at(0), 0.0);
+  Setting<std::string> text = "a";
+  text = std::string("b");
+  EXPECT_TRUE(text == "b" && text != "a");
+  Setting<double> number = 1;
+  number = 0.5;
+  EXPECT_EQ(2 * number, 1.0);
+  EXPECT_EQ(c10::str(text, number), "b0.5");
+  Config config([&](ConfigFields& fields) { fields.add("text", text, ""); });
+  const Setting<std::string> other = "c";
+  config.set("text", "d", "--text");
+  text = other;  // the field, with another value
+  EXPECT_FALSE(config.was_read("text"));
+  EXPECT_EQ(*text, "c");
+  EXPECT_TRUE(config.was_read("text"));
 }
 
 TEST(ConfigTest, HelpHasEveryKeyWithTypeDefaultAndMeaning) {

@@ -6,10 +6,10 @@
 namespace cohort::testing {
 
 struct InputConfig {
-  std::string path;
-  int64_t batch = 32;
-  bool cache = false;
-  std::vector<int64_t> size = {32, 32};
+  Setting<std::string> path;
+  Setting<int64_t> batch = 32;
+  Setting<bool> cache = false;
+  Setting<std::vector<int64_t>> size = {32, 32};
 
   void describe(ConfigFields& fields) {
     fields.add("path", path, "folder");
@@ -23,11 +23,11 @@ struct InputConfig {
 struct RunConfig {
   InputConfig train;
   InputConfig test;
-  int64_t steps = 1000;
-  double rate = 0.1;
-  std::string strategy = "mirrored";
-  std::vector<std::string> names;
-  std::vector<double> weights;
+  Setting<int64_t> steps = 1000;
+  Setting<double> rate = 0.1;
+  Setting<std::string> strategy = "mirrored";
+  Setting<std::vector<std::string>> names;
+  Setting<std::vector<double>> weights;
 
   void describe(ConfigFields& fields) {
     fields.nest("train", train);

@@ -146,7 +146,7 @@ TEST_F(ImageDataTest, RandAugmentByModelGardensKeys) {
   EXPECT_FALSE(torch::equal(train("task: {train_data: {aug_type: {type: randaug, randaug: {magnitude: 2}}}}").x,
                             train("task: {train_data: {aug_type: {type: randaug, randaug: {magnitude: 9}}}}").x));
   expect_error<NotFound>([&] { changed("exclude_ops: [Sher]"); }, "no operation \"Sher\" to exclude");
-  expect_error<InvalidArgument>([&] { changed("magnitude_std: 0.5"); }, "magnitude_std is 0.5, wanted == 0");
+  expect_error<InvalidArgument>([&] { changed("magnitude_std: 0.5"); }, "magnitude_std is 0.5 (test), wanted == 0");
 }
 
 // Each label's largest share.

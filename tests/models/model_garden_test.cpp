@@ -338,7 +338,7 @@ TEST(ModelGardenTest, SqueezeAndExcitation) {
 TEST(ModelGardenTest, NamesOfExperiments) {
   EXPECT_EQ(made("", "resnet_imagenet").task().l2_weight_decay(), 1e-4);
   EXPECT_EQ(made("", "efficientnet").task().model.backbone.type, "efficientnet");
-  EXPECT_EQ(made("", "vit_imagenet_finetune").task().model.input_size[0], 384);
+  EXPECT_EQ(made("", "vit_imagenet_finetune").task().model.input_size->at(0), 384);
   EXPECT_EQ(made("", "vit_imagenet_pretrain").task().model.backbone.vit.representation_size, 768);
   expect_error<NotFound>([] { find_experiment("mobilenet_imagenet"); },
                          "trains a MobileNet, which is not among the models here; efficientnet_b0 is the nearest");

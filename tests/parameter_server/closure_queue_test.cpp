@@ -286,10 +286,8 @@ TEST(ClosureQueue, GoesOnWhereARunBeforeWas) {
   EXPECT_EQ(queue.take(0)->id, 40);
   expect_error<FailedPrecondition>([&] { queue.begin_at(7); }, "there is work already");
   expect_error<InvalidArgument>([] { ClosureQueue({.consistency = {.staleness = -1}}); }, "staleness is -1");
-  expect_error<InvalidArgument>([] { ClosureQueue({.consistency = {.staleness = 2}}); },
-                                "came for another kind");
-  expect_error<InvalidArgument>([] { ClosureQueue({.consistency = {.backup_workers = 1}}); },
-                                "came for another kind");
+  expect_error<InvalidArgument>([] { ClosureQueue({.consistency = {.staleness = 2}}); }, "came for another kind");
+  expect_error<InvalidArgument>([] { ClosureQueue({.consistency = {.backup_workers = 1}}); }, "came for another kind");
 }
 
 // Workers that come, go and fail at random: every closure's result is there, once.

@@ -43,8 +43,21 @@ class WrongCalls(unittest.TestCase):
         self.refused("--model_dir is missing", "train", "--experiment=mnist_mlp")
         self.refused("cannot be made", "train", "--experiment=mnist_mlp", "--model_dir=/dev/null/x")
         self.train("--mode=fly is not known", "--mode=fly")
-        self.train("trainer.train_epochs is -1, wanted >= 0", "--epochs=-1")
-        self.train("global_batch_size is -5, wanted > 0", "--batch_size=-5")
+        self.train("trainer.train_epochs is -1 (--epochs), wanted >= 0", "--epochs=-1")
+        self.train("--batch_size is -5, wanted 1 or more", "--batch_size=-5")
+        self.train("--batch_size is 0, wanted 1 or more", "--batch_size=0")
+        self.train("fewer than a batch", "--batch_size=9000000000000000000")
+        self.train("--train_steps=3 and --epochs=2 both say how long to train", "--train_steps=3", "--epochs=2")
+        self.train("--data_dir: 1 required TEXT missing", "--data_dir=")
+        self.train("--num_gpus", "--num_gpus=")
+        self.train("trainer.checkpoint_interval is -1 (--save_freq), wanted >= 0", "--save_freq=-1")
+        self.train("runtime.seed is -1 (--seed), wanted >= 0", "--seed=-1")
+        for scheme in ("gs", "s3", "hdfs"):
+            self.refused(f"--model_dir={scheme}://bucket/run is an address of {scheme}, wanted a folder: mount it", "train",
+                         "--experiment=mnist_mlp", f"--model_dir={scheme}://bucket/run")
+            self.assertFalse(os.path.exists(f"{scheme}:"))
+        self.train("there is no folder /there/is", "--trace=/there/is/none.json")
+        self.train("DIR is a folder, wanted the name of a file".replace("DIR", tempfile.gettempdir()), f"--trace={tempfile.gettempdir()}")
         self.train("has no train-images-idx3-ubyte", "--data_dir=DIR")
         self.train("model.safetensors: cannot be opened", "--mode=eval")
 
@@ -60,6 +73,14 @@ class WrongCalls(unittest.TestCase):
         self.train("--tpu=my-tpu has no meaning under --distribution_strategy=mirrored, only under tpu", "--tpu=my-tpu")
         self.train("has no meaning under", "--distribution_strategy=central_storage", "--all_reduce_alg=ring")
         self.train("--num_packs is -1", "--num_packs=-1")
+        self.train("there are no messages to pack gradients into: there is one replica", "--num_packs=2")
+        self.train("there are no messages to pack gradients into: the replicas add them up in place", "--num_packs=2", "--num_replicas=2")
+        self.train("--num_packs=2 has no meaning under --distribution_strategy=one_device", "--num_packs=2", "--distribution_strategy=one_device")
+        self.train("--num_replicas is 1000000000, wanted 1 to 1024", "--num_replicas=1000000000")
+        self.train("--num_gpus is 1000000000, wanted 0 to 1024", "--num_gpus=1000000000")
+        self.train("--staleness=3 has no meaning under --consistency=asynchronous", "--staleness=3")
+        self.train("--task_index=1 has no meaning without --worker_hosts", "--distribution_strategy=multi_worker_mirrored", "--task_index=1")
+        self.train("worker_hosts names 1 hosts and task_index is 1", "--distribution_strategy=multi_worker_mirrored", "--worker_hosts=a:1", "--task_index=1")
         self.train("--consistency and --ps_replicas have no meaning under", "--consistency=synchronous")
         self.train("needs a cluster", "--distribution_strategy=parameter_server")
         self.train("--consistency=eventual is not known", "--distribution_strategy=parameter_server", "--consistency=eventual")
@@ -71,6 +92,62 @@ class WrongCalls(unittest.TestCase):
                            ("grpc://10.1.2.3:8470", "the TPU at 10.1.2.3:8470")):
             self.train(f"with --tpu={tpu} asks for {meant}, {refusal}", "--distribution_strategy=tpu", f"--tpu={tpu}")
         self.train("--tpu=grpc://10.1.2.3 is no address, wanted grpc://host:port", "--distribution_strategy=tpu", "--tpu=grpc://10.1.2.3")
+
+
+class SettingsWithoutEffect(unittest.TestCase):
+    """What is set has its effect or is an error before the training, by name, with who has set it."""
+
+    def refused(self, messages, *flags):
+        with tempfile.TemporaryDirectory() as folder:
+            code, out, err = cohort("train", "--experiment=mnist_mlp", f"--model_dir={folder}/run", *flags)
+            self.assertFalse(pathlib.Path(folder, "run/params.yaml").exists(), "nothing has begun")
+        self.assertEqual(code, 2, out + err)
+        for message in messages:
+            self.assertIn(message, err)
+
+    def test_by_every_layer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "a.yaml")
+            file.write_text("task:\n  validation_data:\n    held_out: 0.5\n", encoding="utf-8")
+            rule = "trainer.optimizer_config.optimizer"
+            self.refused(["a run of mnist_mlp under mirrored, 1 replica(s), drawn digits has no use for what was set",
+                          f"task.validation_data.held_out is 0.5 ({file}, line 3)",
+                          'task.train_data.aug_crop is "none" (--params_override)', 'its default is "resized"',
+                          f"{rule}.adamw.beta_1 is 0.8 (--gin_param): that is for {rule}.type adamw, and the type is adam"],
+                         f"--config_file={file}", "--params_override=task.train_data.aug_crop=none", f"--gin_param={rule}.adamw.beta_1=0.8")
+
+    def test_two_lengths(self):
+        self.refused(["trainer.train_epochs is 2 (--params_override)"], "--params_override=trainer.train_epochs=2,trainer.train_steps=3")
+
+    def test_a_best_checkpoint_by_what_is_not_measured(self):
+        override = "--params_override=trainer.best_checkpoint_export_subdir=best"
+        self.refused(['best_checkpoint_eval_metric is "acuracy", but evaluations have loss, accuracy'],
+                     f"{override},trainer.best_checkpoint_eval_metric=acuracy")
+        self.refused(["best_checkpoint_eval_metric does not say"], override)
+        self.refused(["trainer.best_checkpoint_eval_metric is"], "--params_override=trainer.best_checkpoint_eval_metric=accuracy")
+
+    def test_many_workers_who_do_not_know_each_other(self):
+        environment = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})}
+        with tempfile.TemporaryDirectory() as folder:
+            flags = [COHORT, "train", "--experiment=mnist_mlp", f"--model_dir={folder}", "--train_steps=1"]
+            done = subprocess.run(flags, capture_output=True, text=True, check=False, timeout=250, env={**os.environ, **environment})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("the environment (tf_config) names 2 workers, but --distribution_strategy=mirrored knows this process only", done.stdout + done.stderr)
+            flags += ["--distribution_strategy=multi_worker_mirrored", "--worker_hosts=c:1,d:1", "--task_index=0"]
+            done = subprocess.run(flags, capture_output=True, text=True, check=False, timeout=250, env={**os.environ, **environment})
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("is another cluster than TF_CONFIG's", done.stderr)
+
+    def test_params_of_a_run_are_accepted_by_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = ["train", "--experiment=mnist_mlp", f"--model_dir={folder}/a", "--params_override=trainer.train_epochs=3", "--train_steps=1"]
+            code, out, err = cohort(*flags)
+            self.assertEqual(code, 2, "the override comes after the flag")
+            code, out, err = cohort(*flags[:3], "--train_steps=1", "--seed=3")
+            self.assertEqual(code, 0, out + err)
+            for mode in ("train", "eval"):
+                code, out, err = cohort("train", "--experiment=mnist_mlp", f"--model_dir={folder}/a", f"--config_file={folder}/a/params.yaml", f"--mode={mode}")
+                self.assertEqual(code, 0, out + err)
 
 
 class OwnPrograms(unittest.TestCase):

@@ -216,7 +216,7 @@ class Experiments(unittest.TestCase):
                 ("task.model.num_classes is \"two\", wanted integer", ["--params_override=task.model.num_classes=two"]),
                 ("none.gin: cannot be opened", ["--gin_file=none.gin"]),
                 ("would run code", ["--gin_param=import os"]),
-                ("runtime.enable_xla is true, wanted == false", ["--params_override=runtime.enable_xla=true"]),
+                ("runtime.enable_xla is true (--params_override), wanted == false", ["--params_override=runtime.enable_xla=true"]),
                 ("has 2 classes, but task.model.num_classes is 1", [f"--data_dir={self.folder}/photographs", "--params_override=task.model.num_classes=1"]),
                 ("--data_dir (task.train_data.input_path) is empty", []),
                 ("is not a folder", ["--data_dir=/there/is/none"]),

@@ -92,7 +92,7 @@ int configure_cluster(const std::string& worker_hosts, int task_index) {
     hosts.push_back(worker_hosts.substr(begin, comma - begin));
     begin = comma + 1;
   }
-  if (hosts.size() == 1) task_index = 0;
+  if (hosts.size() == 1 && task_index == -1) task_index = 0;
   if (task_index < 0 || task_index >= static_cast<int>(hosts.size())) {
     fail<InvalidArgument>("[cluster] worker_hosts names ", hosts.size(), " hosts and task_index is ", task_index,
                           ", wanted 0 to ", hosts.size() - 1);

@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 
 #include "base/fail.h"
+#include "base/log.h"
 #include "cluster/local_place.h"
+#include "cohort/cluster_resolver.h"
 #include "cohort/multi_worker_strategy.h"
 #include "cohort/parameter_server_strategy.h"
 
 namespace cohort {
 
 namespace {
+
+constexpr int64_t kMostReplicas = 1024;  // each has a thread and a model
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -20,6 +25,10 @@ std::string lower(std::string text) {
 // One CPU device a replica, or the first GPUs.
 std::vector<std::string> devices_of(const StrategyFlags& flags) {
   if (flags.num_gpus == 0) return cpu_devices(static_cast<int>(std::max<int64_t>(1, flags.num_replicas)));
+  const auto visible = static_cast<int64_t>(list_logical_devices("GPU").size());
+  if (flags.num_gpus > visible) {
+    fail<NotFound>("[train] --num_gpus is ", flags.num_gpus, ", but there is no /device:GPU:", visible, " here");
+  }
   std::vector<std::string> names;
   for (int64_t i = 0; i < flags.num_gpus; ++i) names.push_back("/GPU:" + std::to_string(i));
   return names;
@@ -48,10 +57,12 @@ void require_one_replica(const StrategyFlags& flags, const std::string& name) {
 }
 
 void check(const StrategyFlags& flags, const std::string& name) {
-  if (flags.num_gpus < 0) fail<InvalidArgument>("[train] --num_gpus is ", flags.num_gpus, ", wanted 0 or more");
-  if (flags.num_replicas < 0)
-    fail<InvalidArgument>("[train] --num_replicas is ", flags.num_replicas, ", wanted 1 or more");
-  if (flags.num_packs < 0) fail<InvalidArgument>("[train] --num_packs is ", flags.num_packs, ", wanted 0 or more");
+  if (flags.num_gpus < 0 || flags.num_gpus > kMostReplicas) {
+    fail<InvalidArgument>("[train] --num_gpus is ", flags.num_gpus, ", wanted 0 to ", kMostReplicas);
+  }
+  if (flags.num_replicas < 0 || flags.num_replicas > kMostReplicas) {
+    fail<InvalidArgument>("[train] --num_replicas is ", flags.num_replicas, ", wanted 1 to ", kMostReplicas);
+  }
   if (flags.num_gpus > 0 && flags.num_replicas > 0 && flags.num_gpus != flags.num_replicas) {
     fail<InvalidArgument>("[train] --num_gpus=", flags.num_gpus, " and --num_replicas=", flags.num_replicas,
                           " disagree: there is one replica a GPU; --num_replicas is for CPU replicas");
@@ -61,18 +72,72 @@ void check(const StrategyFlags& flags, const std::string& name) {
     fail<InvalidArgument>("[train] --consistency and --ps_replicas have no meaning under --distribution_strategy=",
                           name, ", only under parameter_server");
   }
-  if (!flags.all_reduce_alg.empty() && name != "mirrored" && !many_workers) {
+  if (flags.staleness != StrategyFlags().staleness && lower(flags.consistency) != "bounded_staleness") {
+    fail<InvalidArgument>("[train] --staleness=", flags.staleness,
+                          " has no meaning under --consistency=", flags.consistency, ", only under bounded_staleness");
+  }
+  if (flags.num_packs != 1 && name != "mirrored" && !many_workers) {
+    fail<InvalidArgument>("[train] --num_packs=", flags.num_packs,
+                          " has no meaning under --distribution_strategy=", name,
+                          ", only under mirrored and multi_worker_mirrored");
+  }
+  if (!flags.all_reduce_alg->empty() && name != "mirrored" && !many_workers) {
     fail<InvalidArgument>("[train] --all_reduce_alg=", flags.all_reduce_alg,
                           " has no meaning under --distribution_strategy=", name,
                           ", only under mirrored and multi_worker_mirrored");
   }
-  if (!flags.tpu.empty() && name != "tpu") {
+  if (!flags.tpu->empty() && name != "tpu") {
     fail<InvalidArgument>("[train] --tpu=", flags.tpu, " has no meaning under --distribution_strategy=", name,
                           ", only under tpu");
   }
-  if (!many_workers && !(flags.worker_hosts.empty() && flags.task_index == -1)) {
+  if (!many_workers && !(flags.worker_hosts->empty() && flags.task_index == -1)) {
     fail<InvalidArgument>("[train] --worker_hosts and --task_index have no meaning under --distribution_strategy=",
                           name, ", only under multi_worker_mirrored");
+  }
+}
+
+int packs_of(const StrategyFlags& flags) {
+  if (flags.num_packs < 0 || flags.num_packs > std::numeric_limits<int>::max()) {
+    fail<InvalidArgument>("[train] --num_packs is ", flags.num_packs, ", wanted 0 or more");
+  }
+  return static_cast<int>(flags.num_packs);
+}
+
+// Before the cluster is what the flags say.
+void check_cluster(const StrategyFlags& flags) {
+  if (flags.worker_hosts->empty() && flags.task_index != -1) {
+    fail<InvalidArgument>("[train] --task_index=", flags.task_index,
+                          " has no meaning without --worker_hosts, of which it is one");
+  }
+  if (flags.worker_hosts->empty()) return;
+  const TFConfigResolver environment;
+  const ClusterSpec cluster = environment.cluster_spec();
+  if (cluster.empty()) return;
+  std::string hosts;
+  for (const auto& [index, host] : cluster.has_job("worker") ? cluster.jobs().at("worker") : ClusterSpec::Tasks()) {
+    hosts += (hosts.empty() ? "" : ",") + host;
+  }
+  const std::optional<TaskId> task = environment.task();
+  const bool same = cluster.jobs().size() == 1 && hosts == *flags.worker_hosts && task &&
+                    (flags.task_index == -1 || flags.task_index == task->index);
+  if (same) return;
+  fail<InvalidArgument>("[train] --worker_hosts=", flags.worker_hosts, " with --task_index=", flags.task_index,
+                        " is another cluster than TF_CONFIG's, which is ", cluster.to_json(), " with the task ",
+                        task ? task->to_string() : "missing", "; give one of them");
+}
+
+// Many who each train a model of their own is seldom what was meant.
+void warn_of_workers(const std::string& name) {
+  try {
+    const ClusterResolverPtr environment = resolve_cluster();
+    const ClusterSpec cluster = environment->cluster_spec();
+    const int workers = cluster.num_tasks("chief") + cluster.num_tasks("worker");
+    if (workers < 2) return;
+    log().warn(
+        "[train] the environment ({}) names {} workers, but --distribution_strategy={} knows this process only: each "
+        "of them trains a model of its own; multi_worker_mirrored makes it one",
+        environment->name(), workers, name);
+  } catch (const Error&) {  // A cluster that cannot be read is none that this strategy needs.
   }
 }
 
@@ -111,7 +176,7 @@ std::string described_tpu(const std::string& tpu) {
 bool is_evaluator(const StrategyFlags& flags) {
   const std::string name = lower(flags.distribution_strategy);
   if (name != "multi_worker_mirrored" && name != "parameter_server") return false;
-  if (!flags.worker_hosts.empty()) return false;
+  if (!flags.worker_hosts->empty()) return false;
   const std::optional<TaskId> task = TFConfigResolver().task();
   return task && task->type == "evaluator";
 }
@@ -123,6 +188,7 @@ Strategy make_strategy(const StrategyFlags& flags) {
         "[train] --distribution_strategy is false: write off as text, YAML reads an unquoted off as false");
   }
   check(flags, name);
+  if (name != "multi_worker_mirrored" && name != "parameter_server") warn_of_workers(name);
   if (name == "off") {
     require_one_replica(flags, name);
     const DeviceScope device(devices_of(flags).front());
@@ -133,22 +199,22 @@ Strategy make_strategy(const StrategyFlags& flags) {
     return OneDeviceStrategy(devices_of(flags).front());
   }
   if (name == "mirrored") {
-    const std::string ops = flags.all_reduce_alg.empty() ? "auto" : lower(flags.all_reduce_alg);
-    return MirroredStrategy({.devices = devices_of(flags),
-                             .exchange = {.cross_device_ops = ops, .num_packs = static_cast<int>(flags.num_packs)}});
+    const std::string ops = flags.all_reduce_alg->empty() ? "auto" : lower(flags.all_reduce_alg);
+    return MirroredStrategy(
+        {.devices = devices_of(flags), .exchange = {.cross_device_ops = ops, .num_packs = packs_of(flags)}});
   }
   if (name == "multi_worker_mirrored") {
+    check_cluster(flags);
     configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
-    const std::string implementation = flags.all_reduce_alg.empty() ? "auto" : lower(flags.all_reduce_alg);
+    const std::string implementation = flags.all_reduce_alg->empty() ? "auto" : lower(flags.all_reduce_alg);
     return MultiWorkerMirroredStrategy({.communication = {.implementation = implementation},
                                         .devices = worker_devices_of(flags),
-                                        .exchange = {.num_packs = static_cast<int>(flags.num_packs)}});
+                                        .exchange = {.num_packs = packs_of(flags)}});
   }
   if (name == "parameter_server") {
     return ParameterServerStrategy({.consistency = consistency_of(flags),
                                     .replicas = static_cast<int>(flags.ps_replicas),
-                                    .devices = devices_of(flags),
-                                    .exchange = {.num_packs = static_cast<int>(flags.num_packs)}});
+                                    .devices = devices_of(flags)});
   }
   if (name == "central_storage") return CentralStorageStrategy({.compute_devices = devices_of(flags)});
   if (name == "tpu") {

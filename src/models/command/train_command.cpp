@@ -1,5 +1,6 @@
 #include "models/command/train_command.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iostream>
@@ -51,28 +52,47 @@ constexpr std::array kPlainFlags = {
 struct TrainFlags {
   std::string experiment;
   std::string help_experiment;
-  std::string data_dir;
-  int64_t batch_size = 0;
-  std::array<std::string, kPlainFlags.size()> plain;
+  // Those that were not given set nothing.
+  std::optional<std::string> data_dir;
+  std::optional<int64_t> batch_size;
+  std::array<std::optional<std::string>, kPlainFlags.size()> plain;
   std::vector<std::string> config_files;
   std::vector<std::string> overrides;
   std::vector<std::string> gin_files;
   std::vector<std::string> gin_params;
-  std::filesystem::path trace;
+  std::optional<std::filesystem::path> trace;
   RunOptions run;
+
+  const std::optional<std::string>& given(std::string_view name) const {
+    const auto found =
+        std::find_if(kPlainFlags.begin(), kPlainFlags.end(), [&](const PlainFlag& flag) { return name == flag.name; });
+    return plain[static_cast<std::size_t>(found - kPlainFlags.begin())];
+  }
 };
+
+// What makes no sense whatever the experiment is.
+void check(const TrainFlags& flags) {
+  if (flags.given("--train_steps") && flags.given("--epochs")) {
+    fail<InvalidArgument>("[train] --train_steps=", *flags.given("--train_steps"),
+                          " and --epochs=", *flags.given("--epochs"), " both say how long to train; give one of them");
+  }
+  if (flags.batch_size && *flags.batch_size < 1) {
+    fail<InvalidArgument>("[train] --batch_size is ", *flags.batch_size, ", wanted 1 or more");
+  }
+  if (flags.data_dir && flags.data_dir->empty()) fail<InvalidArgument>("[train] --data_dir is empty, wanted a folder");
+}
 
 // The layers, each over the one before.
 void configure(Config& config, Task& task, const TrainFlags& flags) {
   for (const std::string& file : flags.config_files) config.apply_file(file);
   for (std::size_t i = 0; i < kPlainFlags.size(); ++i) {
-    if (flags.plain[i].empty()) continue;
-    config.set(kPlainFlags[i].path, flags.plain[i], kPlainFlags[i].name);
-    // A number of epochs is meant to count, whatever a file says of steps.
-    if (std::string_view(kPlainFlags[i].name) == "--epochs") config.set("trainer.train_steps", "0", "--epochs");
+    if (flags.plain[i]) config.set(kPlainFlags[i].path, *flags.plain[i], kPlainFlags[i].name);
   }
-  if (!flags.data_dir.empty()) task.set_data(config, flags.data_dir, "--data_dir");
-  if (flags.batch_size != 0) task.set_batch(config, flags.batch_size, "--batch_size");
+  // A number of epochs is meant to count, whatever a file says of steps; and the other way round.
+  if (flags.given("--epochs")) config.set("trainer.train_steps", "0", "--epochs");
+  if (flags.given("--train_steps")) config.reset("trainer.train_epochs");
+  if (flags.data_dir) task.set_data(config, *flags.data_dir, "--data_dir");
+  if (flags.batch_size) task.set_batch(config, *flags.batch_size, "--batch_size");
   for (const std::string& text : flags.overrides) config.apply_override(text);
   for (const std::string& file : flags.gin_files) config.apply_gin_file(file);
   for (const std::string& text : flags.gin_params) config.apply_gin(text);
@@ -89,7 +109,7 @@ int print_help(const std::string& name) {
 
 // Each worker has a file of its own: trace.json, trace.worker-1.json, ...
 std::filesystem::path trace_file(std::filesystem::path file, int rank) {
-  if (file.empty() || rank == 0) return file;
+  if (rank == 0) return file;
   const std::filesystem::path extension = file.extension();
   return file.replace_extension().string() + ".worker-" + std::to_string(rank) + extension.string();
 }
@@ -118,22 +138,23 @@ void tell(const TraceSummary& summary, const std::filesystem::path& model_dir) {
 
 void run_traced(const ExperimentConfig& experiment, const Config& config, const Strategy& strategy,
                 const TrainFlags& flags) {
-  if (flags.trace.empty()) {
+  if (!flags.trace) {
     run_experiment(experiment, config, strategy, flags.run);
     return;
   }
   const int rank = strategy.core()->worker_rank();
-  Trace trace({.file = trace_file(flags.trace, rank), .process = "worker " + std::to_string(rank)});
+  Trace trace({.file = trace_file(*flags.trace, rank), .process = "worker " + std::to_string(rank)});
   name_traced_thread("replica 0");
   run_experiment(experiment, config, strategy, flags.run);
   const TraceSummary summary = trace.finish();
   if (rank > 0) return;
-  std::cout << "trace: " << flags.trace.string() << ", " << summary.seconds << " s\n";
+  std::cout << "trace: " << flags.trace->string() << ", " << summary.seconds << " s\n";
   tell(summary, flags.run.model_dir);
 }
 
 int train(TrainFlags flags) {
   if (!flags.help_experiment.empty()) return print_help(flags.help_experiment);
+  check(flags);
   const Experiment experiment = find_experiment(flags.experiment);
   ExperimentConfig made = experiment.make();
   Config config([&](ConfigFields& fields) { made.describe(fields); });

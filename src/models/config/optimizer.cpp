@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "base/fail.h"
 #include "cohort/experiment.h"
@@ -138,15 +139,19 @@ std::vector<std::string> excluded_from_decay(const OptimizerConfig::Rule& rule) 
 Optimizer build_rule(const OptimizerConfig::Rule& rule, const Schedule& rate, const GradientOptions& gradient,
                      double l2) {
   const auto common = [&](auto options) {
+    using Options = decltype(options);
+    constexpr bool trusts = std::is_same_v<Options, LambOptions> || std::is_same_v<Options, LarsOptions>;
     options.learning_rate = rate;
     options.gradient = gradient;
-    options.exclude_from_weight_decay = excluded_from_decay(rule);
+    // Without a decay there is nothing to exclude from it, but for the trust ratio.
+    if (trusts || options.weight_decay != 0.0) options.exclude_from_weight_decay = excluded_from_decay(rule);
     return options;
   };
   if (rule.type == "sgd") {
-    return SGD(common(SgdOptions{.momentum = rule.sgd.momentum,
+    const double momentum = rule.sgd.momentum;
+    return SGD(common(SgdOptions{.momentum = momentum,
                                  .nesterov = rule.sgd.nesterov,
-                                 .dampening = rule.sgd.dampening,
+                                 .dampening = momentum == 0.0 ? 0.0 : *rule.sgd.dampening,  // of the momentum
                                  .weight_decay = rule.sgd.weight_decay + l2}));
   }
   if (rule.type == "adam") {
@@ -196,7 +201,7 @@ Optimizer build_rule(const OptimizerConfig::Rule& rule, const Schedule& rate, co
 
 Schedule build_rate(const OptimizerConfig::Rate& rate, int64_t whole) {
   const auto steps = [&](int64_t given) { return given > 0 ? given : std::max<int64_t>(whole, 1); };
-  if (rate.type == "constant") return rate.constant.learning_rate;
+  if (rate.type == "constant") return Schedule(rate.constant.learning_rate);
   if (rate.type == "stepwise") {
     return PiecewiseConstantDecay({.boundaries = rate.stepwise.boundaries, .values = rate.stepwise.values});
   }
@@ -226,8 +231,12 @@ Optimizer OptimizerConfig::build(int64_t train_steps, int replicas, int64_t begi
                           ".weight_decay");
   }
   const int64_t updates = train_steps / accumulate_steps;
-  const bool warms_up = warmup.type == "linear" && warmup.linear.warmup_steps > 0;
-  const int64_t warmup_steps = warms_up ? warmup.linear.warmup_steps : 0;
+  const bool warms_up = warmup.type == "linear";
+  const int64_t warmup_steps = warms_up ? *warmup.linear.warmup_steps : 0;
+  if (warms_up && warmup_steps < 1) {
+    fail<InvalidArgument>("[train] trainer.optimizer_config.warmup.type is linear, but warmup.linear.warmup_steps is ",
+                          warmup_steps, ", wanted 1 or more");
+  }
   Schedule rate = build_rate(learning_rate, updates - warmup_steps);
   if (warms_up) {
     rate = LinearWarmup(
@@ -244,6 +253,14 @@ Optimizer OptimizerConfig::build(int64_t train_steps, int replicas, int64_t begi
                                  .clipvalue = optimizer.clipvalue,
                                  .accumulate_steps = accumulate_steps};
   return build_rule(optimizer, rate, gradient, l2);
+}
+
+MovingAverageOptions OptimizerConfig::averages() const {
+  if (ema.average_decay == 0.0) return {};
+  return {.average_decay = ema.average_decay,
+          .start_step = ema.start_step,
+          .dynamic_decay = ema.dynamic_decay,
+          .trainable_weights_only = ema.trainable_weights_only};
 }
 
 }  // namespace cohort

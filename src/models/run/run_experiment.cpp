@@ -11,6 +11,7 @@
 #include "cohort/experiment.h"
 #include "cohort/parameter_server_strategy.h"
 #include "cohort/preemption.h"
+#include "models/run/plan.h"
 #include "models/run/summaries.h"
 #include "strategy/core.h"
 
@@ -28,6 +29,12 @@ constexpr std::array kModes = {"train",
 
 std::filesystem::path make_folder(const std::filesystem::path& folder) {
   if (folder.empty()) fail<InvalidArgument>("[train] --model_dir is missing: the folder for checkpoints and metrics");
+  const std::size_t scheme = folder.string().find("://");
+  if (scheme != std::string::npos && folder.string().find('/') == scheme + 1) {
+    fail<InvalidArgument>("[train] --model_dir=", folder.string(), " is an address of ",
+                          folder.string().substr(0, scheme),
+                          ", wanted a folder: mount it (gcsfuse, s3fs, ...) and give the path that it is mounted at");
+  }
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) fail<InvalidArgument>("[train] --model_dir=", folder.string(), " cannot be made: ", error.message());
@@ -44,20 +51,23 @@ class ExperimentRun {
         options_(options),
         servers_(ParameterServerStrategy::of(strategy)),
         folder_(make_folder(options.model_dir)),
-        trains_(options.mode.find("train") != std::string::npos),
-        summaries_(folder_, experiment.trainer, strategy.should_save_summary() && in_charge()) {}
+        trains_(options.mode.find("train") != std::string::npos) {}
 
   Logs operator()() {
     torch::manual_seed(static_cast<uint64_t>(runtime().seed));
     strategy_.set_seed(static_cast<uint64_t>(runtime().seed));
     const auto scope = strategy_.scope();
-    // Who follows a training knows by its data how long that is.
-    data_ = task().build_inputs(runtime(), trains_ || options_.mode == "continuous_eval");
-    count_steps();
+    data_ = task().build_inputs(runtime(), trains_);
+    plan_ = plan_run(experiment_.trainer, data_, trains_);
+    stages_ = task().stages();
     check_stages();
     model_.emplace(task().build_model());
+    const CompileOptions first = plan_compile(experiment_, plan_, strategy_.num_replicas_in_sync(), 0);
+    check_best(plan_, first.metrics);
+    config_.require_read("a run of " + described());
+    summaries_.emplace(folder_, plan_.summaries, strategy_.should_save_summary() && in_charge());
     announce();
-    compile(0);
+    compile(0, first);
     if (serves()) return {};
     make_trainer();
     if (options_.mode == "eval") return evaluate_once();
@@ -67,7 +77,6 @@ class ExperimentRun {
 
  private:
   Task& task() { return *experiment_.task; }
-  const TrainerConfig& trainer() const { return experiment_.trainer; }
   const RuntimeConfig& runtime() const { return experiment_.runtime; }
 
   // The chief speaks for all workers.
@@ -83,36 +92,22 @@ class ExperimentRun {
     return trains_ ? servers_->serve() : !servers_->is_coordinator();
   }
 
-  void count_steps() {
-    const int64_t epoch = data_.steps_per_epoch;
-    if (trainer().train_steps > 0) {
-      train_steps_ = trainer().train_steps;
-    } else if (trainer().train_epochs > 0.0 && epoch > 0) {
-      train_steps_ = std::llround(trainer().train_epochs * static_cast<double>(epoch));
-    }
-    if (train_steps_ > 0 || !trains_) return;
-    fail<InvalidArgument>("[train] there is nothing to do: trainer.train_steps is ", trainer().train_steps,
-                          " and trainer.train_epochs ", trainer().train_epochs,
-                          epoch > 0 ? "" : ", of data whose size is not known");
-  }
-
   void check_stages() {
-    if (!servers_ || !trains_ || task().stages().empty()) return;
-    fail<Unimplemented>("[train] the training changes after step ", task().stages().front(),
+    if (!servers_ || !trains_ || stages_.empty()) return;
+    fail<Unimplemented>("[train] the training changes after step ", stages_.front(),
                         ", which parameter servers do not follow: their variables are made before the first step");
   }
 
-  int64_t interval(int64_t given) const {
-    if (given > 0) return given;
-    return data_.steps_per_epoch > 0 ? data_.steps_per_epoch : train_steps_;
+  // Returns the number of whole epochs in so many steps, or 0 if it is not known.
+  int64_t epochs_in(int64_t step) const { return plan_.steps_per_epoch > 0 ? step / plan_.steps_per_epoch : 0; }
+
+  std::string described() const {
+    return c10::str(options_.experiment, " under ", strategy_.name(), ", ", strategy_.num_replicas_in_sync(),
+                    " replica(s), ", data_.description);
   }
 
-  // Returns the number of whole epochs in so many steps, or 0 if it is not known.
-  int64_t epochs_in(int64_t step) const { return data_.steps_per_epoch > 0 ? step / data_.steps_per_epoch : 0; }
-
   void announce() {
-    out() << options_.experiment << " under " << strategy_.name() << ", " << strategy_.num_replicas_in_sync()
-          << " replica(s), " << data_.description << (trains_ ? c10::str(", ", train_steps_, " steps") : "") << "\n";
+    out() << described() << (trains_ ? c10::str(", ", plan_.train_steps, " steps") : "") << "\n";
     for (const Config::Change& change : config_.changes()) {
       out() << "  " << change.path << ": " << change.value << (change.origin.empty() ? "" : "  (" + change.origin + ")")
             << "\n";
@@ -126,27 +121,14 @@ class ExperimentRun {
     params.commit();
   }
 
-  void compile(std::size_t stage) {
+  void compile(std::size_t stage, const CompileOptions& options) {
     task().before_stage(stage, *model_);
-    const int64_t begin = stage == 0 ? 0 : task().stages()[stage - 1];
-    const Optimizer optimizer = trainer().optimizer_config.build(
-        std::max<int64_t>(train_steps_, 1), strategy_.num_replicas_in_sync(), begin, task().l2_weight_decay());
-    model_->compile({.optimizer = scaled(optimizer),
-                     .loss = task().build_loss(),
-                     .metrics = task().build_metrics(),
-                     .precision = parse_precision(runtime().mixed_precision_dtype)});
+    model_->compile(options);
   }
 
-  Optimizer scaled(const Optimizer& optimizer) const {
-    const std::string& scale = runtime().loss_scale;
-    if (scale.empty()) return optimizer;  // what the precision wants
-    if (scale == "dynamic") return LossScaleOptimizer(optimizer);
-    char* end = nullptr;
-    const double number = std::strtod(scale.c_str(), &end);
-    if (*end != '\0') {
-      fail<InvalidArgument>("[train] runtime.loss_scale is \"", scale, "\", wanted dynamic or a number");
-    }
-    return LossScaleOptimizer(optimizer, {.initial_scale = number, .dynamic = false});
+  void begin_stage(std::size_t stage) {
+    const int64_t begin = stage == 0 ? 0 : stages_[stage - 1];
+    compile(stage, plan_compile(experiment_, plan_, strategy_.num_replicas_in_sync(), begin));
   }
 
   static InputOptions input(bool shard) { return {.auto_shard = shard ? AutoShard::kAuto : AutoShard::kOff}; }
@@ -157,37 +139,35 @@ class ExperimentRun {
                                      .validation = data_.validation,
                                      .input = input(data_.shard_train),
                                      .validation_input = input(data_.shard_validation),
-                                     .ema = trainer().optimizer_config.ema,
-                                     .stages = trains_ ? task().stages() : std::vector<int64_t>(),
-                                     .begin_stage = [this](std::size_t stage) { compile(stage); },
-                                     .report_steps = interval(trainer().summary_interval),
-                                     .steps_per_epoch = data_.steps_per_epoch,
-                                     .train_steps = train_steps_,
+                                     .ema = plan_.averages,
+                                     .stages = trains_ ? stages_ : std::vector<int64_t>(),
+                                     .begin_stage = [this](std::size_t stage) { begin_stage(stage); },
+                                     .report_steps = plan_.summary_interval,
+                                     .steps_per_epoch = plan_.steps_per_epoch,
+                                     .train_steps = plan_.train_steps,
                                      .output = &out()});
   }
 
   ControllerOptions controller_options() {
     const auto evaluated = [this](const ActionInfo& info) {
-      summaries_.evaluated(info.step, epochs_in(info.step), info.logs, trainer_->examples_per_second(), *model_);
+      summaries_->evaluated(info.step, epochs_in(info.step), info.logs, trainer_->examples_per_second(), *model_);
     };
     ControllerOptions made{.evaluator = trainer_,
                            .eval_actions = {evaluated},
                            .checkpoint_dir = folder_,
-                           .checkpoint_interval = interval(trainer().checkpoint_interval),
-                           .max_to_keep = trainer().max_to_keep};
+                           .checkpoint_interval = plan_.checkpoint_interval,
+                           .max_to_keep = plan_.max_to_keep};
     add_best_checkpoint(made);
     if (!trains_) return made;
     made.trainer = trainer_;
-    made.train_actions = {Recovery({.loss_upper_bound = trainer().loss_upper_bound,
-                                    .begin_steps = trainer().recovery_begin_steps,
-                                    .max_trials = trainer().recovery_max_trials})};
-    made.summary_interval = interval(trainer().summary_interval);
+    made.train_actions = {Recovery(plan_.recovery)};
+    made.summary_interval = plan_.summary_interval;
     made.summary_actions = {[this](const ActionInfo& info) {
-      summaries_.trained(info.step, epochs_in(info.step), info.logs, trainer_->examples_per_second());
+      summaries_->trained(info.step, epochs_in(info.step), info.logs, trainer_->examples_per_second());
     }};
-    made.steps_per_loop = interval(trainer().steps_per_loop);
+    made.steps_per_loop = plan_.steps_per_loop;
     made.init_fn = [this] { task().initialize(*model_); };
-    if (trainer().preemption_on_demand_checkpoint) {
+    if (plan_.saves_when_preempted) {
       watcher_.emplace();
       made.preempted = [this] { return watcher_->preempted(); };
     }
@@ -195,12 +175,11 @@ class ExperimentRun {
   }
 
   void add_best_checkpoint(ControllerOptions& made) {
-    if (trainer().best_checkpoint_export_subdir.empty() || trainer().best_checkpoint_eval_metric.empty()) return;
-    const bool higher = trainer().best_checkpoint_metric_comp == "higher";
+    if (!plan_.best) return;
     made.eval_actions.push_back(
-        BestCheckpoint({.metric = trainer().best_checkpoint_eval_metric,
-                        .comparison = higher ? Comparison::kHigher : Comparison::kLower,
-                        .directory = folder_ / trainer().best_checkpoint_export_subdir,
+        BestCheckpoint({.metric = plan_.best->metric,
+                        .comparison = plan_.best->comparison,
+                        .directory = folder_ / plan_.best->folder,
                         .save = [this](std::filesystem::path file) { save_weights_to(file += ".safetensors"); }}));
   }
 
@@ -215,13 +194,13 @@ class ExperimentRun {
     Controller controller(controller_options());
     write_params();  // from here on the folder is this run's
     const int64_t step = trainer_->global_step();
-    if (step >= train_steps_) {
-      out() << "has been trained to step " << step << " already, of " << train_steps_ << "\n";
+    if (step >= plan_.train_steps) {
+      out() << "has been trained to step " << step << " already, of " << plan_.train_steps << "\n";
     } else if (step > 0) {
       out() << "goes on with the run that was interrupted after step " << step << "; without "
             << (folder_ / "ckpt-*").string() << " it would begin anew\n";
     }
-    if (step == 0) summaries_.begin(config_, data_);
+    if (step == 0) summaries_->begin(config_, data_);
     Logs logs = train_with(controller);
     save_weights_to(folder_ / "model.safetensors");
     for (const auto& [name, value] : logs) out() << name << ": " << value << "\n";
@@ -230,14 +209,13 @@ class ExperimentRun {
   }
 
   Logs train_with(Controller& controller) {
-    if (options_.mode == "train") return controller.train(train_steps_);
+    if (options_.mode == "train") return controller.train(plan_.train_steps);
     if (options_.mode == "train_and_post_eval") {
-      controller.train(train_steps_);
-      return controller.evaluate(trainer().validation_steps);
+      controller.train(plan_.train_steps);
+      return controller.evaluate(plan_.validation_steps);
     }
-    const int64_t given =
-        options_.mode == "train_and_eval" ? trainer().validation_interval : trainer().checkpoint_interval;
-    return controller.train_and_evaluate(train_steps_, trainer().validation_steps, interval(given));
+    const int64_t interval = options_.mode == "train_and_eval" ? plan_.validation_interval : plan_.checkpoint_interval;
+    return controller.train_and_evaluate(plan_.train_steps, plan_.validation_steps, interval);
   }
 
   // Of the newest checkpoint that is whole, or else of the weights that a training left at its end.
@@ -254,7 +232,7 @@ class ExperimentRun {
                               of->second, ", not of ", options_.experiment);
       }
     }
-    Logs logs = controller.evaluate(trainer().validation_steps);
+    Logs logs = controller.evaluate(plan_.validation_steps);
     out() << "evaluation";
     for (const auto& [name, value] : logs) out() << "  " << name << ": " << value;
     out() << "\n";
@@ -274,8 +252,8 @@ class ExperimentRun {
   // Beside the training, until that has ended.
   Logs evaluate_continuously() {
     Controller controller(controller_options());
-    const int64_t done = controller.evaluate_continuously(train_steps_, trainer().validation_steps,
-                                                          std::chrono::seconds(trainer().continuous_eval_timeout));
+    const int64_t done =
+        controller.evaluate_continuously(plan_.train_steps, plan_.validation_steps, plan_.continuous_eval_timeout);
     out() << done << " checkpoint(s) of " << folder_.string() << " evaluated\n";
     return {};
   }
@@ -288,10 +266,11 @@ class ExperimentRun {
   std::optional<ParameterServerStrategy> servers_;  // the strategy, where it is one
   std::filesystem::path folder_;
   bool trains_;
-  RunSummaries summaries_;
+  std::optional<RunSummaries> summaries_;
   std::ostream silence_{nullptr};
   TaskData data_;
-  int64_t train_steps_ = 0;
+  RunPlan plan_;
+  std::vector<int64_t> stages_;
   std::optional<Model> model_;
   std::shared_ptr<ModelTrainer> trainer_;
 };

@@ -4,8 +4,8 @@
 
 namespace cohort {
 
-RunSummaries::RunSummaries(const std::filesystem::path& model_dir, const TrainerConfig& trainer, bool writes)
-    : folder_(model_dir), trainer_(trainer), writes_(writes) {}
+RunSummaries::RunSummaries(const std::filesystem::path& model_dir, const RunPlan::Summaries& plan, bool writes)
+    : folder_(model_dir), plan_(plan), writes_(writes) {}
 
 SummaryWriter& RunSummaries::writer(std::optional<SummaryWriter>& which, const std::string& folder) {
   if (!which) which.emplace(folder_ / folder);
@@ -19,10 +19,10 @@ void RunSummaries::begin(const Config& config, const TaskData& data) {
   for (const Config::Change& change : config.changes()) params[change.path] = change.value;
   out.hparams(params);
   out.text("params", "```\n" + config.to_yaml() + "```", 0);
-  if (trainer_.summary_images == 0 || !data.train) return;
+  if (plan_.images == 0 || !data.train) return;
   const std::optional<Example> batch = data.train->iterator({.epoch = 0}).next();
   if (!batch || batch->x.dim() < 3) return;
-  for (int64_t i = 0; i < std::min(trainer_.summary_images, batch->x.size(0)); ++i) {
+  for (int64_t i = 0; i < std::min(plan_.images, batch->x.size(0)); ++i) {
     torch::Tensor image = batch->x[i].to(torch::kFloat);
     if (image.dim() == 2) image = image.unsqueeze(0);
     const torch::Tensor least = image.min();
@@ -46,8 +46,8 @@ void RunSummaries::trained(int64_t step, int64_t epochs, const Logs& logs, doubl
 void RunSummaries::evaluated(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second,
                              const Model& model) {
   if (!writes_) return;
-  SummaryWriter& out = writer(validation_, trainer_.validation_summary_subdir);
-  if (trainer_.summary_histograms) {
+  SummaryWriter& out = writer(validation_, plan_.validation_folder);
+  if (plan_.histograms) {
     const auto& first = model.module().copies().front();
     for (const auto& item : first->named_parameters()) out.histogram(item.key(), item.value(), step);
   }

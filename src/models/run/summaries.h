@@ -8,13 +8,14 @@
 #include "cohort/config.h"
 #include "cohort/experiment.h"
 #include "cohort/summary.h"
+#include "models/run/plan.h"
 
 namespace cohort {
 
 // The chief's; on others it does nothing.
 class RunSummaries {
  public:
-  RunSummaries(const std::filesystem::path& model_dir, const TrainerConfig& trainer, bool writes);
+  RunSummaries(const std::filesystem::path& model_dir, const RunPlan::Summaries& plan, bool writes);
 
   // At the beginning of a training: its configuration and, of the data, some images.
   void begin(const Config& config, const TaskData& data);
@@ -26,7 +27,7 @@ class RunSummaries {
   SummaryWriter& writer(std::optional<SummaryWriter>& which, const std::string& folder);
 
   std::filesystem::path folder_;
-  TrainerConfig trainer_;
+  RunPlan::Summaries plan_;
   bool writes_;
   std::optional<SummaryWriter> train_;
   std::optional<SummaryWriter> validation_;

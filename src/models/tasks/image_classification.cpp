@@ -13,8 +13,8 @@ namespace cohort {
 namespace {
 
 void require_input_size(const ImageModelConfig& config) {
-  if (config.input_size.size() == 3) return;
-  fail<InvalidArgument>("[task] task.model.input_size has ", config.input_size.size(),
+  if (config.input_size->size() == 3) return;
+  fail<InvalidArgument>("[task] task.model.input_size has ", config.input_size->size(),
                         " numbers, wanted height, width, channels");
 }
 
@@ -31,12 +31,11 @@ TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, boo
                 .description = source.description,
                 .shard_train = train_data.sharding,
                 .shard_validation = validation_data.sharding};
-  if (!training) return data;
   data.train = training_batches(source, *this, runtime, soft_labels());
   const int64_t examples = std::max<int64_t>(source.train.cardinality(), 0);
   const int64_t batch = train_data.global_batch_size;
-  data.steps_per_epoch = train_data.drop_remainder ? examples / batch : (examples + batch - 1) / batch;
-  if (examples > 0 && data.steps_per_epoch == 0) {
+  data.steps_per_epoch = examples / batch + (!train_data.drop_remainder && examples % batch > 0 ? 1 : 0);
+  if (training && examples > 0 && data.steps_per_epoch == 0) {
     fail<InvalidArgument>("[task] ", source.description, " has ", examples,
                           " examples to train with, fewer than a batch, ", batch);
   }
@@ -44,11 +43,13 @@ TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, boo
 }
 
 Model ImageClassificationTask::build_model() {
+  initial_ = {.place = *init_checkpoint};
+  if (!initial_.place.empty()) initial_.backbone_only = init_checkpoint_modules == "backbone";
   require_input_size(model);
   if (model.backbone.type == "mlp" || model.backbone.type == "cnn") {
     Sequential made = model.backbone.type == "mlp" ? mnist_mlp(model.num_classes) : mnist_cnn(model.num_classes);
-    const int64_t height = model.input_size[0];
-    const int64_t width = model.input_size[1];
+    const int64_t height = model.input_size->at(0);
+    const int64_t width = model.input_size->at(1);
     if (model.takes_planes()) {
       made.build({height, width});
     } else {
@@ -63,7 +64,7 @@ Loss ImageClassificationTask::build_loss() {
   Loss loss = soft_labels() ? CategoricalCrossentropy({.from_logits = true, .label_smoothing = smoothing()})
                             : SparseCategoricalCrossentropy({.from_logits = true});
   if (loss_weight == 1.0) return loss;
-  return {loss.name(), [loss, weight = loss_weight](const torch::Tensor& y, const torch::Tensor& prediction) {
+  return {loss.name(), [loss, weight = loss_weight.get()](const torch::Tensor& y, const torch::Tensor& prediction) {
             return weight * loss.per_example(y, prediction);
           }};
 }
@@ -72,14 +73,15 @@ std::vector<Metric> ImageClassificationTask::build_metrics() {
   std::vector<Metric> metrics;
   metrics.push_back(soft_labels() ? CategoricalAccuracy({.name = "accuracy"})
                                   : SparseCategoricalAccuracy({.name = "accuracy"}));
-  if (top_k <= 1 || top_k >= model.num_classes) return metrics;
+  if (model.num_classes <= 2 || top_k <= 1 || top_k >= model.num_classes) return metrics;
   const TopKAccuracyOptions options{.k = top_k, .name = c10::str("top_", top_k, "_accuracy")};
   metrics.push_back(soft_labels() ? TopKCategoricalAccuracy(options) : SparseTopKCategoricalAccuracy(options));
   return metrics;
 }
 
 bool ImageClassificationTask::soft_labels() const {
-  return one_hot || smoothing() > 0.0 || mixing_of(train_data).any();
+  const bool soft = smoothing() > 0.0 || mixing_of(train_data).any();  // which asks for all of them
+  return one_hot || soft;
 }
 
 double ImageClassificationTask::smoothing() const {
@@ -109,26 +111,27 @@ std::string ImageClassificationTask::head() const {
 }
 
 void ImageClassificationTask::initialize(Model& built) {
-  if (init_checkpoint.empty()) return;
+  if (initial_.place.empty()) return;
   built.strategy().core()->on_chief("the weights to start from", [&] {
-    const std::filesystem::path place = init_checkpoint;
+    const std::filesystem::path& place = initial_.place;
     const bool folder = std::filesystem::is_directory(place);
     NamedTensors given = folder ? read_checkpoint(place).data.tensors["model"] : load_weights(place).tensors;
-    const bool backbone_only = init_checkpoint_modules == "backbone";
-    std::erase_if(given, [&](const auto& item) { return backbone_only && item.first.starts_with(head() + "."); });
-    if (given.empty()) fail<InvalidArgument>("[task] ", init_checkpoint, " holds no weights of a backbone");
-    built.set_weights(given, /*strict=*/!backbone_only);
+    std::erase_if(given,
+                  [&](const auto& item) { return initial_.backbone_only && item.first.starts_with(head() + "."); });
+    if (given.empty()) fail<InvalidArgument>("[task] ", place.string(), " holds no weights of a backbone");
+    built.set_weights(given, /*strict=*/!initial_.backbone_only);
   });
   built.module().copy_from_chief();
 }
 
 // A backbone that is thawed later on: there a new stage begins.
 std::vector<int64_t> ImageClassificationTask::stages() const {
-  return freeze_backbone_steps > 0 ? std::vector<int64_t>{freeze_backbone_steps} : std::vector<int64_t>{};
+  if (freeze_backbone || freeze_backbone_steps == 0) return {};
+  return {freeze_backbone_steps};
 }
 
 void ImageClassificationTask::before_stage(std::size_t stage, Model& built) {
-  const bool frozen = freeze_backbone || (freeze_backbone_steps > 0 && stage == 0);
+  const bool frozen = freeze_backbone || (stage == 0 && !stages().empty());
   if (frozen && head().empty()) {
     fail<InvalidArgument>("[task] task.freeze_backbone: the model ", model.backbone.type, " has no backbone");
   }

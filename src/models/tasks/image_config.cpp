@@ -90,12 +90,30 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   describe_augmentation(*this, fields);
   describe_mixing(*this, fields);
   fields.add("center_crop_fraction", center_crop_fraction, "part of an image that is evaluated, in height and width");
-  for (const char* relation :
-       {"global_batch_size > 0", "shuffle_buffer_size > 0", "held_out >= 0", "held_out < 1", "aug_min_area > 0",
-        "aug_min_area <= 1", "center_crop_fraction > 0", "center_crop_fraction <= 1", "mixup_alpha >= 0", "hue <= 0.5",
-        "randaug_num_layers >= 0", "randaug_magnitude >= 0", "randaug_magnitude <= 30", "cutmix_alpha >= 0",
-        "prefetch_buffer_size >= -1", "seed >= -1", "deterministic == true", "cycle_length >= 0",
-        "block_length >= 1"}) {
+  for (const char* relation : {"global_batch_size > 0",
+                               "shuffle_buffer_size > 0",
+                               "held_out >= 0",
+                               "held_out < 1",
+                               "aug_min_area > 0",
+                               "aug_min_area <= 1",
+                               "aug_crop_padding >= 0",
+                               "brightness >= 0",
+                               "contrast >= 0",
+                               "saturation >= 0",
+                               "hue >= 0",
+                               "center_crop_fraction > 0",
+                               "center_crop_fraction <= 1",
+                               "mixup_alpha >= 0",
+                               "hue <= 0.5",
+                               "randaug_num_layers >= 0",
+                               "randaug_magnitude >= 0",
+                               "randaug_magnitude <= 30",
+                               "cutmix_alpha >= 0",
+                               "prefetch_buffer_size >= -1",
+                               "seed >= -1",
+                               "deterministic == true",
+                               "cycle_length >= 0",
+                               "block_length >= 1"}) {
     fields.restrict(relation);
   }
 }
@@ -142,6 +160,8 @@ void ImageModelConfig::describe(ConfigFields& fields) {
     });
   });
   fields.restrict("num_classes > 0");
+  fields.restrict("dropout_rate >= 0");
+  fields.restrict("dropout_rate < 1");
 }
 
 void ImageClassificationTask::describe(ConfigFields& fields) {

@@ -19,7 +19,7 @@ int decoding_threads(const RuntimeConfig& runtime) {
 }
 
 uint64_t seed_of(const ImageDataConfig& data, const RuntimeConfig& runtime) {
-  return static_cast<uint64_t>(data.seed >= 0 ? data.seed : runtime.seed);
+  return static_cast<uint64_t>(data.seed >= 0 ? *data.seed : *runtime.seed);
 }
 
 namespace {
@@ -60,15 +60,14 @@ RandAugmentOptions rand_augment_options(const ImageDataConfig& data) {
                              .num_magnitude_bins = 11,
                              .translation = given.translate_const};
   constexpr std::array kNotHere = {"Cutout", "Invert", "SolarizeAdd"};  // excluded anyway
-  for (const std::string& name : given.exclude_ops) {
+  for (const std::string& name : *given.exclude_ops) {
     if (std::find(kNotHere.begin(), kNotHere.end(), name) == kNotHere.end()) options.exclude.push_back(name);
   }
   return options;
 }
 
 // The image in the channels that the model takes: grey is repeated, colours become their brightness.
-torch::Tensor with_channels(const torch::Tensor& image, const ImageModelConfig& model) {
-  const int64_t wanted = model.channels();
+torch::Tensor with_channels(const torch::Tensor& image, int64_t wanted) {
   const int64_t channels = image.size(0);
   if (channels == wanted) return image;
   if (channels == 3 && wanted == 1) return images::grey(image);
@@ -76,53 +75,97 @@ torch::Tensor with_channels(const torch::Tensor& image, const ImageModelConfig& 
   fail<InvalidArgument>("[task] an image of ", channels, " channels came, but task.model.input_size wants ", wanted);
 }
 
-torch::Tensor model_input(const torch::Tensor& image, const ImageModelConfig& model) {
-  const torch::Tensor input = normalize(image, model.input_mean, model.input_stddev);
-  return model.takes_planes() ? input.squeeze(0) : input;
+// What the model takes, in plain numbers.
+struct ModelInput {
+  int64_t height;
+  int64_t width;
+  int64_t channels;
+  std::vector<double> mean;
+  std::vector<double> stddev;
+  bool planes;
+
+  explicit ModelInput(const ImageModelConfig& model)
+      : height(model.input_size->at(0)),
+        width(model.input_size->at(1)),
+        channels(model.channels()),
+        mean(model.input_mean),
+        stddev(model.input_stddev),
+        planes(model.takes_planes()) {}
+
+  torch::Tensor operator()(const torch::Tensor& image) const {
+    const torch::Tensor input = normalize(image, mean, stddev);
+    return planes ? input.squeeze(0) : input;
+  }
+};
+
+std::optional<RandomResizedCropOptions> resized_crop(const ImageDataConfig& data) {
+  if (data.aug_crop != "resized" && data.aug_crop != "true") return std::nullopt;
+  return RandomResizedCropOptions{.min_area = data.aug_min_area};
+}
+
+std::optional<RandomCropOptions> padded_crop(const ImageDataConfig& data) {
+  if (data.aug_crop != "padded") return std::nullopt;
+  RandomCropOptions options{.padding = data.aug_crop_padding};
+  if (options.padding > 0) options.padding_mode = padding_mode(data.aug_crop_padding_mode);
+  return options;
+}
+
+std::optional<RandAugmentOptions> randaug(const ImageDataConfig& data) {
+  if (data.aug_type.type == "randaug") {
+    constexpr int64_t kModelGardens = 10;  // its default of the older key, which its files write beside the newer one
+    const int64_t older = data.randaug_magnitude;
+    if (older != kModelGardens && older != ImageDataConfig().randaug_magnitude) {
+      fail<InvalidArgument>("[task] task.train_data.randaug_magnitude is ", older,
+                            ", but with aug_type.type aug_type.randaug.magnitude counts, ",
+                            data.aug_type.randaug.magnitude);
+    }
+    return rand_augment_options(data);
+  }
+  if (data.aug_policy != "randaug") return std::nullopt;
+  return RandAugmentOptions{.num_ops = data.randaug_num_layers, .magnitude = data.randaug_magnitude};
+}
+
+std::optional<ColorJitterOptions> jitter(const ImageDataConfig& data) {
+  const ColorJitterOptions options{
+      .brightness = data.brightness, .contrast = data.contrast, .saturation = data.saturation, .hue = data.hue};
+  const bool any = options.brightness > 0.0 || options.contrast > 0.0 || options.saturation > 0.0 || options.hue > 0.0;
+  return any ? std::optional(options) : std::nullopt;
 }
 
 class TrainingImage {
  public:
   TrainingImage(const ImageDataConfig& data, const ImageModelConfig& model)
-      : data_(data),
-        model_(model),
-        crop_{.padding = data.aug_crop_padding, .padding_mode = padding_mode(data.aug_crop_padding_mode)},
-        augment_(rand_augment_options(data)) {}
+      : input_(model),
+        resized_(resized_crop(data)),
+        padded_(padded_crop(data)),
+        flips_(data.aug_rand_hflip),
+        randaug_(randaug(data)),
+        jitter_(jitter(data)) {}
 
   Example operator()(Example example, at::Generator generator) const {
-    const int64_t height = model_.input_size.at(0);
-    const int64_t width = model_.input_size.at(1);
+    const auto [height, width] = std::pair(input_.height, input_.width);
     torch::Tensor& x = example.x;
-    x = with_channels(x, model_);
-    if (data_.aug_crop == "resized" || data_.aug_crop == "true") {
-      x = random_resized_crop(x, height, width, generator, {.min_area = data_.aug_min_area});
+    x = with_channels(x, input_.channels);
+    if (resized_) {
+      x = random_resized_crop(x, height, width, generator, *resized_);
     } else {
       if (x.size(1) != height || x.size(2) != width) x = resize_image(x, height, width);
-      if (data_.aug_crop == "padded") x = random_crop(x, height, width, generator, crop_);
+      if (padded_) x = random_crop(x, height, width, generator, *padded_);
     }
-    if (data_.aug_rand_hflip) x = random_horizontal_flip(x, generator);
-    if (data_.aug_type.type == "randaug") {
-      x = rand_augment(x.contiguous(), generator, augment_);
-    } else if (data_.aug_policy == "randaug") {
-      x = rand_augment(x.contiguous(), generator,
-                       {.num_ops = data_.randaug_num_layers, .magnitude = data_.randaug_magnitude});
-    }
-    if (data_.brightness > 0.0 || data_.contrast > 0.0 || data_.saturation > 0.0 || data_.hue > 0.0) {
-      x = color_jitter(x.contiguous(), generator,
-                       {.brightness = data_.brightness,
-                        .contrast = data_.contrast,
-                        .saturation = data_.saturation,
-                        .hue = data_.hue});
-    }
-    x = model_input(x, model_);
+    if (flips_) x = random_horizontal_flip(x, generator);
+    if (randaug_) x = rand_augment(x.contiguous(), generator, *randaug_);
+    if (jitter_) x = color_jitter(x.contiguous(), generator, *jitter_);
+    x = input_(x);
     return example;
   }
 
  private:
-  ImageDataConfig data_;
-  ImageModelConfig model_;
-  RandomCropOptions crop_;
-  RandAugmentOptions augment_;
+  ModelInput input_;
+  std::optional<RandomResizedCropOptions> resized_;
+  std::optional<RandomCropOptions> padded_;
+  bool flips_;
+  std::optional<RandAugmentOptions> randaug_;
+  std::optional<ColorJitterOptions> jitter_;
 };
 
 // The short side to the size over the fraction, then the middle (torchvision's evaluation).
@@ -137,14 +180,25 @@ torch::Tensor middle(const torch::Tensor& image, int64_t height, int64_t width, 
   return center_crop(resize_image(image, scaled(image.size(1), height), scaled(image.size(2), width)), height, width);
 }
 
+std::function<Example(Example)> evaluated_image(const ImageSource& source, const ImageDataConfig& data,
+                                                const ImageModelConfig& model) {
+  const ModelInput input(model);
+  const bool whole = source.size == std::vector<int64_t>{input.height, input.width};
+  const double fraction = whole ? 1.0 : *data.center_crop_fraction;
+  return [input, fraction](Example example) {
+    example.x = input(middle(with_channels(example.x, input.channels), input.height, input.width, fraction));
+    return example;
+  };
+}
+
 }  // namespace
 
 Mixing mixing_of(const ImageDataConfig& data) {
   const auto& group = data.mixup_and_cutmix;
-  const Mixing mixing{.mixup_alpha = std::max(data.mixup_alpha, group.mixup_alpha),
-                      .cutmix_alpha = std::max(data.cutmix_alpha, group.cutmix_alpha),
-                      .prob = group.prob,
-                      .switch_prob = group.switch_prob};
+  Mixing mixing{.mixup_alpha = std::max(*data.mixup_alpha, *group.mixup_alpha),
+                .cutmix_alpha = std::max(*data.cutmix_alpha, *group.cutmix_alpha)};
+  if (mixing.any()) mixing.prob = group.prob;
+  if (mixing.mixup_alpha > 0.0 && mixing.cutmix_alpha > 0.0) mixing.switch_prob = group.switch_prob;
   const bool flat = data.mixup_alpha > 0.0 || data.cutmix_alpha > 0.0;
   if (flat && (group.mixup_alpha > 0.0 || group.cutmix_alpha > 0.0)) {
     fail<InvalidArgument>("[task] task.train_data has mixup_alpha ", data.mixup_alpha, " and cutmix_alpha ",
@@ -159,12 +213,19 @@ Dataset training_batches(const ImageSource& source, const ImageClassificationTas
   const ImageDataConfig& data = task.train_data;
   const uint64_t seed = seed_of(data, runtime);
   const int64_t classes = task.model.num_classes;
-  Dataset images = (data.cache ? source.train.cache() : source.train).shuffle(data.shuffle_buffer_size, {.seed = seed});
+  // Digits are in memory anyway.
+  const bool caches = !source.ready && data.cache;
+  Dataset images = (caches ? source.train.cache() : source.train).shuffle(data.shuffle_buffer_size, {.seed = seed});
   if (!source.ready) {
     images = images.random_map(TrainingImage(data, task.model),
                                {.seed = seed, .threads = {.num_parallel_calls = decoding_threads(runtime)}});
   }
   Dataset batches = images.batch(data.global_batch_size, {.drop_remainder = data.drop_remainder});
+  const double cutmix_alpha = mixing_of(data).cutmix_alpha;
+  if (source.ready && cutmix_alpha > 0.0) {
+    fail<InvalidArgument>("[task] task.train_data has a cutmix_alpha of ", cutmix_alpha, ", but ", source.description,
+                          " have no channels, and are not cut");
+  }
   if (one_hot) {
     batches = batches.random_map(
         [mixing = mixing_of(data), classes](Example batch, at::Generator generator) {
@@ -185,23 +246,15 @@ Dataset training_batches(const ImageSource& source, const ImageClassificationTas
 
 Dataset validation_batches(const ImageSource& source, const ImageClassificationTask& task, const RuntimeConfig& runtime,
                            bool one_hot) {
-  const ImageDataConfig data = task.validation_data;
-  const ImageModelConfig model = task.model;
+  const ImageDataConfig& data = task.validation_data;
   Dataset ready = source.validation;
   if (!source.ready) {
-    ready = ready.map(
-        [data, model](Example example) {
-          const torch::Tensor part = middle(with_channels(example.x, model), model.input_size.at(0),
-                                            model.input_size.at(1), data.center_crop_fraction);
-          example.x = model_input(part, model);
-          return example;
-        },
-        {.num_parallel_calls = decoding_threads(runtime)});
+    ready = ready.map(evaluated_image(source, data, task.model), {.num_parallel_calls = decoding_threads(runtime)});
+    if (data.cache) ready = ready.cache();
   }
-  if (data.cache) ready = ready.cache();
   Dataset batches = ready.batch(data.global_batch_size, {.drop_remainder = data.drop_remainder});
   if (one_hot) {
-    batches = batches.map([classes = model.num_classes](Example batch) {
+    batches = batches.map([classes = task.model.num_classes.get()](Example batch) {
       batch.y = one_hot_of(batch.y, classes);
       return batch;
     });

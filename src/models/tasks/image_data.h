@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cohort/image_classification.h"
 
@@ -11,8 +12,9 @@ struct ImageSource {
   Dataset train;       // x: uint8 [1 or 3, height, width], or what the model takes (ready); y: int64
   Dataset validation;  // the same
   std::string description;
-  int64_t num_classes = 0;  // 0: not known
-  bool ready = false;       // x is what the model takes, and is not augmented
+  int64_t num_classes = 0;         // 0: not known
+  bool ready = false;              // x is what the model takes, and is not augmented
+  std::vector<int64_t> size = {};  // of every image, height and width; empty: they differ, or it is not known
 };
 
 // InvalidArgument: there is no folder, or nothing in it that is known.

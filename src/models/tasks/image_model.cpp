@@ -32,14 +32,14 @@ models::NormActivation norm_activation(const ImageModelConfig& config) {
   models::NormActivation options{.synchronized = given.use_sync_bn};
   if (given.norm_epsilon >= 0.0) options.epsilon = given.norm_epsilon;
   if (given.norm_momentum >= 0.0) options.momentum = 1.0 - given.norm_momentum;
-  if (!given.activation.empty()) options.activation = Activation::parse(given.activation);
+  if (!given.activation->empty()) options.activation = Activation::parse(*given.activation);
   return options;
 }
 
 // Model Garden's files for vision transformers have its values for batch norms, of which there are none.
 void require_usual_norms(const ImageModelConfig& config) {
   const auto& given = config.norm_activation;
-  const bool usual = (given.activation.empty() || given.activation == "relu") && !given.use_sync_bn &&
+  const bool usual = (given.activation->empty() || given.activation == "relu") && !given.use_sync_bn &&
                      (given.norm_momentum < 0.0 || given.norm_momentum == 0.99) &&
                      (given.norm_epsilon < 0.0 || given.norm_epsilon == 0.001);
   if (usual) return;
@@ -53,11 +53,11 @@ std::shared_ptr<LayerModule> build_vit(const ImageModelConfig& config) {
   require_usual_norms(config);
   const auto& own = config.backbone.vit;
   models::VisionTransformerOptions vit = vit_options(own.model_name);
-  if (config.input_size.at(0) != config.input_size.at(1)) {
-    fail<InvalidArgument>("[task] task.model.input_size is ", config.input_size.at(0), " x ", config.input_size.at(1),
+  if (config.input_size->at(0) != config.input_size->at(1)) {
+    fail<InvalidArgument>("[task] task.model.input_size is ", config.input_size->at(0), " x ", config.input_size->at(1),
                           ", a vision transformer wants a square");
   }
-  vit.image_size = config.input_size.at(0);
+  vit.image_size = config.input_size->at(0);
   if (own.patch_size > 0) vit.patch_size = own.patch_size;
   vit.num_classes = config.num_classes;
   vit.in_channels = config.channels();
@@ -71,18 +71,20 @@ std::shared_ptr<LayerModule> build_vit(const ImageModelConfig& config) {
 std::shared_ptr<LayerModule> build_original(const ImageModelConfig& config) {
   using Resnet = std::shared_ptr<LayerModule> (*)(const models::ResNetOptions&);
   const auto& backbone = config.backbone;
-  models::ResNetOptions resnet{.num_classes = config.num_classes,
-                               .in_channels = config.channels(),
-                               .zero_init_residual = backbone.resnet.zero_init_residual,
-                               .channels_last = config.channels_last,
-                               .norm_activation = norm_activation(config)};
+  const auto resnet = [&](bool zero_init_residual) {
+    return models::ResNetOptions{.num_classes = config.num_classes,
+                                 .in_channels = config.channels(),
+                                 .zero_init_residual = zero_init_residual,
+                                 .channels_last = config.channels_last,
+                                 .norm_activation = norm_activation(config)};
+  };
   if (backbone.type == "resnet") {
     return choose<int64_t, Resnet>("resnet.model_id", backbone.resnet.model_id,
                                    {{18, models::resnet18},
                                     {34, models::resnet34},
                                     {50, models::resnet50},
                                     {101, models::resnet101},
-                                    {152, models::resnet152}})(resnet);
+                                    {152, models::resnet152}})(resnet(backbone.resnet.zero_init_residual));
   }
   if (backbone.type == "resnet_cifar") {
     const int64_t id = backbone.resnet_cifar.model_id;
@@ -90,8 +92,7 @@ std::shared_ptr<LayerModule> build_original(const ImageModelConfig& config) {
       fail<InvalidArgument>("[task] task.model.backbone.resnet_cifar.model_id is ", id,
                             ", wanted 20, 32, 44, 56 or the like: 6 n + 2");
     }
-    resnet.zero_init_residual = backbone.resnet_cifar.zero_init_residual;
-    return models::resnet_cifar((id - 2) / 6, resnet);
+    return models::resnet_cifar((id - 2) / 6, resnet(backbone.resnet_cifar.zero_init_residual));
   }
   if (backbone.type == "efficientnet") {
     const int variant = choose<std::string, int>(
@@ -99,7 +100,7 @@ std::shared_ptr<LayerModule> build_original(const ImageModelConfig& config) {
         {{"b0", 0}, {"b1", 1}, {"b2", 2}, {"b3", 3}, {"b4", 4}, {"b5", 5}, {"b6", 6}, {"b7", 7}});
     return models::efficientnet(variant, {.num_classes = config.num_classes,
                                           .in_channels = config.channels(),
-                                          .dropout = config.dropout_rate > 0.0 ? config.dropout_rate : -1.0,
+                                          .dropout = config.dropout_rate > 0.0 ? *config.dropout_rate : -1.0,
                                           .stochastic_depth_prob = backbone.efficientnet.stochastic_depth_drop_rate,
                                           .channels_last = config.channels_last,
                                           .se_ratio = backbone.efficientnet.se_ratio,

@@ -62,7 +62,7 @@ Dataset record_images(const std::string& input_path, const ImageDataConfig& data
   const auto count = static_cast<int64_t>(files.size());
   Dataset numbers = Dataset::range(count);
   if (data.is_training) numbers = numbers.shuffle(count, {.seed = seed_of(data, runtime)});
-  const auto open = [files, skip = data.skip_damaged](const Example& number) {
+  const auto open = [files, skip = data.skip_damaged.get()](const Example& number) {
     const auto file = number.x.item<int64_t>();
     return Dataset(make_records({{.file = files.at(static_cast<std::size_t>(file))}}, {.skip_damaged = skip},
                                 /*places=*/true))
@@ -73,9 +73,9 @@ Dataset record_images(const std::string& input_path, const ImageDataConfig& data
         });
   };
   const auto read =
-      [files, image = data.image_field_key, label = data.label_field_key,
+      [files, image = data.image_field_key.get(), label = data.label_field_key.get(),
        decode = DecodeOptions{.channels = static_cast<int>(task.model.channels()), .at_least = smallest_side(task)},
-       classes = task.model.num_classes](const Example& record) {
+       classes = task.model.num_classes.get()](const Example& record) {
         const auto* const place = record.more.at(0).data_ptr<int64_t>();
         const std::string source =
             c10::str(files.at(static_cast<std::size_t>(place[0])).string(), ", record at byte ", place[1]);
@@ -87,7 +87,7 @@ Dataset record_images(const std::string& input_path, const ImageDataConfig& data
         return Example{.x = decode_image(example.bytes(image), decode, source), .y = y};
       };
   return numbers
-      .interleave(open, {.cycle_length = std::min(data.cycle_length > 0 ? data.cycle_length : kUsualCycle, count),
+      .interleave(open, {.cycle_length = std::min(data.cycle_length > 0 ? *data.cycle_length : kUsualCycle, count),
                          .block_length = data.block_length})
       .map(read, {.num_parallel_calls = decoding_threads(runtime)});
 }

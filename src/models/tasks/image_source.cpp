@@ -95,19 +95,19 @@ ImageSource open_image_folder(const std::filesystem::path& folder, const ImageCl
 
 ImageSource open_cifar10(const std::string& folder) {
   const datasets::TrainTest data = datasets::cifar10(folder);
-  return {data.train, data.test, folder, 10};
+  return {data.train, data.test, folder, 10, /*ready=*/false, {32, 32}};
 }
 
 // Digits, floats [28, 28] from 0 to 1: as they are for the models that were made for them, else images as all others.
 ImageSource open_digits(const datasets::TrainTest& data, std::string description, const ImageModelConfig& model) {
   if (model.takes_planes() && model.input_size == std::vector<int64_t>{28, 28, 1}) {
-    return {data.train, data.test, std::move(description), 10, /*ready=*/true};
+    return {data.train, data.test, std::move(description), 10, /*ready=*/true, {28, 28}};
   }
   const auto image = [](Example example) {
     example.x = (example.x * 255.0).round_().to(torch::kByte).unsqueeze(0);
     return example;
   };
-  return {data.train.map(image), data.test.map(image), std::move(description), 10};
+  return {data.train.map(image), data.test.map(image), std::move(description), 10, /*ready=*/false, {28, 28}};
 }
 
 ImageSource open_folder(const Place& place, const ImageClassificationTask& task, const RuntimeConfig& runtime) {
@@ -122,7 +122,7 @@ ImageSource open_folder(const Place& place, const ImageClassificationTask& task,
   if (task.builtin_data == "digits" || holds(folder, {"train-images"}))
     return open_digits(datasets::mnist(folder), place.path, task.model);
   const bool whole = place.use != Use::kBoth;
-  ImageSource made = open_image_folder(folder, task, runtime, whole ? 0.0 : task.train_data.held_out);
+  ImageSource made = open_image_folder(folder, task, runtime, whole ? 0.0 : *task.train_data.held_out);
   if (whole) made.validation = made.train;
   return made;
 }
@@ -135,7 +135,7 @@ ImageSource open_place(const Place& place, const ImageDataConfig& data, const Im
 }
 
 bool has_own_place(const ImageDataConfig& data) {
-  return !data.input_path.empty() || !data.tfds_name.empty() || !data.tfds_data_dir.empty();
+  return !data.input_path->empty() || !data.tfds_name->empty() || !data.tfds_data_dir->empty();
 }
 
 void refuse_turns(const ImageDataConfig& data, const Place& place) {
@@ -148,7 +148,7 @@ void refuse_turns(const ImageDataConfig& data, const Place& place) {
 }  // namespace
 
 int64_t smallest_side(const ImageClassificationTask& task) {
-  const int64_t larger = std::max(task.model.input_size.at(0), task.model.input_size.at(1));
+  const int64_t larger = std::max(task.model.input_size->at(0), task.model.input_size->at(1));
   return static_cast<int64_t>(std::ceil(static_cast<double>(larger) / task.validation_data.center_crop_fraction));
 }
 
@@ -156,9 +156,9 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
   const ImageDataConfig& data = task.train_data;
   const ImageDataConfig& other = task.validation_data;
   const bool apart = has_own_place(other);
-  const Place place{.path = data.tfds_data_dir.empty() ? data.input_path : data.tfds_data_dir,
+  const Place place{.path = data.tfds_data_dir->empty() ? *data.input_path : *data.tfds_data_dir,
                     .tfds_name = data.tfds_name,
-                    .tfds = !data.tfds_data_dir.empty(),
+                    .tfds = !data.tfds_data_dir->empty(),
                     .use = apart ? Use::kTrain : Use::kBoth};
   refuse_turns(data, place);
   if (place.path.empty()) {
@@ -175,10 +175,10 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
   }
   ImageSource made = open_place(place, data, task, runtime);
   if (!apart) return made;
-  const std::string& own = other.tfds_data_dir.empty() ? other.input_path : other.tfds_data_dir;
+  const std::string& own = other.tfds_data_dir->empty() ? *other.input_path : *other.tfds_data_dir;
   const Place second{.path = own.empty() ? place.path : own,
-                     .tfds_name = other.tfds_name.empty() && own.empty() ? data.tfds_name : other.tfds_name,
-                     .tfds = !other.tfds_data_dir.empty(),
+                     .tfds_name = other.tfds_name->empty() && own.empty() ? *data.tfds_name : *other.tfds_name,
+                     .tfds = !other.tfds_data_dir->empty(),
                      .use = Use::kValidation};
   refuse_turns(other, second);
   const ImageSource validation = open_place(second, other, task, runtime);
@@ -187,6 +187,7 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
                           validation.description, ": data of different kinds");
   }
   made.validation = validation.validation;
+  if (validation.size != made.size) made.size.clear();
   made.num_classes = std::max(made.num_classes, validation.num_classes);
   made.description += ", validated with " + validation.description;
   return made;

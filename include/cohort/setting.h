@@ -1,0 +1,83 @@
+// Setting<T>: a field of a configuration, which notes whether it was read.
+//
+//   struct TrainerConfig {
+//     Setting<int64_t> train_steps = 0;
+//     Setting<std::vector<int64_t>> boundaries = {100, 200};
+//   };
+//   trainer.train_steps = 10;
+//   const int64_t steps = trainer.train_steps;     // a read
+//   const std::size_t changes = trainer.boundaries->size();  // another
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <initializer_list>
+#include <memory>
+#include <ostream>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+class ConfigFields;
+
+namespace detail {
+
+template <typename T>
+struct ListElement {
+  struct None {};
+  using Type = None;
+};
+template <typename E>
+struct ListElement<std::vector<E>> {
+  using Type = E;
+};
+
+}  // namespace detail
+
+// Stands where a T is wanted. A copy is the same field: who reads it has read the field; a value that is assigned
+// changes nothing about that. So read a setting where it has an effect, and only there. As thread-safe as a T; reads
+// may be at the same time.
+template <typename T>
+class Setting {
+  using Element = typename detail::ListElement<T>::Type;
+
+ public:
+  Setting() = default;
+  template <typename U>
+  requires(std::convertible_to<U, T> && !std::same_as<std::remove_cvref_t<U>, Setting>) Setting(U&& value)
+      : value_(std::forward<U>(value)) {}  // NOLINT(google-explicit-constructor)
+  Setting(std::initializer_list<Element> items) requires std::same_as<T, std::vector<Element>> : value_(items) {}
+  Setting(const Setting&) = default;
+  Setting& operator=(const Setting& other) {
+    value_ = other.value_;
+    if (!read_) read_ = other.read_;
+    return *this;
+  }
+  ~Setting() = default;
+
+  const T& get() const {
+    if (read_) read_->store(true, std::memory_order_relaxed);
+    return value_;
+  }
+  operator const T&() const { return get(); }  // NOLINT(google-explicit-constructor)
+  const T& operator*() const { return get(); }
+  const T* operator->() const { return &get(); }
+
+  // Numbers have the language's own.
+  friend bool operator==(const Setting& a, const T& b) requires(!std::is_arithmetic_v<T>) { return a.get() == b; }
+  friend std::ostream& operator<<(std::ostream& out, const Setting& setting) requires
+      requires(std::ostream& to, const T& value) {
+    to << value;
+  }
+  { return out << setting.get(); }
+
+ private:
+  friend class ConfigFields;
+
+  T value_{};
+  std::shared_ptr<std::atomic<bool>> read_;  // of the Config that describes it
+};
+
+}  // namespace cohort

@@ -1,0 +1,99 @@
+#include "models/run/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/fail.h"
+
+namespace cohort {
+
+namespace {
+
+int64_t length_of(const TrainerConfig& trainer, int64_t epoch, bool trains) {
+  if (trainer.train_steps > 0) return trainer.train_steps;
+  const double epochs = trainer.train_epochs;
+  const int64_t steps = epoch > 0 ? std::llround(epochs * static_cast<double>(epoch)) : 0;
+  if (steps == 0 && trains) {
+    fail<InvalidArgument>("[train] there is nothing to do: trainer.train_steps is 0 and trainer.train_epochs ", epochs,
+                          epoch > 0 ? "" : ", of data whose size is not known");
+  }
+  return steps;
+}
+
+RecoveryOptions recovery_of(const TrainerConfig& trainer) {
+  RecoveryOptions options{.max_trials = trainer.recovery_max_trials};
+  if (options.max_trials < 0) return options;
+  options.loss_upper_bound = trainer.loss_upper_bound;
+  options.begin_steps = trainer.recovery_begin_steps;
+  return options;
+}
+
+std::optional<RunPlan::Best> best_of(const TrainerConfig& trainer) {
+  if (trainer.best_checkpoint_export_subdir->empty()) return std::nullopt;
+  if (trainer.best_checkpoint_eval_metric->empty()) {
+    fail<InvalidArgument>("[train] trainer.best_checkpoint_export_subdir is \"", trainer.best_checkpoint_export_subdir,
+                          "\", but trainer.best_checkpoint_eval_metric does not say which evaluation is the best");
+  }
+  const bool higher = trainer.best_checkpoint_metric_comp == "higher";
+  return RunPlan::Best{.folder = trainer.best_checkpoint_export_subdir,
+                       .metric = trainer.best_checkpoint_eval_metric,
+                       .comparison = higher ? Comparison::kHigher : Comparison::kLower};
+}
+
+Optimizer scaled(const Optimizer& optimizer, const std::string& scale) {
+  if (scale.empty()) return optimizer;  // what the precision wants
+  if (scale == "dynamic") return LossScaleOptimizer(optimizer);
+  char* end = nullptr;
+  const double number = std::strtod(scale.c_str(), &end);
+  if (*end != '\0' || !(number > 0.0)) {
+    fail<InvalidArgument>("[train] runtime.loss_scale is \"", scale, "\", wanted dynamic or a number above 0");
+  }
+  return LossScaleOptimizer(optimizer, {.initial_scale = number, .dynamic = false});
+}
+
+}  // namespace
+
+RunPlan plan_run(const TrainerConfig& trainer, const TaskData& data, bool trains) {
+  RunPlan plan{.train_steps = length_of(trainer, data.steps_per_epoch, trains),
+               .steps_per_epoch = data.steps_per_epoch,
+               .validation_steps = trainer.validation_steps,
+               .max_to_keep = trainer.max_to_keep,
+               .continuous_eval_timeout = std::chrono::seconds(trainer.continuous_eval_timeout),
+               .saves_when_preempted = trainer.preemption_on_demand_checkpoint,
+               .recovery = recovery_of(trainer),
+               .averages = trainer.optimizer_config.averages(),
+               .best = best_of(trainer),
+               .summaries = {.validation_folder = trainer.validation_summary_subdir,
+                             .images = trainer.summary_images,
+                             .histograms = trainer.summary_histograms}};
+  const int64_t whole = plan.steps_per_epoch > 0 ? plan.steps_per_epoch : plan.train_steps;
+  const auto interval = [&](int64_t given) { return given > 0 ? given : whole; };
+  plan.steps_per_loop = interval(trainer.steps_per_loop);
+  plan.summary_interval = interval(trainer.summary_interval);
+  plan.checkpoint_interval = interval(trainer.checkpoint_interval);
+  plan.validation_interval = interval(trainer.validation_interval);
+  return plan;
+}
+
+CompileOptions plan_compile(const ExperimentConfig& experiment, const RunPlan& plan, int replicas, int64_t begin) {
+  const Optimizer optimizer = experiment.trainer.optimizer_config.build(
+      std::max<int64_t>(plan.train_steps, 1), replicas, begin, experiment.task->l2_weight_decay());
+  return {.optimizer = scaled(optimizer, experiment.runtime.loss_scale),
+          .loss = experiment.task->build_loss(),
+          .metrics = experiment.task->build_metrics(),
+          .precision = parse_precision(*experiment.runtime.mixed_precision_dtype)};
+}
+
+void check_best(const RunPlan& plan, const std::vector<Metric>& metrics) {
+  if (!plan.best || plan.best->metric == "loss") return;
+  std::string known = "loss";
+  for (const Metric& metric : metrics) {
+    if (metric.name() == plan.best->metric) return;
+    known += ", " + metric.name();
+  }
+  fail<InvalidArgument>("[train] trainer.best_checkpoint_eval_metric is \"", plan.best->metric,
+                        "\", but evaluations have ", known);
+}
+
+}  // namespace cohort

@@ -1,0 +1,161 @@
+#include "tests/models/every_key.h"
+
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "cohort/image_classification.h"
+#include "cohort/strategy_flags.h"
+#include "models/run/plan.h"
+
+namespace cohort::testing {
+
+namespace {
+
+// As exact as the bytes.
+std::string digest(const torch::Tensor& tensor) {
+  const torch::Tensor flat = tensor.detach().contiguous();
+  const std::string_view bytes(static_cast<const char*>(flat.data_ptr()), flat.nbytes());
+  return c10::str(tensor.sizes(), "#", std::hash<std::string_view>()(bytes));
+}
+
+std::string batches(const Dataset& dataset, int64_t most) {
+  std::string text;
+  Iterator iterator = dataset.iterator();
+  for (int64_t i = 0; i < most; ++i) {
+    const std::optional<Example> batch = iterator.next();
+    if (!batch) break;
+    text += " " + digest(batch->x) + digest(batch->y);
+  }
+  return text;
+}
+
+TaskData data_for(OpenExperiment& experiment) {
+  return experiment.made.task->build_inputs(experiment.made.runtime, /*training=*/true);
+}
+
+}  // namespace
+
+OpenExperiment::OpenExperiment(const std::string& name, const std::vector<std::string>& overrides)
+    : made(find_experiment(name).make()), config([this](ConfigFields& fields) { made.describe(fields); }) {
+  for (const std::string& text : overrides) config.apply_override(text, "--test");
+}
+
+void set_up(OpenExperiment& experiment) {
+  const Strategy strategy = make_strategy(experiment.made.runtime);
+  const auto scope = strategy.scope();
+  Task& task = *experiment.made.task;
+  static_cast<void>(*experiment.made.runtime.seed);
+  const TaskData data = data_for(experiment);
+  const RunPlan plan = plan_run(experiment.made.trainer, data, /*trains=*/true);
+  task.stages();
+  const Model model = task.build_model();
+  plan_compile(experiment.made, plan, strategy.num_replicas_in_sync(), 0);
+}
+
+std::string plan_of(OpenExperiment& experiment) {
+  const TaskData data = data_for(experiment);
+  const RunPlan plan = plan_run(experiment.made.trainer, data, /*trains=*/true);
+  const CompileOptions compile = plan_compile(experiment.made, plan, 1, 0);
+  check_best(plan, compile.metrics);
+  const auto& scale = compile.optimizer.gradient().loss_scale;
+  const auto& [best, summaries, averages, recovery] = std::tie(plan.best, plan.summaries, plan.averages, plan.recovery);
+  return c10::str(plan.train_steps, " ", plan.steps_per_epoch, " ", plan.steps_per_loop, " ", plan.summary_interval,
+                  " ", plan.checkpoint_interval, " ", plan.validation_interval, " ", plan.validation_steps, " ",
+                  plan.max_to_keep, " ", plan.continuous_eval_timeout.count(), " ", plan.saves_when_preempted, "; ",
+                  recovery.loss_upper_bound, " ", recovery.begin_steps, " ", recovery.max_trials, "; ",
+                  averages.average_decay, " ", averages.start_step, " ", averages.dynamic_decay, " ",
+                  averages.trainable_weights_only, "; ",
+                  best ? c10::str(best->folder, " ", best->metric, " ", static_cast<int>(best->comparison)) : "", "; ",
+                  summaries.validation_folder, " ", summaries.images, " ", summaries.histograms, "; ",
+                  static_cast<int>(compile.precision), " ", scale ? c10::str(scale->initial_scale, scale->dynamic) : "",
+                  "; ", c10::Join(",", experiment.made.task->stages()), " ", data.shard_train, data.shard_validation);
+}
+
+std::string optimizer_of(OpenExperiment& experiment) {
+  const Strategy strategy = make_strategy(experiment.made.runtime);
+  const auto scope = strategy.scope();
+  torch::manual_seed(1);
+  auto net = strategy.mirror([] { return torch::nn::Linear(5, 3); });
+  const RunPlan plan = plan_run(experiment.made.trainer, data_for(experiment), /*trains=*/true);
+  const Optimizer rule = plan_compile(experiment.made, plan, strategy.num_replicas_in_sync(), 0).optimizer;
+  std::ostringstream text;
+  text << rule.name() << std::hexfloat;
+  for (const int64_t around : {0, 500, 1000, 2000, 10'000}) {
+    for (int64_t step = around; step < around + 20; ++step) text << " " << rule.learning_rate()(step);
+  }
+  auto optimizer = strategy.optimizer(net, rule);
+  optimizer.set_learning_rate(0.1);  // the schedule's first ones may be small
+  for (int step = 0; step < 4; ++step) {
+    strategy.run([&](Replica& replica) {
+      const torch::Tensor x = torch::arange(10, torch::kFloat).view({2, 5}) - 3 * step;
+      optimizer[replica].minimize(net[replica]->forward(x).square().sum() / (1 + 10 * step));
+    });
+  }
+  for (const torch::Tensor& each : net[0]->parameters()) text << " " << digest(each);
+  return text.str();
+}
+
+std::string strategy_of(OpenExperiment& experiment) {
+  const Strategy strategy = make_strategy(experiment.made.runtime);
+  return c10::str(strategy.name(), " ", strategy.num_replicas_in_sync(), " ", strategy.cross_device_ops());
+}
+
+std::string data_of(OpenExperiment& experiment) {
+  const TaskData data = data_for(experiment);
+  return c10::str(data.description, " ", data.steps_per_epoch, batches(*data.train, 16), " |",
+                  batches(*data.validation, 4));
+}
+
+std::string memory_of(OpenExperiment& experiment) {
+  const std::string folder = dynamic_cast<ImageClassificationTask&>(*experiment.made.task).train_data.input_path;
+  const TaskData data = data_for(experiment);
+  const auto rest = [](Iterator& iterator, int64_t most) -> std::string {
+    try {
+      for (int64_t i = 0; i < most; ++i) {
+        if (!iterator.next()) break;
+      }
+      return "goes on ";
+    } catch (const Error&) {
+      return "ends ";
+    }
+  };
+  Iterator train = data.train->iterator();
+  rest(train, 2 * data.steps_per_epoch);
+  Iterator first = data.validation->iterator();
+  rest(first, 100);
+  std::filesystem::remove_all(folder);
+  Iterator second = data.validation->iterator();
+  return rest(train, 10 * data.steps_per_epoch) + rest(second, 100);
+}
+
+std::string step_of(OpenExperiment& experiment) {
+  Task& task = *experiment.made.task;
+  const Strategy strategy = make_strategy(experiment.made.runtime);
+  const auto scope = strategy.scope();
+  torch::manual_seed(1);
+  const TaskData data = data_for(experiment);
+  const RunPlan plan = plan_run(experiment.made.trainer, data, /*trains=*/true);
+  Model model = task.build_model();
+  task.initialize(model);
+  task.before_stage(0, model);
+  model.compile(plan_compile(experiment.made, plan, strategy.num_replicas_in_sync(), 0));
+  std::ostringstream text;
+  text << std::hexfloat;
+  for (const auto& item : model.module().copies().front()->named_parameters()) {
+    const torch::Tensor& value = item.value();
+    const bool last = value.dim() == 4 && value.is_contiguous(torch::MemoryFormat::ChannelsLast);
+    text << item.key() << value.sizes() << value.requires_grad() << last << " ";
+  }
+  const std::optional<Example> batch = data.train->iterator().next();
+  model.optimizer().set_learning_rate(0.1);  // the schedule's first ones may be small
+  // Some classifiers start as zeros: only at the second step something comes of what is before them.
+  for (int i = 0; i < 2; ++i) {
+    for (const auto& [name, value] : model.train_on_batch(*batch)) text << name << " " << value << " ";
+  }
+  for (const auto& [name, value] : model.weights()) text << digest(value);
+  return text.str();
+}
+
+}  // namespace cohort::testing

@@ -1,0 +1,36 @@
+// What an experiment's run would do, in parts that are cheap to look at, as texts that can be compared.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/experiment.h"
+
+namespace cohort::testing {
+
+// An experiment with a configuration that is still open.
+struct OpenExperiment {
+  OpenExperiment(const std::string& name, const std::vector<std::string>& overrides);
+
+  ExperimentConfig made;
+  Config config;
+};
+
+// All that run_experiment() does before it asks whether everything was read.
+void set_up(OpenExperiment& experiment);
+
+// Each sets up what a run sets up, of the part, and tells what came of it.
+// The numbers that the controller, the recovery, the summaries and the averages get, and the length of the training.
+std::string plan_of(OpenExperiment& experiment);
+// Some steps of the optimizer on a tiny module under the strategy, and its rate at many steps.
+std::string optimizer_of(OpenExperiment& experiment);
+// What make_strategy() makes.
+std::string strategy_of(OpenExperiment& experiment);
+// The first batches of both datasets.
+std::string data_of(OpenExperiment& experiment);
+// Whether the datasets go on when the folder that they come from is gone, which is done here.
+std::string memory_of(OpenExperiment& experiment);
+// The model's parameters and how they lie in memory, and two steps of its training.
+std::string step_of(OpenExperiment& experiment);
+
+}  // namespace cohort::testing
