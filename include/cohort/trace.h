@@ -39,13 +39,14 @@ struct TraceSummary {
 // From its making to its end everything is recorded. One at a time in a process (FailedPrecondition).
 class Trace {
  public:
+  // NotFound: there is no folder for the file. InvalidArgument: the file is a folder.
   explicit Trace(TraceOptions options);
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
   // As finish(); errors are only logged.
   ~Trace();
 
-  // Ends the recording and writes the file. Unavailable: it cannot be written.
+  // Ends the recording and writes the file. NotFound or Unavailable: it cannot be written.
   TraceSummary finish();
 
  private:

@@ -116,6 +116,18 @@ std::vector<SpanRecord> taken_from(ThreadRecord& thread, TraceSummary& summary) 
   return spans;
 }
 
+// Finds out before the recording whether there is a place for the file.
+void require_place(const std::filesystem::path& file) {
+  if (file.empty()) return;  // only the summary is wanted
+  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+  if (!std::filesystem::is_directory(folder)) {
+    fail<NotFound>("[trace] there is no folder ", folder.string(), " for ", file.string());
+  }
+  if (std::filesystem::is_directory(file)) {
+    fail<InvalidArgument>("[trace] ", file.string(), " is a folder, wanted the name of a file");
+  }
+}
+
 }  // namespace
 
 namespace detail {
@@ -140,13 +152,7 @@ void name_traced_thread(const std::string& name) {
 }
 
 Trace::Trace(TraceOptions options) : options_(std::move(options)) {
-  const std::filesystem::path folder = std::filesystem::absolute(options_.file).parent_path();
-  if (!std::filesystem::is_directory(folder)) {
-    fail<NotFound>("[trace] there is no folder ", folder.string(), " for ", options_.file.string());
-  }
-  if (std::filesystem::is_directory(options_.file)) {
-    fail<InvalidArgument>("[trace] ", options_.file.string(), " is a folder, wanted the name of a file");
-  }
+  require_place(options_.file);
   const std::lock_guard lock(recorder().mutex);
   if (detail::tracing.load()) fail<FailedPrecondition>("[trace] another trace is being taken");
   for (const auto& thread : recorder().threads) {

@@ -109,9 +109,18 @@ TEST(TraceTest, OneAtATime) {
   expect_error<FailedPrecondition>([] { Trace({}); }, "another trace is being taken");
 }
 
-TEST(TraceTest, SaysThatItCannotBeWritten) {
-  Trace trace({.file = "/there/is/no/trace.json"});
-  expect_error<NotFound>([&] { trace.finish(); }, "/there/is/no/trace.json");
+TEST(TraceTest, SaysBeforeItBeginsThatItCannotBeWritten) {
+  const TemporaryFolder folder;
+  expect_error<NotFound>([&] { Trace({.file = folder / "none" / "trace.json"}); }, "none/trace.json");
+  expect_error<InvalidArgument>([&] { Trace({.file = folder.path()}); }, "is a folder");
+}
+
+TEST(TraceTest, SaysAtTheEndThatItCannotBeWritten) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "lost");
+  Trace trace({.file = folder / "lost" / "trace.json"});
+  std::filesystem::remove(folder / "lost");
+  expect_error<NotFound>([&] { trace.finish(); }, "trace.json");
 }
 
 }  // namespace
