@@ -46,11 +46,12 @@ class Setting {
  public:
   Setting() = default;
   template <typename U>
-  requires(std::convertible_to<U, T> && !std::same_as<std::remove_cvref_t<U>, Setting>) Setting(U&& value)
-      : value_(std::forward<U>(value)) {}  // NOLINT(google-explicit-constructor)
+  requires(std::convertible_to<U, T> && !std::same_as<U, Setting>) Setting(U value)
+      : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
   Setting(std::initializer_list<Element> items) requires std::same_as<T, std::vector<Element>> : value_(items) {}
   Setting(const Setting&) = default;
   Setting& operator=(const Setting& other) {
+    if (this == &other) return *this;
     value_ = other.value_;
     if (!read_) read_ = other.read_;
     return *this;

@@ -50,7 +50,7 @@ Holder read_holder(const std::filesystem::path& file) {
 
 }  // namespace
 
-WriterLock::WriterLock(std::filesystem::path directory, milliseconds patience) : file_(std::move(directory) / kFile) {
+WriterLock::WriterLock(const std::filesystem::path& directory, milliseconds patience) : file_(directory / kFile) {
   const auto begin = Deadline::Clock::now();
   bool told = false;
   while (!attempt()) {

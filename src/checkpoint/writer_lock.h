@@ -14,7 +14,7 @@ class WriterLock {
   // is on another machine, two minutes more: so long a file server may take to notice that a machine is gone.
   // FailedPrecondition: the other one keeps it; the message says who that is. Unavailable: the directory cannot be
   // written. A file system that has no locks gets a warning.
-  WriterLock(std::filesystem::path directory, std::chrono::milliseconds patience);
+  WriterLock(const std::filesystem::path& directory, std::chrono::milliseconds patience);
   WriterLock(const WriterLock&) = delete;
   WriterLock& operator=(const WriterLock&) = delete;
   ~WriterLock();

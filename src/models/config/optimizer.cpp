@@ -140,11 +140,11 @@ Optimizer build_rule(const OptimizerConfig::Rule& rule, const Schedule& rate, co
                      double l2) {
   const auto common = [&](auto options) {
     using Options = decltype(options);
-    constexpr bool trusts = std::is_same_v<Options, LambOptions> || std::is_same_v<Options, LarsOptions>;
+    constexpr bool kTrusts = std::is_same_v<Options, LambOptions> || std::is_same_v<Options, LarsOptions>;
     options.learning_rate = rate;
     options.gradient = gradient;
     // Without a decay there is nothing to exclude from it, but for the trust ratio.
-    if (trusts || options.weight_decay != 0.0) options.exclude_from_weight_decay = excluded_from_decay(rule);
+    if (kTrusts || options.weight_decay != 0.0) options.exclude_from_weight_decay = excluded_from_decay(rule);
     return options;
   };
   if (rule.type == "sgd") {

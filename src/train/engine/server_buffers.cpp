@@ -9,13 +9,14 @@ namespace cohort {
 
 ServerBuffers::ServerBuffers(MirroredModule module, RemoteVariables& remote, const std::string& prefix)
     : module_(std::move(module)), remote_(remote) {
+  const std::string folder = prefix + "buffers/";
   std::vector<std::vector<ModuleTensor>> buffers;  // [replica]
   for (const auto& copy : module_.copies()) buffers.push_back(distinct_buffers(*copy));
   for (std::size_t i = 0; i < buffers.front().size(); ++i) {
     const auto& [name, tensor, aliases] = buffers.front()[i];
     if (tensor.scalar_type() == torch::kBool) continue;  // a mask: nothing to add to
     const torch::Tensor value = tensor.detach().cpu().contiguous().clone();
-    variables_.push_back(remote_.declare({.name = prefix + "buffers/" + name, .value = value}));
+    variables_.push_back(remote_.declare({.name = folder + name, .value = value}));
     values_.push_back(value);
     std::vector<torch::Tensor> copies;
     for (const auto& own : buffers) copies.push_back(own[i].tensor);

@@ -48,7 +48,7 @@ std::string take_rate(NamedTensors& state) {
   const auto found =
       std::find_if(state.begin(), state.end(), [](const auto& item) { return item.first == kLearningRateEntry; });
   if (found == state.end()) return "";
-  const std::string rate = fmt::format("{:.17g}", found->second.item<double>());
+  std::string rate = fmt::format("{:.17g}", found->second.item<double>());
   state.erase(found);
   return rate;
 }
