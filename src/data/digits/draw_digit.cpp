@@ -1,21 +1,16 @@
-// Digits drawn by code. Everything random comes from Random, and pixels have 256 levels, as MNIST's do: a platform's
-// last bit in sin() or in a fused multiply-add is rounded away.
-#include <ATen/Functions.h>
+// Strokes of a pen, moved at random. Everything random comes from Random, and pixels have 256 levels, as MNIST's do: a
+// platform's last bit in sin() or in a fused multiply-add is rounded away. Without LibTorch and always optimised
+// (CMakeLists.txt): every training without data of its own begins with 24,000 digits.
+#include "data/digits/draw_digit.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 #include <vector>
 
-#include "cohort/datasets.h"
-#include "data/random.h"
-
 namespace cohort::datasets {
 
 namespace {
-
-constexpr int kSide = 28;
 
 struct Point {
   double x;
@@ -70,7 +65,7 @@ Glyph glyph(int digit, bool other_way) {
   }
 }
 
-double segment_distance(Point p, Point a, Point b) {
+double squared_distance(Point p, Point a, Point b) {
   const double dx = b.x - a.x;
   const double dy = b.y - a.y;
   const double length = dx * dx + dy * dy;
@@ -78,22 +73,23 @@ double segment_distance(Point p, Point a, Point b) {
   t = std::clamp(t, 0.0, 1.0);
   const double ex = p.x - a.x - t * dx;
   const double ey = p.y - a.y - t * dy;
-  return std::sqrt(ex * ex + ey * ey);
+  return ex * ex + ey * ey;
 }
 
-using Image = std::array<float, kSide * kSide>;
-
 // Lays ink along a segment: full inside the pen's radius, fading over one pixel.
-void draw_segment(Image& image, Point a, Point b, double radius, double ink) {
+void draw_segment(DigitImage& image, Point a, Point b, double radius, double ink) {
   const int left = std::max(0, static_cast<int>(std::min(a.x, b.x) - radius - 2));
-  const int right = std::min(kSide - 1, static_cast<int>(std::max(a.x, b.x) + radius + 2));
+  const int right = std::min(kDigitSide - 1, static_cast<int>(std::max(a.x, b.x) + radius + 2));
   const int top = std::max(0, static_cast<int>(std::min(a.y, b.y) - radius - 2));
-  const int bottom = std::min(kSide - 1, static_cast<int>(std::max(a.y, b.y) + radius + 2));
+  const int bottom = std::min(kDigitSide - 1, static_cast<int>(std::max(a.y, b.y) + radius + 2));
+  constexpr double kMargin = 1e-6;  // of rounding: what is left out certainly gets no ink
+  const double reach = radius + 0.5 + kMargin;
   for (int y = top; y <= bottom; ++y) {
     for (int x = left; x <= right; ++x) {
-      const double distance = segment_distance({x + 0.5, y + 0.5}, a, b);
-      const auto value = static_cast<float>(ink * std::clamp(radius + 0.5 - distance, 0.0, 1.0));
-      float& pixel = image[static_cast<std::size_t>(y) * kSide + static_cast<std::size_t>(x)];
+      const double squared = squared_distance({x + 0.5, y + 0.5}, a, b);
+      if (squared > reach * reach) continue;
+      const auto value = static_cast<float>(ink * std::clamp(radius + 0.5 - std::sqrt(squared), 0.0, 1.0));
+      float& pixel = image[static_cast<std::size_t>(y) * kDigitSide + static_cast<std::size_t>(x)];
       pixel = std::max(pixel, value);
     }
   }
@@ -118,10 +114,10 @@ struct Affine {
   Point operator()(Point p) const { return {xx * p.x + xy * p.y + dx, yx * p.x + yy * p.y + dy}; }
 };
 
-void draw_strays(Image& image, Random& random) {
+void draw_strays(DigitImage& image, Random& random) {
   const auto count = static_cast<int>(random.below(3));
   for (int i = 0; i < count; ++i) {
-    const Point a{random.uniform(0, kSide), random.uniform(0, kSide)};
+    const Point a{random.uniform(0, kDigitSide), random.uniform(0, kDigitSide)};
     const Point b{a.x + random.uniform(-5, 5), a.y + random.uniform(-5, 5)};
     // One draw a statement: compilers evaluate the arguments of a call in different orders.
     const double radius = random.uniform(0.3, 0.8);
@@ -130,8 +126,10 @@ void draw_strays(Image& image, Random& random) {
   }
 }
 
-Image draw_digit(int digit, Random& random) {
-  Image image{};
+}  // namespace
+
+DigitImage draw_digit(int digit, Random& random) {
+  DigitImage image{};
   const Affine map(random);
   const double radius = random.uniform(0.6, 1.9);
   const double ink = random.uniform(0.6, 1.0);
@@ -149,26 +147,6 @@ Image draw_digit(int digit, Random& random) {
     pixel = static_cast<float>(std::floor(value * 255.0 + 0.5) / 255.0);
   }
   return image;
-}
-
-Dataset draw(int64_t count, uint64_t seed, uint64_t part) {
-  torch::Tensor images = at::empty({count, kSide, kSide}, torch::kFloat);
-  torch::Tensor labels = at::empty({count}, torch::kLong);
-  auto* pixels = images.data_ptr<float>();
-  auto* label = labels.data_ptr<int64_t>();
-  Random random(seed, part);
-  for (int64_t i = 0; i < count; ++i) {
-    label[i] = static_cast<int64_t>(random.below(10));
-    const Image image = draw_digit(static_cast<int>(label[i]), random);
-    std::copy(image.begin(), image.end(), pixels + i * kSide * kSide);
-  }
-  return Dataset::from_tensor_slices(images, labels);
-}
-
-}  // namespace
-
-TrainTest drawn_digits(const DrawnDigitsOptions& options) {
-  return {draw(options.train_size, options.seed, 0), draw(options.test_size, options.seed, 1)};
 }
 
 }  // namespace cohort::datasets
