@@ -39,12 +39,12 @@ demo:
 	  --num_replicas=$(REPLICAS) --epochs=$(EPOCHS) --batch_size=128 --model_dir=$(B)/demo/run --seed=1 \
 	  $(if $(DATA_DIR),--data_dir=$(DATA_DIR))
 
-# Tests run beside each other, in slots (tests/CMakeLists.txt): OpenMP's idle threads would spin on the core that the other test needs, 6 times its time.
+# Tests run beside each other, in slots (tests/CMakeLists.txt): idle threads of OpenMP and OpenBLAS would spin on the core that the other test needs.
 test:
 	@scripts/install-deps.sh test
 	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
 	@cmake --build $(B)/dev -j $(JOBS)
-	@OMP_WAIT_POLICY=passive ctest --test-dir $(B)/dev --output-on-failure -j $$((2 * $(JOBS) + 2)) $(if $(TESTS),-R $(TESTS))
+	@OMP_WAIT_POLICY=passive OPENBLAS_THREAD_TIMEOUT=4 ctest --test-dir $(B)/dev --output-on-failure -j $$((2 * $(JOBS) + 2)) $(if $(TESTS),-R $(TESTS))
 
 # The CUDA code compiled, linked and tested as far as that goes without a card, which only the tests labelled gpu need; they
 # skip by themselves. CUDA's and NCCL's headers lie beside the torch, no toolkit is needed.

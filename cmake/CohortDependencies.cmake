@@ -18,9 +18,10 @@ find_package(CLI11 REQUIRED)  # headers only: who links the library does not nee
 
 find_program(COHORT_CCACHE ccache)
 if(COHORT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The precompiled header needs these; ccache refuses to cache without them.
+  # The precompiled header needs these; ccache refuses to cache without them. CCACHE_DEPEND: what a file includes is read
+  # from the compiler's own list; the preprocessor run for it took a seventh of a build with nothing cached.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       ${COHORT_CCACHE})
 endif()
 

@@ -47,15 +47,19 @@ function(cohort_precompiled target)
 endfunction()
 set(COHORT_LIGHT_TORCH <torch/types.h> <ATen/Functions.h> <torch/nn/module.h>)
 cohort_precompiled(cohort_pch ${COHORT_LIGHT_TORCH})
-cohort_precompiled(cohort_torch_pch <torch/torch.h>)
+if(COHORT_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  set(COHORT_TEST_HEADERS <gmock/gmock.h> <gtest/gtest.h>)
+endif()
+cohort_precompiled(cohort_torch_pch <torch/torch.h> ${COHORT_TEST_HEADERS})
+if(COHORT_BUILD_TESTS)  # one for all, because making another takes longer than reading what is not needed
+  target_link_libraries(cohort_torch_pch PRIVATE GTest::gmock)
+endif()
 
-# cohort_compile_settings(<target> [<precompiled header>]): it gets the whole one if it includes torch/torch.h.
+# cohort_compile_settings(<target>): it gets the whole precompiled header if it includes torch/torch.h.
 function(cohort_compile_settings target)
   target_link_libraries(${target} PRIVATE cohort_compile)
   set(precompiled cohort_pch)
-  if(ARGC GREATER 1)
-    set(precompiled ${ARGV1})
-  endif()
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
     get_filename_component(source ${source} ABSOLUTE)
@@ -79,19 +83,26 @@ function(cohort_layer name)
   set_property(GLOBAL APPEND PROPERTY COHORT_LAYERS ${name})
 endfunction()
 
-# cohort_proto(<out> <file.proto>): its messages and services in C++, as sources; included by file name.
+# cohort_proto(<out> <file.proto>): its messages and, where it has any, its services in C++, as sources; included by file name.
 function(cohort_proto out file)
   get_filename_component(name ${file} NAME_WE)
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR}/${file} DIRECTORY)
   set(generated ${PROJECT_BINARY_DIR}/generated)
   set(stem ${generated}/${name})
   file(MAKE_DIRECTORY ${generated})
+  set(sources ${stem}.pb.cc)
+  set(headers ${stem}.pb.h)
+  set(arguments --cpp_out=${generated})
+  file(STRINGS ${file} services REGEX "^service ")
+  if(services)  # gRPC's headers take seconds to compile
+    list(APPEND sources ${stem}.grpc.pb.cc)
+    list(APPEND headers ${stem}.grpc.pb.h)
+    list(APPEND arguments --grpc_out=${generated} --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>)
+  endif()
   add_custom_command(
-    OUTPUT ${stem}.pb.cc ${stem}.pb.h ${stem}.grpc.pb.cc ${stem}.grpc.pb.h
-    COMMAND protobuf::protoc --cpp_out=${generated} --grpc_out=${generated} -I ${folder}
-            --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin> ${CMAKE_CURRENT_SOURCE_DIR}/${file}
+    OUTPUT ${sources} ${headers}
+    COMMAND protobuf::protoc ${arguments} -I ${folder} ${CMAKE_CURRENT_SOURCE_DIR}/${file}
     DEPENDS ${file} VERBATIM)
-  set(sources ${stem}.pb.cc ${stem}.grpc.pb.cc)
   # What clang-tidy needs before it can read those that include them.
   if(NOT TARGET cohort_generated)
     add_custom_target(cohort_generated)
@@ -99,7 +110,7 @@ function(cohort_proto out file)
   add_custom_target(cohort_${name}_proto DEPENDS ${sources})
   add_dependencies(cohort_generated cohort_${name}_proto)
   set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS -w)
-  set(${out} ${sources} ${stem}.pb.h ${stem}.grpc.pb.h PARENT_SCOPE)
+  set(${out} ${sources} ${headers} PARENT_SCOPE)
 endfunction()
 
 # The library that users link: every layer in one archive (or one shared object with BUILD_SHARED_LIBS).

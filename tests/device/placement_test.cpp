@@ -39,11 +39,11 @@ TEST(Placement, AMissingGpuBecomesTheCpuOnlyWithSoftPlacement) {
 
 TEST(Placement, PlacesAndLogs) {
   set_log_device_placement(true);
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   torch::nn::Linear linear(2, 1);
   place(*linear, "linear");
   EXPECT_EQ(place(torch::ones({2}), "input").device(), torch::Device(torch::kCPU));
-  const std::string logged = testing::internal::GetCapturedStderr();
+  const std::string logged = ::testing::internal::GetCapturedStderr();
   set_log_device_placement(false);
   EXPECT_NE(logged.find("linear placed on /job:localhost/replica:0/task:0/device:CPU:0"), std::string::npos) << logged;
   EXPECT_NE(logged.find("input placed on"), std::string::npos) << logged;

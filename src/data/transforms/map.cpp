@@ -16,7 +16,7 @@ namespace cohort {
 namespace {
 
 // The function, with a number that is the element's own.
-using Numbered = std::function<Example(Example, uint64_t number)>;
+using NumberedMap = std::function<Example(Example, uint64_t number)>;
 
 // Numbers elements at random: by the seed, the epoch and the place, whoever computes them in whatever order.
 class Numbers {
@@ -37,7 +37,7 @@ class Numbers {
 
 class MapIterator final : public ElementIterator {
  public:
-  MapIterator(std::unique_ptr<ElementIterator> input, const Numbered& fn, const Numbers& numbers)
+  MapIterator(std::unique_ptr<ElementIterator> input, const NumberedMap& fn, const Numbers& numbers)
       : input_(std::move(input)), fn_(fn), numbers_(numbers) {}
 
   bool next(Element& element) override {
@@ -56,14 +56,14 @@ class MapIterator final : public ElementIterator {
 
  private:
   std::unique_ptr<ElementIterator> input_;
-  const Numbered& fn_;
+  const NumberedMap& fn_;
   Numbers numbers_;
 };
 
 // Several elements at once: their results wait in input order.
 class ParallelMapIterator final : public ElementIterator {
  public:
-  ParallelMapIterator(std::unique_ptr<ElementIterator> input, const Numbered& fn, const Numbers& numbers,
+  ParallelMapIterator(std::unique_ptr<ElementIterator> input, const NumberedMap& fn, const Numbers& numbers,
                       const MapOptions& options)
       : input_(std::move(input)), fn_(fn), numbers_(numbers), options_(options), pool_(options.num_parallel_calls) {}
 
@@ -139,7 +139,7 @@ class ParallelMapIterator final : public ElementIterator {
   }
 
   std::unique_ptr<ElementIterator> input_;
-  const Numbered& fn_;
+  const NumberedMap& fn_;
   Numbers numbers_;
   MapOptions options_;
   std::deque<std::future<Example>> pending_;
@@ -149,7 +149,7 @@ class ParallelMapIterator final : public ElementIterator {
 
 class MapNode final : public UnaryNode {
  public:
-  MapNode(NodePtr input, Numbered fn, uint64_t seed, const MapOptions& options)
+  MapNode(NodePtr input, NumberedMap fn, uint64_t seed, const MapOptions& options)
       : UnaryNode(std::move(input)), fn_(std::move(fn)), seed_(seed), options_(options) {}
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     // Workers that read different files have different numbers.
@@ -160,7 +160,7 @@ class MapNode final : public UnaryNode {
   }
 
  private:
-  Numbered fn_;
+  NumberedMap fn_;
   uint64_t seed_;
   MapOptions options_;
 };

@@ -153,10 +153,6 @@ Consistency consistency_of(const StrategyFlags& flags) {
                         " is not known; asynchronous, bounded_staleness and synchronous are");
 }
 
-}  // namespace
-
-namespace {
-
 // What --tpu names, in words.
 std::string described_tpu(const std::string& tpu) {
   constexpr std::string_view kScheme = "grpc://";

@@ -10,7 +10,7 @@ namespace cohort::cli {
 
 namespace {
 
-constexpr std::chrono::seconds kTellWaiting{5};
+constexpr std::chrono::seconds kTellTooFew{5};
 constexpr int kMostWorkers = 1 << 16;  // of one agent
 constexpr int kLastPort = 65535;
 constexpr int kLastCode = 255;
@@ -195,7 +195,7 @@ void Roster::open_round(Time now) {
 }
 
 void Roster::wait_for_more(int there, Time now) {
-  if (now - told_waiting_ < kTellWaiting) return;
+  if (now - told_waiting_ < kTellTooFew) return;
   told_waiting_ = now;
   const auto seconds = [](auto span) { return std::chrono::duration_cast<std::chrono::seconds>(span).count(); };
   note(c10::str("waits for ", options_.least - there, " more worker(s): ", there, " of ", options_.least,

@@ -1,0 +1,128 @@
+// Wrong calls of cohort train: exit status 2 and a message that says what came and what was wanted. train_main() is
+// called in this process; loading LibTorch anew for every call would take most of the time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "cohort/experiment.h"
+#include "tests/support/files.h"
+
+namespace cohort::train_command_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// In the flags DIR is a folder that is removed afterwards.
+void expect_refused(const std::string& message, std::vector<std::string> flags) {
+  const testing::TemporaryFolder folder;
+  for (std::string& flag : flags) {
+    if (const std::size_t at = flag.find("DIR"); at != std::string::npos) flag.replace(at, 3, folder.path().string());
+  }
+  flags.insert(flags.begin(), "train");
+  std::vector<char*> argv;
+  std::transform(flags.begin(), flags.end(), std::back_inserter(argv), [](std::string& flag) { return flag.data(); });
+  ::testing::internal::CaptureStderr();
+  const int status = train_main(static_cast<int>(argv.size()), argv.data());
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  ::unsetenv("TF_CONFIG");  // --worker_hosts sets it
+  EXPECT_EQ(status, 2) << said;
+  EXPECT_THAT(said, HasSubstr(message));
+}
+
+void expect_training_refused(const std::string& message, std::vector<std::string> flags) {
+  flags.insert(flags.begin(), {"--experiment=mnist_mlp", "--model_dir=DIR"});
+  expect_refused(message, std::move(flags));
+}
+
+TEST(TrainCommand, RefusesFlagsThatItDoesNotKnow) {
+  expect_training_refused("not expected", {"--speed=3"});
+  expect_training_refused("--epochs: trainer.train_epochs is \"many\", wanted number", {"--epochs=many"});
+}
+
+TEST(TrainCommand, RefusesWrongExperimentsModesAndFolders) {
+  expect_refused("there is no experiment \"mnist\"; there are mnist_mlp, mnist_cnn",
+                 {"--experiment=mnist", "--model_dir=DIR"});
+  expect_refused("--experiment is missing; there are mnist_mlp", {"--model_dir=DIR"});
+  expect_refused("did you mean efficientnet?", {"--experiment=eficientnet", "--model_dir=DIR"});
+  expect_refused(
+      "Model Garden's mobilenet_imagenet trains a MobileNet, which is not among the models here; efficientnet_b0 is "
+      "the nearest",
+      {"--experiment=mobilenet_imagenet", "--model_dir=DIR"});
+  expect_refused("--model_dir is missing", {"--experiment=mnist_mlp"});
+  expect_refused("cannot be made", {"--experiment=mnist_mlp", "--model_dir=/dev/null/x"});
+  expect_training_refused("--mode=fly is not known", {"--mode=fly"});
+  expect_training_refused("trainer.train_epochs is -1 (--epochs), wanted >= 0", {"--epochs=-1"});
+  expect_training_refused("--batch_size is -5, wanted 1 or more", {"--batch_size=-5"});
+  expect_training_refused("--batch_size is 0, wanted 1 or more", {"--batch_size=0"});
+  expect_training_refused("fewer than a batch", {"--batch_size=9000000000000000000"});
+  expect_training_refused("--train_steps=3 and --epochs=2 both say how long to train",
+                          {"--train_steps=3", "--epochs=2"});
+  expect_training_refused("--data_dir: 1 required TEXT missing", {"--data_dir="});
+  expect_training_refused("--num_gpus", {"--num_gpus="});
+  expect_training_refused("trainer.checkpoint_interval is -1 (--save_freq), wanted >= 0", {"--save_freq=-1"});
+  expect_training_refused("runtime.seed is -1 (--seed), wanted >= 0", {"--seed=-1"});
+  expect_training_refused("there is no folder /there/is", {"--trace=/there/is/none.json"});
+  expect_training_refused("has no train-images-idx3-ubyte", {"--data_dir=DIR"});
+  expect_training_refused("model.safetensors: cannot be opened", {"--mode=eval"});
+  const std::string folder = std::filesystem::temp_directory_path().string();
+  expect_training_refused(folder + " is a folder, wanted the name of a file", {"--trace=" + folder});
+  for (const std::string scheme : {"gs", "s3", "hdfs"}) {
+    expect_refused("--model_dir=" + scheme + "://bucket/run is an address of " + scheme + ", wanted a folder: mount it",
+                   {"--experiment=mnist_mlp", "--model_dir=" + scheme + "://bucket/run"});
+    EXPECT_FALSE(std::filesystem::exists(scheme + ":"));
+  }
+}
+
+TEST(TrainCommand, RefusesWrongStrategies) {
+  expect_training_refused("--distribution_strategy=tpu_pod is not known", {"--distribution_strategy=tpu_pod"});
+  expect_training_refused("YAML reads an unquoted off as false", {"--distribution_strategy=false"});
+  expect_training_refused("--num_gpus is -1", {"--num_gpus=-1"});
+  expect_training_refused("--distribution_strategy=off uses one device, but --num_gpus is 2",
+                          {"--distribution_strategy=off", "--num_gpus=2"});
+  expect_training_refused("one_device has one replica, but --num_replicas is 2",
+                          {"--distribution_strategy=one_device", "--num_replicas=2"});
+  expect_training_refused("--num_gpus=2 and --num_replicas=3 disagree", {"--num_gpus=2", "--num_replicas=3"});
+  expect_training_refused("there is no /device:GPU:", {"--num_gpus=99"});
+  expect_training_refused("\"tree\" are not known, only auto", {"--num_replicas=2", "--all_reduce_alg=tree"});
+  expect_training_refused("--tpu=my-tpu has no meaning under --distribution_strategy=mirrored, only under tpu",
+                          {"--tpu=my-tpu"});
+  expect_training_refused("has no meaning under", {"--distribution_strategy=central_storage", "--all_reduce_alg=ring"});
+  expect_training_refused("--num_packs is -1", {"--num_packs=-1"});
+  expect_training_refused("there are no messages to pack gradients into: there is one replica", {"--num_packs=2"});
+  expect_training_refused("there are no messages to pack gradients into: the replicas add them up in place",
+                          {"--num_packs=2", "--num_replicas=2"});
+  expect_training_refused("--num_packs=2 has no meaning under --distribution_strategy=one_device",
+                          {"--num_packs=2", "--distribution_strategy=one_device"});
+  expect_training_refused("--num_replicas is 1000000000, wanted 1 to 1024", {"--num_replicas=1000000000"});
+  expect_training_refused("--num_gpus is 1000000000, wanted 0 to 1024", {"--num_gpus=1000000000"});
+  expect_training_refused("--staleness=3 has no meaning under --consistency=asynchronous", {"--staleness=3"});
+  expect_training_refused("--task_index=1 has no meaning without --worker_hosts",
+                          {"--distribution_strategy=multi_worker_mirrored", "--task_index=1"});
+  expect_training_refused("worker_hosts names 1 hosts and task_index is 1",
+                          {"--distribution_strategy=multi_worker_mirrored", "--worker_hosts=a:1", "--task_index=1"});
+  expect_training_refused("--consistency and --ps_replicas have no meaning under", {"--consistency=synchronous"});
+  expect_training_refused("needs a cluster", {"--distribution_strategy=parameter_server"});
+  expect_training_refused("--consistency=eventual is not known",
+                          {"--distribution_strategy=parameter_server", "--consistency=eventual"});
+}
+
+TEST(TrainCommand, UnderstandsTpusAndRefusesThem) {
+  const std::vector<std::pair<std::string, std::string>> meanings = {
+      {"", "the TPU that the environment speaks of"},
+      {"local", "the TPU of this machine"},
+      {"my-tpu", "the TPU named my-tpu"},
+      {"grpc://10.1.2.3:8470", "the TPU at 10.1.2.3:8470"}};
+  for (const auto& [tpu, meant] : meanings) {
+    expect_training_refused("with --tpu=" + tpu + " asks for " + meant + ", but this build cannot drive TPUs",
+                            {"--distribution_strategy=tpu", "--tpu=" + tpu});
+  }
+  expect_training_refused("--tpu=grpc://10.1.2.3 is no address, wanted grpc://host:port",
+                          {"--distribution_strategy=tpu", "--tpu=grpc://10.1.2.3"});
+}
+
+}  // namespace
+}  // namespace cohort::train_command_test

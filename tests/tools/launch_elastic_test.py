@@ -1,0 +1,110 @@
+"""cohort launch --elastic and --join: real processes, ended and killed for real."""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from processes import free_port
+
+COHORT = os.environ["COHORT"]
+
+
+class Elastic(unittest.TestCase):
+    """Runs that go on with the workers that are left, and take in others."""
+
+    def setUp(self):
+        self.port = free_port()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.end = pathlib.Path(folder.name, "end")
+        # A worker that is preempted, or ends well once there is such a file.
+        self.worker = f'trap "exit 42" TERM; echo "$RANK of $WORLD_SIZE"; while ! [ -e {self.end} ]; do sleep 0.05; done'
+
+    def start(self, *flags, script):
+        process = subprocess.Popen([COHORT, "launch", *flags, "--", "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def lead(self, bounds, nproc, script, *flags):
+        return self.start(f"--elastic={bounds}", f"--nproc={nproc}", f"--master_port={self.port}", *flags, script=script)
+
+    def join(self, nproc, script, *flags):
+        return self.start(f"--join=127.0.0.1:{self.port}", f"--nproc={nproc}", *flags, script=script)
+
+    def lead_and_join(self, bounds):
+        leader = self.lead(bounds, 1, self.worker)
+        self.expect_next(leader, "0 of 1")
+        other = self.join(1, self.worker)
+        self.expect_next(leader, "0 of 2")
+        return leader, other
+
+    def expect_next(self, process, text):
+        line = process.stdout.readline()
+        while "Terminated" in line:  # what a shell says of its child
+            line = process.stdout.readline()
+        self.assertIn(text, line)
+
+    def expect_lines(self, process, code, *lines):
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, code, out + err)
+        for line in lines:
+            self.assertIn(line, out + err)
+
+    def test_the_rest_goes_on_without_a_killed_worker(self):
+        script = ('echo "round $COHORT_RESTART_COUNT: $RANK of $WORLD_SIZE"; '
+                  'if [ $WORLD_SIZE = 3 ]; then if [ $RANK = 2 ]; then kill -9 $$; fi; exec sleep 60; fi')
+        self.expect_lines(self.lead("2:3", 3, script), 0, "[worker 2] round 0: 2 of 3", "was killed by signal 9",
+                          "goes on with 2 worker(s)", "[worker 1] round 1: 1 of 2")
+
+    def test_a_round_that_fails_before_all_have_begun_it(self):
+        script = f"if [ $WORLD_SIZE = 2 ]; then touch {self.end}; if [ $RANK = 0 ]; then kill -9 $$; fi; else {self.worker}; fi"
+        leader = self.lead("1:2", 1, script)
+        other = self.join(1, script)
+        self.expect_lines(other, 0)
+        self.expect_lines(leader, 0, "was killed by signal 9", "goes on with 0 worker(s)")
+
+    def test_a_leader_that_comes_late_is_waited_for(self):
+        other = self.join(1, "true")
+        self.assertIn("waits for the leader (5 of 600 s)", other.stderr.readline())
+        self.expect_lines(self.lead("2:2", 1, "true"), 0)
+        self.expect_lines(other, 0)
+
+    def test_a_leader_that_does_not_come_is_given_up(self):
+        self.expect_lines(self.join(1, "true", "--join_timeout=1"), 1, "the leader is lost: nothing was heard of it for 1 s")
+
+    def test_too_few_are_waited_for_and_given_up(self):
+        script = "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 60"
+        self.expect_lines(self.lead("2:2", 2, script, "--join_timeout=1"), 137, "given up: 1 worker(s) are there, 2 are needed")
+
+    def test_others_are_taken_in(self):
+        leader, other = self.lead_and_join("1:3")
+        self.expect_next(other, "1 of 2")
+        self.end.touch()
+        self.expect_lines(other, 0)
+        self.expect_lines(leader, 0, "its workers save and end, to begin again with more")
+
+    def test_a_lost_launcher_is_a_lost_machine(self):
+        leader, other = self.lead_and_join("1:2")
+        other.kill()
+        self.expect_next(leader, "0 of 1")
+        self.end.touch()
+        self.expect_lines(leader, 0, "is lost: nothing was heard of it for 5 s")
+
+    def test_a_lost_leader_ends_all(self):
+        script = "echo here; exec sleep 60"
+        leader = self.lead("2:2", 1, script)
+        other = self.join(1, script)
+        self.expect_next(other, "here")
+        leader.kill()
+        self.expect_lines(other, 1, "the leader is lost")
+
+    def test_who_is_told_to_leave_leaves(self):
+        leader, other = self.lead_and_join("1:2")
+        self.expect_next(other, "1 of 2")
+        other.terminate()
+        self.expect_lines(other, 42)
+        self.expect_next(leader, "0 of 1")
+        leader.terminate()
+        self.expect_lines(leader, 42)
