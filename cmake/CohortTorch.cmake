@@ -39,7 +39,9 @@ function(cohort_torch_library name file)
     set_target_properties(cohort_${name} PROPERTIES IMPORTED_LOCATION ${file})
   endif()
 endfunction()
-set(TORCH_LIBRARIES)
+# The wheel's libraries show parts of a standard library of their own, of which some lead nowhere (remove_all() in 2.11):
+# the system's comes first.
+set(TORCH_LIBRARIES stdc++)
 foreach(name torch torch_cpu c10 torch_cuda c10_cuda)
   if(EXISTS ${COHORT_TORCH}/lib/lib${name}.so)
     cohort_torch_library(${name} ${COHORT_TORCH}/lib/lib${name}.so)
