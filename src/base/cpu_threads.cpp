@@ -1,5 +1,6 @@
 #include "base/cpu_threads.h"
 
+#include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <omp.h>
 #include <sched.h>
@@ -44,6 +45,15 @@ void keep_blas_to_one_thread() {
   }();
 }
 
+// LibTorch sets the number of a thread by itself when the thread first asks for it, once in its own code and once in
+// ours (its inline functions): a number that was set before would last until then, and what the thread computes would
+// depend on whether the thread is new.
+int own_threads() {
+  (void)at::get_num_threads();
+  at::internal::lazy_init_num_threads();
+  return omp_get_max_threads();
+}
+
 }  // namespace
 
 int hardware_cores() {
@@ -51,7 +61,7 @@ int hardware_cores() {
   return cores;
 }
 
-IntraOpThreads::IntraOpThreads(int threads) : before_(omp_get_max_threads()) {
+IntraOpThreads::IntraOpThreads(int threads) : before_(own_threads()) {
   if (before_ != threads) omp_set_num_threads(threads);
   keep_blas_to_one_thread();
 }

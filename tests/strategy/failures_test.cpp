@@ -32,7 +32,7 @@ void expect_usable(const Strategy& strategy) {
 void be_late_for(const std::atomic<bool>& event) {
   const auto until = std::chrono::steady_clock::now() + 20s;
   while (!event && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
-  std::this_thread::sleep_for(500ms);
+  std::this_thread::sleep_for(2s);
 }
 
 TEST(Failures, AReplicaThatThrowsStopsTheOthersAndItsErrorArrives) {

@@ -128,8 +128,9 @@ class Ends(unittest.TestCase):
 
     def test_what_was_ignored_stays_so(self):
         listens = """exec env --default-signal=INT,HUP sh -c 'trap "echo heard" INT HUP; while :; do sleep 0.1; done'"""
-        for number in (signal.SIGHUP, signal.SIGINT):
-            process, mark = self.start(listens, before=["env", "--ignore-signal=INT,HUP"])  # as nohup does, and a script's &
+        for number, library in ((signal.SIGHUP, ""), (signal.SIGINT, ""), (signal.SIGHUP, os.environ["SETS_HANDLERS"])):
+            # As nohup does, and a script's &.
+            process, mark = self.start(listens, before=["env", "--ignore-signal=INT,HUP", f"LD_PRELOAD={library}"])
             process.send_signal(number)
             time.sleep(1)
             self.assertIsNone(process.poll())

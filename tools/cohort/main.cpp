@@ -9,6 +9,7 @@
 
 #include "base/cpu_threads.h"
 #include "commands.h"
+#include "ignored_signals.h"
 #include "models/command/train_command.h"
 
 namespace {
@@ -25,6 +26,7 @@ void restart_with_right_blas(char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  cohort::cli::ignore_signals_again();
   restart_with_right_blas(argv);
   // What is behind -- is another program's, flags and all.
   char** const end = argv + argc;
