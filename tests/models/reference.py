@@ -34,8 +34,8 @@ def read(path):
 def write(path, tensors):
     header, chunks, offset = {}, [], 0
     for name, tensor in tensors.items():
-        chunk = tensor.detach().to(torch.float32).contiguous().numpy().tobytes()
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, offset + len(chunk)]}
+        chunk = tensor.detach().to(torch.float64).contiguous().numpy().tobytes()
+        header[name] = {"dtype": "F64", "shape": list(tensor.shape), "data_offsets": [offset, offset + len(chunk)]}
         offset += len(chunk)
         chunks.append(chunk)
     text = json.dumps(header).encode()
@@ -99,7 +99,7 @@ def run(case, folder):
     name = case["name"]
     inputs = read(folder / f"{name}.input.safetensors")
     weights = read(folder / f"{name}.weights.safetensors")
-    model = build(case)
+    model = build(case).double()
     model.load_state_dict(weights)
     results = {}
     model.eval()
@@ -119,7 +119,7 @@ def run(case, folder):
                 results["gradient/" + parameter] = tensor.grad.clone()
         optimizer.step()
         losses.append(loss.item())
-    results["losses"] = torch.tensor(losses)
+    results["losses"] = torch.tensor(losses, dtype=torch.float64)
     write(folder / f"{name}.results.safetensors", results)
 
 

@@ -6,6 +6,7 @@
 
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
+#include "collective/nccl/nccl_group.h"
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
 
@@ -231,8 +232,12 @@ TEST(MultiWorker, WrongClustersAreRefused) {
   odd.communication.implementation = "pigeon";
   refuse(odd, "\"pigeon\" is not known, only auto, ring, mpi and nccl are");
   odd.communication.implementation = "nccl";
-  expect_error<Unimplemented>([&] { (void)MultiWorkerMirroredStrategy(odd); },
-                              "NCCL between processes is not built in");
+  if (has_nccl_group()) {
+    expect_error<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(odd); }, "nccl needs replicas on GPUs");
+  } else {
+    expect_error<Unimplemented>([&] { (void)MultiWorkerMirroredStrategy(odd); },
+                                "NCCL between processes is not built in");
+  }
 }
 
 // What two workers say whose options differ by what `change` does to the second one's.
