@@ -71,6 +71,9 @@ function(cohort_compile_settings target)
     endif()
   endforeach()
   target_precompile_headers(${target} REUSE_FROM ${precompiled})
+  if(COHORT_BUILD_TESTS AND precompiled STREQUAL cohort_torch_pch)  # it is read only where the same names are defined
+    target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_DEFINITIONS>)
+  endif()
 endfunction()
 
 # The presets compile the files of a target in groups (CMAKE_UNITY_BUILD), in a fifth of the time: names in anonymous

@@ -98,7 +98,8 @@ double difference(const torch::Tensor& got, const torch::Tensor& wanted) {
 // fifty layers.
 class ZooTest : public ::testing::Test {
  protected:
-  static constexpr int64_t kSteps = 10;
+  // More say nothing: batch norms over four examples make a last bit ten times larger with each.
+  static constexpr int64_t kSteps = 3;
 
   torch::Tensor x_, y_;
 
@@ -153,7 +154,7 @@ class ZooTest : public ::testing::Test {
   }
 };
 
-TEST_F(ZooTest, AgreesWithTorchvisionInOutputsGradientsAndTenSteps) {
+TEST_F(ZooTest, AgreesWithTorchvisionInOutputsGradientsAndThreeSteps) {
   if (std::system("/usr/bin/python3 -c 'import torchvision' 2> /dev/null") != 0) {
     GTEST_SKIP() << "/usr/bin/python3 has no torchvision (Debian's python3-torchvision): no reference";
   }
