@@ -3,15 +3,17 @@
 Usage: resize_reference.py FOLDER
 
 FOLDER has cases.json, a list of {"file", "height", "width", "channels", "new_height", "new_width", "filter"}; FILE has the image's bytes,
-row by row, the channels of a pixel together. FILE.out gets the resized image's.
+row by row, the channels of a pixel together. FILE.out gets the resized image's, FOLDER/version the number of Pillow's version.
 """
 import json
 import pathlib
 import sys
 
+import PIL
 from PIL import Image
 
 folder = pathlib.Path(sys.argv[1])
+(folder / "version").write_text(PIL.__version__.split(".")[0], encoding="utf-8")
 FILTERS = {"bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC}
 for case in json.loads((folder / "cases.json").read_text(encoding="utf-8")):
     bytes_in = (folder / case["file"]).read_bytes()
