@@ -19,7 +19,7 @@
 namespace cohort {
 
 class UpdateRule;
-class OptimizerState;
+class Step;
 
 // What is done to the gradient between the exchange and the update. All of it sees the gradient of the whole global
 // batch.
@@ -164,7 +164,7 @@ Optimizer LARS(const LarsOptions& options = {});
 // replica makes the same calls in the same order.
 class ReplicaOptimizer {
  public:
-  ReplicaOptimizer(OptimizerState& state, Replica& replica) : state_(state), replica_(replica) {}
+  ReplicaOptimizer(Step& step, Replica& replica) : step_(step), replica_(replica) {}
 
   // Backward from a scalar loss, sum of the gradients over the replicas, update of all copies. The loss is this
   // replica's share of the global mean (Replica::global_mean). A parameter that the loss does not reach gets a zero
@@ -179,7 +179,7 @@ class ReplicaOptimizer {
   std::vector<torch::Tensor> gradients(const torch::Tensor& loss);
 
  private:
-  OptimizerState& state_;
+  Step& step_;
   Replica& replica_;
 };
 
@@ -203,10 +203,10 @@ struct ExchangeTimeline {
 class MirroredOptimizer {
  public:
   MirroredOptimizer() = default;
-  explicit MirroredOptimizer(std::shared_ptr<OptimizerState> state) : state_(std::move(state)) {}
+  explicit MirroredOptimizer(std::shared_ptr<Step> step) : step_(std::move(step)) {}
 
-  ReplicaOptimizer operator[](Replica& replica) const { return {*state_, replica}; }
-  bool defined() const { return state_ != nullptr; }
+  ReplicaOptimizer operator[](Replica& replica) const { return {*step_, replica}; }
+  bool defined() const { return step_ != nullptr; }
 
   // Updates made so far.
   int64_t iterations() const;
@@ -235,7 +235,7 @@ class MirroredOptimizer {
   void load_accumulated(const std::vector<torch::Tensor>& sums) const;
 
  private:
-  std::shared_ptr<OptimizerState> state_;
+  std::shared_ptr<Step> step_;
 };
 
 }  // namespace cohort

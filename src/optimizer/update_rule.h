@@ -1,5 +1,5 @@
-// UpdateRule: what distinguishes one optimizer from another. Its only state is its options; slots belong to the engine
-// (optimizer_state.h), which also splits the work: on CPUs each replica updates its own range of the flat parameters.
+// UpdateRule: what distinguishes one optimizer from another. Its only state is its options; slots belong to the update
+// (step/update), which also splits the work: on CPUs each replica updates its own range of the flat parameters.
 #pragma once
 
 #include <torch/types.h>
@@ -31,7 +31,7 @@ struct Segment {
   double trust_ratio = 1.0;  // of the whole parameter, in the second phase
 };
 
-// Sums of squares over a segment, for trust ratios. Summed over segments in a fixed order by the engine.
+// Sums of squares over a segment, for trust ratios. Summed over segments in a fixed order by the update.
 struct SquaredNorms {
   double parameter = 0.0;
   double direction = 0.0;
@@ -55,7 +55,7 @@ class UpdateRule {
   virtual void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots, bool decay,
                       const StepContext& context) const = 0;
 
-  // LAMB and LARS scale each parameter's step by norms over the whole parameter. Then the engine calls prepare() on all
+  // LAMB and LARS scale each parameter's step by norms over the whole parameter. Then the update calls prepare() on all
   // segments first, sums the norms of a parameter, and calls update() with its trust_ratio (which update() leaves out
   // where the segment says no decay).
   virtual bool needs_norms() const { return false; }

@@ -16,11 +16,10 @@ namespace cohort {
 
 namespace {
 
-constexpr std::size_t kMaxSlots = 8;
-// Elements of a dense update that one call of the rule gets: they stay in the first-level cache.
-constexpr int64_t kRun = 2048;
-// What a thread must have to do before another one is worth waking.
-constexpr int64_t kRunsAThread = 16;
+// Rows of `width` elements that a thread must have to do before another one is worth waking.
+int64_t rows_a_thread(int64_t width) {
+  return std::max<int64_t>(kUpdateChunk * kChunksAThread / std::max<int64_t>(width, 1), 1);
+}
 
 std::byte* address_of(const torch::Tensor& tensor, int64_t element) {
   return static_cast<std::byte*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
@@ -71,6 +70,7 @@ Shard::Shard(ShardSpec spec, const torch::Tensor& value, Optimizer optimizer)
   for (std::size_t slot = 0; slot < rule.slots().size(); ++slot) {
     slots_.push_back(torch::full(spec_.shape, rule.initial_slot_value(slot), spec_.dtype));
   }
+  memory_ = UpdateMemory(value_, slots_);
 }
 
 int64_t Shard::version() const {
@@ -159,16 +159,6 @@ StepContext Shard::next_step() const {
           .clipvalue = optimizer_.gradient().clipvalue};
 }
 
-Segment Shard::segment(int64_t begin, int64_t size, void* gradient, void** slots) const {
-  for (std::size_t i = 0; i < slots_.size(); ++i) slots[i] = address_of(slots_[i], begin);
-  return {.dtype = spec_.dtype,
-          .parameter = address_of(value_, begin),
-          .gradient = gradient,
-          .slots = slots,
-          .size = size,
-          .decay = spec_.decay};
-}
-
 bool Shard::apply_gradient(const UpdateId& id, const torch::Tensor& gradient, const Share& share) {
   require_trainable("a gradient");
   require_like_value("a gradient", gradient);
@@ -176,30 +166,10 @@ bool Shard::apply_gradient(const UpdateId& id, const torch::Tensor& gradient, co
   return change(id, [&] {
     const auto whole = share.count == 1 ? std::vector{gradient} : pending_.add(id, share, {gradient});
     if (!whole) return false;
-    step_dense(whole->front(), next_step());
+    const torch::Tensor& sum = whole->front();
+    update_in_chunks(optimizer_.rule(), memory_, sum.numel(), sum.data_ptr(), spec_.decay, next_step());
     ++iterations_;
     return true;
-  });
-}
-
-void Shard::step_dense(const torch::Tensor& gradient, const StepContext& context) {
-  const UpdateRule& rule = optimizer_.rule();
-  double trust_ratio = 1.0;
-  if (rule.needs_norms()) {
-    void* slots[kMaxSlots];
-    const SquaredNorms norms = rule.prepare(segment(0, gradient.numel(), gradient.data_ptr(), slots), context);
-    if (spec_.decay) trust_ratio = rule.trust_ratio(norms);
-  }
-  parallel_for((gradient.numel() + kRun - 1) / kRun, kRunsAThread, [&](int64_t from, int64_t to) {
-    const FlushDenormals flush;
-    void* slots[kMaxSlots];
-    for (int64_t run = from; run < to; ++run) {
-      const int64_t begin = run * kRun;
-      const int64_t size = std::min(kRun, gradient.numel() - begin);
-      Segment part = segment(begin, size, address_of(gradient, begin), slots);
-      part.trust_ratio = trust_ratio;
-      rule.update(part, context);
-    }
   });
 }
 
@@ -221,10 +191,9 @@ void Shard::step_rows(const torch::Tensor& indices, const torch::Tensor& rows, c
   if (is_ascending(indices)) return step_ascending_rows(indices, rows, context);
   const Grouping groups = group_by_index(indices);
   const auto count = static_cast<int64_t>(groups.begins.size()) - 1;
-  const int64_t grain = std::max<int64_t>(kRun * kRunsAThread / std::max<int64_t>(width_, 1), 1);
-  parallel_for(count, grain, [&](int64_t from, int64_t to) {
+  parallel_for(count, rows_a_thread(width_), [&](int64_t from, int64_t to) {
     const FlushDenormals flush;
-    void* slots[kMaxSlots];
+    UpdateMemory::SlotPointers slots;
     std::vector<const void*> sources;
     const torch::Tensor scratch = torch::empty({width_}, spec_.dtype);
     for (auto group = static_cast<std::size_t>(from); group < static_cast<std::size_t>(to); ++group) {
@@ -238,7 +207,7 @@ void Shard::step_rows(const torch::Tensor& indices, const torch::Tensor& rows, c
         kernels::sum_into(gradient, sources.data(), static_cast<int>(sources.size()), width_, spec_.dtype);
       }
       const int64_t row = groups.order[groups.begins[group]].first;
-      optimizer_.rule().update(segment(row * width_, width_, gradient, slots), context);
+      optimizer_.rule().update(memory_.segment(row * width_, width_, gradient, spec_.decay, slots), context);
     }
   });
 }
@@ -248,17 +217,17 @@ void Shard::step_ascending_rows(const torch::Tensor& indices, const torch::Tenso
   const auto* index = indices.data_ptr<int64_t>();
   const auto element = static_cast<int64_t>(c10::elementSize(spec_.dtype));
   auto* const gradients = static_cast<std::byte*>(rows.data_ptr());
-  const int64_t grain = std::max<int64_t>(kRun * kRunsAThread / std::max<int64_t>(width_, 1), 1);
-  parallel_for(indices.numel(), grain, [&](int64_t from, int64_t to) {
+  parallel_for(indices.numel(), rows_a_thread(width_), [&](int64_t from, int64_t to) {
     const FlushDenormals flush;
-    void* slots[kMaxSlots];
+    UpdateMemory::SlotPointers slots;
     for (int64_t i = from; i < to; ++i) {
       if (i + kRowsAhead < to) {
         const int64_t next = index[i + kRowsAhead] * width_;
         prefetch(address_of(value_, next), width_ * element);
         for (const torch::Tensor& slot : slots_) prefetch(address_of(slot, next), width_ * element);
       }
-      optimizer_.rule().update(segment(index[i] * width_, width_, gradients + i * width_ * element, slots), context);
+      optimizer_.rule().update(
+          memory_.segment(index[i] * width_, width_, gradients + i * width_ * element, spec_.decay, slots), context);
     }
   });
 }

@@ -14,6 +14,7 @@
 #include "optimizer/update_rule.h"
 #include "parameter_server/pending_steps.h"
 #include "parameter_server/update_log.h"
+#include "step/update/memory.h"
 
 namespace cohort {
 
@@ -79,8 +80,6 @@ class Shard {
  private:
   StepContext next_step() const;
   torch::Tensor rows_of(const torch::Tensor& whole, int64_t first, int64_t count) const;
-  Segment segment(int64_t begin, int64_t size, void* gradient, void** slots) const;
-  void step_dense(const torch::Tensor& gradient, const StepContext& context);
   void step_rows(const torch::Tensor& indices, const torch::Tensor& rows, const StepContext& context);
   void step_ascending_rows(const torch::Tensor& indices, const torch::Tensor& rows, const StepContext& context);
   void require_like_value(const char* what, const torch::Tensor& tensor) const;
@@ -98,6 +97,7 @@ class Shard {
   mutable std::shared_mutex mutex_;
   torch::Tensor value_;
   std::vector<torch::Tensor> slots_;
+  UpdateMemory memory_;  // of both
   int64_t version_ = 0;
   int64_t iterations_ = 0;
   Schedule learning_rate_;

@@ -9,8 +9,8 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "data/state.h"
+#include "step/optimizer_state.h"
 #include "strategy/core.h"
-#include "train/optimizer_state.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "train/engine/flat_parameters.h"
+#include "step/flat_parameters.h"
 
 #include <ATen/Functions.h>
 

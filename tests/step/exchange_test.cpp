@@ -1,4 +1,4 @@
-// How the replicas' gradients become parameters, sharded and replicated alike.
+// How gradients become parameters: every exchange alike.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -8,14 +8,14 @@
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
 
-namespace cohort::update_engine_test {
+namespace cohort::exchange_test {
 namespace {
 
-class UpdateEngineTest : public ::testing::TestWithParam<const char*> {};
+class ExchangeTest : public ::testing::TestWithParam<const char*> {};
 
 // A pixel that is always black: its gradient is zero, and the slots of its weights decay for ever. After 135 halvings
 // a float32 is between the smallest normal number and the smallest of all.
-TEST_P(UpdateEngineTest, SlotsDecayToZeroAndNotToDenormals) {
+TEST_P(ExchangeTest, SlotsDecayToZeroAndNotToDenormals) {
   const MirroredStrategy strategy({.devices = cpu_devices(2), .exchange = {.cross_device_ops = GetParam()}});
   const auto net = strategy.mirror([] { return torch::nn::Linear(40, 1); });
   const auto adam = strategy.optimizer(net, Adam({.beta_1 = 0.5}));
@@ -37,7 +37,7 @@ TEST_P(UpdateEngineTest, SlotsDecayToZeroAndNotToDenormals) {
 }
 
 // Whatever layout a gradient has, it belongs to the elements of the parameter at the same index.
-TEST_P(UpdateEngineTest, GradientsOfAnyLayoutAreTaken) {
+TEST_P(ExchangeTest, GradientsOfAnyLayoutAreTaken) {
   const MirroredStrategy strategy({.devices = cpu_devices(2), .exchange = {.cross_device_ops = GetParam()}});
   const auto net = strategy.mirror([] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 2).bias(false)); });
   const auto sgd = strategy.optimizer(net, SGD({.learning_rate = 1.0}));
@@ -52,7 +52,7 @@ TEST_P(UpdateEngineTest, GradientsOfAnyLayoutAreTaken) {
 }
 
 // Three calls are one with the mean of their gradients; what is in between can be taken elsewhere.
-TEST_P(UpdateEngineTest, GradientsAreAveragedOverAccumulateSteps) {
+TEST_P(ExchangeTest, GradientsAreAveragedOverAccumulateSteps) {
   const MirroredStrategy strategy({.devices = cpu_devices(2), .exchange = {.cross_device_ops = GetParam()}});
   const auto make = [&](int64_t every) {
     const auto net = strategy.mirror([] { return torch::nn::Linear(3, 2); });
@@ -96,7 +96,7 @@ TEST_P(UpdateEngineTest, GradientsAreAveragedOverAccumulateSteps) {
   EXPECT_THROW(other.load_accumulated(wrong), InvalidArgument);
 }
 
-TEST_P(UpdateEngineTest, ParametersKeepTheirLayout) {
+TEST_P(ExchangeTest, ParametersKeepTheirLayout) {
   const MirroredStrategy strategy({.devices = cpu_devices(2), .exchange = {.cross_device_ops = GetParam()}});
   const auto net = strategy.mirror([] {
     torch::nn::Conv2d made(torch::nn::Conv2dOptions(3, 4, 2).bias(false));
@@ -119,8 +119,8 @@ TEST_P(UpdateEngineTest, ParametersKeepTheirLayout) {
   EXPECT_FALSE(torch::equal(net[0]->weight, before));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, UpdateEngineTest, ::testing::Values("ring", "reduction_to_one_device"),
+INSTANTIATE_TEST_SUITE_P(All, ExchangeTest, ::testing::Values("ring", "reduction_to_one_device"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace cohort::update_engine_test
+}  // namespace cohort::exchange_test

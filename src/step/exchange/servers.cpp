@@ -3,18 +3,20 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
+#include "step/exchange/exchange.h"
+#include "step/exchange/server_buffers.h"
+#include "step/scaling.h"
+#include "step/update/slots.h"
 #include "strategy/core.h"
 #include "strategy/remote_variables.h"
-#include "train/engine/server_buffers.h"
-#include "train/engine/update_engine.h"
 
 namespace cohort {
 
 namespace {
 
-class ServerUpdate final : public UpdateEngine {
+class ServersExchange final : public Exchange {
  public:
-  ServerUpdate(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule)
+  ServersExchange(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule)
       : core_(*module.core()), remote_(*core_.remote()), flat_(flat), rule_(rule) {
     const torch::NoGradGuard no_grad;
     if (rule.gradient().loss_scale) {
@@ -53,8 +55,7 @@ class ServerUpdate final : public UpdateEngine {
     });
   }
 
-  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext /*context*/,
-            double factor) override {
+  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
     // The gradients of all replicas, as they come to the one that sends them.
     auto mine = gradients;
@@ -64,7 +65,7 @@ class ServerUpdate final : public UpdateEngine {
       for (std::size_t p = 0; p < variables_.size(); ++p) {
         sums.push_back(sum_of(all.subspan(0, count), p));
       }
-      scale(sums, factor);
+      scale(sums, context.grad_scale);
       remote_.apply_gradients(variables_, sums, buffers_->changes());
     });
     spread(replica.local_id());
@@ -178,14 +179,14 @@ class ServerUpdate final : public UpdateEngine {
   std::vector<std::vector<torch::Tensor>> slots_;  // [group][slot], on the coordinator
   std::vector<std::size_t> variables_;             // by parameter
   std::optional<ServerBuffers> buffers_;
-  std::shared_ptr<const ServerUpdate*> alive_ = std::make_shared<const ServerUpdate*>(this);
+  std::shared_ptr<const ServersExchange*> alive_ = std::make_shared<const ServersExchange*>(this);
 };
 
 }  // namespace
 
-std::unique_ptr<UpdateEngine> make_server_update(const MirroredModule& module, FlatParameters& flat,
-                                                 const Optimizer& rule) {
-  return std::make_unique<ServerUpdate>(module, flat, rule);
+std::unique_ptr<Exchange> make_servers_exchange(const MirroredModule& module, FlatParameters& flat,
+                                                const Optimizer& rule) {
+  return std::make_unique<ServersExchange>(module, flat, rule);
 }
 
 }  // namespace cohort

@@ -7,7 +7,7 @@
 #include "cohort/optimizer.h"
 #include "tests/support/workers.h"
 
-namespace cohort::overlapped_exchange_test {
+namespace cohort::overlapped_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -176,4 +176,4 @@ TEST(OverlappedExchange, ABackwardThatFailsHalfwayIsHeardOfByTheOthers) {
 }
 
 }  // namespace
-}  // namespace cohort::overlapped_exchange_test
+}  // namespace cohort::overlapped_test

@@ -1,4 +1,4 @@
-#include "train/engine/overlapped_exchange.h"
+#include "step/exchange/overlapped.h"
 
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/function.h>
@@ -223,6 +223,16 @@ void OverlappedExchange::begin_anew() {
 ExchangeTimeline OverlappedExchange::timeline() const {
   const std::lock_guard lock(mutex_);
   return timeline_;
+}
+
+double ExchangeTimeline::hidden() const {
+  double total = 0.0;
+  double under_backward = 0.0;
+  for (const Message& message : messages) {
+    total += message.end - message.begin;
+    under_backward += std::max(0.0, std::min(message.end, backward) - message.begin);
+  }
+  return total > 0.0 ? under_backward / total : 0.0;
 }
 
 }  // namespace cohort

@@ -17,7 +17,7 @@
 #include "cohort/optimizer.h"
 #include "collective/packs.h"
 #include "collective/process/process_communicator.h"
-#include "train/engine/flat_parameters.h"
+#include "step/flat_parameters.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "train/engine/server_buffers.h"
+#include "step/exchange/server_buffers.h"
 
 #include <ATen/Functions.h>
 #include <torch/nn/module.h>

@@ -1,0 +1,72 @@
+// Central storage on another device than the replicas', or without kernels: the sum of the gradients goes to the
+// parameter device, one replica updates there, and all copy the result.
+#include <ATen/Functions.h>
+
+#include "cohort/trace.h"
+#include "step/exchange/exchange.h"
+#include "step/flat_gradients.h"
+#include "step/update/tensors.h"
+#include "strategy/core.h"
+
+namespace cohort {
+
+namespace {
+
+// The values that are updated: replica 0's copy where it lies on the parameter device, else one made there.
+std::vector<torch::Tensor> central_values(const StrategyCore& core, const FlatParameters& flat) {
+  std::vector<torch::Tensor> values;
+  for (const FlatGroup& group : flat.groups()) {
+    const torch::Tensor& copy = group.copies.front();
+    values.push_back(core.shares_memory() ? copy : copy.to(core.parameter_device(0), false, /*copy=*/true));
+  }
+  return values;
+}
+
+class CentralExchange final : public Exchange {
+ public:
+  CentralExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
+      : core_(core), flat_(flat), gradients_(flat), update_(flat, rule, central_values(core, flat)) {}
+
+  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context) override {
+    const torch::NoGradGuard no_grad;
+    gradients_.pack(replica.local_id(), gradients);
+    const TraceSpan span("compute", "update");
+    core_.meet(replica.local_id(), "minimize", nullptr,
+               [&](std::span<void* const>) { updated_ = update_.update(add_up(reduced), context); });
+    for (std::size_t g = 0; g < update_.values().size(); ++g) {
+      torch::Tensor copy = flat_.groups()[g].copies[static_cast<std::size_t>(replica.local_id())];
+      if (!copy.is_same(update_.values()[g])) copy.copy_(update_.values()[g]);
+    }
+    return updated_;
+  }
+
+  const std::vector<std::vector<torch::Tensor>>& slots() const override { return update_.slots(); }
+  void spread_slots(int64_t /*iterations*/) override {}
+
+ private:
+  // With `reduced` every replica has the sum already.
+  std::vector<torch::Tensor> add_up(bool reduced) {
+    std::vector<torch::Tensor> sums;
+    for (std::size_t g = 0; g < update_.values().size(); ++g) {
+      std::vector<torch::Tensor> sources;
+      for (int r = 0; r < (reduced ? 1 : core_.num_local_replicas()); ++r) sources.push_back(gradients_.of(r)[g]);
+      sums.push_back(torch::empty_like(update_.values()[g]));
+      reduce_into(sums.back(), sources, ReduceOp::kSum);
+    }
+    return sums;
+  }
+
+  StrategyCore& core_;
+  FlatParameters& flat_;
+  FlatGradients gradients_;
+  TensorUpdate update_;
+  bool updated_ = false;  // written while all meet
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_central_exchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule) {
+  return std::make_unique<CentralExchange>(core, flat, rule);
+}
+
+}  // namespace cohort

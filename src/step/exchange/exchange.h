@@ -1,0 +1,61 @@
+// Exchange: how the replicas' gradients become sums, and where the update takes them. There is one class for each way;
+// make_exchange() has the table that chooses.
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cohort/optimizer.h"
+#include "cohort/replica.h"
+#include "collective/packs.h"
+#include "optimizer/update_rule.h"
+#include "step/flat_parameters.h"
+
+namespace cohort {
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // Computes the gradients of this replica's parameters; their exchange may begin meanwhile.
+  virtual void backward(Replica& replica, const torch::Tensor& loss);
+  virtual ExchangeTimeline timeline() const;
+
+  // Collective: sums the gradients (unless `reduced`) and has every copy updated. `gradients` are this replica's, one a
+  // parameter, undefined for zero. `context` has the rate, the step, and in grad_scale what the sums are to be
+  // multiplied with; clipping comes on top. Returns false, on all replicas of all workers, when with a loss scale the
+  // sum was not finite and nothing was updated.
+  virtual bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced,
+                    StepContext context) = 0;
+
+  // The slots as flat tensors, [group][slot], of one replica that holds all of them.
+  virtual const std::vector<std::vector<torch::Tensor>>& slots() const = 0;
+  // Makes all holders equal to what slots() now says, of that step.
+  virtual void spread_slots(int64_t iterations) = 0;
+
+  // Where other processes update: the steps that they are known to have made.
+  virtual std::optional<int64_t> iterations() const;
+  // Of the steps from now on, for processes that update elsewhere; step() hears of it by its context.
+  virtual void set_learning_rate(const Schedule& schedule);
+};
+
+// The table: which exchange serves, by where variables live, what the replicas compute on and the strategy's options.
+std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule);
+
+// Replicas that reach each other's memory: each sums and updates its range for all.
+std::unique_ptr<Exchange> make_shared_memory_exchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+// Each replica has the sum of everything, by messages, and updates its own copy.
+std::unique_ptr<Exchange> make_communicator_exchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+// The sum goes to the parameter device, is applied there, and all replicas copy the result.
+std::unique_ptr<Exchange> make_central_exchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+// Variables are kept and updated by other processes.
+std::unique_ptr<Exchange> make_servers_exchange(const MirroredModule& module, FlatParameters& flat,
+                                                const Optimizer& rule);
+
+// How the flat gradients of each group are cut into messages, after the strategy's options: [group].
+std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat);
+
+}  // namespace cohort

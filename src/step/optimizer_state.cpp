@@ -1,0 +1,130 @@
+#include "step/optimizer_state.h"
+
+#include <map>
+
+#include "base/fail.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr const char* kLossScale = "loss_scale";
+constexpr const char* kGoodSteps = "good_steps";
+
+}  // namespace
+
+OptimizerState::OptimizerState(const Optimizer& rule, FlatParameters& flat, Exchange& exchange)
+    : rule_(rule),
+      flat_(flat),
+      exchange_(exchange),
+      schedule_(rule.learning_rate()),
+      progress_(flat.groups().front().copies.size(),
+                ReplicaProgress{.scaler = LossScaler(rule.gradient().loss_scale)}) {}
+
+void OptimizerState::set_learning_rate(Schedule schedule) {
+  exchange_.set_learning_rate(schedule);
+  schedule_ = std::move(schedule);
+  rate_is_set_ = schedule_.is_constant();
+}
+
+template <typename Visit>
+void OptimizerState::each_slot(const Visit& visit) const {
+  const std::vector<std::string>& slots = rule_.rule().slots();
+  for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
+    const FlatParameter& parameter = flat_.parameters()[p];
+    for (std::size_t s = 0; s < slots.size(); ++s) {
+      visit(parameter.name + "/" + slots[s], flat_.part_of(exchange_.slots()[parameter.group][s], p));
+    }
+  }
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save() const {
+  std::vector<std::pair<std::string, torch::Tensor>> list;
+  list.emplace_back("iterations", torch::tensor(iterations(), torch::kLong));
+  if (rule_.gradient().loss_scale) {
+    list.emplace_back(kLossScale, torch::tensor(of(0).scaler.scale(), torch::kDouble));
+    list.emplace_back(kGoodSteps, torch::tensor(of(0).scaler.good_steps(), torch::kLong));
+  }
+  if (rate_is_set_) list.emplace_back(kLearningRateEntry, torch::tensor(schedule_(0), torch::kDouble));
+  each_slot([&](const std::string& name, const torch::Tensor& slot) { list.emplace_back(name, slot.clone()); });
+  return list;
+}
+
+void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor>>& state) {
+  const torch::NoGradGuard no_grad;
+  const std::map<std::string, torch::Tensor> given(state.begin(), state.end());
+  const auto take = [&](const std::string& name) {
+    const auto item = given.find(name);
+    if (item == given.end())
+      fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", given.size(), " tensors");
+    return item->second;
+  };
+  each_slot([&](const std::string& name, torch::Tensor slot) {
+    const torch::Tensor value = take(name);
+    if (value.sizes() != slot.sizes()) {
+      fail<InvalidArgument>("[optimizer] load_state: \"", name, "\" has shape ", value.sizes(), ", wanted ",
+                            slot.sizes());
+    }
+    slot.copy_(value);
+  });
+  const auto iterations = take("iterations").item<int64_t>();
+  exchange_.spread_slots(iterations);
+  const auto rate = given.find(kLearningRateEntry);
+  load_rate(rate == given.end() ? std::nullopt : std::optional(rate->second.item<double>()));
+  // A training without loss scaling may be gone on with.
+  const bool has_scale = given.contains(kLossScale) && given.contains(kGoodSteps);
+  for (ReplicaProgress& progress : progress_) {
+    progress = ReplicaProgress{.iterations = iterations, .scaler = LossScaler(rule_.gradient().loss_scale)};
+    if (!has_scale) continue;
+    progress.scaler.restore(given.at(kLossScale).item<double>(), given.at(kGoodSteps).item<int64_t>());
+  }
+}
+
+// Makes the rate what it was. A schedule that the program has set is the program's own and stays.
+void OptimizerState::load_rate(std::optional<double> saved) {
+  if (saved) return set_learning_rate(*saved);
+  if (!rate_is_set_) return;
+  set_learning_rate(rule_.learning_rate());
+  rate_is_set_ = false;
+}
+
+// For each replica: how many calls were added up, then a sum for each parameter, empty where none came.
+std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
+  std::vector<torch::Tensor> list;
+  if (rule_.gradient().accumulate_steps == 1) return list;
+  for (const ReplicaProgress& progress : progress_) {
+    list.push_back(torch::tensor(progress.accumulated, torch::kLong));
+    for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
+      const bool came = p < progress.sums.size() && progress.sums[p].defined();
+      list.push_back(came ? flat_.laid_out(progress.sums[p], p).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true)
+                          : torch::empty({0}));
+    }
+  }
+  return list;
+}
+
+void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
+  const bool accumulates = rule_.gradient().accumulate_steps > 1;
+  const std::size_t count = flat_.parameters().size();
+  const std::size_t wanted = accumulates ? progress_.size() * (1 + count) : 0;
+  if (sums.size() != wanted) {
+    fail<InvalidArgument>("[optimizer] load_accumulated: got ", sums.size(), " tensors, wanted ", wanted);
+  }
+  auto next = sums.begin();
+  for (std::size_t replica = 0; accumulates && replica < progress_.size(); ++replica) {
+    ReplicaProgress& progress = progress_[replica];
+    progress.accumulated = (next++)->item<int64_t>();
+    progress.sums.assign(count, {});
+    for (std::size_t p = 0; p < count; ++p, ++next) {
+      const FlatParameter& parameter = flat_.parameters()[p];
+      if (next->sizes() == c10::IntArrayRef(parameter.shape)) {
+        progress.sums[p] = next->to(flat_.tensors(static_cast<int>(replica))[p].options(), false, /*copy=*/true);
+      } else if (next->numel() > 0) {
+        fail<InvalidArgument>("[optimizer] load_accumulated: the sum for ", parameter.name, " has shape ",
+                              next->sizes(), ", wanted ", c10::IntArrayRef(parameter.shape));
+      }
+    }
+  }
+}
+
+}  // namespace cohort

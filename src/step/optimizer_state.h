@@ -1,0 +1,62 @@
+// OptimizerState: what an optimizer knows from one step to the next: counts, the rate, the loss scale, sums that are
+// not applied yet, and (in the exchange's keeping) the slots. All of it can be saved and gone on from.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/optimizer.h"
+#include "step/exchange/exchange.h"
+#include "step/flat_parameters.h"
+#include "step/scaling.h"
+
+namespace cohort {
+
+// The entry of an optimizer's state that holds a rate that was set.
+inline constexpr const char* kLearningRateEntry = "learning_rate";
+
+// Each replica has its own, so that no replica reads what another writes; all come to the same numbers.
+struct alignas(64) ReplicaProgress {
+  int64_t iterations = 0;           // updates
+  int64_t accumulated = 0;          // calls since the last update
+  std::vector<torch::Tensor> sums;  // of the gradients of these calls, one a parameter, undefined for zero
+  LossScaler scaler;
+};
+
+class OptimizerState {
+ public:
+  OptimizerState(const Optimizer& rule, FlatParameters& flat, Exchange& exchange);
+
+  ReplicaProgress& of(int replica) { return progress_[static_cast<std::size_t>(replica)]; }
+  const ReplicaProgress& of(int replica) const { return progress_[static_cast<std::size_t>(replica)]; }
+  int64_t iterations() const { return exchange_.iterations().value_or(of(0).iterations); }
+  const Schedule& schedule() const { return schedule_; }
+  double learning_rate() const { return schedule_(iterations()); }
+  void set_learning_rate(Schedule schedule);
+
+  // The contracts are those of MirroredOptimizer's methods.
+  std::vector<std::pair<std::string, torch::Tensor>> save() const;
+  void load(const std::vector<std::pair<std::string, torch::Tensor>>& state);
+  std::vector<torch::Tensor> save_accumulated() const;
+  void load_accumulated(const std::vector<torch::Tensor>& sums);
+
+ private:
+  void load_rate(std::optional<double> saved);
+  // visit(name, tensor) for every slot of every parameter.
+  template <typename Visit>
+  void each_slot(const Visit& visit) const;
+
+  Optimizer rule_;
+  FlatParameters& flat_;
+  Exchange& exchange_;
+  Schedule schedule_;
+  bool rate_is_set_ = false;  // to a number that is not the rule's own: a part of the state
+  std::vector<ReplicaProgress> progress_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,46 @@
+// Scaling: what gradients are multiplied with between backward and the update, and when a step is left out. The loss
+// scale, averages over several calls and clipping by norm are one policy, which every exchange follows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cohort/optimizer.h"
+#include "optimizer/update_rule.h"
+
+namespace cohort {
+
+// The factor of the loss: fixed, or halved after a step whose gradients were not finite and doubled after
+// `growth_steps` others in a row (Micikevicius et al., "Mixed Precision Training", 2018). Every replica has one of its
+// own, and all come to the same numbers.
+class LossScaler {
+ public:
+  // Without options the scale is 1 and stays so.
+  explicit LossScaler(std::optional<LossScale> options);
+
+  double scale() const { return scale_; }
+  // Finite steps in a row since the scale changed.
+  int64_t good_steps() const { return good_steps_; }
+  // Takes note of a step: `finite` is false for one that was left out.
+  void note(bool finite);
+  // Goes on from what a checkpoint has. A fixed scale stays the program's own.
+  void restore(double scale, int64_t good_steps);
+
+ private:
+  std::optional<LossScale> options_;
+  double scale_ = 1.0;
+  int64_t good_steps_ = 0;
+};
+
+// Whether the norm of all summed gradients is needed before the update.
+bool needs_norm(const GradientOptions& options);
+
+// The factor of clipping by global norm: 1 when the norm is small enough or `global_clipnorm` is 0.
+double clip_factor(double squared_norm, double global_clipnorm);
+
+// Multiplies `context.grad_scale` by the factor of clipping, for summed gradients of this squared norm (before
+// grad_scale). Returns false, and changes nothing, when the step is to be left out: with a loss scale the sums are not
+// finite.
+bool scale_by_norm(double squared_norm, const GradientOptions& options, StepContext& context);
+
+}  // namespace cohort

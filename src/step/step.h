@@ -1,0 +1,50 @@
+// Step: what happens between a replica's forward pass and the next: backward, the exchange of the gradients, the
+// update. There is one for each mirrored module and rule; MirroredOptimizer is a handle to it.
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/optimizer.h"
+#include "step/exchange/exchange.h"
+#include "step/flat_parameters.h"
+#include "step/optimizer_state.h"
+
+namespace cohort {
+
+class Step {
+ public:
+  Step(MirroredModule module, Optimizer rule);
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // Inside a replica; ReplicaOptimizer has the contract of each.
+  void minimize(Replica& replica, const torch::Tensor& loss);
+  std::vector<torch::Tensor> gradients(Replica& replica, const torch::Tensor& loss);
+  void apply_gradients(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced);
+
+  const Optimizer& rule() const { return rule_; }
+  const std::vector<std::string>& parameter_names() const { return names_; }
+  OptimizerState& state() { return state_; }
+  ExchangeTimeline exchange_timeline() const { return exchange_->timeline(); }
+
+ private:
+  torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;
+  bool accumulate(ReplicaProgress& progress, std::vector<torch::Tensor>& gradients) const;
+  void update(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double loss_scale);
+  void require_own(const Replica& replica) const;
+  void require_loss(const Replica& replica, const torch::Tensor& loss) const;
+  void require_gradients(const std::vector<torch::Tensor>& gradients) const;
+
+  MirroredModule module_;
+  Optimizer rule_;
+  FlatParameters flat_;
+  std::unique_ptr<Exchange> exchange_;
+  OptimizerState state_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,127 @@
+#include "step/update/chunks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/kernels/kernels.h"
+#include "step/update/slots.h"
+
+namespace cohort {
+
+namespace {
+
+// Cuts the flat memory of all groups into ranges of about the same size, and these into chunks.
+std::vector<std::vector<Chunk>> plan_chunks(const FlatParameters& flat, int ranges) {
+  std::vector<std::vector<Chunk>> chunks(static_cast<std::size_t>(ranges));
+  for (const FlatGroup& group : flat.groups()) {
+    constexpr int64_t kAlign = 16;
+    const int64_t step = ((group.size + ranges - 1) / ranges + kAlign - 1) / kAlign * kAlign;
+    for (const std::size_t p : group.members) {
+      const FlatParameter& parameter = flat.parameters()[p];
+      for (int r = 0; r < ranges; ++r) {
+        const int64_t begin = std::max(parameter.offset, step * r) - parameter.offset;
+        const int64_t end = std::min(parameter.offset + parameter.size, step * (r + 1)) - parameter.offset;
+        for (int64_t at = begin; at < end; at += kUpdateChunk) {
+          chunks[static_cast<std::size_t>(r)].push_back({p, at, std::min(kUpdateChunk, end - at)});
+        }
+      }
+    }
+  }
+  return chunks;
+}
+
+}  // namespace
+
+ChunkUpdate::ChunkUpdate(const FlatParameters& flat, const Optimizer& rule, int ranges)
+    : flat_(flat),
+      rule_(rule),
+      slots_(make_slots(flat, rule.rule(), 0)),
+      chunks_(plan_chunks(flat, ranges)),
+      norms_(static_cast<std::size_t>(ranges)) {
+  for (std::size_t g = 0; g < flat.groups().size(); ++g) {
+    const std::vector<torch::Tensor>& copies = flat.groups()[g].copies;
+    memory_.emplace_back(copies.front(), slots_[g]);
+    std::vector<std::byte*> others;
+    for (const torch::Tensor& copy : copies) {
+      auto* place = static_cast<std::byte*>(copy.data_ptr());
+      const bool known =
+          place == memory_[g].values(0) || std::find(others.begin(), others.end(), place) != others.end();
+      if (!known) others.push_back(place);
+    }
+    others_.push_back(std::move(others));
+  }
+  for (const auto& own : chunks_) chunk_norms_.emplace_back(own.size());
+  if (rule.rule().needs_norms()) {
+    parameter_norms_.assign(chunks_.size(), std::vector<SquaredNorms>(flat.parameters().size()));
+  }
+}
+
+void* ChunkUpdate::place_in(const std::vector<torch::Tensor>& flats, const Chunk& chunk) const {
+  const FlatParameter& parameter = parameter_of(chunk);
+  return static_cast<std::byte*>(flats[parameter.group].data_ptr()) +
+         (parameter.offset + chunk.begin) * memory_of(chunk).item();
+}
+
+void ChunkUpdate::update(const Chunk& chunk, void* gradient, const StepContext& context, double trust_ratio) const {
+  const FlatParameter& parameter = parameter_of(chunk);
+  const UpdateMemory& memory = memory_of(chunk);
+  const int64_t begin = parameter.offset + chunk.begin;
+  UpdateMemory::SlotPointers slots;
+  Segment segment = memory.segment(begin, chunk.size, gradient, parameter.decay, slots);
+  segment.trust_ratio = trust_ratio;
+  rule_.rule().update(segment, context);
+  for (std::byte* copy : others_[parameter.group]) {
+    std::memcpy(copy + begin * memory.item(), segment.parameter, static_cast<std::size_t>(chunk.size * memory.item()));
+  }
+}
+
+void ChunkUpdate::keep_norm(int range, const Chunk& chunk, std::size_t number, const void* sum) {
+  chunk_norms_[static_cast<std::size_t>(range)][number].direction =
+      kernels::squared_norm(sum, chunk.size, dtype(chunk));
+}
+
+void ChunkUpdate::add_norms(int range) {
+  double& norm = norms_[static_cast<std::size_t>(range)];
+  norm = 0.0;
+  for (const SquaredNorms& chunk : chunk_norms_[static_cast<std::size_t>(range)]) norm += chunk.direction;
+}
+
+double ChunkUpdate::squared_norm() const {
+  return std::accumulate(norms_.begin(), norms_.end(), 0.0);
+}
+
+void ChunkUpdate::prepare(int range, const std::vector<torch::Tensor>& sums, const StepContext& context) {
+  std::vector<SquaredNorms>& own = chunk_norms_[static_cast<std::size_t>(range)];
+  each_chunk(range, [&](const Chunk& chunk, std::size_t i) {
+    const FlatParameter& parameter = parameter_of(chunk);
+    UpdateMemory::SlotPointers slots;
+    own[i] = rule_.rule().prepare(memory_of(chunk).segment(parameter.offset + chunk.begin, chunk.size,
+                                                           place_in(sums, chunk), parameter.decay, slots),
+                                  context);
+  });
+  std::vector<SquaredNorms>& totals = parameter_norms_[static_cast<std::size_t>(range)];
+  std::fill(totals.begin(), totals.end(), SquaredNorms{});
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    totals[chunks(range)[i].parameter].parameter += own[i].parameter;
+    totals[chunks(range)[i].parameter].direction += own[i].direction;
+  }
+}
+
+void ChunkUpdate::update_range(int range, const std::vector<torch::Tensor>& sums, const StepContext& context) const {
+  each_chunk(range, [&](const Chunk& chunk, std::size_t) {
+    update(chunk, place_in(sums, chunk), context, trust_ratio(chunk.parameter));
+  });
+}
+
+double ChunkUpdate::trust_ratio(std::size_t parameter) const {
+  if (parameter_norms_.empty() || !flat_.parameters()[parameter].decay) return 1.0;
+  SquaredNorms total;
+  for (const auto& own : parameter_norms_) {
+    total.parameter += own[parameter].parameter;
+    total.direction += own[parameter].direction;
+  }
+  return rule_.rule().trust_ratio(total);
+}
+
+}  // namespace cohort

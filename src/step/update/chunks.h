@@ -1,0 +1,84 @@
+// ChunkUpdate: the update of flat parameters in the CPU's memory, cut into one range a replica. A replica updates its
+// range with the only copy of the slots there and stores the result in all copies of the parameters: one pass over
+// memory, and the same bits everywhere. (The sharding of ZeRO, Rajbhandari et al., 2020, with stores in place of the
+// gather.)
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/flush_denormals.h"
+#include "base/parallel.h"
+#include "cohort/optimizer.h"
+#include "optimizer/update_rule.h"
+#include "step/flat_parameters.h"
+#include "step/update/memory.h"
+
+namespace cohort {
+
+// A part of one parameter, inside one range.
+struct Chunk {
+  std::size_t parameter;
+  int64_t begin;  // within the parameter
+  int64_t size;
+};
+
+class ChunkUpdate {
+ public:
+  // Parameters are float32 or float64.
+  ChunkUpdate(const FlatParameters& flat, const Optimizer& rule, int ranges);
+
+  // [group][slot], flat.
+  const std::vector<std::vector<torch::Tensor>>& slots() const { return slots_; }
+  const std::vector<Chunk>& chunks(int range) const { return chunks_[static_cast<std::size_t>(range)]; }
+  torch::ScalarType dtype(const Chunk& chunk) const { return memory_of(chunk).dtype(); }
+  // The chunk's place in flat tensors, one a group.
+  void* place_in(const std::vector<torch::Tensor>& flats, const Chunk& chunk) const;
+  // Bytes from the beginning of the chunk's parameter to the chunk.
+  int64_t offset_in_parameter(const Chunk& chunk) const { return chunk.begin * memory_of(chunk).item(); }
+
+  // visit(chunk, its number) for the chunks of a range, on all threads that the calling thread's operations may use.
+  template <typename Visit>
+  void each_chunk(int range, const Visit& visit) const {
+    const std::vector<Chunk>& own = chunks(range);
+    parallel_for(static_cast<int64_t>(own.size()), kChunksAThread, [&](int64_t begin, int64_t end) {
+      const FlushDenormals flush;
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) visit(own[i], i);
+    });
+  }
+
+  // Updates one chunk by its summed gradient, which the rule may overwrite, and stores it in every copy.
+  void update(const Chunk& chunk, void* gradient, const StepContext& context, double trust_ratio = 1.0) const;
+
+  // What needs norms comes in phases, between which all replicas meet. Norms are added up chunk by chunk, in an order
+  // that the number of threads does not change.
+
+  // Keeps the norm of one chunk's sum; then add_norms() adds up a range's, and squared_norm() is that of all ranges.
+  void keep_norm(int range, const Chunk& chunk, std::size_t number, const void* sum);
+  void add_norms(int range);
+  double squared_norm() const;
+  // The first half of a rule that needs the norms of whole parameters; `sums` are flat, one a group.
+  void prepare(int range, const std::vector<torch::Tensor>& sums, const StepContext& context);
+  // The update of a range from `sums`; after prepare() of all ranges where the rule needs norms.
+  void update_range(int range, const std::vector<torch::Tensor>& sums, const StepContext& context) const;
+
+ private:
+  const FlatParameter& parameter_of(const Chunk& chunk) const { return flat_.parameters()[chunk.parameter]; }
+  const UpdateMemory& memory_of(const Chunk& chunk) const { return memory_[parameter_of(chunk).group]; }
+  double trust_ratio(std::size_t parameter) const;
+
+  const FlatParameters& flat_;
+  Optimizer rule_;
+  std::vector<std::vector<torch::Tensor>> slots_;
+  std::vector<UpdateMemory> memory_;                        // [group]: the first copy and the slots
+  std::vector<std::vector<std::byte*>> others_;             // [group]: the other distinct copies
+  std::vector<std::vector<Chunk>> chunks_;                  // [range]
+  std::vector<double> norms_;                               // [range]
+  std::vector<std::vector<SquaredNorms>> chunk_norms_;      // [range][chunk]
+  std::vector<std::vector<SquaredNorms>> parameter_norms_;  // [range][parameter], where the rule needs norms
+};
+
+}  // namespace cohort

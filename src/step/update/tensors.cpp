@@ -1,0 +1,60 @@
+#include "step/update/tensors.h"
+
+#include <ATen/Functions.h>
+
+#include "base/flush_denormals.h"
+#include "step/scaling.h"
+#include "step/update/slots.h"
+
+namespace cohort {
+
+TensorUpdate::TensorUpdate(const FlatParameters& flat, const Optimizer& rule, std::vector<torch::Tensor> values)
+    : flat_(flat), rule_(rule), values_(std::move(values)), slots_(make_slots(flat, rule.rule(), 0)) {
+  for (std::size_t g = 0; g < slots_.size(); ++g) {
+    for (torch::Tensor& slot : slots_[g]) slot = slot.to(values_[g].device());
+  }
+}
+
+void TensorUpdate::copy_slots(const TensorUpdate& other) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t g = 0; g < slots_.size(); ++g) {
+    for (std::size_t s = 0; s < slots_[g].size(); ++s) slots_[g][s].copy_(other.slots_[g][s]);
+  }
+}
+
+bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context) {
+  const FlushDenormals flush;
+  if (needs_norm(rule_.gradient())) {
+    double squared_norm = 0.0;
+    for (const torch::Tensor& flat : sums) {
+      const double norm = flat.norm(2, torch::kDouble).item<double>();
+      squared_norm += norm * norm;
+    }
+    if (!scale_by_norm(squared_norm, rule_.gradient(), context)) return false;
+  }
+  // Runs of parameters that are treated alike go in one call.
+  const bool alike = !rule_.rule().needs_norms();
+  for (std::size_t g = 0; g < sums.size(); ++g) {
+    const auto& members = flat_.groups()[g].members;
+    for (std::size_t first = 0; first < members.size();) {
+      std::size_t last = first + 1;
+      const bool decay = flat_.parameters()[members[first]].decay;
+      while (alike && last < members.size() && flat_.parameters()[members[last]].decay == decay) ++last;
+      update_run(g, members[first], members[last - 1], sums[g], context);
+      first = last;
+    }
+  }
+  return true;
+}
+
+void TensorUpdate::update_run(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
+                              const StepContext& context) {
+  const int64_t begin = flat_.parameters()[first].offset;
+  const int64_t end = flat_.parameters()[last].offset + flat_.parameters()[last].size;
+  std::vector<torch::Tensor> slots;
+  for (const torch::Tensor& slot : slots_[group]) slots.push_back(slot.slice(0, begin, end));
+  rule_.rule().update(values_[group].slice(0, begin, end), sums.slice(0, begin, end), slots,
+                      flat_.parameters()[first].decay, context);
+}
+
+}  // namespace cohort

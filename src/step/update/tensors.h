@@ -1,0 +1,40 @@
+// TensorUpdate: the update by tensor operations, for devices and dtypes without kernels of ours.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "cohort/optimizer.h"
+#include "optimizer/update_rule.h"
+#include "step/flat_parameters.h"
+
+namespace cohort {
+
+// One holder's parameters and slots.
+class TensorUpdate {
+ public:
+  // Updates `values`, flat, one a group of `flat`; the slots lie on the same devices.
+  TensorUpdate(const FlatParameters& flat, const Optimizer& rule, std::vector<torch::Tensor> values);
+
+  const std::vector<torch::Tensor>& values() const { return values_; }
+  // [group][slot], flat.
+  const std::vector<std::vector<torch::Tensor>>& slots() const { return slots_; }
+  void copy_slots(const TensorUpdate& other);
+
+  // `sums` are the summed gradients, flat, one a group; the rule may overwrite them. Returns false when
+  // with a loss scale they are not finite, and nothing was updated.
+  bool update(const std::vector<torch::Tensor>& sums, StepContext context);
+
+ private:
+  void update_run(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
+                  const StepContext& context);
+
+  const FlatParameters& flat_;
+  Optimizer rule_;
+  std::vector<torch::Tensor> values_;
+  std::vector<std::vector<torch::Tensor>> slots_;
+};
+
+}  // namespace cohort
