@@ -3,34 +3,22 @@
 #include <algorithm>
 
 #include "base/kernels/kernels.h"
+#include "base/slices.h"
 #include "collective/ops/cross_device_ops.h"
 
 namespace cohort {
 
 namespace {
 
-// Slices begin on cache lines, so that no two ranks write to one.
-constexpr int64_t kAlign = 16;
 // What is summed before it is copied out, small enough to stay in the first-level cache.
 constexpr int64_t kChunkBytes = 16 << 10;
-
-struct Range {
-  int64_t begin;
-  int64_t end;
-};
-
-Range slice_of(int64_t size, int rank, int ranks) {
-  const int64_t step = ((size + ranks - 1) / ranks + kAlign - 1) / kAlign * kAlign;
-  const int64_t begin = std::min(size, step * rank);
-  return {begin, std::min(size, begin + step)};
-}
 
 bool has_kernel(const torch::Tensor& tensor) {
   return tensor.is_cpu() && (tensor.scalar_type() == torch::kFloat || tensor.scalar_type() == torch::kDouble);
 }
 
 // The slice in chunks: sum one, write it to all ranks, go on.
-void reduce_slice(RankTensors all, std::size_t index, Range slice, ReduceOp op) {
+void reduce_slice(RankTensors all, std::size_t index, Slice slice, ReduceOp op) {
   const torch::ScalarType dtype = all[0][index].scalar_type();
   const auto item = static_cast<int64_t>(all[0][index].element_size());
   const int64_t step = kChunkBytes / item;
@@ -57,7 +45,7 @@ class Ring final : public CrossDeviceOps {
   void all_reduce(Rendezvous& /*meeting*/, int rank, RankTensors all, ReduceOp op) const override {
     const int ranks = static_cast<int>(all.size());
     for (std::size_t i = 0; i < all[0].size(); ++i) {
-      const Range slice = slice_of(all[0][i].numel(), rank, ranks);
+      const Slice slice = slice_of(all[0][i].numel(), rank, ranks);
       if (slice.begin == slice.end) continue;
       if (has_kernel(all[0][i])) {
         reduce_slice(all, i, slice, op);

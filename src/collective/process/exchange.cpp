@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/kernels/kernels.h"
+#include "base/slices.h"
 
 namespace cohort {
 
@@ -12,8 +13,6 @@ namespace {
 
 // Up to here another step costs more than the bytes.
 constexpr int64_t kSmallBytes = 16 << 10;
-// Slices begin on cache lines.
-constexpr int64_t kExchangeAlign = 16;
 
 // Gives up what is under way when an error leaves the function, before the buffers do.
 class DropOnError {
@@ -69,14 +68,12 @@ void sum_whole(Wire& wire, torch::Tensor& flat) {
 }
 
 void sum_by_slices(Wire& wire, torch::Tensor& flat) {
-  const int64_t ranks = wire.size();
-  const int64_t step = ((flat.numel() + ranks - 1) / ranks + kExchangeAlign - 1) / kExchangeAlign * kExchangeAlign;
   const auto slice = [&](int rank) {
-    const int64_t begin = std::min(flat.numel(), step * rank);
-    return flat.narrow(0, begin, std::min(flat.numel(), begin + step) - begin);
+    const Slice part = slice_of(flat.numel(), rank, wire.size());
+    return flat.narrow(0, part.begin, part.size());
   };
   torch::Tensor mine = slice(wire.rank());
-  std::vector<torch::Tensor> parts(static_cast<std::size_t>(ranks), mine);
+  std::vector<torch::Tensor> parts(static_cast<std::size_t>(wire.size()), mine);
   const DropOnError guard(wire);
   std::vector<Wire::Ticket> tickets;
   for (const int other : others(wire)) {

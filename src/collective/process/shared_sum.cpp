@@ -15,6 +15,7 @@
 #include "base/kernels/kernels.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/slices.h"
 #include "collective/process/exchange.h"
 #include "collective/process/process_communicator.h"
 #include "collective/process/subset.h"
@@ -25,8 +26,7 @@ namespace {
 
 // The first page holds a number by which those who open the memory know that it is the right one.
 constexpr std::size_t kPage = 4096;
-constexpr int64_t kSliceAlign = 16;  // elements: slices begin on cache lines
-constexpr int64_t kPiece = 2048;     // elements that are added up and copied before going on: they stay in the cache
+constexpr int64_t kPiece = 2048;  // elements that are added up and copied before going on: they stay in the cache
 constexpr int64_t kPiecesAThread = 16;
 
 // Bytes of each member's tensor, which begins on a page.
@@ -153,18 +153,16 @@ void SharedSum::sum(Wire& wire, int64_t offset, int64_t size) const {
 // Adds up this member's slice of all members' tensors, for all of them, or for the one that sends it on: nobody else
 // reads or writes there until they meet.
 void SharedSum::sum_slice(int64_t offset, int64_t size) const {
-  const auto members = static_cast<int64_t>(members_.size());
-  const int64_t step = ((size + members - 1) / members + kSliceAlign - 1) / kSliceAlign * kSliceAlign;
-  const int64_t begin = std::min(size, step * static_cast<int64_t>(self_));
-  const int64_t end = std::min(size, begin + step);
-  parallel_for((end - begin + kPiece - 1) / kPiece, kPiecesAThread, [&](int64_t from, int64_t to) {
+  const auto members = static_cast<int>(members_.size());
+  const Slice mine = slice_of(size, static_cast<int>(self_), members);
+  parallel_for((mine.size() + kPiece - 1) / kPiece, kPiecesAThread, [&](int64_t from, int64_t to) {
     c10::SmallVector<const void*, 16> sources(members_.size());
     for (int64_t chunk = from; chunk < to; ++chunk) {
-      const int64_t at = begin + chunk * kPiece;
-      const int64_t count = std::min(kPiece, end - at);
+      const int64_t at = mine.begin + chunk * kPiece;
+      const int64_t count = std::min(kPiece, mine.end - at);
       for (std::size_t member = 0; member < members_.size(); ++member) sources[member] = part(member, offset + at);
       std::byte* const first = part(0, offset + at);
-      kernels::sum_into(first, sources.data(), static_cast<int>(members), count, dtype_);
+      kernels::sum_into(first, sources.data(), members, count, dtype_);
       for (std::size_t member = 1; member < (leaders_.size() == 1 ? members_.size() : 1); ++member) {
         std::memcpy(part(member, offset + at), first, static_cast<std::size_t>(count) * c10::elementSize(dtype_));
       }

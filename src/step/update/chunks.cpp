@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/kernels/kernels.h"
+#include "base/slices.h"
 #include "step/update/slots.h"
 
 namespace cohort {
@@ -15,13 +16,12 @@ namespace {
 std::vector<std::vector<Chunk>> plan_chunks(const FlatParameters& flat, int ranges) {
   std::vector<std::vector<Chunk>> chunks(static_cast<std::size_t>(ranges));
   for (const FlatGroup& group : flat.groups()) {
-    constexpr int64_t kAlign = 16;
-    const int64_t step = ((group.size + ranges - 1) / ranges + kAlign - 1) / kAlign * kAlign;
     for (const std::size_t p : group.members) {
       const FlatParameter& parameter = flat.parameters()[p];
       for (int r = 0; r < ranges; ++r) {
-        const int64_t begin = std::max(parameter.offset, step * r) - parameter.offset;
-        const int64_t end = std::min(parameter.offset + parameter.size, step * (r + 1)) - parameter.offset;
+        const Slice range = slice_of(group.size, r, ranges);
+        const int64_t begin = std::max(parameter.offset, range.begin) - parameter.offset;
+        const int64_t end = std::min(parameter.offset + parameter.size, range.end) - parameter.offset;
         for (int64_t at = begin; at < end; at += kUpdateChunk) {
           chunks[static_cast<std::size_t>(r)].push_back({p, at, std::min(kUpdateChunk, end - at)});
         }
