@@ -45,7 +45,7 @@ class ImageDataTest : public ::testing::Test {
   }
 
   // Of the task with these lines of YAML over what all have in common.
-  TaskData data(const std::string& yaml) {
+  TaskData data(const std::string& yaml, bool training = true) {
     task_ = std::make_shared<ImageClassificationTask>();
     Config config([&](ConfigFields& fields) { fields.nest("task", *task_); });
     config.apply_override(
@@ -56,7 +56,7 @@ class ImageDataTest : public ::testing::Test {
         (folder_ / "train*").string() + "',task.validation_data.input_path='" + (folder_ / "valid*").string() + "'");
     config.apply_yaml(yaml, "test");
     config.lock();
-    return task_->build_inputs(RuntimeConfig{}, /*training=*/true);
+    return task_->build_inputs(RuntimeConfig{}, training);
   }
   Example train(const std::string& yaml) { return *data(yaml).train->iterator().next(); }
   std::vector<int64_t> validated(const std::string& yaml) {
@@ -218,6 +218,12 @@ TEST_F(ImageDataTest, DataToValidateWithMayLieElsewhere) {
   expect_error<NotFound>([&] { data(photos + "validation_data: {input_path: nowhere}}"); }, "nowhere is not a folder");
   expect_error<NotFound>([&] { data(photos + "validation_data: {input_path: '', tfds_name: cats}}"); },
                          "has no dataset_info.json");
+}
+
+TEST_F(ImageDataTest, AnEvaluationNeedsNoDataToTrainWith) {
+  const std::string none = "task: {train_data: {input_path: ''}}";
+  EXPECT_EQ(data(none, /*training=*/false).validation->iterator().next()->size(), 6);
+  expect_error<InvalidArgument>([&] { data(none); }, "task.train_data.input_path) is empty");
 }
 
 TEST_F(ImageDataTest, TurnsAreForRecordsOnly) {

@@ -22,7 +22,7 @@ void require_input_size(const ImageModelConfig& config) {
 
 TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, bool training) {
   require_input_size(model);
-  const ImageSource source = open_images(*this, runtime);
+  const ImageSource source = open_images(*this, runtime, training);
   if (source.num_classes > model.num_classes) {
     fail<InvalidArgument>("[task] ", source.description, " has ", source.num_classes,
                           " classes, but task.model.num_classes is ", model.num_classes);

@@ -152,7 +152,7 @@ int64_t smallest_side(const ImageClassificationTask& task) {
   return static_cast<int64_t>(std::ceil(static_cast<double>(larger) / task.validation_data.center_crop_fraction));
 }
 
-ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig& runtime) {
+ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig& runtime, bool training) {
   const ImageDataConfig& data = task.train_data;
   const ImageDataConfig& other = task.validation_data;
   const bool apart = has_own_place(other);
@@ -161,7 +161,9 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
                     .tfds = !data.tfds_data_dir->empty(),
                     .use = apart ? Use::kTrain : Use::kBoth};
   refuse_turns(data, place);
-  if (place.path.empty()) {
+  const std::string& own = other.tfds_data_dir->empty() ? *other.input_path : *other.tfds_data_dir;
+  const bool alone = !training && place.path.empty() && !own.empty();  // an evaluation needs no data to train with
+  if (place.path.empty() && !alone) {
     if (task.builtin_data == "digits" && !apart) {
       return open_digits(datasets::drawn_digits({.seed = static_cast<uint64_t>(runtime.seed)}), "drawn digits",
                          task.model);
@@ -173,14 +175,14 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
         "[task] task.train_data.input_path is ", place.path,
         ", files to train with; which are to validate with? task.validation_data.input_path is empty");
   }
-  ImageSource made = open_place(place, data, task, runtime);
-  if (!apart) return made;
-  const std::string& own = other.tfds_data_dir->empty() ? *other.input_path : *other.tfds_data_dir;
+  if (!apart) return open_place(place, data, task, runtime);
   const Place second{.path = own.empty() ? place.path : own,
                      .tfds_name = other.tfds_name->empty() && own.empty() ? *data.tfds_name : *other.tfds_name,
                      .tfds = !other.tfds_data_dir->empty(),
                      .use = Use::kValidation};
   refuse_turns(other, second);
+  if (alone) return open_place(second, other, task, runtime);
+  ImageSource made = open_place(place, data, task, runtime);
   const ImageSource validation = open_place(second, other, task, runtime);
   if (validation.ready != made.ready) {
     fail<InvalidArgument>("[task] task.train_data has ", made.description, " and task.validation_data ",
