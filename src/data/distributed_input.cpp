@@ -69,9 +69,9 @@ class DistributedSource {
 
  private:
   void start_workers() {
-    if (core_->workers() == nullptr) return;
+    if (core_->num_workers() == 1) return;
     workers_.emplace(
-        core_->workers()->world(), [this] { return next_here(); }, core_->num_local_replicas(), pass_.options().epoch);
+        core_->workers().world(), [this] { return next_here(); }, core_->num_local_replicas(), pass_.options().epoch);
   }
 
   void restore_position(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {

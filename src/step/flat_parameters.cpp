@@ -5,19 +5,12 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/slices.h"
 #include "strategy/module_tensors.h"
 
 namespace cohort {
 
 namespace {
-
-// Parameters begin on cache lines (64 bytes of float32), for aligned vector loads and so that no two replicas write to
-// one.
-constexpr int64_t kAlign = 16;
-
-int64_t padded(int64_t size) {
-  return (size + kAlign - 1) / kAlign * kAlign;
-}
 
 // A parameter with several names is excluded from weight decay by any of them.
 bool decays(const Optimizer& rule, const std::string& name, const std::vector<std::string>& aliases, int64_t rank) {
@@ -67,14 +60,13 @@ void FlatParameters::lay_out(const StrategyCore& core) {
     parameters_[p].group = group;
     parameters_[p].offset = groups_[group].size;
     groups_[group].members.push_back(p);
-    groups_[group].size += padded(parameters_[p].size);
+    groups_[group].size += aligned_slice(parameters_[p].size);
   }
 
   const torch::NoGradGuard no_grad;
-  const bool one_storage = core.central() && core.shares_memory();
   for (FlatGroup& group : groups_) {
     for (std::size_t r = 0; r < tensors_.size(); ++r) {
-      const bool share = one_storage && r > 0;
+      const bool share = core.one_copy() && r > 0;
       const auto options = tensors_[r][group.members.front()].options().requires_grad(false);
       group.copies.push_back(share ? group.copies.front() : torch::zeros({group.size}, options));
       for (const std::size_t p : group.members) {

@@ -48,6 +48,7 @@ std::vector<torch::Device> torch_devices(const std::vector<LogicalDevice>& devic
 }  // namespace
 
 StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
+  if (!plan_.workers) plan_.workers = std::make_shared<WorkerGroup>();
   if (plan_.parameter_devices.empty()) plan_.parameter_devices = plan_.devices;
   if (plan_.exchange.bytes_per_pack > 0 && plan_.exchange.num_packs != 1) {
     fail<InvalidArgument>("[strategy] ", plan_.name, ": num_packs is ", plan_.exchange.num_packs,
@@ -64,7 +65,7 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
     fail<InvalidArgument>("[strategy] ", plan_.name, ": threads_per_replica is ", threads_per_replica_,
                           ", wanted 0 (cores / replicas) or more");
   }
-  const int cores = std::max(1, hardware_cores() / (workers() ? workers()->sharing_cores() : plan_.sharing_cores));
+  const int cores = std::max(1, hardware_cores() / std::max(workers().sharing_cores(), plan_.sharing_cores));
   if (threads_per_replica_ == 0) threads_per_replica_ = on_cpu ? std::max(1, cores / count) : 1;
   const bool spin = count <= cores;
   rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);
@@ -72,7 +73,9 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
                                torch_devices(plan_.devices));
   for (int i = 0; i < count; ++i) {
     local_communicators_.push_back(make_local(*rendezvous_, *ops_, i));
-    if (workers()) communicators_.push_back(make_hierarchical(*local_communicators_.back(), workers()->world()));
+    // One process adds no way between its replicas.
+    if (num_workers() == 1) continue;
+    communicators_.push_back(make_hierarchical(*local_communicators_.back(), workers().world()));
   }
   for (int i = 0; i < count; ++i) replicas_.push_back(std::make_unique<Replica>(*this, i));
   threads_ = std::make_unique<ReplicaThreads>(count, spin);
@@ -86,19 +89,18 @@ torch::Device StrategyCore::parameter_device(int local_id) const {
 }
 
 int StrategyCore::num_workers() const {
-  return workers() ? workers()->size() : 1;
+  return workers().size();
 }
 
 int StrategyCore::worker_rank() const {
-  return workers() ? workers()->rank() : 0;
+  return workers().rank();
 }
 
 void StrategyCore::broadcast_from_chief(std::span<torch::Tensor> tensors) const {
-  if (workers() && !tensors.empty()) workers()->world().broadcast(tensors, 0);
+  if (!tensors.empty()) workers().world().broadcast(tensors, 0);
 }
 
 std::string StrategyCore::text_from_chief(const std::string& text) const {
-  if (workers() == nullptr) return text;
   torch::Tensor size = torch::tensor(static_cast<int64_t>(text.size()), torch::kLong);
   broadcast_from_chief({&size, 1});
   torch::Tensor bytes = worker_rank() == 0 ? bytes_of(text) : torch::empty({size.item<int64_t>()}, torch::kByte);
@@ -107,30 +109,27 @@ std::string StrategyCore::text_from_chief(const std::string& text) const {
 }
 
 std::vector<std::string> StrategyCore::gather_texts(const std::string& text) const {
-  if (workers() == nullptr) return {text};
   std::vector<std::string> texts;
-  for (const torch::Tensor& bytes : workers()->world().all_gather(bytes_of(text))) texts.push_back(text_of(bytes));
+  for (const torch::Tensor& bytes : workers().world().all_gather(bytes_of(text))) texts.push_back(text_of(bytes));
   return texts;
 }
 
 bool StrategyCore::any_worker(const std::string& what, bool mine) const {
-  if (workers() == nullptr) return mine;
-  const auto all = workers()->world().gather_numbers(what, {mine ? 1 : 0});
+  const auto all = workers().world().gather_numbers(what, {mine ? 1 : 0});
   return std::any_of(all.begin(), all.end(), [](const auto& numbers) { return numbers[0] != 0; });
 }
 
 void StrategyCore::on_chief(const std::string& what, const std::function<void()>& fn) const {
-  if (workers() == nullptr) return fn();
   std::exception_ptr error;
   try {
     if (worker_rank() == 0) fn();
   } catch (...) {
     error = std::current_exception();
   }
-  const auto ends = workers()->world().gather_numbers(what, {error ? 1 : 0});
+  const auto ends = workers().world().gather_numbers(what, {error ? 1 : 0});
   if (error) std::rethrow_exception(error);
   if (ends.front()[0] != 0) {
-    fail<Unavailable>("[strategy] ", what, " failed on ", workers()->world().rank_name(0), "; its own log says how");
+    fail<Unavailable>("[strategy] ", what, " failed on ", workers().world().rank_name(0), "; its own log says how");
   }
 }
 
@@ -164,8 +163,7 @@ void StrategyCore::run_replica(detail::Job& job, int local_id, std::vector<Outco
     outcome = {std::current_exception(), secondary || rendezvous_->aborted()};
     rendezvous_->abort(c10::str("replica ", local_id, " failed: ", what));
     // A replica of this process may be waiting for other workers, and they for it.
-    if (workers() && !outcome.secondary)
-      workers()->fail(c10::str("replica ", replica(local_id).id(), " failed: ", what));
+    if (!outcome.secondary) workers().fail(c10::str("replica ", replica(local_id).id(), " failed: ", what));
   };
   try {
     const IntraOpThreads threads(threads_per_replica_);
@@ -185,14 +183,13 @@ void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
     fail<FailedPrecondition>("[strategy] ", plan_.name, ": a replica of an earlier run() never came back, so this ",
                              "strategy cannot be used any more; make a new one");
   }
-  if (!workers()) return run_local(job);
   try {
     run_local(job);
   } catch (const std::exception& error) {
-    workers()->fail(error_text(error));
+    workers().fail(error_text(error));
     throw;
   } catch (...) {
-    workers()->fail(kNoStdException);
+    workers().fail(kNoStdException);
     throw;
   }
 }

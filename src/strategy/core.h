@@ -36,7 +36,7 @@ struct StrategyPlan {
   ExchangeOptions exchange;
   // Whether input is rebatched to shares; without, the replica gets the dataset's own batches.
   bool rebatch_input = true;
-  // The processes that the strategy spans; null: this one alone.
+  // The processes that the strategy spans; null: a group of this one alone is made.
   std::shared_ptr<WorkerGroup> workers = nullptr;
   // Where variables are kept by other processes; null: here.
   std::shared_ptr<RemoteCluster> remote = nullptr;
@@ -62,8 +62,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   }
   Rendezvous& rendezvous() { return *rendezvous_; }
 
-  // Of a strategy over several processes; otherwise null, 1 and 0.
-  WorkerGroup* workers() const { return plan_.workers.get(); }
+  // The processes that the strategy spans.
+  WorkerGroup& workers() const { return *plan_.workers; }
   int num_workers() const;
   int worker_rank() const;
   // Of parameter servers; null where there are none.
@@ -83,6 +83,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
 
   // Whether all replicas compute on CPUs and can reach each other's memory.
   bool shares_memory() const { return shares_memory_; }
+  // Whether all replicas use one copy of every variable, where it lies.
+  bool one_copy() const { return central() && shares_memory_; }
   bool central() const { return plan_.placement == VariablePlacement::kCentral; }
   torch::Device parameter_device(int local_id) const;
 

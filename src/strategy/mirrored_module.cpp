@@ -108,11 +108,10 @@ void start_from_chief(const StrategyCore& core, const NamedTensors& parameters, 
 
 // Floating-point buffers become the mean over the workers, others the chief's.
 void synchronize_workers(const StrategyCore& core, const NamedTensors& buffers) {
-  if (core.workers() == nullptr) return;
   std::vector<torch::Tensor> averaged;
   std::vector<torch::Tensor> copied;
   for (const auto& [name, tensor] : buffers) (tensor.is_floating_point() ? averaged : copied).push_back(tensor);
-  if (!averaged.empty()) core.workers()->world().all_reduce(averaged, ReduceOp::kMean);
+  if (!averaged.empty()) core.workers().world().all_reduce(averaged, ReduceOp::kMean);
   core.broadcast_from_chief(copied);
 }
 
@@ -145,7 +144,7 @@ MirroredModule::MirroredModule(std::shared_ptr<StrategyCore> core,
     }
   }
   copy_from_chief();
-  if (!core_->central() || !core_->shares_memory()) return;
+  if (!core_->one_copy()) return;
   const NamedTensors parameters = parameters_of(*copies_.front());
   for (std::size_t i = 1; i < copies_.size(); ++i) {
     const NamedTensors own_parameters = parameters_of(*copies_[i]);
@@ -222,9 +221,8 @@ MirroredModule Strategy::mirror_modules(const std::function<std::shared_ptr<torc
   std::optional<UndisturbedRandomness> undisturbed;
   for (int i = 0; i < num_local_replicas(); ++i) {
     if (i == 1) undisturbed.emplace();
-    const LogicalDevice& where = core_->central() && core_->shares_memory()
-                                     ? core_->plan().parameter_devices.front()
-                                     : core_->plan().devices[static_cast<std::size_t>(i)];
+    const LogicalDevice& where = core_->one_copy() ? core_->plan().parameter_devices.front()
+                                                   : core_->plan().devices[static_cast<std::size_t>(i)];
     const DeviceScope placement(where);
     const c10::DeviceGuard guard(where.torch_device);
     copies.push_back(factory());

@@ -31,9 +31,8 @@ torch::Tensor reduce_values(const StrategyCore& core, ReduceOp op, const std::ve
   }
   torch::Tensor result = torch::empty_like(values.front(), values.front().options().device(destination));
   const torch::NoGradGuard no_grad;
-  reduce_into(result, values, core.workers() ? ReduceOp::kSum : op);
-  if (core.workers() == nullptr) return result;
-  core.workers()->world().all_reduce({&result, 1}, ReduceOp::kSum);
+  reduce_into(result, values, ReduceOp::kSum);
+  core.workers().world().all_reduce({&result, 1}, ReduceOp::kSum);
   if (op == ReduceOp::kMean) divide(result, core.num_replicas_in_sync());
   return result;
 }
@@ -60,7 +59,7 @@ void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& b
     total += job.share_sizes.back();
   }
   // What the other workers have is not known here.
-  job.global_size = global_size < 0 && core.workers() == nullptr ? total : global_size;
+  job.global_size = global_size < 0 && core.num_workers() == 1 ? total : global_size;
   const auto is_empty = [](int64_t size) { return size == 0; };
   job.some_empty = some_empty || std::any_of(job.share_sizes.begin(), job.share_sizes.end(), is_empty);
 }
@@ -152,9 +151,8 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
   }
   torch::Tensor sum = reduce_values(*core_, ReduceOp::kSum, sums, core_->parameter_device(0));
   if (op == ReduceOp::kSum) return sum;
-  if (core_->workers() == nullptr) return sum / count;
   torch::Tensor total = torch::tensor(count, torch::kLong);
-  core_->workers()->world().all_reduce({&total, 1}, ReduceOp::kSum);
+  core_->workers().world().all_reduce({&total, 1}, ReduceOp::kSum);
   return sum / total.item<int64_t>();
 }
 
@@ -183,8 +181,7 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& value, int64_t a
   }
   const torch::NoGradGuard no_grad;
   torch::Tensor local = parts.size() == 1 ? parts.front() : at::cat(parts, axis);
-  if (core_->workers() == nullptr) return local;
-  return at::cat(core_->workers()->world().all_gather(local.movedim(axis, 0)), 0).movedim(0, axis);
+  return at::cat(core_->workers().world().all_gather(local.movedim(axis, 0)), 0).movedim(0, axis);
 }
 
 InputContext Strategy::input_context() const {

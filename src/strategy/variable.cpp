@@ -128,7 +128,7 @@ Variable Strategy::variable(const torch::Tensor& initial, const VariableOptions&
   const bool trainable = options.trainable.value_or(!state->on_read() && initial.is_floating_point());
   std::vector<torch::Tensor> components;
   for (int i = 0; i < num_local_replicas(); ++i) {
-    const bool share = i > 0 && core_->central() && core_->shares_memory() && !state->on_read();
+    const bool share = i > 0 && core_->one_copy() && !state->on_read();
     torch::Tensor component =
         share ? components.front().detach() : value.to(core_->parameter_device(i), false, /*copy=*/true);
     components.push_back(component.set_requires_grad(trainable));

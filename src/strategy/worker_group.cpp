@@ -12,6 +12,7 @@
 #include "cluster/mpi_runtime.h"
 #include "cluster/own_host.h"
 #include "collective/gloo/gloo.h"
+#include "collective/local/alone.h"
 #include "collective/mpi/mpi.h"
 #include "collective/nccl/nccl_group.h"
 
@@ -77,6 +78,8 @@ nlohmann::json parse_info(const std::string& text) {
 }
 
 }  // namespace
+
+WorkerGroup::WorkerGroup() : world_(std::make_unique<ProcessCommunicator>(make_alone(), ProcessGroupOptions{})) {}
 
 WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) : options_(options) {
   const std::string kind = choose_communication(options.communication, options.under_mpi, options.on_gpus);
@@ -156,6 +159,7 @@ void WorkerGroup::check_members(int local_replicas) {
 }
 
 void WorkerGroup::fail(const std::string& reason) const noexcept {
+  if (membership_ == nullptr) return;
   try {
     if (!membership_->failure()) membership_->fail(c10::str(membership_->task().to_string(), ": ", reason));
   } catch (const std::exception& error) {

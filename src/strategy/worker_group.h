@@ -1,4 +1,5 @@
-// WorkerGroup: the processes that one strategy spans, and this one among them.
+// WorkerGroup: the processes that one strategy spans, and this one among them. It may be the only one: operations
+// between the workers then have nothing to do, and nobody has to ask.
 #pragma once
 
 #include <memory>
@@ -24,11 +25,14 @@ void require_known(const CommunicationOptions& options);
 
 class WorkerGroup {
  public:
+  // A group of this process alone.
+  WorkerGroup();
   // Returns when all workers are there and connected.
   explicit WorkerGroup(const WorkerGroupOptions& options);
 
   int rank() const { return world_->rank(); }
   int size() const { return world_->size(); }
+  // Null for a process alone.
   const std::shared_ptr<Membership>& membership() const { return membership_; }
 
   // Used by the thread of local replica 0, which is also the one of cross-replica context.

@@ -18,7 +18,7 @@ void require_packs(const StrategyCore& core, const char* why) {
   const ExchangeOptions& exchange = core.plan().exchange;
   // Several workers may have turned out to be one.
   const bool asked = exchange.num_packs != 1 || exchange.bytes_per_pack != 0;
-  if (!asked || core.workers() != nullptr || core.plan().name == "multi_worker_mirrored") return;
+  if (!asked || core.num_workers() > 1 || core.plan().name == "multi_worker_mirrored") return;
   fail<InvalidArgument>("[strategy] ", core.plan().name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
                         exchange.bytes_per_pack, ", but there are no messages to pack gradients into: ", why);
 }
@@ -62,9 +62,9 @@ std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const Fl
   const ExchangeOptions& exchange = core.plan().exchange;
   PackOptions options{.num_packs = exchange.num_packs, .bytes_per_pack = exchange.bytes_per_pack};
   const bool by_default = exchange.num_packs == 1 && exchange.bytes_per_pack == 0;
-  const bool overlaps = core.workers() != nullptr && core.workers()->overlaps();
   // The first ones should leave soon, and large ones cost less.
-  if (overlaps && by_default) options = {.bytes_per_pack = kLargeMessage, .first_bytes = kFirstMessage};
+  if (core.workers().overlaps() && by_default)
+    options = {.bytes_per_pack = kLargeMessage, .first_bytes = kFirstMessage};
   std::vector<std::vector<Pack>> packs;
   for (const FlatGroup& group : flat.groups()) {
     std::vector<int64_t> offsets;

@@ -64,19 +64,17 @@ SharedMemoryExchange::SharedMemoryExchange(StrategyCore& core, FlatParameters& f
       replicas_(core.num_local_replicas()),
       update_(flat, rule, replicas_),
       offers_(static_cast<std::size_t>(replicas_), {.gradients = std::vector<const void*>(flat.parameters().size())}) {
-  WorkerGroup* workers = core.workers();
-  if (!needs_norm(rule.gradient()) && !rule.rule().needs_norms() && workers == nullptr) return;
+  const WorkerGroup& workers = core.workers();
+  if (!needs_norm(rule.gradient()) && !rule.rule().needs_norms() && workers.size() == 1) return;
   for (const FlatGroup& group : flat.groups()) {
-    sums_.push_back(workers == nullptr ? torch::zeros({group.size}, group.dtype)
-                                       : workers->gradients().shared_zeros(group.size, group.dtype));
+    sums_.push_back(workers.gradients().shared_zeros(group.size, group.dtype));
   }
-  if (workers == nullptr) return;
   packs_ = gradient_packs(core, flat);
   std::size_t messages = 0;
   for (const auto& own : packs_) messages += own.size();
   // One message has nothing to overlap with: it leaves when backward ends.
-  if (messages < 2 || !workers->overlaps()) return;
-  overlapped_ = std::make_unique<OverlappedExchange>(workers->gradients(), flat, replicas_, sums_, packs_);
+  if (messages < 2 || !workers.overlaps()) return;
+  overlapped_ = std::make_unique<OverlappedExchange>(workers.gradients(), flat, replicas_, sums_, packs_);
 }
 
 void SharedMemoryExchange::backward(Replica& replica, const torch::Tensor& loss) {
@@ -131,7 +129,7 @@ void SharedMemoryExchange::update_in_one_pass(int me, bool reduced, const StepCo
 // Every phase ends with a meeting of the replicas.
 bool SharedMemoryExchange::update_in_phases(int me, bool reduced, StepContext context) {
   const bool wants_norm = needs_norm(rule_.gradient());
-  const bool exchanged = core_.workers() != nullptr && !reduced;
+  const bool exchanged = core_.num_workers() > 1 && !reduced;
   const auto keep_norm = [&](const Chunk& chunk, std::size_t i) {
     update_.keep_norm(me, chunk, i, update_.place_in(sums_, chunk));
   };
@@ -206,7 +204,7 @@ void SharedMemoryExchange::exchange_packs() {
   for (std::size_t g = 0; g < packs_.size(); ++g) {
     for (const Pack& pack : packs_[g]) {
       torch::Tensor message = sums_[g].slice(0, pack.begin, pack.end);
-      core_.workers()->gradients().all_reduce({&message, 1}, ReduceOp::kSum);
+      core_.workers().gradients().all_reduce({&message, 1}, ReduceOp::kSum);
     }
   }
 }

@@ -85,7 +85,7 @@ int MultiWorkerMirroredStrategy::worker_rank() const {
 }
 
 std::shared_ptr<Membership> MultiWorkerMirroredStrategy::membership() const {
-  return core()->workers() ? core()->workers()->membership() : nullptr;
+  return core()->workers().membership();
 }
 
 }  // namespace cohort

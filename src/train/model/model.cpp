@@ -240,10 +240,8 @@ std::map<std::string, std::string> Model::load_weights(const std::filesystem::pa
     blame("[model] " + file.string(), [&] { module().load_state(weights.tensors, strict); });
     metadata = std::move(weights.metadata);
   });
-  if (core.workers() != nullptr) {
-    module().copy_from_chief();
-    metadata = nlohmann::json::parse(core.text_from_chief(nlohmann::json(metadata).dump()));
-  }
+  module().copy_from_chief();
+  metadata = nlohmann::json::parse(core.text_from_chief(nlohmann::json(metadata).dump()));
   const auto number = [&](const std::string& name) -> int64_t {
     const auto item = metadata.find(name);
     return item == metadata.end() ? 0 : std::strtoll(item->second.c_str(), nullptr, 10);

@@ -63,7 +63,7 @@ void restore_weights(ModelState& state, const CheckpointData& data) {
     optimizer.load_state(group(data, "optimizer"));
     slots = optimizer.state();
   });
-  if (core.workers() == nullptr) return;
+  if (core.num_workers() == 1) return;
   state.module().copy_from_chief();
   // Only the chief knows yet whether a rate was set: it travels apart from what all workers have.
   const std::string rate = core.text_from_chief(take_rate(slots));
