@@ -17,8 +17,8 @@ struct ImageSource {
   std::vector<int64_t> size = {};  // of every image, height and width; empty: they differ, or it is not known
 };
 
-// Without `training` data to validate with are enough: they then stand for both. InvalidArgument: there is no folder, or
-// nothing in it that is known.
+// Without `training` data to validate with are enough: they then stand for both. InvalidArgument: there is no folder,
+// or nothing in it that is known.
 ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig& runtime, bool training);
 
 int decoding_threads(const RuntimeConfig& runtime);
