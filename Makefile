@@ -1,6 +1,7 @@
 # Everything is one command: each target installs what it needs (packages of Debian 12 or newer), configures and builds.
 #   make demo    train and evaluate; DATA_DIR=folder for the real MNIST, drawn digits otherwise
 #   make test    build and run the tests
+#   make tutorial  build the programs of docs/tutorial
 #   make lint    clang-tidy; LINT="src/base src/device" for some folders
 # TORCH=folder: with the LibTorch of PyPI's torch (python3 -c 'import torch; print(*torch.__path__)'), any target.
 JOBS ?= $(shell nproc)
@@ -22,9 +23,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,5p' Makefile; echo "also: cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,6p' Makefile; echo "also: cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -38,6 +39,12 @@ demo:
 	@$(B)/demo/bin/cohort train --experiment=mnist_mlp --mode=train_and_eval --distribution_strategy=mirrored \
 	  --num_replicas=$(REPLICAS) --epochs=$(EPOCHS) --batch_size=128 --model_dir=$(B)/demo/run --seed=1 \
 	  $(if $(DATA_DIR),--data_dir=$(DATA_DIR))
+
+tutorial:
+	@scripts/install-deps.sh build
+	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
+	@cmake --build $(B)/demo -j $(JOBS) --target cohort_cli tutorial
+	@echo "The programs are in $(B)/demo/bin; docs/tutorial says what to do with them."
 
 # Tests run beside each other, in slots (tests/CMakeLists.txt): idle threads of OpenMP and OpenBLAS would spin on the core that the other test needs.
 test:
@@ -129,7 +136,7 @@ sizes:
 install:
 	@scripts/install-deps.sh build
 	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
-	@cmake --build $(B)/demo -j $(JOBS)
+	@cmake --build $(B)/demo -j $(JOBS) --target cohort cohort_cli
 	@cmake --install $(B)/demo $(if $(PREFIX),--prefix $(PREFIX))
 
 # build/package/cohort_X.Y_amd64.deb, for the Debian that it is made on.

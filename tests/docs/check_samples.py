@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every C++ sample of the documentation is part of a program that the tests compile and run, and every link leads somewhere.
+"""Every C++ sample of the documentation is part of a program that the tests compile and run.
 
 A sample is preceded by <!-- sample: FILE --> and stands in that file line by line.
 """
@@ -8,12 +8,11 @@ import re
 import sys
 
 BLOCK = re.compile(r"(?:<!-- sample: (\S+) -->\n)?```cpp\n(.*?)```", re.S)
-LINK = re.compile(r"\]\(([^)#]+)\)")
 
 
 def main(root):
     problems = []
-    pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
     for page in pages:
         text = page.read_text(encoding="utf-8")
         for source, sample in BLOCK.findall(text):
@@ -21,10 +20,7 @@ def main(root):
                 problems.append(f"{page}: a sample without <!-- sample: FILE --> before it:\n{sample}")
             elif sample not in (root / source).read_text(encoding="utf-8"):
                 problems.append(f"{page}: this sample is not in {source}:\n{sample}")
-        for link in LINK.findall(BLOCK.sub("", text)):
-            if not link.startswith("http") and not (page.parent / link).exists():
-                problems.append(f"{page}: the link {link} leads nowhere")
-    print("\n".join(problems) if problems else f"docs: {len(pages)} pages, samples and links in order")
+    print("\n".join(problems) if problems else f"docs: {len(pages)} pages, samples in order")
     return 1 if problems else 0
 
 

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Checks the links of the documentation: relative ones and anchors of the pages, and of a built site when it is given.
+
+usage: check_links.py REPOSITORY [SITE]
+
+Addresses of other sites are checked for their form only: nothing is fetched.
+"""
+import html.parser
+import pathlib
+import re
+import sys
+import urllib.parse
+
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+EXTERNAL = re.compile(r"^https?://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+(:\d+)?(/[^\s<>\"]*)?$")
+
+
+def prose(text):
+    """A page without its code, lines kept apart."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.S | re.M)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def anchors(text):
+    """GitHub's anchors of a page's headings."""
+    found = set()
+    for heading in re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), flags=re.M):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+        found.add(re.sub(r"[^\w\- ]", "", words).replace(" ", "-"))
+    return found
+
+
+def check_page(page, root):
+    text = page.read_text(encoding="utf-8")
+    for link in LINK.findall(prose(text)):
+        where = f"{page.relative_to(root)}: the link {link}"
+        if re.match(r"[a-z]+:", link):
+            if not EXTERNAL.match(link):
+                yield f"{where} is no address"
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists():
+            yield f"{where} leads nowhere"
+        elif anchor and (target.suffix != ".md" or anchor not in anchors(target.read_text(encoding="utf-8"))):
+            yield f"{where} names a heading that is not there"
+
+
+def pages(root):
+    return [root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def problems(root):
+    """What is wrong with the links of the repository's pages."""
+    return [problem for page in pages(root) for problem in check_page(page, root)]
+
+
+class Targets(html.parser.HTMLParser):
+    """The links (href, src) and the anchors (id, name) of an HTML file."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.anchors = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.links.append(value)
+            elif value and (name == "id" or (name == "name" and tag == "a")):
+                self.anchors.add(value)
+
+
+def site_problems(folder):
+    """What is wrong with the links of a built site."""
+    files = {path.resolve(): Targets(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
+    found = []
+    for path, page in files.items():
+        for link in page.links:
+            where = f"{path.relative_to(folder.resolve())}: the link {link}"
+            if re.match(r"https?:", link):
+                if not EXTERNAL.match(link):
+                    found.append(f"{where} is no address")
+                continue
+            if re.match(r"(javascript|mailto|data):", link):
+                continue
+            name, _, anchor = urllib.parse.unquote(link).partition("#")
+            target = (path.parent / name.split("?")[0]).resolve() if name else path
+            if not target.exists():
+                found.append(f"{where} leads nowhere")
+            elif anchor and target in files and anchor not in files[target].anchors:
+                found.append(f"{where} names an anchor that is not there")
+    return found
+
+
+def main(arguments):
+    root = pathlib.Path(arguments[0]).resolve()
+    found = problems(root) + (site_problems(pathlib.Path(arguments[1])) if len(arguments) > 1 else [])
+    print("\n".join(found) if found else f"links: {len(pages(root))} pages in order")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1:]))
