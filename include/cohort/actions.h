@@ -10,11 +10,12 @@
 
 namespace cohort {
 
-enum class Comparison { kHigher, kLower };  // which of two is better
+// Which of two values of a metric is better.
+enum class Comparison { kHigher, kLower };
 
 struct BestCheckpointOptions {
-  std::string metric;  // of the evaluation
-  Comparison comparison = Comparison::kHigher;
+  std::string metric;                           // of the evaluation
+  Comparison comparison = Comparison::kHigher;  // which of two values of the metric is better
   // Gets info.json, with the best evaluation's logs and its "best_ckpt_global_step", and what `save` writes.
   std::filesystem::path directory;
   // Writes the model as it is, into a file or a folder of that name; called on all workers.
@@ -25,8 +26,8 @@ struct BestCheckpointOptions {
 Action BestCheckpoint(const BestCheckpointOptions& options);
 
 struct RecoveryOptions {
-  double loss_upper_bound = 1e6;
-  int64_t begin_steps = 0;  // losses above the bound are looked at from this step on; NaN always
+  double loss_upper_bound = 1e6;  // a larger loss counts as a failure
+  int64_t begin_steps = 0;        // losses above the bound are looked at from this step on; NaN always
   // How often the latest checkpoint is gone back to; 0: the first time is an error; negative: nothing is checked.
   int64_t max_trials = 0;
 };
@@ -35,10 +36,10 @@ struct RecoveryOptions {
 Action Recovery(const RecoveryOptions& options = {});
 
 struct EarlyStopOptions {
-  std::string metric;
-  Comparison comparison = Comparison::kLower;
-  double min_delta = 0.0;  // less of a change is none
-  int64_t patience = 0;    // evaluations without improvement that are borne
+  std::string metric;                          // the name of the evaluation's log to watch
+  Comparison comparison = Comparison::kLower;  // which of two values of the metric is better
+  double min_delta = 0.0;                      // less of a change is none
+  int64_t patience = 0;                        // evaluations without improvement that are borne
 };
 // As an eval action: ends the training.
 Action EarlyStop(const EarlyStopOptions& options);

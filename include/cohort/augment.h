@@ -31,19 +31,19 @@ torch::Tensor random_horizontal_flip(const torch::Tensor& image, at::Generator g
 enum class PaddingMode { kConstant, kEdge, kReflect, kSymmetric };
 
 struct RandomCropOptions {
-  int64_t padding = 0;  // pixels on every side first
-  PaddingMode padding_mode = PaddingMode::kConstant;
+  int64_t padding = 0;                                // pixels on every side first
+  PaddingMode padding_mode = PaddingMode::kConstant;  // what stands in the padding
 };
 // A part of this size from anywhere (torchvision's RandomCrop).
 torch::Tensor random_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,
                           const RandomCropOptions& options = {});
 
 struct RandomResizedCropOptions {
-  double min_area = 0.08;  // of the image
-  double max_area = 1.0;
+  double min_area = 0.08;        // of the image
+  double max_area = 1.0;         // largest part of the image's area
   double min_ratio = 3.0 / 4.0;  // of width to height
-  double max_ratio = 4.0 / 3.0;
-  ResizeOptions resize = {};
+  double max_ratio = 4.0 / 3.0;  // largest ratio of width to height
+  ResizeOptions resize = {};     // how the part is resized
 };
 // A part of random area and shape, resized (Szegedy et al., "Going Deeper with Convolutions", 2015; torchvision's
 // RandomResizedCrop). uint8 of 1 or 3 channels.
@@ -53,7 +53,7 @@ torch::Tensor random_resized_crop(const torch::Tensor& image, int64_t height, in
 struct ColorJitterOptions {
   // A factor from 1 - this (at least 0) to 1 + this, each its own; 0: left as it is.
   double brightness = 0.0;
-  double contrast = 0.0;
+  double contrast = 0.0;    // a factor for the distance from the mean grey, drawn as for brightness
   double saturation = 0.0;  // of 3 channels
   double hue = 0.0;         // of 3 channels; turned by -this to this of the circle of colours, at most 0.5
 };
@@ -62,9 +62,9 @@ struct ColorJitterOptions {
 torch::Tensor color_jitter(const torch::Tensor& image, at::Generator generator, const ColorJitterOptions& options);
 
 struct RandAugmentOptions {
-  int64_t num_ops = 2;  // one after the other, each drawn from all
-  int64_t magnitude = 9;
-  int64_t num_magnitude_bins = 31;
+  int64_t num_ops = 2;                               // one after the other, each drawn from all
+  int64_t magnitude = 9;                             // strength of the operations, from 0 to num_magnitude_bins - 1
+  int64_t num_magnitude_bins = 31;                   // number of strengths
   std::vector<std::string> exclude = {};             // operations that are not drawn
   std::optional<double> translation = std::nullopt;  // pixels at the largest magnitude; unset: 150/331 of the side
 };

@@ -29,19 +29,25 @@ class TrainingRun;
 // Named numbers, in order: the loss, the metrics, then with "val_" those of the validation.
 class Logs {
  public:
+  // A name and its number.
   using Item = std::pair<std::string, double>;
 
   Logs() = default;
+  // Logs with these names and numbers, in this order.
   Logs(std::initializer_list<Item> items) : items_(items) {}
 
   // Replaces the number of that name or appends it.
   void set(std::string_view name, double value);
+  // Returns the number of that name, or nothing if there is none.
   std::optional<double> find(std::string_view name) const;
+  // Returns whether there is a number of that name.
   bool contains(std::string_view name) const { return find(name).has_value(); }
   // NotFound lists the names that there are.
   double operator[](std::string_view name) const;
 
+  // Returns how many numbers there are.
   std::size_t size() const { return items_.size(); }
+  // Returns whether there are none.
   bool empty() const { return items_.empty(); }
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }
@@ -56,9 +62,12 @@ class History {
   const std::vector<int64_t>& epochs() const { return epochs_; }  // from 0
   // NotFound lists the names that there are.
   const std::vector<double>& operator[](std::string_view name) const;
+  // Returns whether any epoch had a number of that name.
   bool contains(std::string_view name) const;
+  // Returns the names in the order in which they first appeared.
   std::vector<std::string> names() const;
 
+  // Adds the logs of an epoch.
   void append(int64_t epoch, const Logs& logs);
 
  private:
@@ -68,7 +77,7 @@ class History {
 
 // Where training (or an evaluation) stands.
 struct RunInfo {
-  Model& model;
+  Model& model;                  // the model that is trained or evaluated
   int64_t epochs = 1;            // as given to fit(); in evaluate() those that were trained so far
   int64_t steps_per_epoch = -1;  // -1: not known
   int64_t epoch = 0;             // the current one, from 0
@@ -84,8 +93,11 @@ struct RunInfo {
 // The means of the epoch so far, worked out when they are read: reading waits for the devices.
 class BatchLogs {
  public:
+  // Logs that these functions work out when they are asked.
   BatchLogs(std::function<Logs()> all, std::function<double()> loss) : all_(std::move(all)), loss_(std::move(loss)) {}
+  // Returns the loss and all metrics.
   Logs read() const { return all_(); }
+  // Returns the loss alone, which is cheaper.
   double loss() const { return loss_(); }
 
  private:
@@ -95,30 +107,38 @@ class BatchLogs {
 
 // What a callback has seen so far and decides by; a part of every checkpoint of its training.
 struct CallbackState {
-  std::map<std::string, std::string> values = {};
-  NamedTensors tensors = {};
+  std::map<std::string, std::string> values = {};  // texts by key; they stand in the checkpoint's manifest
+  NamedTensors tensors = {};                       // tensors by name
 };
 
+// Derive from it and override what you want to hear of; everything else does nothing. An exception ends the training.
 class Callback {
  public:
   virtual ~Callback() = default;
 
+  // Called once before the first epoch; here a training can be resumed (RunInfo::training).
   virtual void on_train_begin(const RunInfo& /*run*/) {}
+  // Called once after the last epoch, with the logs of that epoch.
   virtual void on_train_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
+  // Called before the first batch of an epoch.
   virtual void on_epoch_begin(const RunInfo& /*run*/) {}
   // What is added to the logs is seen by the callbacks after this one, the progress bar and the History.
   virtual void on_epoch_end(const RunInfo& /*run*/, Logs& /*logs*/) {}
+  // Called before each batch.
   virtual void on_batch_begin(const RunInfo& /*run*/) {}
+  // Called after each batch, when all replicas have made their step.
   virtual void on_batch_end(const RunInfo& /*run*/, const BatchLogs& /*logs*/) {}
   // When training ends here because of a preemption, on all workers after the same step.
   virtual void on_preemption(const RunInfo& /*run*/) {}
   // Around evaluate(), and the validation in fit(): then the logs have no "val_" yet.
   virtual void on_test_begin(const RunInfo& /*run*/) {}
+  // Called after an evaluation with its logs.
   virtual void on_test_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
 
   // The name of its state in checkpoints, such as "early_stopping"; empty where it has none. Of several callbacks of
   // one name the order in the list tells which is which.
   virtual std::string state_name() const { return {}; }
+  // Returns what is saved under state_name(); called only where that is not empty.
   virtual CallbackState state() const { return {}; }
   // Called in a training that is resumed from a checkpoint with this callback's state, after all on_train_begin().
   virtual void load_state(const CallbackState& /*state*/) {}
@@ -129,20 +149,22 @@ class Callback {
   virtual int turn() const { return 0; }
 };
 
+// How callbacks are passed around; std::make_shared<MyCallback>() makes one of a class of your own.
 using CallbackPtr = std::shared_ptr<Callback>;
 
 // The same as functions; those that are not set do nothing.
 struct CallbackFunctions {
-  std::function<void(const RunInfo&)> on_train_begin = {};
-  std::function<void(const RunInfo&, const Logs&)> on_train_end = {};
-  std::function<void(const RunInfo&)> on_epoch_begin = {};
-  std::function<void(const RunInfo&, Logs&)> on_epoch_end = {};
-  std::function<void(const RunInfo&)> on_batch_begin = {};
-  std::function<void(const RunInfo&, const BatchLogs&)> on_batch_end = {};
-  std::function<void(const RunInfo&)> on_preemption = {};
-  std::function<void(const RunInfo&)> on_test_begin = {};
-  std::function<void(const RunInfo&, const Logs&)> on_test_end = {};
+  std::function<void(const RunInfo&)> on_train_begin = {};                  // as Callback::on_train_begin
+  std::function<void(const RunInfo&, const Logs&)> on_train_end = {};       // as Callback::on_train_end
+  std::function<void(const RunInfo&)> on_epoch_begin = {};                  // as Callback::on_epoch_begin
+  std::function<void(const RunInfo&, Logs&)> on_epoch_end = {};             // as Callback::on_epoch_end
+  std::function<void(const RunInfo&)> on_batch_begin = {};                  // as Callback::on_batch_begin
+  std::function<void(const RunInfo&, const BatchLogs&)> on_batch_end = {};  // as Callback::on_batch_end
+  std::function<void(const RunInfo&)> on_preemption = {};                   // as Callback::on_preemption
+  std::function<void(const RunInfo&)> on_test_begin = {};                   // as Callback::on_test_begin
+  std::function<void(const RunInfo&, const Logs&)> on_test_end = {};        // as Callback::on_test_end
 };
+// Makes a callback of functions.
 CallbackPtr LambdaCallback(CallbackFunctions functions);
 
 // Which numbers of a monitored log are better. kAuto asks the metric of that name (a loss: down); a user's metric
@@ -150,14 +172,15 @@ CallbackPtr LambdaCallback(CallbackFunctions functions);
 enum class MonitorMode { kAuto, kMin, kMax };
 
 struct EarlyStoppingOptions {
-  std::string monitor = "val_loss";
-  double min_delta = 0.0;  // less of a change is none
-  int64_t patience = 0;    // epochs without improvement that are borne
-  MonitorMode mode = MonitorMode::kAuto;
+  std::string monitor = "val_loss";               // the log to watch
+  double min_delta = 0.0;                         // less of a change is none
+  int64_t patience = 0;                           // epochs without improvement that are borne
+  MonitorMode mode = MonitorMode::kAuto;          // which of two values is better
   std::optional<double> baseline = std::nullopt;  // has to be beaten
   bool restore_best_weights = false;              // at the end of training, also when it was not stopped
   int64_t start_from_epoch = 0;                   // earlier ones are not looked at
 };
+// Ends training when the monitored log has not improved for `patience` epochs (Keras' EarlyStopping).
 CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
 
 // schedule(epoch, rate) gives the rate of each epoch; it is logged as "learning_rate". An optimizer that was given a
@@ -165,21 +188,21 @@ CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
 CallbackPtr LearningRateScheduler(std::function<double(int64_t epoch, double learning_rate)> schedule);
 
 struct ReduceLROnPlateauOptions {
-  std::string monitor = "val_loss";
-  double factor = 0.1;    // rate = rate * factor; below 1
-  int64_t patience = 10;  // epochs without improvement that are borne
-  MonitorMode mode = MonitorMode::kAuto;
-  double min_delta = 1e-4;  // less of a change is none
-  int64_t cooldown = 0;     // epochs after a reduction that do not count
-  double min_lr = 0.0;
+  std::string monitor = "val_loss";       // the log to watch
+  double factor = 0.1;                    // rate = rate * factor; below 1
+  int64_t patience = 10;                  // epochs without improvement that are borne
+  MonitorMode mode = MonitorMode::kAuto;  // which of two values is better
+  double min_delta = 1e-4;                // less of a change is none
+  int64_t cooldown = 0;                   // epochs after a reduction that do not count
+  double min_lr = 0.0;                    // the rate is not made smaller than this
 };
 // The rate is logged as "learning_rate". An optimizer that was given a Schedule: FailedPrecondition.
 CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
 
 struct CSVLoggerOptions {
-  std::filesystem::path file;
-  char separator = ',';
-  bool append = false;  // go on in an existing file
+  std::filesystem::path file;  // where the lines go
+  char separator = ',';        // between two columns
+  bool append = false;         // go on in an existing file
 };
 // A line an epoch: the epoch, then the logs under the names of the first epoch; one that an epoch lacks is NA.
 CallbackPtr CSVLogger(const CSVLoggerOptions& options);
@@ -213,11 +236,11 @@ struct ModelCheckpointOptions {
   // A name with places for the epoch (from 1) and the logs: "run/{epoch:02d}-{val_loss:.2f}.safetensors". With weights
   // only a file, otherwise a checkpoint's folder (read_checkpoint).
   std::string filepath;
-  std::string monitor = "val_loss";
-  bool save_best_only = false;  // only when the monitored number has improved
-  bool save_weights_only = false;
-  MonitorMode mode = MonitorMode::kAuto;
-  int64_t save_freq = 0;                                         // batches; 0: at the end of every epoch
+  std::string monitor = "val_loss";       // the log to watch, for save_best_only
+  bool save_best_only = false;            // only when the monitored number has improved
+  bool save_weights_only = false;         // weights alone, one file; otherwise everything that a restart needs
+  MonitorMode mode = MonitorMode::kAuto;  // which of two values is better
+  int64_t save_freq = 0;                  // batches; 0: at the end of every epoch
   std::optional<double> initial_value_threshold = std::nullopt;  // what the first one has to beat
 };
 // Keras' ModelCheckpoint. InvalidArgument: an empty filepath, or one with a place that nothing fills.
@@ -225,11 +248,11 @@ CallbackPtr ModelCheckpoint(const ModelCheckpointOptions& options);
 
 // One line of a metrics file: {"step": 938, "epoch": 2, "mode": "train", "loss": 0.1, ..., "examples_per_second": 9e4}.
 struct MetricsRecord {
-  int64_t step = 0;
-  int64_t epoch = 0;  // epochs done
-  std::string mode;   // "train" or "eval"
-  Logs metrics;
-  double examples_per_second = 0.0;
+  int64_t step = 0;                  // updates made
+  int64_t epoch = 0;                 // epochs done
+  std::string mode;                  // "train" or "eval"
+  Logs metrics;                      // the loss and the metrics
+  double examples_per_second = 0.0;  // speed of the epoch or the evaluation
 };
 // Appends the line and flushes it. What is not finite is written as null. Unavailable: the file cannot be written.
 void append_metrics(const std::filesystem::path& file, const MetricsRecord& record);

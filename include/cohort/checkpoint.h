@@ -21,17 +21,20 @@
 
 namespace cohort {
 
+// What is in a checkpoint: groups of tensors, pieces of bytes, and texts.
 struct CheckpointData {
   // Names of groups and of bytes: letters, digits, "_", "-" and ".", not first.
   std::map<std::string, NamedTensors> tensors = {};
+  // Pieces that mean something to their writer only, such as the position of the input, by name.
   std::map<std::string, std::string> bytes = {};
-  std::map<std::string, std::string> values = {};
+  std::map<std::string, std::string> values = {};  // short texts by key; they stand in the manifest
 };
 
+// A checkpoint that was read.
 struct Checkpoint {
-  int64_t step = 0;
-  std::filesystem::path folder;
-  CheckpointData data;
+  int64_t step = 0;              // the global step at which it was saved
+  std::filesystem::path folder;  // where it lies
+  CheckpointData data;           // what is in it
 };
 
 // Writes one folder; one that is there already is replaced. Makes the folder that it is to stand in. Unavailable: a
@@ -43,17 +46,17 @@ void save_checkpoint(const std::filesystem::path& folder, int64_t step, const Ch
 Checkpoint read_checkpoint(const std::filesystem::path& folder);
 
 struct CheckpointManagerOptions {
-  std::string name = "ckpt";
+  std::string name = "ckpt";  // checkpoints are called <name>-<step>
   // The latest so many; 0: all.
   int64_t max_to_keep = 5;
-  // Of those that max_to_keep would remove, one every so many hours is kept for good; 0: none.
+  // Hours after which one of the checkpoints that max_to_keep would remove is kept for good; 0: none is.
   double keep_every_n_hours = 0.0;
   // Whether save() returns when the data is copied, and a thread writes it.
   bool asynchronous = true;
-  // Of the wait for a write under way.
+  // The longest wait for a write under way.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // Of the wait for another process that writes to the directory and may be about to end. Where that one is on another
-  // machine it is two minutes longer, in which a file server notices the loss of a machine.
+  // The longest wait for another process that writes to the directory and may be about to end. If that one is on
+  // another machine it is two minutes longer, in which a file server notices the loss of a machine.
   std::chrono::milliseconds lock_timeout = std::chrono::seconds(10);
 };
 
@@ -70,6 +73,7 @@ class CheckpointManager {
   // thread.
   ~CheckpointManager();
 
+  // Returns the directory that the manager was made with.
   const std::filesystem::path& directory() const;
 
   // Copies the data, waits for the write before this one, and returns the folder. A checkpoint of the same step is
@@ -81,7 +85,9 @@ class CheckpointManager {
 
   // Steps of the checkpoints that there are, ascending.
   std::vector<int64_t> steps();
+  // Returns the step of the newest checkpoint, or nothing if there is none.
   std::optional<int64_t> latest();
+  // Returns the folder of the checkpoint of a step, whether there is one or not.
   std::filesystem::path folder(int64_t step) const;
 
   // The newest checkpoint that is whole; a damaged one is skipped with a warning for the one before. Nothing where
@@ -90,6 +96,7 @@ class CheckpointManager {
 
   // Says in the directory that no more will come, until the next save(): who follows it comes to an end.
   void finish();
+  // Returns whether finish() was called and nothing was saved since.
   bool finished();
 
   // Removes all of its checkpoints, and the directory when nothing else is in it.
@@ -115,6 +122,7 @@ std::string finished_run(const std::filesystem::path& directory);
 // Follows the checkpoints that another process writes; only reads. Used by one thread.
 class CheckpointFollower {
  public:
+  // The directory need not be there yet.
   explicit CheckpointFollower(std::filesystem::path directory, const CheckpointFollowerOptions& options = {});
 
   // The newest checkpoint's folder, when it is newer than the one before; waits for it. It may go at any time, when the

@@ -38,10 +38,14 @@ class ClusterSpec {
   static ClusterSpec from_json(const std::string& text, const std::string& source = "cluster");
   std::string to_json() const;  // lists where indices have no gaps
 
+  // Returns whether there is no task at all.
   bool empty() const { return jobs_.empty(); }
+  // Returns the jobs with their tasks.
   const std::map<std::string, Tasks>& jobs() const { return jobs_; }
+  // Returns whether there is a job of that name.
   bool has_job(const std::string& job) const { return jobs_.contains(job); }
   int num_tasks(const std::string& job) const;  // 0 for a job that is not there
+  // Returns whether there is this task.
   bool has(const TaskId& task) const;
   // NotFound names the tasks that there are.
   const std::string& address(const TaskId& task) const;

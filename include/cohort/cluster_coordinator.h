@@ -40,6 +40,7 @@ class ClusterCoordinator {
   void join() const;
   // Whether it is.
   bool done() const;
+  // Returns the value's tensors; the same as RemoteValue::fetch().
   std::vector<torch::Tensor> fetch(const RemoteValue& value) const { return value.fetch(); }
 
   // How many workers are there now.

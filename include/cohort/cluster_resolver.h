@@ -18,9 +18,12 @@ namespace cohort {
 
 // Where resolvers read variables from; for tests and launchers another than the process's own.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+// The variables of this process.
 Environment process_environment();
+// These variables and no others.
 Environment environment_of(std::map<std::string, std::string> variables);
 
+// Tells which cluster this process is part of, and as which task.
 class ClusterResolver {
  public:
   virtual ~ClusterResolver() = default;
@@ -34,6 +37,7 @@ class ClusterResolver {
 
   // "google" or empty, as TensorFlow has it; nothing here depends on it.
   virtual std::string environment() const { return ""; }
+  // The protocol that master() names.
   virtual std::string rpc_layer() const { return "grpc"; }
 
   // Address of a task to connect to, "grpc://host:port"; empty without a cluster. The default is the coordination
@@ -44,14 +48,15 @@ class ClusterResolver {
   virtual std::map<std::string, int> num_accelerators() const;
 };
 
+// How resolvers are passed around.
 using ClusterResolverPtr = std::shared_ptr<const ClusterResolver>;
 
 struct TFConfigOptions {
   // In place of what TF_CONFIG says.
   std::optional<std::string> task_type = std::nullopt;
-  std::optional<int> task_id = std::nullopt;
-  std::optional<std::string> rpc_layer = std::nullopt;
-  Environment variables = process_environment();
+  std::optional<int> task_id = std::nullopt;            // in place of task.index
+  std::optional<std::string> rpc_layer = std::nullopt;  // in place of rpc_layer
+  Environment variables = process_environment();        // where TF_CONFIG is read from
 };
 
 // TF_CONFIG, JSON: {"cluster": {job: [addresses]}, "task": {"type": job, "index": i}}. Unset or empty: no cluster.
@@ -70,11 +75,11 @@ class TFConfigResolver final : public ClusterResolver {
 };
 
 struct SimpleResolverOptions {
-  ClusterSpec cluster = {};
-  std::optional<TaskId> task = std::nullopt;
-  std::string master = "";
-  std::string environment = "";
-  std::string rpc_layer = "grpc";
+  ClusterSpec cluster = {};                   // the tasks and their addresses
+  std::optional<TaskId> task = std::nullopt;  // this process; nothing: it is not part of the cluster
+  std::string master = "";                    // what master() says when no task is asked for
+  std::string environment = "";               // what environment() says
+  std::string rpc_layer = "grpc";             // the protocol that master() names
   std::optional<std::map<std::string, int>> num_accelerators = std::nullopt;  // nothing: what the machine has
 };
 
@@ -95,8 +100,8 @@ class SimpleResolver final : public ClusterResolver {
 };
 
 struct UnionOptions {
-  std::optional<TaskId> task = std::nullopt;  // nothing: the first resolver's
-  std::optional<std::string> rpc_layer = std::nullopt;
+  std::optional<TaskId> task = std::nullopt;            // nothing: the first resolver's
+  std::optional<std::string> rpc_layer = std::nullopt;  // nothing: the first resolver's
 };
 
 // Several clusters as one: tasks of the same job follow each other in the order of the resolvers. Where a member gives
@@ -120,7 +125,7 @@ class UnionResolver final : public ClusterResolver {
 struct TorchrunOptions {
   // For the address of rank 0, where torchrun keeps MASTER_PORT for itself (TORCHELASTIC_USE_AGENT_STORE).
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  Environment variables = process_environment();
+  Environment variables = process_environment();  // where the variables are read from
 };
 
 // RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and the PyTorch operators of Kubernetes set them: all
@@ -143,8 +148,8 @@ struct SlurmOptions {
   std::optional<int> gpus_per_node = std::nullopt;   // nothing: as many as are visible
   std::optional<int> gpus_per_task = std::nullopt;   // nothing: gpus_per_node / most tasks of a node
   std::optional<int> tasks_per_node = std::nullopt;  // nothing: SLURM_STEP_TASKS_PER_NODE
-  std::string rpc_layer = "grpc";
-  Environment variables = process_environment();
+  std::string rpc_layer = "grpc";                    // the protocol that master() names
+  Environment variables = process_environment();     // where the variables are read from
 };
 
 // A Slurm step: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE.
@@ -164,7 +169,7 @@ class SlurmResolver final : public ClusterResolver {
 };
 
 struct MpiOptions {
-  Environment variables = process_environment();
+  Environment variables = process_environment();  // where the variables are read from
 };
 
 // A process that mpirun started (Open MPI, MPICH and others over PMI): all tasks are workers. Only worker 0 has an
@@ -182,25 +187,28 @@ class MpiResolver final : public ClusterResolver {
 
 // Fetches a URL; for tests another than the network. Throws Unavailable.
 struct HttpRequest {
+  // Http or https.
   std::string url;
-  std::vector<std::string> headers = {};
+  std::vector<std::string> headers = {};                         // lines such as "Accept: application/json"
   std::optional<std::string> body = std::nullopt;                // posted; nothing: GET
   std::string ca_file = "";                                      // trusted for https; empty: the system's
   std::chrono::milliseconds timeout = std::chrono::seconds(30);  // of the whole exchange
 };
+// Sends a request and returns the body of the answer.
 using HttpFetch = std::function<std::string(const HttpRequest&)>;
+// Fetches over the network, by libcurl.
 HttpFetch http_fetch();
 
 struct KubernetesOptions {
   // Which pods make up a job, as label selectors.
   std::map<std::string, std::vector<std::string>> job_labels = {{"worker", {"job-name=cohort"}}};
-  int port = 8470;
-  // Of the pods; empty: this pod's (the service account's).
+  int port = 8470;  // the port of every pod
+  // The namespace of the pods; empty: this pod's (the service account's).
   std::string ns = "";
   std::optional<TaskId> task = std::nullopt;  // nothing: the pod whose name is HOSTNAME
   std::string service_account = "/var/run/secrets/kubernetes.io/serviceaccount";  // token, ca.crt, namespace
-  HttpFetch fetch = http_fetch();
-  Environment variables = process_environment();
+  HttpFetch fetch = http_fetch();                                                 // how the API is asked
+  Environment variables = process_environment();                                  // where the variables are read from
 };
 
 // Asks the Kubernetes API for the pods, with the pod's service account, which must be allowed to list pods. Addresses
@@ -217,8 +225,8 @@ class KubernetesResolver final : public ClusterResolver {
 };
 
 struct SageMakerOptions {
-  int port = 2223;
-  Environment variables = process_environment();
+  int port = 2223;                                // the port of every host
+  Environment variables = process_environment();  // where the variables are read from
 };
 
 // SM_HOSTS (a JSON list) and SM_CURRENT_HOST: all are workers, in the order of the hosts' names.
@@ -234,15 +242,15 @@ class SageMakerResolver final : public ClusterResolver {
 };
 
 struct GceOptions {
-  std::string project;
-  std::string zone;
-  std::string instance_group;
-  int port = 8470;
-  TaskId task = {};
-  std::string rpc_layer = "grpc";
+  std::string project;             // the project; needed
+  std::string zone;                // the zone of the group; needed
+  std::string instance_group;      // the name of the group; needed
+  int port = 8470;                 // the port of every instance
+  TaskId task = {};                // this process
+  std::string rpc_layer = "grpc";  // the protocol that master() names
   // Bearer token of the API; empty: the instance's own, from the metadata server.
   std::string token = "";
-  HttpFetch fetch = http_fetch();
+  HttpFetch fetch = http_fetch();  // how the API is asked
 };
 
 // The running instances of a Compute Engine instance group, by name, at their internal addresses.

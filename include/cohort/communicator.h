@@ -16,6 +16,7 @@ enum class ReduceOp { kSum, kMean };
 
 // "SUM" or "MEAN", in any case; anything else: InvalidArgument.
 ReduceOp parse_reduce_op(std::string_view text);
+// Returns "SUM" or "MEAN".
 std::string_view to_string(ReduceOp op);
 
 // One rank's end of a group. Every rank calls the same operations with the same shapes and dtypes in the same order;
@@ -27,7 +28,9 @@ class Communicator {
   virtual ~Communicator() = default;
 
   virtual std::string_view name() const = 0;  // of the back end
+  // Returns this rank, from 0 to size() - 1.
   virtual int rank() const = 0;
+  // Returns the number of ranks in the group.
   virtual int size() const = 0;
 
   // Reduces each tensor over the ranks, in place. Dense, any floating or integer dtype; kMean on integers truncates.

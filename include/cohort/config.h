@@ -34,30 +34,34 @@ namespace cohort {
 
 // A value as a file or a flag has it, before a field gives it its type.
 struct ConfigValue {
+  // What sort of value it is.
   enum class Kind { kNull, kScalar, kList, kMap };
 
-  Kind kind = Kind::kNull;
-  std::string text = {};  // of a scalar
-  std::vector<ConfigValue> items = {};
-  std::vector<std::pair<std::string, ConfigValue>> members = {};
-  int64_t line = 0;  // of its text, from 1; 0: not known
+  Kind kind = Kind::kNull;                                        // which of the following members has the value
+  std::string text = {};                                          // of a scalar
+  std::vector<ConfigValue> items = {};                            // of a list
+  std::vector<std::pair<std::string, ConfigValue>> members = {};  // of a map, in the order of the text
+  int64_t line = 0;                                               // of its text, from 1; 0: not known
 };
 
 // Collects the fields of structs; describe() of a struct calls it. The structs have to outlive it.
 class ConfigFields {
  public:
+  // Where a field's value lies.
   using Target = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
                               std::vector<std::string>*>;
+  // A field as the configuration sees it.
   struct Field {
-    std::string path;
-    Target target;
-    std::string help;
-    std::vector<std::string> choices;  // of a text; empty: any
-    std::string default_value;         // as YAML
-    std::string origin;                // who has set it; empty: the default
-    std::shared_ptr<const std::atomic<bool>> read;
+    std::string path;                               // names from the outermost struct, with dots between
+    Target target;                                  // where the value lies
+    std::string help;                               // what the field means
+    std::vector<std::string> choices;               // of a text; empty: any
+    std::string default_value;                      // as YAML
+    std::string origin;                             // who has set it; empty: the default
+    std::shared_ptr<const std::atomic<bool>> read;  // whether the program has read the value
   };
 
+  // Adds a field. `help` says what it means, without a capital and a full stop; `choices` are all that a text may be.
   template <typename T>
   void add(std::string_view name, Setting<T>& setting, std::string help, std::vector<std::string> choices = {}) {
     setting.read_ = std::make_shared<std::atomic<bool>>(false);
@@ -95,6 +99,8 @@ class ConfigFields {
   std::vector<Restriction> restrictions_;
 };
 
+// The values of a configuration's fields: what set them, in the order of the calls, and whether they are read. Not
+// thread-safe.
 class Config {
  public:
   // What the fields hold now are the defaults.
@@ -110,6 +116,7 @@ class Config {
   // (STEPS = 100 and %STEPS). A key may leave out the beginning of its path where the rest, of two names or more, is
   // unambiguous. References to code (@name, import): Unimplemented.
   void apply_gin_file(const std::filesystem::path& file);
+  // The same as text. `origin` is named in messages and in changes().
   void apply_gin(std::string_view text, const std::string& origin = "--gin_param");
   // One field, by its text.
   void set(const std::string& path, const std::string& value, const std::string& origin);
@@ -119,10 +126,11 @@ class Config {
   // Checks the restrictions (InvalidArgument) and allows no more change (FailedPrecondition).
   void lock();
 
+  // A field that has another value than its default.
   struct Change {
-    std::string path;
-    std::string value;  // as YAML
-    std::string origin;
+    std::string path;    // names from the outermost struct, with dots between
+    std::string value;   // as YAML
+    std::string origin;  // what set it, such as "--params_override"
   };
   // The fields that differ from their defaults.
   std::vector<Change> changes() const;

@@ -5,7 +5,9 @@
 
 namespace cohort {
 
+// How a parameter-server run keeps its workers together.
 struct Consistency {
+  // The three ways.
   enum class Kind {
     // A worker's gradients are applied when they come (the default).
     kAsynchronous,
@@ -18,7 +20,7 @@ struct Consistency {
     kSynchronous,
   };
 
-  Kind kind = Kind::kAsynchronous;
+  Kind kind = Kind::kAsynchronous;  // which of the three
   // With another kind than theirs: InvalidArgument.
   int64_t staleness = 4;   // of kBoundedStaleness: steps
   int backup_workers = 0;  // of kSynchronous: closures that may be run by two workers at a time

@@ -49,6 +49,7 @@ class Trainer {
   virtual bool told_to_end() const { return false; }
 };
 
+// The inner loop of an evaluation, which a program derives from.
 class Evaluator {
  public:
   virtual ~Evaluator() = default;
@@ -64,9 +65,9 @@ class Controller;
 
 // What actions are given.
 struct ActionInfo {
-  Controller& controller;
-  const Logs& logs;  // of the inner loop, or the evaluation
-  int64_t step;      // the global one
+  Controller& controller;  // the controller that calls
+  const Logs& logs;        // of the inner loop, or the evaluation
+  int64_t step;            // the global one
 };
 // Called after every inner loop, or every evaluation, on all workers.
 using Action = std::function<void(const ActionInfo&)>;
@@ -75,12 +76,12 @@ struct ControllerOptions {
   std::shared_ptr<Trainer> trainer = nullptr;       // this or
   std::shared_ptr<Evaluator> evaluator = nullptr;   // this, or both
   std::optional<Strategy> strategy = std::nullopt;  // unset: the current one
-  std::vector<Action> train_actions = {};
-  std::vector<Action> eval_actions = {};
+  std::vector<Action> train_actions = {};           // called after every inner loop
+  std::vector<Action> eval_actions = {};            // called after every evaluation
   // Called at the multiples of summary_interval, where inner loops end, too, and when training is complete.
   std::vector<Action> summary_actions = {};
-  int64_t summary_interval = 0;
-  int64_t steps_per_loop = 0;  // needed with a trainer; inner loops end at its multiples
+  int64_t summary_interval = 0;  // steps between summaries; 0: only when training is complete
+  int64_t steps_per_loop = 0;    // needed with a trainer; inner loops end at its multiples
   // Empty: no checkpoints. Of several workers the chief writes and reads.
   std::filesystem::path checkpoint_dir = {};
   // Steps; inner loops end at its multiples, too. 0: only when training is complete.
@@ -121,6 +122,7 @@ class Controller {
 
   // For actions: ends training after the current inner loop, as if it were complete.
   void stop() { stopping_ = true; }
+  // Returns whether stop() was called.
   bool stopping() const { return stopping_; }
 
   // False: there is none. With keep_input the data goes on where it is.
@@ -128,6 +130,7 @@ class Controller {
   // One of this step is there already: nothing.
   void save_checkpoint();
 
+  // Returns the strategy under which it trains.
   const Strategy& strategy() const { return strategy_; }
 
  private:

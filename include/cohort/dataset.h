@@ -24,8 +24,11 @@ class DatasetNode;
 class ElementIterator;
 class PassCounters;
 
+// The cardinality of a dataset without an end.
 constexpr int64_t kInfiniteCardinality = -1;
+// The cardinality of a dataset whose size is found out only by reading it.
 constexpr int64_t kUnknownCardinality = -2;
+// The library chooses.
 constexpr int64_t kAuto = -1;
 
 struct BatchOptions {
@@ -37,12 +40,12 @@ struct ShuffleOptions {
 };
 struct MapOptions {
   int num_parallel_calls = 1;  // threads; the order of the elements is kept
-  // Of the wait for one element.
+  // The longest wait for one element.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 struct RandomMapOptions {
   std::optional<uint64_t> seed = std::nullopt;  // unset: LibTorch's seed (torch::manual_seed)
-  MapOptions threads = {};
+  MapOptions threads = {};                      // as for map()
 };
 struct InterleaveOptions {
   int64_t cycle_length = 1;  // datasets open at once
@@ -52,8 +55,8 @@ struct PrefetchOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of the wait for one element
 };
 struct GeneratorOptions {
-  bool batched = false;  // what it yields are batches already
-  int64_t cardinality = kUnknownCardinality;
+  bool batched = false;                       // what it yields are batches already
+  int64_t cardinality = kUnknownCardinality;  // number of elements, where it is known
 };
 struct IteratorOptions {
   // Which pass over the data this is, from 0: the orders of shuffle() and the numbers of random_map() depend on it.
@@ -63,7 +66,7 @@ struct IteratorOptions {
   // Every file_shards-th file only, beginning with number file_shard: of those that interleave() opens, of TFRecord
   // files and of an image folder.
   int64_t file_shards = 1;
-  int64_t file_shard = 0;
+  int64_t file_shard = 0;  // see file_shards
 };
 
 // A position in a dataset. Move-only; one thread at a time. Destroying it ends its threads at once.
@@ -89,11 +92,16 @@ class Iterator {
   std::unique_ptr<ElementIterator> elements_;
 };
 
+// A pipeline: a source and transformations. Copies are the same pipeline and share its count of passes. Thread-safe.
 class Dataset {
  public:
+  // Changes an element. Called by several threads at once with num_parallel_calls above 1.
   using Map = std::function<Example(Example)>;
+  // Changes an element with random numbers of its own.
   using RandomMap = std::function<Example(Example, at::Generator)>;
+  // Says whether an element stays.
   using Predicate = std::function<bool(const Example&)>;
+  // Yields the next element, or nothing at the end of the pass.
   using Generator = std::function<std::optional<Example>()>;
 
   explicit Dataset(std::shared_ptr<const DatasetNode> node);
@@ -110,22 +118,29 @@ class Dataset {
   static Dataset range(int64_t stop);
   static Dataset range(int64_t start, int64_t stop, int64_t step = 1);
 
+  // Applies fn to every element. What fn throws arrives at Iterator::next().
   Dataset map(Map fn, const MapOptions& options = {}) const;
   // The same with a generator of the element's own, which depends on the seed (unset: LibTorch's), the epoch and the
   // place in the pipeline only: the same random numbers however many threads compute, and in a run that goes on.
   Dataset random_map(RandomMap fn, const RandomMapOptions& options = {}) const;
   // Stacks `size` elements; every column gets a batch dimension. Elements of different shapes: InvalidArgument.
   Dataset batch(int64_t size, const BatchOptions& options = {}) const;
+  // The rows of each element as elements of their own; the opposite of batch().
   Dataset unbatch() const;
   // A buffer of `size` elements from which the next one is drawn uniformly.
   Dataset shuffle(int64_t size, const ShuffleOptions& options = {}) const;
+  // The elements `count` times, each time by a pass of its own; without a count for ever.
   Dataset repeat(int64_t count = kInfiniteCardinality) const;
+  // The first `count` elements.
   Dataset take(int64_t count) const;
+  // All elements but the first `count`.
   Dataset skip(int64_t count) const;
+  // The elements for which predicate returns true.
   Dataset filter(Predicate predicate) const;
   // Elements of two datasets side by side: x of the first becomes x, x of the second y; all further columns of both
   // follow in `more`. Ends with the shorter one.
   Dataset zip(const Dataset& other) const;
+  // The elements of this dataset, then those of the other one.
   Dataset concatenate(const Dataset& other) const;
   // fn makes a dataset of each element; their elements are taken in turns.
   Dataset interleave(std::function<Dataset(Example)> fn, const InterleaveOptions& options = {}) const;
@@ -142,6 +157,7 @@ class Dataset {
   int64_t cardinality() const;
   // Whether the elements are batches, and of how many examples where that is known.
   bool is_batched() const;
+  // Returns the number of examples in a batch, or nothing if the elements are no batches or of unknown size.
   std::optional<int64_t> batch_size() const;
 
   // A pass over the data, the next one unless the options say which. Thread-safe.
@@ -150,6 +166,7 @@ class Dataset {
   // For range-based for loops: each loop is the next pass, so the data is shuffled and augmented anew.
   class Cursor {
    public:
+    // What the loop's variable is.
     using value_type = Example;
     explicit Cursor(std::shared_ptr<Iterator> iterator);
     const Example& operator*() const { return *current_; }
@@ -164,8 +181,11 @@ class Dataset {
   Cursor begin() const;
   std::nullptr_t end() const { return nullptr; }
 
+  // For the library: the last transformation of the pipeline.
   const DatasetNode& node() const { return *node_; }
+  // For the library: the same, shared.
   const std::shared_ptr<const DatasetNode>& shared_node() const { return node_; }
+  // For the library: the count of passes.
   const std::shared_ptr<PassCounters>& passes() const { return passes_; }
 
  private:

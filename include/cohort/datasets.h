@@ -18,9 +18,10 @@ torch::Tensor read_idx(const std::filesystem::path& file);
 
 namespace datasets {
 
+// Data to train on and data to test with.
 struct TrainTest {
-  Dataset train;
-  Dataset test;
+  Dataset train;  // to learn from
+  Dataset test;   // to test with
 };
 
 // MNIST from its four files in a folder (train-images-idx3-ubyte and so on, also with ".gz" or with '.' before "idx").
@@ -33,9 +34,9 @@ TrainTest mnist(const std::filesystem::path& folder);
 TrainTest cifar10(const std::filesystem::path& folder);
 
 struct DrawnDigitsOptions {
-  int64_t train_size = 20'000;
-  int64_t test_size = 4'000;
-  uint64_t seed = 1;
+  int64_t train_size = 20'000;  // digits in `train`
+  int64_t test_size = 4'000;    // digits in `test`
+  uint64_t seed = 1;            // other seeds draw other digits
 };
 
 // Digits drawn by code, shaped as MNIST's: strokes under random affine maps, of random thickness and wobble, with noise
@@ -43,11 +44,11 @@ struct DrawnDigitsOptions {
 TrainTest drawn_digits(const DrawnDigitsOptions& options = {});
 
 struct ImageFolderOptions {
-  DecodeOptions decode = {};
-  MapOptions threads = {};  // that read and decode
+  DecodeOptions decode = {};  // how a file becomes a tensor
+  MapOptions threads = {};    // that read and decode
   // The part of the files, of all classes together, that is held out as `test`; `seed` chooses which.
   double held_out = 0.0;
-  uint64_t seed = 0;
+  uint64_t seed = 0;  // chooses what is held out, and the order of the files
   // Training files come in another order each epoch, by `seed`; without, by class and name.
   bool shuffle = true;
   // A damaged file is left out, with a warning that counts them, instead of being an error; so is what only has the
@@ -55,10 +56,11 @@ struct ImageFolderOptions {
   bool skip_damaged = false;
 };
 
+// What image_folder() returns.
 struct ImageFolder {
-  Dataset train;
-  Dataset test;  // by class and name
-  std::vector<std::string> class_names;
+  Dataset train;                         // what is not held out
+  Dataset test;                          // by class and name
+  std::vector<std::string> class_names;  // the names of the folders; an example's y is an index into them
 };
 
 // JPEG and PNG files in a folder for each class, whose names, sorted, give the classes their numbers. x: uint8

@@ -18,9 +18,9 @@ namespace cohort {
 
 // A device's name, any part of which may be absent. A value.
 struct DeviceSpec {
-  std::optional<std::string> job;
-  std::optional<int> replica;
-  std::optional<int> task;
+  std::optional<std::string> job;   // the job of the task, such as "worker"
+  std::optional<int> replica;       // the replica, a number that TensorFlow's grammar has and nothing here depends on
+  std::optional<int> task;          // the index of the task
   std::optional<std::string> type;  // CPU, GPU, TPU, EPU, CUSTOM
   std::optional<int> index;         // absent with a type: any ("*")
 
@@ -42,9 +42,10 @@ struct DeviceSpec {
   bool operator==(const DeviceSpec&) const = default;
 };
 
+// A device of this machine.
 struct PhysicalDevice {
   std::string type;  // CPU or GPU
-  int index = 0;
+  int index = 0;     // its number among those of its type, from 0
 
   std::string name() const;  // "/physical_device:GPU:0"
   bool operator==(const PhysicalDevice&) const = default;
@@ -56,9 +57,11 @@ struct LogicalDevice {
   torch::Device torch_device = torch::kCPU;  // what LibTorch computes on; parts of one GPU share it
   std::optional<int64_t> memory_limit_mb;    // as configured; LibTorch has one allocator a GPU and does not enforce it
 
+  // Returns the short form of the name: "/CPU:0".
   std::string name() const { return spec.short_form(); }
 };
 
+// One part of a physical device; see set_logical_devices().
 struct LogicalDeviceOptions {
   // Megabytes. Needed for each part when a GPU is split in several, refused for the CPU.
   std::optional<int64_t> memory_limit_mb = std::nullopt;
@@ -67,11 +70,13 @@ struct LogicalDeviceOptions {
 // The machine's devices: the CPU and the GPUs that LibTorch sees; `type` filters ("CPU", "GPU").
 // What follows is about the machine, not about any strategy, so it is the same for the whole process; all thread-safe.
 std::vector<PhysicalDevice> list_physical_devices(std::string_view type = "");
+// The logical devices, of which every physical one that is visible has at least one.
 std::vector<LogicalDevice> list_logical_devices(std::string_view type = "");
 
 // Hides the physical devices of a type that are not listed. After logical devices were used (listed, found or placed
 // on): FailedPrecondition. An empty type stands for all.
 void set_visible_devices(const std::vector<PhysicalDevice>& devices, std::string_view type = "");
+// Returns the physical devices that are not hidden.
 std::vector<PhysicalDevice> get_visible_devices(std::string_view type = "");
 
 // Splits a physical device into logical ones, such as the CPU into devices for several replicas. Before logical devices
@@ -95,7 +100,9 @@ void reset_devices();
 // with one warning; without, InvalidArgument.
 class [[nodiscard]] DeviceScope {
  public:
+  // Opens a scope for the device of that name.
   explicit DeviceScope(std::string_view name);
+  // Opens a scope for a device.
   explicit DeviceScope(const LogicalDevice& device);
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
@@ -104,6 +111,7 @@ class [[nodiscard]] DeviceScope {
 
 // The innermost scope's device; the CPU without one.
 LogicalDevice current_logical_device();
+// The same as LibTorch names it.
 torch::Device current_torch_device();
 // For torch factories: torch::randn({2, 3}, cohort::placement_options()). (LibTorch's own factories cannot be
 // intercepted.)
@@ -113,10 +121,13 @@ torch::TensorOptions placement_options();
 torch::Tensor place(const torch::Tensor& tensor, std::string_view name = "tensor");
 void place(torch::nn::Module& module, std::string_view name = "module");
 
+// Turns soft placement on or off for the whole process.
 void set_soft_device_placement(bool on);
+// Returns whether soft placement is on.
 bool get_soft_device_placement();
 // One line on standard error for everything that place() and mirror() put somewhere.
 void set_log_device_placement(bool on);
+// Returns whether placement is logged.
 bool get_log_device_placement();
 
 }  // namespace cohort

@@ -23,10 +23,11 @@ enum class AutoShard {
   kOff,   // a worker trains on all
 };
 
+// How the input of a strategy is divided and prepared.
 struct InputOptions {
   // Steps that are prepared ahead by a thread of their own: batched, split and copied to the devices. 0: none.
   int64_t prefetch_steps = 2;
-  // Of the wait for one step's input.
+  // The longest wait for one step's input.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   AutoShard auto_shard = AutoShard::kAuto;  // no effect in a single process
 };
@@ -41,6 +42,7 @@ class GlobalBatch : public PerReplica<Example> {
 
   // Examples in the step over all replicas.
   int64_t global_size() const { return global_size_; }
+  // Returns whether the share of some replica, of any worker, is empty.
   bool some_empty() const { return some_empty_; }
 
  private:
@@ -64,10 +66,13 @@ class DistributedIterator {
   // How training loops on several workers come to a decision together: bits that this worker wants all to hear, and
   // those that came with the last next(). They travel with the agreement on a step, which is made one step ahead.
   void raise(int64_t flags);
+  // Returns the bits that any worker raised, as of the last next().
   int64_t raised() const;
 
   // As Iterator's, steps prepared ahead included.
   std::string save();
+  // Goes on where save() was called, on every worker with its own bytes. DataLoss, InvalidArgument: as
+  // Iterator::restore().
   void restore(const std::string& state);
 
  private:
@@ -80,7 +85,9 @@ class DistributedIterator {
 // of ceil(b / R).
 class DistributedDataset {
  public:
+  // Makes a pass; for the library.
   using Make = std::function<std::unique_ptr<DistributedSource>(const IteratorOptions&)>;
+  // For the library: Strategy::distribute() makes distributed datasets.
   DistributedDataset(Make make, int64_t cardinality) : make_(std::move(make)), cardinality_(cardinality) {}
 
   // A pass over the data, the next one unless the options say which. All workers begin the same passes.
@@ -92,6 +99,7 @@ class DistributedDataset {
   // For range-based for loops: each loop is the next pass.
   class Cursor {
    public:
+    // What the loop's variable is.
     using value_type = GlobalBatch;
     explicit Cursor(std::shared_ptr<DistributedIterator> iterator);
     const GlobalBatch& operator*() const { return *current_; }

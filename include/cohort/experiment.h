@@ -29,6 +29,7 @@
 
 namespace cohort {
 
+// Where an experiment runs: the strategy's flags, precision, seed.
 struct RuntimeConfig : StrategyFlags {
   Setting<std::string> mixed_precision_dtype;
   Setting<std::string> loss_scale;
@@ -45,11 +46,13 @@ struct RuntimeConfig : StrategyFlags {
   Setting<int64_t> default_shard_dim = -1;
   Setting<bool> use_tpu_mp_strategy = false;
 
+  // Adds the fields with their meanings.
   void describe(ConfigFields& fields);
 };
 
+// The optimizer of an experiment: a rule, a schedule of the rate, a warmup, averages of the weights.
 struct OptimizerConfig {
-  // Of the rule chosen by `type` only its own group counts.
+  // The update rule: `type` chooses one, and only the group of that name counts.
   struct Rule {
     Setting<std::string> type = "sgd";
     Setting<double> global_clipnorm = 0.0;
@@ -59,92 +62,100 @@ struct OptimizerConfig {
       Setting<double> momentum = 0.0, dampening = 0.0;
       Setting<bool> nesterov = false;
       Setting<double> weight_decay = 0.0;
-    } sgd;
+    } sgd;  // where type is sgd
     struct {
       Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 0.0;
       Setting<bool> amsgrad = false;
-    } adam;
+    } adam;  // where type is adam
     struct {
       Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 1e-2;
       Setting<bool> amsgrad = false;
       // Model Garden's names: of weight_decay, where it is not negative; and of what alone decays.
       Setting<double> weight_decay_rate = -1.0;
       Setting<std::string> include_in_weight_decay;
-    } adamw;
+    } adamw;  // where type is adamw
     struct {
       Setting<double> rho = 0.9, momentum = 0.0, epsilon = 1e-7, weight_decay = 0.0;
       Setting<bool> centered = false;
-    } rmsprop;
+    } rmsprop;  // where type is rmsprop
     struct {
       Setting<double> initial_accumulator_value = 0.1, epsilon = 1e-7, lr_decay = 0.0, weight_decay = 0.0;
-    } adagrad;
+    } adagrad;  // where type is adagrad
     struct {
       Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-6, weight_decay = 0.0;
-    } lamb;
+    } lamb;  // where type is lamb
     struct {
       Setting<double> momentum = 0.9, trust_coefficient = 1e-3, epsilon = 1e-8, weight_decay = 0.0;
       Setting<bool> nesterov = false;
-    } lars;
+    } lars;  // where type is lars
 
+    // Adds the fields with their meanings.
     void describe(ConfigFields& fields);
-  } optimizer;
+  } optimizer;  // the rule
 
+  // The learning rate: a schedule by its type, of which only its own group counts.
   struct Rate {
     Setting<std::string> type = "constant";
     struct {
       Setting<double> learning_rate = 0.1;
-    } constant;
+    } constant;  // where type is constant
     struct {
       Setting<std::vector<int64_t>> boundaries;
       Setting<std::vector<double>> values;
-    } stepwise;
+    } stepwise;  // where type is stepwise
     struct {
       Setting<double> initial_learning_rate = 0.1, decay_rate = 0.96;
       Setting<int64_t> decay_steps = 0;
       Setting<bool> staircase = false;
-    } exponential;
+    } exponential;  // where type is exponential
     struct {
       Setting<double> initial_learning_rate = 0.1, end_learning_rate = 0.0, power = 1.0;
       Setting<int64_t> decay_steps = 0;
-    } polynomial;
+    } polynomial;  // where type is polynomial
     struct {
       Setting<double> initial_learning_rate = 0.1, alpha = 0.0;
       Setting<int64_t> decay_steps = 0;
-    } cosine;
+    } cosine;  // where type is cosine
 
+    // Adds the fields with their meanings.
     void describe(ConfigFields& fields);
-  } learning_rate;
+  } learning_rate;  // the learning rate
 
+  // How the rate begins; without a type as the schedule says.
   struct Warmup {
     Setting<std::string> type;
     struct {
       Setting<int64_t> warmup_steps = 0;
       Setting<double> warmup_learning_rate = 0.0;
-    } linear;
+    } linear;  // where type is linear
 
+    // Adds the fields with their meanings.
     void describe(ConfigFields& fields);
-  } warmup;
+  } warmup;  // the beginning of the rate
 
   struct {  // as MovingAverageOptions
     Setting<double> average_decay = 0.0;
     Setting<int64_t> start_step = 0;
     Setting<bool> dynamic_decay = true;
     Setting<bool> trainable_weights_only = true;
-  } ema;
+  } ema;  // averages of the weights
   Setting<bool> scale_by_replicas = false;
   Setting<int64_t> accumulate_steps = 1;
 
+  // Adds the fields with their meanings.
   void describe(ConfigFields& fields);
 
   // For a run of so many steps on so many replicas. The schedule is of the global step, of which `begin` is where the
   // optimizer starts. `l2` is the gradient's share of the weights, as of a loss to which l2 / 2 times the sum of their
   // squares is added; the gradients are clipped before.
   Optimizer build(int64_t train_steps, int replicas, int64_t begin = 0, double l2 = 0.0) const;
+  // Returns the averages of the weights that `ema` asks for.
   MovingAverageOptions averages() const;
 };
 
+// How long an experiment trains, and what it writes on the way.
 struct TrainerConfig {
-  OptimizerConfig optimizer_config;
+  OptimizerConfig optimizer_config;  // the optimizer and its rate
   Setting<int64_t> train_steps = 0;
   Setting<double> train_epochs = 0.0;
   Setting<int64_t> steps_per_loop = 1000;
@@ -171,16 +182,18 @@ struct TrainerConfig {
   Setting<bool> eval_tf_while_loop = false;
   Setting<bool> allow_tpu_summary = false;
 
+  // Adds the fields with their meanings.
   void describe(ConfigFields& fields);
 };
 
+// What Task::build_inputs() returns.
 struct TaskData {
   std::optional<Dataset> train;       // batched, repeated
   std::optional<Dataset> validation;  // batched
   int64_t steps_per_epoch = 0;        // of the training; 0: not known
   std::string description;            // "drawn digits", for the reader of a log
   bool shard_train = true;            // whether each worker reads its part; else all of it
-  bool shard_validation = true;
+  bool shard_validation = true;       // the same for the validation
 };
 
 // What is learnt: a model, its data, its loss. Its fields are the group "task" of the configuration.
@@ -188,9 +201,11 @@ class Task {
  public:
   virtual ~Task() = default;
 
+  // Adds the fields of the group "task" with their meanings.
   virtual void describe(ConfigFields& fields) = 0;
   // Where data comes from that no field names, and where the fields of the batches are: for the plain flags.
   virtual void set_data(Config& config, const std::string& folder, const std::string& origin) = 0;
+  // Sets the fields that hold the batch size.
   virtual void set_batch(Config& config, int64_t size, const std::string& origin) = 0;
 
   // Under the current strategy, for a configuration that is locked. With `training` one follows, and data that it
@@ -200,9 +215,11 @@ class Task {
   virtual TaskData build_inputs(const RuntimeConfig& runtime, bool training) = 0;
   // Built (Model::built), not compiled.
   virtual Model build_model() = 0;
+  // Makes the loss.
   virtual Loss build_loss() = 0;
+  // Makes the metrics.
   virtual std::vector<Metric> build_metrics() = 0;
-  // Of the weights, by the gradient (OptimizerConfig::build).
+  // Returns the decay of the weights by the gradient, `l2` of OptimizerConfig::build().
   virtual double l2_weight_decay() const { return 0.0; }
   // Weights to start from, where no checkpoint is.
   virtual void initialize(Model& /*model*/) {}
@@ -210,22 +227,25 @@ class Task {
   // The global steps after which the training changes, ascending; before_stage(0), then after each of them
   // before_stage(1), ... sets up the model, which is compiled afterwards. Not under parameter servers.
   virtual std::vector<int64_t> stages() const { return {}; }
+  // Sets up the model for the stage; see stages().
   virtual void before_stage(std::size_t /*stage*/, Model& /*model*/) {}
 };
 
+// The configuration of an experiment.
 struct ExperimentConfig {
-  std::shared_ptr<Task> task;
-  TrainerConfig trainer;
-  RuntimeConfig runtime;
+  std::shared_ptr<Task> task;  // what is learnt
+  TrainerConfig trainer;       // how long, and what is written
+  RuntimeConfig runtime;       // where it runs
 
   // "task", "trainer", "runtime".
   void describe(ConfigFields& fields);
 };
 
+// An experiment by its name.
 struct Experiment {
-  std::string name;
-  std::string description;
-  std::function<ExperimentConfig()> make;
+  std::string name;                        // what --experiment says
+  std::string description;                 // a line for the list of experiments
+  std::function<ExperimentConfig()> make;  // makes its configuration, with the defaults
 };
 
 // InvalidArgument: the name is empty or taken. Thread-safe.

@@ -17,7 +17,7 @@ struct DecodeOptions {
   int64_t at_least = 0;
   // JPEG only: turned upright as the camera's note (EXIF) says.
   bool upright = true;
-  // Of the file; more is refused before memory is taken for it.
+  // The most pixels that a file may have; more are refused before memory is taken for them.
   int64_t most_pixels = int64_t{1} << 27;
 };
 
@@ -26,17 +26,20 @@ struct DecodeOptions {
 // InvalidArgument: options, or an image that is too large. Thread-safe.
 torch::Tensor decode_image(std::string_view bytes, const DecodeOptions& options = {},
                            const std::string& source = "image");
+// The same for JPEG alone.
 torch::Tensor decode_jpeg(std::string_view bytes, const DecodeOptions& options = {},
                           const std::string& source = "image");
+// The same for PNG alone.
 torch::Tensor decode_png(std::string_view bytes, const DecodeOptions& options = {},
                          const std::string& source = "image");
 
 // The bytes of a PNG file. uint8 of 1 or 3 channels (InvalidArgument). Thread-safe.
 std::string encode_png(const torch::Tensor& image);
 
+// How a new pixel comes from those around it.
 enum class Interpolation { kBilinear, kBicubic };
 struct ResizeOptions {
-  Interpolation interpolation = Interpolation::kBilinear;
+  Interpolation interpolation = Interpolation::kBilinear;  // the sort of interpolation
   // Where the image becomes smaller every pixel of it counts, as in PIL; without, only those beside the new ones, as in
   // torch.nn.functional.interpolate.
   bool antialias = true;

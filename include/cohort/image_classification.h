@@ -12,6 +12,7 @@
 
 namespace cohort {
 
+// Where images come from and how they are changed. `cohort train --help_experiment` prints what each field means.
 struct ImageDataConfig {
   Setting<std::string> input_path;
   Setting<std::string> tfds_name;
@@ -55,18 +56,20 @@ struct ImageDataConfig {
       Setting<double> cutout_const = 40.0;
       Setting<double> magnitude_std = 0.0;
     } randaug;
-  } aug_type;
+  } aug_type;  // Model Garden's group of further changes
   struct {
     Setting<double> mixup_alpha = 0.0, cutmix_alpha = 0.0;
     Setting<double> prob = 1.0;
     Setting<double> switch_prob = 0.5;
     Setting<double> label_smoothing = 0.0;
-  } mixup_and_cutmix;
+  } mixup_and_cutmix;  // Model Garden's group of mixed images
   Setting<double> center_crop_fraction = 0.875;
 
+  // Adds the fields with their meanings.
   void describe(ConfigFields& fields);
 };
 
+// Which model, and how its input is prepared.
 struct ImageModelConfig {
   Setting<int64_t> num_classes = 1000;
   Setting<std::vector<int64_t>> input_size = {224, 224, 3};  // height, width, channels
@@ -104,19 +107,22 @@ struct ImageModelConfig {
       Setting<double> init_stochastic_depth_rate = 0.0;
       Setting<bool> original_init = true;
     } vit;
-  } backbone;
+  } backbone;  // the model by its type, of which only its own group counts
 
+  // Adds the fields with their meanings.
   void describe(ConfigFields& fields);
+  // Returns the number of colour channels.
   int64_t channels() const { return input_size->at(2); }
   // Whether the model takes grey images as [height, width], without a dimension for the channel.
   bool takes_planes() const { return channels() == 1 && (backbone.type == "mlp" || backbone.type == "cnn"); }
 };
 
+// A task for experiments with images and one class each. Change its fields before you hand it over.
 class ImageClassificationTask : public Task {
  public:
-  ImageModelConfig model;
-  ImageDataConfig train_data;
-  ImageDataConfig validation_data{.is_training = false, .drop_remainder = false};
+  ImageModelConfig model;                                                          // the group "model"
+  ImageDataConfig train_data;                                                      // the group "train_data"
+  ImageDataConfig validation_data{.is_training = false, .drop_remainder = false};  // the group "validation_data"
   Setting<double> label_smoothing = 0.0;
   Setting<double> l2_decay = 0.0;
   Setting<double> loss_weight = 1.0;

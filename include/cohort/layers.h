@@ -27,12 +27,14 @@
 
 namespace cohort {
 
+// Sizes of dimensions, without the batch; -1: not known yet.
 using Shape = std::vector<int64_t>;
 
 // An elementwise function (softmax and log-softmax: over the last dimension). As the option of a layer, and, because it
 // converts to Layer, as a layer of its own: Sequential{..., Activation(Activation::kSoftmax)}.
 class Activation {
  public:
+  // The functions of the library.
   enum Kind {
     kLinear,
     kRelu,
@@ -52,8 +54,10 @@ class Activation {
     kMish,
     kExponential,
   };
+  // A function of the user's.
   using Function = std::function<torch::Tensor(const torch::Tensor&)>;
 
+  // One of the library's functions; implicit, so that {.activation = Activation::kRelu} reads well.
   Activation(Kind kind = kLinear) : kind_(kind) {}  // NOLINT(google-explicit-constructor)
   // A function of the user's; it must not change the shape. Called from several threads at once.
   Activation(std::string name, Function function);
@@ -61,10 +65,14 @@ class Activation {
   // By Keras' name: "relu", "leaky_relu", "swish", ... Unknown: NotFound lists them.
   static Activation parse(std::string_view name);
 
+  // Returns Keras' name of the function, or the user's.
   std::string_view name() const;
+  // Returns whether it changes nothing.
   bool is_linear() const { return kind_ == kLinear && !function_; }
+  // Returns whether it is the library's relu.
   bool is_relu() const { return kind_ == kRelu && !function_; }
 
+  // Applies the function; the result has the shape of x.
   torch::Tensor operator()(const torch::Tensor& x) const;
   // The same for a tensor that nobody else holds and whose values the operation that made it does not need for its
   // gradient: it is overwritten where the function allows it.
@@ -79,6 +87,7 @@ class Activation {
 // How a parameter starts. Draws from LibTorch's default generator (torch::manual_seed).
 class Initializer {
  public:
+  // The ways to start of the library.
   enum Kind {
     kZeros,
     kOnes,
@@ -91,11 +100,14 @@ class Initializer {
     kUniform,  // in [-0.05, 0.05]
     kNormal,   // standard deviation 0.05
   };
+  // A function of the user's; it fills the parameter in place.
   using Function = std::function<void(torch::Tensor& parameter)>;
 
+  // One of the library's ways.
   Initializer(Kind kind) : kind_(kind) {}                                      // NOLINT(google-explicit-constructor)
   explicit Initializer(Function function) : function_(std::move(function)) {}  // fills the tensor in place
 
+  // Fills the parameter; the fans are the numbers of inputs and outputs of one element.
   void fill(torch::Tensor parameter, double fan_in, double fan_out) const;
 
  private:
@@ -105,12 +117,14 @@ class Initializer {
 
 // Height and width; one number stands for both.
 struct Size2 {
+  // The same number for both.
   Size2(int64_t both) : height(both), width(both) {}  // NOLINT(google-explicit-constructor)
+  // A number for each.
   Size2(int64_t height, int64_t width) : height(height), width(width) {}
   bool operator==(const Size2&) const = default;
 
-  int64_t height;
-  int64_t width;
+  int64_t height;  // rows
+  int64_t width;   // columns
 };
 
 // kSame: TensorFlow's: the output has ceil(input / stride) elements, and an odd number of padded ones has the larger
@@ -120,6 +134,7 @@ enum class Padding { kValid, kSame };
 // What a layer becomes: a module with one input and one output.
 class LayerModule : public torch::nn::Module {
  public:
+  // Computes the output for a batch, which may be empty.
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
   // Called when the layer is frozen or thawed, besides setting requires_grad; batch norm stops learning statistics.
   virtual void set_frozen(bool /*frozen*/) {}
@@ -149,16 +164,22 @@ class LayerKind {
 // A value: a kind of layer, its name and whether it learns.
 class Layer {
  public:
+  // An activation as a layer of its own.
   Layer(const Activation& activation);  // NOLINT(google-explicit-constructor)
   explicit Layer(std::shared_ptr<const LayerKind> kind, std::string name = {}, bool trainable = true);
 
   // Empty: the model gives it one. A name is unique in its model and has no dot (InvalidArgument).
   const std::string& name() const { return name_; }
+  // Returns whether its parameters learn.
   bool trainable() const { return trainable_; }
+  // Returns the sort of layer: "Dense".
   std::string_view type() const { return kind_->type(); }
+  // Returns the sort of layer with its options.
   const LayerKind& kind() const { return *kind_; }
 
+  // Returns the same layer with another name.
   Layer named(std::string name) const { return Layer(kind_, std::move(name), trainable_); }
+  // Sets whether its parameters learn.
   void set_trainable(bool trainable) { trainable_ = trainable; }
 
  private:
@@ -168,31 +189,31 @@ class Layer {
 };
 
 struct DenseOptions {
-  int64_t units = 0;  // size of the output; needed
-  Activation activation = Activation::kLinear;
-  bool use_bias = true;
-  Initializer kernel_initializer = Initializer::kGlorotUniform;
-  Initializer bias_initializer = Initializer::kZeros;
-  std::string name = {};
-  bool trainable = true;
+  int64_t units = 0;                                             // size of the output; needed
+  Activation activation = Activation::kLinear;                   // applied to the output
+  bool use_bias = true;                                          // whether a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
+  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // whether its parameters learn
 };
 // [batch, ..., inputs] -> [batch, ..., units]; parameters weight [units, inputs], bias [units].
 Layer Dense(const DenseOptions& options);
 Layer Dense(int64_t units, const Activation& activation = Activation::kLinear);
 
 struct Conv2DOptions {
-  int64_t filters = 0;    // channels of the output; needed
-  Size2 kernel_size = 0;  // needed
-  Size2 strides = 1;
-  Padding padding = Padding::kValid;
-  Size2 dilation_rate = 1;  // not together with strides above 1
-  int64_t groups = 1;       // divides the channels of input and output
-  Activation activation = Activation::kLinear;
-  bool use_bias = true;
-  Initializer kernel_initializer = Initializer::kGlorotUniform;
-  Initializer bias_initializer = Initializer::kZeros;
-  std::string name = {};
-  bool trainable = true;
+  int64_t filters = 0;                                           // channels of the output; needed
+  Size2 kernel_size = 0;                                         // needed
+  Size2 strides = 1;                                             // step of the kernel
+  Padding padding = Padding::kValid;                             // what is added around the image
+  Size2 dilation_rate = 1;                                       // not together with strides above 1
+  int64_t groups = 1;                                            // divides the channels of input and output
+  Activation activation = Activation::kLinear;                   // applied to the output
+  bool use_bias = true;                                          // whether a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
+  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // whether its parameters learn
 };
 // [batch, channels, height, width] -> [batch, filters, height', width']. Images without a channel dimension
 // ([batch, height, width], as MNIST's) count as having one channel.
@@ -200,35 +221,37 @@ Layer Conv2D(const Conv2DOptions& options);
 Layer Conv2D(int64_t filters, Size2 kernel_size, const Activation& activation = Activation::kLinear);
 
 struct DepthwiseConv2DOptions {
-  Size2 kernel_size = 0;  // needed
-  Size2 strides = 1;
-  Padding padding = Padding::kValid;
-  int64_t depth_multiplier = 1;  // output channels an input channel
-  Size2 dilation_rate = 1;       // not together with strides above 1
-  Activation activation = Activation::kLinear;
-  bool use_bias = true;
-  Initializer depthwise_initializer = Initializer::kGlorotUniform;
-  Initializer bias_initializer = Initializer::kZeros;
-  std::string name = {};
-  bool trainable = true;
+  Size2 kernel_size = 0;                                            // needed
+  Size2 strides = 1;                                                // step of the kernel
+  Padding padding = Padding::kValid;                                // what is added around the image
+  int64_t depth_multiplier = 1;                                     // output channels an input channel
+  Size2 dilation_rate = 1;                                          // not together with strides above 1
+  Activation activation = Activation::kLinear;                      // applied to the output
+  bool use_bias = true;                                             // whether a bias is added
+  Initializer depthwise_initializer = Initializer::kGlorotUniform;  // how the weight starts
+  Initializer bias_initializer = Initializer::kZeros;               // how the biases start
+  std::string name = {};                                            // empty: the model gives one
+  bool trainable = true;                                            // whether its parameters learn
 };
 // As Conv2D, each channel by itself; weight [channels * depth_multiplier, 1, height, width].
 Layer DepthwiseConv2D(const DepthwiseConv2DOptions& options);
 
 struct Pooling2DOptions {
-  Size2 pool_size = 2;
+  Size2 pool_size = 2;                          // height and width of a window
   std::optional<Size2> strides = std::nullopt;  // unset: pool_size
-  Padding padding = Padding::kValid;
-  std::string name = {};
+  Padding padding = Padding::kValid;            // what is added around the image
+  std::string name = {};                        // empty: the model gives one
 };
 // [batch, channels, height, width] -> [batch, channels, height', width']. Padding takes no part in maxima and averages.
 Layer MaxPooling2D(const Pooling2DOptions& options = {});
+// The mean of each window.
 Layer AveragePooling2D(const Pooling2DOptions& options = {});
 
 struct GlobalAveragePooling2DOptions {
   bool keepdims = false;  // [batch, channels, 1, 1] instead of [batch, channels]
-  std::string name = {};
+  std::string name = {};  // empty: the model gives one
 };
+// The mean of each channel: [batch, channels, height, width] -> [batch, channels].
 Layer GlobalAveragePooling2D(const GlobalAveragePooling2DOptions& options = {});
 
 // [batch, ...] -> [batch, product]; [batch] -> [batch, 1].
@@ -237,8 +260,8 @@ Layer Flatten();
 Layer Reshape(Shape target_shape);
 
 struct DropoutOptions {
-  double rate = 0.5;  // of elements set to zero while training, the others grow by 1 / (1 - rate); in [0, 1)
-  std::string name = {};
+  double rate = 0.5;      // of elements set to zero while training, the others grow by 1 / (1 - rate); in [0, 1)
+  std::string name = {};  // empty: the model gives one
 };
 // Draws from the replica's own generator (Replica::generator()), outside replicas from LibTorch's default one.
 Layer Dropout(const DropoutOptions& options);
@@ -246,13 +269,13 @@ Layer Dropout(double rate);
 
 struct BatchNormalizationOptions {
   double momentum = 0.99;  // running = running * momentum + batch * (1 - momentum)
-  double epsilon = 1e-3;
-  bool center = true;  // learns an offset (bias)
-  bool scale = true;   // learns a factor (weight)
+  double epsilon = 1e-3;   // added to the variance
+  bool center = true;      // learns an offset (bias)
+  bool scale = true;       // learns a factor (weight)
   bool synchronized =
-      false;  // statistics over the global batch, by two collectives a step, instead of the replica's share
-  std::string name = {};
-  bool trainable = true;
+      false;              // statistics over the global batch, by two collectives a step, instead of the replica's share
+  std::string name = {};  // empty: the model gives one
+  bool trainable = true;  // whether its parameters learn
 };
 // Over all dimensions but dimension 1, the channels. Buffers running_mean, running_var (of the unbiased variance, as
 // PyTorch and TensorFlow's fused kernel), num_batches_tracked; they stay per replica and are averaged when read. A
@@ -263,20 +286,21 @@ Layer BatchNormalization(const BatchNormalizationOptions& options = {});
 
 struct LayerNormalizationOptions {
   int64_t dimensions = 1;  // how many of the last dimensions are normalised together
-  double epsilon = 1e-3;
-  bool center = true;
-  bool scale = true;
-  std::string name = {};
-  bool trainable = true;
+  double epsilon = 1e-3;   // added to the variance
+  bool center = true;      // learns an offset (bias)
+  bool scale = true;       // learns a factor (weight)
+  std::string name = {};   // empty: the model gives one
+  bool trainable = true;   // whether its parameters learn
 };
+// Takes the mean from the last dimensions and divides by their deviation; parameters weight and bias of their shape.
 Layer LayerNormalization(const LayerNormalizationOptions& options = {});
 
 struct EmbeddingOptions {
-  int64_t input_dim = 0;   // number of rows: indices are in [0, input_dim)
-  int64_t output_dim = 0;  // size of a row
-  Initializer embeddings_initializer = Initializer::kUniform;
-  std::string name = {};
-  bool trainable = true;
+  int64_t input_dim = 0;                                       // number of rows: indices are in [0, input_dim)
+  int64_t output_dim = 0;                                      // size of a row
+  Initializer embeddings_initializer = Initializer::kUniform;  // how the rows start
+  std::string name = {};                                       // empty: the model gives one
+  bool trainable = true;                                       // whether its parameters learn
 };
 // Integers [batch, ...] -> [batch, ..., output_dim]; weight [input_dim, output_dim].
 Layer Embedding(const EmbeddingOptions& options);

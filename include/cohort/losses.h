@@ -24,6 +24,7 @@ class LossRule {
  public:
   virtual ~LossRule() = default;
 
+  // Returns the name in logs and configurations.
   virtual const std::string& name() const = 0;
   // Unreduced: [batch] or [batch, ...].
   virtual torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const = 0;
@@ -34,6 +35,7 @@ class LossRule {
 // A value, cheap to copy, thread-safe. Made by the functions below.
 class Loss {
  public:
+  // A function of the user's.
   using Function = std::function<torch::Tensor(const torch::Tensor& y, const torch::Tensor& prediction)>;
 
   explicit Loss(std::shared_ptr<const LossRule> rule) : rule_(std::move(rule)) {}
@@ -43,6 +45,7 @@ class Loss {
   // probabilities. Unknown: NotFound lists them.
   Loss(const char* name);  // NOLINT(google-explicit-constructor)
 
+  // Returns the name in logs and configurations.
   const std::string& name() const { return rule_->name(); }
 
   // [batch]: each example's mean value, times its weight.
@@ -61,43 +64,46 @@ class Loss {
 struct SparseCategoricalCrossentropyOptions {
   bool from_logits = false;  // predictions are logits (better: stable) instead of probabilities
   int64_t axis = -1;         // of the classes
-  std::string name = "sparse_categorical_crossentropy";
+  std::string name = "sparse_categorical_crossentropy";  // in logs
 };
 // y: integers [batch, ...] without the class axis; prediction: [batch, ..., classes]. A label outside the classes is
 // InvalidArgument on a CPU (on a GPU CUDA's device-side assertion).
 Loss SparseCategoricalCrossentropy(const SparseCategoricalCrossentropyOptions& options = {});
 
 struct CategoricalCrossentropyOptions {
-  bool from_logits = false;
-  double label_smoothing = 0.0;  // y becomes y * (1 - s) + s / classes; in [0, 1]
-  int64_t axis = -1;
-  std::string name = "categorical_crossentropy";
+  bool from_logits = false;                       // predictions are logits instead of probabilities
+  double label_smoothing = 0.0;                   // y becomes y * (1 - s) + s / classes; in [0, 1]
+  int64_t axis = -1;                              // dimension of the classes
+  std::string name = "categorical_crossentropy";  // in logs
 };
 // y: probabilities (one-hot or soft) of the prediction's shape.
 Loss CategoricalCrossentropy(const CategoricalCrossentropyOptions& options = {});
 
 struct BinaryCrossentropyOptions {
-  bool from_logits = false;
-  double label_smoothing = 0.0;  // y becomes y * (1 - s) + s / 2; in [0, 1]
-  std::string name = "binary_crossentropy";
+  bool from_logits = false;                  // predictions are logits instead of probabilities
+  double label_smoothing = 0.0;              // y becomes y * (1 - s) + s / 2; in [0, 1]
+  std::string name = "binary_crossentropy";  // in logs
 };
 // y: 0 or 1, or between, of the prediction's shape, any dtype.
 Loss BinaryCrossentropy(const BinaryCrossentropyOptions& options = {});
 
 struct MeanSquaredErrorOptions {
-  std::string name = "mean_squared_error";
+  std::string name = "mean_squared_error";  // in logs
 };
+// The square of the difference.
 Loss MeanSquaredError(const MeanSquaredErrorOptions& options = {});
 
 struct MeanAbsoluteErrorOptions {
-  std::string name = "mean_absolute_error";
+  std::string name = "mean_absolute_error";  // in logs
 };
+// The absolute value of the difference.
 Loss MeanAbsoluteError(const MeanAbsoluteErrorOptions& options = {});
 
 struct HuberOptions {
-  double delta = 1.0;  // quadratic up to here, linear beyond
-  std::string name = "huber_loss";
+  double delta = 1.0;               // quadratic up to here, linear beyond
+  std::string name = "huber_loss";  // in logs
 };
+// Half the square of small differences, linear for larger ones (Huber, 1964).
 Loss Huber(const HuberOptions& options = {});
 
 }  // namespace cohort

@@ -27,6 +27,7 @@ struct SecurityOptions {
   // `head -c 32 /dev/urandom | base64` makes.
   std::string secret_file = "";
 
+  // Returns whether anything was given.
   bool given() const { return !ca_file.empty() || !secret_file.empty(); }
 };
 
@@ -41,7 +42,7 @@ struct MembershipOptions {
   std::chrono::milliseconds leave_timeout = std::chrono::minutes(1);
   // What the other tasks are to know of this one: Membership::infos().
   std::string info = "";
-  SecurityOptions security = {};
+  SecurityOptions security = {};  // encryption of the membership's calls; by default none
 };
 
 // Thread-safe. Once the group has failed, every call throws Unavailable with the first reason; the program has to be
@@ -57,10 +58,13 @@ class Membership {
   // Leaves. The leader stays until the others have left, for leave_timeout at most.
   ~Membership();
 
+  // Returns the cluster that the group is made of.
   const ClusterSpec& cluster() const;
+  // Returns this process's task.
   const TaskId& task() const;
   // All members (chief, workers, ps), in that order, and what each told of itself.
   const std::vector<TaskId>& tasks() const;
+  // Returns what each member told of itself (MembershipOptions::info), in the order of tasks().
   const std::vector<std::string>& infos() const;
 
   // Why the group has failed; nothing while it is well.
@@ -82,7 +86,9 @@ class Membership {
   // Values that all tasks see. put returns what the key has now, which is another task's value when `if_absent`; get
   // waits for the key (DeadlineExceeded).
   std::string put(const std::string& key, const std::string& value, bool if_absent = false);
+  // Waits for the key and returns its value.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) const;
+  // Returns the value that the key has now, or nothing.
   std::optional<std::string> try_get(const std::string& key) const;
 
  private:

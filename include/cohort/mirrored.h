@@ -24,12 +24,16 @@ class MirroredModule {
   // become one storage.
   MirroredModule(std::shared_ptr<StrategyCore> core, std::vector<std::shared_ptr<torch::nn::Module>> copies);
 
+  // Returns the modules, in local replica order.
   const std::vector<std::shared_ptr<torch::nn::Module>>& copies() const { return copies_; }
+  // For the library: the strategy's state.
   const std::shared_ptr<StrategyCore>& core() const { return core_; }
+  // Returns whether the handle refers to a module.
   bool defined() const { return !copies_.empty(); }
 
   // Training or evaluation mode, on every copy.
   void train(bool on = true) const;
+  // Evaluation mode, on every copy.
   void eval() const { train(false); }
 
   // Buffers (such as batch-norm statistics) stay per replica while training. This makes them equal: floating ones
@@ -63,6 +67,7 @@ template <typename M>
 class Mirrored : public MirroredModule {
  public:
   Mirrored() = default;
+  // For the library: Strategy::mirror() makes mirrored modules.
   Mirrored(MirroredModule base, std::vector<M> modules)
       : MirroredModule(std::move(base)), modules_(std::make_shared<PerReplica<M>>(std::move(modules))) {}
 

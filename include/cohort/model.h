@@ -49,6 +49,7 @@ struct CompileOptions {
   PrecisionPolicy precision = PrecisionPolicy::kFloat32;
 };
 
+// How the progress of training and evaluation is shown.
 enum class Verbose {
   kAuto,  // kBar on a terminal, otherwise kLines; kSilent on processes other than the chief
   kSilent,
@@ -57,34 +58,35 @@ enum class Verbose {
 };
 
 struct FitOptions {
-  int64_t epochs = 1;  // the last one's number, from 1: with initial_epoch fewer are run
-  int64_t initial_epoch = 0;
+  int64_t epochs = 1;         // the last one's number, from 1: with initial_epoch fewer are run
+  int64_t initial_epoch = 0;  // epochs before this one are taken as done
   // 0: an epoch is one pass over the dataset. Otherwise epochs are cut out of one pass, which should be infinite or
   // long enough: training ends with a warning where it is not.
   int64_t steps_per_epoch = 0;
+  // Evaluated at the ends of epochs; batched; its logs begin with "val_".
   std::optional<Dataset> validation_data = std::nullopt;
-  int64_t validation_steps = 0;  // 0: all
-  int64_t validation_freq = 1;   // every so many epochs
-  std::vector<CallbackPtr> callbacks = {};
-  Verbose verbose = Verbose::kAuto;
-  std::ostream* output = nullptr;  // of the progress; null: standard output
-  InputOptions input = {};
-  int64_t batch_size = 32;  // global; only for fit() of tensors
-  bool shuffle = true;      // only for fit() of tensors
+  int64_t validation_steps = 0;             // 0: all
+  int64_t validation_freq = 1;              // every so many epochs
+  std::vector<CallbackPtr> callbacks = {};  // called in this order
+  Verbose verbose = Verbose::kAuto;         // how the progress is shown
+  std::ostream* output = nullptr;           // of the progress; null: standard output
+  InputOptions input = {};                  // how the data is divided and prepared
+  int64_t batch_size = 32;                  // global; only for fit() of tensors
+  bool shuffle = true;                      // only for fit() of tensors
 };
 
 struct EvaluateOptions {
-  int64_t steps = 0;  // 0: all
-  std::vector<CallbackPtr> callbacks = {};
-  Verbose verbose = Verbose::kAuto;
-  std::ostream* output = nullptr;
-  InputOptions input = {};
-  int64_t batch_size = 32;  // global; only for tensors
+  int64_t steps = 0;                        // 0: all
+  std::vector<CallbackPtr> callbacks = {};  // their on_test_begin and on_test_end are called
+  Verbose verbose = Verbose::kAuto;         // how the progress is shown
+  std::ostream* output = nullptr;           // where the progress goes; null: standard output
+  InputOptions input = {};                  // how the data is divided and prepared
+  int64_t batch_size = 32;                  // global; only for tensors
 };
 
 struct PredictOptions {
-  int64_t steps = 0;  // 0: all
-  InputOptions input = {};
+  int64_t steps = 0;        // 0: all
+  InputOptions input = {};  // how the data is divided and prepared
   int64_t batch_size = 32;  // global; only for tensors
 };
 
@@ -96,8 +98,11 @@ class ModelLayer {
  public:
   ModelLayer(std::shared_ptr<ModelState> model, std::size_t index) : model_(std::move(model)), index_(index) {}
 
+  // Returns the layer's name.
   const std::string& name() const;
+  // Returns the sort of layer, such as "Dense".
   const std::string& type() const;
+  // Returns whether its parameters learn.
   bool trainable() const;
   // Whether its parameters learn (and its batch-norm statistics). Takes effect at the next compile().
   void set_trainable(bool trainable) const;
@@ -106,6 +111,7 @@ class ModelLayer {
   // Parameters and floating-point buffers of the first replica's copy, by name within the layer: the tensors
   // themselves.
   NamedTensors weights() const;
+  // Returns the number of elements of all parameters.
   int64_t count_params() const;
 
  private:
@@ -124,15 +130,19 @@ class Model {
       : Model([factory = std::move(factory)]() mutable { return detail::foreign_module(factory()); }, std::move(name),
               Foreign{}) {}
 
+  // Returns the name that the model was made with.
   const std::string& name() const;
+  // Returns the strategy that the model belongs to.
   const Strategy& strategy() const;
 
   // Sets what fit() and evaluate() need; makes frozen layers frozen. The optimizer starts afresh.
   void compile(const CompileOptions& options);
+  // Returns whether compile() was called.
   bool compiled() const;
 
   // A Sequential is built by the first batch or by this: the shape of an example and its dtype (unset: the model's).
   void build(const Shape& input, std::optional<torch::ScalarType> dtype = std::nullopt);
+  // Returns whether the layers have parameters yet.
   bool built() const;
 
   // FailedPrecondition: not compiled. InvalidArgument: the dataset is not batched, or empty.
@@ -148,21 +158,25 @@ class Model {
   // One step on one global batch, which is split among the replicas; the loss and metrics of this batch. Of several
   // workers all give the same batch.
   Logs train_on_batch(const Example& batch);
+  // The loss and metrics of one global batch, without an update.
   Logs test_on_batch(const Example& batch);
 
   // Ends fit() after the current batch: for callbacks.
   void stop_training();
+  // Returns whether stop_training() was called in this fit().
   bool stopping() const;
 
   // Keras' table. FailedPrecondition: not built.
   void summary() const;
   void summary(std::ostream& output) const;
+  // Returns the number of elements of all parameters. FailedPrecondition: not built.
   int64_t count_params() const;
 
+  // Returns the layers, or of a model over a module its children.
   std::vector<ModelLayer> layers() const;
   // NotFound lists the names that there are.
   ModelLayer layer(std::string_view name) const;
-  // Of all layers.
+  // Sets whether the parameters of all layers learn; takes effect at the next compile().
   void set_trainable(bool trainable) const;
 
   // Parameters and buffers by name, copies on the CPU.
@@ -171,7 +185,7 @@ class Model {
   void set_weights(const NamedTensors& weights, bool strict = true) const;
   // A safetensors file; names are "<layer>.<parameter>" (of a module: its own). Errors name the file. The metadata also
   // get "step" and "epoch", what was trained so far, which load_weights() takes over for the logs of evaluations.
-  // Of several workers, all call it and the chief writes (reads); nobody returns before it is done.
+  // With several workers all call it and the chief writes (reads); nobody returns before it is done.
   void save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata = {}) const;
   // Returns the file's metadata. With strict = false weights that the file lacks stay as they are. Of a checkpoint's
   // folder: the "model" in it, with its values as metadata.
@@ -179,12 +193,14 @@ class Model {
 
   // FailedPrecondition: not compiled, not built.
   const MirroredOptimizer& optimizer() const;
+  // Returns the copies of the module. FailedPrecondition: not built.
   const MirroredModule& module() const;
   // The direction of a log's name ("val_accuracy"), kUnknown where nothing is known.
   Direction direction(std::string_view log) const;
 
  protected:
   explicit Model(std::shared_ptr<ModelState> state) : state_(std::move(state)) {}
+  // For the library: the model's state.
   const std::shared_ptr<ModelState>& state() const { return state_; }
 
  private:
@@ -196,14 +212,16 @@ class Model {
 };
 
 struct SequentialOptions {
-  std::string name = "sequential";
+  std::string name = "sequential";          // the model's name
   torch::ScalarType dtype = torch::kFloat;  // of the parameters; floating-point input of another one is converted
 };
 
 // Layers, one after the other.
 class Sequential : public Model {
  public:
+  // A model with these layers.
   Sequential(std::initializer_list<Layer> layers);
+  // A model with these layers and options.
   explicit Sequential(const std::vector<Layer>& layers, const SequentialOptions& options = {});
 
   // FailedPrecondition: the model is built already.

@@ -17,6 +17,7 @@ namespace cohort {
 
 // Averages of the weights over the steps of the training, which are evaluated, and saved with every checkpoint (its
 // group "ema"), in place of the weights themselves: average = decay * average + (1 - decay) * weight.
+// Exponential moving averages of the weights, which evaluations and the final weights use.
 struct MovingAverageOptions {
   double average_decay = 0.0;          // 0: none
   int64_t start_step = 0;              // until then the averages are the weights
@@ -25,23 +26,23 @@ struct MovingAverageOptions {
 };
 
 struct ModelTrainerOptions {
-  std::optional<Dataset> train = std::nullopt;       // batched, and long enough: repeat() it
-  std::optional<Dataset> validation = std::nullopt;  // batched
-  InputOptions input = {};
+  std::optional<Dataset> train = std::nullopt;                  // batched, and long enough: repeat() it
+  std::optional<Dataset> validation = std::nullopt;             // batched
+  InputOptions input = {};                                      // how the data is divided and prepared
   std::optional<InputOptions> validation_input = std::nullopt;  // unset: as input
-  MovingAverageOptions ema = {};
+  MovingAverageOptions ema = {};                                // averages of the weights, which evaluations use
   // The global steps, ascending, after which the training changes: a part of the model thaws, say. The model is given
   // compiled for stage 0. begin_stage(i) compiles it anew for the steps after stages[i - 1], before the first of them,
   // and where a checkpoint of another stage is restored: one of the very step is of the stage that ends there.
   std::vector<int64_t> stages = {};
-  std::function<void(std::size_t stage)> begin_stage = {};
+  std::function<void(std::size_t stage)> begin_stage = {};  // see stages
   // Metrics and the progress that is shown are of stretches that end at multiples of so many steps, with as many inner
   // loops as there are in each. 0: of each train().
   int64_t report_steps = 0;
-  int64_t steps_per_epoch = 0;  // for the progress and the epoch in the metadata of saved weights; 0: not known
-  int64_t train_steps = 0;      // for the progress; 0: not known
-  Verbose verbose = Verbose::kAuto;
-  std::ostream* output = nullptr;  // of the progress; null: standard output
+  int64_t steps_per_epoch = 0;       // for the progress and the epoch in the metadata of saved weights; 0: not known
+  int64_t train_steps = 0;           // for the progress; 0: not known
+  Verbose verbose = Verbose::kAuto;  // how the progress is shown
+  std::ostream* output = nullptr;    // of the progress; null: standard output
 };
 
 // Its logs have "loss", the metrics and, of a training, "learning_rate". Saves what TrainingRun::save() does, so that a
@@ -69,8 +70,9 @@ class ModelTrainer final : public Trainer, public Evaluator {
 
   // Calls fn with the averages in the model in place of its weights; without averages, as it is.
   void with_averages(const std::function<void()>& fn);
-  // Of the last train() or evaluate().
+  // Returns the speed of the last train() or evaluate().
   double examples_per_second() const;
+  // Returns the model that is trained.
   Model& model();
 
  private:

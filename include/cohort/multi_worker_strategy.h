@@ -20,6 +20,7 @@
 
 namespace cohort {
 
+// How workers exchange gradients.
 struct CommunicationOptions {
   // ring (TCP, by Gloo), mpi (under mpirun, builds with MPI), nccl (builds with NCCL, replicas on GPUs), or auto: nccl
   // on GPUs, else mpi when the cluster runs under mpirun, else ring. What the build lacks: Unimplemented.
@@ -33,7 +34,7 @@ struct CommunicationOptions {
   // Whether workers on the same machine (boot, process and network namespace, user) add up their gradients in memory
   // that they share; they send messages where they cannot. The same on all workers.
   bool shared_memory = true;
-  // Of every wait for another worker that is alive.
+  // The longest wait for another worker that is alive.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
@@ -41,17 +42,18 @@ struct MultiWorkerOptions {
   // Who is who; null: resolve_cluster(), which reads the environment. Without a cluster, or alone in it, the strategy
   // is one of this process's devices.
   ClusterResolverPtr resolver = nullptr;
-  CommunicationOptions communication = {};
+  CommunicationOptions communication = {};  // how gradients travel between workers
   // Start-up deadline, heartbeats, security. `info` is the strategy's own.
   MembershipOptions membership = {};
-  // Of this worker's replicas, as MirroredOptions has them; every worker needs as many (InvalidArgument). None: every
-  // visible GPU, of which the workers of one machine take equal parts in the order of their local ranks.
+  // The devices of this worker's replicas, as in MirroredOptions; every worker needs as many (InvalidArgument). None:
+  // every visible GPU, of which the workers of one machine take equal parts in the order of their local ranks.
   std::vector<std::string> devices = {};
   // Between this worker's replicas. Its timeout is made longer than the workers'. threads_per_replica 0: all cores,
   // divided among the replicas of all workers that share them.
   ExchangeOptions exchange = {};
 };
 
+// The strategy of a worker; a handle as every Strategy.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
   // Enters the cluster: returns when all workers are there, says every few seconds who is missing, and gives up at the
@@ -59,7 +61,9 @@ class MultiWorkerMirroredStrategy : public Strategy {
   // Unavailable: another worker has failed or ended meanwhile.
   explicit MultiWorkerMirroredStrategy(const MultiWorkerOptions& options = {});
 
+  // Returns what told the cluster.
   const ClusterResolverPtr& cluster_resolver() const { return resolver_; }
+  // Returns the number of workers, the chief included.
   int num_workers() const;
   // Among the workers; 0 is the chief.
   int worker_rank() const;

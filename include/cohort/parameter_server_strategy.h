@@ -39,16 +39,16 @@ struct ParameterServerOptions {
   ClusterResolverPtr resolver = nullptr;
   // Cuts variables; empty: no variable is cut. See partitioners.h.
   Partitioner variable_partitioner = {};
-  Consistency consistency = {};
+  Consistency consistency = {};  // how far the workers may be apart
   // 2: every shard is on two servers, and the loss of one loses no update.
   int replicas = 1;
-  // Of floating-point values and gradients on their way: "", "bfloat16" or "float16".
+  // How floating-point values and gradients travel: "", "bfloat16" or "float16".
   std::string compression = "";
   // Where the coordinator keeps its checkpoints, and what makes it known when it is started again. Empty: it has none.
   std::filesystem::path directory = {};
   // Between all tasks. Without it a task listens only on an address of its own machine, unless allow_insecure.
   SecurityOptions security = {};
-  bool allow_insecure = false;
+  bool allow_insecure = false;  // whether tasks without security may listen where other machines can reach them
   // For all servers to be there.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
   // Who is silent for so long is lost.
@@ -57,7 +57,7 @@ struct ParameterServerOptions {
   std::chrono::milliseconds server_timeout = std::chrono::minutes(10);
   // For a lost coordinator to come back.
   std::chrono::milliseconds coordinator_timeout = std::chrono::hours(1);
-  // Of every other wait: for work to get on, for an answer that a server owes.
+  // The longest of every other wait: for work to get on, for an answer that a server owes.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   // Where a worker's replicas compute, as MirroredOptions has them.
   std::vector<std::string> devices = {};
@@ -65,6 +65,7 @@ struct ParameterServerOptions {
   ExchangeOptions exchange = {};
 };
 
+// The strategy of one task; a handle as every Strategy.
 class ParameterServerStrategy : public Strategy {
  public:
   // InvalidArgument: the cluster has no chief, no worker or no ps, or this process is none of them (an evaluator
@@ -74,14 +75,18 @@ class ParameterServerStrategy : public Strategy {
   // A strategy as what it was made as; nothing: it is another one, or an evaluator's.
   static std::optional<ParameterServerStrategy> of(const Strategy& strategy);
 
+  // Returns what told the cluster.
   const ClusterResolverPtr& cluster_resolver() const;
+  // Returns this process's task.
   const TaskId& task() const;
+  // Returns whether this process is the chief, which hands out the work.
   bool is_coordinator() const;
 
   // What workers can be asked to do: a function of tensors, in cross-replica context, that gives tensors. It runs at
   // least once for each time that it is scheduled, and has to make the same updates in the same order each time.
   // InvalidArgument: the name is taken; FailedPrecondition: after serve().
   using StepFunction = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>& arguments)>;
+  // Names a step, before serve() and on all tasks alike.
   void register_step(const std::string& name, StepFunction step) const;
 
   // A variable that is read and updated by rows; see sharded_variable.h.
@@ -95,6 +100,7 @@ class ParameterServerStrategy : public Strategy {
   // coordinator_timeout; FailedPrecondition: another task runs another program.
   bool serve() const;
 
+  // For the library: the strategy's state.
   const std::shared_ptr<ParameterServerState>& state() const { return state_; }
 
  private:

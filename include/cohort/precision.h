@@ -26,7 +26,7 @@ struct LossScale {
   // Halved (not below 1) after a step that was left out, and doubled after so many in a row that were not. Without, it
   // stays.
   bool dynamic = true;
-  int64_t growth_steps = 2000;
+  int64_t growth_steps = 2000;  // steps in a row after which the scale is doubled
 };
 
 }  // namespace cohort

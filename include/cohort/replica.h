@@ -36,9 +36,13 @@ class Replica {
 
   int id() const { return id_; }              // in the whole group, 0 .. num_replicas_in_sync - 1
   int local_id() const { return local_id_; }  // in this process
+  // Returns the number of replicas of the whole group.
   int num_replicas_in_sync() const;
+  // Returns the device that this replica computes on, as LibTorch names it.
   torch::Device device() const { return device_; }
+  // Returns the device that this replica computes on.
   const LogicalDevice& logical_device() const;
+  // Returns the strategy that the replica belongs to.
   Strategy strategy() const;
 
   // The replica that this thread runs now, or null outside Strategy::run() and inside merge_call's function.
@@ -78,6 +82,7 @@ class Replica {
 
   // For layers and optimizers of the library: the group's communicator, this replica's end.
   Communicator& communicator() const;
+  // For the library: the strategy's state.
   StrategyCore& core() const { return core_; }
 
  private:

@@ -16,6 +16,7 @@ class Schedule {
   // Any function of the step, of 0 or more; an empty one is an InvalidArgument.
   Schedule(std::string name, std::function<double(int64_t step)> fn);
 
+  // Returns the rate of the step.
   double operator()(int64_t step) const { return fn_ ? fn_(step) : constant_; }
   // False for every function, also for one that always returns the same.
   bool is_constant() const { return !fn_; }
@@ -33,20 +34,21 @@ struct PiecewiseConstantDecayOptions {
   std::vector<double> values;       // one more than boundaries
 };
 struct ExponentialDecayOptions {
-  double initial_learning_rate = 0.1;
-  int64_t decay_steps = 1000;  // the rate is multiplied by decay_rate in so many steps
-  double decay_rate = 0.96;
-  bool staircase = false;  // decay in steps of decay_steps instead of smoothly
+  double initial_learning_rate = 0.1;  // the rate at step 0
+  int64_t decay_steps = 1000;          // the rate is multiplied by decay_rate in so many steps
+  double decay_rate = 0.96;            // see decay_steps
+  bool staircase = false;              // decay in steps of decay_steps instead of smoothly
 };
 struct CosineDecayOptions {
-  double initial_learning_rate = 0.1;
-  int64_t decay_steps = 1000;  // the rate stays at its end from there on
-  double alpha = 0.0;          // the rate at the end, as a fraction of the initial one
+  double initial_learning_rate = 0.1;  // the rate at step 0
+  int64_t decay_steps = 1000;          // the rate stays at its end from there on
+  double alpha = 0.0;                  // the rate at the end, as a fraction of the initial one
 };
 struct PolynomialDecayOptions {
-  double initial_learning_rate = 0.1;
-  int64_t decay_steps = 1000;  // the rate stays at its end from there on, unless it cycles
-  double end_learning_rate = 1e-4;
+  double initial_learning_rate = 0.1;  // the rate at step 0
+  int64_t decay_steps = 1000;          // the rate stays at its end from there on, unless it cycles
+  double end_learning_rate = 1e-4;     // the rate at decay_steps
+  // 1: a straight line.
   double power = 1.0;
   bool cycle = false;  // past decay_steps, decay to the next multiple of decay_steps that the step has not passed
 };
@@ -67,6 +69,7 @@ Schedule ExponentialDecay(const ExponentialDecayOptions& options);
 Schedule CosineDecay(const CosineDecayOptions& options);
 // (initial - end) * (1 - step / decay_steps) ^ power + end.
 Schedule PolynomialDecay(const PolynomialDecayOptions& options);
+// warmup_learning_rate + step / warmup_steps * (after(0) - warmup_learning_rate), then `after`.
 Schedule LinearWarmup(const LinearWarmupOptions& options);
 
 }  // namespace cohort

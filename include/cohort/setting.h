@@ -45,9 +45,11 @@ class Setting {
 
  public:
   Setting() = default;
+  // Holds this default.
   template <typename U>
   requires(std::convertible_to<U, T> && !std::same_as<U, Setting>) Setting(U value)
       : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  // Holds this list as its default.
   Setting(std::initializer_list<Element> items) requires std::same_as<T, std::vector<Element>> : value_(items) {}
   Setting(const Setting&) = default;
   Setting& operator=(const Setting& other) {
@@ -58,12 +60,16 @@ class Setting {
   }
   ~Setting() = default;
 
+  // Returns the value, and notes that it was read.
   const T& get() const {
     if (read_) read_->store(true, std::memory_order_relaxed);
     return value_;
   }
+  // The same as get().
   operator const T&() const { return get(); }  // NOLINT(google-explicit-constructor)
+  // The same as get().
   const T& operator*() const { return get(); }
+  // The same as get().
   const T* operator->() const { return &get(); }
 
   // Numbers have the language's own.

@@ -17,15 +17,15 @@ namespace cohort {
 class ParameterServerState;
 
 struct ShardedVariableOptions {
-  std::string name = "table";
-  std::vector<int64_t> shape;  // dimension 0 counts the rows
-  torch::ScalarType dtype = torch::kFloat;
+  std::string name = "table";               // its name in checkpoints and messages
+  std::vector<int64_t> shape;               // dimension 0 counts the rows
+  torch::ScalarType dtype = torch::kFloat;  // floating point
   // Trains it; nothing: its values stay.
   std::optional<Optimizer> optimizer = std::nullopt;
   // Fills some rows, the first of which is `first_row`. Runs on the servers, a part at a time: it has to give the same
   // for the same row wherever and whenever it runs. Empty: uniform in [-0.05, 0.05] (Keras' Embedding), from `seed`.
   std::function<void(const torch::Tensor& rows, int64_t first_row)> initializer = {};
-  uint64_t seed = 0;
+  uint64_t seed = 0;  // of the values that it starts with, where there is no initializer
 };
 
 // A handle. Lookups may come from several replicas at a time.
@@ -33,7 +33,9 @@ class ShardedVariable {
  public:
   ShardedVariable() = default;
 
+  // Returns the name.
   const std::string& name() const;
+  // Returns the shape of the whole.
   const std::vector<int64_t>& shape() const;
   // Rows of each part, one after the other.
   std::vector<int64_t> part_rows() const;

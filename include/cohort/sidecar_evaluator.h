@@ -12,9 +12,9 @@ namespace cohort {
 
 struct SidecarEvaluatorOptions {
   std::filesystem::path checkpoint_dir;  // of BackupAndRestore or a CheckpointManager, of fit()'s whole state
-  CheckpointFollowerOptions follow = {.name = "backup"};
-  int64_t max_evaluations = 0;    // 0: until the writer has finished
-  EvaluateOptions evaluate = {};  // of each
+  CheckpointFollowerOptions follow = {.name = "backup"};  // how it waits for checkpoints
+  int64_t max_evaluations = 0;                            // 0: until the writer has finished
+  EvaluateOptions evaluate = {};                          // of each
 };
 
 // Keras' SidecarEvaluator. Of checkpoints that are written faster than they are evaluated some are left out, but not

@@ -37,15 +37,15 @@ struct InputOptions;
 
 // What Strategy::values_from_function() passes for each replica.
 struct ValueContext {
-  int replica_id_in_sync_group = 0;
-  int num_replicas_in_sync = 1;
+  int replica_id_in_sync_group = 0;  // the replica in the whole group, from 0
+  int num_replicas_in_sync = 1;      // replicas of the whole group
 };
 
 // What Strategy::distribute_from_function() passes for each input pipeline.
 struct InputContext {
-  int num_input_pipelines = 1;
-  int input_pipeline_id = 0;
-  int num_replicas_in_sync = 1;
+  int num_input_pipelines = 1;   // one for each worker
+  int input_pipeline_id = 0;     // this worker's, from 0
+  int num_replicas_in_sync = 1;  // replicas of the whole group
 
   // global / num_replicas_in_sync; InvalidArgument when it does not divide.
   int64_t per_replica_batch_size(int64_t global_batch_size) const;
@@ -127,18 +127,26 @@ class Strategy {
  public:
   explicit Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) {}
 
+  // Returns the strategy's name as the command line has it, such as "mirrored".
   std::string_view name() const;
+  // Returns the number of replicas over all processes, which share the global batch.
   int num_replicas_in_sync() const;
+  // Returns the number of replicas in this process.
   int num_local_replicas() const;
   // Devices of the local replicas, in replica order, and where variables live under central storage (else the same).
   const std::vector<LogicalDevice>& worker_devices() const;
+  // Devices where the variables of each local replica live: under central storage the parameter device, else as
+  // worker_devices().
   const std::vector<LogicalDevice>& parameter_devices() const;
   // Name of the cross-device ops in use: "ring", "nccl", ...
   std::string_view cross_device_ops() const;
   // Whether this process writes the checkpoints and the summaries.
   bool should_checkpoint() const;
+  // Whether this process writes the summaries and shows the progress.
   bool should_save_summary() const;
 
+  // Makes the strategy current for this thread until the returned object is destroyed; models that are made meanwhile
+  // belong to it.
   StrategyScope scope() const { return StrategyScope(core_); }
 
   // Seeds the replicas' random streams (Replica::generator()); they start from LibTorch's own seed otherwise.
@@ -168,6 +176,7 @@ class Strategy {
 
   // As reduce(), with the result on the given device, for one value or for several at once (StrategyExtended).
   torch::Tensor reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value, torch::Device destination) const;
+  // The same for several values, each with a destination of its own.
   std::vector<torch::Tensor> batch_reduce_to(
       ReduceOp op, const std::vector<std::pair<PerReplica<torch::Tensor>, torch::Device>>& values) const;
 
@@ -196,6 +205,7 @@ class Strategy {
   DistributedDataset distribute_from_function(const std::function<Dataset(const InputContext&)>& fn) const;
   DistributedDataset distribute_from_function(const std::function<Dataset(const InputContext&)>& fn,
                                               const InputOptions& options) const;
+  // Returns what distribute_from_function() passes to its function.
   InputContext input_context() const;
 
   // Builds one copy of a module a replica: factory() returns a module holder or a shared_ptr, and is called once a
@@ -211,6 +221,7 @@ class Strategy {
   // An optimizer for the trainable parameters of a mirrored module; see optimizer.h.
   MirroredOptimizer optimizer(const MirroredModule& module, const Optimizer& rule) const;
 
+  // For the library: the strategy's state.
   const std::shared_ptr<StrategyCore>& core() const { return core_; }
 
  private:
@@ -223,6 +234,7 @@ class Strategy {
 
 // The thread's current strategy: the innermost scope's, or a default one (one replica on the current device).
 Strategy current_strategy();
+// Returns whether a scope is entered on this thread.
 bool has_strategy();
 // True inside a scope and inside merge_call's function; false in a replica and when no scope is entered.
 bool in_cross_replica_context();
@@ -239,7 +251,7 @@ struct ExchangeOptions {
   int64_t bytes_per_pack = 0;
   // Cores that an operation of one CPU replica may use; 0: all cores, divided among the replicas.
   int threads_per_replica = 0;
-  // Of every wait on another replica.
+  // The longest wait for another replica.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
@@ -252,6 +264,7 @@ class DefaultStrategy : public Strategy {
 // Everything on one device.
 class OneDeviceStrategy : public Strategy {
  public:
+  // NotFound: there is no such device.
   explicit OneDeviceStrategy(const std::string& device);
 };
 
@@ -259,7 +272,7 @@ struct MirroredOptions {
   // One replica a device, as device strings. Empty: every visible GPU, without one the CPU. A device twice, or one that
   // is not there: InvalidArgument or NotFound. For CPU replicas: cpu_devices(n).
   std::vector<std::string> devices = {};
-  ExchangeOptions exchange = {};
+  ExchangeOptions exchange = {};  // how the replicas exchange gradients
 };
 
 // Synchronous data parallelism in one process: a copy of every variable on every replica, gradients all-reduced.

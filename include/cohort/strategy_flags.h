@@ -13,6 +13,7 @@
 
 namespace cohort {
 
+// A strategy by flags, for programs that take it from their command line or configuration.
 struct StrategyFlags {
   // off, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage or tpu.
   Setting<std::string> distribution_strategy = "mirrored";

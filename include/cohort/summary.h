@@ -16,18 +16,21 @@
 
 namespace cohort {
 
+// A value of a hyperparameter.
 using HParam = std::variant<bool, double, std::string>;
 
 // Writes events.out.tfevents.<time>... into a folder, which it makes; a new file for each writer. Not thread-safe.
 // Unavailable: the disk is full and the like.
 class SummaryWriter {
  public:
+  // Opens a new file in the folder.
   explicit SummaryWriter(const std::filesystem::path& folder);
   SummaryWriter(SummaryWriter&&) noexcept;
   SummaryWriter& operator=(SummaryWriter&&) noexcept;
   // Writes what is left; errors are only logged.
   ~SummaryWriter();
 
+  // A number at a step, a point of the curve called `tag`.
   void scalar(std::string_view tag, double value, int64_t step);
   // uint8 [channels, height, width], or floating point from 0 to 1; 1 or 3 channels.
   void image(std::string_view tag, const torch::Tensor& image, int64_t step);

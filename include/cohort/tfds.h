@@ -33,10 +33,12 @@ class TFDSFolder {
   // or features.json is damaged; Unimplemented: shards of another format than TFRecord.
   explicit TFDSFolder(const std::filesystem::path& folder);
 
+  // Returns the name of the data set, such as "cifar10".
   const std::string& name() const;
+  // Returns the version of the data set, such as "3.0.2".
   const std::string& version() const;
   const std::map<std::string, int64_t>& splits() const;  // examples of each
-  // Of the label, where the folder has them; else empty.
+  // Returns the names of the label's classes, or nothing if the folder has none.
   const std::vector<std::string>& class_names() const;
   int64_t num_classes() const;  // 0: the label is no class
 

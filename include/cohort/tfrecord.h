@@ -15,6 +15,7 @@
 
 namespace cohort {
 
+// How the bytes of a file are compressed.
 enum class Compression { kNone, kGzip, kZlib };
 
 struct TFRecordReaderOptions {

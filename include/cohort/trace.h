@@ -26,14 +26,16 @@ struct TraceOptions {
   int64_t most_spans = 1'000'000;  // of each thread; later ones are left out, and counted
 };
 
+// Where the time went.
 struct TraceSummary {
   double seconds = 0.0;  // from beginning to end
-  // Of each thread, by category; the time of a span within another is the inner one's.
+  // Seconds of each thread, by category; the time of a span within another is the inner one's.
   std::map<std::string, std::map<std::string, double>> seconds_of;
   // The same over time: the seconds in each of so many parts of equal length.
   static constexpr int kParts = 200;
+  // Seconds in each part, by thread and category.
   std::map<std::string, std::map<std::string, std::vector<double>>> seconds_in_parts;
-  int64_t left_out = 0;
+  int64_t left_out = 0;  // spans that were not recorded, because there were more than TraceOptions::most_spans
 };
 
 // From its making to its end everything is recorded. One at a time in a process (FailedPrecondition).
@@ -62,6 +64,7 @@ void end_span(const char* category, const char* name, std::chrono::steady_clock:
 // Recorded from its making to its end, on this thread. Both texts have to outlive the trace: literals.
 class TraceSpan {
  public:
+  // Begins a span.
   TraceSpan(const char* category, const char* name) : category_(category), name_(name) {
     on_ = detail::tracing.load(std::memory_order_relaxed);
     if (on_) begin_ = std::chrono::steady_clock::now();

@@ -21,11 +21,14 @@ template <typename T>
 class PerReplica {
  public:
   static_assert(!std::is_same_v<T, bool>, "PerReplica<bool>: use int, std::vector<bool> holds no references");
+  // The type of the values.
   using value_type = T;
 
   PerReplica() = default;
+  // One value for each local replica, in replica order.
   explicit PerReplica(std::vector<T> values) : values_(std::move(values)) {}
 
+  // Returns the number of local replicas.
   std::size_t size() const { return values_.size(); }
 
   // The value of a replica, by local index or by the replica itself. Out of range: InvalidArgument.
@@ -36,6 +39,7 @@ class PerReplica {
   }
   T& operator[](const Replica& replica) { return (*this)[static_cast<std::size_t>(detail::local_id(replica))]; }
 
+  // Returns the values, in replica order.
   const std::vector<T>& values() const { return values_; }
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }

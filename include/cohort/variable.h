@@ -29,7 +29,8 @@ enum class VariableAggregation { kNone, kSum, kMean, kOnlyFirstReplica };
 struct VariableOptions {
   // Replica 0 keeps the name, replica i gets "<name>/replica_i".
   std::string name = "Variable";
-  VariableSynchronization synchronization = VariableSynchronization::kAuto;
+  VariableSynchronization synchronization = VariableSynchronization::kAuto;  // when the copies are made equal
+  // How the replicas' values become one when they are written (kOnWrite) or read (kOnRead).
   VariableAggregation aggregation = VariableAggregation::kNone;
   // Whether gradients are kept for it. Unset: true, and false for kOnRead (true there: InvalidArgument).
   std::optional<bool> trainable = std::nullopt;
@@ -54,12 +55,15 @@ class Variable {
 
   // As assign, adding or subtracting. Across replicas, kOnRead with kSum: InvalidArgument.
   void assign_add(const torch::Tensor& delta) const;
+  // As assign, subtracting.
   void assign_sub(const torch::Tensor& delta) const;
 
   // Applies fn to every component, on its device, without any exchange (StrategyExtended.update). Cross-replica only.
   void update(const std::function<void(torch::Tensor& component)>& fn) const;
 
+  // Returns the name that the variable was made with.
   const std::string& name() const;
+  // Returns the options that the variable was made with.
   const VariableOptions& options() const;
   // The components, in local replica order. Under central storage all are the same tensor.
   const PerReplica<torch::Tensor>& components() const;

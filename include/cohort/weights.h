@@ -11,6 +11,7 @@
 
 namespace cohort {
 
+// Tensors with their names, in an order that is kept.
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 // Writes the tensors (any device, copied to the CPU; made contiguous) under their names. The file appears whole or not
@@ -20,9 +21,10 @@ using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 void save_weights(const std::filesystem::path& file, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata = {});
 
+// What a file of weights holds.
 struct Weights {
-  NamedTensors tensors;  // on the CPU, in the order of their data in the file
-  std::map<std::string, std::string> metadata;
+  NamedTensors tensors;                         // on the CPU, in the order of their data in the file
+  std::map<std::string, std::string> metadata;  // text pairs, such as the step
 };
 
 // Reads such a file. No file: NotFound; a damaged, truncated or otherwise wrong one: DataLoss that says where and what.
