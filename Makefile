@@ -2,6 +2,7 @@
 #   make demo    train and evaluate; DATA_DIR=folder for the real MNIST, drawn digits otherwise
 #   make test    build and run the tests
 #   make tutorial  build the programs of docs/tutorial
+#   make docs    the documentation as a site, build/docs/index.html
 #   make lint    clang-tidy; LINT="src/base src/device" for some folders
 # TORCH=folder: with the LibTorch of PyPI's torch (python3 -c 'import torch; print(*torch.__path__)'), any target.
 JOBS ?= $(shell nproc)
@@ -23,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,6p' Makefile; echo "also: cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -45,6 +46,11 @@ tutorial:
 	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
 	@cmake --build $(B)/demo -j $(JOBS) --target cohort_cli tutorial
 	@echo "The programs are in $(B)/demo/bin; docs/tutorial says what to do with them."
+
+# The pages of docs/ and the reference from the public headers; a warning of Doxygen and a link that leads nowhere are errors.
+docs:
+	@scripts/install-deps.sh docs
+	@scripts/make-docs build/docs
 
 # Tests run beside each other, in slots (tests/CMakeLists.txt): idle threads of OpenMP and OpenBLAS would spin on the core that the other test needs.
 test:

@@ -21,13 +21,15 @@ def prose(text):
     return re.sub(r"`[^`\n]*`", "", text)
 
 
+def slug(heading):
+    """GitHub's anchor of a heading."""
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
 def anchors(text):
-    """GitHub's anchors of a page's headings."""
-    found = set()
-    for heading in re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), flags=re.M):
-        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
-        found.add(re.sub(r"[^\w\- ]", "", words).replace(" ", "-"))
-    return found
+    """The anchors of a page."""
+    return {slug(heading) for heading in re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), flags=re.M)}
 
 
 def check_page(page, root):
@@ -47,7 +49,8 @@ def check_page(page, root):
 
 
 def pages(root):
-    return [root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
+    top = [root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    return [page for page in top if page.exists()] + sorted((root / "docs").rglob("*.md"))
 
 
 def problems(root):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what Cohort needs, from the packages of Debian 12 or newer. Does nothing, quickly, when all of it is there.
-#   scripts/install-deps.sh [build|test|lint|cluster|kit|package|fresh|image|all]      default: all
+#   scripts/install-deps.sh [build|test|lint|docs|cluster|kit|package|fresh|image|all]      default: all
 # With TORCH set, LibTorch comes from there.
 set -euo pipefail
 
@@ -8,18 +8,21 @@ build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pt
 [ -z "${TORCH:-}" ] || build=${build/libtorch-dev libopenblas0-pthread /}
 test="$build openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev mold python3 python3-torch python3-numpy python3-pil python3-torchvision chromium"
 lint="$test clang clang-format clang-tidy libclang-rt-dev libomp-dev"
+docs="doxygen python3"
 
 case "${1:-all}" in
   build) wanted=$build ;;
   test) wanted=$test ;;
   kit) wanted="$build libgtest-dev libgmock-dev python3 python3-venv patchelf" ;;
-  lint | all) wanted=$lint ;;
+  lint) wanted=$lint ;;
+  docs) wanted=$docs ;;
+  all) wanted="$lint $docs" ;;
   cluster) wanted="$test iproute2 openssh-client openssh-server slurm-wlm munge" ;;
   package) wanted="$build libopenmpi-dev dpkg-dev file" ;;
   fresh) wanted="debootstrap debian-archive-keyring ca-certificates git util-linux mount" ;;
   image) wanted="mmdebstrap debian-archive-keyring dpkg-dev python3" ;;
   *)
-    echo "install-deps: \"$1\" is not known, only build, test, lint, cluster, kit, package, fresh, image and all are" >&2
+    echo "install-deps: \"$1\" is not known, only build, test, lint, docs, cluster, kit, package, fresh, image and all are" >&2
     exit 2
     ;;
 esac

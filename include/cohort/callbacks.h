@@ -126,7 +126,7 @@ class Callback {
   virtual void on_epoch_end(const RunInfo& /*run*/, Logs& /*logs*/) {}
   // Called before each batch.
   virtual void on_batch_begin(const RunInfo& /*run*/) {}
-  // Called after each batch, when all replicas have made their step.
+  // Called after each batch; on GPUs its step may still be running.
   virtual void on_batch_end(const RunInfo& /*run*/, const BatchLogs& /*logs*/) {}
   // When training ends here because of a preemption, on all workers after the same step.
   virtual void on_preemption(const RunInfo& /*run*/) {}

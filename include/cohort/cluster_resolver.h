@@ -187,8 +187,7 @@ class MpiResolver final : public ClusterResolver {
 
 // Fetches a URL; for tests another than the network. Throws Unavailable.
 struct HttpRequest {
-  // Http or https.
-  std::string url;
+  std::string url;                                               // of http or https
   std::vector<std::string> headers = {};                         // lines such as "Accept: application/json"
   std::optional<std::string> body = std::nullopt;                // posted; nothing: GET
   std::string ca_file = "";                                      // trusted for https; empty: the system's

@@ -122,7 +122,7 @@ class Controller {
 
   // For actions: ends training after the current inner loop, as if it were complete.
   void stop() { stopping_ = true; }
-  // Returns whether stop() was called.
+  // Returns whether training ends after the current inner loop.
   bool stopping() const { return stopping_; }
 
   // False: there is none. With keep_input the data goes on where it is.

@@ -17,7 +17,7 @@ namespace cohort {
 
 // Averages of the weights over the steps of the training, which are evaluated, and saved with every checkpoint (its
 // group "ema"), in place of the weights themselves: average = decay * average + (1 - decay) * weight.
-// Exponential moving averages of the weights, which evaluations and the final weights use.
+// Exponential moving averages of the weights, which evaluations use in their place.
 struct MovingAverageOptions {
   double average_decay = 0.0;          // 0: none
   int64_t start_step = 0;              // until then the averages are the weights

@@ -76,7 +76,7 @@ class Optimizer {
 // The formulas are PyTorch's (torch/optim), where it has the optimizer. All arithmetic is in the parameter's dtype;
 // float16 and bfloat16 parameters are updated in float32, with float32 slots. `t` counts updates from 1.
 struct SgdOptions {
-  Schedule learning_rate = 0.01;  // lr
+  Schedule learning_rate = 0.01;  // lr in the formulas: a number or a schedule
   double momentum = 0.0;          // v = momentum * v + g; p -= lr * v (PyTorch's form)
   bool nesterov = false;          // p -= lr * (g + momentum * v); needs momentum, and no dampening
   double dampening = 0.0;         // v = momentum * v + (1 - dampening) * g after the first update, at which v = g
@@ -87,7 +87,7 @@ struct SgdOptions {
 // m = beta_1 * m + (1 - beta_1) * g; v = beta_2 * v + (1 - beta_2) * g^2;
 // p -= lr * m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon) (Kingma and Ba, "Adam", 2015).
 struct AdamOptions {
-  Schedule learning_rate = 1e-3;  // lr
+  Schedule learning_rate = 1e-3;  // lr in the formulas: a number or a schedule
   double beta_1 = 0.9;            // decay of the mean of the gradients
   double beta_2 = 0.999;          // decay of the mean of their squares
   double epsilon = 1e-8;          // PyTorch's; Keras' is 1e-7
@@ -97,7 +97,7 @@ struct AdamOptions {
   GradientOptions gradient = {};                            // what is done to the gradient first
 };
 struct AdamWOptions {
-  Schedule learning_rate = 1e-3;  // lr
+  Schedule learning_rate = 1e-3;  // lr in the formulas: a number or a schedule
   double beta_1 = 0.9;            // decay of the mean of the gradients
   double beta_2 = 0.999;          // decay of the mean of their squares
   double epsilon = 1e-8;          // added to the root of the squares
@@ -108,7 +108,7 @@ struct AdamWOptions {
 };
 // v = rho * v + (1 - rho) * g^2; p -= lr * g / (sqrt(v) + epsilon) (Tieleman and Hinton, 2012).
 struct RmspropOptions {
-  Schedule learning_rate = 1e-2;  // lr
+  Schedule learning_rate = 1e-2;  // lr in the formulas: a number or a schedule
   double rho = 0.99;              // PyTorch's alpha
   double momentum = 0.0;          // b = momentum * b + g / (sqrt(v) + epsilon); p -= lr * b
   double epsilon = 1e-8;          // added to the root of the squares
@@ -119,7 +119,7 @@ struct RmspropOptions {
 };
 // s += g^2; p -= lr * g / (sqrt(s) + epsilon) (Duchi, Hazan and Singer, 2011).
 struct AdagradOptions {
-  Schedule learning_rate = 1e-2;                            // lr
+  Schedule learning_rate = 1e-2;                            // lr in the formulas: a number or a schedule
   double initial_accumulator_value = 0.0;                   // the squares start at this
   double epsilon = 1e-10;                                   // added to the root of the squares
   double lr_decay = 0.0;                                    // lr / (1 + (t - 1) * lr_decay)
@@ -131,7 +131,7 @@ struct AdagradOptions {
 // and without their quotient where one is zero (You et al., "Large Batch Optimization for Deep Learning", 2020,
 // algorithm 2).
 struct LambOptions {
-  Schedule learning_rate = 1e-3;  // lr
+  Schedule learning_rate = 1e-3;  // lr in the formulas: a number or a schedule
   double beta_1 = 0.9;            // decay of the mean of the gradients
   double beta_2 = 0.999;          // decay of the mean of their squares
   double epsilon = 1e-6;          // added to the root of the squares
@@ -144,7 +144,7 @@ struct LambOptions {
 // lr * r * (g + weight_decay * p); p -= v (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks",
 // 2017, algorithm 1).
 struct LarsOptions {
-  Schedule learning_rate = 0.1;     // lr
+  Schedule learning_rate = 0.1;     // lr in the formulas: a number or a schedule
   double momentum = 0.9;            // see above
   bool nesterov = false;            // p -= momentum * v + lr * r * (g + weight_decay * p); needs momentum
   double trust_coefficient = 1e-3;  // the norm of a step before the rate, as a part of the parameter's
@@ -158,13 +158,13 @@ struct LarsOptions {
 // Stochastic gradient descent, with momentum. InvalidArgument, here and below: numbers out of range (a negative rate, a
 // beta of 1 or more, ...). A rate that a schedule gives is not checked.
 Optimizer SGD(const SgdOptions& options = {});
-// Adam with L2 decay, as PyTorch's.
+// Adam, with L2 decay as PyTorch's; see AdamOptions.
 Optimizer Adam(const AdamOptions& options = {});
 // Adam with decoupled decay.
 Optimizer AdamW(const AdamWOptions& options = {});
-// RMSprop.
+// A step divided by the root of the mean of the squares; see RmspropOptions.
 Optimizer RMSprop(const RmspropOptions& options = {});
-// Adagrad.
+// A step divided by the root of the sum of the squares; see AdagradOptions.
 Optimizer Adagrad(const AdagradOptions& options = {});
 // Adam's step, scaled by the norm of each parameter: for large batches.
 Optimizer LAMB(const LambOptions& options = {});

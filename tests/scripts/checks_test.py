@@ -53,5 +53,26 @@ class Sizes(unittest.TestCase):
         self.assertIn("a.cpp:1: a function of 61 lines", out)
 
 
+class Links(unittest.TestCase):
+    def test_pages_and_headings_are_looked_up(self):
+        other = "# Other\n\n## A `b`, c-d\n"
+        good = "[a](docs/a.md), [b](docs/a.md#a-b-c-d), [c](#here), [d](https://pytorch.org/docs)\n\n# Here\n\n`[no](link)`\n"
+        code, out = check("check_links.py", {"README.md": good, "docs/a.md": other})
+        self.assertEqual(code, 0, out)
+        for bad, problem in (("[a](docs/b.md)", "docs/b.md leads nowhere"), ("[a](docs/a.md#e)", "heading that is not there"),
+                             ("[a](https://)", "is no address"), ("[two\nlines](docs/b.md)", "leads nowhere")):
+            code, out = check("check_links.py", {"README.md": bad, "docs/a.md": other})
+            self.assertEqual(code, 1, bad)
+            self.assertIn(problem, out)
+
+    def test_a_site_is_looked_through(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "a.html"
+            for text, problems in (('<a href="a.html#x"></a><p id="x"></p>', 0), ('<a href="#y"></a>', 1), ('<img src="b.png"/>', 1)):
+                page.write_text(text)
+                done = subprocess.run([sys.executable, SCRIPTS / "check_links.py", folder, folder], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, problems, done.stdout)
+
+
 if __name__ == "__main__":
     unittest.main()
