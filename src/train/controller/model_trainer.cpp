@@ -9,8 +9,9 @@
 #include "base/log.h"
 #include "strategy/core.h"
 #include "train/controller/moving_average.h"
+#include "train/loop/input.h"
+#include "train/loop/position.h"
 #include "train/model/loops.h"
-#include "train/model/training_state.h"
 
 namespace cohort {
 
@@ -18,7 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kEnd = 1;  // raised by a worker that is to end
 constexpr const char* kGlobalStep = "global_step";
 constexpr const char* kAverages = "ema";
 
@@ -37,11 +37,13 @@ class ModelTrainer::Impl {
         average_(options_.ema),
         progress_(progress_options(options_.verbose, options_.output, state_->strategy())) {
     state_->require_compiled("ModelTrainer");
-    if (options_.train) train_.emplace(state_->strategy().distribute(*options_.train, options_.input));
+    if (options_.train) {
+      input_.emplace(state_->strategy(), state_->strategy().distribute(*options_.train, options_.input));
+    }
     if (options_.validation)
       validation_.emplace(
           state_->strategy().distribute(*options_.validation, options_.validation_input.value_or(options_.input)));
-    if (!train_ && !validation_) fail<InvalidArgument>(speaker(), "there is no data, wanted train or validation");
+    if (!input_ && !validation_) fail<InvalidArgument>(speaker(), "there is no data, wanted train or validation");
     check_stages();
     if (state_->strategy().core()->remote() == nullptr) return;
     if (average_.on()) {
@@ -64,10 +66,13 @@ class ModelTrainer::Impl {
   int64_t global_step() const { return global_step_; }
   bool told_to_end() const { return told_to_end_; }
   double examples_per_second() const { return examples_per_second_; }
-  void end_when(std::function<bool()> told) { told_ = std::move(told); }
+  void end_when(std::function<bool()> told) {
+    told_ = std::move(told);
+    if (input_) input_->listen_to([this] { return told_ && told_(); });
+  }
 
   Logs train(int64_t steps) {
-    if (!train_) fail<FailedPrecondition>(speaker(), "there is no training data");
+    if (!input_) fail<FailedPrecondition>(speaker(), "there is no training data");
     const int64_t end = global_step_ + steps;
     Logs logs;
     while (global_step_ < end && !told_to_end_) {
@@ -81,7 +86,7 @@ class ModelTrainer::Impl {
   CheckpointData save() {
     const int64_t epoch = options_.steps_per_epoch > 0 ? global_step_ / options_.steps_per_epoch : 0;
     CheckpointData data =
-        save_training(*state_, {.epoch = epoch, .batch = global_step_, .input = iterator_ ? iterator_->save() : ""});
+        save_training(*state_, {.epoch = epoch, .batch = global_step_, .input = input_ ? input_->save() : ""});
     data.values[kGlobalStep] = std::to_string(global_step_);
     if (average_.started()) data.tensors[kAverages] = average_.averages();
     return data;
@@ -103,18 +108,7 @@ class ModelTrainer::Impl {
     told_to_end_ = false;
     in_stretch_ = false;
     restored_ = true;
-    if (!train_ || (keep_input && iterator_)) return;
-    iterator_.emplace(train_->iterator({.epoch = position.epoch}));
-    if (position.input.empty()) return;
-    bool fits = true;
-    try {
-      iterator_->restore(position.input);
-    } catch (const InvalidArgument& error) {
-      log().warn("{}the input is not the one that was saved, and begins anew: {}", speaker(), error.what());
-      fits = false;
-    }
-    // All or none: the workers' steps belong together.
-    if (core.any_worker("restore the input", !fits)) iterator_.emplace(train_->iterator({.epoch = position.epoch}));
+    if (input_ && !(keep_input && input_->begun())) input_->restore(position);
   }
 
   Logs evaluate(int64_t steps) {
@@ -124,21 +118,21 @@ class ModelTrainer::Impl {
     std::vector<torch::Tensor> sums;
     if (in_stretch_) sums = state_->metric_sums();
     RunInfo run{.model = model_};
-    std::optional<Logs> logs;
-    // What an evaluation that is cut short has changed, it has not.
-    const std::string before = told_ && state_->built() ? save_own_state(*state_, "") : "";
-    with_averages([&] {
+    const std::optional<Logs> logs = evaluate_or_undo(*state_, told_ != nullptr, [&] {
       const std::vector<CallbackPtr> none;
-      logs = evaluate_on(*state_, *validation_,
-                         {.title = "Evaluation",
-                          .steps = steps == kAllSteps ? 0 : steps,
-                          .callbacks = &none,
-                          .progress = &progress_,
-                          .run = &run,
-                          .interrupt = told_});
+      std::optional<Logs> result;
+      with_averages([&] {
+        result = evaluate_on(*state_, *validation_,
+                             {.title = "Evaluation",
+                              .steps = steps == kAllSteps ? 0 : steps,
+                              .callbacks = &none,
+                              .progress = &progress_,
+                              .run = &run,
+                              .interrupt = [this] { return told_ && told_(); }});
+      });
+      return result;
     });
     if (!logs) {
-      if (!before.empty()) restore_own_state(*state_, before);
       told_to_end_ = true;
       return {};
     }
@@ -177,7 +171,7 @@ class ModelTrainer::Impl {
   // None of the steps between is the first of a stage.
   Logs train_in_stage(int64_t steps) {
     build();
-    if (!iterator_) iterator_.emplace(train_->iterator({.epoch = 0}));
+    input_->begin_epoch(0);
     state_->begin_training();
     if (!std::exchange(begun_, true)) state_->note_change();  // the module is the user's too
     state_->begin_steps();
@@ -244,16 +238,15 @@ class ModelTrainer::Impl {
   // From a batch's shape, where it has not been built yet.
   void build() {
     if (state_->built()) return;
-    const std::optional<GlobalBatch> first = (train_ ? *train_ : *validation_).iterator({.epoch = 0}).next();
+    const std::optional<GlobalBatch> first = (input_ ? input_->data() : *validation_).iterator({.epoch = 0}).next();
     if (!first) fail<InvalidArgument>(speaker(), "the data is empty");
     state_->build_from(*first);
   }
 
   GlobalBatch next() {
-    if (told_ && told_()) iterator_->raise(kEnd);
-    std::optional<GlobalBatch> batch = iterator_->next();
+    std::optional<GlobalBatch> batch = input_->next();
     // This step is still made, by all workers: they agree on the next batch.
-    told_to_end_ = (iterator_->raised() & kEnd) != 0;
+    told_to_end_ = input_->preempted();
     if (batch) return std::move(*batch);
     fail<InvalidArgument>(speaker(), "the data ran out after step ", global_step_, "; call repeat() on it");
   }
@@ -300,9 +293,8 @@ class ModelTrainer::Impl {
   ModelTrainerOptions options_;
   MovingAverage average_;
   ProgressBar progress_;
-  std::optional<DistributedDataset> train_;
+  std::optional<TrainingInput> input_;
   std::optional<DistributedDataset> validation_;
-  std::optional<DistributedIterator> iterator_;
   std::function<bool()> told_;
   bool told_to_end_ = false;
   int64_t global_step_ = 0;

@@ -5,8 +5,9 @@
 #include "cohort/training_run.h"
 #include "strategy/core.h"
 #include "train/callbacks/states.h"
+#include "train/loop/input.h"
+#include "train/loop/position.h"
 #include "train/model/loops.h"
-#include "train/model/training_state.h"
 
 namespace cohort {
 
@@ -14,88 +15,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Raised by a worker that wants to end the training: for good; because of a preemption.
-constexpr int64_t kStop = 1;
-constexpr int64_t kPreempted = 2;
-
-// The steps' input: an iterator an epoch, or one for all epochs where these are counted in steps.
-class Input {
- public:
-  Input(DistributedDataset data, bool across_epochs, const ModelState& state)
-      : data_(std::move(data)), across_epochs_(across_epochs), state_(state) {}
-
-  void begin_epoch(int64_t epoch) {
-    if (std::exchange(placed_, false) || (iterator_ && (across_epochs_ || ahead_))) return;
-    iterator_.emplace(data_.iterator({.epoch = epoch}));
-  }
-
-  // This worker's position, between two steps.
-  std::string save() { return iterator_->save(); }
-  // Goes on there. False, at the epoch's beginning, where the position is of another input.
-  bool restore(const std::string& position, int64_t epoch) {
-    restart(epoch);
-    bool fits = true;
-    try {
-      iterator_->restore(position);
-    } catch (const InvalidArgument& error) {
-      log().warn("[model] fit: the input is not the one that was saved: {}", error.what());
-      fits = false;
-    }
-    // All or none: the workers' steps belong together.
-    if (!state_.strategy().core()->any_worker("restore the input", !fits)) return true;
-    restart(epoch);
-    return false;
-  }
-
-  void restart(int64_t epoch) {
-    ahead_.reset();
-    iterator_.emplace(data_.iterator({.epoch = epoch}));
-    placed_ = true;
-  }
-
-  // Without taking it.
-  const GlobalBatch* peek() {
-    if (ahead_) return &*ahead_;
-    iterator_->raise((state_.stop ? kStop : 0) | (told() ? kPreempted : 0));
-    ahead_ = iterator_->next();
-    stopped_ = stopped_ || (iterator_->raised() & kStop) != 0;
-    preempted_ = preempted_ || (iterator_->raised() & kPreempted) != 0;
-    return ahead_ ? &*ahead_ : nullptr;
-  }
-
-  std::optional<GlobalBatch> next() {
-    peek();
-    return std::exchange(ahead_, std::nullopt);
-  }
-  // Whether the training ends here. Several workers decide it together, because a callback may have stopped one of them
-  // only: at the end of an epoch, and within it (a step later) where they agree on the next batch.
-  bool stopped() const { return state_.strategy().core()->num_workers() > 1 ? stopped_ : state_.stop; }
-  // Whether training is left after this step; told() is of this worker alone.
-  bool preempted() const { return preempted_; }
-  bool told() const { return told_ && told_(); }
-  bool listens() const { return told_ != nullptr; }
-  void listen_to(std::function<bool()> told) { told_ = std::move(told); }
-  void end_epoch() { stopped_ = state_.strategy().core()->any_worker("end of an epoch", state_.stop); }
-  int64_t cardinality() const { return data_.cardinality(); }
-
- private:
-  DistributedDataset data_;
-  bool across_epochs_;
-  const ModelState& state_;
-  bool stopped_ = false;
-  bool preempted_ = false;
-  std::function<bool()> told_;
-  std::optional<DistributedIterator> iterator_;
-  bool placed_ = false;  // where a resumed run goes on
-  std::optional<GlobalBatch> ahead_;
-};
-
 class FitLoop final : public TrainingRun {
  public:
   FitLoop(Model& model, ModelState& state, const Dataset& data, const FitOptions& options)
       : state_(state),
         options_(options),
-        input_(state.strategy().distribute(data, options.input), options.steps_per_epoch > 0, state),
+        input_(state.strategy(), state.strategy().distribute(data, options.input),
+               {.pass_an_epoch = options.steps_per_epoch == 0, .stop = [&state] { return state.stop; }}),
         progress_(progress_options(options.verbose, options.output, state.strategy())),
         run_{.model = model, .epochs = options.epochs, .training = this},
         batch_logs_([&state] { return state.local_results(); }, [&state] { return state.local_loss(); }) {
@@ -104,7 +30,7 @@ class FitLoop final : public TrainingRun {
     }
     check();
     at_ends_ = by_turn(options_.callbacks);
-    const int64_t known = input_.cardinality();
+    const int64_t known = input_.data().cardinality();
     steps_ = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : std::max<int64_t>(known, -1);
   }
 
@@ -127,7 +53,9 @@ class FitLoop final : public TrainingRun {
     load_callbacks(options_.callbacks, callbacks_before_);
     state_.note_change();  // the module is the user's too
     state_.begin_steps();
-    for (int64_t epoch = start_.epoch; epoch < options_.epochs && !input_.stopped(); ++epoch) {
+    // A training that was stopped within an epoch still comes to its end.
+    for (int64_t epoch = start_.epoch; epoch < options_.epochs; ++epoch) {
+      if (input_.stopped() && start_.batch == 0) break;
       if (!run_epoch(epoch, logs)) break;
       start_.batch = 0;
     }
@@ -136,13 +64,11 @@ class FitLoop final : public TrainingRun {
   }
 
   CheckpointData save() override {
-    // Where an epoch of its own input has ended, the next one begins with another iterator.
-    const bool between = epoch_done_ && options_.steps_per_epoch == 0;
     const StrategyCore& core = *state_.strategy().core();
     CheckpointData data = save_training(state_, {.epoch = run_.epoch + (epoch_done_ ? 1 : 0),
                                                  .batch = epoch_done_ ? 0 : batches_done_,
-                                                 .input = between ? "" : input_.save(),
-                                                 .stopped = core.any_worker("whether training ends", state_.stop)});
+                                                 .input = input_.save(epoch_done_),
+                                                 .ending = input_.ending(epoch_done_)});
     if (core.worker_rank() == 0) save_callbacks(options_.callbacks, data);
     return data;
   }
@@ -155,14 +81,13 @@ class FitLoop final : public TrainingRun {
     if (!core.any_worker("resume", data.has_value())) return false;
     const CheckpointData none;
     start_ = restore_training(state_, data ? *data : none);
-    if (!start_.input.empty() && !input_.restore(start_.input, start_.epoch)) start_.batch = 0;
-    if (start_.input.empty()) input_.restart(start_.epoch);
+    if (!input_.restore(start_)) start_.batch = 0;
     state_.epochs_done = start_.epoch;
     callbacks_before_ = unpack_callbacks(core.text_from_chief(pack_callbacks(data ? *data : none)));
-    if (start_.stopped) {
-      log().info("{}a callback had ended the training in epoch {}: nothing is left to do", speaker(), start_.epoch);
+    if (start_.ending != Ending::kNone) {
+      log().info("{}a callback has ended the training in epoch {}", speaker(),
+                 start_.epoch + (start_.batch > 0 ? 1 : 0));
       state_.stop = true;
-      input_.end_epoch();
     }
     refresh(start_.epoch, start_.batch);
     return true;
@@ -198,7 +123,7 @@ class FitLoop final : public TrainingRun {
     for (const CallbackPtr& each : options_.callbacks) {
       if (!each) fail<InvalidArgument>(speaker(), "one of the callbacks is null");
     }
-    if (options_.steps_per_epoch == 0 && input_.cardinality() == kInfiniteCardinality) {
+    if (options_.steps_per_epoch == 0 && input_.data().cardinality() == kInfiniteCardinality) {
       fail<InvalidArgument>(speaker(), "the dataset never ends; set steps_per_epoch");
     }
   }
@@ -224,10 +149,9 @@ class FitLoop final : public TrainingRun {
   bool run_epoch(int64_t epoch, Logs& logs) {
     input_.begin_epoch(epoch);
     // A resumed epoch may be at its end; the next one's first batch is not to be taken before that is saved.
-    const bool at_end = options_.steps_per_epoch > 0 && start_.batch >= options_.steps_per_epoch;
-    const bool more = at_end || input_.peek() != nullptr;
-    if (input_.stopped()) return false;
-    if (!more && start_.batch == 0) {
+    const bool more = start_.batch > 0 || input_.peek() != nullptr;
+    if (input_.stopped() && start_.batch == 0) return false;
+    if (!more) {
       log().warn(
           "{}the data ran out before epoch {} of {}; training ends. With steps_per_epoch the dataset has to have "
           "steps_per_epoch * epochs batches: call repeat()",
@@ -285,16 +209,14 @@ class FitLoop final : public TrainingRun {
   }
 
   void validate(Logs& logs) {
-    const std::string before = input_.listens() ? save_own_state(state_, "") : "";
-    const auto results = evaluate_on(
-        state_, *validation_,
-        {.steps = options_.validation_steps, .callbacks = &options_.callbacks, .run = &run_, .interrupt = [this] {
-           return input_.told();
-         }});
-    if (!results) {
-      restore_own_state(state_, before);
-      leave();
-    }
+    const auto results = evaluate_or_undo(state_, input_.listens(), [&] {
+      return evaluate_on(
+          state_, *validation_,
+          {.steps = options_.validation_steps, .callbacks = &options_.callbacks, .run = &run_, .interrupt = [this] {
+             return input_.told();
+           }});
+    });
+    if (!results) leave();
     for (const auto& [name, value] : *results) logs.set("val_" + name, value);
   }
 
@@ -311,7 +233,7 @@ class FitLoop final : public TrainingRun {
 
   ModelState& state_;
   const FitOptions& options_;
-  Input input_;
+  TrainingInput input_;
   std::optional<DistributedDataset> validation_;
   ProgressBar progress_;
   RunInfo run_;

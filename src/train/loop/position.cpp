@@ -1,9 +1,10 @@
-#include "train/model/training_state.h"
+#include "train/loop/position.h"
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
@@ -16,7 +17,8 @@ namespace cohort {
 
 namespace {
 
-constexpr const char* kStopped = "stopped";
+constexpr const char* kStopped = "stopped";  // a value in checkpoints, one of these; absent for the first
+constexpr std::array<std::string_view, 4> kEndings = {"", "after the next step", "before the next step", "yes"};
 
 std::string worker_name(int rank) {
   return "worker-" + std::to_string(rank);
@@ -74,8 +76,8 @@ void restore_weights(ModelState& state, const CheckpointData& data) {
   optimizer.load_state(slots);
 }
 
-}  // namespace
-
+// Returns what this process has of its own: random states, metrics so far, buffers of the replicas, gradients added up
+// since the last update, position of the input.
 std::string save_own_state(ModelState& state, const std::string& input) {
   IteratorState own;
   const StrategyCore& core = *state.strategy().core();
@@ -91,6 +93,7 @@ std::string save_own_state(ModelState& state, const std::string& input) {
   return to_bytes(own);
 }
 
+// Sets all but the input, and returns its position.
 std::string restore_own_state(ModelState& state, const std::string& bytes) {
   std::string input;
   restore_from(bytes, "the state of this worker", [&](const IteratorState& own) {
@@ -119,6 +122,16 @@ std::string restore_own_state(ModelState& state, const std::string& bytes) {
   return input;
 }
 
+}  // namespace
+
+std::optional<Logs> evaluate_or_undo(ModelState& state, bool may_be_cut,
+                                     const std::function<std::optional<Logs>()>& evaluate) {
+  const std::string before = may_be_cut && state.built() ? save_own_state(state, "") : "";
+  std::optional<Logs> logs = evaluate();
+  if (!logs && !before.empty()) restore_own_state(state, before);
+  return logs;
+}
+
 CheckpointData save_training(ModelState& state, const TrainingPosition& position) {
   state.finish_steps();
   const StrategyCore& core = *state.strategy().core();
@@ -128,7 +141,7 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
                                  {"batch", std::to_string(position.batch)},
                                  {"workers", std::to_string(core.num_workers())},
                                  {"replicas", std::to_string(core.num_replicas_in_sync())}}};
-  if (position.stopped) data.values[kStopped] = "yes";
+  if (position.ending != Ending::kNone) data.values[kStopped] = kEndings.at(static_cast<std::size_t>(position.ending));
   const std::vector<std::string> workers = core.gather_texts(save_own_state(state, position.input));
   if (core.worker_rank() > 0) return {};
   for (std::size_t rank = 0; rank < workers.size(); ++rank) {
@@ -144,10 +157,11 @@ TrainingPosition restore_training(ModelState& state, const CheckpointData& data)
   state.note_change();
   const std::map<std::string, std::string> values =
       nlohmann::json::parse(core.text_from_chief(nlohmann::json(data.values).dump()));
-  TrainingPosition position{.epoch = number(values, "epoch"),
-                            .batch = number(values, "batch"),
-                            .input = {},
-                            .stopped = values.contains(kStopped)};
+  TrainingPosition position{.epoch = number(values, "epoch"), .batch = number(values, "batch"), .input = {}};
+  const auto stopped = values.find(kStopped);
+  for (std::size_t i = 1; stopped != values.end() && i < kEndings.size(); ++i) {
+    if (stopped->second == kEndings.at(i)) position.ending = static_cast<Ending>(i);
+  }
   if (number(values, "workers") != core.num_workers() || number(values, "replicas") != core.num_replicas_in_sync()) {
     if (position.batch > 0) {
       log().warn("[model] {}: saved with {} replicas on {} workers, now there are {} on {}: epoch {} is begun anew",
