@@ -41,10 +41,11 @@ struct EarlyStopOptions {
   double min_delta = 0.0;                      // less of a change is none
   int64_t patience = 0;                        // evaluations without improvement that are borne
 };
-// As an eval action: ends the training.
+// As an eval action: ends the training. What it has seen is a part of every checkpoint: a run that goes on ends where
+// it would have ended. NotFound: the evaluation has no such metric.
 Action EarlyStop(const EarlyStopOptions& options);
 
-// action, where condition says so.
+// action, where condition says so; with its listener.
 Action ConditionalAction(std::function<bool(const ActionInfo&)> condition, Action action);
 
 }  // namespace cohort

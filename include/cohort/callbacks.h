@@ -105,17 +105,30 @@ class BatchLogs {
   std::function<double()> loss_;
 };
 
-// What a callback has seen so far and decides by; a part of every checkpoint of its training.
+// What a listener has seen so far and decides by; a part of every checkpoint of its training.
 struct CallbackState {
   std::map<std::string, std::string> values = {};  // texts by key; they stand in the checkpoint's manifest
   NamedTensors tensors = {};                       // tensors by name
 };
 
-// Derive from it and override what you want to hear of; everything else does nothing. An exception ends the training.
-class Callback {
+// Somebody who is told what happens in a training: a Callback, or what an Action of a Controller decides by.
+class Listener {
  public:
-  virtual ~Callback() = default;
+  virtual ~Listener() = default;
 
+  // The name of its state in checkpoints, such as "early_stopping"; empty where it has none. Of several listeners of
+  // one name the order in the list tells which is which.
+  virtual std::string state_name() const { return {}; }
+  // Returns what is saved under state_name(); called only where that is not empty.
+  virtual CallbackState state() const { return {}; }
+  // Called in a training that is resumed from a checkpoint with this listener's state; a callback's after all
+  // on_train_begin().
+  virtual void load_state(const CallbackState& /*state*/) {}
+};
+
+// Derive from it and override what you want to hear of; everything else does nothing. An exception ends the training.
+class Callback : public Listener {
+ public:
   // Called once before the first epoch; here a training can be resumed (RunInfo::training).
   virtual void on_train_begin(const RunInfo& /*run*/) {}
   // Called once after the last epoch, with the logs of that epoch.
@@ -134,14 +147,6 @@ class Callback {
   virtual void on_test_begin(const RunInfo& /*run*/) {}
   // Called after an evaluation with its logs.
   virtual void on_test_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
-
-  // The name of its state in checkpoints, such as "early_stopping"; empty where it has none. Of several callbacks of
-  // one name the order in the list tells which is which.
-  virtual std::string state_name() const { return {}; }
-  // Returns what is saved under state_name(); called only where that is not empty.
-  virtual CallbackState state() const { return {}; }
-  // Called in a training that is resumed from a checkpoint with this callback's state, after all on_train_begin().
-  virtual void load_state(const CallbackState& /*state*/) {}
 
   // At the ends of batches, epochs and the training, and in a preemption, callbacks of a higher turn are called later.
   // Those that save the training have one, wherever they stand in the list, so that they save what the others have

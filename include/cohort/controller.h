@@ -12,11 +12,13 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cohort/callbacks.h"
@@ -69,8 +71,22 @@ struct ActionInfo {
   const Logs& logs;        // of the inner loop, or the evaluation
   int64_t step;            // the global one
 };
-// Called after every inner loop, or every evaluation, on all workers.
-using Action = std::function<void(const ActionInfo&)>;
+// Called after every inner loop, or every evaluation, on all workers: any function of an ActionInfo. One that decides
+// by what it has seen before has a listener, whose state is a part of every checkpoint.
+class Action {
+ public:
+  template <typename Fn>
+  requires(!std::same_as<Fn, Action> && std::invocable<Fn&, const ActionInfo&>)
+      Action(Fn fn, std::shared_ptr<Listener> listener = nullptr)  // NOLINT(google-explicit-constructor)
+      : fn_(std::move(fn)), listener_(std::move(listener)) {}
+
+  void operator()(const ActionInfo& info) const { fn_(info); }
+  const std::shared_ptr<Listener>& listener() const { return listener_; }  // null: there is none
+
+ private:
+  std::function<void(const ActionInfo&)> fn_;
+  std::shared_ptr<Listener> listener_;
+};
 
 struct ControllerOptions {
   std::shared_ptr<Trainer> trainer = nullptr;       // this or
@@ -120,7 +136,8 @@ class Controller {
   int64_t evaluate_continuously(int64_t train_steps = 0, int64_t steps = kAllSteps,
                                 std::chrono::milliseconds timeout = std::chrono::hours(1));
 
-  // For actions: ends training after the current inner loop, as if it were complete.
+  // For actions: ends training after the current inner loop, as if it were complete. The program that is started again
+  // on a checkpoint of that end has nothing left to do in its first train() or train_and_evaluate().
   void stop() { stopping_ = true; }
   // Returns whether training ends after the current inner loop.
   bool stopping() const { return stopping_; }
@@ -145,8 +162,10 @@ class Controller {
 
   ControllerOptions options_;
   Strategy strategy_;
-  std::unique_ptr<CheckpointManager> checkpoints_;  // the chief's
+  std::vector<std::shared_ptr<Listener>> listeners_;  // the actions'
+  std::unique_ptr<CheckpointManager> checkpoints_;    // the chief's
   bool stopping_ = false;
+  bool was_stopped_ = false;  // in the checkpoint that was restored
   int64_t saved_step_ = -1;
   int64_t evaluated_step_ = -1;
 };

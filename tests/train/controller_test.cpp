@@ -257,5 +257,27 @@ TEST_F(ControllerTest, EarlyStopWaitsForItsPatience) {
   EXPECT_EQ(counter_->global_step(), 4);
 }
 
+// Killed again and again it ends where it ends undisturbed, and stays ended.
+TEST_F(ControllerTest, EarlyStopGoesOnAfterAnInterruption) {
+  struct Killed {};
+  const auto run = [&](int64_t kill_at) {
+    restart();
+    counter_->accuracy = [](int64_t step) { return step < 3 ? 0.1 * static_cast<double>(step) : 0.1; };
+    const auto kill = [&](const ActionInfo& info) {
+      if (info.step == kill_at) throw Killed();
+    };
+    const Action stop = EarlyStop({.metric = "accuracy", .comparison = Comparison::kHigher, .patience = 3});
+    ControllerOptions with = options(/*interval=*/1);
+    with.eval_actions = {ConditionalAction([](const ActionInfo&) { return true; }, stop), kill};
+    Controller(with).train_and_evaluate(100, kAllSteps, 1);
+  };
+  for (const int64_t cut : {2, 4, 5, 6}) EXPECT_THROW(run(cut), Killed) << "at " << cut;
+  run(-1);
+  EXPECT_EQ(counter_->global_step(), 6);
+  run(-1);
+  EXPECT_EQ(counter_->global_step(), 6);
+  EXPECT_THAT(calls_, ElementsAre("restore 6"));
+}
+
 }  // namespace
 }  // namespace cohort::controller_test

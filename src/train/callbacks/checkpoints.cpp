@@ -9,7 +9,7 @@
 #include "cohort/preemption.h"
 #include "cohort/training_run.h"
 #include "train/callbacks/monitor.h"
-#include "train/callbacks/states.h"
+#include "train/loop/events.h"
 
 namespace cohort {
 
@@ -88,31 +88,35 @@ class BestModel final : public Callback {
   explicit BestModel(ModelCheckpointOptions options)
       : options_(std::move(options)),
         monitor_("ModelCheckpoint", options_.monitor, options_.mode, 0.0),
-        best_(options_.initial_value_threshold) {
+        best_(false, 0.0, options_.initial_value_threshold) {
     check_options("ModelCheckpoint", "filepath", options_.filepath, options_.save_freq);
   }
 
   void on_train_begin(const RunInfo& run) override {
-    if (options_.save_best_only) monitor_.begin(run.model);
+    if (options_.save_best_only) best_ = monitor_.begin(run.model, best_.number());
   }
   void on_batch_end(const RunInfo& run, const BatchLogs& logs) override {
-    if (options_.save_freq > 0 && run.step % options_.save_freq == 0) save(run, logs.read());
+    if (options_.save_freq > 0 && run.step % options_.save_freq == 0) save_here(run, logs.read());
   }
   void on_epoch_end(const RunInfo& run, Logs& logs) override {
-    if (options_.save_freq == 0) save(run, logs);
+    if (options_.save_freq == 0) save_here(run, logs);
   }
 
   int turn() const override { return options_.save_weights_only ? 0 : 1; }
   std::string state_name() const override { return options_.save_best_only ? "model_checkpoint" : ""; }
   CallbackState state() const override {
-    return best_ ? CallbackState{.values = {{"best", state_text(*best_)}}} : CallbackState{};
+    return best_.number() ? CallbackState{.values = {{"best", state_text(*best_.number())}}} : CallbackState{};
   }
-  void load_state(const CallbackState& state) override { best_ = state_number(state, "best"); }
+  void load_state(const CallbackState& state) override { best_.set(state_number(state, "best")); }
 
  private:
+  // Within an epoch every worker has logs of its own: the chief's count.
+  void save_here(const RunInfo& run, const Logs& logs) {
+    if (!options_.save_best_only) return save(run, logs);
+    save_if_best(*run.model.strategy().core(), best_, monitor_.read(logs), [&] { save(run, logs); });
+  }
+
   void save(const RunInfo& run, const Logs& logs) {
-    // Within an epoch every worker has logs of its own.
-    if (options_.save_best_only && !run.training->as_chief_says(improved(logs))) return;
     const std::filesystem::path path = place(run, logs);
     if (options_.save_weights_only) {
       run.training->on_chief("ModelCheckpoint", [&] { make_folder(path); });
@@ -120,13 +124,6 @@ class BestModel final : public Callback {
     }
     const CheckpointData data = run.training->save();
     run.training->on_chief("ModelCheckpoint", [&] { save_checkpoint(path, run.step, data); });
-  }
-
-  bool improved(const Logs& logs) {
-    const std::optional<double> current = monitor_.read(logs);
-    if (!current || !monitor_.better(*current, best_)) return false;
-    best_ = current;
-    return true;
   }
 
   static void make_folder(const std::filesystem::path& path) {
@@ -154,7 +151,7 @@ class BestModel final : public Callback {
 
   ModelCheckpointOptions options_;
   Monitor monitor_;
-  std::optional<double> best_;
+  Best best_;
 };
 
 }  // namespace

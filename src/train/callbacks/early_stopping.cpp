@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "cohort/model.h"
 #include "train/callbacks/monitor.h"
-#include "train/callbacks/states.h"
+#include "train/loop/events.h"
 
 namespace cohort {
 
@@ -18,11 +18,9 @@ class EarlyStop final : public Callback {
   }
 
   void on_train_begin(const RunInfo& run) override {
-    monitor_.begin(run.model);
-    best_.reset();
+    rule_ = EarlyStopRule(monitor_.begin(run.model), options_.patience, options_.baseline);
     best_weights_.clear();
     best_epoch_ = -1;
-    waited_ = 0;
   }
 
   void on_epoch_end(const RunInfo& run, Logs& logs) override {
@@ -31,16 +29,13 @@ class EarlyStop final : public Callback {
     if (!current) return;
     // Should nothing ever improve (a NaN does not), the first weights are the best there are.
     if (options_.restore_best_weights && best_weights_.empty()) keep(run);
-    ++waited_;
-    if (monitor_.better(*current, best_)) {
-      best_ = current;
+    if (rule_.improves(*current)) {
       if (options_.restore_best_weights) keep(run);
-      if (!options_.baseline || monitor_.better(*current, options_.baseline)) waited_ = 0;
       return;
     }
-    if (waited_ < options_.patience || run.epoch == 0) return;
+    if (!rule_.exhausted() || run.epoch == 0) return;
     log().info("[callbacks] EarlyStopping: epoch {}: {} has not improved for {} epochs", run.epoch + 1,
-               options_.monitor, waited_);
+               options_.monitor, rule_.waited());
     run.model.stop_training();
   }
 
@@ -53,14 +48,13 @@ class EarlyStop final : public Callback {
 
   std::string state_name() const override { return "early_stopping"; }
   CallbackState state() const override {
-    CallbackState state{.values = {{"wait", state_text(waited_)}, {"best_epoch", state_text(best_epoch_)}},
-                        .tensors = best_weights_};
-    if (best_) state.values["best"] = state_text(*best_);
+    CallbackState state = rule_.state();
+    state.values["best_epoch"] = state_text(best_epoch_);
+    state.tensors = best_weights_;
     return state;
   }
   void load_state(const CallbackState& state) override {
-    best_ = state_number(state, "best");
-    waited_ = static_cast<int64_t>(state_number(state, "wait").value_or(0));
+    rule_.load_state(state);
     best_epoch_ = static_cast<int64_t>(state_number(state, "best_epoch").value_or(-1));
     if (options_.restore_best_weights) best_weights_ = state.tensors;
   }
@@ -73,10 +67,9 @@ class EarlyStop final : public Callback {
 
   EarlyStoppingOptions options_;
   Monitor monitor_;
-  std::optional<double> best_;
+  EarlyStopRule rule_;
   NamedTensors best_weights_;
   int64_t best_epoch_ = -1;
-  int64_t waited_ = 0;
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "cohort/model.h"
 #include "train/callbacks/monitor.h"
-#include "train/callbacks/states.h"
+#include "train/loop/events.h"
 
 namespace cohort {
 
@@ -78,8 +78,7 @@ class PlateauRate final : public Callback {
 
   void on_train_begin(const RunInfo& run) override {
     require_constant_rate(run.model, "ReduceLROnPlateau");
-    monitor_.begin(run.model);
-    best_.reset();
+    best_ = monitor_.begin(run.model);
     waited_ = cooling_ = 0;
   }
 
@@ -93,8 +92,7 @@ class PlateauRate final : public Callback {
       --cooling_;
       waited_ = 0;
     }
-    if (monitor_.better(*current, best_)) {
-      best_ = current;
+    if (best_.take(*current)) {
       waited_ = 0;
       return;
     }
@@ -109,11 +107,11 @@ class PlateauRate final : public Callback {
   std::string state_name() const override { return "reduce_lr_on_plateau"; }
   CallbackState state() const override {
     CallbackState state{.values = {{"wait", state_text(waited_)}, {"cooldown", state_text(cooling_)}}};
-    if (best_) state.values["best"] = state_text(*best_);
+    if (best_.number()) state.values["best"] = state_text(*best_.number());
     return state;
   }
   void load_state(const CallbackState& state) override {
-    best_ = state_number(state, "best");
+    best_.set(state_number(state, "best"));
     waited_ = static_cast<int64_t>(state_number(state, "wait").value_or(0));
     cooling_ = static_cast<int64_t>(state_number(state, "cooldown").value_or(0));
   }
@@ -121,7 +119,7 @@ class PlateauRate final : public Callback {
  private:
   ReduceLROnPlateauOptions options_;
   Monitor monitor_;
-  std::optional<double> best_;
+  Best best_;
   int64_t waited_ = 0;
   int64_t cooling_ = 0;
 };

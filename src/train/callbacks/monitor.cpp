@@ -11,15 +11,17 @@ namespace cohort {
 Monitor::Monitor(std::string who, std::string name, MonitorMode mode, double min_delta)
     : who_(std::move(who)), name_(std::move(name)), mode_(mode), min_delta_(std::abs(min_delta)) {}
 
-void Monitor::begin(const Model& model) {
-  up_ = mode_ == MonitorMode::kMax;
-  if (mode_ != MonitorMode::kAuto) return;
-  const Direction direction = model.direction(name_);
-  if (direction == Direction::kUnknown) {
-    fail<InvalidArgument>("[callbacks] ", who_, ": whether \"", name_, "\" should go up or down is not known; ",
-                          "set .mode to MonitorMode::kMin or kMax");
+Best Monitor::begin(const Model& model, std::optional<double> number) const {
+  bool up = mode_ == MonitorMode::kMax;
+  if (mode_ == MonitorMode::kAuto) {
+    const Direction direction = model.direction(name_);
+    if (direction == Direction::kUnknown) {
+      fail<InvalidArgument>("[callbacks] ", who_, ": whether \"", name_, "\" should go up or down is not known; ",
+                            "set .mode to MonitorMode::kMin or kMax");
+    }
+    up = direction == Direction::kUp;
   }
-  up_ = direction == Direction::kUp;
+  return Best(up, min_delta_, number);
 }
 
 std::optional<double> Monitor::read(const Logs& logs) const {
@@ -29,11 +31,6 @@ std::optional<double> Monitor::read(const Logs& logs) const {
   for (const auto& item : logs) names += (names.empty() ? "" : ", ") + item.first;
   log().warn("[callbacks] {}: the epoch's logs have no \"{}\", only {}", who_, name_, names);
   return std::nullopt;
-}
-
-bool Monitor::better(double number, std::optional<double> than) const {
-  if (!than) return !std::isnan(number);
-  return up_ ? number - min_delta_ > *than : number + min_delta_ < *than;
 }
 
 }  // namespace cohort

@@ -2,12 +2,14 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "strategy/core.h"
+#include "train/loop/improvement.h"
 
 namespace cohort {
 
@@ -15,18 +17,17 @@ namespace {
 
 constexpr const char* kBestStep = "best_ckpt_global_step";
 
-bool better(double value, double than, Comparison comparison) {
-  return comparison == Comparison::kHigher ? value > than : value < than;
-}
-
-double worst(Comparison comparison) {
+// Nothing to begin with: the first number is better where it is finite.
+Best best_by(Comparison comparison, double min_delta) {
+  const bool up = comparison == Comparison::kHigher;
   const double infinity = std::numeric_limits<double>::infinity();
-  return comparison == Comparison::kHigher ? -infinity : infinity;
+  return Best(up, min_delta, up ? -infinity : infinity);
 }
 
 class BestSoFar {
  public:
-  explicit BestSoFar(BestCheckpointOptions options) : options_(std::move(options)) {
+  explicit BestSoFar(BestCheckpointOptions options)
+      : options_(std::move(options)), best_(best_by(options_.comparison, 0.0)) {
     if (options_.metric.empty()) fail<InvalidArgument>("[actions] BestCheckpoint: metric is empty, wanted a name");
     if (options_.directory.empty())
       fail<InvalidArgument>("[actions] BestCheckpoint: directory is empty, wanted a path");
@@ -36,20 +37,16 @@ class BestSoFar {
   void operator()(const ActionInfo& info) {
     const StrategyCore& core = *info.controller.strategy().core();
     const double value = info.logs[options_.metric];
-    bool improved = false;
-    core.on_chief("the best checkpoint so far", [&] {
-      read();
-      improved = better(value, best_, options_.comparison);
-    });
-    if (!core.any_worker("whether this is the best checkpoint", improved)) return;
-    const std::filesystem::path name = options_.directory / ("best_ckpt-" + std::to_string(info.step));
-    core.on_chief("the folder of the best checkpoint",
-                  [&] { std::filesystem::create_directories(options_.directory); });
-    options_.save(name);
-    core.on_chief("the best checkpoint", [&] {
-      write(info);
-      remove_others(name);
-      best_ = value;
+    core.on_chief("the best checkpoint so far", [&] { read(); });
+    save_if_best(core, best_, value, [&] {
+      const std::filesystem::path name = options_.directory / ("best_ckpt-" + std::to_string(info.step));
+      core.on_chief("the folder of the best checkpoint",
+                    [&] { std::filesystem::create_directories(options_.directory); });
+      options_.save(name);
+      core.on_chief("the best checkpoint", [&] {
+        write(info);
+        remove_others(name);
+      });
     });
   }
 
@@ -60,13 +57,12 @@ class BestSoFar {
   void read() {
     if (read_) return;
     read_ = true;
-    best_ = worst(options_.comparison);
     std::ifstream in(file());
     if (!in) return;
     const nlohmann::json info = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
     const auto found = info.is_object() ? info.find(options_.metric) : info.end();
     if (found != info.end() && found->is_number()) {
-      best_ = found->get<double>();
+      best_.set(found->get<double>());
     } else {
       log().warn("[actions] BestCheckpoint: {} has no number \"{}\" and counts for nothing", file().string(),
                  options_.metric);
@@ -91,8 +87,8 @@ class BestSoFar {
   }
 
   BestCheckpointOptions options_;
+  Best best_;
   bool read_ = false;
-  double best_ = 0.0;
 };
 
 class RecoveryAction {
@@ -121,9 +117,11 @@ class RecoveryAction {
   int64_t trials_ = 0;
 };
 
-class EarlyStopAction {
+class EarlyStopAction final : public Listener {
  public:
-  explicit EarlyStopAction(EarlyStopOptions options) : options_(std::move(options)), best_(worst(options_.comparison)) {
+  // The first evaluation beyond the patience stops the training; of Keras' rule the last one within it does.
+  explicit EarlyStopAction(EarlyStopOptions options)
+      : options_(std::move(options)), rule_(best_by(options_.comparison, options_.min_delta), options_.patience + 1) {
     if (options_.metric.empty()) fail<InvalidArgument>("[actions] EarlyStop: metric is empty, wanted a name");
     if (options_.patience < 0) {
       fail<InvalidArgument>("[actions] EarlyStop: patience is ", options_.patience, ", wanted 0 or more");
@@ -131,21 +129,18 @@ class EarlyStopAction {
   }
 
   void operator()(const ActionInfo& info) {
-    const double value = info.logs[options_.metric];
-    const double delta = options_.comparison == Comparison::kHigher ? options_.min_delta : -options_.min_delta;
-    if (better(value - delta, best_, options_.comparison)) {
-      best_ = value;
-      without_ = 0;
-    } else if (++without_ > options_.patience) {
-      log().info("[actions] EarlyStop: {} has not improved for {} evaluations", options_.metric, without_);
-      info.controller.stop();
-    }
+    if (rule_.improves(info.logs[options_.metric]) || !rule_.exhausted()) return;
+    log().info("[actions] EarlyStop: {} has not improved for {} evaluations", options_.metric, rule_.waited());
+    info.controller.stop();
   }
+
+  std::string state_name() const override { return "early_stop"; }
+  CallbackState state() const override { return rule_.state(); }
+  void load_state(const CallbackState& state) override { rule_.load_state(state); }
 
  private:
   EarlyStopOptions options_;
-  double best_;
-  int64_t without_ = 0;
+  EarlyStopRule rule_;
 };
 
 // std::function copies what it holds; all copies are the one action.
@@ -165,13 +160,16 @@ Action Recovery(const RecoveryOptions& options) {
 }
 
 Action EarlyStop(const EarlyStopOptions& options) {
-  return make_action<EarlyStopAction>(options);
+  const auto action = std::make_shared<EarlyStopAction>(options);
+  return {[action](const ActionInfo& info) { (*action)(info); }, action};
 }
 
 Action ConditionalAction(std::function<bool(const ActionInfo&)> condition, Action action) {
-  return [condition = std::move(condition), action = std::move(action)](const ActionInfo& info) {
+  const std::shared_ptr<Listener> listener = action.listener();
+  const auto call = [condition = std::move(condition), action = std::move(action)](const ActionInfo& info) {
     if (condition(info)) action(info);
   };
+  return {call, listener};
 }
 
 }  // namespace cohort

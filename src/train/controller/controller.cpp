@@ -1,24 +1,33 @@
 #include "cohort/controller.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/log.h"
 #include "checkpoint/series.h"
 #include "cohort/error.h"
 #include "strategy/core.h"
+#include "train/loop/events.h"
 
 namespace cohort {
 
 namespace {
 
-constexpr const char* kEvaluatedStep = "evaluated_step";  // a value in checkpoints
+// Values in checkpoints.
+constexpr const char* kEvaluatedStep = "evaluated_step";
+constexpr const char* kStopped = "stopped_by_action";  // absent: no
 
 }  // namespace
 
 Controller::Controller(ControllerOptions options)
     : options_(std::move(options)), strategy_(options_.strategy ? *options_.strategy : current_strategy()) {
   check();
+  for (const auto* actions : {&options_.train_actions, &options_.eval_actions, &options_.summary_actions}) {
+    for (const Action& action : *actions) {
+      if (action.listener()) listeners_.push_back(action.listener());
+    }
+  }
   if (!options_.trainer) return;
   if (options_.preempted) options_.trainer->end_when(options_.preempted);
   if (!options_.checkpoint_dir.empty()) {
@@ -49,7 +58,7 @@ void Controller::check() const {
 
 Logs Controller::train(int64_t steps, bool checkpoint_at_completion) {
   if (!options_.trainer) fail<FailedPrecondition>("[controller] train: there is no trainer");
-  stopping_ = false;
+  stopping_ = std::exchange(was_stopped_, false);
   Logs logs = train_to(steps, /*last=*/true, /*evaluation_follows=*/false);
   if (checkpoint_at_completion) complete();
   return logs;
@@ -70,6 +79,7 @@ Logs Controller::train_to(int64_t step, bool last, bool evaluation_follows) {
                                " steps, but the global step went on by ", now - before);
     }
     run(options_.train_actions, logs);
+    was_stopped_ = false;
     if (trainer.global_step() != now) continue;  // an action went back
     const bool at_end = stopping_ || now >= step;
     const bool summary_due = options_.summary_interval > 0 && now % options_.summary_interval == 0;
@@ -140,7 +150,7 @@ Logs Controller::train_and_evaluate(int64_t train_steps, int64_t eval_steps, int
   if (eval_interval < 0) {
     fail<InvalidArgument>("[controller] train_and_evaluate: eval_interval is ", eval_interval, ", wanted 0 or more");
   }
-  stopping_ = false;
+  stopping_ = std::exchange(was_stopped_, false);
   const Trainer& trainer = *options_.trainer;
   const auto due = [&] {
     const int64_t step = trainer.global_step();
@@ -199,12 +209,16 @@ bool Controller::restore_checkpoint(bool keep_input) {
   // Only the chief has the checkpoint, and says of it what is wrong.
   const std::string source = "[controller] " + (checkpoint ? checkpoint->folder : options_.checkpoint_dir).string();
   blame(source, [&] { options_.trainer->restore(checkpoint ? checkpoint->data : none, keep_input); });
-  const std::string evaluated = core.text_from_chief(checkpoint && checkpoint->data.values.contains(kEvaluatedStep)
-                                                         ? checkpoint->data.values.at(kEvaluatedStep)
-                                                         : "-1");
-  evaluated_step_ = std::stoll(evaluated);
+  const auto value = [&](const char* name, const char* otherwise) {
+    const auto& values = checkpoint ? checkpoint->data.values : none.values;
+    return core.text_from_chief(values.contains(name) ? values.at(name) : otherwise);
+  };
+  evaluated_step_ = std::stoll(value(kEvaluatedStep, "-1"));
+  was_stopped_ = !value(kStopped, "").empty();
+  load_states(kActions, listeners_, states_from_chief(core, kActions, checkpoint ? checkpoint->data : none));
   saved_step_ = options_.trainer->global_step();
-  log().info("[controller] goes on after step {}, of {}", saved_step_, options_.checkpoint_dir.string());
+  log().info("[controller] goes on after step {}, of {}{}", saved_step_, options_.checkpoint_dir.string(),
+             was_stopped_ ? ", where an action had stopped the training" : "");
   return true;
 }
 
@@ -214,6 +228,8 @@ void Controller::save_checkpoint() {
   if (step == saved_step_) return;
   CheckpointData data = options_.trainer->save();
   data.values[kEvaluatedStep] = std::to_string(evaluated_step_);
+  if (stopping_) data.values[kStopped] = "yes";
+  save_states(kActions, listeners_, data);
   strategy_.core()->on_chief("a checkpoint", [&] { checkpoints_->save(step, data); });
   saved_step_ = step;
 }

@@ -1,10 +1,11 @@
+#include <algorithm>
 #include <chrono>
 
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/training_run.h"
 #include "strategy/core.h"
-#include "train/callbacks/states.h"
+#include "train/loop/events.h"
 #include "train/loop/input.h"
 #include "train/loop/position.h"
 #include "train/model/loops.h"
@@ -29,7 +30,10 @@ class FitLoop final : public TrainingRun {
       validation_.emplace(state.strategy().distribute(*options_.validation_data, options_.input));
     }
     check();
-    at_ends_ = by_turn(options_.callbacks);
+    at_ends_ = options_.callbacks;
+    std::stable_sort(at_ends_.begin(), at_ends_.end(),
+                     [](const CallbackPtr& a, const CallbackPtr& b) { return a->turn() < b->turn(); });
+    listeners_ = {options_.callbacks.begin(), options_.callbacks.end()};
     const int64_t known = input_.data().cardinality();
     steps_ = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : std::max<int64_t>(known, -1);
   }
@@ -50,7 +54,7 @@ class FitLoop final : public TrainingRun {
     resumable_ = true;
     call([&](Callback& each) { each.on_train_begin(run_); });
     resumable_ = false;
-    load_callbacks(options_.callbacks, callbacks_before_);
+    load_states(kCallbacks, listeners_, states_);
     state_.note_change();  // the module is the user's too
     state_.begin_steps();
     // A training that was stopped within an epoch still comes to its end.
@@ -69,7 +73,7 @@ class FitLoop final : public TrainingRun {
                                                  .batch = epoch_done_ ? 0 : batches_done_,
                                                  .input = input_.save(epoch_done_),
                                                  .ending = input_.ending(epoch_done_)});
-    if (core.worker_rank() == 0) save_callbacks(options_.callbacks, data);
+    if (core.worker_rank() == 0) save_states(kCallbacks, listeners_, data);
     return data;
   }
 
@@ -83,7 +87,7 @@ class FitLoop final : public TrainingRun {
     start_ = restore_training(state_, data ? *data : none);
     if (!input_.restore(start_)) start_.batch = 0;
     state_.epochs_done = start_.epoch;
-    callbacks_before_ = unpack_callbacks(core.text_from_chief(pack_callbacks(data ? *data : none)));
+    states_ = states_from_chief(core, kCallbacks, data ? *data : none);
     if (start_.ending != Ending::kNone) {
       log().info("{}a callback has ended the training in epoch {}", speaker(),
                  start_.epoch + (start_.batch > 0 ? 1 : 0));
@@ -239,7 +243,8 @@ class FitLoop final : public TrainingRun {
   RunInfo run_;
   BatchLogs batch_logs_;
   std::vector<CallbackPtr> at_ends_;  // the callbacks by their turns
-  CheckpointData callbacks_before_;   // their states in the checkpoint that is resumed
+  Listeners listeners_;               // the callbacks
+  CheckpointData states_;             // theirs in the checkpoint that is resumed
   int64_t steps_ = -1;
   History history_;
   TrainingPosition start_;  // of the epoch that is to be run
