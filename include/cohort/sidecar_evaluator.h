@@ -29,8 +29,6 @@ class SidecarEvaluator {
   int64_t start();
 
  private:
-  bool load(const std::filesystem::path& checkpoint) const;
-
   Model model_;
   Dataset data_;
   SidecarEvaluatorOptions options_;

@@ -9,6 +9,7 @@
 #include "cohort/error.h"
 #include "strategy/core.h"
 #include "train/loop/events.h"
+#include "train/loop/loop.h"
 
 namespace cohort {
 
@@ -180,23 +181,13 @@ int64_t Controller::evaluate_continuously(int64_t train_steps, int64_t steps, st
   const std::vector<int64_t> there = checkpoint_steps(options_.checkpoint_dir, CheckpointManagerOptions().name);
   if (!there.empty() && there.back() >= train_steps) earlier.clear();
   CheckpointFollower checkpoints(options_.checkpoint_dir, {.timeout = timeout, .skip_run = earlier});
-  int64_t done = 0;
-  while (const auto checkpoint = checkpoints.next()) {
-    try {
-      evaluated_step_ = options_.evaluator->load(*checkpoint);
-    } catch (const NotFound&) {  // the writer keeps few
-      if (std::filesystem::exists(*checkpoint)) throw;
-      continue;
-    } catch (const DataLoss& error) {
-      if (std::filesystem::exists(*checkpoint))
-        log().warn("[controller] {} is left out: {}", checkpoint->string(), error.what());
-      continue;
-    }
-    evaluate_here(steps);
-    ++done;
-    if (stopping_ || (train_steps > 0 && evaluated_step_ >= train_steps)) break;
-  }
-  return done;
+  return evaluate_checkpoints(
+      checkpoints, "[controller]",
+      [&](const auto& checkpoint) { evaluated_step_ = options_.evaluator->load(checkpoint); },
+      [&] {
+        evaluate_here(steps);
+        return !stopping_ && (train_steps == 0 || evaluated_step_ < train_steps);
+      });
 }
 
 bool Controller::restore_checkpoint(bool keep_input) {

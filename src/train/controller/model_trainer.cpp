@@ -1,7 +1,6 @@
 #include "cohort/model_trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <functional>
 
@@ -9,22 +8,15 @@
 #include "base/log.h"
 #include "strategy/core.h"
 #include "train/controller/moving_average.h"
-#include "train/loop/input.h"
+#include "train/loop/loop.h"
 #include "train/loop/position.h"
-#include "train/model/loops.h"
 
 namespace cohort {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr const char* kGlobalStep = "global_step";
 constexpr const char* kAverages = "ema";
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 
@@ -176,19 +168,17 @@ class ModelTrainer::Impl {
     if (!std::exchange(begun_, true)) state_->note_change();  // the module is the user's too
     state_->begin_steps();
     begin_stretch(steps);
-    const std::function<Logs()> shown = [this] { return state_->local_results(); };
-    const auto start = Clock::now();
-    int64_t examples = 0;
-    for (int64_t i = 0; i < steps && !told_to_end_; ++i) {
-      const GlobalBatch batch = next();
-      state_->train_step(batch);
+    const auto made = [this] {
       ++global_step_;
       if (average_.on()) average_.update(state_->module(), global_step_);
-      examples += batch.global_size();
-      progress_.update(batch.global_size(), shown);
+    };
+    const StepsDone done = run_steps(*state_, *input_, steps, progress_, {.end = made});
+    told_to_end_ = input_->preempted();
+    if (done.steps < steps && !told_to_end_) {
+      fail<InvalidArgument>(speaker(), "the data ran out after step ", global_step_, "; call repeat() on it");
     }
-    Logs logs = state_->results();  // waits for the devices
-    examples_per_second_ = static_cast<double>(examples) / seconds_since(start);
+    examples_per_second_ = done.examples_per_second;
+    Logs logs = state_->results();
     logs.set("learning_rate", state_->optimizer().learning_rate());
     if (state_->optimizer().rule().gradient().loss_scale) logs.set("loss_scale", state_->optimizer().loss_scale());
     set_global_step(global_step_);
@@ -241,14 +231,6 @@ class ModelTrainer::Impl {
     const std::optional<GlobalBatch> first = (input_ ? input_->data() : *validation_).iterator({.epoch = 0}).next();
     if (!first) fail<InvalidArgument>(speaker(), "the data is empty");
     state_->build_from(*first);
-  }
-
-  GlobalBatch next() {
-    std::optional<GlobalBatch> batch = input_->next();
-    // This step is still made, by all workers: they agree on the next batch.
-    told_to_end_ = input_->preempted();
-    if (batch) return std::move(*batch);
-    fail<InvalidArgument>(speaker(), "the data ran out after step ", global_step_, "; call repeat() on it");
   }
 
   // A stretch that has begun goes on; after a restore with the sums that it had.

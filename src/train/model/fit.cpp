@@ -1,20 +1,16 @@
 #include <algorithm>
-#include <chrono>
 
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/training_run.h"
 #include "strategy/core.h"
 #include "train/loop/events.h"
-#include "train/loop/input.h"
+#include "train/loop/loop.h"
 #include "train/loop/position.h"
-#include "train/model/loops.h"
 
 namespace cohort {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 class FitLoop final : public TrainingRun {
  public:
@@ -168,7 +164,7 @@ class FitLoop final : public TrainingRun {
     if (start_.batch == 0) state_.reset_metrics();
     call([&](Callback& each) { each.on_epoch_begin(run_); });
     progress_.begin("Epoch " + std::to_string(epoch + 1) + "/" + std::to_string(options_.epochs), steps_, start_.batch);
-    const bool whole = run_steps(epoch);
+    const bool whole = train(epoch);
     logs = state_.results();
     const double training_rate = run_.examples_per_second;
     if (validation_ && whole && (epoch + 1) % options_.validation_freq == 0) validate(logs);
@@ -184,31 +180,23 @@ class FitLoop final : public TrainingRun {
   }
 
   // Whether the epoch was not cut short.
-  bool run_steps(int64_t epoch) {
-    const auto start = Clock::now();
-    int64_t examples = 0;
-    int64_t step = batches_done_ = start_.batch;
-    const std::function<Logs()> progress_logs = [this] { return state_.local_results(); };
-    for (; options_.steps_per_epoch == 0 || step < options_.steps_per_epoch; ++step) {
-      if (input_.stopped() || input_.peek() == nullptr) break;
-      if (input_.stopped()) break;  // several workers know it now
-      const std::optional<GlobalBatch> batch = input_.next();
-      refresh(epoch, step);
+  bool train(int64_t epoch) {
+    batches_done_ = start_.batch;
+    const int64_t most = options_.steps_per_epoch > 0 ? options_.steps_per_epoch - start_.batch : kUntilTheEnd;
+    const auto begin = [&] {
+      refresh(epoch, batches_done_);
       call([&](Callback& each) { each.on_batch_begin(run_); });
-      state_.train_step(*batch);
-      examples += batch->global_size();
+    };
+    const auto end = [&] {
       run_.step = state_.iterations();
-      batches_done_ = step + 1;
+      ++batches_done_;
       call_at_end([&](Callback& each) { each.on_batch_end(run_, batch_logs_); });
-      progress_.update(batch->global_size(), progress_logs);
-      leave_if_preempted();
-    }
-    leave_if_preempted();
-    state_.finish_steps();
-    state_.local_loss();  // waits for the devices, so that the time is right
-    const std::chrono::duration<double> spent = Clock::now() - start;
-    run_.examples_per_second = static_cast<double>(examples) / spent.count();
-    if (options_.steps_per_epoch == 0) steps_ = input_.stopped() ? steps_ : step;
+    };
+    const StepsDone done = run_steps(state_, input_, most, progress_, {.begin = begin, .end = end});
+    // A training that ends anyway is not left: its input has given a batch that nobody takes.
+    if (input_.preempted() && !input_.stopped()) leave();
+    run_.examples_per_second = done.examples_per_second;
+    if (options_.steps_per_epoch == 0 && !input_.stopped()) steps_ = batches_done_;
     return !input_.stopped();
   }
 
@@ -222,11 +210,6 @@ class FitLoop final : public TrainingRun {
     });
     if (!results) leave();
     for (const auto& [name, value] : *results) logs.set("val_" + name, value);
-  }
-
-  // A training that ends anyway is not left: its input has given a batch that nobody takes.
-  void leave_if_preempted() {
-    if (input_.preempted() && !input_.stopped()) leave();
   }
 
   [[noreturn]] void leave() {

@@ -10,7 +10,7 @@
 #include "cohort/checkpoint.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
-#include "train/model/loops.h"
+#include "train/loop/loop.h"
 #include "train/model/model_state.h"
 
 namespace cohort {

@@ -1,7 +1,7 @@
 #include "cohort/sidecar_evaluator.h"
 
 #include "base/fail.h"
-#include "base/log.h"
+#include "train/loop/loop.h"
 
 namespace cohort {
 
@@ -21,29 +21,13 @@ int64_t SidecarEvaluator::start() {
     model_.build(Shape(first->x.sizes().slice(1).vec()), first->x.scalar_type());
   }
   CheckpointFollower checkpoints(options_.checkpoint_dir, options_.follow);
-  int64_t done = 0;
-  while (options_.max_evaluations == 0 || done < options_.max_evaluations) {
-    const auto checkpoint = checkpoints.next();
-    if (!checkpoint) break;
-    if (!load(*checkpoint)) continue;
-    model_.evaluate(data_, options_.evaluate);
-    ++done;
-  }
-  return done;
-}
-
-// False when it is damaged, or gone by now.
-bool SidecarEvaluator::load(const std::filesystem::path& checkpoint) const {
-  try {
-    model_.load_weights(checkpoint);
-    return true;
-  } catch (const DataLoss& error) {
-    if (!std::filesystem::exists(checkpoint)) return false;
-    log().warn("[evaluator] {} is damaged and left out: {}", checkpoint.string(), error.what());
-  } catch (const NotFound&) {
-    if (std::filesystem::exists(checkpoint)) throw;
-  }
-  return false;
+  int64_t left = options_.max_evaluations;  // 0: any number
+  return evaluate_checkpoints(
+      checkpoints, "[evaluator]", [&](const auto& checkpoint) { model_.load_weights(checkpoint); },
+      [&] {
+        model_.evaluate(data_, options_.evaluate);
+        return left == 0 || --left > 0;
+      });
 }
 
 }  // namespace cohort

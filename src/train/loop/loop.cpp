@@ -1,15 +1,23 @@
+#include "train/loop/loop.h"
+
 #include <ATen/Functions.h>
 
 #include <chrono>
 
 #include "base/fail.h"
-#include "train/model/loops.h"
+#include "base/log.h"
 
 namespace cohort {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int64_t kInterrupt = 1;  // raised by a worker
+
+double per_second(int64_t examples, Clock::time_point start) {
+  return static_cast<double>(examples) / std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // The number of batches; nullopt when it was interrupted.
 template <typename Fn>
@@ -36,6 +44,30 @@ void require_finite(const ModelState& state, std::string_view what, const Distri
 
 }  // namespace
 
+StepsDone run_steps(ModelState& state, TrainingInput& input, int64_t most, ProgressBar& progress,
+                    const StepEvents& events) {
+  const auto start = Clock::now();
+  const std::function<Logs()> shown = [&state] { return state.local_results(); };
+  StepsDone done;
+  int64_t examples = 0;
+  while (done.steps < most && !input.stopped()) {
+    // With the batch several workers hear whether the training is stopped.
+    if (input.peek() == nullptr || input.stopped()) break;
+    const std::optional<GlobalBatch> batch = input.next();
+    if (events.begin) events.begin();
+    state.train_step(*batch);
+    if (events.end) events.end();
+    ++done.steps;
+    examples += batch->global_size();
+    progress.update(batch->global_size(), shown);
+    if (input.preempted() && !input.stopped()) break;
+  }
+  state.finish_steps();
+  state.local_loss();  // waits for the devices, so that the time is right
+  done.examples_per_second = per_second(examples, start);
+  return done;
+}
+
 std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation) {
   require_finite(state, "evaluate", data, evaluation.steps);
   RunInfo& run = *evaluation.run;
@@ -45,7 +77,7 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
                         : evaluation.steps > 0             ? evaluation.steps
                                                            : known;
   if (evaluation.progress != nullptr) evaluation.progress->begin(evaluation.title, std::max<int64_t>(steps, -1));
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   int64_t examples = 0;
   const auto take = [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
@@ -63,8 +95,7 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   if (!done) return std::nullopt;
   if (*done == 0) fail<InvalidArgument>("[model] ", state.name(), ": evaluate: the dataset is empty");
   Logs logs = state.results();
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-  run.examples_per_second = static_cast<double>(examples) / spent.count();
+  run.examples_per_second = per_second(examples, start);
   if (evaluation.progress != nullptr) evaluation.progress->finish(logs);
   for (const CallbackPtr& each : *evaluation.callbacks) each->on_test_end(run, logs);
   return logs;
@@ -83,6 +114,27 @@ torch::Tensor run_predict(ModelState& state, const Dataset& data, const PredictO
   });
   if (outputs.empty()) fail<InvalidArgument>("[model] ", state.name(), ": predict: the dataset is empty");
   return outputs.size() == 1 ? outputs.front() : at::cat(outputs, 0);
+}
+
+int64_t evaluate_checkpoints(CheckpointFollower& checkpoints, const std::string& speaker,
+                             const std::function<void(const std::filesystem::path&)>& load,
+                             const std::function<bool()>& evaluate) {
+  int64_t done = 0;
+  while (const auto checkpoint = checkpoints.next()) {
+    try {
+      load(*checkpoint);
+    } catch (const NotFound&) {  // the writer keeps few
+      if (std::filesystem::exists(*checkpoint)) throw;
+      continue;
+    } catch (const DataLoss& error) {
+      if (std::filesystem::exists(*checkpoint))
+        log().warn("{} {} is damaged and left out: {}", speaker, checkpoint->string(), error.what());
+      continue;
+    }
+    ++done;
+    if (!evaluate()) break;
+  }
+  return done;
 }
 
 }  // namespace cohort
