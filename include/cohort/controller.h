@@ -71,8 +71,8 @@ struct ActionInfo {
   const Logs& logs;        // of the inner loop, or the evaluation
   int64_t step;            // the global one
 };
-// Called after every inner loop, or every evaluation, on all workers: any function of an ActionInfo. One that decides
-// by what it has seen before has a listener, whose state is a part of every checkpoint.
+// A function that is called after every inner loop, or every evaluation, on all workers. One that decides by what it
+// has seen before has a listener, whose state is a part of every checkpoint.
 class Action {
  public:
   template <typename Fn>

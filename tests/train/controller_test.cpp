@@ -249,6 +249,21 @@ TEST_F(ControllerTest, TheBestCheckpointIsKeptOverRestarts) {
   EXPECT_EQ(info.at("best_ckpt_global_step"), 6);
 }
 
+TEST_F(ControllerTest, WhatCouldNotBeSavedIsNotTheBestCheckpoint) {
+  std::vector<std::string> saved;
+  ControllerOptions with = options();
+  counter_->accuracy = [](int64_t step) { return step == 3 ? 0.9 : 0.8; };
+  with.eval_actions = {
+      BestCheckpoint({.metric = "accuracy", .directory = folder_ / "best", .save = [&](const auto& path) {
+                        if (counter_->global_step() == 3) throw Unavailable("the disk is full");
+                        saved.push_back(path.filename());
+                      }})};
+  Controller controller(with);
+  EXPECT_THROW(controller.train_and_evaluate(3), Unavailable);
+  controller.train_and_evaluate(6);
+  EXPECT_THAT(saved, ElementsAre("best_ckpt-6"));
+}
+
 TEST_F(ControllerTest, EarlyStopWaitsForItsPatience) {
   counter_->accuracy = [](int64_t step) { return step < 3 ? 0.1 * static_cast<double>(step) : 0.1; };
   ControllerOptions with = options();

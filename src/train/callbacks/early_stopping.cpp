@@ -1,16 +1,53 @@
+// Early stopping by one rule, for Keras' callbacks (EarlyStopping) and for a Controller's actions (EarlyStop).
 #include "base/fail.h"
 #include "base/log.h"
+#include "cohort/actions.h"
 #include "cohort/model.h"
-#include "train/callbacks/monitor.h"
 #include "train/loop/events.h"
+#include "train/loop/improvement.h"
 
 namespace cohort {
 
 namespace {
 
-class EarlyStop final : public Callback {
+// Stops a training whose number has not improved for some time. Source: Keras' EarlyStopping.
+class EarlyStopRule {
  public:
-  explicit EarlyStop(EarlyStoppingOptions options)
+  EarlyStopRule() = default;
+  // `patience`: evaluations without improvement after which to stop. Those that do not beat the baseline count, too.
+  EarlyStopRule(const Best& best, int64_t patience, std::optional<double> baseline = std::nullopt)
+      : best_(best), patience_(patience), baseline_(baseline) {}
+
+  // Looks at the number of an evaluation, and returns whether it is the best so far.
+  bool improves(double number) {
+    ++waited_;
+    if (!best_.take(number)) return false;
+    if (!baseline_ || best_.better(number, baseline_)) waited_ = 0;
+    return true;
+  }
+  bool exhausted() const { return waited_ >= patience_; }
+  int64_t waited() const { return waited_; }
+
+  CallbackState state() const {
+    CallbackState state{.values = {{"wait", state_text(waited_)}}};
+    if (best_.number()) state.values["best"] = state_text(*best_.number());
+    return state;
+  }
+  void load_state(const CallbackState& state) {
+    best_.set(state_number(state, "best"));
+    waited_ = static_cast<int64_t>(state_number(state, "wait").value_or(0));
+  }
+
+ private:
+  Best best_;
+  int64_t patience_ = 0;
+  std::optional<double> baseline_;
+  int64_t waited_ = 0;
+};
+
+class EarlyStoppingCallback final : public Callback {
+ public:
+  explicit EarlyStoppingCallback(EarlyStoppingOptions options)
       : options_(std::move(options)), monitor_("EarlyStopping", options_.monitor, options_.mode, options_.min_delta) {
     if (options_.patience < 0) {
       fail<InvalidArgument>("[callbacks] EarlyStopping: patience must not be negative, got ", options_.patience);
@@ -72,10 +109,41 @@ class EarlyStop final : public Callback {
   int64_t best_epoch_ = -1;
 };
 
+class EarlyStopAction final : public Listener {
+ public:
+  // The first evaluation beyond the patience stops the training; of Keras' rule the last one within it does.
+  explicit EarlyStopAction(EarlyStopOptions options)
+      : options_(std::move(options)), rule_(Best(options_.comparison, options_.min_delta), options_.patience + 1) {
+    if (options_.metric.empty()) fail<InvalidArgument>("[actions] EarlyStop: metric is empty, wanted a name");
+    if (options_.patience < 0) {
+      fail<InvalidArgument>("[actions] EarlyStop: patience is ", options_.patience, ", wanted 0 or more");
+    }
+  }
+
+  void operator()(const ActionInfo& info) {
+    if (rule_.improves(info.logs[options_.metric]) || !rule_.exhausted()) return;
+    log().info("[actions] EarlyStop: {} has not improved for {} evaluations", options_.metric, rule_.waited());
+    info.controller.stop();
+  }
+
+  std::string state_name() const override { return "early_stop"; }
+  CallbackState state() const override { return rule_.state(); }
+  void load_state(const CallbackState& state) override { rule_.load_state(state); }
+
+ private:
+  EarlyStopOptions options_;
+  EarlyStopRule rule_;
+};
+
 }  // namespace
 
 CallbackPtr EarlyStopping(const EarlyStoppingOptions& options) {
-  return std::make_shared<EarlyStop>(options);
+  return std::make_shared<EarlyStoppingCallback>(options);
+}
+
+Action EarlyStop(const EarlyStopOptions& options) {
+  const auto action = std::make_shared<EarlyStopAction>(options);
+  return {[action](const ActionInfo& info) { (*action)(info); }, action};
 }
 
 }  // namespace cohort

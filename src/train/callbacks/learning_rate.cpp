@@ -6,8 +6,8 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/model.h"
-#include "train/callbacks/monitor.h"
 #include "train/loop/events.h"
+#include "train/loop/improvement.h"
 
 namespace cohort {
 

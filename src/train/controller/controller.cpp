@@ -17,7 +17,7 @@ namespace {
 
 // Values in checkpoints.
 constexpr const char* kEvaluatedStep = "evaluated_step";
-constexpr const char* kStopped = "stopped_by_action";  // absent: no
+constexpr const char* kStoppedByAction = "stopped_by_action";  // absent: no
 
 }  // namespace
 
@@ -205,7 +205,7 @@ bool Controller::restore_checkpoint(bool keep_input) {
     return core.text_from_chief(values.contains(name) ? values.at(name) : otherwise);
   };
   evaluated_step_ = std::stoll(value(kEvaluatedStep, "-1"));
-  was_stopped_ = !value(kStopped, "").empty();
+  was_stopped_ = !value(kStoppedByAction, "").empty();
   load_states(kActions, listeners_, states_from_chief(core, kActions, checkpoint ? checkpoint->data : none));
   saved_step_ = options_.trainer->global_step();
   log().info("[controller] goes on after step {}, of {}{}", saved_step_, options_.checkpoint_dir.string(),
@@ -219,7 +219,7 @@ void Controller::save_checkpoint() {
   if (step == saved_step_) return;
   CheckpointData data = options_.trainer->save();
   data.values[kEvaluatedStep] = std::to_string(evaluated_step_);
-  if (stopping_) data.values[kStopped] = "yes";
+  if (stopping_) data.values[kStoppedByAction] = "yes";
   save_states(kActions, listeners_, data);
   strategy_.core()->on_chief("a checkpoint", [&] { checkpoints_->save(step, data); });
   saved_step_ = step;

@@ -1,7 +1,6 @@
-// Those who listen to a training, Keras' callbacks or a Controller's actions: their states as parts of a checkpoint,
-// values
-// "<kind>.<name>.<key>" and a group of tensors "<kind>.<name>" each. Several listeners of one name are told apart by
-// numbers: "early_stopping", "early_stopping-2".
+// The states of those who listen to a training, Keras' callbacks or a Controller's actions, as parts of a checkpoint:
+// values "<kind>.<name>.<key>" and a group of tensors "<kind>.<name>" each. Numbers tell several listeners of one name
+// apart: "early_stopping", "early_stopping-2".
 #pragma once
 
 #include <memory>
@@ -21,15 +20,15 @@ inline constexpr const char* kCallbacks = "callback";
 inline constexpr const char* kActions = "action";
 
 void save_states(const std::string& kind, const Listeners& listeners, CheckpointData& data);
-// Those whose states are not in the checkpoint are left alone.
+// Gives the listeners their states. One whose state is not in the checkpoint is left alone.
 void load_states(const std::string& kind, const Listeners& listeners, const CheckpointData& data);
-// Collective. The chief's checkpoint, but for all that is not a state of that kind, on all workers.
+// Returns, on all workers, the states of that kind in the chief's checkpoint. Collective.
 CheckpointData states_from_chief(const StrategyCore& core, const std::string& kind, const CheckpointData& data);
 
-// Numbers in states: what state_number() returns has the bits that went into state_text().
+// Returns a number as a text of a state, from which state_number() returns the same bits.
 std::string state_text(double number);
 std::string state_text(int64_t number);
-// The value of that key; nullopt where there is none.
+// Returns the number of that key; nullopt if there is none.
 std::optional<double> state_number(const CallbackState& state, const std::string& key);
 
 }  // namespace cohort

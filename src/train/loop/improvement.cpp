@@ -1,10 +1,18 @@
 #include "train/loop/improvement.h"
 
 #include <cmath>
+#include <limits>
 
-#include "train/loop/events.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "cohort/model.h"
 
 namespace cohort {
+
+Best::Best(Comparison comparison, double min_delta)
+    : up_(comparison == Comparison::kHigher),
+      min_delta_(min_delta),
+      number_(up_ ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity()) {}
 
 bool Best::better(double number, std::optional<double> than) const {
   if (!than) return !std::isnan(number);
@@ -17,35 +25,29 @@ bool Best::take(double number) {
   return true;
 }
 
-bool EarlyStopRule::improves(double number) {
-  ++waited_;
-  if (!best_.take(number)) return false;
-  if (!baseline_ || best_.better(number, baseline_)) waited_ = 0;
-  return true;
-}
+Monitor::Monitor(std::string who, std::string name, MonitorMode mode, double min_delta)
+    : who_(std::move(who)), name_(std::move(name)), mode_(mode), min_delta_(std::abs(min_delta)) {}
 
-CallbackState EarlyStopRule::state() const {
-  CallbackState state{.values = {{"wait", state_text(waited_)}}};
-  if (best_.number()) state.values["best"] = state_text(*best_.number());
-  return state;
-}
-
-void EarlyStopRule::load_state(const CallbackState& state) {
-  best_.set(state_number(state, "best"));
-  waited_ = static_cast<int64_t>(state_number(state, "wait").value_or(0));
-}
-
-void save_if_best(const StrategyCore& core, Best& best, std::optional<double> number,
-                  const std::function<void()>& save) {
-  const Best before = best;
-  const bool improved = number && best.take(*number);
-  if (core.text_from_chief(improved ? "yes" : "no") != "yes") return;
-  try {
-    save();
-  } catch (...) {
-    best = before;  // what could not be saved is not what later ones have to beat
-    throw;
+Best Monitor::begin(const Model& model, std::optional<double> number) const {
+  bool up = mode_ == MonitorMode::kMax;
+  if (mode_ == MonitorMode::kAuto) {
+    const Direction direction = model.direction(name_);
+    if (direction == Direction::kUnknown) {
+      fail<InvalidArgument>("[callbacks] ", who_, ": whether \"", name_, "\" should go up or down is not known; ",
+                            "set .mode to MonitorMode::kMin or kMax");
+    }
+    up = direction == Direction::kUp;
   }
+  return Best(up, min_delta_, number);
+}
+
+std::optional<double> Monitor::read(const Logs& logs) const {
+  const auto value = logs.find(name_);
+  if (value) return value;
+  std::string names;
+  for (const auto& item : logs) names += (names.empty() ? "" : ", ") + item.first;
+  log().warn("[callbacks] {}: the epoch's logs have no \"{}\", only {}", who_, name_, names);
+  return std::nullopt;
 }
 
 }  // namespace cohort

@@ -1,13 +1,12 @@
-// What is decided by a number that should improve: when a training stops early, and which checkpoint is the best.
-// Keras' callbacks (EarlyStopping, ReduceLROnPlateau, ModelCheckpoint) and a Controller's actions (EarlyStop,
-// BestCheckpoint) decide by these.
+// A number that should improve: early stopping, the best checkpoint and the learning rate on a plateau are decided by
+// it, for Keras' callbacks and for a Controller's actions.
 #pragma once
 
-#include <functional>
 #include <optional>
+#include <string>
 
+#include "cohort/actions.h"
 #include "cohort/callbacks.h"
-#include "strategy/core.h"
 
 namespace cohort {
 
@@ -18,10 +17,12 @@ class Best {
   // `up`: whether larger numbers are better, by more than min_delta. `number`: what the first one has to beat.
   explicit Best(bool up, double min_delta = 0.0, std::optional<double> number = std::nullopt)
       : up_(up), min_delta_(min_delta), number_(number) {}
+  // For actions: the first number is better where it is finite.
+  explicit Best(Comparison comparison, double min_delta = 0.0);
 
   // Anything but a NaN is better than nothing.
   bool better(double number, std::optional<double> than) const;
-  // Whether the number is better than all before it; then it is the best.
+  // Returns whether the number is better than all before it; then it is the best.
   bool take(double number);
   const std::optional<double>& number() const { return number_; }
   void set(std::optional<double> number) { number_ = number; }
@@ -32,31 +33,24 @@ class Best {
   std::optional<double> number_;
 };
 
-// Stops a training whose number has not improved for some time. Source: Keras' EarlyStopping.
-class EarlyStopRule {
+// The log that a callback watches.
+class Monitor {
  public:
-  EarlyStopRule() = default;
-  // `patience`: evaluations without improvement after which to stop. They count while the baseline is not beaten, too.
-  EarlyStopRule(const Best& best, int64_t patience, std::optional<double> baseline = std::nullopt)
-      : best_(best), patience_(patience), baseline_(baseline) {}
+  // `who` is the callback's name, for messages.
+  Monitor(std::string who, std::string name, MonitorMode mode, double min_delta);
 
-  // Looks at the number of an evaluation, and returns whether it is the best so far.
-  bool improves(double number);
-  bool exhausted() const { return waited_ >= patience_; }
-  int64_t waited() const { return waited_; }
+  // Finds the direction at the beginning of a training, in which `number` is the best so far. InvalidArgument: kAuto
+  // finds none.
+  Best begin(const Model& model, std::optional<double> number = std::nullopt) const;
 
-  CallbackState state() const;
-  void load_state(const CallbackState& state);
+  // Returns the number; nullopt, with a warning, if the logs do not have it.
+  std::optional<double> read(const Logs& logs) const;
 
  private:
-  Best best_;
-  int64_t patience_ = 0;
-  std::optional<double> baseline_;
-  int64_t waited_ = 0;
+  std::string who_;
+  std::string name_;
+  MonitorMode mode_;
+  double min_delta_;
 };
-
-// Collective. Calls save() on all workers where the chief's number is the best so far.
-void save_if_best(const StrategyCore& core, Best& best, std::optional<double> number,
-                  const std::function<void()>& save);
 
 }  // namespace cohort

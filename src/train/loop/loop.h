@@ -18,7 +18,7 @@ namespace cohort {
 
 inline constexpr int64_t kUntilTheEnd = std::numeric_limits<int64_t>::max();  // of the input
 
-// Called around every step; those that are empty are not.
+// Functions that are called around every step, unless they are empty.
 struct StepEvents {
   std::function<void()> begin = {};
   std::function<void()> end = {};
@@ -29,8 +29,8 @@ struct StepsDone {
   double examples_per_second = 0.0;
 };
 
-// Makes training steps, so many at most: fewer where the input ends, somebody has stopped the training, or a worker is
-// preempted, which the input says then. Returns when the devices have done them.
+// Makes `most` training steps, or fewer if the input ends, somebody has stopped the training, or a worker is preempted;
+// the input tells which. Returns when the devices have done them.
 StepsDone run_steps(ModelState& state, TrainingInput& input, int64_t most, ProgressBar& progress,
                     const StepEvents& events);
 
@@ -43,7 +43,8 @@ struct EvaluationRun {
   std::function<bool()> interrupt = {};  // asked before every batch; true on any worker ends it on all
 };
 
-// One pass over the data in evaluation mode; nullopt when it was interrupted. InvalidArgument when there is none.
+// Makes a pass over the data in evaluation mode. Returns nullopt if it was interrupted. InvalidArgument: there is no
+// data.
 std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation);
 
 torch::Tensor run_predict(ModelState& state, const Dataset& data, const PredictOptions& options);
@@ -55,7 +56,7 @@ int64_t evaluate_checkpoints(CheckpointFollower& checkpoints, const std::string&
                              const std::function<void(const std::filesystem::path&)>& load,
                              const std::function<bool()>& evaluate);
 
-// A training by epochs, with Keras' callbacks.
+// Trains by epochs, with Keras' callbacks.
 History run_fit(Model& model, ModelState& state, const Dataset& data, const FitOptions& options);
 
 }  // namespace cohort

@@ -22,16 +22,16 @@ struct TrainingPosition {
   Ending ending = Ending::kNone;
 };
 
-// Calls evaluate(), which returns nothing where it was cut short: then this process' random states, metrics and buffers
-// are as they were before. Without may_be_cut nothing is kept for that.
+// Calls evaluate(), which returns nothing if it was cut short. Then this process' random states, metrics and buffers
+// are set back to what they were. Without may_be_cut nothing is kept for that.
 std::optional<Logs> evaluate_or_undo(ModelState& state, bool may_be_cut,
                                      const std::function<std::optional<Logs>()>& evaluate);
 
-// Collective of all workers; the chief gets the data, the others get nothing.
+// Returns the data on the chief, and nothing on the others. Collective of all workers.
 CheckpointData save_training(ModelState& state, const TrainingPosition& position);
 
-// Collective; `data` is the chief's. Sets everything but the input (TrainingInput::restore), and returns where to go
-// on: with the input's position where the workers and replicas are as many as they were.
+// Sets everything but the input (TrainingInput::restore) and returns where to go on, with the input's position if the
+// workers and replicas are as many as they were. `data` is the chief's. Collective.
 TrainingPosition restore_training(ModelState& state, const CheckpointData& data);
 
 }  // namespace cohort

@@ -1,3 +1,5 @@
+// fit(): a training by epochs, over the loop of loop.h, that tells Keras' callbacks where it is. An epoch is steps, a
+// validation every so often, and the callbacks' on_epoch_end.
 #include <algorithm>
 
 #include "base/fail.h"

@@ -1,0 +1,112 @@
+#include <ATen/Functions.h>
+
+#include <chrono>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "train/loop/loop.h"
+
+namespace cohort {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kInterrupt = 1;  // raised by a worker
+
+// The number of batches; nullopt when it was interrupted.
+template <typename Fn>
+std::optional<int64_t> for_each_batch(const DistributedDataset& data, int64_t steps,
+                                      const std::function<bool()>& interrupt, const Fn& fn) {
+  DistributedIterator iterator = data.iterator({.epoch = 0});
+  int64_t step = 0;
+  for (; steps == 0 || step < steps; ++step) {
+    if (interrupt && interrupt()) iterator.raise(kInterrupt);
+    const std::optional<GlobalBatch> batch = iterator.next();
+    if ((iterator.raised() & kInterrupt) != 0) return std::nullopt;
+    if (!batch) break;
+    fn(*batch, step);
+  }
+  return step;
+}
+
+void require_finite(const ModelState& state, std::string_view what, const DistributedDataset& data, int64_t steps) {
+  if (steps < 0)
+    fail<InvalidArgument>("[model] ", state.name(), ": ", what, ": steps must not be negative, got ", steps);
+  if (steps > 0 || data.cardinality() != kInfiniteCardinality) return;
+  fail<InvalidArgument>("[model] ", state.name(), ": ", what, ": the dataset never ends; say how many steps to take");
+}
+
+}  // namespace
+
+std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation) {
+  require_finite(state, "evaluate", data, evaluation.steps);
+  RunInfo& run = *evaluation.run;
+  for (const CallbackPtr& each : *evaluation.callbacks) each->on_test_begin(run);
+  const int64_t known = data.cardinality();
+  const int64_t steps = evaluation.steps > 0 && known >= 0 ? std::min(evaluation.steps, known)
+                        : evaluation.steps > 0             ? evaluation.steps
+                                                           : known;
+  if (evaluation.progress != nullptr) evaluation.progress->begin(evaluation.title, std::max<int64_t>(steps, -1));
+  const auto start = Clock::now();
+  int64_t examples = 0;
+  const auto take = [&](const GlobalBatch& batch, int64_t step) {
+    if (step == 0) {
+      state.build_from(batch);
+      state.begin_evaluation();
+      state.reset_metrics();
+    }
+    state.test_step(batch);
+    examples += batch.global_size();
+    if (evaluation.progress != nullptr) {
+      evaluation.progress->update(batch.global_size(), [&] { return state.local_results(); });
+    }
+  };
+  const std::optional<int64_t> done = for_each_batch(data, evaluation.steps, evaluation.interrupt, take);
+  if (!done) return std::nullopt;
+  if (*done == 0) fail<InvalidArgument>("[model] ", state.name(), ": evaluate: the dataset is empty");
+  Logs logs = state.results();
+  const std::chrono::duration<double> spent = Clock::now() - start;
+  run.examples_per_second = static_cast<double>(examples) / spent.count();
+  if (evaluation.progress != nullptr) evaluation.progress->finish(logs);
+  for (const CallbackPtr& each : *evaluation.callbacks) each->on_test_end(run, logs);
+  return logs;
+}
+
+torch::Tensor run_predict(ModelState& state, const Dataset& data, const PredictOptions& options) {
+  const DistributedDataset batches = state.strategy().distribute(data, options.input);
+  require_finite(state, "predict", batches, options.steps);
+  std::vector<torch::Tensor> outputs;
+  for_each_batch(batches, options.steps, {}, [&](const GlobalBatch& batch, int64_t step) {
+    if (step == 0) {
+      state.build_from(batch);
+      state.begin_evaluation();
+    }
+    outputs.push_back(state.strategy().gather(state.predict_step(batch), 0).cpu());
+  });
+  if (outputs.empty()) fail<InvalidArgument>("[model] ", state.name(), ": predict: the dataset is empty");
+  return outputs.size() == 1 ? outputs.front() : at::cat(outputs, 0);
+}
+
+int64_t evaluate_checkpoints(CheckpointFollower& checkpoints, const std::string& speaker,
+                             const std::function<void(const std::filesystem::path&)>& load,
+                             const std::function<bool()>& evaluate) {
+  int64_t done = 0;
+  while (const auto checkpoint = checkpoints.next()) {
+    try {
+      load(*checkpoint);
+    } catch (const NotFound&) {  // the writer keeps few
+      if (std::filesystem::exists(*checkpoint)) throw;
+      continue;
+    } catch (const DataLoss& error) {
+      if (std::filesystem::exists(*checkpoint))
+        log().warn("{} {} is damaged and left out: {}", speaker, checkpoint->string(), error.what());
+      continue;
+    }
+    ++done;
+    if (!evaluate()) break;
+  }
+  return done;
+}
+
+}  // namespace cohort
