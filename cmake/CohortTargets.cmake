@@ -11,6 +11,9 @@ if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(cohort_compile INTERFACE -Wno-subobject-linkage)  # it takes a group of files for a header
 endif()
 target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threads ${COHORT_LIBRARIES})
+# What protoc makes is there before anything is compiled; also what clang-tidy needs before it can read our sources.
+add_custom_target(cohort_generated)
+add_dependencies(cohort_compile cohort_generated)
 # See the header: Clang 14 and LibTorch 1.13.
 set(COHORT_CLANG_COMPAT $<$<CXX_COMPILER_ID:Clang>:SHELL:-include cohort/clang_libstdcxx.h>)
 target_compile_options(cohort_compile INTERFACE ${COHORT_CLANG_COMPAT})
@@ -92,6 +95,7 @@ function(cohort_proto out file)
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR}/${file} DIRECTORY)
   set(generated ${PROJECT_BINARY_DIR}/generated)
   set(stem ${generated}/${name})
+  set(rpc ${PROJECT_SOURCE_DIR}/src/rpc)  # whose messages others import
   file(MAKE_DIRECTORY ${generated})
   set(sources ${stem}.pb.cc)
   set(headers ${stem}.pb.h)
@@ -104,12 +108,8 @@ function(cohort_proto out file)
   endif()
   add_custom_command(
     OUTPUT ${sources} ${headers}
-    COMMAND protobuf::protoc ${arguments} -I ${folder} ${CMAKE_CURRENT_SOURCE_DIR}/${file}
-    DEPENDS ${file} VERBATIM)
-  # What clang-tidy needs before it can read those that include them.
-  if(NOT TARGET cohort_generated)
-    add_custom_target(cohort_generated)
-  endif()
+    COMMAND protobuf::protoc ${arguments} -I ${folder} -I ${rpc} ${CMAKE_CURRENT_SOURCE_DIR}/${file}
+    DEPENDS ${file} ${rpc}/frame.proto VERBATIM)
   add_custom_target(cohort_${name}_proto DEPENDS ${sources})
   add_dependencies(cohort_generated cohort_${name}_proto)
   set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS -w)

@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "config", "device", "cluster", "collective", "strategy", "optimizer", "step", "data", "checkpoint", "parameter_server", "train", "models"]
+LAYERS = ["base", "config", "device", "rpc", "cluster", "collective", "strategy", "optimizer", "step", "data", "checkpoint", "parameter_server", "train", "models"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 PUBLIC_TORCH = {"torch/types.h", "torch/nn/module.h"}
 STANDARD = re.compile(r"^[a-z_0-9]+$|^bits/")

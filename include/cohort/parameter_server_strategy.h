@@ -21,9 +21,9 @@
 #include <string>
 #include <vector>
 
+#include "cohort/cluster.h"
 #include "cohort/cluster_resolver.h"
 #include "cohort/consistency.h"
-#include "cohort/membership.h"
 #include "cohort/optimizer.h"
 #include "cohort/partitioners.h"
 #include "cohort/per_worker_dataset.h"

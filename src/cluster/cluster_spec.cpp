@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
-#include "cluster/address.h"
 #include "cohort/cluster.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

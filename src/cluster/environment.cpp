@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "base/fail.h"
-#include "cluster/address.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

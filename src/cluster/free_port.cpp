@@ -3,12 +3,12 @@
 #include <netinet/in.h>
 #include <algorithm>
 
-#include "cluster/local_end.h"
+#include "rpc/local_end.h"
 
 namespace cohort {
 
 int free_port(const std::string& host) {
-  const sockaddr_storage bound = local_end(host, 0, SOCK_STREAM, ::bind, "no port can be bound at " + host);
+  const sockaddr_storage bound = local_end(host, 0, SOCK_STREAM, ::bind, "[cluster] no port can be bound at " + host);
   const auto* v4 = reinterpret_cast<const sockaddr_in*>(&bound);
   const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&bound);
   return ntohs(bound.ss_family == AF_INET6 ? v6->sin6_port : v4->sin_port);

@@ -1,7 +1,7 @@
 #include "cluster/host_list.h"
 
 #include "base/fail.h"
-#include "cluster/address.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

@@ -6,14 +6,14 @@
 #include <array>
 
 #include "base/fail.h"
-#include "cluster/local_end.h"
+#include "rpc/local_end.h"
 
 namespace cohort {
 
 // The local end of a datagram socket that is "connected", which sends nothing.
 std::string interface_towards(const Address& peer) {
   const sockaddr_storage own =
-      local_end(peer.host, peer.port, SOCK_DGRAM, ::connect, "there is no way to " + peer.to_string());
+      local_end(peer.host, peer.port, SOCK_DGRAM, ::connect, "[cluster] there is no way to " + peer.to_string());
   std::array<char, NI_MAXHOST> host{};
   getnameinfo(reinterpret_cast<const sockaddr*>(&own), sizeof(own), host.data(), host.size(), nullptr, 0,
               NI_NUMERICHOST);

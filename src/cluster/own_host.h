@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "cluster/address.h"
 #include "cohort/cluster.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
-#include "parameter_server/wire/rpc.h"
+#include "rpc/frame.h"
 
 namespace cohort {
 

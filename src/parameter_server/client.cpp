@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/heap.h"
 #include "base/log.h"
-#include "parameter_server/wire/frame.h"
-#include "parameter_server/wire/view.h"
+#include "cohort/cluster.h"
+#include "parameter_server/view.h"
+#include "rpc/frame.h"
+#include "rpc/status.h"
 
 namespace cohort {
 
@@ -37,6 +40,7 @@ ServerClient::ServerClient(std::shared_ptr<const Catalog> catalog, ServerClientO
     fail<InvalidArgument>("[parameter server] ", options_.addresses.size(), " addresses of servers came, wanted ",
                           catalog_->num_servers());
   }
+  keep_freed_memory();
   for (std::size_t i = 0; i < options_.addresses.size(); ++i) {
     servers_.push_back(std::make_unique<RpcClient>(TaskId{"ps", static_cast<int>(i)}.to_string(), options_.addresses[i],
                                                    options_.security));
@@ -91,13 +95,11 @@ void ServerClient::await_change(uint64_t seen, const Deadline& deadline, millise
                     [&] { return view_.number() != seen || closed_.has_value(); });
 }
 
-std::future<grpc::ByteBuffer> ServerClient::start(int server, const std::string& method, const grpc::ByteBuffer& frame,
-                                                  milliseconds limit) {
+std::future<Frame> ServerClient::start(int server, const std::string& method, const Frame& frame, milliseconds limit) {
   return servers_.at(static_cast<std::size_t>(server))->call(method, frame, limit);
 }
 
-grpc::ByteBuffer ServerClient::call(int server, const std::string& method, const grpc::ByteBuffer& frame,
-                                    milliseconds limit) {
+Frame ServerClient::call(int server, const std::string& method, const Frame& frame, milliseconds limit) {
   return start(server, method, frame, limit).get();
 }
 
@@ -131,7 +133,7 @@ class ServerClient::Exchange {
   struct Message {
     int server = 0;
     std::vector<Kind*> items;
-    std::future<grpc::ByteBuffer> answer = {};
+    std::future<Frame> answer = {};
   };
 
   // What goes to the same server together; each server's messages in turn.
@@ -185,18 +187,12 @@ class ServerClient::Exchange {
   }
 
   void finish(Message& message) {
-    const auto again = [&](const std::exception& error) {
-      reason_ = error.what();
-      open_.insert(open_.end(), message.items.begin(), message.items.end());
-    };
     try {
       take(message.items, message.answer.get());
-    } catch (const Unavailable& error) {
-      again(error);
-    } catch (const DeadlineExceeded& error) {
-      again(error);
-    } catch (const Cancelled& error) {
-      again(error);
+    } catch (const Error& error) {
+      if (!may_pass(error)) throw;
+      reason_ = error.what();
+      open_.insert(open_.end(), message.items.begin(), message.items.end());
     }
   }
 
@@ -212,8 +208,8 @@ class ServerClient::Exchange {
   }
 
   static const char* method();
-  grpc::ByteBuffer frame(const Message& message) const;
-  void take(const std::vector<Kind*>& items, const grpc::ByteBuffer& answer) const;
+  Frame frame(const Message& message) const;
+  void take(const std::vector<Kind*>& items, const Frame& answer) const;
 
   ServerClient& client_;
   std::optional<UpdateId> unless_;  // of pulls
@@ -233,7 +229,7 @@ const char* ServerClient::Exchange<Push>::method() {
 }
 
 template <>
-grpc::ByteBuffer ServerClient::Exchange<Pull>::frame(const Message& message) const {
+Frame ServerClient::Exchange<Pull>::frame(const Message& message) const {
   proto::PullRequest request;
   request.set_view(view_.number());
   request.set_element_type(client_.options_.element_type);
@@ -253,7 +249,7 @@ grpc::ByteBuffer ServerClient::Exchange<Pull>::frame(const Message& message) con
 }
 
 template <>
-void ServerClient::Exchange<Pull>::take(const std::vector<Pull*>& items, const grpc::ByteBuffer& answer) const {
+void ServerClient::Exchange<Pull>::take(const std::vector<Pull*>& items, const Frame& answer) const {
   proto::PullReply reply;
   FrameReader reader(answer, reply);
   if (reply.items_size() != static_cast<int>(items.size())) {
@@ -273,7 +269,7 @@ void ServerClient::Exchange<Pull>::take(const std::vector<Pull*>& items, const g
 }
 
 template <>
-grpc::ByteBuffer ServerClient::Exchange<Push>::frame(const Message& message) const {
+Frame ServerClient::Exchange<Push>::frame(const Message& message) const {
   proto::PushRequest request;
   request.set_view(view_.number());
   request.set_element_type(client_.options_.element_type);
@@ -294,7 +290,7 @@ grpc::ByteBuffer ServerClient::Exchange<Push>::frame(const Message& message) con
 }
 
 template <>
-void ServerClient::Exchange<Push>::take(const std::vector<Push*>& items, const grpc::ByteBuffer& answer) const {
+void ServerClient::Exchange<Push>::take(const std::vector<Push*>& items, const Frame& answer) const {
   proto::PushReply reply;
   FrameReader reader(answer, reply);
   if (reply.items_size() != static_cast<int>(items.size())) {

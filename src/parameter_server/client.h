@@ -15,7 +15,7 @@
 #include "messages.pb.h"
 #include "parameter_server/catalog.h"
 #include "parameter_server/update_log.h"
-#include "parameter_server/wire/rpc.h"
+#include "rpc/channel.h"
 
 namespace cohort {
 
@@ -27,7 +27,7 @@ struct ServerClientOptions {
   // Of everything that is asked for at once, with all that is tried again.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   // Of floating-point values on the way: bfloat16 or float16 halve it; NONE: as they are.
-  parameter_server::ElementType element_type = parameter_server::NONE;
+  rpc::ElementType element_type = rpc::NONE;
 };
 
 // A shard, or rows of one, to be read into `out`, which has the shape and the dtype.
@@ -70,10 +70,8 @@ class ServerClient {
   void push(std::vector<Push>& pushes);
 
   // A call that is no pull or push, to one server; once.
-  grpc::ByteBuffer call(int server, const std::string& method, const grpc::ByteBuffer& frame,
-                        std::chrono::milliseconds limit);
-  std::future<grpc::ByteBuffer> start(int server, const std::string& method, const grpc::ByteBuffer& frame,
-                                      std::chrono::milliseconds limit);
+  Frame call(int server, const std::string& method, const Frame& frame, std::chrono::milliseconds limit);
+  std::future<Frame> start(int server, const std::string& method, const Frame& frame, std::chrono::milliseconds limit);
 
  private:
   template <typename Kind>

@@ -7,7 +7,7 @@
 #include "base/draw.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "parameter_server/wire/frame.h"
+#include "rpc/frame.h"
 
 namespace cohort {
 

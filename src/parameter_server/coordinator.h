@@ -13,7 +13,7 @@
 #include "parameter_server/dispatcher.h"
 #include "parameter_server/keeper.h"
 #include "parameter_server/server_variables.h"
-#include "parameter_server/wire/rpc.h"
+#include "rpc/server.h"
 
 namespace cohort {
 

@@ -7,9 +7,10 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "cohort/cluster.h"
 #include "parameter_server/catalog.h"
-#include "parameter_server/wire/calls.h"
-#include "parameter_server/wire/status.h"
+#include "rpc/calls.h"
+#include "rpc/status.h"
 
 namespace cohort {
 
@@ -136,7 +137,7 @@ void Dispatcher::next(const std::shared_ptr<RpcCall>& call) {
       continue;
     }
     try {
-      raise_status({static_cast<grpc::StatusCode>(finished.error()), finished.message()}, worker_name(worker));
+      raise_status({.code = finished.error(), .message = finished.message()}, worker_name(worker));
     } catch (const Overtaken&) {
       queue_.leave(worker, finished.closure());
     } catch (...) {

@@ -1,4 +1,4 @@
-// Dispatcher: the coordinator's side of its workers (wire/messages.proto): who is there, who gets what.
+// Dispatcher: the coordinator's side of its workers (messages.proto): who is there, who gets what.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 #include "messages.pb.h"
 #include "parameter_server/closure_queue.h"
-#include "parameter_server/wire/rpc.h"
+#include "rpc/server.h"
 
 namespace cohort {
 

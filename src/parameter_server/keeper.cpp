@@ -5,8 +5,9 @@
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "parameter_server/wire/frame.h"
-#include "parameter_server/wire/view.h"
+#include "cohort/cluster.h"
+#include "parameter_server/view.h"
+#include "rpc/calls.h"
 
 namespace cohort {
 
@@ -63,9 +64,7 @@ ServerKeeper::Hello ServerKeeper::hello(int server, bool first, milliseconds lim
     request.set_catalog(catalog_->description());
     request.set_inventory(true);
   }
-  Hello reply;
-  FrameReader(client_.call(server, "/ps/Hello", make_frame(request), limit), reply).finish();
-  return reply;
+  return message_in<Hello>(client_.call(server, "/ps/Hello", make_frame(request), limit));
 }
 
 std::vector<ServerKeeper::Hello> ServerKeeper::meet_all() {

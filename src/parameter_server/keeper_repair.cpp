@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "parameter_server/keeper.h"
-#include "parameter_server/wire/frame.h"
+#include "rpc/frame.h"
 
 namespace cohort {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "parameter_server/wire/frame.h"
+#include "rpc/frame.h"
 
 namespace cohort {
 
@@ -128,11 +128,11 @@ SavedVariables collect(ServerClient& client, const Catalog& catalog, std::chrono
     proto::StateRequest request;
     request.set_shard(static_cast<uint32_t>(shard));
     request.set_view(view.number());
-    proto::Empty nothing;
+    rpc::Empty nothing;
     for_each_piece(place, slots, [&](int64_t first, int64_t count) {
       request.set_first_row(first);
       request.set_rows(count);
-      const grpc::ByteBuffer answer = client.call(server, "/ps/State", make_frame(request), limit);
+      const Frame answer = client.call(server, "/ps/State", make_frame(request), limit);
       FrameReader reader(answer, nothing);
       const auto take = [&](const torch::Tensor& whole) {
         reader.take_into(as_rows(whole).narrow(0, place.first_row + first, count));
@@ -142,7 +142,7 @@ SavedVariables collect(ServerClient& client, const Catalog& catalog, std::chrono
       reader.finish();
     });
     request.set_progress(true);
-    const grpc::ByteBuffer answer = client.call(server, "/ps/State", make_frame(request), limit);
+    const Frame answer = client.call(server, "/ps/State", make_frame(request), limit);
     FrameReader reader(answer, nothing);
     const torch::Tensor counts = reader.take();
     if (counts.scalar_type() != torch::kLong || counts.numel() != 2) {

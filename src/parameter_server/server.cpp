@@ -7,8 +7,10 @@
 #include "base/draw.h"
 #include "base/error_text.h"
 #include "base/fail.h"
-#include "parameter_server/wire/calls.h"
-#include "parameter_server/wire/status.h"
+#include "base/heap.h"
+#include "cohort/cluster.h"
+#include "rpc/calls.h"
+#include "rpc/status.h"
 
 namespace cohort {
 
@@ -44,7 +46,9 @@ ParameterServer::ParameterServer(std::shared_ptr<const Catalog> catalog, Serving
     : catalog_(std::move(catalog)),
       options_(std::move(options)),
       incarnation_(draw_number()),
-      shards_(catalog_->shards().size()) {}
+      shards_(catalog_->shards().size()) {
+  keep_freed_memory();
+}
 
 ParameterServer::~ParameterServer() = default;
 
@@ -181,7 +185,7 @@ bool ParameterServer::apply_item(Shard& shard, const proto::PushRequest::Item& i
   }
 }
 
-ParameterServer::Applied ParameterServer::apply(const grpc::ByteBuffer& frame, bool as_backup) {
+ParameterServer::Applied ParameterServer::apply(const Frame& frame, bool as_backup) {
   proto::PushRequest request;
   FrameReader reader(frame, request);
   const std::shared_lock view_lock(view_mutex_);
@@ -244,7 +248,7 @@ void ParameterServer::pass_on(const Call& call, Applied applied) {
   passing->left = static_cast<int>(passing->applied.backups.size());
   for (const int backup : passing->applied.backups) {
     peer(backup).call("/ps/Replicate", call->request(), options_.timeout,
-                      [passing](const grpc::ByteBuffer& /*reply*/, const std::exception_ptr& error) {
+                      [passing](const Frame& /*reply*/, const std::exception_ptr& error) {
                         if (error) {
                           const std::lock_guard lock(passing->mutex);
                           passing->error = error;

@@ -1,4 +1,4 @@
-// ParameterServer: what a ps task does with the calls that come to it (wire/messages.proto). It holds the shards of
+// ParameterServer: what a ps task does with the calls that come to it (messages.proto). It holds the shards of
 // the homes that its views give it, primary or backup, and knows nothing of workers.
 #pragma once
 
@@ -14,8 +14,9 @@
 #include "messages.pb.h"
 #include "parameter_server/catalog.h"
 #include "parameter_server/shard.h"
-#include "parameter_server/wire/frame.h"
-#include "parameter_server/wire/rpc.h"
+#include "rpc/channel.h"
+#include "rpc/frame.h"
+#include "rpc/server.h"
 
 namespace cohort {
 
@@ -72,7 +73,7 @@ class ParameterServer {
     int64_t rows = 0;  // that are here, from the first on
   };
   Arriving arriving(const parameter_server::InstallRequest& request);
-  Applied apply(const grpc::ByteBuffer& frame, bool as_backup);
+  Applied apply(const Frame& frame, bool as_backup);
   bool apply_item(Shard& shard, const parameter_server::PushRequest::Item& item, FrameReader& reader);
   void pass_on(const Call& call, Applied applied);
 

@@ -5,8 +5,8 @@
 
 #include "base/fail.h"
 #include "parameter_server/server.h"
-#include "parameter_server/wire/calls.h"
-#include "parameter_server/wire/view.h"
+#include "parameter_server/view.h"
+#include "rpc/calls.h"
 
 namespace cohort {
 
@@ -178,7 +178,7 @@ void ParameterServer::state(const Call& call) {
     tensors = request.progress() ? snapshot.progress() : snapshot.rows(request.first_row(), request.rows());
     for (torch::Tensor& tensor : tensors) tensor = tensor.clone();
   }
-  call->reply(make_frame(proto::Empty(), tensors));
+  call->reply(make_frame(rpc::Empty(), tensors));
 }
 
 void ParameterServer::forget(const Call& call) {

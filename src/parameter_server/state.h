@@ -24,7 +24,7 @@ class ParameterServerState final : public RemoteCluster {
   const TaskId& task() const { return task_; }
   const std::string& address_of(const TaskId& task) const;
   std::vector<std::string> server_addresses() const;
-  parameter_server::ElementType element_type() const;
+  rpc::ElementType element_type() const;
   // Workers of this one's machine, itself included.
   int sharing_cores() const;
 

@@ -6,11 +6,11 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "cluster/address.h"
 #include "cohort/cluster_coordinator.h"
 #include "parameter_server/server.h"
 #include "parameter_server/state.h"
 #include "parameter_server/worker.h"
+#include "rpc/address.h"
 #include "strategy/core.h"
 #include "strategy/strategies/devices.h"
 
@@ -85,10 +85,10 @@ std::vector<std::string> ParameterServerState::server_addresses() const {
   return addresses;
 }
 
-parameter_server::ElementType ParameterServerState::element_type() const {
-  if (options_.compression == "bfloat16") return parameter_server::BFLOAT16;
-  if (options_.compression == "float16") return parameter_server::FLOAT16;
-  return parameter_server::NONE;
+rpc::ElementType ParameterServerState::element_type() const {
+  if (options_.compression == "bfloat16") return rpc::BFLOAT16;
+  if (options_.compression == "float16") return rpc::FLOAT16;
+  return rpc::NONE;
 }
 
 int ParameterServerState::sharing_cores() const {

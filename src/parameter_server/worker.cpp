@@ -6,8 +6,9 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cluster/own_host.h"
-#include "parameter_server/wire/frame.h"
-#include "parameter_server/wire/status.h"
+#include "cohort/cluster.h"
+#include "rpc/calls.h"
+#include "rpc/status.h"
 
 namespace cohort {
 
@@ -48,11 +49,8 @@ void WorkerLoop::run() {
       results_.clear();
       after_loss_ = false;
       join();
-    } catch (const Unavailable& error) {
-      wait_for_coordinator(error);
-    } catch (const DeadlineExceeded& error) {
-      wait_for_coordinator(error);
-    } catch (const Cancelled& error) {
+    } catch (const Error& error) {
+      if (!may_pass(error)) throw;
       wait_for_coordinator(error);
     }
   }
@@ -93,16 +91,12 @@ void WorkerLoop::join() {
   for (const std::string& step : options_.steps) request.add_steps(step);
   while (!over_) {
     try {
-      proto::JoinReply reply;
-      FrameReader(coordinator_.call("/chief/Join", make_frame(request), kAnswer).get(), reply).finish();
+      const auto reply = cohort::ask<proto::JoinReply>(coordinator_, "/chief/Join", request, kAnswer);
       heartbeat_ = milliseconds(std::max<uint32_t>(1, reply.heartbeat_ms()));
       servers_.set_view(reply.view());
       return coordinator_is_there();
-    } catch (const Unavailable& error) {
-      wait_for_coordinator(error);
-    } catch (const DeadlineExceeded& error) {
-      wait_for_coordinator(error);
-    } catch (const Cancelled& error) {
+    } catch (const Error& error) {
+      if (!may_pass(error)) throw;
       wait_for_coordinator(error);
     }
   }
@@ -116,8 +110,7 @@ void WorkerLoop::beat(const std::stop_token& stop) {
     request.set_view(servers_.view().number());
     request.set_wait_ms(static_cast<uint32_t>(heartbeat_.count()));
     try {
-      proto::BeatReply reply;
-      FrameReader(coordinator_.call("/chief/Beat", make_frame(request), heartbeat_ + kAnswer).get(), reply).finish();
+      const auto reply = cohort::ask<proto::BeatReply>(coordinator_, "/chief/Beat", request, heartbeat_ + kAnswer);
       servers_.set_view(reply.view());
       if (reply.over()) {
         over_ = true;
@@ -192,13 +185,13 @@ void WorkerLoop::execute(const Closure& closure) {
   try {
     result.tensors = run_(closure);
     for (torch::Tensor& tensor : result.tensors) tensor = tensor.detach().cpu().contiguous();
-    (void)make_frame(proto::Empty(), result.tensors);  // that they can be sent
+    (void)make_frame(rpc::Empty(), result.tensors);  // that they can be sent
     result.finished.set_tensors(static_cast<int32_t>(result.tensors.size()));
   } catch (const std::exception& error) {
-    const grpc::Status status = status_of(error);
+    const CallStatus status = status_of(error);
     result.tensors.clear();
-    result.finished.set_error(status.error_code());
-    result.finished.set_message(status.error_message());
+    result.finished.set_error(status.code);
+    result.finished.set_message(status.message);
   }
   results_.push_back(std::move(result));
 }

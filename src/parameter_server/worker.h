@@ -16,7 +16,7 @@
 #include "messages.pb.h"
 #include "parameter_server/client.h"
 #include "parameter_server/closure_queue.h"
-#include "parameter_server/wire/rpc.h"
+#include "rpc/channel.h"
 
 namespace cohort {
 
@@ -51,7 +51,7 @@ class WorkerLoop {
     std::vector<torch::Tensor> tensors;
   };
   struct Question {
-    std::future<grpc::ByteBuffer> answer;
+    std::future<Frame> answer;
     std::vector<Result> results;  // that went with it
   };
 

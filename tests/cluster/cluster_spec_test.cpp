@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "cluster/address.h"
 #include "cohort/cluster.h"
 #include "cohort/error.h"
+#include "rpc/address.h"
 #include "tests/support/errors.h"
 
 namespace cohort::cluster_spec_test {

@@ -9,8 +9,8 @@
 #include "cluster/free_port.h"
 #include "cohort/error.h"
 #include "cohort/remote_value.h"
-#include "parameter_server/wire/calls.h"
 #include "parameter_server/worker.h"
+#include "rpc/calls.h"
 #include "tests/parameter_server/fleet.h"
 #include "tests/support/errors.h"
 

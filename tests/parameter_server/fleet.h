@@ -44,7 +44,7 @@ class Fleet {
     server.logic.reset();
   }
 
-  std::unique_ptr<ServerClient> client(parameter_server::ElementType type = parameter_server::NONE) const {
+  std::unique_ptr<ServerClient> client(rpc::ElementType type = rpc::NONE) const {
     return std::make_unique<ServerClient>(catalog_, ServerClientOptions{.addresses = addresses_,
                                                                         .security = {},
                                                                         .call_timeout = std::chrono::seconds(5),

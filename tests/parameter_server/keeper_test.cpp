@@ -177,7 +177,7 @@ TEST(Keeper, ServersForgetWhatIsDone) {
     request.set_view(client->view().number());
     request.set_progress(true);
     const auto answer = client->call(0, "/ps/State", make_frame(request), seconds(5));
-    proto::Empty nothing;
+    rpc::Empty nothing;
     FrameReader reader(answer, nothing);
     (void)reader.take();
     return reader.take().size(0) - 1;

@@ -73,8 +73,8 @@ TEST_F(Servers, RowsAreReadAndTrained) {
 }
 
 TEST_F(Servers, ValuesTravelHalfAsLongInHalfPrecision) {
-  for (const auto type : {proto::BFLOAT16, proto::FLOAT16}) {
-    const auto dtype = type == proto::BFLOAT16 ? torch::kBFloat16 : torch::kHalf;
+  for (const auto type : {rpc::BFLOAT16, rpc::FLOAT16}) {
+    const auto dtype = type == rpc::BFLOAT16 ? torch::kBFloat16 : torch::kHalf;
     const auto client = fleet_.client(type);
     client->set_view(client_->view());
     const torch::Tensor value = whole(*client_, *catalog_, 0);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "parameter_server/wire/frame.h"
+#include "rpc/frame.h"
 #include "tests/parameter_server/fleet.h"
 
 namespace cohort::testing {

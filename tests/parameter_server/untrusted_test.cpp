@@ -4,7 +4,7 @@
 
 #include "cohort/error.h"
 #include "parameter_server/saved_variables.h"
-#include "parameter_server/wire/calls.h"
+#include "rpc/calls.h"
 #include "tests/parameter_server/servers.h"
 #include "tests/support/errors.h"
 
@@ -71,7 +71,7 @@ TEST(ServerClient, AnAnswerWithoutWhatWasAskedForIsDamaged) {
     same.add_items()->set_same(true);
     if (method == "/ps/Pull") return answer(call, same);
     const bool progress = request_of<proto::StateRequest>(call).progress();
-    call->reply(make_frame(proto::Empty(), std::vector{torch::ones({progress ? 1 : 3}, torch::kLong)}));
+    call->reply(make_frame(rpc::Empty(), std::vector{torch::ones({progress ? 1 : 3}, torch::kLong)}));
   });
   ServerClient client(catalog, {.addresses = {address}, .security = {}, .timeout = seconds(20)});
   client.set_view(view_of(1, {{0}}));

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/membership.h"
+#include "cohort/cluster.h"
 #include "collective/gloo/gloo.h"
 #include "collective/process/process_communicator.h"
 #include "tests/support/workers.h"

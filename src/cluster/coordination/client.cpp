@@ -5,8 +5,8 @@
 #include "base/draw.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "cluster/coordination/security.h"
 #include "cluster/own_host.h"
+#include "rpc/security.h"
 
 namespace cohort {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "cohort/membership.h"
+#include "cohort/cluster.h"
 #include "coordination.grpc.pb.h"
 
 namespace cohort {

@@ -1,4 +1,4 @@
-#include "cohort/membership.h"
+#include "cohort/cluster.h"
 
 #include <condition_variable>
 #include <mutex>

@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "base/fail.h"
-#include "cluster/coordination/security.h"
 #include "coordination.grpc.pb.h"
+#include "rpc/security.h"
 
 namespace cohort {
 

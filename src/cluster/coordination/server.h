@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cluster/coordination/state.h"
-#include "cohort/membership.h"
+#include "cohort/cluster.h"
 
 namespace grpc {
 class Channel;

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
-#include "cluster/address.h"
 #include "cluster/http.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

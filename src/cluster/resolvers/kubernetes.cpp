@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
-#include "cluster/address.h"
 #include "cluster/environment.h"
 #include "cluster/http.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

@@ -4,11 +4,11 @@
 #include <array>
 
 #include "base/fail.h"
-#include "cluster/address.h"
 #include "cluster/environment.h"
 #include "cluster/free_port.h"
 #include "cluster/mpi_runtime.h"
 #include "cohort/cluster_resolver.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
-#include "cluster/address.h"
 #include "cluster/environment.h"
 #include "cohort/cluster_resolver.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

@@ -2,11 +2,11 @@
 #include <numeric>
 
 #include "base/fail.h"
-#include "cluster/address.h"
 #include "cluster/environment.h"
 #include "cluster/host_list.h"
 #include "cohort/cluster_resolver.h"
 #include "cohort/device.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

@@ -1,10 +1,10 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/fail.h"
-#include "cluster/address.h"
 #include "cluster/environment.h"
 #include "cluster/free_port.h"
 #include "cohort/cluster_resolver.h"
+#include "rpc/address.h"
 
 namespace cohort {
 

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/cluster.h"
 #include "cohort/communicator.h"
-#include "cohort/membership.h"
 #include "collective/process/device_group.h"
 #include "collective/process/flight_recorder.h"
 #include "collective/process/wire.h"

@@ -1,4 +1,7 @@
+#include "rpc/server.h"
+
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -6,13 +9,11 @@
 
 #include "base/cpu_threads.h"
 #include "base/fail.h"
-#include "base/heap.h"
 #include "base/thread_pool.h"
-#include "cluster/address.h"
-#include "cluster/coordination/security.h"
-#include "cluster/local_end.h"
-#include "parameter_server/wire/rpc.h"
-#include "parameter_server/wire/status.h"
+#include "rpc/address.h"
+#include "rpc/local_end.h"
+#include "rpc/security.h"
+#include "rpc/status.h"
 
 namespace cohort {
 
@@ -28,21 +29,24 @@ class Call final : public RpcCall {
   explicit Call(Reactor& reactor) : reactor_(&reactor) {}
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
-  ~Call() override { finish({}, {grpc::StatusCode::INTERNAL, "[parameter server] the call was not answered"}); }
+  ~Call() override { finish({}, {grpc::StatusCode::INTERNAL, "[rpc] the call was not answered"}); }
 
-  const grpc::ByteBuffer& request() const override { return request_; }
-  grpc::ByteBuffer& request() { return request_; }
-  void reply(const grpc::ByteBuffer& frame) override { finish(frame, grpc::Status::OK); }
-  void fail(const std::exception& error) override { finish({}, status_of(error)); }
+  const Frame& request() const override { return request_; }
+  Frame& request() { return request_; }
+  void reply(const Frame& frame) override { finish(frame, grpc::Status::OK); }
+  void fail(const std::exception& error) override {
+    const CallStatus status = status_of(error);
+    finish({}, {static_cast<grpc::StatusCode>(status.code), status.message});
+  }
   bool cancelled() const override { return cancelled_; }
   void cancel() { cancelled_ = true; }
 
  private:
-  void finish(const grpc::ByteBuffer& frame, const grpc::Status& status);
+  void finish(const Frame& frame, const grpc::Status& status);
 
   std::mutex mutex_;
   Reactor* reactor_;  // until it is answered
-  grpc::ByteBuffer request_;
+  Frame request_;
   std::atomic<bool> cancelled_ = false;
 };
 
@@ -66,7 +70,7 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
   }
   void OnDone() override { delete this; }
 
-  void answer(const grpc::ByteBuffer& frame, const grpc::Status& status) {
+  void answer(const Frame& frame, const grpc::Status& status) {
     if (!status.ok()) return Finish(status);
     reply_ = frame;
     StartWriteAndFinish(&reply_, grpc::WriteOptions(), status);
@@ -77,10 +81,10 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
   std::function<void(const std::string&, std::shared_ptr<Call>)> serve_;
   std::shared_ptr<Call> call_;  // until it is served
   std::weak_ptr<Call> watched_ = call_;
-  grpc::ByteBuffer reply_;
+  Frame reply_;
 };
 
-void Call::finish(const grpc::ByteBuffer& frame, const grpc::Status& status) {
+void Call::finish(const Frame& frame, const grpc::Status& status) {
   Reactor* reactor = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -102,10 +106,10 @@ void require_safe(const std::string& address, const RpcServerOptions& options) {
   const std::size_t colon = address.rfind(':');
   // Any port will do here, and 0 is none of a cluster's addresses.
   const auto parsed = colon == std::string::npos ? std::nullopt : parse_address(address.substr(0, colon) + ":1");
-  if (!parsed) fail<InvalidArgument>("[parameter server] \"", address, "\" is no host:port to listen on");
-  const std::string failure = "[parameter server] cannot listen on " + address;
+  if (!parsed) fail<InvalidArgument>("[rpc] ", options.name, ": \"", address, "\" is no host:port to listen on");
+  const std::string failure = "[rpc] " + options.name + " cannot listen on " + address;
   if (is_loopback(local_end(parsed->host, 0, SOCK_STREAM, ::bind, failure))) return;
-  fail<FailedPrecondition>("[parameter server] ", address,
+  fail<FailedPrecondition>("[rpc] ", options.name, ": ", address,
                            " can be reached from other machines, and nothing says who may: give certificates "
                            "(security), or allow_insecure in a network that you trust");
 }
@@ -119,7 +123,6 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
         quick_(options.quick),
         quick_pool_(1),
         pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : std::max(2, hardware_cores()))) {
-    keep_freed_memory();
     require_safe(address, options);
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address, server_credentials(options.security), &port_);
@@ -130,7 +133,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
     builder.RegisterCallbackGenericService(this);
     server_ = builder.BuildAndStart();
     if (server_ && port_ != 0) return;
-    fail<Unavailable>("[parameter server] cannot listen on ", address,
+    fail<Unavailable>("[rpc] ", options.name, " cannot listen on ", address,
                       ": it is in use or not an address of this machine");
   }
   Impl(const Impl&) = delete;
@@ -141,6 +144,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
   }
 
   int port() const { return port_; }
+  std::shared_ptr<Channel> local_channel() { return server_->InProcessChannel({}); }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
     return new Reactor(context->method(), [this](const std::string& method, std::shared_ptr<Call> call) {
@@ -170,6 +174,9 @@ RpcServer::~RpcServer() = default;
 
 int RpcServer::port() const {
   return impl_->port();
+}
+std::shared_ptr<Channel> RpcServer::local_channel() {
+  return impl_->local_channel();
 }
 
 }  // namespace cohort

@@ -1,11 +1,11 @@
-#include "cluster/coordination/security.h"
+#include "rpc/security.h"
 
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 
 #include "base/fail.h"
-#include "cluster/coordination/shared_secret.h"
+#include "rpc/shared_secret.h"
 
 namespace cohort {
 
@@ -21,7 +21,7 @@ std::string read(const char* what, const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (in && !text.empty()) return text;
-  fail<InvalidArgument>("[cluster] security: ", what, " \"", file, "\" cannot be read");
+  fail<InvalidArgument>("[security] ", what, " \"", file, "\" cannot be read");
 }
 
 std::string secret_in(const std::string& file) {
@@ -36,7 +36,7 @@ std::optional<Pem> read_files(const SecurityOptions& options) {
   const int given = !options.ca_file.empty() + !options.certificate_file.empty() + !options.key_file.empty();
   if (given == 0 && options.secret_file.empty()) return std::nullopt;
   if (given > 0 && !options.secret_file.empty()) {
-    fail<InvalidArgument>("[cluster] security: there are certificates and a secret_file, \"", options.secret_file,
+    fail<InvalidArgument>("[security] there are certificates and a secret_file, \"", options.secret_file,
                           "\"; wanted one of them");
   }
   if (given == 0) {
@@ -44,8 +44,8 @@ std::optional<Pem> read_files(const SecurityOptions& options) {
     return Pem{.ca = identity.certificate, .certificate = identity.certificate, .key = std::move(identity.key)};
   }
   if (given < 3) {
-    fail<InvalidArgument>("[cluster] security: needs ca_file, certificate_file and key_file together, got \"",
-                          options.ca_file, "\", \"", options.certificate_file, "\" and \"", options.key_file, "\"");
+    fail<InvalidArgument>("[security] needs ca_file, certificate_file and key_file together, got \"", options.ca_file,
+                          "\", \"", options.certificate_file, "\" and \"", options.key_file, "\"");
   }
   return Pem{.ca = read("ca_file", options.ca_file),
              .certificate = read("certificate_file", options.certificate_file),

@@ -1,4 +1,4 @@
-#include "parameter_server/wire/frame.h"
+#include "rpc/frame.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,12 +10,12 @@
 namespace cohort::frame_test {
 namespace {
 
-using parameter_server::FrameHead;
+using rpc::FrameHead;
 using testing::expect_error;
 
 // Any message does; this one is there.
-parameter_server::TensorHead message_of(std::vector<int64_t> numbers) {
-  parameter_server::TensorHead message;
+rpc::TensorHead message_of(std::vector<int64_t> numbers) {
+  rpc::TensorHead message;
   for (const int64_t number : numbers) message.add_sizes(number);
   return message;
 }
@@ -55,7 +55,7 @@ TEST(Frame, EveryDtypeAndShapeComesBack) {
   };
   const std::string bytes = bytes_of(make_frame(message_of({1, 2, 3}), tensors));
   for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, bytes.size()}) {
-    parameter_server::TensorHead message;
+    rpc::TensorHead message;
     FrameReader reader(buffer_of(bytes, piece), message);
     EXPECT_EQ(message.sizes_size(), 3);
     for (const torch::Tensor& wanted : tensors) {
@@ -70,7 +70,7 @@ TEST(Frame, EveryDtypeAndShapeComesBack) {
 TEST(Frame, ReadsIntoMemoryThatIsThere) {
   const torch::Tensor value = torch::randn({2, 3});
   const grpc::ByteBuffer frame = make_frame(message_of({}), std::vector{value, value.to(torch::kBFloat16), value});
-  parameter_server::TensorHead message;
+  rpc::TensorHead message;
   FrameReader reader(frame, message);
   const torch::Tensor out = torch::zeros({2, 3});
   reader.take_into(out);
@@ -94,20 +94,20 @@ TEST(Frame, SendsMemoryAsItIs) {
 TEST(Frame, CutAtAnyByteItIsRefused) {
   const std::string bytes = bytes_of(make_frame(message_of({5}), std::vector{torch::arange(4)}));
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    parameter_server::TensorHead message;
+    rpc::TensorHead message;
     expect_error<DataLoss>([&] { FrameReader(buffer_of(bytes.substr(0, size)), message); }, "is damaged");
   }
-  parameter_server::TensorHead message;
+  rpc::TensorHead message;
   expect_error<DataLoss>([&] { FrameReader(buffer_of(bytes + "x"), message); }, "should have 32 bytes, they have 33");
   expect_error<DataLoss>([&] { FrameReader(grpc::ByteBuffer(), message); }, "it is empty");
 }
 
 TEST(Frame, NonsenseIsRefusedBeforeMemoryIsTaken) {
   const auto refuse = [](const std::string& bytes, const std::string& problem) {
-    parameter_server::TensorHead message;
+    rpc::TensorHead message;
     expect_error<DataLoss>([&] { FrameReader(buffer_of(bytes), message); }, problem);
   };
-  const auto head_with = [](parameter_server::ElementType type, std::vector<int64_t> sizes) {
+  const auto head_with = [](rpc::ElementType type, std::vector<int64_t> sizes) {
     FrameHead head;
     head.add_tensors()->set_type(type);
     for (const int64_t size : sizes) head.mutable_tensors(0)->add_sizes(size);
@@ -116,26 +116,26 @@ TEST(Frame, NonsenseIsRefusedBeforeMemoryIsTaken) {
   refuse("CPS2aaaabbbb", "it does not begin with CPS1");
   refuse("CPS1\xff\xff\xff\xff____", "its head of 4294967295 bytes is not there");
   refuse(std::string("CPS1\x03\0\0\0___", 11), "its head is no message");
-  refuse(raw(head_with(parameter_server::NONE, {1})), "elements of type 0");
-  refuse(raw(head_with(static_cast<parameter_server::ElementType>(99), {1})), "elements of type 99");
-  refuse(raw(head_with(parameter_server::UINT8, {-1})), "the sizes [-1]");
+  refuse(raw(head_with(rpc::NONE, {1})), "elements of type 0");
+  refuse(raw(head_with(static_cast<rpc::ElementType>(99), {1})), "elements of type 99");
+  refuse(raw(head_with(rpc::UINT8, {-1})), "the sizes [-1]");
   const int64_t huge = int64_t{1} << 62;
-  refuse(raw(head_with(parameter_server::FLOAT32, {huge, 4})), "a tensor has the sizes");
-  refuse(raw(head_with(parameter_server::FLOAT32, {0, huge, huge})), "a tensor has the sizes");
-  refuse(raw(head_with(parameter_server::FLOAT32, {1 << 30})), "should have 4294967296 bytes, they have 0");
-  refuse(raw(head_with(parameter_server::UINT8, std::vector<int64_t>(65, 1)), "x"), "a tensor has the sizes");
-  const FrameHead truth = head_with(parameter_server::BOOL, {3});
-  parameter_server::TensorHead message;
+  refuse(raw(head_with(rpc::FLOAT32, {huge, 4})), "a tensor has the sizes");
+  refuse(raw(head_with(rpc::FLOAT32, {0, huge, huge})), "a tensor has the sizes");
+  refuse(raw(head_with(rpc::FLOAT32, {1 << 30})), "should have 4294967296 bytes, they have 0");
+  refuse(raw(head_with(rpc::UINT8, std::vector<int64_t>(65, 1)), "x"), "a tensor has the sizes");
+  const FrameHead truth = head_with(rpc::BOOL, {3});
+  rpc::TensorHead message;
   const grpc::ByteBuffer wrong = buffer_of(raw(truth, std::string("\1\0\2", 3)));
   FrameReader reader(wrong, message);
   expect_error<DataLoss>([&] { (void)reader.take(); }, "has other values than 0 and 1");
   FrameHead head;
   for (int i = 0; i < 3; ++i) {
-    head.add_tensors()->set_type(parameter_server::UINT8);
+    head.add_tensors()->set_type(rpc::UINT8);
     head.mutable_tensors(i)->add_sizes(huge);
     head.mutable_tensors(i)->add_sizes(1);
   }
-  head.add_tensors()->set_type(parameter_server::UINT8);
+  head.add_tensors()->set_type(rpc::UINT8);
   head.mutable_tensors(3)->add_sizes(huge);
   refuse(raw(head), "a tensor has the sizes");
 }
@@ -144,7 +144,7 @@ TEST(Frame, OnlyWhatFramesHaveIsSent) {
   expect_error<InvalidArgument>(
       [] { (void)make_frame(message_of({}), std::vector{torch::zeros({2}, torch::kComplexFloat)}); },
       "values of ComplexFloat cannot be sent");
-  parameter_server::FrameHead large;
+  rpc::FrameHead large;
   large.set_message(std::string(5 << 20, 'x'));
   expect_error<InvalidArgument>([&] { (void)make_frame(large); }, "is too long");
 }

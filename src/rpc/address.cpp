@@ -1,4 +1,4 @@
-#include "cluster/address.h"
+#include "rpc/address.h"
 
 #include <algorithm>
 #include <charconv>

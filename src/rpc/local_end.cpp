@@ -1,4 +1,4 @@
-#include "cluster/local_end.h"
+#include "rpc/local_end.h"
 
 #include <netdb.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ sockaddr_storage local_end(const std::string& host, int port, int type, SocketCa
   hints.ai_socktype = type;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
-    fail<Unavailable>("[cluster] the host ", host, " cannot be resolved: ", gai_strerror(error));
+    fail<Unavailable>(failure, ": the host ", host, " cannot be resolved: ", gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> address(found, freeaddrinfo);
   const int socket = ::socket(address->ai_family, type | SOCK_CLOEXEC, 0);
@@ -26,7 +26,7 @@ sockaddr_storage local_end(const std::string& host, int port, int type, SocketCa
                   ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0;
   const int code = errno;
   if (socket >= 0) ::close(socket);
-  if (!ok) fail<Unavailable>("[cluster] ", failure, ": ", std::strerror(code));
+  if (!ok) fail<Unavailable>(failure, ": ", std::strerror(code));
   return own;
 }
 

@@ -1,4 +1,4 @@
-#include "cluster/coordination/shared_secret.h"
+#include "rpc/shared_secret.h"
 
 #include <openssl/bio.h>
 #include <openssl/evp.h>
@@ -39,7 +39,7 @@ struct FreeBio {
 using Bio = std::unique_ptr<BIO, FreeBio>;
 
 void require(bool good, const char* what) {
-  if (!good) fail<Internal>("[cluster] security: the shared secret: ", what, " failed");
+  if (!good) fail<Internal>("[security] the shared secret: ", what, " failed");
 }
 
 Key derive_key(const std::string& secret) {
@@ -89,8 +89,7 @@ std::string text_of(BIO& bio) {
 
 TlsIdentity identity_from_secret(const std::string& secret) {
   if (secret.size() < kShortest) {
-    fail<InvalidArgument>("[cluster] security: the shared secret has ", secret.size(), " bytes, wanted at least ",
-                          kShortest);
+    fail<InvalidArgument>("[security] the shared secret has ", secret.size(), " bytes, wanted at least ", kShortest);
   }
   const Key key = derive_key(secret);
   const Certificate certificate = self_signed(*key);

@@ -1,4 +1,7 @@
+#include "rpc/channel.h"
+
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -7,10 +10,8 @@
 
 #include "base/deadline.h"
 #include "base/fail.h"
-#include "base/heap.h"
-#include "cluster/coordination/security.h"
-#include "parameter_server/wire/rpc.h"
-#include "parameter_server/wire/status.h"
+#include "rpc/security.h"
+#include "rpc/status.h"
 
 namespace cohort {
 
@@ -18,11 +19,12 @@ namespace {
 
 constexpr std::chrono::milliseconds kLastCallbacks = std::chrono::seconds(10);
 
-std::shared_ptr<grpc::Channel> connect(const std::string& address, const SecurityOptions& security) {
-  keep_freed_memory();
+}  // namespace
+
+std::shared_ptr<Channel> open_channel(const std::string& address, const SecurityOptions& security) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own for each client
@@ -33,21 +35,22 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address, const Securit
   return grpc::CreateCustomChannel(address, channel_credentials(security), arguments);
 }
 
-}  // namespace
-
 // Shared with gRPC for as long as it calls back.
 class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
  public:
-  Calls(std::string peer, std::shared_ptr<grpc::Channel> channel) : peer_(std::move(peer)), stub_(std::move(channel)) {}
+  Calls(std::string peer, std::shared_ptr<Channel> channel, const RpcClientOptions& options)
+      : peer_(std::move(peer)), options_(options), stub_(std::move(channel)) {}
 
-  void start(const std::string& method, const grpc::ByteBuffer& frame, std::chrono::milliseconds limit, Done done) {
+  void start(const std::string& method, const Frame& frame, std::chrono::milliseconds limit, Done done) {
     const auto call = std::make_shared<Call>();
     call->request = frame;
     call->context.set_deadline(std::chrono::system_clock::now() + limit);
+    call->context.set_wait_for_ready(options_.wait_for_ready);
     call->done = std::move(done);
     {
       const std::lock_guard lock(mutex_);
       under_way_.insert(call);
+      if (closed_) call->context.TryCancel();  // gRPC remembers it for when the call begins
     }
     stub_.UnaryCall(&call->context, method, {}, &call->request, &call->reply,
                     [self = shared_from_this(), call](const grpc::Status& status) { self->end(call, status); });
@@ -58,6 +61,14 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
     for (const auto& call : under_way_) call->context.TryCancel();
   }
 
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    cancel();
+  }
+
   void wait(const Deadline& deadline) {
     std::unique_lock lock(mutex_);
     idle_.wait_until(lock, deadline.when(), [&] { return under_way_.empty(); });
@@ -66,15 +77,15 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
  private:
   struct Call {
     grpc::ClientContext context;
-    grpc::ByteBuffer request;
-    grpc::ByteBuffer reply;
+    Frame request;
+    Frame reply;
     Done done;
   };
 
   void end(const std::shared_ptr<Call>& call, const grpc::Status& status) {
     std::exception_ptr error;
     try {
-      if (!status.ok()) raise_status(status, peer_);
+      if (!status.ok()) raise_status({.code = status.error_code(), .message = status.error_message()}, peer_);
     } catch (...) {
       error = std::current_exception();
     }
@@ -85,14 +96,18 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
   }
 
   std::string peer_;
+  RpcClientOptions options_;
   grpc::GenericStub stub_;
   std::mutex mutex_;
   std::condition_variable idle_;
   std::set<std::shared_ptr<Call>> under_way_;
+  bool closed_ = false;
 };
 
+RpcClient::RpcClient(std::string name, std::shared_ptr<Channel> channel, const RpcClientOptions& options)
+    : name_(std::move(name)), calls_(std::make_shared<Calls>(name_, std::move(channel), options)) {}
 RpcClient::RpcClient(std::string name, const std::string& address, const SecurityOptions& security)
-    : name_(std::move(name)), calls_(std::make_shared<Calls>(name_, connect(address, security))) {}
+    : RpcClient(std::move(name), open_channel(address, security)) {}
 
 // gRPC's threads have let go of everything when it returns: the connection must not be closed by one of them, perhaps
 // while the program ends.
@@ -103,15 +118,13 @@ RpcClient::~RpcClient() {
   while (calls_.use_count() > 1 && !deadline.passed()) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-void RpcClient::call(const std::string& method, const grpc::ByteBuffer& frame, std::chrono::milliseconds limit,
-                     Done done) {
+void RpcClient::call(const std::string& method, const Frame& frame, std::chrono::milliseconds limit, Done done) {
   calls_->start(method, frame, limit, std::move(done));
 }
 
-std::future<grpc::ByteBuffer> RpcClient::call(const std::string& method, const grpc::ByteBuffer& frame,
-                                              std::chrono::milliseconds limit) {
-  const auto result = std::make_shared<std::promise<grpc::ByteBuffer>>();
-  call(method, frame, limit, [result](const grpc::ByteBuffer& reply, const std::exception_ptr& error) {
+std::future<Frame> RpcClient::call(const std::string& method, const Frame& frame, std::chrono::milliseconds limit) {
+  const auto result = std::make_shared<std::promise<Frame>>();
+  call(method, frame, limit, [result](const Frame& reply, const std::exception_ptr& error) {
     if (error) {
       result->set_exception(error);
     } else {
@@ -123,6 +136,10 @@ std::future<grpc::ByteBuffer> RpcClient::call(const std::string& method, const g
 
 void RpcClient::cancel_calls() {
   calls_->cancel();
+}
+
+void RpcClient::close() {
+  calls_->close();
 }
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-#include "parameter_server/wire/frame.h"
+#include "rpc/frame.h"
 
 #include <ATen/Functions.h>
 
@@ -17,7 +17,7 @@ namespace cohort {
 
 namespace {
 
-namespace proto = parameter_server;
+namespace proto = rpc;
 
 static_assert(std::endian::native == std::endian::little, "frames hold elements as they lie in memory");
 
@@ -41,12 +41,12 @@ proto::ElementType type_of(torch::ScalarType dtype) {
   for (const auto& [type, own] : kTypes) {
     if (own == dtype) return type;
   }
-  fail<InvalidArgument>("[parameter server] values of ", dtype, " cannot be sent");
+  fail<InvalidArgument>("[rpc] values of ", dtype, " cannot be sent");
 }
 
 template <typename... Parts>
 [[noreturn]] void damaged(const Parts&... parts) {
-  fail<DataLoss>("[parameter server] a message that came is damaged: ", parts...);
+  fail<DataLoss>("[rpc] a message that came is damaged: ", parts...);
 }
 
 // Bytes of a tensor of these sizes; nothing where they are no sizes. An empty one's strides have to fit as well.
@@ -73,7 +73,7 @@ grpc::Slice slice_of(const torch::Tensor& tensor) {
 
 }  // namespace
 
-grpc::ByteBuffer make_frame(const google::protobuf::MessageLite& message, std::span<const torch::Tensor> tensors) {
+Frame make_frame(const google::protobuf::MessageLite& message, std::span<const torch::Tensor> tensors) {
   proto::FrameHead head;
   message.SerializeToString(head.mutable_message());
   for (const torch::Tensor& tensor : tensors) {
@@ -83,7 +83,7 @@ grpc::ByteBuffer make_frame(const google::protobuf::MessageLite& message, std::s
   }
   const std::size_t size = head.ByteSizeLong();
   if (size > kLongestHead) {
-    fail<InvalidArgument>("[parameter server] a message of ", size, " bytes is too long, wanted ", kLongestHead);
+    fail<InvalidArgument>("[rpc] a message of ", size, " bytes is too long, wanted ", kLongestHead);
   }
   const auto length = static_cast<uint32_t>(size);
   std::string start(kMagic.data(), kMagic.size());
@@ -103,7 +103,7 @@ torch::Tensor on_the_way(const torch::Tensor& value, proto::ElementType type) {
   return value;
 }
 
-FrameReader::FrameReader(const grpc::ByteBuffer& frame, google::protobuf::MessageLite& message) {
+FrameReader::FrameReader(const Frame& frame, google::protobuf::MessageLite& message) {
   if (!frame.Valid() || !frame.Dump(&slices_).ok()) damaged("it is empty");
   std::array<char, kMagic.size()> magic{};
   uint32_t length = 0;

@@ -1,4 +1,4 @@
-// gRPC credentials of the control channel.
+// gRPC credentials of the calls between tasks.
 #pragma once
 
 #include <grpcpp/security/credentials.h>
@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "cohort/membership.h"
+#include "cohort/security.h"
 
 namespace cohort {
 

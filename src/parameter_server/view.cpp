@@ -1,4 +1,4 @@
-#include "parameter_server/wire/view.h"
+#include "parameter_server/view.h"
 
 #include "base/fail.h"
 

@@ -1,4 +1,4 @@
-#include "parameter_server/wire/rpc.h"
+#include "rpc/server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,10 @@
 #include <mutex>
 #include <thread>
 
+#include "cluster/free_port.h"
 #include "cohort/error.h"
-#include "parameter_server/wire/frame.h"
+#include "rpc/channel.h"
+#include "rpc/frame.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
@@ -21,11 +23,11 @@ using std::chrono::seconds;
 using testing::expect_error;
 
 grpc::ByteBuffer frame_of(const torch::Tensor& tensor) {
-  return make_frame(parameter_server::TensorHead(), {&tensor, 1});
+  return make_frame(rpc::TensorHead(), {&tensor, 1});
 }
 
 torch::Tensor tensor_in(const grpc::ByteBuffer& frame) {
-  parameter_server::TensorHead message;
+  rpc::TensorHead message;
   return FrameReader(frame, message).take();
 }
 
@@ -144,6 +146,38 @@ TEST(Rpc, CallsAreAnsweredLaterAndGivenUp) {
   expect_error<Cancelled>([&] { (void)given_up.get(); }, "the call of the server was given up");
   for (int i = 0; i < 1000 && !server.kept()->cancelled(); ++i) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_TRUE(server.kept()->cancelled());
+}
+
+TEST(Rpc, AClosedClientCallsNoMore) {
+  Doubler server;
+  RpcClient client("the server", local(server.port()));
+  auto under_way = client.call("/wait", frame_of(torch::ones({1})), seconds(30));
+  (void)server.kept();
+  client.close();
+  expect_error<Cancelled>([&] { (void)under_way.get(); }, "the call of the server was given up");
+  auto later = client.call("/wait", frame_of(torch::ones({1})), seconds(30));
+  ASSERT_EQ(later.wait_for(seconds(10)), std::future_status::ready);
+  expect_error<Cancelled>([&] { (void)later.get(); }, "the call of the server was given up");
+}
+
+TEST(Rpc, AClientMayWaitForAServerThatComesLate) {
+  const int port = free_port("127.0.0.1");
+  RpcClient client("the server", open_channel(local(port)), {.wait_for_ready = true});
+  expect_error<DeadlineExceeded>(
+      [&] { (void)client.call("/double", frame_of(torch::ones({1})), milliseconds(100)).get(); },
+      "the server did not answer in time");
+  auto answer = client.call("/double", frame_of(torch::ones({1})), seconds(20));
+  const Doubler server(local(port));
+  EXPECT_EQ(tensor_in(answer.get()).item<float>(), 2.0F);
+}
+
+TEST(Rpc, ALocalChannelNeedsNoNetworkAndNoCertificate) {
+  const testing::TemporaryFolder folder;
+  testing::write_file(folder / "secret", "0123456789abcdef");
+  RpcServer server("127.0.0.1:0", {.security = {.secret_file = folder / "secret"}},
+                   [](const std::string&, const std::shared_ptr<RpcCall>& call) { call->reply(call->request()); });
+  RpcClient client("this very task", server.local_channel());
+  EXPECT_EQ(tensor_in(client.call("/same", frame_of(torch::ones({1})), seconds(10)).get()).item<float>(), 1.0F);
 }
 
 TEST(Rpc, QuickMethodsAreAnsweredWhileAllThreadsAreBusy) {

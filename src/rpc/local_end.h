@@ -10,8 +10,8 @@ namespace cohort {
 // ::bind or ::connect.
 using SocketCall = int (*)(int socket, const sockaddr* address, socklen_t length);
 
-// Of a socket of this type (SOCK_STREAM, SOCK_DGRAM) after the call with a host's address. Unavailable: the host cannot
-// be resolved, or the call fails; its message opens with `failure`.
+// Returns the own address of a socket of this type (SOCK_STREAM, SOCK_DGRAM) after the call with a host's address.
+// Unavailable: the host cannot be resolved, or the call fails; its message opens with `failure`.
 sockaddr_storage local_end(const std::string& host, int port, int type, SocketCall call, const std::string& failure);
 
 }  // namespace cohort

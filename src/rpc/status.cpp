@@ -1,4 +1,6 @@
-#include "parameter_server/wire/status.h"
+#include "rpc/status.h"
+
+#include <grpcpp/support/status_code_enum.h>
 
 #include "base/error_text.h"
 #include "base/fail.h"
@@ -33,18 +35,22 @@ Code code_of(const std::exception& error) {
 
 }  // namespace
 
-grpc::Status status_of(const std::exception& error) {
-  std::string message = error_text(error);
-  if (!is<Error>(error)) message = "[parameter server] " + message;
-  if (message.size() > kLongestMessage) message.resize(kLongestMessage);
-  return {code_of(error), message};
+bool may_pass(const Error& error) {
+  return is<Unavailable>(error) || is<DeadlineExceeded>(error) || is<Cancelled>(error);
 }
 
-void raise_status(const grpc::Status& status, const std::string& peer) {
-  const std::string& message = status.error_message();
+CallStatus status_of(const std::exception& error) {
+  std::string message = error_text(error);
+  if (!is<Error>(error)) message = "[rpc] " + message;
+  if (message.size() > kLongestMessage) message.resize(kLongestMessage);
+  return {.code = code_of(error), .message = message};
+}
+
+void raise_status(const CallStatus& status, const std::string& peer) {
+  const std::string& message = status.message;
   // What a handler said opens with its speaker; everything else is gRPC's own.
   const bool ours = message.starts_with('[');
-  switch (status.error_code()) {
+  switch (status.code) {
     case Code::INVALID_ARGUMENT:
       throw InvalidArgument(message);
     case Code::FAILED_PRECONDITION:
@@ -59,21 +65,21 @@ void raise_status(const grpc::Status& status, const std::string& peer) {
       throw Preempted(message);
     case Code::UNAVAILABLE:
       if (ours) throw Unavailable(message);
-      fail<Unavailable>("[parameter server] ", peer, " cannot be reached: ", message);
+      fail<Unavailable>("[rpc] ", peer, " cannot be reached: ", message);
     case Code::DEADLINE_EXCEEDED:
       if (ours) throw DeadlineExceeded(message);
-      fail<DeadlineExceeded>("[parameter server] ", peer, " did not answer in time");
+      fail<DeadlineExceeded>("[rpc] ", peer, " did not answer in time");
     case Code::CANCELLED:
       if (ours) throw Cancelled(message);
-      fail<Cancelled>("[parameter server] the call of ", peer, " was given up");
+      fail<Cancelled>("[rpc] the call of ", peer, " was given up");
     case Code::UNIMPLEMENTED:
       if (ours) throw Unimplemented(message);
-      fail<Unimplemented>("[parameter server] ", peer, " does not know this call: ", message);
+      fail<Unimplemented>("[rpc] ", peer, " does not know this call: ", message);
     case Code::RESOURCE_EXHAUSTED:
-      fail<InvalidArgument>("[parameter server] ", peer, ": the message is too long: ", message);
+      fail<InvalidArgument>("[rpc] ", peer, ": the message is too long: ", message);
     default:
       if (ours) throw Internal(message);
-      fail<Internal>("[parameter server] ", peer, ": ", message);
+      fail<Internal>("[rpc] ", peer, ": ", message);
   }
 }
 

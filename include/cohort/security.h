@@ -1,0 +1,24 @@
+// Security: who may speak to the tasks of a cluster. There is one policy for all that tasks ask of each other:
+// membership, parameter servers and the launchers of an elastic run.
+#pragma once
+
+#include <string>
+
+namespace cohort {
+
+// Mutual TLS between tasks: all three files (PEM), or a secret that all tasks have, or nothing. Without, whoever
+// reaches a task's port can speak to it.
+struct SecurityOptions {
+  std::string ca_file = "";           // the authority that signed the certificates which are accepted
+  std::string certificate_file = "";  // this task's certificate
+  std::string key_file = "";          // its private key
+  std::string server_name = "";       // the name in the other end's certificate; empty: the host of its address
+  // In place of the files: a file of 16 bytes or more (surrounding white space aside), the same for all tasks, such as
+  // `head -c 32 /dev/urandom | base64` makes.
+  std::string secret_file = "";
+
+  // Returns whether anything was given.
+  bool given() const { return !ca_file.empty() || !secret_file.empty(); }
+};
+
+}  // namespace cohort
