@@ -22,6 +22,8 @@ def check_source(path, layer, problems):
         top = name.split("/")[0]
         if kind == '"' and top in LAYERS and LAYERS.index(top) > LAYERS.index(layer):
             problems.append(f"{path}: layer {layer} includes {name}, of the lower layer {top}")
+        if top in ("grpc", "grpcpp") and layer != "rpc":
+            problems.append(f"{path}: includes {name}; only the layer rpc knows gRPC")
         if kind == '"' and top in ("tools", "tests", "examples", "benchmarks"):
             problems.append(f"{path}: the library includes {name}")
 

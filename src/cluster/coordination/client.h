@@ -2,29 +2,26 @@
 // of its own, and say every `report_interval` who is missing.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "base/deadline.h"
 #include "cohort/cluster.h"
-#include "coordination.grpc.pb.h"
+#include "coordination.pb.h"
+#include "rpc/channel.h"
 
 namespace cohort {
 
 class CoordinationClient {
  public:
   // `leader` names the other end in messages.
-  CoordinationClient(std::shared_ptr<grpc::Channel> channel, const TaskId& task, std::string leader,
+  CoordinationClient(const std::shared_ptr<Channel>& channel, const TaskId& task, const std::string& leader,
                      const MembershipOptions& options);
 
-  // Enters the group; what all its tasks told of themselves.
+  // Enters the group and returns what all its tasks told of themselves.
   std::vector<std::string> enter(const std::string& cluster);
   void barrier(const std::string& name, std::chrono::milliseconds timeout);
   void fail(const std::string& reason);
@@ -36,31 +33,36 @@ class CoordinationClient {
   // The group has failed: calls under way and to come end with Unavailable for this reason. Not leave().
   void give_up(const std::string& reason);
 
-  // One heartbeat, held by the leader for up to `wait`. `context` is the caller's, to cancel it.
-  grpc::Status beat(grpc::ClientContext& context, std::size_t known_left, std::chrono::milliseconds wait,
-                    std::chrono::milliseconds limit, std::vector<std::string>& left);
+  // Makes one heartbeat, held by the leader for up to `wait`. Returns nothing when the leader does not answer.
+  std::optional<coordination::Answer> beat(std::size_t known_left, std::chrono::milliseconds wait,
+                                           std::chrono::milliseconds limit);
+  // Ends the heartbeat under way, and at once those to come.
+  void stop_beating() { heartbeats_.close(); }
 
  private:
-  template <typename Call>
-  grpc::Status attempt(std::chrono::milliseconds limit, bool wait_for_ready, const Call& call);
-  template <typename Call>
-  void once(const std::string& what, const Call& call);
-  template <typename Step>
-  void until_complete(const std::string& what, std::chrono::milliseconds timeout, const Step& step);
-  [[noreturn]] void raise(const std::string& what, const grpc::Status& status) const;
+  template <typename Request>
+  coordination::Answer attempt(const std::string& call, const Request& request, std::chrono::milliseconds limit);
+  template <typename Request>
+  coordination::Answer once(const std::string& what, const std::string& call, const Request& request);
+  template <typename Request>
+  coordination::Answer until_complete(const std::string& what, const std::string& call, Request request,
+                                      std::chrono::milliseconds timeout);
+  void require_good(const std::string& what, const coordination::Answer& answer) const;
+  [[noreturn]] void raise_unreachable(const std::string& what, const std::exception& error) const;
+  std::optional<coordination::Answer> given_up();
   coordination::Task self() const;
 
-  std::unique_ptr<coordination::Coordination::Stub> stub_;
   TaskId task_;
   uint64_t incarnation_;
   std::string leader_;
   MembershipOptions options_;
   std::mutex mutex_;
   std::optional<std::string> given_up_;
-  std::set<grpc::ClientContext*> under_way_;
+  // Ends of their own, because they are given up at different times: the calls when the group fails, the heartbeats
+  // when the task leaves, and the last word not at all.
+  RpcClient calls_;
+  RpcClient heartbeats_;
+  RpcClient last_word_;
 };
-
-// A channel to the leader's address.
-std::shared_ptr<grpc::Channel> connect_to_leader(const std::string& address, const SecurityOptions& security);
 
 }  // namespace cohort

@@ -37,7 +37,7 @@ class Membership::Impl {
       server_ = std::make_unique<CoordinationServer>(cluster, address, options.heartbeat_timeout, options.security);
     }
     client_ = std::make_unique<CoordinationClient>(
-        server_ ? server_->local_channel() : connect_to_leader(address, options.security), task,
+        server_ ? server_->local_channel() : open_channel(address, options.security), task,
         leader_.to_string() + " at " + address, options);
     infos_ = client_->enter(cluster.to_json());
     tasks_ = CoordinationState(cluster, options.heartbeat_timeout).tasks();
@@ -119,23 +119,20 @@ class Membership::Impl {
  private:
   void beat_until(const std::stop_token& stop) {
     const milliseconds wait = options_.heartbeat_timeout / 4;
+    const std::stop_callback end(stop, [&] { client_->stop_beating(); });
     auto heard = Deadline::Clock::now();
     std::vector<std::string> left;
     while (!stop.stop_requested()) {
       const auto silent = std::chrono::duration_cast<milliseconds>(Deadline::Clock::now() - heard);
       const milliseconds limit = std::max(options_.heartbeat_timeout - silent, milliseconds(1));
-      grpc::ClientContext context;
-      const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
-      const grpc::Status status = client_->beat(context, left.size(), wait, std::min(limit, 3 * wait), left);
+      const auto answer = client_->beat(left.size(), wait, std::min(limit, 3 * wait));
       if (stop.stop_requested()) return;
-      if (status.ok()) {
+      if (answer && answer->kind() != coordination::Answer::DONE) return set_failure(answer->reason());
+      if (answer) {
         heard = Deadline::Clock::now();
+        left.assign(answer->left().begin(), answer->left().end());
         note_departures(left);
         continue;
-      }
-      if (status.error_code() == grpc::StatusCode::ABORTED ||
-          status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
-        return set_failure(status.error_message());
       }
       if (Deadline::Clock::now() - heard >= options_.heartbeat_timeout) {
         return set_failure(c10::str("the coordination leader ", leader_.to_string(), " at ", cluster_.address(leader_),

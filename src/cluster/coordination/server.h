@@ -1,4 +1,4 @@
-// CoordinationServer: serves a cluster's CoordinationState over gRPC, on one address.
+// CoordinationServer: serves a cluster's CoordinationState, on one address.
 #pragma once
 
 #include <chrono>
@@ -6,11 +6,7 @@
 #include <string>
 
 #include "cluster/coordination/state.h"
-#include "cohort/cluster.h"
-
-namespace grpc {
-class Channel;
-}
+#include "rpc/channel.h"
 
 namespace cohort {
 
@@ -26,8 +22,8 @@ class CoordinationServer {
 
   const CoordinationState& state() const;
 
-  // A channel to this server that does not use the network.
-  std::shared_ptr<grpc::Channel> local_channel();
+  // Returns a channel to this server that does not use the network.
+  std::shared_ptr<Channel> local_channel();
 
  private:
   class Impl;

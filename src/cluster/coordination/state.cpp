@@ -247,7 +247,7 @@ void CoordinationState::get(const TaskProcess& who, const std::string& key, Time
           if (value == values_.end()) return std::nullopt;
           return CoordinationAnswer{.value = value->second};
         },
-        .on_timeout = [] { return CoordinationAnswer{.kind = Kind::kPending}; },
+        .on_timeout = [key] { return CoordinationAnswer{.kind = Kind::kPending, .missing = {"the key " + key}}; },
         .ends_with_failure = false,
         .reply = std::move(reply)});
   const Replies replies = settle(std::nullopt);
