@@ -89,7 +89,7 @@ function(cohort_layer name)
   set_property(GLOBAL APPEND PROPERTY COHORT_LAYERS ${name})
 endfunction()
 
-# cohort_proto(<out> <file.proto>): its messages and, where it has any, its services in C++, as sources; included by file name.
+# cohort_proto(<out> <file.proto>): its messages in C++, as sources; included by file name.
 function(cohort_proto out file)
   get_filename_component(name ${file} NAME_WE)
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR}/${file} DIRECTORY)
@@ -99,16 +99,9 @@ function(cohort_proto out file)
   file(MAKE_DIRECTORY ${generated})
   set(sources ${stem}.pb.cc)
   set(headers ${stem}.pb.h)
-  set(arguments --cpp_out=${generated})
-  file(STRINGS ${file} services REGEX "^service ")
-  if(services)  # gRPC's headers take seconds to compile
-    list(APPEND sources ${stem}.grpc.pb.cc)
-    list(APPEND headers ${stem}.grpc.pb.h)
-    list(APPEND arguments --grpc_out=${generated} --plugin=protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>)
-  endif()
   add_custom_command(
     OUTPUT ${sources} ${headers}
-    COMMAND protobuf::protoc ${arguments} -I ${folder} -I ${rpc} ${CMAKE_CURRENT_SOURCE_DIR}/${file}
+    COMMAND protobuf::protoc --cpp_out=${generated} -I ${folder} -I ${rpc} ${CMAKE_CURRENT_SOURCE_DIR}/${file}
     DEPENDS ${file} ${rpc}/frame.proto VERBATIM)
   add_custom_target(cohort_${name}_proto DEPENDS ${sources})
   add_dependencies(cohort_generated cohort_${name}_proto)

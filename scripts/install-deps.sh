@@ -4,6 +4,7 @@
 # With TORCH set, LibTorch comes from there.
 set -euo pipefail
 
+# Nothing of protobuf-compiler-grpc is called, but the CMake package of libgrpc++-dev fails without its files.
 build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libjpeg-dev libpng-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgloo-dev libisal-dev"
 [ -z "${TORCH:-}" ] || build=${build/libtorch-dev libopenblas0-pthread /}
 test="$build openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev mold python3 python3-torch python3-numpy python3-pil python3-torchvision chromium"

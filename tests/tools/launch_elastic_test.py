@@ -65,6 +65,20 @@ class Elastic(unittest.TestCase):
         self.expect_lines(other, 0)
         self.expect_lines(leader, 0, "was killed by signal 9", "goes on with 0 worker(s)")
 
+    def test_launchers_with_a_secret_speak_to_nobody_else(self):
+        secret, other_secret = self.end.with_name("secret"), self.end.with_name("other")
+        secret.write_text("0123456789abcdef", encoding="utf-8")
+        other_secret.write_text("0123456789abcdeg", encoding="utf-8")
+        leader = self.lead("1:2", 1, self.worker, f"--secret_file={secret}")
+        self.expect_next(leader, "0 of 1")
+        for flags in ((), (f"--secret_file={other_secret}",)):
+            self.expect_lines(self.join(1, "true", "--join_timeout=1", *flags), 1, "the leader is lost")
+        other = self.join(1, self.worker, f"--secret_file={secret}")
+        self.expect_next(other, "1 of 2")
+        self.end.touch()
+        self.expect_lines(other, 0)
+        self.expect_lines(leader, 0)
+
     def test_a_leader_that_comes_late_is_waited_for(self):
         other = self.join(1, "true")
         self.assertIn("waits for the leader (5 of 600 s)", other.stderr.readline())

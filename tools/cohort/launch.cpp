@@ -99,6 +99,7 @@ void check_together(const LaunchFlags& flags) {
   only_with(flags.remote.ssh != none.remote.ssh, "--ssh", flags.remote.active(), "--hosts");
   only_with(flags.elastic.join_timeout != none.elastic.join_timeout, "--join_timeout", flags.elastic.active(),
             "--elastic or --join");
+  only_with(!flags.elastic.secret_file.empty(), "--secret_file", flags.elastic.active(), "--elastic or --join");
   const char* const elastic = "--elastic and --join";
   not_with(flags.remote.active(), "--hosts", flags.elastic.active(), elastic);
   not_with(flags.max_restarts != 0, "--max_restarts", flags.elastic.active(), elastic);
@@ -178,6 +179,10 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   app.add_option("--join", flags->elastic.join, "HOST:PORT: take part in the elastic run that is led there");
   app.add_option("--join_timeout", flags->elastic.join_timeout, "seconds to wait for MIN workers, or for the leader")
       ->capture_default_str();
+  app.add_option(
+      "--secret_file", flags->elastic.secret_file,
+      "of an elastic run: a file of 16 bytes or more, the same for all launchers, which then speak to nobody "
+      "else");
   app.add_flag("--evaluator", flags->options.evaluator,
                "start one more process, the evaluator: it evaluates the checkpoints and ends with the training");
   app.add_option("--log_dir", flags->log_dir,

@@ -23,7 +23,7 @@ int join(const ElasticOptions& options, AgentOptions& agent, const Signals& sign
   const auto address = parse_address(options.join);
   if (!address) fail<InvalidArgument>("[launch] --join=", options.join, ": wanted the leader's host:port");
   agent.host = agent.launch.master_addr.empty() ? interface_towards(*address) : agent.launch.master_addr;
-  const std::unique_ptr<Leader> leader = connect_to_rendezvous(options.join);
+  const std::unique_ptr<Leader> leader = connect_to_rendezvous(options.join, {.secret_file = options.secret_file});
   return run_agent(*leader, agent, signals, guard);
 }
 
@@ -32,7 +32,8 @@ int lead(const ElasticOptions& options, AgentOptions& agent, const Signals& sign
   agent.host = agent.launch.master_addr.empty() ? "127.0.0.1" : agent.launch.master_addr;
   const int port = agent.launch.master_port > 0 ? agent.launch.master_port : free_port(agent.host);
   const std::string address = Address{agent.host, port}.to_string();
-  RendezvousServer leader(address, {.least = least, .most = most, .join_timeout = agent.join_timeout});
+  RendezvousServer leader(address, {.least = least, .most = most, .join_timeout = agent.join_timeout},
+                          {.secret_file = options.secret_file});
   std::cerr << "[launch] others may join: cohort launch --join=" + address + " -- PROGRAM ARGUMENTS\n";
   const int code = run_agent(leader, agent, signals, guard);
   leader.finish(code);

@@ -13,6 +13,7 @@ struct ElasticOptions {
   std::string bounds;         // "MIN:MAX" workers; empty: this launcher leads none
   std::string join;           // the leader's "host:port"; empty: this launcher joins none
   double join_timeout = 600;  // seconds to wait for MIN workers, or for the leader
+  std::string secret_file;    // the launchers' secret, which makes mutual TLS between them; empty: none
 
   bool active() const { return !bounds.empty() || !join.empty(); }
 };

@@ -1,13 +1,12 @@
 #include "launch/elastic/rendezvous.h"
 
-#include <grpcpp/grpcpp.h>
-
 #include <iostream>
 #include <mutex>
 #include <thread>
 
 #include "base/fail.h"
-#include "rendezvous.grpc.pb.h"
+#include "rpc/calls.h"
+#include "rpc/server.h"
 
 namespace cohort::cli {
 
@@ -18,48 +17,35 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kCall = std::chrono::seconds(1);
 constexpr int kUnfinished = 1;
+constexpr const char* kExchange = "/rendezvous/Exchange";
 
 class RemoteLeader final : public Leader {
  public:
-  explicit RemoteLeader(const std::string& address)
-      : stub_(rendezvous::Rendezvous::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {}
+  RemoteLeader(const std::string& address, const SecurityOptions& security)
+      : leader_("the leader at " + address, address, security) {}
 
   std::optional<Order> exchange(const Report& report) override {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kCall);
-    Order order;
-    if (!stub_->Exchange(&context, report, &order).ok()) return std::nullopt;
-    return order;
+    try {
+      return ask<Order>(leader_, kExchange, report, kCall);
+    } catch (const Error&) {
+      return std::nullopt;  // for how long that may be so is for the agent to say
+    }
   }
 
  private:
-  std::unique_ptr<rendezvous::Rendezvous::Stub> stub_;
+  RpcClient leader_;
 };
 
 }  // namespace
 
-class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
+class RendezvousServer::Impl {
  public:
-  Impl(const std::string& address, const RosterOptions& options)
-      : silence_(options.silence), roster_(options, Clock::now()) {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    if (!server_ || port == 0) {
-      fail<Unavailable>("[launch] cannot listen on ", address, ": it is in use or not an address of this machine");
-    }
-  }
-
-  grpc::Status Exchange(grpc::ServerContext* /*context*/, const Report* report, Order* order) override {
-    if (const auto wrong = misfit(*report)) {
-      return {grpc::StatusCode::INVALID_ARGUMENT, "[launch] a report does not fit: " + *wrong};
-    }
-    *order = exchange(*report);
-    return grpc::Status::OK;
-  }
+  // Who may reach it is for the network to say where nobody has to show who he is.
+  Impl(const std::string& address, const RosterOptions& options, const SecurityOptions& security)
+      : silence_(options.silence),
+        roster_(options, Clock::now()),
+        server_(address, {.name = "the launcher", .security = security, .threads = 1, .allow_insecure = true},
+                [this](const std::string& method, const std::shared_ptr<RpcCall>& call) { handle(method, call); }) {}
 
   Order exchange(const Report& report) {
     const std::lock_guard lock(mutex_);
@@ -76,10 +62,16 @@ class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
   void linger() {
     const auto end = Clock::now() + 2 * silence_;
     while (Clock::now() < end && !heard_by_all()) std::this_thread::sleep_for(milliseconds(20));
-    server_->Shutdown(std::chrono::system_clock::now() + kCall);
   }
 
  private:
+  void handle(const std::string& method, const std::shared_ptr<RpcCall>& call) {
+    if (method != kExchange) fail<Unimplemented>("[launch] there is no call ", method);
+    const auto report = request_of<Report>(call);
+    if (const auto wrong = misfit(report)) fail<InvalidArgument>("[launch] a report does not fit: ", *wrong);
+    answer(call, exchange(report));
+  }
+
   bool heard_by_all() {
     const std::lock_guard lock(mutex_);
     return roster_.heard_by_all(Clock::now());
@@ -88,11 +80,12 @@ class RendezvousServer::Impl final : public rendezvous::Rendezvous::Service {
   milliseconds silence_;
   std::mutex mutex_;
   Roster roster_;
-  std::unique_ptr<grpc::Server> server_;
+  RpcServer server_;
 };
 
-RendezvousServer::RendezvousServer(const std::string& address, const RosterOptions& options)
-    : impl_(std::make_unique<Impl>(address, options)) {}
+RendezvousServer::RendezvousServer(const std::string& address, const RosterOptions& options,
+                                   const SecurityOptions& security)
+    : impl_(std::make_unique<Impl>(address, options, security)) {}
 RendezvousServer::~RendezvousServer() {
   impl_->finish(kUnfinished);  // unless it was said before
   impl_->linger();
@@ -104,8 +97,8 @@ void RendezvousServer::finish(int code) {
   impl_->finish(code);
 }
 
-std::unique_ptr<Leader> connect_to_rendezvous(const std::string& address) {
-  return std::make_unique<RemoteLeader>(address);
+std::unique_ptr<Leader> connect_to_rendezvous(const std::string& address, const SecurityOptions& security) {
+  return std::make_unique<RemoteLeader>(address, security);
 }
 
 }  // namespace cohort::cli

@@ -1,9 +1,11 @@
-// How agents and the roster of their leader talk: one call, again and again, over gRPC.
+// How agents and the roster of their leader talk: one call, again and again.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "cohort/security.h"
 #include "launch/elastic/roster.h"
 
 namespace cohort::cli {
@@ -20,7 +22,7 @@ class Leader {
 class RendezvousServer final : public Leader {
  public:
   // Unavailable: it cannot listen on the address.
-  RendezvousServer(const std::string& address, const RosterOptions& options);
+  RendezvousServer(const std::string& address, const RosterOptions& options, const SecurityOptions& security);
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
   // Ends the run with 1 unless finish() was called; waits until the agents have heard of it, or are lost.
@@ -35,6 +37,6 @@ class RendezvousServer final : public Leader {
   std::unique_ptr<Impl> impl_;
 };
 
-std::unique_ptr<Leader> connect_to_rendezvous(const std::string& address);
+std::unique_ptr<Leader> connect_to_rendezvous(const std::string& address, const SecurityOptions& security);
 
 }  // namespace cohort::cli
