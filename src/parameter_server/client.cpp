@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/log.h"
+#include "base/wait_reporting.h"
 #include "cohort/cluster.h"
 #include "parameter_server/view.h"
 #include "rpc/frame.h"
@@ -23,7 +23,6 @@ constexpr int64_t kMessageBytes = int64_t{4} << 20;
 constexpr std::size_t kWindow = 4;
 // Between tries, while nothing is heard.
 constexpr milliseconds kRetry(100);
-constexpr milliseconds kReport(5000);
 
 int64_t bytes_of(const Pull& pull) {
   return static_cast<int64_t>(pull.out.nbytes());
@@ -108,25 +107,22 @@ template <typename Kind>
 class ServerClient::Exchange {
  public:
   Exchange(ServerClient& client, std::vector<Kind>& items, std::optional<UpdateId> unless = {})
-      : client_(client), unless_(unless), deadline_(client.options_.timeout) {
+      : client_(client), unless_(unless) {
     for (Kind& item : items) open_.push_back(&item);
   }
 
   void run() {
-    auto report = Deadline::Clock::now() + kReport;
-    while (!open_.empty()) {
+    if (open_.empty()) return;
+    const auto attempt = [&](const Deadline& deadline) -> std::string {
       client_.require_open();
       view_ = client_.view();
-      if (view_.number() > 0) send_all();
-      if (open_.empty()) return;
+      if (view_.number() > 0) send_all(deadline);
+      if (open_.empty()) return "";
       client_.require_open();
-      if (deadline_.passed()) give_up();
-      if (Deadline::Clock::now() >= report) {
-        log().warn("[parameter server] waits for {}: {}", waiting_for(), reason_);
-        report = Deadline::Clock::now() + kReport;
-      }
-      client_.await_change(view_.number(), deadline_, kRetry);
-    }
+      if (!deadline.passed()) client_.await_change(view_.number(), deadline, kRetry);
+      return waiting_for() + ": " + reason_;
+    };
+    wait_reporting<Unavailable>({.who = "[parameter server]", .limit = client_.options_.timeout}, attempt);
   }
 
  private:
@@ -161,7 +157,7 @@ class ServerClient::Exchange {
     return list;
   }
 
-  void send_all() {
+  void send_all(const Deadline& deadline) {
     std::deque<Message> waiting = messages();
     std::deque<Message> under_way;
     open_.clear();
@@ -172,7 +168,7 @@ class ServerClient::Exchange {
           Message message = std::move(waiting.front());
           waiting.pop_front();
           message.answer = client_.start(message.server, method(), frame(message),
-                                         std::min(client_.options_.call_timeout, deadline_.left() + kRetry));
+                                         std::min(client_.options_.call_timeout, deadline.left() + kRetry));
           under_way.push_back(std::move(message));
         }
         Message message = std::move(under_way.front());
@@ -203,17 +199,12 @@ class ServerClient::Exchange {
                     client_.catalog_->shards()[shard].spec.name);
   }
 
-  [[noreturn]] void give_up() const {
-    fail<Unavailable>("[parameter server] waited ", to_text(deadline_.limit()), " for ", waiting_for(), ": ", reason_);
-  }
-
   static const char* method();
   Frame frame(const Message& message) const;
   void take(const std::vector<Kind*>& items, const Frame& answer) const;
 
   ServerClient& client_;
   std::optional<UpdateId> unless_;  // of pulls
-  Deadline deadline_;
   std::vector<Kind*> open_;
   proto::View view_;
   std::string reason_ = "nothing was heard";

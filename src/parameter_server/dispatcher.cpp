@@ -68,10 +68,11 @@ void Dispatcher::join(const std::shared_ptr<RpcCall>& call) {
     const std::lock_guard lock(mutex_);
     require_place(worker, request);
     const auto known = workers_.find(worker);
-    const bool same = known != workers_.end() && known->second.incarnation == request.incarnation();
+    const bool same = known != workers_.end() && known->second.alive.is(request.incarnation());
     stop_waiting(worker);
-    workers_[worker] = {
-        .incarnation = request.incarnation(), .process = request.process(), .heard = Clock::now(), .contested = {}};
+    Liveness alive(options_.heartbeat_timeout);
+    alive.enter(request.incarnation(), Clock::now());
+    workers_.insert_or_assign(worker, Worker{.alive = alive, .process = request.process()});
     log().info("[coordinator] {} is {}", worker_name(worker), same ? "here again" : "here");
   }
   queue_.add_worker(worker);
@@ -87,16 +88,12 @@ void Dispatcher::join(const std::shared_ptr<RpcCall>& call) {
 // That no other process is this worker, as far as is known. mutex_ is held.
 void Dispatcher::require_place(int worker, const proto::JoinRequest& request) {
   const auto known = workers_.find(worker);
-  if (known == workers_.end() || known->second.incarnation == request.incarnation()) return;
+  if (known == workers_.end() || known->second.alive.is(request.incarnation())) return;
   Worker& first = known->second;
   const auto now = Clock::now();
-  if (first.gone || now - first.heard > options_.heartbeat_timeout) return;
-  if (first.contender != request.incarnation()) {
-    first.contender = request.incarnation();
-    first.contested = now;
-  }
-  // What came from it just before may have been under way when it died.
-  if (first.heard > first.contested + options_.heartbeat_timeout / 4) {
+  if (first.alive.lost(now)) return;
+  first.alive.contest(request.incarnation(), now);
+  if (first.alive.resists()) {
     fail<FailedPrecondition>("[coordinator] the place of ", worker_name(worker), " is taken by ", first.process,
                              ", which is alive; this process is ", request.process());
   }
@@ -107,11 +104,10 @@ void Dispatcher::hear(int worker, uint64_t incarnation) {
   const std::lock_guard lock(mutex_);
   const auto known = workers_.find(worker);
   if (over_) return;
-  if (known == workers_.end() || known->second.incarnation != incarnation) {
+  if (known == workers_.end() || !known->second.alive.is(incarnation)) {
     fail<FailedPrecondition>("[coordinator] ", worker_name(worker), " is not known here (any more); join first");
   }
-  known->second.heard = Clock::now();
-  known->second.gone = false;
+  known->second.alive.hear(Clock::now());
 }
 
 void Dispatcher::note_told(int worker) {
@@ -221,9 +217,8 @@ void Dispatcher::answer_beats(Clock::time_point now) {
       continue;
     }
     const auto worker = workers_.find(held->worker);
-    if (broken && worker != workers_.end() && worker->second.incarnation == held->incarnation) {
-      worker->second.gone = true;
-    }
+    if (broken && worker != workers_.end() && worker->second.alive.is(held->incarnation))
+      worker->second.alive.suspect();
     proto::BeatReply reply;
     *reply.mutable_view() = view_;
     reply.set_over(over_);
@@ -238,7 +233,7 @@ void Dispatcher::drop_lost(Clock::time_point now) {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [index, worker] : workers_) {
-      if (worker.gone || now - worker.heard > options_.heartbeat_timeout) lost.push_back(index);
+      if (worker.alive.lost(now)) lost.push_back(index);
     }
     for (const int index : lost) workers_.erase(index);
   }

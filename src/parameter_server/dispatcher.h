@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "cluster/liveness.h"
 #include "messages.pb.h"
 #include "parameter_server/closure_queue.h"
 #include "rpc/server.h"
@@ -47,13 +48,8 @@ class Dispatcher {
  private:
   using Clock = std::chrono::steady_clock;
   struct Worker {
-    uint64_t incarnation = 0;
+    Liveness alive;
     std::string process;
-    Clock::time_point heard;
-    // Another process that was started as this worker, and since when it asks to be let in.
-    uint64_t contender = 0;
-    Clock::time_point contested;
-    bool gone = false;  // the connection of its heartbeat was broken, as a process that dies breaks it
   };
   struct Held {
     int worker = 0;

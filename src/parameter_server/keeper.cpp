@@ -5,6 +5,7 @@
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/wait_reporting.h"
 #include "cohort/cluster.h"
 #include "parameter_server/view.h"
 #include "rpc/calls.h"
@@ -30,7 +31,8 @@ ServerKeeper::ServerKeeper(std::shared_ptr<const Catalog> catalog, ServerClient&
       client_(client),
       options_(options),
       events_(std::move(events)),
-      servers_(static_cast<std::size_t>(catalog_->num_servers())) {
+      servers_(static_cast<std::size_t>(catalog_->num_servers()),
+               Server{.alive = Liveness(options_.heartbeat_timeout)}) {
   if (options_.replicas != 1 && options_.replicas != 2) {
     fail<InvalidArgument>("[parameter server] replicas is ", options_.replicas, ", wanted 1 or 2");
   }
@@ -68,11 +70,9 @@ ServerKeeper::Hello ServerKeeper::hello(int server, bool first, milliseconds lim
 }
 
 std::vector<ServerKeeper::Hello> ServerKeeper::meet_all() {
-  const Deadline deadline(options_.start_timeout);
-  auto report = SteadyClock::now() + options_.report_interval;
   std::vector<Hello> replies(servers_.size());
   std::vector<bool> there(servers_.size());
-  for (;;) {
+  const auto meet = [&](const Deadline&) {
     std::string missing;
     for (std::size_t i = 0; i < servers_.size(); ++i) {
       if (there[i]) continue;
@@ -84,16 +84,14 @@ std::vector<ServerKeeper::Hello> ServerKeeper::meet_all() {
       }
       if (!there[i]) missing += (missing.empty() ? "" : ", ") + name(static_cast<int>(i));
     }
-    if (missing.empty()) return replies;
-    if (deadline.passed()) {
-      fail<DeadlineExceeded>("[parameter server] waited ", to_text(options_.start_timeout), " for ", missing);
-    }
-    if (SteadyClock::now() >= report) {
-      log().warn("[parameter server] waits for {}", missing);
-      report = SteadyClock::now() + options_.report_interval;
-    }
-    std::this_thread::sleep_for(kPause);
-  }
+    return missing;
+  };
+  wait_reporting({.who = "[parameter server]",
+                  .limit = options_.start_timeout,
+                  .report_interval = options_.report_interval,
+                  .pause = kPause},
+                 meet);
+  return replies;
 }
 
 bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
@@ -111,6 +109,7 @@ bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
   } catch (const std::exception& error) {
     log().warn("[parameter server] {}; tries again", error_text(error));  // from here on the threads' work
   }
+  for (Server& server : servers_) server.alive.hear(SteadyClock::now());  // the watch begins
   for (std::size_t i = 0; i < servers_.size(); ++i) {
     threads_.emplace_back([this, i](const std::stop_token& stop) { watch(static_cast<int>(i), stop); });
   }
@@ -143,7 +142,7 @@ bool ServerKeeper::adopt(const std::vector<Hello>& hellos) {
       const bool wanted = home.primary() == me || home.backup() == me;
       whole = whole && (!wanted || std::find(shards.begin(), shards.end(), shard) != shards.end());
     }
-    servers_[i].trusted = whole ? servers_[i].incarnation : 0;
+    servers_[i].trusted = whole ? servers_[i].alive.incarnation() : 0;
   }
   return true;
 }
@@ -156,7 +155,7 @@ void ServerKeeper::place_all() {
     place_of.set_backup(-1);
     place_of.set_joining(-1);
     place(home, home);
-    servers_[static_cast<std::size_t>(home)].trusted = servers_[static_cast<std::size_t>(home)].incarnation;
+    of(home).trust();
   }
 }
 
@@ -164,23 +163,21 @@ void ServerKeeper::place_all() {
 
 void ServerKeeper::note(int server, const Hello& reply) {
   const std::lock_guard lock(mutex_);
-  Server& known = servers_[static_cast<std::size_t>(server)];
-  const bool is_new = known.incarnation != reply.incarnation();
-  noted_ = noted_ || !known.up || is_new;
-  known.up = true;
-  known.incarnation = reply.incarnation();
+  Server& known = of(server);
+  const bool is_new = !known.alive.is(reply.incarnation());
+  noted_ = noted_ || !known.up() || is_new;
   // What it said may be older than what it was told since.
   known.view = is_new ? reply.view().number() : std::max(known.view, reply.view().number());
-  known.heard = SteadyClock::now();
+  known.alive.enter(reply.incarnation(), SteadyClock::now());
   wake_.notify_all();
 }
 
-void ServerKeeper::note_silence(int server) {
+// A call has failed: nothing for so long is the end of a server.
+void ServerKeeper::note_silence(int server, milliseconds patience) {
   const std::lock_guard lock(mutex_);
-  Server& known = servers_[static_cast<std::size_t>(server)];
-  if (!known.up) return;
-  known.up = false;
-  known.silent_since = known.heard;
+  Server& known = of(server);
+  if (!known.up() || known.alive.silence(SteadyClock::now()) < patience) return;
+  known.alive.suspect();
   noted_ = true;
   log().warn("[parameter server] {} is lost", name(server));
   wake_.notify_all();
@@ -198,19 +195,17 @@ void ServerKeeper::tell_done(int server, int64_t& told) {
 
 void ServerKeeper::watch(int server, const std::stop_token& stop) {
   const milliseconds interval = std::max(milliseconds(10), options_.heartbeat_timeout / 10);
-  SteadyClock::time_point heard = SteadyClock::now();
   int64_t told = 0;
   while (!stop.stop_requested()) {
     try {
       note(server, hello(server, /*first=*/false, options_.heartbeat_timeout));
-      heard = SteadyClock::now();
       tell_done(server, told);
     } catch (const Unavailable&) {
-      if (SteadyClock::now() - heard > std::min(kRefused, options_.heartbeat_timeout)) note_silence(server);
+      note_silence(server, std::min(kRefused, options_.heartbeat_timeout));
     } catch (const Cancelled&) {
       // A new view has cancelled all calls to this server; the next one tells.
     } catch (const std::exception&) {
-      if (SteadyClock::now() - heard >= options_.heartbeat_timeout) note_silence(server);
+      note_silence(server, options_.heartbeat_timeout);
     }
     Lock lock(mutex_);
     wake_.wait_for(lock, interval, [&] { return stop.stop_requested(); });
@@ -219,13 +214,12 @@ void ServerKeeper::watch(int server, const std::stop_token& stop) {
 
 bool ServerKeeper::is_up(int server) {
   const std::lock_guard lock(mutex_);
-  return servers_[static_cast<std::size_t>(server)].up;
+  return of(server).up();
 }
 
 bool ServerKeeper::holds(int server) {
   const std::lock_guard lock(mutex_);
-  const Server& known = servers_[static_cast<std::size_t>(server)];
-  return known.up && known.incarnation == known.trusted;
+  return of(server).holds();
 }
 
 }  // namespace cohort

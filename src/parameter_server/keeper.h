@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "cluster/liveness.h"
 #include "messages.pb.h"
 #include "parameter_server/catalog.h"
 #include "parameter_server/client.h"
@@ -74,12 +75,13 @@ class ServerKeeper {
 
  private:
   struct Server {
-    bool up = false;
-    uint64_t incarnation = 0;  // as it was last heard
-    uint64_t trusted = 0;      // the one that has what the view says
+    Liveness alive;
+    uint64_t trusted = 0;  // the incarnation that has what the view says
     uint64_t view = 0;
-    std::chrono::steady_clock::time_point heard;
-    std::chrono::steady_clock::time_point silent_since;
+
+    bool up() const { return alive.entered() && !alive.suspected(); }
+    bool holds() const { return up() && alive.is(trusted); }
+    void trust() { trusted = alive.incarnation(); }
   };
   using Lock = std::unique_lock<std::mutex>;
   using Hello = parameter_server::HelloReply;
@@ -94,7 +96,7 @@ class ServerKeeper {
   void watch(int server, const std::stop_token& stop);
   void tell_done(int server, int64_t& told);
   void note(int server, const Hello& reply);
-  void note_silence(int server);
+  void note_silence(int server, std::chrono::milliseconds patience);
   void keep(const std::stop_token& stop);
   bool repair();
   bool drop_lost();
@@ -108,6 +110,7 @@ class ServerKeeper {
   bool holds(int server);
   bool is_up(int server);
   void place(int home, int server);
+  Server& of(int server) { return servers_[static_cast<std::size_t>(server)]; }
   std::string name(int server) const;
 
   const std::shared_ptr<const Catalog> catalog_;

@@ -126,7 +126,7 @@ bool ServerKeeper::drop_lost() {
   {
     const std::lock_guard lock(mutex_);
     for (const Server& server : servers_) {
-      behind = behind || (server.up && server.incarnation == server.trusted && server.view < view_.number());
+      behind = behind || (server.holds() && server.view < view_.number());
     }
   }
   if (changed || behind) publish();
@@ -150,8 +150,7 @@ void ServerKeeper::place(int home, int server) {
 // Once for each time that a server stays away.
 bool ServerKeeper::away_for_good(int server) {
   const std::lock_guard lock(mutex_);
-  const auto silent = std::chrono::steady_clock::now() - servers_[static_cast<std::size_t>(server)].silent_since;
-  if (told_ || silent < options_.return_timeout) return false;
+  if (told_ || of(server).alive.silence(std::chrono::steady_clock::now()) < options_.return_timeout) return false;
   told_ = true;
   return true;
 }
@@ -178,9 +177,7 @@ bool ServerKeeper::refill() {
   if (filled.empty()) return false;
   {
     const std::lock_guard lock(mutex_);
-    for (const int server : filled) {
-      servers_[static_cast<std::size_t>(server)].trusted = servers_[static_cast<std::size_t>(server)].incarnation;
-    }
+    for (const int server : filled) of(server).trust();
     told_ = false;
   }
   // Before anybody can take it for complete.
@@ -196,7 +193,7 @@ void ServerKeeper::join(int home, int server) {
   {
     // Whatever process it is now, from here on it has what the view says.
     const std::lock_guard lock(mutex_);
-    servers_[static_cast<std::size_t>(server)].trusted = servers_[static_cast<std::size_t>(server)].incarnation;
+    of(server).trust();
   }
   publish();
   proto::CopyRequest request;

@@ -4,7 +4,6 @@
 
 #include "base/draw.h"
 #include "base/fail.h"
-#include "base/log.h"
 #include "cluster/own_host.h"
 #include "cohort/cluster.h"
 #include "rpc/calls.h"
@@ -67,18 +66,12 @@ void WorkerLoop::wait_for_coordinator(const std::exception& error) {
   after_loss_ = true;
   const auto now = std::chrono::steady_clock::now();
   if (!away_) {
-    away_.emplace(options_.coordinator_timeout);
-    report_ = now + options_.report_interval;
+    away_.emplace(WaitOptions{.who = "[parameter server] " + TaskId{"worker", options_.index}.to_string(),
+                              .limit = options_.coordinator_timeout,
+                              .report_interval = options_.report_interval},
+                  now);
   }
-  if (away_->passed()) {
-    fail<Unavailable>("[parameter server] ", TaskId{"worker", options_.index}.to_string(), " waited ",
-                      to_text(options_.coordinator_timeout), " for the coordinator: ", error.what());
-  }
-  if (now >= report_) {
-    log().warn("[parameter server] {} waits for the coordinator: {}", TaskId{"worker", options_.index}.to_string(),
-               error.what());
-    report_ = now + options_.report_interval;
-  }
+  away_->go_on<Unavailable>(c10::str("the coordinator: ", error.what()), now);
   std::this_thread::sleep_for(kAgain);
 }
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/deadline.h"
+#include "base/wait_reporting.h"
 #include "messages.pb.h"
 #include "parameter_server/client.h"
 #include "parameter_server/closure_queue.h"
@@ -75,10 +75,9 @@ class WorkerLoop {
   std::atomic<bool> over_ = false;
   bool after_loss_ = false;
   std::deque<Closure> have_;
-  std::optional<Question> asked_;  // for more, while the first of have_ runs
-  std::vector<Result> results_;    // to be told
-  std::optional<Deadline> away_;   // since it was last heard
-  std::chrono::steady_clock::time_point report_;
+  std::optional<Question> asked_;   // for more, while the first of have_ runs
+  std::vector<Result> results_;     // to be told
+  std::optional<WaitReport> away_;  // the wait for the coordinator, since it was last heard
   std::jthread beater_;
 };
 

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "cluster/coordination/client.h"
 #include "cluster/coordination/server.h"
+#include "cluster/liveness.h"
 
 namespace cohort {
 
@@ -120,21 +121,22 @@ class Membership::Impl {
   void beat_until(const std::stop_token& stop) {
     const milliseconds wait = options_.heartbeat_timeout / 4;
     const std::stop_callback end(stop, [&] { client_->stop_beating(); });
-    auto heard = Deadline::Clock::now();
+    Liveness leader(options_.heartbeat_timeout);
+    leader.hear(Deadline::Clock::now());
     std::vector<std::string> left;
     while (!stop.stop_requested()) {
-      const auto silent = std::chrono::duration_cast<milliseconds>(Deadline::Clock::now() - heard);
+      const auto silent = std::chrono::duration_cast<milliseconds>(leader.silence(Deadline::Clock::now()));
       const milliseconds limit = std::max(options_.heartbeat_timeout - silent, milliseconds(1));
       const auto answer = client_->beat(left.size(), wait, std::min(limit, 3 * wait));
       if (stop.stop_requested()) return;
       if (answer && answer->kind() != coordination::Answer::DONE) return set_failure(answer->reason());
       if (answer) {
-        heard = Deadline::Clock::now();
+        leader.hear(Deadline::Clock::now());
         left.assign(answer->left().begin(), answer->left().end());
         note_departures(left);
         continue;
       }
-      if (Deadline::Clock::now() - heard >= options_.heartbeat_timeout) {
+      if (leader.lost(Deadline::Clock::now())) {
         return set_failure(c10::str("the coordination leader ", leader_.to_string(), " at ", cluster_.address(leader_),
                                     " is lost: nothing was heard of it for ", to_text(options_.heartbeat_timeout)));
       }

@@ -28,7 +28,7 @@ CoordinationAnswer refusal(const std::string& reason) {
 
 CoordinationState::CoordinationState(ClusterSpec cluster, std::chrono::milliseconds heartbeat_timeout)
     : cluster_(std::move(cluster)), heartbeat_timeout_(heartbeat_timeout), tasks_(members_of(cluster_)) {
-  for (const TaskId& task : tasks_) members_[task.to_string()] = {};
+  for (const TaskId& task : tasks_) members_.emplace(task.to_string(), Member{.alive = Liveness(heartbeat_timeout)});
 }
 
 CoordinationState::Member* CoordinationState::find(const TaskId& task) {
@@ -38,13 +38,13 @@ CoordinationState::Member* CoordinationState::find(const TaskId& task) {
 
 CoordinationState::Member* CoordinationState::find(const TaskProcess& who) {
   Member* member = find(who.task);
-  return member != nullptr && member->registered && member->incarnation == who.incarnation ? member : nullptr;
+  return member != nullptr && member->alive.is(who.incarnation) ? member : nullptr;
 }
 
 CoordinationAnswer CoordinationState::refuse_stranger(const TaskProcess& who) {
   const Member* member = find(who.task);
   const std::string name = who.task.to_string();
-  if (member == nullptr || !member->registered) return refusal(name + " is not registered");
+  if (member == nullptr || !member->alive.entered()) return refusal(name + " is not registered");
   return refusal("another process is registered as " + name + ": " + member->process);
 }
 
@@ -52,7 +52,7 @@ CoordinationAnswer CoordinationState::refuse_stranger(const TaskProcess& who) {
 std::optional<CoordinationAnswer> CoordinationState::refuse(const TaskProcess& who, Time now) {
   Member* member = find(who);
   if (member == nullptr) return refuse_stranger(who);
-  member->heard = now;
+  member->alive.hear(now);
   if (failure_) return CoordinationAnswer{.kind = Kind::kFailed, .reason = *failure_};
   return std::nullopt;
 }
@@ -62,7 +62,7 @@ std::optional<CoordinationAnswer> CoordinationState::refuse_registration(const T
                                                                          const std::string& process) {
   const std::string name = who.task.to_string();
   Member* member = find(who.task);
-  const bool is_new = member != nullptr && member->registered && member->incarnation != who.incarnation;
+  const bool is_new = member != nullptr && member->alive.entered() && !member->alive.is(who.incarnation);
   // What comes after the end of a group belongs to the next one, whose leader is not there yet.
   if (is_new && (failure_ || member->left)) {
     return CoordinationAnswer{.kind = Kind::kOver, .reason = "the end of the group before"};
@@ -76,19 +76,14 @@ std::optional<CoordinationAnswer> CoordinationState::refuse_registration(const T
   return std::nullopt;
 }
 
-// The member's place is taken. What decides is whether the process that has it is heard of again: what came from it
-// just before or with the second one's first call may have been under way when it died.
+// The member's place is taken. What decides is whether the process that has it is heard of again.
 CoordinationState::Waiter CoordinationState::contest(const TaskProcess& who, const std::string& process, Time now) {
   const std::string name = who.task.to_string();
-  Member& member = members_.at(name);
-  if (member.contender != who.incarnation) {
-    member.contender = who.incarnation;
-    member.contested = now;
-  }
+  members_.at(name).alive.contest(who.incarnation, now);
   return {.answer = [this, name, process]() -> std::optional<CoordinationAnswer> {
             if (failure_) return CoordinationAnswer{.kind = Kind::kOver, .reason = "the end of the group before"};
             const Member& first = members_.at(name);
-            if (first.heard <= first.contested + heartbeat_timeout_ / 4) return std::nullopt;
+            if (!first.alive.resists()) return std::nullopt;
             return refusal("the place of " + name + " is taken by " + first.process +
                            ", which is alive; this process is " + process);
           },
@@ -104,7 +99,7 @@ CoordinationState::Waiter CoordinationState::contest(const TaskProcess& who, con
 std::vector<std::string> CoordinationState::not_registered() const {
   std::vector<std::string> missing;
   for (const TaskId& task : tasks_) {
-    if (!members_.at(task.to_string()).registered) missing.push_back(task.to_string());
+    if (!members_.at(task.to_string()).alive.entered()) missing.push_back(task.to_string());
   }
   return missing;
 }
@@ -144,12 +139,10 @@ void CoordinationState::register_task(const TaskProcess& who, const std::string&
   }
   Member& member = *find(who.task);
   Waiter waiter;
-  if (member.registered && member.incarnation != who.incarnation) {
+  if (member.alive.entered() && !member.alive.is(who.incarnation)) {
     waiter = contest(who, process, now);
   } else {
-    member.incarnation = who.incarnation;
-    member.registered = true;
-    member.heard = now;
+    member.alive.enter(who.incarnation, now);
     member.process = process;
     member.info = info;
     waiter.answer = [this] { return not_registered().empty() ? std::optional(registration()) : std::nullopt; };
@@ -258,7 +251,7 @@ void CoordinationState::get(const TaskProcess& who, const std::string& key, Time
 void CoordinationState::tick(Time now) {
   std::unique_lock lock(mutex_);
   for (auto& [name, member] : members_) {
-    if (!member.registered || member.left || member.lost || now - member.heard <= heartbeat_timeout_) continue;
+    if (!member.alive.entered() || member.left || member.lost || !member.alive.lost(now)) continue;
     member.lost = true;
     set_failure(name + " (" + member.process + ") is lost: nothing was heard of it for " + to_text(heartbeat_timeout_));
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/liveness.h"
 #include "cohort/cluster.h"
 
 namespace cohort {
@@ -35,7 +36,7 @@ struct CoordinationAnswer {
 // Thread-safe. A reply is called exactly once, by the call itself, by another call or by tick(), with no lock held.
 class CoordinationState {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = Liveness::Time;
   using Reply = std::function<void(const CoordinationAnswer&)>;
 
   // Every chief, worker and ps of the cluster is a member. A member that has registered and is not heard of for
@@ -68,16 +69,11 @@ class CoordinationState {
 
  private:
   struct Member {
-    uint64_t incarnation = 0;
-    bool registered = false;
+    Liveness alive;  // entered: it has registered
     bool left = false;
     bool lost = false;
-    Time heard;
-    std::string process;
-    std::string info;
-    // Another process that was started as this task, and since when it asks to be let in.
-    uint64_t contender = 0;
-    Time contested;
+    std::string process = "";
+    std::string info = "";
   };
   // A call that waits: `answer` says how it ends, or nothing yet.
   struct Waiter {

@@ -15,7 +15,9 @@
 
 #include "base/draw.h"
 #include "base/fail.h"
+#include "base/wait_reporting.h"
 #include "cluster/free_port.h"
+#include "cluster/liveness.h"
 
 namespace cohort::cli {
 
@@ -26,7 +28,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTalk = milliseconds(100);  // between two reports
 constexpr milliseconds kSilence = std::chrono::seconds(10);
-constexpr milliseconds kTellWaiting = std::chrono::seconds(5);
 constexpr int kFailed = 1;
 constexpr int kSignalled = 128;
 
@@ -82,6 +83,8 @@ class Agent {
     report_.set_host(options.host);
     report_.set_port(free_port(options.host));
     report_.set_workers(options.launch.nproc);
+    leader_alive_.hear(Clock::now());
+    coming_.emplace(WaitOptions{.who = "[launch]", .limit = options.join_timeout}, Clock::now());
   }
 
   int run() {
@@ -116,19 +119,18 @@ class Agent {
       return exit_order(kFailed);
     }
     if (order) {
-      heard_ = now;
-      found_ = true;
+      leader_alive_.hear(now);
+      coming_.reset();
       return order;
     }
-    const auto silence = now - heard_;
-    const auto patience = found_ ? kSilence : options_.join_timeout;
-    if (silence >= patience) {
-      std::cerr << "[launch] the leader is lost: nothing was heard of it for " << whole_seconds(silence) << " s\n";
+    if (coming_ ? coming_->over(now) : leader_alive_.lost(now)) {
+      const int64_t silence = whole_seconds(leader_alive_.silence(now));
+      std::cerr << "[launch] the leader is lost: nothing was heard of it for " << silence << " s\n";
       return exit_order(kFailed);
-    } else if (!found_ && now - told_ >= kTellWaiting) {
-      told_ = now;
-      std::cerr << "[launch] waits for the leader (" << whole_seconds(silence) << " of " << whole_seconds(patience)
-                << " s)\n";
+    }
+    if (coming_ && coming_->due(now)) {
+      std::cerr << "[launch] waits for the leader (" << whole_seconds(coming_->waited(now)) << " of "
+                << whole_seconds(options_.join_timeout) << " s)\n";
     }
     return order;
   }
@@ -183,9 +185,8 @@ class Agent {
   const Signals& signals_;
   Guard& guard_;
   Report report_;
-  bool found_ = false;  // the leader has answered once
-  Clock::time_point heard_ = Clock::now();
-  Clock::time_point told_ = heard_;
+  Liveness leader_alive_{kSilence};   // the leader
+  std::optional<WaitReport> coming_;  // the wait for its first answer
 };
 
 }  // namespace

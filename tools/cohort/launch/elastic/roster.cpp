@@ -10,7 +10,6 @@ namespace cohort::cli {
 
 namespace {
 
-constexpr std::chrono::seconds kTellTooFew{5};
 constexpr int kMostWorkers = 1 << 16;  // of one agent
 constexpr int kLastPort = 65535;
 constexpr int kLastCode = 255;
@@ -83,14 +82,16 @@ std::vector<std::string> Roster::take_news() {
 }
 
 bool Roster::is_from(const Agent& agent, const Report& report) {
-  return agent.report.agent() == report.agent() && agent.report.id() == report.id();
+  return agent.report.agent() == report.agent() && agent.alive.is(report.id());
 }
 
 Roster::Agent& Roster::agent_of(const Report& report, Time now) {
   for (Agent& each : agents_) {
     if (is_from(each, report)) return each;
   }
-  agents_.push_back({.report = report});
+  Liveness alive(options_.silence);
+  alive.enter(report.id(), now);
+  agents_.push_back({.report = report, .alive = alive});
   last_join_ = now;
   note(c10::str(report.agent(), " joins with ", report.workers(), " worker(s)"));
   return agents_.back();
@@ -100,7 +101,7 @@ void Roster::hear(Agent& agent, const Report& report, Time now) {
   const int workers = agent.report.workers();  // what is left of those it came with
   agent.report = report;
   agent.report.set_workers(workers);
-  agent.heard = now;
+  agent.alive.hear(now);
   if (!running_ || agent.given == 0 || agent.ended || report.running()) return;
   const bool began = report.round() == round_;
   if (!began && !ending_) return;
@@ -116,7 +117,7 @@ void Roster::hear(Agent& agent, const Report& report, Time now) {
 
 void Roster::drop_silent(Time now) {
   std::erase_if(agents_, [&](const Agent& each) {
-    if (now - each.heard < options_.silence) return false;
+    if (!each.alive.lost(now)) return false;
     note(
         c10::str(each.report.agent(), " is lost: nothing was heard of it for ", options_.silence.count() / 1000, " s"));
     if (each.given > 0) ending_ = lost_ = true;
@@ -158,7 +159,7 @@ void Roster::close_round(Time now) {
     each.given = 0;
     each.failure = 0;
   }
-  waiting_since_ = now;
+  wait_ = wait_for_workers(now);
 }
 
 // A worker that was killed is lost; where none was, the one that failed first.
@@ -175,7 +176,7 @@ void Roster::blame() {
 void Roster::open_round(Time now) {
   const int there = total();
   if (there < options_.least) {
-    if (now - waiting_since_ < options_.join_timeout) return wait_for_more(there, now);
+    if (!wait_.over(now)) return wait_for_more(there, now);
     note(c10::str("given up: ", there, " worker(s) are there, ", options_.least, " are needed"));
     return finish(last_code_);
   }
@@ -194,12 +195,15 @@ void Roster::open_round(Time now) {
   note(c10::str("round ", round_, ": ", world_, " worker(s) on ", group, " agent(s)"));
 }
 
+WaitReport Roster::wait_for_workers(Time now) const {
+  return {{.limit = options_.join_timeout}, now};
+}
+
 void Roster::wait_for_more(int there, Time now) {
-  if (now - told_waiting_ < kTellTooFew) return;
-  told_waiting_ = now;
+  if (!wait_.due(now)) return;
   const auto seconds = [](auto span) { return std::chrono::duration_cast<std::chrono::seconds>(span).count(); };
   note(c10::str("waits for ", options_.least - there, " more worker(s): ", there, " of ", options_.least,
-                " are there (", seconds(now - waiting_since_), " of ", seconds(options_.join_timeout), " s)"));
+                " are there (", seconds(wait_.waited(now)), " of ", seconds(options_.join_timeout), " s)"));
 }
 
 bool Roster::any_killed() const {

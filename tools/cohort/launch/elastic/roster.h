@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/wait_reporting.h"
+#include "cluster/liveness.h"
 #include "rendezvous.pb.h"
 
 namespace cohort::cli {
@@ -36,10 +38,9 @@ struct RosterOptions {
 
 class Roster {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = Liveness::Time;
 
-  Roster(const RosterOptions& options, Time now)
-      : options_(options), waiting_since_(now), told_waiting_(now), last_join_(now) {}
+  Roster(const RosterOptions& options, Time now) : options_(options), wait_(wait_for_workers(now)), last_join_(now) {}
 
   Order exchange(const Report& report, Time now);
   // Ends the run on all agents.
@@ -52,7 +53,7 @@ class Roster {
  private:
   struct Agent {
     Report report;
-    Time heard;
+    Liveness alive;
     int given = 0;  // workers in the round; 0: it takes no part
     int first_rank = 0;
     int group = 0;
@@ -69,6 +70,7 @@ class Roster {
   void close_round(Time now);
   void blame();
   void open_round(Time now);
+  WaitReport wait_for_workers(Time now) const;
   void wait_for_more(int there, Time now);
   bool any_killed() const;
   bool newcomers() const;
@@ -84,8 +86,7 @@ class Roster {
   bool lost_ = false;    // an agent of the round
   int64_t failures_ = 0;
   Time first_failure_;
-  Time waiting_since_;
-  Time told_waiting_;
+  WaitReport wait_;  // for enough workers, since the last round ended
   Time last_join_;
   int world_ = 0;
   int last_code_ = 1;
