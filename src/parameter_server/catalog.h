@@ -12,7 +12,7 @@
 
 #include "cohort/optimizer.h"
 #include "cohort/partitioners.h"
-#include "parameter_server/shard.h"
+#include "parameter_server/server/shard.h"
 
 namespace cohort {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cohort/parameter_server_strategy.h"
-#include "parameter_server/coordinator.h"
-#include "parameter_server/server_variables.h"
+#include "parameter_server/client/server_variables.h"
+#include "parameter_server/coordinator/coordinator.h"
 #include "strategy/remote_variables.h"
 
 namespace cohort {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "cohort/error.h"
-#include "parameter_server/server.h"
+#include "parameter_server/server/server.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 
 #include "cluster/free_port.h"
 #include "parameter_server/catalog.h"
-#include "parameter_server/client.h"
-#include "parameter_server/server.h"
+#include "parameter_server/client/client.h"
+#include "parameter_server/server/server.h"
 
 namespace cohort::testing {
 

@@ -1,0 +1,400 @@
+#include "parameter_server/coordinator/closure_queue.h"
+
+#include <algorithm>
+
+#include "base/deadline.h"
+#include "base/error_text.h"
+#include "base/fail.h"
+
+namespace cohort {
+
+namespace {
+
+std::size_t bytes_of(const Closure& closure) {
+  std::size_t bytes = sizeof(Closure);
+  for (const torch::Tensor& tensor : closure.arguments) bytes += tensor.nbytes();
+  return bytes;
+}
+
+std::exception_ptr cancelled(const std::string& why) {
+  return std::make_exception_ptr(Cancelled("[coordinator] the step was cancelled: " + why));
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return error_text(known);
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+}  // namespace
+
+ClosureQueue::ClosureQueue(const ClosureQueueOptions& options) : options_(options) {
+  const auto& [kind, staleness, backup_workers] = options_.consistency;
+  if (staleness < 0 || backup_workers < 0) {
+    cohort::fail<InvalidArgument>("[coordinator] consistency: staleness is ", staleness, " and backup_workers ",
+                                  backup_workers, ", wanted 0 or more");
+  }
+  if ((staleness != Consistency().staleness && kind != Consistency::Kind::kBoundedStaleness) ||
+      (backup_workers != 0 && kind != Consistency::Kind::kSynchronous)) {
+    cohort::fail<InvalidArgument>("[coordinator] consistency: staleness or backup_workers came for another kind");
+  }
+}
+
+void ClosureQueue::on_change(std::function<void()> callback) {
+  const std::lock_guard lock(mutex_);
+  on_change_ = std::move(callback);
+}
+
+// Not under the lock.
+void ClosureQueue::changed() {
+  wake_.notify_all();
+  std::function<void()> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    ++events_;
+    callback = on_change_;
+  }
+  if (callback) callback();
+}
+
+// -- The user's side.
+
+void ClosureQueue::wait(Lock& lock, const char* what, const std::function<bool()>& until) {
+  uint64_t seen = events_;
+  Deadline deadline(options_.timeout);
+  while (!until()) {
+    wake_.wait_until(lock, deadline.when());
+    if (events_ != seen) {
+      seen = events_;
+      deadline = Deadline(options_.timeout);
+    } else if (deadline.passed()) {
+      cohort::fail<DeadlineExceeded>("[coordinator] ", what, ": nothing has happened for ", to_text(options_.timeout),
+                                     "; ", queued_.size(), " steps are queued, ", who_runs());
+    }
+  }
+}
+
+std::string ClosureQueue::who_runs() const {
+  if (workers_.empty()) return "and no worker is there";
+  std::string text = c10::str(running_.size(), " are run by");
+  for (const auto& [index, worker] : workers_) {
+    if (worker.running > 0) text += c10::str(" worker ", index, ",");
+  }
+  if (text.back() != ',') return "and no worker has one";
+  text.pop_back();
+  return text;
+}
+
+void ClosureQueue::raise_error(Lock& lock, const char* what) {
+  if (!error_) return;
+  wait(lock, what, [&] { return running_.empty(); });
+  cancel_queued();
+  std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+std::vector<std::shared_ptr<RemoteValueState>> ClosureQueue::schedule(const std::string& step,
+                                                                      std::vector<std::vector<torch::Tensor>> shares,
+                                                                      const std::vector<double>& weights) {
+  std::vector<std::shared_ptr<RemoteValueState>> values;
+  {
+    Lock lock(mutex_);
+    wait(lock, "schedule", [&] { return error_ || queued_.size() < options_.capacity; });
+    raise_error(lock, "schedule");
+    const auto count = static_cast<int64_t>(shares.size());
+    const bool together = options_.consistency.kind == Consistency::Kind::kSynchronous;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t id = next_id_++;
+      Entry& entry = entries_[id];
+      entry.closure = {.id = id,
+                       .step = step,
+                       .arguments = std::move(shares[static_cast<std::size_t>(i)]),
+                       .share = together ? Share{.index = i, .count = count} : Share{},
+                       .weight = !together         ? 1.0
+                                 : weights.empty() ? 1.0 / static_cast<double>(count)
+                                                   : weights.at(static_cast<std::size_t>(i))};
+      entry.closure.exact = together;
+      entry.closure.after = changes_;
+      entry.value = std::make_shared<RemoteValueState>();
+      entry.group = next_group_;
+      queued_.insert(id);
+      values.push_back(entry.value);
+    }
+    ++next_group_;
+  }
+  changed();
+  return values;
+}
+
+void ClosureQueue::join() {
+  Lock lock(mutex_);
+  wait(lock, "join", [&] { return error_ || (queued_.empty() && running_.empty()); });
+  raise_error(lock, "join");
+}
+
+bool ClosureQueue::done() {
+  Lock lock(mutex_);
+  raise_error(lock, "done");
+  return queued_.empty() && running_.empty();
+}
+
+void ClosureQueue::note_change() {
+  const std::lock_guard lock(mutex_);
+  ++changes_;
+}
+
+int64_t ClosureQueue::next_id() const {
+  const std::lock_guard lock(mutex_);
+  return next_id_;
+}
+
+void ClosureQueue::begin_at(int64_t id) {
+  const std::lock_guard lock(mutex_);
+  if (!entries_.empty())
+    cohort::fail<FailedPrecondition>("[coordinator] there is work already: nothing can be restored");
+  next_id_ = id;
+}
+
+int64_t ClosureQueue::done_below() const {
+  const std::lock_guard lock(mutex_);
+  int64_t least = next_id_;
+  if (!queued_.empty()) least = std::min(least, *queued_.begin());
+  if (!running_.empty()) least = std::min(least, *running_.begin());
+  return least;
+}
+
+void ClosureQueue::cancel_queued() {
+  if (queued_.empty()) return;
+  const std::exception_ptr error = cancelled(text_of(error_));
+  for (const int64_t id : queued_) {
+    entries_.at(id).value->set_error(error);
+    entries_.erase(id);
+  }
+  queued_.clear();
+}
+
+void ClosureQueue::fail(const std::exception_ptr& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+    cancel_queued();
+  }
+  changed();
+}
+
+// -- The workers' side.
+
+void ClosureQueue::add_worker(int worker) {
+  lose_worker(worker);
+  {
+    const std::lock_guard lock(mutex_);
+    int64_t least = INT64_MAX;  // a newcomer is as far as the slowest one
+    for (const auto& [index, other] : workers_) least = std::min(least, other.steps);
+    workers_[worker] = {.steps = workers_.empty() ? 0 : least};
+  }
+  changed();
+}
+
+void ClosureQueue::lose_worker(int worker) {
+  keep_only(worker, {});
+  {
+    const std::lock_guard lock(mutex_);
+    workers_.erase(worker);
+  }
+  changed();
+}
+
+void ClosureQueue::keep_only(int worker, const std::set<int64_t>& holding) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<int64_t> lost;
+    for (const int64_t id : running_) {
+      if (!holding.contains(id) && entries_.at(id).runners.contains(worker)) lost.push_back(id);
+    }
+    for (const int64_t id : lost) {
+      Entry& entry = entries_.at(id);
+      entry.runners.erase(worker);
+      --workers_.at(worker).running;
+      if (entry.runners.empty()) requeue(entry);
+    }
+  }
+  changed();
+}
+
+void ClosureQueue::requeue(Entry& entry) {
+  const int64_t id = entry.closure.id;
+  running_.erase(id);
+  entry.state = State::kQueued;
+  entry.again = false;
+  entry.made = false;
+  if (error_) {
+    entry.value->set_error(cancelled(text_of(error_)));
+    entries_.erase(id);
+    return;
+  }
+  queued_.insert(id);
+}
+
+int64_t ClosureQueue::first_group() const {
+  int64_t first = INT64_MAX;
+  if (!queued_.empty()) first = entries_.at(*queued_.begin()).group;
+  if (!running_.empty()) first = std::min(first, entries_.at(*running_.begin()).group);
+  return first;
+}
+
+bool ClosureQueue::too_far_ahead(const Worker& worker) const {
+  if (options_.consistency.kind != Consistency::Kind::kBoundedStaleness) return false;
+  int64_t least = INT64_MAX;
+  for (const auto& [index, other] : workers_) least = std::min(least, other.steps);
+  return worker.steps + worker.running - least > options_.consistency.staleness;
+}
+
+std::optional<int64_t> ClosureQueue::pick(int worker) const {
+  const auto found = workers_.find(worker);
+  if (found == workers_.end() || error_ || too_far_ahead(found->second)) return std::nullopt;
+  if (options_.consistency.kind != Consistency::Kind::kSynchronous) {
+    return queued_.empty() ? std::nullopt : std::optional(*queued_.begin());
+  }
+  if (!queued_.empty() && entries_.at(*queued_.begin()).group == first_group()) return *queued_.begin();
+  return pick_to_double(worker);
+}
+
+std::optional<int64_t> ClosureQueue::pick_to_double(int worker) const {
+  int doubled = 0;
+  std::optional<int64_t> picked;
+  for (const int64_t id : running_) {
+    const Entry& entry = entries_.at(id);
+    if (entry.runners.size() > 1) ++doubled;
+    if (!picked && !entry.made && entry.runners.size() == 1 && !entry.runners.contains(worker)) picked = id;
+  }
+  return doubled < options_.consistency.backup_workers ? picked : std::nullopt;
+}
+
+std::optional<Closure> ClosureQueue::take(int worker, bool sparingly) {
+  const std::lock_guard lock(mutex_);
+  const auto found = workers_.find(worker);
+  if (sparingly && found != workers_.end() && found->second.running > 0) {
+    const bool any_order = options_.consistency.kind == Consistency::Kind::kAsynchronous;
+    if (!any_order || found->second.running > 1 || queued_.size() <= workers_.size()) return std::nullopt;
+  }
+  const std::optional<int64_t> id = pick(worker);
+  if (!id) return std::nullopt;
+  Entry& entry = entries_.at(*id);
+  queued_.erase(*id);
+  running_.insert(*id);
+  entry.state = State::kRunning;
+  entry.runners.insert(worker);
+  ++workers_.at(worker).running;
+  ++events_;
+  return entry.closure;
+}
+
+void ClosureQueue::complete(Entry& entry) {
+  const int64_t id = entry.closure.id;
+  running_.erase(id);
+  // Whoever else runs it does so for nothing.
+  for (const int other : entry.runners) --workers_.at(other).running;
+  entry.runners.clear();
+  entry.state = State::kDone;
+  ++logged_;
+  logged_bytes_ += bytes_of(entry.closure);
+  if (!log_whole_ || logged_ > options_.log_closures || logged_bytes_ > options_.log_bytes) drop_log();
+}
+
+void ClosureQueue::drop_log() {
+  log_whole_ = false;
+  std::erase_if(entries_, [](const auto& item) { return item.second.state == State::kDone; });
+  logged_ = 0;
+  logged_bytes_ = 0;
+}
+
+void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> result) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || !found->second.runners.contains(worker)) return;  // another one was first
+    Entry& entry = found->second;
+    ++workers_.at(worker).steps;
+    ++changes_;
+    if (entry.again) {
+      for (const int other : entry.runners) --workers_.at(other).running;
+      entry.runners.clear();
+      entry.value->set(std::move(result));
+      requeue(entry);
+    } else {
+      entry.value->set(std::move(result));
+      complete(entry);
+    }
+  }
+  changed();
+}
+
+void ClosureQueue::leave(int worker, int64_t id) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || !found->second.runners.contains(worker)) return;
+    Entry& entry = found->second;
+    entry.made = true;
+    entry.runners.erase(worker);
+    --workers_.at(worker).running;
+    if (entry.runners.empty()) {
+      // Who has made the update is gone. What is left of it is made with the values that there are.
+      entry.closure.exact = false;
+      requeue(entry);
+    }
+  }
+  changed();
+}
+
+void ClosureQueue::finish_with(int worker, int64_t id, const std::exception_ptr& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || !found->second.runners.contains(worker)) return;
+    Entry& entry = found->second;
+    for (const int other : entry.runners) --workers_.at(other).running;
+    running_.erase(id);
+    entry.value->set_error(error);
+    entries_.erase(found);
+    if (!error_) error_ = error;
+    cancel_queued();
+  }
+  changed();
+}
+
+// -- The servers' side.
+
+bool ClosureQueue::replay() {
+  bool whole = true;
+  {
+    const std::lock_guard lock(mutex_);
+    whole = log_whole_;
+    for (auto& [id, entry] : entries_) {
+      if (entry.state == State::kRunning) entry.again = true;
+      if (entry.state != State::kDone) continue;
+      entry.state = State::kQueued;
+      queued_.insert(id);
+    }
+    logged_ = 0;
+    logged_bytes_ = 0;
+  }
+  changed();
+  return whole;
+}
+
+void ClosureQueue::forget_before(int64_t id) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(entries_, [&](const auto& item) {
+    if (item.first >= id || item.second.state != State::kDone) return false;
+    --logged_;
+    logged_bytes_ -= bytes_of(item.second.closure);
+    return true;
+  });
+  log_whole_ = log_whole_ || id == next_id_;
+}
+
+}  // namespace cohort

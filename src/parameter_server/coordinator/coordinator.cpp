@@ -1,0 +1,215 @@
+#include "parameter_server/coordinator/coordinator.h"
+
+#include <fstream>
+
+#include "base/atomic_file.h"
+#include "base/deadline.h"
+#include "base/draw.h"
+#include "base/fail.h"
+#include "base/log.h"
+#include "rpc/frame.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr const char* kClosure = "next_closure";
+constexpr const char* kUser = "user.";
+constexpr const char* kIterations = "iterations.";
+
+// A run goes by a number, which stands in its directory: a coordinator that finds it there is the run's own, started
+// again. Without a directory every coordinator begins a run.
+uint64_t run_of(const std::filesystem::path& directory) {
+  const uint64_t drawn = draw_number() | 1;
+  if (directory.empty()) return drawn;
+  std::filesystem::create_directories(directory);
+  const std::filesystem::path file = directory / "run";
+  if (std::ifstream in(file); in) {
+    uint64_t run = 0;
+    if (in >> run && run != 0) return run;
+    fail<DataLoss>("[coordinator] ", file.string(),
+                   " is damaged: wanted the number of the run; remove the folder to begin "
+                   "another one");
+  }
+  AtomicFile out(file);
+  out.write(std::to_string(drawn) + "\n");
+  out.commit();
+  return drawn;
+}
+
+CheckpointData checkpoint_of(const SavedVariables& saved, int64_t next_closure,
+                             const std::map<std::string, std::string>& values) {
+  CheckpointData data;
+  NamedTensors& variables = data.tensors["variables"];
+  NamedTensors& slots = data.tensors["slots"];
+  for (const auto& [name, variable] : saved) {
+    variables.emplace_back(name, variable.value);
+    for (std::size_t i = 0; i < variable.slots.size(); ++i) {
+      slots.emplace_back(c10::str(name, "/slot_", i), variable.slots[i]);
+    }
+    data.values[kIterations + name] = std::to_string(variable.iterations);
+  }
+  data.values[kClosure] = std::to_string(next_closure);
+  for (const auto& [name, value] : values) data.values[kUser + name] = value;
+  return data;
+}
+
+int64_t number_in(const CheckpointData& data, const std::string& name) {
+  const auto found = data.values.find(name);
+  if (found == data.values.end()) fail<DataLoss>("[coordinator] the checkpoint has no value ", name);
+  return std::stoll(found->second);
+}
+
+SavedVariables saved_in(const CheckpointData& data) {
+  SavedVariables saved;
+  if (const auto variables = data.tensors.find("variables"); variables != data.tensors.end()) {
+    for (const auto& [name, value] : variables->second) {
+      saved[name] = {.value = value, .iterations = number_in(data, kIterations + name)};
+    }
+  }
+  const auto slots = data.tensors.find("slots");
+  if (slots == data.tensors.end()) return saved;
+  const std::map<std::string, torch::Tensor> by_name(slots->second.begin(), slots->second.end());
+  for (auto& [name, variable] : saved) {
+    for (std::size_t i = 0;; ++i) {
+      const auto slot = by_name.find(c10::str(name, "/slot_", i));
+      if (slot == by_name.end()) break;
+      variable.slots.push_back(slot->second);
+    }
+  }
+  return saved;
+}
+
+KeeperOptions keeper_options(CoordinatorOptions options) {
+  options.keeper.run = run_of(options.directory);
+  return options.keeper;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, CoordinatorOptions options)
+    : options_(std::move(options)),
+      variables_(std::move(variables)),
+      client_(variables_->freeze(), options_.servers),
+      queue_(options_.queue),
+      dispatcher_(queue_, options_.dispatcher) {
+  if (!options_.directory.empty()) {
+    checkpoints_.emplace(options_.directory, CheckpointManagerOptions{.max_to_keep = 2, .asynchronous = false});
+  }
+  variables_->connect(client_);
+  variables_->on_write([this] { queue_.note_change(); });
+  keeper_ = std::make_unique<ServerKeeper>(
+      variables_->freeze(), client_, keeper_options(options_),
+      KeeperEvents{.view = [this](const parameter_server::View& view) { dispatcher_.set_view(view); },
+                   .restored =
+                       [this] {
+                         if (queue_.replay()) return;
+                         queue_.fail(std::make_exception_ptr(Unavailable(
+                             "[coordinator] a parameter server was lost, and too much was done since the last "
+                             "checkpoint to do it again; start again from the checkpoint, and save more often")));
+                       },
+                   .done_below = [this] { return queue_.done_below(); },
+                   .lost = [this](const std::exception_ptr& error) { queue_.fail(error); }});
+  const std::shared_ptr<SavedVariables> source = restore();
+  keeper_->set_source(source, queue_.next_id());
+  const bool adopted = keeper_->start(variables_->learning_rates());
+  variables_->on_learning_rates([this](const auto& rates) {
+    queue_.join();
+    keeper_->set_learning_rates(rates);
+  });
+  log().info("[coordinator] {} parameter server(s) {}", variables_->freeze()->num_servers(),
+             adopted ? "go on from before" : "are filled");
+  server_ = std::make_unique<RpcServer>(
+      options_.address, options_.rpc,
+      [this](const std::string& method, const std::shared_ptr<RpcCall>& call) { dispatcher_.handle(method, call); });
+}
+
+Coordinator::~Coordinator() {
+  variables_->on_write({});
+  variables_->on_learning_rates({});
+  const bool failed = std::uncaught_exceptions() > exceptions_;
+  if (!failed) {
+    dispatcher_.finish();
+    keeper_->stop_servers();
+  }
+  server_.reset();
+  keeper_.reset();
+}
+
+std::shared_ptr<SavedVariables> Coordinator::restore() {
+  const std::optional<Checkpoint> checkpoint =
+      checkpoints_ ? checkpoints_->restore_latest() : std::optional<Checkpoint>();
+  if (!checkpoint) return variables_->saved();
+  auto saved = std::make_shared<SavedVariables>(saved_in(checkpoint->data));
+  variables_->load(*saved);
+  queue_.begin_at(number_in(checkpoint->data, kClosure));
+  restored_.emplace();
+  const std::string prefix = kUser;
+  for (const auto& [name, value] : checkpoint->data.values) {
+    if (name.starts_with(prefix)) (*restored_)[name.substr(prefix.size())] = value;
+  }
+  return saved;
+}
+
+// When all work is done, and stays so: a server that is lost meanwhile brings some of it back.
+SavedVariables Coordinator::collect_all() {
+  const Deadline deadline(options_.keeper.return_timeout);
+  for (;;) {
+    const uint64_t view = client_.view().number();
+    queue_.join();
+    try {
+      SavedVariables saved = collect(client_, *variables_->freeze(), options_.keeper.call_timeout);
+      if (queue_.done() && client_.view().number() == view) return saved;
+    } catch (const Unavailable&) {
+      if (deadline.passed()) throw;
+    } catch (const Cancelled&) {
+      if (deadline.passed()) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+void Coordinator::pull() {
+  auto saved = std::make_shared<SavedVariables>(collect_all());
+  variables_->load(*saved);
+  settle(std::move(saved), queue_.next_id());
+}
+
+void Coordinator::push() {
+  auto saved = std::make_shared<SavedVariables>(collect_all());  // also those that no task has a copy of
+  const std::shared_ptr<SavedVariables> own = variables_->saved();
+  for (const auto& [name, variable] : *own) (*saved)[name] = variable;
+  variables_->load(*saved);
+  const int64_t next = queue_.next_id();
+  keeper_->replace(saved, next);
+  queue_.note_change();
+  queue_.forget_before(next);
+}
+
+// What is done by now need not be done again when a server is lost, nor be remembered.
+void Coordinator::settle(std::shared_ptr<const SavedVariables> saved, int64_t next_closure) {
+  keeper_->set_source(std::move(saved), next_closure);
+  queue_.forget_before(next_closure);
+  parameter_server::ForgetRequest request;
+  request.set_closure(next_closure);
+  for (int server = 0; server < variables_->freeze()->num_servers(); ++server) {
+    try {
+      (void)client_.call(server, "/ps/Forget", make_frame(request), options_.keeper.call_timeout);
+    } catch (const Unavailable& error) {
+      log().warn("{}", error.what());  // it remembers more than it has to, or is gone
+    }
+  }
+}
+
+void Coordinator::save(const std::map<std::string, std::string>& values) {
+  if (!checkpoints_) {
+    fail<FailedPrecondition>("[coordinator] save: the strategy has no directory for checkpoints");
+  }
+  auto saved = std::make_shared<SavedVariables>(collect_all());
+  const int64_t next = queue_.next_id();
+  checkpoints_->save(next, checkpoint_of(*saved, next, values));
+  variables_->load(*saved);
+  settle(std::move(saved), next);
+}
+
+}  // namespace cohort

@@ -1,0 +1,87 @@
+// Dispatcher: the coordinator's side of its workers (messages.proto): who is there, who gets what.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/liveness.h"
+#include "messages.pb.h"
+#include "parameter_server/coordinator/closure_queue.h"
+#include "rpc/server.h"
+
+namespace cohort {
+
+struct DispatcherOptions {
+  std::string catalog;             // Catalog::description()
+  std::vector<std::string> steps;  // names of the registered functions, sorted
+  // Workers 0 to this are part of the cluster; others may come all the same.
+  int workers = 0;
+  // A worker that is silent for so long is lost; what it had goes to others.
+  std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
+};
+
+// Thread-safe.
+class Dispatcher {
+ public:
+  Dispatcher(ClosureQueue& queue, DispatcherOptions options);
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+  ~Dispatcher();
+
+  // RpcServer::Handler.
+  void handle(const std::string& method, const std::shared_ptr<RpcCall>& call);
+
+  void set_view(const parameter_server::View& view);
+  // Workers are told that the run is over; returns when all that are here, and all of the cluster, have heard it, or at
+  // the timeout.
+  void finish(std::chrono::milliseconds timeout = std::chrono::seconds(5));
+  int num_workers() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Worker {
+    Liveness alive;
+    std::string process;
+  };
+  struct Held {
+    int worker = 0;
+    uint64_t incarnation = 0;
+    std::shared_ptr<RpcCall> call;
+    Clock::time_point until;
+    uint64_t view = 0;  // of a beat
+  };
+
+  void join(const std::shared_ptr<RpcCall>& call);
+  void next(const std::shared_ptr<RpcCall>& call);
+  void beat(const std::shared_ptr<RpcCall>& call);
+  void require_place(int worker, const parameter_server::JoinRequest& request);
+  void hear(int worker, uint64_t incarnation);
+  void stop_waiting(int worker);
+  void note_told(int worker);
+  void serve();
+  void answer_beats(Clock::time_point now);
+  void drop_lost(Clock::time_point now);
+  void tick(const std::stop_token& stop);
+  void reply_to(const Held& held, const std::optional<Closure>& closure);
+
+  ClosureQueue& queue_;
+  const DispatcherOptions options_;
+  mutable std::mutex mutex_;
+  parameter_server::View view_;
+  std::atomic<bool> over_ = false;
+  std::map<int, Worker> workers_;
+  std::set<int> told_;       // that the run is over
+  std::list<Held> waiting_;  // for work
+  std::list<Held> beats_;
+  std::jthread ticker_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,108 @@
+// ParameterServer: what a ps task does with the calls that come to it (messages.proto). It holds the shards of
+// the homes that its views give it, primary or backup, and knows nothing of workers.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "messages.pb.h"
+#include "parameter_server/catalog.h"
+#include "parameter_server/server/shard.h"
+#include "rpc/channel.h"
+#include "rpc/frame.h"
+#include "rpc/server.h"
+
+namespace cohort {
+
+struct ServingOptions {
+  int index = 0;                       // of this task
+  std::vector<std::string> addresses;  // of all ps tasks, by index
+  SecurityOptions security = {};
+  // Of what it asks of other servers.
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+};
+
+// Thread-safe.
+class ParameterServer {
+ public:
+  ParameterServer(std::shared_ptr<const Catalog> catalog, ServingOptions options);
+  ParameterServer(const ParameterServer&) = delete;
+  ParameterServer& operator=(const ParameterServer&) = delete;
+  ~ParameterServer();
+
+  // RpcServer::Handler.
+  void handle(const std::string& method, const std::shared_ptr<RpcCall>& call);
+
+  // Whether the coordinator has said that the run is over.
+  bool stopped() const;
+  // When the coordinator was last heard of.
+  std::chrono::steady_clock::time_point last_hello() const;
+
+ private:
+  using Call = std::shared_ptr<RpcCall>;
+  using ShardPtr = std::shared_ptr<Shard>;
+
+  // Calls of the coordinator.
+  void hello(const Call& call);
+  void set_view(const Call& call);
+  void create(const Call& call);
+  void install(const Call& call);
+  void copy(const Call& call);
+  void state(const Call& call);
+  void forget(const Call& call);
+  void stop(const Call& call);
+  // Calls of workers, and what a primary passes on to a backup.
+  void pull(const Call& call);
+  void push(const Call& call);
+  void replicate(const Call& call);
+
+  struct Applied {
+    parameter_server::PushReply reply;
+    std::vector<torch::Tensor> values;
+    std::set<int> backups;
+  };
+  // A shard whose state comes in parts.
+  struct Arriving {
+    ShardPtr shard;
+    int64_t rows = 0;  // that are here, from the first on
+  };
+  Arriving arriving(const parameter_server::InstallRequest& request);
+  Applied apply(const Frame& frame, bool as_backup);
+  bool apply_item(Shard& shard, const parameter_server::PushRequest::Item& item, FrameReader& reader);
+  void pass_on(const Call& call, Applied applied);
+
+  std::string name() const;
+  const ShardInfo& info(uint32_t shard) const;
+  ShardPtr find(uint32_t shard) const;  // null: not here
+  ShardPtr held(uint32_t shard) const;  // Unavailable: not here
+  // Unavailable: the call was made in another view. view_mutex_ is held.
+  void require_view(uint64_t view) const;
+  // That its shards are served here; view_mutex_ is held.
+  const parameter_server::View::Home& require_primary(uint32_t shard) const;
+  ShardPtr make_shard(uint32_t number) const;
+  void keep(uint32_t number, ShardPtr shard);
+  RpcClient& peer(int index);
+  void send_shard(uint32_t number, RpcClient& to);
+
+  const std::shared_ptr<const Catalog> catalog_;
+  const ServingOptions options_;
+  const uint64_t incarnation_;
+  // Held, shared, from the look at the view until the update is applied: when a new view is set, nothing of the one
+  // before is under way. Taken before mutex_.
+  mutable std::shared_mutex view_mutex_;
+  parameter_server::View view_;
+  mutable std::shared_mutex mutex_;  // of all below
+  std::vector<ShardPtr> shards_;     // by number; null: not here
+  std::map<uint32_t, Arriving> arriving_;
+  std::map<int, std::unique_ptr<RpcClient>> peers_;
+  bool stopped_ = false;
+  std::chrono::steady_clock::time_point last_hello_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace cohort

@@ -1,0 +1,84 @@
+// WorkerLoop: a worker's life: it asks the coordinator for work, does it, and tells what came out.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/wait_reporting.h"
+#include "messages.pb.h"
+#include "parameter_server/client/client.h"
+#include "parameter_server/coordinator/closure_queue.h"
+#include "rpc/channel.h"
+
+namespace cohort {
+
+struct WorkerLoopOptions {
+  int index = 0;
+  std::string coordinator;  // its address
+  SecurityOptions security = {};
+  std::string catalog;             // Catalog::description()
+  std::vector<std::string> steps;  // names of the registered functions, sorted
+  // How long the coordinator may be away, at first and later.
+  std::chrono::milliseconds coordinator_timeout = std::chrono::hours(1);
+  std::chrono::milliseconds report_interval = std::chrono::seconds(5);
+};
+
+// Used by one thread.
+class WorkerLoop {
+ public:
+  using Run = std::function<std::vector<torch::Tensor>(const Closure& closure)>;
+
+  // `servers` gets the views that the coordinator tells.
+  WorkerLoop(ServerClient& servers, Run run, WorkerLoopOptions options);
+  WorkerLoop(const WorkerLoop&) = delete;
+  WorkerLoop& operator=(const WorkerLoop&) = delete;
+  ~WorkerLoop();
+
+  // Returns when the run is over. Unavailable: the coordinator stays away. FailedPrecondition: it runs another program.
+  void run();
+
+ private:
+  struct Result {
+    parameter_server::NextRequest::Finished finished;
+    std::vector<torch::Tensor> tensors;
+  };
+  struct Question {
+    std::future<Frame> answer;
+    std::vector<Result> results;  // that went with it
+  };
+
+  void join();
+  void beat(const std::stop_token& stop);
+  void round();
+  Question ask(bool want);
+  void take(Question question);
+  void put_back(std::vector<Result> results);
+  void execute(const Closure& closure);
+  // Waits a little; Unavailable when the coordinator has been away for too long.
+  void wait_for_coordinator(const std::exception& error);
+  void coordinator_is_there();
+
+  ServerClient& servers_;
+  const Run run_;
+  const WorkerLoopOptions options_;
+  const uint64_t incarnation_;
+  RpcClient coordinator_;
+  std::chrono::milliseconds heartbeat_{1000};
+  std::atomic<bool> over_ = false;
+  bool after_loss_ = false;
+  std::deque<Closure> have_;
+  std::optional<Question> asked_;   // for more, while the first of have_ runs
+  std::vector<Result> results_;     // to be told
+  std::optional<WaitReport> away_;  // the wait for the coordinator, since it was last heard
+  std::jthread beater_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,236 @@
+#include "parameter_server/coordinator/dispatcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <thread>
+
+#include "cluster/free_port.h"
+#include "cohort/error.h"
+#include "cohort/remote_value.h"
+#include "parameter_server/worker/worker.h"
+#include "rpc/calls.h"
+#include "tests/parameter_server/fleet.h"
+#include "tests/support/errors.h"
+
+namespace cohort::dispatcher_test {
+namespace {
+
+namespace proto = parameter_server;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::expect_error;
+
+// A coordinator's side, which can be lost and started again at the same address.
+class Chief {
+ public:
+  explicit Chief(const std::string& address, const Consistency& consistency = {},
+                 milliseconds heartbeat_timeout = milliseconds(600))
+      : queue({.consistency = consistency, .timeout = seconds(20)}),
+        dispatcher(queue, {.catalog = "c", .steps = {"step"}, .heartbeat_timeout = heartbeat_timeout}),
+        server(address, {.threads = 4}, [this](const std::string& method, const std::shared_ptr<RpcCall>& call) {
+          dispatcher.handle(method, call);
+        }) {}
+
+  std::vector<RemoteValue> schedule(int count) {
+    std::vector<RemoteValue> values;
+    for (int i = 0; i < count; ++i) {
+      values.emplace_back(queue.schedule("step", {{torch::tensor(static_cast<double>(i))}}).front());
+    }
+    return values;
+  }
+  void await_workers(int count) const {
+    for (int i = 0; i < 4000 && dispatcher.num_workers() != count; ++i) std::this_thread::sleep_for(milliseconds(5));
+    EXPECT_EQ(dispatcher.num_workers(), count);
+  }
+
+  ClosureQueue queue;
+  Dispatcher dispatcher;
+  RpcServer server;
+};
+
+class Dispatching : public ::testing::Test {
+ protected:
+  using Run = WorkerLoop::Run;
+
+  void start_worker(int index, Run run, std::vector<std::string> steps = {"step"}) {
+    threads_.emplace_back([this, index, run = std::move(run), steps = std::move(steps)] {
+      const auto servers = fleet_.client();
+      try {
+        WorkerLoop(*servers, run,
+                   {.index = index,
+                    .coordinator = address_,
+                    .security = {},
+                    .catalog = "c",
+                    .steps = steps,
+                    .coordinator_timeout = seconds(10),
+                    .report_interval = seconds(5)})
+            .run();
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex_);
+        ends_.emplace_back(error.what());
+      }
+    });
+  }
+
+  static std::vector<torch::Tensor> twice(const Closure& closure) { return {closure.arguments[0] * 2}; }
+
+  std::string address_ = "127.0.0.1:" + std::to_string(free_port("127.0.0.1"));
+  std::shared_ptr<Catalog> catalog_ = std::make_shared<Catalog>(1);
+  testing::Fleet fleet_{catalog_};
+  std::mutex mutex_;
+  std::vector<std::string> ends_;
+  std::vector<std::jthread> threads_;
+};
+
+TEST_F(Dispatching, WorkersDoTheWorkAndResultsComeBack) {
+  for (const auto kind : {Consistency::Kind::kAsynchronous, Consistency::Kind::kSynchronous}) {
+    threads_.clear();
+    Chief chief(address_, {.kind = kind});
+    for (int worker = 0; worker < 3; ++worker) start_worker(worker, twice);
+    const auto values = chief.schedule(500);
+    for (int i = 0; i < 500; ++i) {
+      EXPECT_EQ(values[static_cast<std::size_t>(i)].fetch()[0].item<double>(), 2.0 * i);
+    }
+    chief.queue.join();
+    chief.await_workers(3);
+    chief.dispatcher.finish();
+    threads_.clear();
+    EXPECT_THAT(ends_, ::testing::IsEmpty());
+  }
+}
+
+TEST_F(Dispatching, AStepsErrorReachesTheUserAndTheWorkerGoesOn) {
+  Chief chief(address_);
+  start_worker(0, [](const Closure& closure) -> std::vector<torch::Tensor> {
+    if (closure.id == 2) throw NotFound("[test] no such thing");
+    if (closure.id == 5) return {torch::zeros({1}, torch::kComplexFloat)};
+    return {};
+  });
+  const auto values = chief.schedule(5);
+  expect_error<NotFound>([&] { chief.queue.join(); }, "[test] no such thing");
+  expect_error<NotFound>([&] { (void)values[2].fetch(); }, "[test] no such thing");
+  const int64_t id = chief.queue.next_id();
+  EXPECT_EQ(id, 5);
+  (void)chief.schedule(1);
+  expect_error<InvalidArgument>([&] { chief.queue.join(); }, "values of ComplexFloat cannot be sent");
+  (void)chief.schedule(3);
+  chief.queue.join();
+  chief.dispatcher.finish();
+}
+
+TEST_F(Dispatching, ASecondProcessIsRefusedWhileTheFirstIsAlive) {
+  Chief chief(address_);
+  start_worker(0, twice);
+  chief.await_workers(1);
+  RpcClient second("the coordinator", address_);
+  proto::JoinRequest join;
+  join.set_worker(0);
+  join.set_incarnation(1);
+  join.set_process("the second one");
+  join.set_catalog("c");
+  join.add_steps("step");
+  const auto asked = [&]() -> std::string {
+    for (int i = 0; i < 500; ++i) {
+      try {
+        (void)second.call("/chief/Join", make_frame(join), seconds(5)).get();
+        return "it is let in";
+      } catch (const Unavailable&) {
+        std::this_thread::sleep_for(milliseconds(20));
+      } catch (const FailedPrecondition& error) {
+        return error.what();
+      }
+    }
+    return "it waits";
+  }();
+  EXPECT_THAT(
+      asked,
+      ::testing::MatchesRegex(
+          ".coordinator. the place of worker 0 is taken by pid .* which is alive; this process is the second one"));
+  const auto values = chief.schedule(5);
+  EXPECT_EQ(values[4].fetch()[0].item<double>(), 8.0);
+  chief.queue.join();
+  chief.dispatcher.finish();
+}
+
+// A process that joins, takes work and is never heard of again; and one whose connection breaks.
+TEST_F(Dispatching, WhatALostWorkerHadIsDoneByAnother) {
+  for (const bool connection_breaks : {false, true}) {
+    threads_.clear();
+    Chief chief(address_, {}, connection_breaks ? seconds(20) : milliseconds(600));
+    auto lost = std::make_unique<RpcClient>("the coordinator", address_);
+    proto::JoinRequest join;
+    join.set_worker(7);
+    join.set_incarnation(1);
+    join.set_catalog("c");
+    join.add_steps("step");
+    (void)lost->call("/chief/Join", make_frame(join), seconds(5)).get();
+    const auto values = chief.schedule(1);
+    proto::NextRequest next;
+    next.set_worker(7);
+    next.set_incarnation(1);
+    next.set_want(true);
+    proto::NextReply reply;
+    const auto answer = lost->call("/chief/Next", make_frame(next), seconds(5)).get();
+    FrameReader reader(answer, reply);
+    EXPECT_TRUE(reply.found());
+    const auto begin = std::chrono::steady_clock::now();
+    if (connection_breaks) {
+      proto::BeatRequest beat;
+      beat.set_worker(7);
+      beat.set_incarnation(1);
+      beat.set_wait_ms(60'000);
+      (void)lost->call("/chief/Beat", make_frame(beat), seconds(60));
+      std::this_thread::sleep_for(milliseconds(50));
+      lost.reset();
+    }
+    start_worker(0, twice);
+    (void)values[0].fetch();
+    if (connection_breaks) {
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10)) << "at once";
+    } else {
+      next.set_want(false);
+      expect_error<FailedPrecondition>([&] { (void)lost->call("/chief/Next", make_frame(next), seconds(5)).get(); },
+                                       "worker 7 is not known here (any more); join first");
+    }
+    chief.dispatcher.finish();
+  }
+}
+
+TEST_F(Dispatching, WorkersWaitForACoordinatorThatComesBack) {
+  start_worker(0, twice);  // before there is one
+  std::this_thread::sleep_for(milliseconds(100));
+  for (int run = 0; run < 3; ++run) {
+    Chief chief(address_);
+    const auto values = chief.schedule(20);
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(values[static_cast<std::size_t>(i)].fetch()[0].item<double>(), 2.0 * i);
+    }
+    (void)chief.schedule(5);  // under way when the coordinator is lost
+    if (run == 2) chief.dispatcher.finish();
+  }
+  threads_.clear();
+  EXPECT_THAT(ends_, ::testing::IsEmpty());
+}
+
+TEST_F(Dispatching, AnotherProgramIsRefused) {
+  Chief chief(address_);
+  start_worker(0, twice, {"another step"});
+  threads_.clear();
+  ASSERT_EQ(ends_.size(), 1U);
+  EXPECT_THAT(ends_[0], ::testing::HasSubstr("worker 0 has the steps another step, the coordinator step"));
+  RpcClient client("the coordinator", address_);
+  proto::JoinRequest join;
+  join.set_catalog("d");
+  expect_error<FailedPrecondition>([&] { (void)client.call("/chief/Join", make_frame(join), seconds(5)).get(); },
+                                   "worker 0 runs another program than the coordinator: \"c\" here, \"d\" there");
+  join.set_worker(-1);
+  expect_error<InvalidArgument>([&] { (void)client.call("/chief/Join", make_frame(join), seconds(5)).get(); },
+                                "a worker of index -1 came");
+  expect_error<Unimplemented>([&] { (void)client.call("/chief/Nothing", make_frame(join), seconds(5)).get(); },
+                              "there is no call /chief/Nothing");
+}
+
+}  // namespace
+}  // namespace cohort::dispatcher_test
