@@ -134,8 +134,8 @@ class Membership {
   // names the missing.
   void barrier(const std::string& name, std::chrono::milliseconds timeout);
 
-  // Values that all tasks see. put returns what the key has now, which is another task's value when `if_absent`; get
-  // waits for the key (DeadlineExceeded).
+  // Values that all tasks see, of 4 MiB at most (InvalidArgument). put returns what the key has now, which is another
+  // task's value when `if_absent`; get waits for the key (DeadlineExceeded).
   std::string put(const std::string& key, const std::string& value, bool if_absent = false);
   // Waits for the key and returns its value.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) const;

@@ -13,6 +13,7 @@
 #include "cluster/free_port.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
+#include "tests/support/files.h"
 
 namespace cohort::membership_test {
 namespace {
@@ -156,6 +157,30 @@ TEST(Membership, TheSameTaskTwiceIsRefused) {
     if (i == 2) refused_again.get_future().get();
     membership.barrier("end", seconds(20));
     EXPECT_EQ(membership.failure(), std::nullopt);
+  });
+}
+
+TEST(Membership, OnlyWhoHasTheSecretEnters) {
+  const testing::TemporaryFolder folder;
+  testing::write_file(folder / "secret", "0123456789abcdef");
+  testing::write_file(folder / "other", "0123456789abcdeg");
+  const ClusterSpec cluster = workers(2);
+  std::promise<void> refused;
+  with_tasks(3, [&](int i) {
+    MembershipOptions options = quick();
+    options.security.secret_file = folder / (i == 2 ? "other" : "secret");
+    if (i == 2) {
+      options.start_timeout = milliseconds(1000);
+      EXPECT_THAT(error_of<DeadlineExceeded>([&] {
+                    Membership(cluster, {"worker", 1}, options);
+                  }),
+                  HasSubstr("worker 1 waited 1 s in start-up for the coordination leader, worker 0 at 127.0.0.1:"));
+      refused.set_value();
+      return;
+    }
+    if (i == 1) refused.get_future().get();
+    Membership membership(cluster, {"worker", i}, options);
+    membership.barrier("end", seconds(20));
   });
 }
 

@@ -61,8 +61,8 @@ class CoordinationServer::Impl {
   Impl(const ClusterSpec& cluster, const std::string& address, std::chrono::milliseconds heartbeat_timeout,
        const SecurityOptions& security)
       : state_(cluster, heartbeat_timeout),
-        // Nothing that it does takes time, so it needs one thread. Who may reach it is for the network to say where
-        // nobody has to show who he is.
+        // Nothing that it does takes time, so it needs one thread. Without security it listens beyond this machine all
+        // the same: the network then decides who reaches it.
         server_(address,
                 {.name = "the coordination leader", .security = security, .threads = 1, .allow_insecure = true},
                 [this](const std::string& method, const Call& call) { handle(method, call); }),

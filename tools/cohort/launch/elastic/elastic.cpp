@@ -34,7 +34,8 @@ int lead(const ElasticOptions& options, AgentOptions& agent, const Signals& sign
   const std::string address = Address{agent.host, port}.to_string();
   RendezvousServer leader(address, {.least = least, .most = most, .join_timeout = agent.join_timeout},
                           {.secret_file = options.secret_file});
-  std::cerr << "[launch] others may join: cohort launch --join=" + address + " -- PROGRAM ARGUMENTS\n";
+  const std::string secret = options.secret_file.empty() ? "" : " --secret_file=FILE";
+  std::cerr << "[launch] others may join: cohort launch --join=" + address + secret + " -- PROGRAM ARGUMENTS\n";
   const int code = run_agent(leader, agent, signals, guard);
   leader.finish(code);
   return code;

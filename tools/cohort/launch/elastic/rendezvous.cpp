@@ -40,7 +40,7 @@ class RemoteLeader final : public Leader {
 
 class RendezvousServer::Impl {
  public:
-  // Who may reach it is for the network to say where nobody has to show who he is.
+  // Without security it listens beyond this machine all the same: the network then decides who reaches it.
   Impl(const std::string& address, const RosterOptions& options, const SecurityOptions& security)
       : silence_(options.silence),
         roster_(options, Clock::now()),
