@@ -21,7 +21,7 @@ target_compile_options(cohort_compile INTERFACE ${COHORT_CLANG_COMPAT})
 # is one that makes its names visible. With the module cohort_gloo all are visible: it takes the library's own.
 if(BUILD_SHARED_LIBS AND NOT COHORT_GLOO_MODULE)
   target_compile_options(cohort_compile INTERFACE -fvisibility=hidden -fvisibility-inlines-hidden)
-  file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/cohort/*.h)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/cohort/*.h)
   foreach(header IN LISTS headers)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/visible/${header} @ONLY CONTENT
 "#pragma once
@@ -76,6 +76,7 @@ function(cohort_compile_settings target)
   target_precompile_headers(${target} REUSE_FROM ${precompiled})
   if(COHORT_BUILD_TESTS AND precompiled STREQUAL cohort_torch_pch)  # it is read only where the same names are defined
     target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_DEFINITIONS>)
+    target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>)
   endif()
 endfunction()
 

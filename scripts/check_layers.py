@@ -46,7 +46,7 @@ def main(root):
     for folder in (root / "src").iterdir() if (root / "src").is_dir() else []:
         if folder.is_dir() and folder.name not in LAYERS:
             problems.append(f"{folder}: is no layer of the list")
-    for path in sorted((root / "include" / "cohort").glob("*.h")):
+    for path in sorted((root / "include" / "cohort").rglob("*.h")):
         check_public(path, problems)
     print("\n".join(problems) if problems else "layers: in order")
     return 1 if problems else 0

@@ -31,7 +31,7 @@ struct CheckpointData {
 };
 
 // A checkpoint that was read.
-struct Checkpoint {
+struct SavedCheckpoint {
   int64_t step = 0;              // the global step at which it was saved
   std::filesystem::path folder;  // where it lies
   CheckpointData data;           // what is in it
@@ -43,7 +43,7 @@ void save_checkpoint(const std::filesystem::path& folder, int64_t step, const Ch
 
 // A checkpoint folder, with everything in it checked. NotFound: there is none; DataLoss: damaged, named with the file
 // and the place; Unimplemented: of a later format.
-Checkpoint read_checkpoint(const std::filesystem::path& folder);
+SavedCheckpoint read_checkpoint(const std::filesystem::path& folder);
 
 struct CheckpointManagerOptions {
   std::string name = "ckpt";  // checkpoints are called <name>-<step>
@@ -92,7 +92,7 @@ class CheckpointManager {
 
   // The newest checkpoint that is whole; a damaged one is skipped with a warning for the one before. Nothing where
   // there is none.
-  std::optional<Checkpoint> restore_latest();
+  std::optional<SavedCheckpoint> restore_latest();
 
   // Says in the directory that no more will come, until the next save(): who follows it comes to an end.
   void finish();

@@ -36,6 +36,7 @@
 #include "cohort/tfds.h"                       // IWYU pragma: export
 #include "cohort/tfrecord.h"                   // IWYU pragma: export
 #include "cohort/trace.h"                      // IWYU pragma: export
+#include "cohort/train/checkpoint.h"           // IWYU pragma: export
 #include "cohort/training_run.h"               // IWYU pragma: export
 #include "cohort/variable.h"                   // IWYU pragma: export
 #include "cohort/weights.h"                    // IWYU pragma: export

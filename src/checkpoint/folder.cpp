@@ -177,10 +177,10 @@ void write_checkpoint(const std::filesystem::path& folder, const std::filesystem
   flush_folder(folder.parent_path());
 }
 
-Checkpoint read_checkpoint(const std::filesystem::path& folder) {
+SavedCheckpoint read_checkpoint(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kManifest;
   const Manifest manifest = parse_manifest(unsealed(read_file(file), file.string()), file.string());
-  Checkpoint checkpoint{.step = manifest.step, .folder = folder, .data = {.values = manifest.values}};
+  SavedCheckpoint checkpoint{.step = manifest.step, .folder = folder, .data = {.values = manifest.values}};
   for (const auto& [name, noted] : manifest.files) {
     const std::filesystem::path part(name);
     const std::string bytes = read_checked(folder / part, noted);

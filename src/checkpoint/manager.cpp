@@ -121,11 +121,11 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     write_pointer(directory_, options_.name, steps(), pointer_);
   }
 
-  std::optional<Checkpoint> restore_latest() {
+  std::optional<SavedCheckpoint> restore_latest() {
     std::vector<int64_t> list = steps();
     for (; !list.empty(); list.pop_back()) {
       try {
-        Checkpoint checkpoint = read_checkpoint(folder(list.back()));
+        SavedCheckpoint checkpoint = read_checkpoint(folder(list.back()));
         restored_ = list.back();
         return checkpoint;
       } catch (const DataLoss& error) {
@@ -289,7 +289,7 @@ void CheckpointManager::clear() {
   impl_->wait();
   impl_->clear();
 }
-std::optional<Checkpoint> CheckpointManager::restore_latest() {
+std::optional<SavedCheckpoint> CheckpointManager::restore_latest() {
   impl_->wait();
   return impl_->restore_latest();
 }

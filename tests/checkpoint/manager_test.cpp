@@ -34,7 +34,7 @@ CheckpointData data_of(double number) {
           .values = {{"epoch", std::to_string(static_cast<int64_t>(number))}}};
 }
 
-void expect_data(const Checkpoint& checkpoint, double number) {
+void expect_data(const SavedCheckpoint& checkpoint, double number) {
   const CheckpointData wanted = data_of(number);
   EXPECT_EQ(checkpoint.data.bytes, wanted.bytes);
   EXPECT_EQ(checkpoint.data.values, wanted.values);
@@ -97,7 +97,7 @@ TEST(CheckpointManager, TheDataMayChangeAsSoonAsSaveReturns) {
   }
   for (int step = 1; step <= 3; ++step) {
     manager.wait();
-    const Checkpoint saved = read_checkpoint(manager.folder(step));
+    const SavedCheckpoint saved = read_checkpoint(manager.folder(step));
     for (const auto& [name, tensor] : saved.data.tensors.at("model")) EXPECT_TRUE((tensor == step).all().item<bool>());
   }
 }

@@ -75,7 +75,7 @@ TEST(CardState, ACheckpointOfACardIsReadOnTheCpuAndBack) {
     tensors.emplace_back("t" + std::to_string(i), (torch::arange(40) - 20).view({8, 5}).to(dtypes[i]).to(card).t());
   }
   save_checkpoint(folder / "one", 7, {.tensors = {{"model", tensors}}});
-  const Checkpoint back = read_checkpoint(folder / "one");
+  const SavedCheckpoint back = read_checkpoint(folder / "one");
   const NamedTensors& read = back.data.tensors.at("model");
   ASSERT_EQ(read.size(), tensors.size());
   for (const auto& [name, tensor] : read) {

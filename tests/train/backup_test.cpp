@@ -316,7 +316,7 @@ TEST(ModelCheckpoint, WritesTheBest) {
   EXPECT_TRUE(std::filesystem::exists(folder / "best/01-1.0.safetensors"));
   EXPECT_TRUE(std::filesystem::exists(folder / "best/02-0.5.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(folder / "best/03-3.0.safetensors"));
-  const Checkpoint last = read_checkpoint(folder / "all/3");
+  const SavedCheckpoint last = read_checkpoint(folder / "all/3");
   EXPECT_EQ(last.data.values.at("epoch"), "3");
   EXPECT_EQ(last.step, 27);
   for (const auto& [name, tensor] : net.weights()) {

@@ -210,7 +210,7 @@ TEST(Resume, AStoppedTrainingIsNotGoneOnWith) {
 TEST(Resume, StatesStandInTheManifest) {
   const TemporaryFolder folder;
   EXPECT_THROW(fit(DefaultStrategy(), {.directory = folder / "run", .interrupt_at = 24}, several()), Interrupted);
-  const Checkpoint saved = read_checkpoint(folder / "run" / "backup-20");
+  const SavedCheckpoint saved = read_checkpoint(folder / "run" / "backup-20");
   EXPECT_EQ(saved.data.values.at("callback.reduce_lr_on_plateau.wait"), "0");
   EXPECT_EQ(saved.data.values.at("callback.reduce_lr_on_plateau.cooldown"), "1");
   EXPECT_EQ(saved.data.values.at("callback.reduce_lr_on_plateau-2.best"), "0.80000000000000004");

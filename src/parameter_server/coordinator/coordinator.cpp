@@ -137,8 +137,8 @@ Coordinator::~Coordinator() {
 }
 
 std::shared_ptr<SavedVariables> Coordinator::restore() {
-  const std::optional<Checkpoint> checkpoint =
-      checkpoints_ ? checkpoints_->restore_latest() : std::optional<Checkpoint>();
+  const std::optional<SavedCheckpoint> checkpoint =
+      checkpoints_ ? checkpoints_->restore_latest() : std::optional<SavedCheckpoint>();
   if (!checkpoint) return variables_->saved();
   auto saved = std::make_shared<SavedVariables>(saved_in(checkpoint->data));
   variables_->load(*saved);

@@ -193,7 +193,7 @@ int64_t Controller::evaluate_continuously(int64_t train_steps, int64_t steps, st
 bool Controller::restore_checkpoint(bool keep_input) {
   if (options_.checkpoint_dir.empty() || !options_.trainer) return false;
   const StrategyCore& core = *strategy_.core();
-  std::optional<Checkpoint> checkpoint;
+  std::optional<SavedCheckpoint> checkpoint;
   core.on_chief("the latest checkpoint", [&] { checkpoint = checkpoints_->restore_latest(); });
   if (!core.any_worker("whether there is a checkpoint", checkpoint.has_value())) return false;
   const CheckpointData none;

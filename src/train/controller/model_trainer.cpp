@@ -136,7 +136,7 @@ class ModelTrainer::Impl {
   int64_t load(const std::filesystem::path& checkpoint) {
     build();
     const StrategyCore& core = *state_->strategy().core();
-    Checkpoint whole;
+    SavedCheckpoint whole;
     core.on_chief("a checkpoint", [&] {
       whole = read_checkpoint(checkpoint);
       blame(speaker() + checkpoint.string(), [&] { model_.set_weights(whole.data.tensors["model"]); });

@@ -1,0 +1,214 @@
+// A checkpoint of a loop's own has a group of tensors for each module and optimizer, one for all variables, and a piece
+// of bytes for each worker, as fit()'s have (parts.h).
+#include "cohort/train/checkpoint.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "cohort/preemption.h"
+#include "strategy/core.h"
+#include "train/loop/parts.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr const char* kVariables = "variables";
+constexpr int64_t kTold = int64_t{1} << 62;  // a flag of the input
+
+bool on_read(const Variable& variable) {
+  return variable.options().synchronization == VariableSynchronization::kOnRead;
+}
+
+// Whether it has one value across the replicas.
+bool has_value(const Variable& variable) {
+  return !on_read(variable) || variable.options().aggregation != VariableAggregation::kNone;
+}
+
+}  // namespace
+
+class Checkpoint::Impl {
+ public:
+  Impl(const Strategy& strategy, std::filesystem::path directory, CheckpointParts parts, CheckpointOptions options)
+      : strategy_(strategy), core_(*strategy_.core()), parts_(std::move(parts)), told_(std::move(options.told)) {
+    if (core_.remote() != nullptr) {
+      fail<FailedPrecondition>("[checkpoint] ", core_.plan().name,
+                               ": parameter servers keep the variables, and their coordinator saves them");
+    }
+    require_parts();
+    if (!told_) told_ = [watcher = std::make_shared<PreemptionWatcher>()] { return watcher->preempted(); };
+    core_.on_chief("checkpoint", [&] { manager_.emplace(std::move(directory), options.manager); });
+  }
+
+  std::optional<Progress> restore(DistributedIterator* input) {
+    std::optional<SavedCheckpoint> saved;
+    core_.on_chief("restore", [&] { saved = manager_->restore_latest(); });
+    const std::string said =
+        core_.text_from_chief(saved ? nlohmann::json{saved->step, saved->data.values}.dump() : std::string());
+    if (said.empty()) return std::nullopt;
+    const auto [step, values] =
+        nlohmann::json::parse(said).get<std::pair<int64_t, std::map<std::string, std::string>>>();
+    const CheckpointData data = saved ? std::move(saved->data) : CheckpointData();
+    for (const auto& [name, module] : parts_.modules) {
+      load_from_chief(core_, module, [&, name = &name] { return tensors_of(data, *name, "[checkpoint] restore"); });
+    }
+    for (const auto& [name, optimizer] : parts_.optimizers) {
+      load_from_chief(core_, optimizer, [&, name = &name] { return tensors_of(data, *name, "[checkpoint] restore"); });
+    }
+    restore_variables(data);
+    Progress progress{.step = step, .values = values};
+    const std::string shape = std::exchange(progress.values["replicas"], "");
+    progress.values.erase("replicas");
+    const std::string own = own_from_chief(core_, data);
+    if (shape == own_shape()) {
+      restore_own_parts(own, input);
+    } else {
+      require_values(shape);
+      log().warn("[checkpoint] step {} was saved with {} replicas, now there are {}: random states begin anew{}", step,
+                 shape, own_shape(), input == nullptr ? "" : ", and the input stays where it is");
+    }
+    return progress;
+  }
+
+  void save(const Progress& progress, DistributedIterator* input) {
+    if (Replica::current() != nullptr) {
+      fail<FailedPrecondition>("[checkpoint] save is called across replicas, not inside run()");
+    }
+    CheckpointData data{.values = progress.values};
+    if (!data.values.emplace("replicas", own_shape()).second) {
+      fail<InvalidArgument>("[checkpoint] save: \"replicas\" is a value of the checkpoint's own");
+    }
+    for (const auto& [name, module] : parts_.modules) data.tensors[name] = module.state();
+    for (const auto& [name, optimizer] : parts_.optimizers) data.tensors[name] = optimizer.state();
+    NamedTensors& variables = data.tensors[kVariables];
+    for (const auto& [name, variable] : parts_.variables) {
+      if (has_value(variable)) variables.emplace_back(name, variable.read());
+    }
+    data.bytes = gather_own(core_, save_own(core_, own_parts(), input == nullptr ? "" : input->save()));
+    core_.on_chief("save", [&] { manager_->save(progress.step, data); });
+  }
+
+  void wait() {
+    core_.on_chief("save", [&] { manager_->wait(); });
+  }
+
+  bool preempted(DistributedIterator& input) const {
+    if (told_()) input.raise(kTold);
+    return (input.raised() & kTold) != 0;
+  }
+
+ private:
+  void require_parts() const {
+    std::set<std::string> names = {kVariables};
+    const auto require = [&](const std::string& name, bool ours) {
+      if (!names.insert(name).second) fail<InvalidArgument>("[checkpoint] \"", name, "\" is the name of two parts");
+      if (!ours) fail<InvalidArgument>("[checkpoint] \"", name, "\" is empty, or made under another strategy");
+    };
+    for (const auto& [name, module] : parts_.modules) require(name, module.defined() && module.core().get() == &core_);
+    for (const auto& [name, optimizer] : parts_.optimizers) require(name, optimizer.defined());
+    for (const auto& [name, variable] : parts_.variables) {
+      if (strategy_.owns(variable)) continue;
+      fail<InvalidArgument>("[checkpoint] the variable \"", name, "\" is empty, or made under another strategy");
+    }
+  }
+
+  // "2 on 3 workers"
+  std::string own_shape() const {
+    return c10::str(core_.num_replicas_in_sync(), " on ", core_.num_workers(), " worker(s)");
+  }
+
+  OwnParts own_parts() const {
+    OwnParts own{.who = "[checkpoint] restore"};
+    for (const auto& [name, variable] : parts_.variables) {
+      if (!on_read(variable)) continue;
+      for (const torch::Tensor& component : variable.components()) own.more.push_back(component.detach().cpu());
+    }
+    for (const auto& [name, module] : parts_.modules) own.modules.push_back(module);
+    for (const auto& [name, optimizer] : parts_.optimizers) own.optimizers.push_back(optimizer);
+    return own;
+  }
+
+  void restore_own_parts(const std::string& bytes, DistributedIterator* input) {
+    const OwnState own = restore_own(core_, own_parts(), bytes);
+    const torch::NoGradGuard no_grad;
+    auto next = own.more.begin();
+    for (const auto& [name, variable] : parts_.variables) {
+      if (!on_read(variable)) continue;
+      for (const torch::Tensor& component : variable.components()) component.detach().copy_(*next++);
+    }
+    if (input == nullptr) return;
+    const bool saved = !own.input.empty();
+    if (saved) input->restore(own.input);
+    if (!saved) log().warn("[checkpoint] restore: the input was not saved, and stays where it is");
+  }
+
+  // A component is for one replica.
+  void require_values(const std::string& shape) const {
+    for (const auto& [name, variable] : parts_.variables) {
+      if (has_value(variable)) continue;
+      fail<InvalidArgument>("[checkpoint] restore: the variable \"", name, "\" has no aggregation, and was saved with ",
+                            shape, " replicas; now there are ", own_shape());
+    }
+  }
+
+  // Every worker's values become the chief's.
+  void restore_variables(const CheckpointData& data) const {
+    std::vector<torch::Tensor> values;
+    for (const auto& [name, variable] : parts_.variables) {
+      if (has_value(variable)) values.push_back(variable.components()[0].detach().clone());
+    }
+    core_.on_chief("restore", [&] {
+      if (parts_.variables.empty()) return;
+      const NamedTensors saved = tensors_of(data, kVariables, "[checkpoint] restore");
+      const std::map<std::string, torch::Tensor> given(saved.begin(), saved.end());
+      auto value = values.begin();
+      for (const auto& [name, variable] : parts_.variables) {
+        if (!has_value(variable)) continue;
+        const auto found = given.find(name);
+        if (found == given.end()) fail<NotFound>("[checkpoint] restore: there is no variable \"", name, "\" in it");
+        if (found->second.sizes() != value->sizes()) {
+          fail<InvalidArgument>("[checkpoint] restore: the variable \"", name, "\" has shape ", found->second.sizes(),
+                                ", wanted ", value->sizes());
+        }
+        (value++)->copy_(found->second);
+      }
+    });
+    core_.broadcast_from_chief(values);
+    auto value = values.begin();
+    for (const auto& [name, variable] : parts_.variables) {
+      if (has_value(variable)) variable.assign(*value++);
+    }
+  }
+
+  Strategy strategy_;
+  StrategyCore& core_;
+  CheckpointParts parts_;
+  std::function<bool()> told_;
+  std::optional<CheckpointManager> manager_;  // the chief's
+};
+
+Checkpoint::Checkpoint(const Strategy& strategy, std::filesystem::path directory, CheckpointParts parts,
+                       CheckpointOptions options)
+    : impl_(std::make_unique<Impl>(strategy, std::move(directory), std::move(parts), std::move(options))) {}
+
+Checkpoint::~Checkpoint() = default;
+
+std::optional<Progress> Checkpoint::restore(DistributedIterator* input) {
+  return impl_->restore(input);
+}
+
+void Checkpoint::save(const Progress& progress, DistributedIterator* input) {
+  impl_->save(progress, input);
+}
+
+void Checkpoint::wait() {
+  impl_->wait();
+}
+
+bool Checkpoint::preempted(DistributedIterator& input) {
+  return impl_->preempted(input);
+}
+
+}  // namespace cohort

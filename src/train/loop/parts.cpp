@@ -1,0 +1,135 @@
+#include "train/loop/parts.h"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "data/state.h"
+#include "step/optimizer_state.h"
+
+namespace cohort {
+
+namespace {
+
+// Takes the rate out of an optimizer's state and returns it as a text, which is empty where none was set.
+std::string take_rate(NamedTensors& state) {
+  const auto found =
+      std::find_if(state.begin(), state.end(), [](const auto& item) { return item.first == kLearningRateEntry; });
+  if (found == state.end()) return "";
+  std::string rate = fmt::format("{:.17g}", found->second.item<double>());
+  state.erase(found);
+  return rate;
+}
+
+// Batch-norm statistics and others, of each replica.
+std::vector<torch::Tensor> buffers_of(const OwnParts& parts) {
+  std::vector<torch::Tensor> all;
+  for (const MirroredModule& module : parts.modules) {
+    for (const auto& copy : module.copies()) {
+      for (const torch::Tensor& buffer : copy->buffers()) all.push_back(buffer);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+const NamedTensors& tensors_of(const CheckpointData& data, const std::string& name, const std::string& who) {
+  const auto found = data.tensors.find(name);
+  if (found == data.tensors.end()) fail<NotFound>(who, ": the checkpoint has no \"", name, "\"");
+  return found->second;
+}
+
+void load_from_chief(const StrategyCore& core, const MirroredModule& module, const ReadTensors& read) {
+  core.on_chief("resume", [&] { module.load_state(read()); });
+  module.copy_from_chief();
+}
+
+void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimizer, const ReadTensors& read) {
+  NamedTensors slots = optimizer.state();
+  core.on_chief("resume", [&] {
+    optimizer.load_state(read());
+    slots = optimizer.state();
+  });
+  // Only the chief knows yet whether a rate was set: it travels apart from what all workers have.
+  const std::string rate = core.text_from_chief(take_rate(slots));
+  std::vector<torch::Tensor> values;
+  for (const auto& [name, tensor] : slots) values.push_back(tensor);
+  core.broadcast_from_chief(values);
+  if (!rate.empty()) slots.emplace_back(kLearningRateEntry, torch::tensor(std::stod(rate), torch::kDouble));
+  if (core.worker_rank() > 0) optimizer.load_state(slots);
+}
+
+std::string save_own(const StrategyCore& core, const OwnParts& parts, const std::string& input) {
+  IteratorState own;
+  own.tensors.push_back(at::globalContext().defaultGenerator(torch::kCPU).get_state());
+  for (int i = 0; i < core.num_local_replicas(); ++i) own.tensors.push_back(core.replica(i).generator().get_state());
+  for (const torch::Tensor& tensor : parts.more) own.tensors.push_back(tensor);
+  for (const torch::Tensor& buffer : buffers_of(parts)) own.tensors.push_back(buffer.cpu());
+  for (const MirroredOptimizer& optimizer : parts.optimizers) {
+    for (const torch::Tensor& sum : optimizer.accumulated()) own.tensors.push_back(sum);
+  }
+  // A position is bytes, JSON is text.
+  torch::Tensor position = torch::empty({static_cast<int64_t>(input.size())}, torch::kByte);
+  std::copy(input.begin(), input.end(), position.data_ptr<uint8_t>());
+  own.tensors.push_back(position);
+  return to_bytes(own);
+}
+
+OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std::string& bytes) {
+  OwnState result;
+  restore_from(bytes, "the state of this worker", [&](const IteratorState& own) {
+    const auto replicas = static_cast<std::size_t>(core.num_local_replicas());
+    const std::vector<torch::Tensor> buffers = buffers_of(parts);
+    std::size_t wanted = 1 + replicas + parts.more.size() + buffers.size() + 1;
+    for (const MirroredOptimizer& optimizer : parts.optimizers) wanted += optimizer.accumulated().size();
+    if (own.tensors.size() != wanted) {
+      fail<InvalidArgument>(parts.who, ": the state of this worker has ", own.tensors.size(), " parts, wanted ", wanted,
+                            "; were the metrics and accumulate_steps the same?");
+    }
+    auto next = own.tensors.begin();
+    const auto take = [&](std::size_t count) {
+      const auto first = next;
+      next += static_cast<std::ptrdiff_t>(count);
+      return std::vector<torch::Tensor>(first, next);
+    };
+    at::Generator standard = at::globalContext().defaultGenerator(torch::kCPU);
+    standard.set_state(*next++);
+    for (std::size_t i = 0; i < replicas; ++i) core.replica(static_cast<int>(i)).generator().set_state(*next++);
+    result.more = take(parts.more.size());
+    const torch::NoGradGuard no_grad;
+    for (const torch::Tensor& buffer : buffers) buffer.copy_(*next++);
+    for (const MirroredOptimizer& optimizer : parts.optimizers) {
+      optimizer.load_accumulated(take(optimizer.accumulated().size()));
+    }
+    result.input.assign(static_cast<const char*>(next->data_ptr()), static_cast<std::size_t>(next->numel()));
+  });
+  return result;
+}
+
+std::string own_name(int rank) {
+  return "worker-" + std::to_string(rank);
+}
+
+std::string own_from_chief(const StrategyCore& core, const CheckpointData& data) {
+  std::string own;
+  for (int rank = 0; rank < core.num_workers(); ++rank) {
+    const auto found = data.bytes.find(own_name(rank));
+    const std::string bytes = core.text_from_chief(found == data.bytes.end() ? "" : found->second);
+    if (rank == core.worker_rank()) own = bytes;
+  }
+  return own;
+}
+
+std::map<std::string, std::string> gather_own(const StrategyCore& core, const std::string& bytes) {
+  const std::vector<std::string> workers = core.gather_texts(bytes);
+  std::map<std::string, std::string> all;
+  for (int rank = 0; rank < core.num_workers() && core.worker_rank() == 0; ++rank) {
+    all[own_name(rank)] = workers[static_cast<std::size_t>(rank)];
+  }
+  return all;
+}
+
+}  // namespace cohort

@@ -1,0 +1,57 @@
+// The parts of a training in a checkpoint, for fit() and for loops of one's own: modules and optimizers, which the
+// chief reads for all workers, and what each process has of its own.
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint.h"
+#include "cohort/mirrored.h"
+#include "cohort/optimizer.h"
+#include "strategy/core.h"
+
+namespace cohort {
+
+// Returns a group of the checkpoint's tensors. NotFound, which `who` opens: it has no such group.
+const NamedTensors& tensors_of(const CheckpointData& data, const std::string& name, const std::string& who);
+
+// Gives the module, or the optimizer, of all workers what read() returns on the chief, where alone it is called.
+// Collective; what read() throws comes out on the chief, and as Unavailable elsewhere.
+using ReadTensors = std::function<NamedTensors()>;
+void load_from_chief(const StrategyCore& core, const MirroredModule& module, const ReadTensors& read);
+void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimizer, const ReadTensors& read);
+
+// What a process has of its own: random states, buffers of the replicas, gradients that are added up since the last
+// update, the position in its input, and `more`.
+struct OwnParts {
+  std::string who;  // opens messages: "[model] NAME"
+  std::vector<torch::Tensor> more;
+  std::vector<MirroredModule> modules;
+  std::vector<MirroredOptimizer> optimizers;
+};
+
+std::string save_own(const StrategyCore& core, const OwnParts& parts, const std::string& input);
+
+struct OwnState {
+  std::vector<torch::Tensor> more;  // as it was saved
+  std::string input;
+};
+
+// Sets the random states, buffers and gradients to what save_own() of the same parts returned, and returns the rest.
+// DataLoss: the bytes are damaged; InvalidArgument: they are of other parts.
+OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std::string& bytes);
+
+// The entry of a checkpoint's bytes that holds a worker's own state.
+std::string own_name(int rank);
+
+// Returns this worker's bytes of the chief's checkpoint. Collective.
+std::string own_from_chief(const StrategyCore& core, const CheckpointData& data);
+
+// Returns the entries of all workers, on the chief; nothing on the others. Collective.
+std::map<std::string, std::string> gather_own(const StrategyCore& core, const std::string& bytes);
+
+}  // namespace cohort
