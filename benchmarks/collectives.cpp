@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "bench.h"
-#include "cohort/multi_worker_strategy.h"
+#include "cohort/cluster/multi_worker_strategy.h"
 
 namespace cohort::bench {
 

@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "bench.h"
-#include "cohort/augment.h"
-#include "cohort/datasets.h"
-#include "cohort/model.h"
-#include "cohort/models.h"
-#include "cohort/tfrecord.h"
+#include "cohort/data/augment.h"
+#include "cohort/data/datasets.h"
+#include "cohort/data/tfrecord.h"
+#include "cohort/models/zoo.h"
+#include "cohort/train/model.h"
 
 namespace cohort::bench {
 

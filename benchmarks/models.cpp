@@ -4,8 +4,8 @@
 
 #include <stdexcept>
 
-#include "cohort/layers.h"
-#include "cohort/models.h"
+#include "cohort/models/zoo.h"
+#include "cohort/train/layers.h"
 
 namespace cohort::bench {
 

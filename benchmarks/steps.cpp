@@ -4,8 +4,8 @@
 #include <iostream>
 
 #include "bench.h"
+#include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/distributed_dataset.h"
-#include "cohort/multi_worker_strategy.h"
 #include "cohort/optimizer.h"
 
 namespace cohort::bench {

@@ -19,4 +19,4 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/cohortConfig.cmake.in 
                               INSTALL_DESTINATION ${destination})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/cohortConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/cohortConfig.cmake ${PROJECT_BINARY_DIR}/cohortConfigVersion.cmake
-              ${PROJECT_SOURCE_DIR}/cmake/CohortTorch.cmake DESTINATION ${destination})
+              ${PROJECT_SOURCE_DIR}/cmake/CohortTorch.cmake ${COHORT_CLANG_COMPAT} DESTINATION ${destination})

@@ -15,8 +15,8 @@ target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threa
 add_custom_target(cohort_generated)
 add_dependencies(cohort_compile cohort_generated)
 # See the header: Clang 14 and LibTorch 1.13.
-set(COHORT_CLANG_COMPAT $<$<CXX_COMPILER_ID:Clang>:SHELL:-include cohort/clang_libstdcxx.h>)
-target_compile_options(cohort_compile INTERFACE ${COHORT_CLANG_COMPAT})
+set(COHORT_CLANG_COMPAT ${PROJECT_SOURCE_DIR}/cmake/clang_libstdcxx.h)
+target_compile_options(cohort_compile INTERFACE $<$<CXX_COMPILER_ID:Clang>:SHELL:-include ${COHORT_CLANG_COMPAT}>)
 # The shared library shows what the public headers declare: every other name is hidden, and to our sources each public header
 # is one that makes its names visible. With the module cohort_gloo all are visible: it takes the library's own.
 if(BUILD_SHARED_LIBS AND NOT COHORT_GLOO_MODULE)
@@ -119,7 +119,9 @@ function(cohort_library)
   add_library(cohort ${objects})
   add_library(cohort::cohort ALIAS cohort)
   target_compile_features(cohort PUBLIC cxx_std_20)
-  target_compile_options(cohort INTERFACE ${COHORT_CLANG_COMPAT})
+  set(installed $<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}/cmake/cohort/clang_libstdcxx.h)
+  target_compile_options(cohort INTERFACE
+    $<$<CXX_COMPILER_ID:Clang>:SHELL:-include $<BUILD_INTERFACE:${COHORT_CLANG_COMPAT}>$<INSTALL_INTERFACE:${installed}>>)
   target_include_directories(cohort PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_include_directories(cohort SYSTEM PUBLIC "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "rpc/address.h"
 
 namespace cohort {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cohort/cluster_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 
 namespace cohort {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cohort/cluster_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 
 namespace cohort {
 

@@ -1,6 +1,6 @@
 // After multi_worker_util of TensorFlow.
 #include "base/fail.h"
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/config.h"
+#include "cohort/models/config.h"
 
 namespace cohort {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cohort/config.h"
+#include "cohort/models/config.h"
 
 namespace cohort {
 

@@ -2,7 +2,7 @@
 
 #include "base/edit_distance.h"
 #include "base/fail.h"
-#include "cohort/image_classification.h"
+#include "cohort/models/image_classification.h"
 #include "models/model_garden.h"
 
 namespace cohort {

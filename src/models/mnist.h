@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 
 namespace cohort {
 

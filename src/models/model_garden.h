@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/experiment.h"
+#include "cohort/models/experiment.h"
 
 namespace cohort {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/cluster/partitioners.h"
 #include "cohort/optimizer.h"
-#include "cohort/partitioners.h"
 #include "parameter_server/server/shard.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/parameter_server_strategy.h"
+#include "cohort/cluster/parameter_server_strategy.h"
 #include "parameter_server/client/server_variables.h"
 #include "parameter_server/coordinator/coordinator.h"
 #include "strategy/remote_variables.h"

@@ -1,4 +1,4 @@
-#include "cohort/parameter_server_strategy.h"
+#include "cohort/cluster/parameter_server_strategy.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "cohort/cluster_coordinator.h"
+#include "cohort/cluster/cluster_coordinator.h"
 #include "parameter_server/server/server.h"
 #include "parameter_server/state.h"
 #include "parameter_server/worker/worker.h"

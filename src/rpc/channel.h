@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/security.h"
+#include "cohort/cluster/security.h"
 #include "rpc/frame.h"
 
 namespace grpc {

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "cohort/security.h"
+#include "cohort/cluster/security.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "cohort/security.h"
+#include "cohort/cluster/security.h"
 #include "rpc/channel.h"
 #include "rpc/frame.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/multi_worker_strategy.h"
+#include "cohort/cluster/multi_worker_strategy.h"
 #include "collective/process/process_communicator.h"
 
 namespace cohort {

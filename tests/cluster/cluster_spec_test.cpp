@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "cohort/error.h"
 #include "rpc/address.h"
 #include "tests/support/errors.h"

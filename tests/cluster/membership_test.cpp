@@ -1,5 +1,5 @@
 // Memberships over real gRPC on loopback; tasks are threads here, and processes that are killed further down.
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

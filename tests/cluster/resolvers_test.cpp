@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "cohort/cluster_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 

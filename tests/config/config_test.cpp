@@ -1,4 +1,4 @@
-#include "cohort/config.h"
+#include "cohort/models/config.h"
 
 #include <gtest/gtest.h>
 

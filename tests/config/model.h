@@ -1,7 +1,7 @@
 // A configuration for tests.
 #pragma once
 
-#include "cohort/config.h"
+#include "cohort/models/config.h"
 
 namespace cohort::testing {
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 
 namespace cohort::drawn_digits_pixels_test {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 
 namespace cohort::drawn_digits_test {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 #include "cohort/error.h"
 #include "data/readers/idx.h"
 #include "tests/support/errors.h"

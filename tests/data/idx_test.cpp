@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

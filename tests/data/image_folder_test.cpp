@@ -7,7 +7,7 @@
 
 #include <set>
 
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

@@ -1,4 +1,4 @@
-#include "cohort/image.h"
+#include "cohort/data/image.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cohort/augment.h"
+#include "cohort/data/augment.h"
 #include "cohort/error.h"
 #include "cohort/weights.h"
 #include "data/images/adjust.h"

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cohort/data/image.h"
 #include "cohort/error.h"
-#include "cohort/image.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 

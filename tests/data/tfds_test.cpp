@@ -1,11 +1,11 @@
-#include "cohort/tfds.h"
+#include "cohort/data/tfds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "cohort/data/tf_example.h"
 #include "cohort/error.h"
-#include "cohort/tf_example.h"
 #include "data/readers/split_spec.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"

@@ -1,7 +1,7 @@
 // Synchronised batch norm: its statistics, and the gradients through them, are those of the global batch.
 #include <torch/torch.h>
 
-#include "cohort/layers.h"
+#include "cohort/train/layers.h"
 #include "tests/equivalence/runs.h"
 
 namespace cohort::equivalence::batch_norm_test {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "cohort/config.h"
 #include "cohort/error.h"
+#include "cohort/models/config.h"
 #include "tests/config/model.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "cohort/data/image.h"
 #include "cohort/error.h"
-#include "cohort/image.h"
 #include "data/images/decode.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "cohort/cluster_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/error.h"
 
 namespace {

@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "cohort/data/tf_example.h"
+#include "cohort/data/tfrecord.h"
 #include "cohort/error.h"
-#include "cohort/tf_example.h"
-#include "cohort/tfrecord.h"
 
 namespace {
 

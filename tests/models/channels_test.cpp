@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "cohort/data/image.h"
 #include "cohort/error.h"
-#include "cohort/image.h"
-#include "cohort/image_classification.h"
 #include "cohort/mirrored.h"
+#include "cohort/models/image_classification.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <sstream>
 
-#include "cohort/image_classification.h"
-#include "cohort/strategy_flags.h"
+#include "cohort/models/image_classification.h"
+#include "cohort/models/strategy_flags.h"
 #include "models/run/plan.h"
 
 namespace cohort::testing {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/experiment.h"
+#include "cohort/models/experiment.h"
 
 namespace cohort::testing {
 

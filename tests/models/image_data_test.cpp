@@ -1,15 +1,15 @@
 // What the keys of task.train_data and task.validation_data do to the batches.
-#include "cohort/image_classification.h"
+#include "cohort/models/image_classification.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <set>
 
+#include "cohort/data/image.h"
+#include "cohort/data/tf_example.h"
+#include "cohort/data/tfrecord.h"
 #include "cohort/error.h"
-#include "cohort/image.h"
-#include "cohort/tf_example.h"
-#include "cohort/tfrecord.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 

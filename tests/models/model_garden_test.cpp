@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "cohort/data/image.h"
+#include "cohort/data/tf_example.h"
+#include "cohort/data/tfrecord.h"
 #include "cohort/error.h"
-#include "cohort/image.h"
-#include "cohort/image_classification.h"
-#include "cohort/tf_example.h"
-#include "cohort/tfrecord.h"
+#include "cohort/models/image_classification.h"
 #include "optimizer/update_rule.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

@@ -1,4 +1,4 @@
-#include "cohort/models.h"
+#include "cohort/models/zoo.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

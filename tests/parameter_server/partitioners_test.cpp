@@ -1,4 +1,4 @@
-#include "cohort/partitioners.h"
+#include "cohort/cluster/partitioners.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

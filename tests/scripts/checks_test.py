@@ -39,6 +39,14 @@ class Layers(unittest.TestCase):
         for bad in ("<torch/torch.h>", "<spdlog/spdlog.h>", '"base/fail.h"'):
             self.assertEqual(check("check_layers.py", {"include/cohort/a.h": f"#include {bad}\n"})[0], 1, bad)
 
+    def test_public_headers_keep_their_order(self):
+        for header, name, code in (("a.h", "b.h", 0), ("a.h", "train/model.h", 1), ("a.h", "train.h", 1), ("train.h", "train/model.h", 0),
+                                   ("train.h", "models/zoo.h", 1), ("train/model.h", "cluster/b.h", 0), ("cohort.h", "train.h", 0),
+                                   ("cluster/b.h", "train/model.h", 1), ("data/a.h", "cluster/b.h", 1), ("data/a.h", "data/b.h", 0),
+                                   ("models/a.h", "train/model.h", 0), ("models/a.h", "train.h", 1)):
+            got, out = check("check_layers.py", {f"include/cohort/{header}": f'#include "cohort/{name}"\n'})
+            self.assertEqual(got, code, f"{header} {name}: {out}")
+
 
 class Sizes(unittest.TestCase):
     def test_a_long_file_is_refused(self):

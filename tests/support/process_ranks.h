@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "collective/gloo/gloo.h"
 #include "collective/process/process_communicator.h"
 #include "tests/support/workers.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cluster/free_port.h"
-#include "cohort/cluster_coordinator.h"
-#include "cohort/parameter_server_strategy.h"
+#include "cohort/cluster/cluster_coordinator.h"
+#include "cohort/cluster/parameter_server_strategy.h"
 
 namespace cohort::testing {
 

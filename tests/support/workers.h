@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cluster/free_port.h"
-#include "cohort/multi_worker_strategy.h"
+#include "cohort/cluster/multi_worker_strategy.h"
 
 namespace cohort::testing {
 

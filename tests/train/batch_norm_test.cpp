@@ -2,8 +2,8 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
-#include "cohort/layers.h"
 #include "cohort/strategy.h"
+#include "cohort/train/layers.h"
 
 namespace cohort::batch_norm_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "cohort/callbacks.h"
+#include "cohort/train/callbacks.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "cohort/error.h"
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 #include "cohort/weights.h"
 
 namespace cohort::callbacks_test {

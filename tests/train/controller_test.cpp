@@ -1,4 +1,4 @@
-#include "cohort/controller.h"
+#include "cohort/train/controller.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cohort/actions.h"
 #include "cohort/error.h"
+#include "cohort/train/actions.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "cohort/error.h"
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 
 namespace cohort::fit_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "cohort/layers.h"
+#include "cohort/train/layers.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

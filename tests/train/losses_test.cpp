@@ -1,4 +1,4 @@
-#include "cohort/losses.h"
+#include "cohort/train/losses.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

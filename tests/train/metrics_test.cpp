@@ -1,4 +1,4 @@
-#include "cohort/metrics.h"
+#include "cohort/train/metrics.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

@@ -1,4 +1,4 @@
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

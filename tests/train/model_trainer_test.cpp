@@ -1,4 +1,4 @@
-#include "cohort/model_trainer.h"
+#include "cohort/train/model_trainer.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "cohort/actions.h"
 #include "cohort/error.h"
+#include "cohort/train/actions.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 #include "tests/support/workers.h"

@@ -1,4 +1,4 @@
-#include "cohort/sidecar_evaluator.h"
+#include "cohort/train/sidecar_evaluator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
-#include "cohort/summary.h"
+#include "cohort/train/summary.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <cmath>
 
+#include "cohort/data/image.h"
+#include "cohort/data/tfrecord.h"
 #include "cohort/error.h"
-#include "cohort/image.h"
-#include "cohort/tfrecord.h"
 #include "event.pb.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "coordination.pb.h"
 #include "rpc/channel.h"
 

@@ -1,4 +1,4 @@
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 
 #include <condition_variable>
 #include <mutex>

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cluster/liveness.h"
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@
 #include "cluster/environment.h"
 #include "cluster/free_port.h"
 #include "cluster/mpi_runtime.h"
-#include "cohort/cluster_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "rpc/address.h"
 
 namespace cohort {

@@ -1,6 +1,6 @@
 // The choice among the resolvers.
 #include "cluster/environment.h"
-#include "cohort/cluster_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // What resolvers have in common.
-#include "cohort/cluster_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/device.h"
 
 namespace cohort {

@@ -1,5 +1,5 @@
 #include "base/fail.h"
-#include "cohort/cluster_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 
 namespace cohort {
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "cohort/communicator.h"
 #include "collective/process/device_group.h"
 #include "collective/process/flight_recorder.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 #include "data/digits/draw_digit.h"
 
 namespace cohort::datasets {

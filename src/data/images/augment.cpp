@@ -1,4 +1,4 @@
-#include "cohort/augment.h"
+#include "cohort/data/augment.h"
 
 #include <ATen/Functions.h>
 

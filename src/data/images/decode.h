@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cohort/image.h"
+#include "cohort/data/image.h"
 
 namespace cohort::images {
 

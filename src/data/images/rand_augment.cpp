@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cohort/augment.h"
+#include "cohort/data/augment.h"
 #include "data/images/adjust.h"
 #include "data/images/require.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "cohort/image.h"
+#include "cohort/data/image.h"
 #include "data/images/kernels/pixel_table.h"
 #include "data/images/require.h"
 

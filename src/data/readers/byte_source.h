@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "cohort/tfrecord.h"
+#include "cohort/data/tfrecord.h"
 
 namespace cohort {
 

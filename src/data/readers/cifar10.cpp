@@ -2,7 +2,7 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 #include "data/readers/byte_source.h"
 
 namespace cohort::datasets {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/fail.h"
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 
 namespace cohort {
 

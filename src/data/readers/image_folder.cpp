@@ -10,7 +10,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 #include "data/images/decode.h"
 #include "data/node.h"
 #include "data/readers/byte_source.h"

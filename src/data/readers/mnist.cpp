@@ -2,7 +2,7 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
-#include "cohort/datasets.h"
+#include "cohort/data/datasets.h"
 
 namespace cohort::datasets {
 

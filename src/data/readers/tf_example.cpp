@@ -1,4 +1,4 @@
-#include "cohort/tf_example.h"
+#include "cohort/data/tf_example.h"
 
 #include <ATen/Functions.h>
 

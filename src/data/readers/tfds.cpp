@@ -1,4 +1,4 @@
-#include "cohort/tfds.h"
+#include "cohort/data/tfds.h"
 
 #include <ATen/Functions.h>
 
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
-#include "cohort/tf_example.h"
+#include "cohort/data/tf_example.h"
 #include "data/readers/label.h"
 #include "data/readers/split_spec.h"
 #include "data/sources/records.h"

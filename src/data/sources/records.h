@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "cohort/tfrecord.h"
+#include "cohort/data/tfrecord.h"
 #include "data/node.h"
 
 namespace cohort {

@@ -1,4 +1,4 @@
-#include "cohort/tfrecord.h"
+#include "cohort/data/tfrecord.h"
 
 #include <ATen/Functions.h>
 

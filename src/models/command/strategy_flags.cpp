@@ -1,4 +1,4 @@
-#include "cohort/strategy_flags.h"
+#include "cohort/models/strategy_flags.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,9 +7,9 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cluster/local_place.h"
-#include "cohort/cluster_resolver.h"
-#include "cohort/multi_worker_strategy.h"
-#include "cohort/parameter_server_strategy.h"
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/multi_worker_strategy.h"
+#include "cohort/cluster/parameter_server_strategy.h"
 
 namespace cohort {
 

@@ -10,9 +10,9 @@
 #include "base/atomic_file.h"
 #include "base/error_text.h"
 #include "base/fail.h"
-#include "cohort/experiment.h"
+#include "cohort/models/experiment.h"
+#include "cohort/models/strategy_flags.h"
 #include "cohort/preemption.h"
-#include "cohort/strategy_flags.h"
 #include "cohort/trace.h"
 #include "strategy/core.h"
 

@@ -2,7 +2,7 @@
 #include <type_traits>
 
 #include "base/fail.h"
-#include "cohort/experiment.h"
+#include "cohort/models/experiment.h"
 
 namespace cohort {
 

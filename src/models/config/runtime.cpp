@@ -1,4 +1,4 @@
-#include "cohort/experiment.h"
+#include "cohort/models/experiment.h"
 
 namespace cohort {
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "cohort/actions.h"
-#include "cohort/experiment.h"
+#include "cohort/models/experiment.h"
+#include "cohort/train/actions.h"
 
 namespace cohort {
 

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "cohort/config.h"
-#include "cohort/experiment.h"
-#include "cohort/summary.h"
+#include "cohort/models/config.h"
+#include "cohort/models/experiment.h"
+#include "cohort/train/summary.h"
 #include "models/run/plan.h"
 
 namespace cohort {

@@ -1,4 +1,4 @@
-#include "cohort/image_classification.h"
+#include "cohort/models/image_classification.h"
 
 #include <algorithm>
 

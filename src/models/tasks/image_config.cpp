@@ -1,5 +1,5 @@
 // The fields of ImageClassificationTask.
-#include "cohort/image_classification.h"
+#include "cohort/models/image_classification.h"
 
 namespace cohort {
 

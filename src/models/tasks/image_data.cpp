@@ -8,7 +8,7 @@
 
 #include "base/cpu_threads.h"
 #include "base/fail.h"
-#include "cohort/augment.h"
+#include "cohort/data/augment.h"
 #include "data/images/adjust.h"
 
 namespace cohort {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/image_classification.h"
+#include "cohort/models/image_classification.h"
 
 namespace cohort {
 

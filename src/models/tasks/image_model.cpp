@@ -1,7 +1,7 @@
 #include "models/tasks/image_model.h"
 
 #include "base/fail.h"
-#include "cohort/models.h"
+#include "cohort/models/zoo.h"
 
 namespace cohort {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/image_classification.h"
+#include "cohort/models/image_classification.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cohort/tf_example.h"
+#include "cohort/data/tf_example.h"
 #include "data/readers/label.h"
 #include "data/sources/records.h"
 #include "models/tasks/image_data.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cohort/image_classification.h"
+#include "cohort/models/image_classification.h"
 
 namespace cohort {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "cohort/datasets.h"
-#include "cohort/tfds.h"
+#include "cohort/data/datasets.h"
+#include "cohort/data/tfds.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/image_records.h"
 

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/layers.h"
-#include "cohort/models.h"
+#include "cohort/models/zoo.h"
+#include "cohort/train/layers.h"
 
 namespace cohort::models {
 

@@ -3,7 +3,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "base/fail.h"
-#include "cohort/models.h"
+#include "cohort/models/zoo.h"
 #include "models/zoo/blocks.h"
 
 namespace cohort::models {

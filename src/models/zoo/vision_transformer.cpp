@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "cohort/models.h"
+#include "cohort/models/zoo.h"
 #include "models/zoo/blocks.h"
 
 namespace cohort::models {

@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/wait_reporting.h"
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "parameter_server/view.h"
 #include "rpc/frame.h"
 #include "rpc/status.h"

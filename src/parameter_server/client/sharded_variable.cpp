@@ -1,4 +1,4 @@
-#include "cohort/sharded_variable.h"
+#include "cohort/cluster/sharded_variable.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>

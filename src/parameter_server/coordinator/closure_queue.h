@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/consistency.h"
+#include "cohort/cluster/consistency.h"
 #include "parameter_server/coordinator/remote_value_state.h"
 #include "parameter_server/server/pending_steps.h"
 

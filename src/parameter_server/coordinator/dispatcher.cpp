@@ -7,7 +7,7 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "parameter_server/catalog.h"
 #include "rpc/calls.h"
 #include "rpc/status.h"

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/wait_reporting.h"
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "parameter_server/view.h"
 #include "rpc/calls.h"
 

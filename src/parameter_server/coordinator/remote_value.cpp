@@ -1,4 +1,4 @@
-#include "cohort/remote_value.h"
+#include "cohort/cluster/remote_value.h"
 
 #include "base/deadline.h"
 #include "base/fail.h"

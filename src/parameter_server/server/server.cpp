@@ -8,7 +8,7 @@
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "rpc/calls.h"
 #include "rpc/status.h"
 

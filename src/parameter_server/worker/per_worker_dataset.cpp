@@ -1,4 +1,4 @@
-#include "cohort/per_worker_dataset.h"
+#include "cohort/cluster/per_worker_dataset.h"
 
 #include "base/fail.h"
 #include "cohort/dataset.h"

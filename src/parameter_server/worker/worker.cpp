@@ -5,7 +5,7 @@
 #include "base/draw.h"
 #include "base/fail.h"
 #include "cluster/own_host.h"
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "rpc/calls.h"
 #include "rpc/status.h"
 

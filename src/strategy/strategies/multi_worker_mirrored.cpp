@@ -1,6 +1,6 @@
 #include "base/fail.h"
 #include "base/log.h"
-#include "cohort/multi_worker_strategy.h"
+#include "cohort/cluster/multi_worker_strategy.h"
 #include "strategy/core.h"
 #include "strategy/strategies/devices.h"
 #include "strategy/worker_group.h"

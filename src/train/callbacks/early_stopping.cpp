@@ -1,8 +1,8 @@
 // Early stopping by one rule, for Keras' callbacks (EarlyStopping) and for a Controller's actions (EarlyStop).
 #include "base/fail.h"
 #include "base/log.h"
-#include "cohort/actions.h"
-#include "cohort/model.h"
+#include "cohort/train/actions.h"
+#include "cohort/train/model.h"
 #include "train/loop/events.h"
 #include "train/loop/improvement.h"
 

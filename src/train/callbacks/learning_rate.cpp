@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 #include "train/loop/events.h"
 #include "train/loop/improvement.h"
 

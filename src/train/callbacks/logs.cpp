@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cohort/callbacks.h"
+#include "cohort/train/callbacks.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/fail.h"
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 
 namespace cohort {
 

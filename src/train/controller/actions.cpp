@@ -1,4 +1,4 @@
-#include "cohort/actions.h"
+#include "cohort/train/actions.h"
 
 #include <cmath>
 

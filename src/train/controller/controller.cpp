@@ -1,4 +1,4 @@
-#include "cohort/controller.h"
+#include "cohort/train/controller.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "cohort/model_trainer.h"
+#include "cohort/train/model_trainer.h"
 
 #include <algorithm>
 #include <exception>

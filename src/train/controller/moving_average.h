@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cohort/mirrored.h"
-#include "cohort/model_trainer.h"
+#include "cohort/train/model_trainer.h"
 #include "cohort/weights.h"
 
 namespace cohort {

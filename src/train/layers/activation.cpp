@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "cohort/layers.h"
+#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {

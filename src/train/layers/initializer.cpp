@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "cohort/layers.h"
+#include "cohort/train/layers.h"
 
 namespace cohort {
 

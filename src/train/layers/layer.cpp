@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "cohort/layers.h"
+#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {

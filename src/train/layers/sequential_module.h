@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/layers.h"
+#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "cohort/layers.h"
+#include "cohort/train/layers.h"
 
 namespace cohort {
 

@@ -1,6 +1,6 @@
 // A checkpoint of a loop's own has a group of tensors for each module and optimizer, one for all variables, and a piece
 // of bytes for each worker, as fit()'s have (parts.h).
-#include "cohort/train/checkpoint.h"
+#include "cohort/train/training_checkpoint.h"
 
 #include <nlohmann/json.hpp>
 #include <set>

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/callbacks.h"
 #include "cohort/checkpoint.h"
+#include "cohort/train/callbacks.h"
 #include "strategy/core.h"
 
 namespace cohort {

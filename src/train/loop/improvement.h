@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "cohort/actions.h"
-#include "cohort/callbacks.h"
+#include "cohort/train/actions.h"
+#include "cohort/train/callbacks.h"
 
 namespace cohort {
 

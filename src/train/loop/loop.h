@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/checkpoint.h"
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 #include "train/loop/input.h"
 #include "train/model/model_state.h"
 #include "train/model/progress_bar.h"

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/fail.h"
-#include "cohort/losses.h"
+#include "cohort/train/losses.h"
 #include "train/losses/support.h"
 
 namespace cohort {

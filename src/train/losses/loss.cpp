@@ -1,4 +1,4 @@
-#include "cohort/losses.h"
+#include "cohort/train/losses.h"
 
 #include <ATen/Functions.h>
 

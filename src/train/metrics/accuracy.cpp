@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
-#include "cohort/metrics.h"
+#include "cohort/train/metrics.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 

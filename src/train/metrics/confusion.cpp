@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "cohort/metrics.h"
+#include "cohort/train/metrics.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 

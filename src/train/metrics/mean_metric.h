@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "cohort/metrics.h"
+#include "cohort/train/metrics.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "base/named.h"
-#include "cohort/metrics.h"
+#include "cohort/train/metrics.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "cohort/training_run.h"
+#include "cohort/train/training_run.h"
 #include "strategy/core.h"
 #include "train/loop/events.h"
 #include "train/loop/loop.h"

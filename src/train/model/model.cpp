@@ -1,5 +1,5 @@
 // The handles of model.h.
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 
 #include <cstdlib>
 #include <iostream>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 
 namespace cohort {
 

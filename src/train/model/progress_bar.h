@@ -6,8 +6,8 @@
 #include <iosfwd>
 #include <string>
 
-#include "cohort/callbacks.h"
-#include "cohort/model.h"
+#include "cohort/train/callbacks.h"
+#include "cohort/train/model.h"
 
 namespace cohort {
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "cohort/cluster_coordinator.h"
+#include "cohort/cluster/cluster_coordinator.h"
+#include "cohort/cluster/parameter_server_strategy.h"
 #include "cohort/distributed_dataset.h"
-#include "cohort/parameter_server_strategy.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "cohort/sidecar_evaluator.h"
+#include "cohort/train/sidecar_evaluator.h"
 
 #include "base/fail.h"
 #include "train/loop/loop.h"

@@ -5,9 +5,9 @@
 #include <chrono>
 
 #include "base/fail.h"
-#include "cohort/image.h"
-#include "cohort/summary.h"
-#include "cohort/tfrecord.h"
+#include "cohort/data/image.h"
+#include "cohort/data/tfrecord.h"
+#include "cohort/train/summary.h"
 #include "event.pb.h"
 
 namespace cohort {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/experiment.h"
+#include "cohort/models/experiment.h"
 #include "tests/support/files.h"
 
 namespace cohort::train_command_test {

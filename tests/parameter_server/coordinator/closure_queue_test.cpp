@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
+#include "cohort/cluster/remote_value.h"
 #include "cohort/error.h"
-#include "cohort/remote_value.h"
 #include "tests/support/errors.h"
 
 namespace cohort::closure_queue_test {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "cluster/free_port.h"
+#include "cohort/cluster/remote_value.h"
 #include "cohort/error.h"
-#include "cohort/remote_value.h"
 #include "parameter_server/worker/worker.h"
 #include "rpc/calls.h"
 #include "tests/parameter_server/fleet.h"

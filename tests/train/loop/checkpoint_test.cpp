@@ -1,5 +1,5 @@
 // A loop of one's own that is interrupted and goes on ends with the bits of one that was not.
-#include "cohort/train/checkpoint.h"
+#include "cohort/train/training_checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

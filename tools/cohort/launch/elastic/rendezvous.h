@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "cohort/security.h"
+#include "cohort/cluster/security.h"
 #include "launch/elastic/roster.h"
 
 namespace cohort::cli {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/controller.h"
-#include "cohort/model.h"
+#include "cohort/train/controller.h"
+#include "cohort/train/model.h"
 
 namespace cohort {
 

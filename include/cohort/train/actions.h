@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "cohort/controller.h"
+#include "cohort/train/controller.h"
 
 namespace cohort {
 

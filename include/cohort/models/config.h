@@ -14,7 +14,7 @@
 //
 // Keys are paths ("trainer.train_steps"). A key that is not there is NotFound and suggests the nearest; a value of
 // another type is InvalidArgument; both say where it came from. What was set has its effect or is an error: a field
-// knows whether it was read (cohort/setting.h), and require_read() refuses those that were set for nothing.
+// knows whether it was read (cohort/models/setting.h), and require_read() refuses those that were set for nothing.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@
 #include <variant>
 #include <vector>
 
-#include "cohort/setting.h"
+#include "cohort/models/setting.h"
 
 namespace cohort {
 

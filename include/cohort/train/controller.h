@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/callbacks.h"
 #include "cohort/checkpoint.h"
 #include "cohort/strategy.h"
+#include "cohort/train/callbacks.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/experiment.h"
+#include "cohort/models/experiment.h"
 
 namespace cohort {
 

@@ -27,15 +27,15 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/callbacks.h"
 #include "cohort/dataset.h"
 #include "cohort/distributed_dataset.h"
-#include "cohort/layers.h"
-#include "cohort/losses.h"
-#include "cohort/metrics.h"
 #include "cohort/mirrored.h"
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
+#include "cohort/train/callbacks.h"
+#include "cohort/train/layers.h"
+#include "cohort/train/losses.h"
+#include "cohort/train/metrics.h"
 #include "cohort/weights.h"
 
 namespace cohort {

@@ -1,5 +1,5 @@
 // From flags to a strategy, as the Model Garden's get_distribution_strategy: for programs that take the strategy from
-// their command line. `cohort train` and train_main() (cohort/experiment.h) do it by themselves.
+// their command line. `cohort train` and train_main() (cohort/models/experiment.h) do it by themselves.
 //
 //   StrategyFlags flags{.distribution_strategy = "mirrored", .num_replicas = 2};
 //   const Strategy strategy = make_strategy(flags);
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cohort/config.h"
+#include "cohort/models/config.h"
 #include "cohort/strategy.h"
 
 namespace cohort {

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/cluster.h"
+#include "cohort/cluster/cluster_spec.h"
 
 namespace cohort {
 

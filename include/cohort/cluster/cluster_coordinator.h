@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/parameter_server_strategy.h"
-#include "cohort/remote_value.h"
+#include "cohort/cluster/parameter_server_strategy.h"
+#include "cohort/cluster/remote_value.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cohort/checkpoint.h"
-#include "cohort/model.h"
+#include "cohort/train/model.h"
 
 namespace cohort {
 

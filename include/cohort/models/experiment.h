@@ -22,10 +22,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/config.h"
-#include "cohort/model.h"
-#include "cohort/model_trainer.h"
-#include "cohort/strategy_flags.h"
+#include "cohort/models/config.h"
+#include "cohort/models/strategy_flags.h"
+#include "cohort/train/model.h"
+#include "cohort/train/model_trainer.h"
 
 namespace cohort {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cluster.h"
-#include "cohort/cluster_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "cohort/strategy.h"
 
 namespace cohort {

@@ -22,8 +22,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/losses.h"
 #include "cohort/strategy.h"
+#include "cohort/train/losses.h"
 
 namespace cohort {
 

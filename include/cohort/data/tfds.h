@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/data/image.h"
+#include "cohort/data/tfrecord.h"
 #include "cohort/dataset.h"
-#include "cohort/image.h"
-#include "cohort/tfrecord.h"
 
 namespace cohort {
 

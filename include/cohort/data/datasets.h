@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/data/image.h"
 #include "cohort/dataset.h"
-#include "cohort/image.h"
 
 namespace cohort {
 

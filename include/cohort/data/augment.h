@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/data/image.h"
 #include "cohort/example.h"
-#include "cohort/image.h"
 
 namespace cohort {
 

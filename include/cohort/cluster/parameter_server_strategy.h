@@ -21,13 +21,13 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cluster.h"
-#include "cohort/cluster_resolver.h"
-#include "cohort/consistency.h"
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/consistency.h"
+#include "cohort/cluster/partitioners.h"
+#include "cohort/cluster/per_worker_dataset.h"
+#include "cohort/cluster/sharded_variable.h"
 #include "cohort/optimizer.h"
-#include "cohort/partitioners.h"
-#include "cohort/per_worker_dataset.h"
-#include "cohort/sharded_variable.h"
 #include "cohort/strategy.h"
 
 namespace cohort {

@@ -1,0 +1,9 @@
+// Files, images and data sets that are known by name; Dataset itself is in cohort/dataset.h.
+#pragma once
+
+#include "cohort/data/augment.h"     // IWYU pragma: export
+#include "cohort/data/datasets.h"    // IWYU pragma: export
+#include "cohort/data/image.h"       // IWYU pragma: export
+#include "cohort/data/tf_example.h"  // IWYU pragma: export
+#include "cohort/data/tfds.h"        // IWYU pragma: export
+#include "cohort/data/tfrecord.h"    // IWYU pragma: export

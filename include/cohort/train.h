@@ -1,0 +1,15 @@
+// Layers, losses, metrics, Model and Controller, callbacks and actions, and checkpoints of loops of one's own.
+#pragma once
+
+#include "cohort/train/actions.h"              // IWYU pragma: export
+#include "cohort/train/callbacks.h"            // IWYU pragma: export
+#include "cohort/train/controller.h"           // IWYU pragma: export
+#include "cohort/train/layers.h"               // IWYU pragma: export
+#include "cohort/train/losses.h"               // IWYU pragma: export
+#include "cohort/train/metrics.h"              // IWYU pragma: export
+#include "cohort/train/model.h"                // IWYU pragma: export
+#include "cohort/train/model_trainer.h"        // IWYU pragma: export
+#include "cohort/train/sidecar_evaluator.h"    // IWYU pragma: export
+#include "cohort/train/summary.h"              // IWYU pragma: export
+#include "cohort/train/training_checkpoint.h"  // IWYU pragma: export
+#include "cohort/train/training_run.h"         // IWYU pragma: export
