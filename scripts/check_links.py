@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the links of the documentation: relative ones and anchors of the pages, and of a built site when it is given.
+"""Checks the links of the documentation: relative ones and anchors of the pages, the files that they name, and the links of a built site
+when it is given.
 
 usage: check_links.py REPOSITORY [SITE]
 
@@ -12,6 +13,8 @@ import sys
 import urllib.parse
 
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+# A file of the repository that a page names: `src/step/step.cpp`.
+FILE = re.compile(r"`((?:benchmarks|cmake|docs|examples|include|scripts|src|tests|tools)/[\w./-]*\w\.\w+)`")
 EXTERNAL = re.compile(r"^https?://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+(:\d+)?(/[^\s<>\"]*)?$")
 
 
@@ -46,6 +49,9 @@ def check_page(page, root):
             yield f"{where} leads nowhere"
         elif anchor and (target.suffix != ".md" or anchor not in anchors(target.read_text(encoding="utf-8"))):
             yield f"{where} names a heading that is not there"
+    for name in FILE.findall(text):
+        if not (root / name).exists():
+            yield f"{page.relative_to(root)}: there is no {name}"
 
 
 def pages(root):

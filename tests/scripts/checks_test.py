@@ -68,7 +68,7 @@ class Links(unittest.TestCase):
         code, out = check("check_links.py", {"README.md": good, "docs/a.md": other})
         self.assertEqual(code, 0, out)
         for bad, problem in (("[a](docs/b.md)", "docs/b.md leads nowhere"), ("[a](docs/a.md#e)", "heading that is not there"),
-                             ("[a](https://)", "is no address"), ("[two\nlines](docs/b.md)", "leads nowhere")):
+                             ("[a](https://)", "is no address"), ("[two\nlines](docs/b.md)", "leads nowhere"), ("`src/a.cpp`", "there is no src/a.cpp")):
             code, out = check("check_links.py", {"README.md": bad, "docs/a.md": other})
             self.assertEqual(code, 1, bad)
             self.assertIn(problem, out)

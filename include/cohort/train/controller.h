@@ -75,13 +75,16 @@ struct ActionInfo {
 // has seen before has a listener, whose state is a part of every checkpoint.
 class Action {
  public:
+  // `listener`: who has the state that the function decides by; null: it has none.
   template <typename Fn>
   requires(!std::same_as<Fn, Action> && std::invocable<Fn&, const ActionInfo&>)
       Action(Fn fn, std::shared_ptr<Listener> listener = nullptr)  // NOLINT(google-explicit-constructor)
       : fn_(std::move(fn)), listener_(std::move(listener)) {}
 
+  // Calls the function.
   void operator()(const ActionInfo& info) const { fn_(info); }
-  const std::shared_ptr<Listener>& listener() const { return listener_; }  // null: there is none
+  // Returns who has its state; null where it has none.
+  const std::shared_ptr<Listener>& listener() const { return listener_; }
 
  private:
   std::function<void(const ActionInfo&)> fn_;

@@ -33,21 +33,21 @@ namespace cohort {
 // What is saved, by names of the program's own: letters, digits, "_", "-" and ".", not first; no name twice. Random
 // states, of LibTorch on the CPU and of every replica, are saved with it.
 struct CheckpointParts {
-  std::map<std::string, MirroredModule> modules = {};
+  std::map<std::string, MirroredModule> modules = {};  // with their buffers
   // With their slots, steps, rates that were set, and gradients that accumulate_steps holds.
   std::map<std::string, MirroredOptimizer> optimizers = {};
-  std::map<std::string, Variable> variables = {};
+  std::map<std::string, Variable> variables = {};  // with the replicas' own components
 };
 
 // How far a training has come.
 struct Progress {
-  int64_t step = 0;
+  int64_t step = 0;  // the number of the checkpoint
   // Whatever the program needs besides, such as the number of the pass over the data.
   std::map<std::string, std::string> values = {};
 };
 
 struct CheckpointOptions {
-  CheckpointManagerOptions manager = {};
+  CheckpointManagerOptions manager = {};  // how many are kept, and how they are written
   // Tells that the machine will be taken away; asked by preempted(). Empty: SIGTERM, which then no longer ends the
   // program.
   std::function<bool()> told = {};
