@@ -21,9 +21,7 @@ struct NetImpl : torch::nn::Module {
       : hidden(register_module("hidden", torch::nn::Linear(4, 8))),
         norm(register_module("norm", torch::nn::BatchNorm1d(8))),
         head(register_module("head", torch::nn::Linear(8, 2))) {}
-  torch::Tensor forward(const torch::Tensor& x) {
-    return head(torch::dropout(torch::relu(norm(hidden(x))), 0.3, is_training()));
-  }
+  torch::Tensor forward(const torch::Tensor& x) { return head(torch::relu(norm(hidden(x)))); }
   torch::nn::Linear hidden;
   torch::nn::BatchNorm1d norm;
   torch::nn::Linear head;
@@ -69,8 +67,9 @@ struct Program {
     const auto batch = data.next();
     const auto losses = strategy.run(
         [&](Replica& replica, const Example& share) {
+          const auto noise = torch::randn(share.x.sizes(), replica.generator(), torch::kFloat);
           const auto each = torch::nn::functional::cross_entropy(
-              net[replica]->forward(share.x), share.y,
+              net[replica]->forward(share.x + 0.1 * noise), share.y,
               torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
           const auto loss = replica.global_mean(each);
           adam[replica].minimize(loss);
