@@ -5,7 +5,7 @@
 
 namespace cohort {
 
-LossScaler::LossScaler(std::optional<LossScale> options) : options_(std::move(options)) {
+LossScaler::LossScaler(std::optional<LossScale> options) : options_(options) {
   if (options_) scale_ = options_->initial_scale;
 }
 
