@@ -18,6 +18,8 @@ import tempfile
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.S | re.M)
 FREE = re.compile(r"\b\d+(?:\.\d+)?(?:us|ms|s)\b|\d+(?= examples/s)|(?<=process )\d+|(?<=pid )\d+")
 NUMBER = re.compile(r"\d+\.\d+(?:e-?\d+)?")
+# What newer versions of Gloo say of every connection (pytorch/gloo#462).
+NOISE = re.compile(r"(\[worker \d+\] )?\[\S*gloo/\S*\] INFO ")
 TOLERANCE = 0.1  # of a loss or an accuracy after a short training; whole numbers are exact
 LIMIT = 100  # seconds for a block
 
@@ -42,7 +44,7 @@ def run(script, folder, environment):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode != 0:
         raise SystemExit(f"this ended with status {done.returncode}:\n{script}{done.stdout}")
-    return done.stdout.splitlines()
+    return [line for line in done.stdout.splitlines() if not NOISE.match(line)]
 
 
 def comparable(lines, processes):
