@@ -69,18 +69,30 @@ std::span<std::byte> bytes_of(std::vector<T>& values) {
 
 }  // namespace
 
+// What the membership's thread ends when the group fails. It must own nothing of it: newer Gloos keep what they met by,
+// and with it the membership, which cannot be destroyed by its own thread.
+struct ProcessCommunicator::Ends {
+  std::mutex mutex;
+  ProcessCommunicator* communicator;  // null: it is gone
+};
+
 ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Wire> wire, ProcessGroupOptions options)
     : wire_(std::move(wire)), options_(std::move(options)) {
   if (!options_.membership) return;
-  options_.membership->on_failure(
-      [wire = std::weak_ptr(wire_), devices = std::weak_ptr(options_.devices)](const std::string&) {
-        if (const auto alive = wire.lock()) alive->abort();
-        if (const auto alive = devices.lock()) alive->abort();
-      });
+  ends_ = std::make_shared<Ends>();
+  ends_->communicator = this;
+  options_.membership->on_failure([ends = ends_](const std::string&) {
+    const std::lock_guard lock(ends->mutex);
+    if (ends->communicator != nullptr) ends->communicator->end_waits();
+  });
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
-ProcessCommunicator::~ProcessCommunicator() = default;
+ProcessCommunicator::~ProcessCommunicator() {
+  if (!ends_) return;
+  const std::lock_guard lock(ends_->mutex);
+  ends_->communicator = nullptr;
+}
 
 std::string ProcessCommunicator::rank_name(int rank) const {
   if (!options_.membership) return c10::str("rank ", rank);

@@ -81,6 +81,7 @@ class ProcessCommunicator final : public Communicator {
   const FlightRecorder& recorder() const { return recorder_; }
 
  private:
+  struct Ends;
   struct Announcement {
     uint64_t hash = 0;  // of what the rank is about to do
     Numbers numbers = {};
@@ -106,7 +107,7 @@ class ProcessCommunicator final : public Communicator {
   std::string position_key(int rank) const;
   std::string stragglers(uint64_t number) const;
 
-  std::shared_ptr<Wire> wire_;
+  std::unique_ptr<Wire> wire_;
   ProcessGroupOptions options_;
   FlightRecorder recorder_;
   uint64_t announced_ = 0;
@@ -115,6 +116,7 @@ class ProcessCommunicator final : public Communicator {
   std::optional<std::string> broken_;
   mutable std::mutex mutex_;
   std::optional<std::string> aborted_;
+  std::shared_ptr<Ends> ends_;  // null where there is no membership
   std::jthread watcher_;
 };
 
