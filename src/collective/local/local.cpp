@@ -4,6 +4,7 @@
 #include <ATen/ops/stack.h>
 
 #include "base/fail.h"
+#include "collective/dense.h"
 
 namespace cohort {
 
@@ -99,12 +100,6 @@ class Local final : public Communicator {
   void abort(const std::string& reason) override { meeting_.abort(reason); }
 
  private:
-  static void require_dense(std::string_view what, const torch::Tensor& tensor) {
-    if (tensor.defined() && tensor.layout() == torch::kStrided) return;
-    fail<InvalidArgument>("[collective] ", what, ": needs dense tensors, got ",
-                          tensor.defined() ? c10::str(tensor.layout()) : std::string("an undefined one"));
-  }
-
   Rendezvous& meeting_;
   const CrossDeviceOps& ops_;
   int rank_;

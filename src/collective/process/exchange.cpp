@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/fail.h"
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
 
@@ -135,6 +136,18 @@ void exchange_meet(Wire& wire) {
     tickets.push_back(wire.receive(other, {&there[static_cast<std::size_t>(other)], 1}));
   for (const int other : others(wire)) tickets.push_back(wire.send(other, {&here, 1}));
   wait_all(wire, tickets);
+}
+
+void require_rows(const torch::Tensor& own, const std::vector<int64_t>& rows) {
+  int64_t bytes = static_cast<int64_t>(own.element_size());
+  for (const int64_t size : own.sizes().slice(1)) bytes *= size;
+  int64_t total = 0;
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    if (rows[rank] >= 0 && !__builtin_add_overflow(total, rows[rank], &total)) continue;
+    fail<DataLoss>("[collective] all_gather: rank ", rank, " says that it has ", rows[rank], " rows");
+  }
+  if (!__builtin_mul_overflow(total, std::max<int64_t>(bytes, 1), &total)) return;
+  fail<DataLoss>("[collective] all_gather: the ranks say that they have ", rows, " rows of ", bytes, " bytes");
 }
 
 std::vector<torch::Tensor> exchange_gather(Wire& wire, const torch::Tensor& own, const std::vector<int64_t>& rows) {

@@ -27,6 +27,10 @@ void exchange_broadcast(Wire& wire, std::span<std::byte> bytes, int root);
 // Returns when all ranks have called it.
 void exchange_meet(Wire& wire);
 
+// DataLoss: the rows that the ranks say to have are no numbers of rows, or more than fit in memory with those of `own`:
+// they come from other processes.
+void require_rows(const torch::Tensor& own, const std::vector<int64_t>& rows);
+
 // Every rank's tensor, in rank order, which are alike but for dimension 0: rank r's has rows[r]. Contiguous, on the
 // CPU.
 std::vector<torch::Tensor> exchange_gather(Wire& wire, const torch::Tensor& own, const std::vector<int64_t>& rows);

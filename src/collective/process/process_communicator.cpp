@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/kernels/kernels.h"
 #include "base/log.h"
+#include "collective/dense.h"
 #include "collective/ops/cross_device_ops.h"
 #include "collective/process/exchange.h"
 #include "collective/process/shared_sum.h"
@@ -35,25 +36,6 @@ std::string describe(std::string_view what, std::span<const torch::Tensor> tenso
     text += c10::str(&tensor == tensors.data() ? "" : ", ", tensor.scalar_type(), tensor.sizes(), place_of(tensor));
   }
   return text;
-}
-
-void require_dense(std::string_view what, const torch::Tensor& tensor) {
-  if (tensor.defined() && tensor.layout() == torch::kStrided) return;
-  fail<InvalidArgument>("[collective] ", what, ": needs dense tensors, got ",
-                        tensor.defined() ? c10::str(tensor.layout()) : std::string("an undefined one"));
-}
-
-// Rows that the other ranks say to have, of which there must be room for all: they come from other processes.
-void require_rows(const torch::Tensor& own, const std::vector<int64_t>& rows) {
-  int64_t bytes = static_cast<int64_t>(own.element_size());
-  for (const int64_t size : own.sizes().slice(1)) bytes *= size;
-  int64_t total = 0;
-  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    if (rows[rank] >= 0 && !__builtin_add_overflow(total, rows[rank], &total)) continue;
-    fail<DataLoss>("[collective] all_gather: rank ", rank, " says that it has ", rows[rank], " rows");
-  }
-  if (!__builtin_mul_overflow(total, std::max<int64_t>(bytes, 1), &total)) return;
-  fail<DataLoss>("[collective] all_gather: the ranks say that they have ", rows, " rows of ", bytes, " bytes");
 }
 
 // The dtype to add in: short ones lose too much, or overflow, on the way to a mean.
