@@ -32,7 +32,10 @@ int main(int argc, char** argv) {
         *input.next());
     ++step;
     const bool leave = checkpoint.preempted(input);
-    if (leave || step % 50 == 0 || left == 1) checkpoint.save({.step = step}, &input);
+    if (leave || step % 50 == 0 || left == 1) {
+      checkpoint.save({.step = step}, &input);
+      std::cout << "saved step " << step << std::endl;
+    }
     if (leave) return cohort::kPreemptedExitCode;  // what is being written is waited for
   }
   std::cout.precision(17);

@@ -48,8 +48,8 @@ struct Progress {
 
 struct CheckpointOptions {
   CheckpointManagerOptions manager = {};  // how many are kept, and how they are written
-  // Tells that the machine will be taken away; asked by preempted(). Empty: SIGTERM, which then no longer ends the
-  // program.
+  // Tells that the machine will be taken away; asked by preempted(). Empty: SIGTERM, which no longer ends the program
+  // once preempted() was called.
   std::function<bool()> told = {};
 };
 

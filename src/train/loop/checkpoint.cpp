@@ -38,7 +38,6 @@ class Checkpoint::Impl {
                                ": parameter servers keep the variables, and their coordinator saves them");
     }
     require_parts();
-    if (!told_) told_ = [watcher = std::make_shared<PreemptionWatcher>()] { return watcher->preempted(); };
     core_.on_chief("checkpoint", [&] { manager_.emplace(std::move(directory), options.manager); });
   }
 
@@ -94,7 +93,9 @@ class Checkpoint::Impl {
     core_.on_chief("save", [&] { manager_->wait(); });
   }
 
-  bool preempted(DistributedIterator& input) const {
+  // SIGTERM is heard only where somebody asks: elsewhere it ends the program, as ever.
+  bool preempted(DistributedIterator& input) {
+    if (!told_) told_ = [watcher = std::make_shared<PreemptionWatcher>()] { return watcher->preempted(); };
     if (told_()) input.raise(kTold);
     return (input.raised() & kTold) != 0;
   }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <csignal>
+
 #include "cohort/cohort.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -180,6 +182,29 @@ TEST(CheckpointTest, AllWorkersHearOfAPreemptionAfterTheSameStep) {
   EXPECT_EQ(left[0], left[1]);
   EXPECT_LE(left[0], 4);
   EXPECT_EQ(read_checkpoint(folder / "run" / ("ckpt-" + std::to_string(left[0]))).step, left[0]);
+}
+
+TEST(CheckpointTest, SigtermEndsTheProgramUnlessSomebodyAsks) {
+  const auto handler = [] {
+    struct sigaction now {};
+    sigaction(SIGTERM, nullptr, &now);
+    return now.sa_handler;
+  };
+  const TemporaryFolder folder;
+  const MirroredStrategy strategy({.devices = cpu_devices(1)});
+  const auto net = strategy.mirror([] { return Net(); });
+  DistributedIterator input = strategy.distribute(batches()).iterator();
+  {
+    Checkpoint checkpoint(strategy, folder / "run", {.modules = {{"model", net}}});
+    EXPECT_EQ(handler(), SIG_DFL);
+    EXPECT_FALSE(checkpoint.preempted(input));
+    EXPECT_NE(handler(), SIG_DFL);
+    std::raise(SIGTERM);
+    EXPECT_FALSE(checkpoint.preempted(input)) << "it travels with the next batch";
+    (void)input.next();
+    EXPECT_TRUE(checkpoint.preempted(input));
+  }
+  EXPECT_EQ(handler(), SIG_DFL);
 }
 
 TEST(CheckpointTest, WrongPartsAreNamed) {
