@@ -123,7 +123,8 @@ class Dataset {
   // The same with a generator of the element's own, which depends on the seed (unset: LibTorch's), the epoch and the
   // place in the pipeline only: the same random numbers however many threads compute, and in a run that goes on.
   Dataset random_map(RandomMap fn, const RandomMapOptions& options = {}) const;
-  // Stacks `size` elements; every column gets a batch dimension. Elements of different shapes: InvalidArgument.
+  // Stacks `size` elements; every column gets a batch dimension. Elements whose columns have different names, shapes or
+  // dtypes: InvalidArgument.
   Dataset batch(int64_t size, const BatchOptions& options = {}) const;
   // The rows of each element as elements of their own; the opposite of batch().
   Dataset unbatch() const;
@@ -137,8 +138,9 @@ class Dataset {
   Dataset skip(int64_t count) const;
   // The elements for which predicate returns true.
   Dataset filter(Predicate predicate) const;
-  // Elements of two datasets side by side: x of the first becomes x, x of the second y; all further columns of both
-  // follow in `more`. Ends with the shorter one.
+  // Elements of two datasets side by side: the inputs of the first stay inputs (x, or the named ones), those of the
+  // second become targets (y, or the named ones). Other named columns of both stay under their names, which have to
+  // differ; all others follow in `more`. Ends with the shorter one.
   Dataset zip(const Dataset& other) const;
   // The elements of this dataset, then those of the other one.
   Dataset concatenate(const Dataset& other) const;

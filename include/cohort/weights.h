@@ -6,13 +6,10 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <utility>
-#include <vector>
+
+#include "cohort/example.h"
 
 namespace cohort {
-
-// Tensors with their names, in an order that is kept.
-using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 
 // Writes the tensors (any device, copied to the CPU; made contiguous) under their names. The file appears whole or not
 // at all: it is written to a temporary name, flushed to the disk and renamed. Dtypes: float64, float32, float16,

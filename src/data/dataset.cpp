@@ -49,7 +49,7 @@ Dataset Dataset::from_tensor_slices(Example columns) {
   return Dataset(make_slices(std::move(columns)));
 }
 Dataset Dataset::from_tensor_slices(const torch::Tensor& x, const torch::Tensor& y, const torch::Tensor& weight) {
-  return Dataset(make_slices({x, y, weight, {}}));
+  return Dataset(make_slices({.x = x, .y = y, .weight = weight}));
 }
 Dataset Dataset::from_generator(std::function<Generator()> make, const GeneratorOptions& options) {
   return Dataset(make_generator(std::move(make), options));

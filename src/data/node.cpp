@@ -2,16 +2,13 @@
 
 #include <ATen/Functions.h>
 
+#include "base/columns.h"
 #include "base/fail.h"
 #include "data/state.h"
 
 namespace cohort {
 
 namespace {
-
-torch::Tensor row_of(const torch::Tensor& column, int64_t row) {
-  return column.defined() ? column.select(0, row) : column;
-}
 
 nlohmann::json save_tensor(const torch::Tensor& tensor, std::vector<torch::Tensor>& tensors) {
   if (!tensor.defined()) return -1;
@@ -24,15 +21,19 @@ torch::Tensor restore_tensor(const nlohmann::json& index, const std::vector<torc
   return at < 0 ? torch::Tensor() : tensors.at(static_cast<std::size_t>(at));
 }
 
+// Where the mask stands among the columns. Plain examples, without masks or names, are saved as a list that leaves it
+// out: x, y, weight, more.
+constexpr std::size_t kMaskAt = 3;
+
+bool is_plain(const Example& example) {
+  return !example.mask.defined() && same_names(example, {});
+}
+
 }  // namespace
 
 Example ElementIterator::materialise(Element element) const {
   if (element.row < 0) return std::move(element.example);
-  const Example& columns = *table();
-  Example example{
-      row_of(columns.x, element.row), row_of(columns.y, element.row), row_of(columns.weight, element.row), {}};
-  for (const torch::Tensor& column : columns.more) example.more.push_back(row_of(column, element.row));
-  return example;
+  return map_columns(*table(), [&](const torch::Tensor& column) { return column.select(0, element.row); });
 }
 
 Element ElementIterator::restore_own(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) const {
@@ -49,22 +50,41 @@ Element ElementIterator::restore_own(const nlohmann::json& tree, const std::vect
 
 nlohmann::json save_element(const Element& element, std::vector<torch::Tensor>& tensors) {
   if (element.row >= 0) return element.row;
-  nlohmann::json tree = nlohmann::json::array();
-  tree.push_back(save_tensor(element.example.x, tensors));
-  tree.push_back(save_tensor(element.example.y, tensors));
-  tree.push_back(save_tensor(element.example.weight, tensors));
-  for (const torch::Tensor& column : element.example.more) tree.push_back(save_tensor(column, tensors));
-  return tree;
+  const Example& example = element.example;
+  nlohmann::json columns = nlohmann::json::array();
+  for_each_column(example, [&](const torch::Tensor& column) { columns.push_back(save_tensor(column, tensors)); });
+  if (is_plain(example)) {
+    columns.erase(kMaskAt);
+    return columns;
+  }
+  nlohmann::json names = nlohmann::json::object();
+  for (const NamedColumns& group : kNamedColumns) {
+    for (const auto& [name, column] : example.*group.columns) names[group.name].push_back(name);
+  }
+  return {{"columns", columns}, {"names", names}};
 }
 
 Element restore_element(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {
   if (tree.is_number()) return {.example = {}, .row = tree.get<int64_t>()};
-  Element element{.example = {restore_tensor(tree.at(0), tensors),
-                              restore_tensor(tree.at(1), tensors),
-                              restore_tensor(tree.at(2), tensors),
-                              {}}};
-  for (std::size_t i = 3; i < tree.size(); ++i) element.example.more.push_back(restore_tensor(tree[i], tensors));
-  return element;
+  const nlohmann::json& saved = tree.is_array() ? tree : tree.at("columns");
+  std::vector<torch::Tensor> columns;
+  for (const auto& column : saved) columns.push_back(restore_tensor(column, tensors));
+  Example like;
+  std::size_t least = kSingleColumns.size();
+  if (tree.is_array()) {
+    if (columns.size() >= kMaskAt) columns.emplace(columns.begin() + kMaskAt);
+  } else {
+    for (const NamedColumns& group : kNamedColumns) {
+      const auto names = tree.at("names").find(group.name);
+      if (names == tree.at("names").end()) continue;
+      for (const auto& name : *names) (like.*group.columns).emplace_back(name.get<std::string>(), torch::Tensor());
+      least += names->size();
+    }
+  }
+  if (columns.size() < least) {
+    fail<InvalidArgument>("[data] iterator state: an example has ", columns.size(), " columns, wanted ", least);
+  }
+  return {.example = with_columns(like, std::move(columns))};
 }
 
 Iterator::Iterator(std::unique_ptr<ElementIterator> elements) : elements_(std::move(elements)) {}

@@ -1,39 +1,22 @@
 #include "data/rebatch.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
 
+#include "base/columns.h"
+#include "base/fail.h"
 #include "data/node.h"
 
 namespace cohort {
 
-namespace {
-
-Example concatenated(const std::vector<Example>& parts) {
-  if (parts.size() == 1) return parts.front();
-  const auto join = [&](const auto& column) {
-    std::vector<torch::Tensor> tensors;
-    for (const Example& part : parts) tensors.push_back(column(part));
-    return tensors.front().defined() ? at::cat(tensors, 0) : torch::Tensor();
-  };
-  Example whole{join([](const Example& e) { return e.x; }),
-                join([](const Example& e) { return e.y; }),
-                join([](const Example& e) { return e.weight; }),
-                {}};
-  for (std::size_t i = 0; i < parts.front().more.size(); ++i) {
-    whole.more.push_back(join([i](const Example& e) { return e.more[i]; }));
-  }
-  return whole;
-}
-
-}  // namespace
-
-// The next incoming batch; false at the end.
+// Takes the next incoming batch. Returns false at the end.
 bool Rebatch::load() {
   Example batch;
   ended_ = ended_ || !input_(batch);
   if (ended_) return false;
+  if (current_.input().defined() && !same_names(current_, batch)) {
+    fail<InvalidArgument>("[data] distributed input: batches with different columns: ", list_columns(current_), " and ",
+                          list_columns(batch));
+  }
   current_ = std::move(batch);
   rows_ = current_.size();
   at_ = 0;
@@ -52,18 +35,18 @@ Example Rebatch::take(int64_t size) {
     at_ += count;
     size -= count;
   }
-  if (parts.empty()) return current_.x.defined() ? current_.rows(0, 0) : Example{};
-  return concatenated(parts);
+  if (parts.empty()) return current_.input().defined() ? current_.rows(0, 0) : Example{};
+  return concatenate_rows(parts);
 }
 
 bool Rebatch::next(std::vector<Example>& shares) {
   shares.clear();
-  if (!current_.x.defined()) load();  // an empty share has the shape of the others, the very first one too
+  if (!current_.input().defined()) load();  // an empty share has the shape of the others, the very first one too
   int64_t total = 0;
   for (std::size_t i = 0; i < step_; ++i) {
     shares.push_back(take(sizes_[turn_]));
     turn_ = (turn_ + 1) % sizes_.size();
-    if (shares.back().x.defined()) total += shares.back().size();
+    if (shares.back().input().defined()) total += shares.back().size();
   }
   while (total == 0 && at_ == rows_ && load()) {
   }
@@ -72,7 +55,7 @@ bool Rebatch::next(std::vector<Example>& shares) {
 
 nlohmann::json Rebatch::save(std::vector<torch::Tensor>& tensors) const {
   nlohmann::json tree{{"turn", turn_}, {"at", at_}, {"rows", rows_}, {"ended", ended_}};
-  if (current_.x.defined()) tree["current"] = save_element({.example = current_}, tensors);
+  if (current_.input().defined()) tree["current"] = save_element({.example = current_}, tensors);
   return tree;
 }
 

@@ -74,7 +74,7 @@ void WorkerSteps::begin(int64_t flags) {
   }
   ended_ = !held_;
   if (held_) template_ = held_->front().rows(0, 0);
-  const int64_t end = template_.x.defined() ? kEnded : kEndedEmpty;
+  const int64_t end = template_.input().defined() ? kEnded : kEndedEmpty;
   const int64_t mine = error_ ? kFailed : held_ ? 2 * examples_in(*held_) + (has_empty(*held_) ? 1 : 0) : end;
   begun_ = world_.begin_gather(what_, {mine, flags});
 }
@@ -107,9 +107,9 @@ std::optional<WorkerSteps::Step> WorkerSteps::finish() {
 
 void WorkerSteps::learn_template() {
   const torch::Tensor mine =
-      template_.x.defined() ? bytes_of(template_.to(torch::kCPU)) : torch::empty({0}, torch::kByte);
+      template_.input().defined() ? bytes_of(template_.to(torch::kCPU)) : torch::empty({0}, torch::kByte);
   for (const torch::Tensor& other : world_.all_gather(mine)) {
-    if (!template_.x.defined() && other.numel() > 0) template_ = example_of(other);
+    if (!template_.input().defined() && other.numel() > 0) template_ = example_of(other);
   }
 }
 

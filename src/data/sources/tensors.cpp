@@ -1,6 +1,7 @@
 // from_tensors, from_tensor_slices and range: elements that are in memory.
 #include <ATen/Functions.h>
 
+#include "base/columns.h"
 #include "base/fail.h"
 #include "data/node.h"
 
@@ -76,8 +77,12 @@ class SlicesNode final : public DatasetNode {
  public:
   explicit SlicesNode(Example columns) {
     rows_ = columns.size();
-    require_rows("y", columns.y);
-    require_rows("weight", columns.weight);
+    for (const SingleColumn& each : kSingleColumns) require_rows(each.name, columns.*each.column);
+    for (const NamedColumns& group : kNamedColumns) {
+      for (const auto& [name, column] : columns.*group.columns) {
+        require_rows(std::string(group.name) + " \"" + name + "\"", column);
+      }
+    }
     for (const torch::Tensor& column : columns.more) require_rows("a further column", column);
     columns_ = std::make_shared<const Example>(std::move(columns));
   }
@@ -89,9 +94,10 @@ class SlicesNode final : public DatasetNode {
   Batching batching() const override { return {}; }
 
  private:
-  void require_rows(const char* name, const torch::Tensor& column) const {
+  void require_rows(const std::string& name, const torch::Tensor& column) const {
     if (!column.defined() || (column.dim() > 0 && column.size(0) == rows_)) return;
-    fail<InvalidArgument>("[data] from_tensor_slices: x has ", rows_, " rows, ", name, " has shape ", column.sizes());
+    fail<InvalidArgument>("[data] from_tensor_slices: the input has ", rows_, " rows, ", name, " has shape ",
+                          column.sizes());
   }
 
   std::shared_ptr<const Example> columns_;
@@ -104,7 +110,7 @@ class RangeIterator final : public CountedIterator {
 
  private:
   void fill(int64_t at, Element& element) const override {
-    element = {.example = {at::scalar_tensor(start_ + at * step_, torch::kLong), {}, {}, {}}};
+    element = {.example = {.x = at::scalar_tensor(start_ + at * step_, torch::kLong)}};
   }
   int64_t start_;
   int64_t step_;

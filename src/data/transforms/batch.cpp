@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/columns.h"
 #include "base/fail.h"
 #include "data/node.h"
 
@@ -11,18 +12,6 @@ namespace cohort {
 namespace {
 
 using Columns = std::vector<torch::Tensor>;
-
-Columns columns_of(const Example& example) {
-  Columns columns{example.x, example.y, example.weight};
-  columns.insert(columns.end(), example.more.begin(), example.more.end());
-  return columns;
-}
-
-Example to_example(Columns columns) {
-  Example example{columns[0], columns[1], columns[2], {}};
-  example.more.assign(columns.begin() + 3, columns.end());
-  return example;
-}
 
 std::vector<int64_t> batched_shape(int64_t rows, at::IntArrayRef shape) {
   std::vector<int64_t> result{rows};
@@ -122,38 +111,41 @@ class BatchIterator final : public ElementIterator {
     Element row;
     while (static_cast<int64_t>(rows_.size()) < size_ && input_->next(row)) rows_.push_back(row.row);
     if (!enough(static_cast<int64_t>(rows_.size()))) return false;
-    Columns columns;
-    for (const torch::Tensor& column : columns_of(*input_->table())) {
-      columns.push_back(column.defined() ? gather_rows(column, rows_) : column);
-    }
-    element = {.example = to_example(std::move(columns))};
+    const auto gathered = [&](const torch::Tensor& column) { return gather_rows(column, rows_); };
+    element = {.example = map_columns(*input_->table(), gathered)};
     return true;
   }
 
   bool next_examples(Element& element) {
     std::vector<StackedColumn> stacked;
+    Example first;
     std::string mismatch;
     int64_t count = 0;
     Example example;
     for (; count < size_ && input_->next_example(example); ++count) {
       if (!mismatch.empty()) continue;  // the next batch begins behind it all the same
+      if (count == 0) first = example;
+      if (!same_names(example, first)) {
+        mismatch = c10::str("columns, ", list_columns(first), " and ", list_columns(example));
+        continue;
+      }
       Columns columns = columns_of(example);
       columns.resize(std::max(columns.size(), stacked.size()));
       while (stacked.size() < columns.size()) stacked.emplace_back(count);
       for (std::size_t i = 0; i < columns.size(); ++i) {
         if (stacked[i].add(columns[i], likely_rows_)) continue;
-        mismatch = c10::str(described(stacked[i].first()), " and ", described(columns[i]));
+        mismatch = c10::str("shapes or dtypes, ", described(stacked[i].first()), " and ", described(columns[i]));
         break;
       }
     }
     if (!mismatch.empty()) {
-      fail<InvalidArgument>("[data] batch: elements of different shapes or dtypes, ", mismatch);
+      fail<InvalidArgument>("[data] batch: elements of different ", mismatch);
     }
     if (!enough(count)) return false;
     likely_rows_ = count;
     Columns columns;
     for (StackedColumn& column : stacked) columns.push_back(column.finish());
-    element = {.example = to_example(std::move(columns))};
+    element = {.example = with_columns(first, std::move(columns))};
     return true;
   }
 

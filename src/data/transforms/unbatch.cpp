@@ -1,4 +1,4 @@
-#include "base/fail.h"
+#include "base/columns.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -15,9 +15,7 @@ class UnbatchIterator final : public ElementIterator {
       rows_ = batch_.size();
       at_ = 0;
     }
-    const auto row = [&](const torch::Tensor& column) { return column.defined() ? column.select(0, at_) : column; };
-    element = {.example = {row(batch_.x), row(batch_.y), row(batch_.weight), {}}};
-    for (const torch::Tensor& column : batch_.more) element.example.more.push_back(row(column));
+    element = {.example = map_columns(batch_, [&](const torch::Tensor& column) { return column.select(0, at_); })};
     ++at_;
     return true;
   }

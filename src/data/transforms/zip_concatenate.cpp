@@ -1,6 +1,8 @@
 // The transformations of two data sets.
 #include <algorithm>
 
+#include "base/columns.h"
+#include "base/fail.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -26,6 +28,31 @@ class PairNode : public DatasetNode {
   NodePtr second_;
 };
 
+void append_named(NamedTensors& to, NamedTensors& from, const char* group) {
+  for (auto& [name, column] : from) {
+    const bool taken = std::any_of(to.begin(), to.end(), [&](const auto& other) { return other.first == name; });
+    if (taken) fail<InvalidArgument>("[data] zip: both elements have ", group, " \"", name, "\"");
+    to.emplace_back(std::move(name), std::move(column));
+  }
+  from.clear();
+}
+
+// Returns the left inputs as inputs and the right ones as targets, with the other columns of both: named ones under
+// their names, the others in "more".
+Example side_by_side(Example left, Example right) {
+  Example pair{.x = std::move(left.x), .y = std::move(right.x), .inputs = std::move(left.inputs)};
+  left.inputs.clear();
+  append_named(pair.targets, right.inputs, "inputs that become targets");
+  for (Example* side : {&left, &right}) {
+    for (const NamedColumns& group : kNamedColumns) append_named(pair.*group.columns, side->*group.columns, group.name);
+    for (torch::Tensor* column : {&side->y, &side->weight, &side->mask}) {
+      if (column->defined()) pair.more.push_back(std::move(*column));
+    }
+    for (torch::Tensor& column : side->more) pair.more.push_back(std::move(column));
+  }
+  return pair;
+}
+
 class ZipIterator final : public ElementIterator {
  public:
   ZipIterator(std::unique_ptr<ElementIterator> first, std::unique_ptr<ElementIterator> second)
@@ -38,13 +65,7 @@ class ZipIterator final : public ElementIterator {
       ended_ = true;
       return false;
     }
-    element = {.example = {std::move(left.x), std::move(right.x), {}, {}}};
-    for (Example* side : {&left, &right}) {
-      for (torch::Tensor* column : {&side->y, &side->weight}) {
-        if (column->defined()) element.example.more.push_back(std::move(*column));
-      }
-      for (torch::Tensor& column : side->more) element.example.more.push_back(std::move(column));
-    }
+    element = {.example = side_by_side(std::move(left), std::move(right))};
     return true;
   }
 
