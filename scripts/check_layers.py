@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "config", "device", "rpc", "cluster", "collective", "strategy", "optimizer", "step", "data", "checkpoint", "parameter_server", "train", "models"]
+LAYERS = ["base", "config", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "data", "checkpoint", "parameter_server", "train", "models"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 # Public headers: those of the core know none of a folder, those of a folder the core and the folders that are named.
 PUBLIC_FOLDERS = {"data": [], "cluster": [], "train": ["data", "cluster"], "models": ["train", "data", "cluster"]}

@@ -19,15 +19,9 @@ class StrategyCore;
 class MirroredModule {
  public:
   MirroredModule() = default;
-  // The copies, in local replica order, with the same parameters in the same order, of each replica its own
-  // (InvalidArgument otherwise). Values are copied from the first to the others; under central storage the parameters
-  // become one storage.
-  MirroredModule(std::shared_ptr<StrategyCore> core, std::vector<std::shared_ptr<torch::nn::Module>> copies);
 
   // Returns the modules, in local replica order.
   const std::vector<std::shared_ptr<torch::nn::Module>>& copies() const { return copies_; }
-  // For the library: the strategy's state.
-  const std::shared_ptr<StrategyCore>& core() const { return core_; }
   // Returns whether the handle refers to a module.
   bool defined() const { return !copies_.empty(); }
 
@@ -55,6 +49,14 @@ class MirroredModule {
   void copy_from_chief() const;
 
  private:
+  friend class Access;
+  friend class Strategy;
+
+  // Takes the copies, in local replica order. They must have the same parameters in the same order, and each replica
+  // its own (InvalidArgument otherwise). Values are copied from the first to the others; under central storage the
+  // parameters become one storage.
+  MirroredModule(std::shared_ptr<StrategyCore> core, std::vector<std::shared_ptr<torch::nn::Module>> copies);
+
   std::vector<std::pair<std::string, torch::Tensor>> mean_buffers() const;
 
   std::shared_ptr<StrategyCore> core_;

@@ -80,12 +80,13 @@ class Replica {
   template <typename Fn, typename... Args>
   auto merge_call(Fn&& fn, Args... args);
 
-  // For layers and optimizers of the library: the group's communicator, this replica's end.
+  // Returns this end of the group of all replicas that share the global batch.
   Communicator& communicator() const;
-  // For the library: the strategy's state.
-  StrategyCore& core() const { return core_; }
+  // Returns this replica's end of its line along an axis of the topology. NotFound: there is no such axis.
+  Communicator& group(std::string_view axis) const;
 
  private:
+  friend class Access;
   friend class StrategyCore;
 
   void seed(uint64_t seed);

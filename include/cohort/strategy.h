@@ -24,6 +24,7 @@
 #include "cohort/example.h"
 #include "cohort/mirrored.h"
 #include "cohort/replica.h"
+#include "cohort/topology.h"
 #include "cohort/values.h"
 #include "cohort/variable.h"
 
@@ -55,12 +56,14 @@ struct InputContext {
 // another one while one is active: FailedPrecondition. Leave in the opposite order (as C++ blocks do).
 class [[nodiscard]] StrategyScope {
  public:
-  explicit StrategyScope(std::shared_ptr<StrategyCore> core);
   StrategyScope(const StrategyScope&) = delete;
   StrategyScope& operator=(const StrategyScope&) = delete;
   ~StrategyScope();
 
  private:
+  friend class Strategy;
+  explicit StrategyScope(std::shared_ptr<StrategyCore> core);
+
   std::shared_ptr<StrategyCore> core_;
   std::optional<DeviceScope> device_;
 };
@@ -125,14 +128,14 @@ using CallResult =
 // instead.
 class Strategy {
  public:
-  explicit Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) {}
-
   // Returns the strategy's name as the command line has it, such as "mirrored".
   std::string_view name() const;
   // Returns the number of replicas over all processes, which share the global batch.
   int num_replicas_in_sync() const;
   // Returns the number of replicas in this process.
   int num_local_replicas() const;
+  // Returns the replicas of all processes, on named axes.
+  const Topology& topology() const;
   // Devices of the local replicas, in replica order, and where variables live under central storage (else the same).
   const std::vector<LogicalDevice>& worker_devices() const;
   // Devices where the variables of each local replica live: under central storage the parameter device, else as
@@ -221,10 +224,12 @@ class Strategy {
   // An optimizer for the trainable parameters of a mirrored module; see optimizer.h.
   MirroredOptimizer optimizer(const MirroredModule& module, const Optimizer& rule) const;
 
-  // For the library: the strategy's state.
-  const std::shared_ptr<StrategyCore>& core() const { return core_; }
+ protected:
+  explicit Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) {}
 
  private:
+  friend class Access;
+
   void require_cross_replica(std::string_view method) const;
   MirroredModule mirror_modules(const std::function<std::shared_ptr<torch::nn::Module>()>& factory) const;
   ValueContext value_context(int local_replica) const;

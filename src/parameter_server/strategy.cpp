@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/cluster/cluster_coordinator.h"
@@ -46,8 +47,10 @@ const ParameterServerOptions& checked(const ParameterServerOptions& options) {
 }
 
 StrategyPlan plan_of(const std::shared_ptr<ParameterServerState>& state) {
+  const std::vector<LogicalDevice> devices = choose_devices(kStrategyName, state->options().devices);
   return {.name = kStrategyName,
-          .devices = choose_devices(kStrategyName, state->options().devices),
+          .topology = local_topology(devices),
+          .devices = devices,
           .placement = VariablePlacement::kCentral,
           .parameter_devices = {find_logical_device("/CPU:0")},
           .exchange = state->options().exchange,
@@ -209,7 +212,7 @@ ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<ParameterServer
     : Strategy(std::make_shared<StrategyCore>(plan_of(state))), state_(std::move(state)) {}
 
 std::optional<ParameterServerStrategy> ParameterServerStrategy::of(const Strategy& strategy) {
-  auto state = std::dynamic_pointer_cast<ParameterServerState>(strategy.core()->plan().remote);
+  auto state = std::dynamic_pointer_cast<ParameterServerState>(Access::core(strategy)->plan().remote);
   if (!state) return std::nullopt;
   return ParameterServerStrategy(strategy, std::move(state));
 }
@@ -230,7 +233,7 @@ bool ParameterServerStrategy::serve() const {
   return state_->serve();
 }
 
-ClusterCoordinator::ClusterCoordinator(const ParameterServerStrategy& strategy) : state_(strategy.state()) {
+ClusterCoordinator::ClusterCoordinator(const ParameterServerStrategy& strategy) : state_(Access::state(strategy)) {
   (void)state_->coordinator();
 }
 

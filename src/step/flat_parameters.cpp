@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/slices.h"
 #include "strategy/module_tensors.h"
@@ -22,7 +23,7 @@ bool decays(const Optimizer& rule, const std::string& name, const std::vector<st
 
 FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& rule) {
   collect(module, rule);
-  lay_out(*module.core());
+  lay_out(*Access::core(module));
 }
 
 void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule) {

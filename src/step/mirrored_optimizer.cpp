@@ -1,4 +1,5 @@
 // The handles of cohort/optimizer.h: each call goes to the step or its state.
+#include "base/access.h"
 #include "base/fail.h"
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
@@ -52,7 +53,7 @@ void MirroredOptimizer::load_accumulated(const std::vector<torch::Tensor>& sums)
 
 MirroredOptimizer Strategy::optimizer(const MirroredModule& module, const Optimizer& rule) const {
   require_cross_replica("optimizer");
-  if (module.core() != core_) {
+  if (Access::core(module) != core_) {
     fail<InvalidArgument>("[optimizer] ", rule.name(), ": the module was mirrored by another strategy");
   }
   return MirroredOptimizer(std::make_shared<Step>(module, rule));

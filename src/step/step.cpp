@@ -6,6 +6,7 @@
 // gradients of all replicas, follows scaling.h, and hands the sums to an update (update/), which calls the rule.
 #include "step/step.h"
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "cohort/strategy.h"
 #include "cohort/trace.h"
@@ -88,7 +89,7 @@ torch::Tensor Step::scaled(const Replica& replica, const torch::Tensor& loss) co
 }
 
 void Step::require_own(const Replica& replica) const {
-  if (&replica.core() == module_.core().get()) return;
+  if (&Access::core(replica) == Access::core(module_).get()) return;
   fail<FailedPrecondition>("[optimizer] ", rule_.name(),
                            ": made under another strategy than the replica it is used in");
 }

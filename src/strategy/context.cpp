@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "cohort/strategy.h"
 #include "strategy/core.h"
@@ -47,7 +48,7 @@ StrategyScope::~StrategyScope() {
 Strategy current_strategy() {
   const ThreadContext& context = thread_context();
   if (context.replica != nullptr) return context.replica->strategy();
-  if (!context.scopes.empty()) return Strategy(context.scopes.back());
+  if (!context.scopes.empty()) return Access::make<Strategy>(context.scopes.back());
   return DefaultStrategy();
 }
 

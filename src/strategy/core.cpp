@@ -45,10 +45,21 @@ std::vector<torch::Device> torch_devices(const std::vector<LogicalDevice>& devic
   return list;
 }
 
+// The replicas that the topology gives this process are those that the plan has devices for.
+void require_topology(const StrategyPlan& plan) {
+  const std::vector<int> own = plan.topology.replicas_of(plan.workers->rank());
+  if (own.size() == plan.devices.size() && plan.topology.num_processes() == plan.workers->size()) return;
+  fail<InvalidArgument>("[strategy] ", plan.name, ": the topology (", plan.topology.to_string(),
+                        ") gives this process ", own.size(), " replicas, but there are ", plan.devices.size(),
+                        " devices and ", plan.workers->size(), " processes");
+}
+
 }  // namespace
 
 StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   if (!plan_.workers) plan_.workers = std::make_shared<WorkerGroup>();
+  require_topology(plan_);
+  first_replica_ = topology().replicas_of(worker_rank()).front();
   if (plan_.parameter_devices.empty()) plan_.parameter_devices = plan_.devices;
   if (plan_.exchange.bytes_per_pack > 0 && plan_.exchange.num_packs != 1) {
     fail<InvalidArgument>("[strategy] ", plan_.name, ": num_packs is ", plan_.exchange.num_packs,
@@ -82,6 +93,11 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
 }
 
 StrategyCore::~StrategyCore() = default;
+
+Communicator& StrategyCore::group(std::string_view axis, int local_id) const {
+  (void)topology().axis(axis);
+  return communicator(local_id);
+}
 
 torch::Device StrategyCore::parameter_device(int local_id) const {
   const auto& devices = plan_.parameter_devices;

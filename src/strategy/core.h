@@ -11,6 +11,7 @@
 #include "cohort/device.h"
 #include "cohort/replica.h"
 #include "cohort/strategy.h"
+#include "cohort/topology.h"
 #include "collective/local/rendezvous.h"
 #include "collective/ops/cross_device_ops.h"
 #include "strategy/replica_threads.h"
@@ -30,6 +31,7 @@ enum class VariablePlacement {
 // Everything that distinguishes one strategy from another: placement, launch and exchange.
 struct StrategyPlan {
   std::string name;
+  Topology topology;                   // of the replicas of all processes
   std::vector<LogicalDevice> devices;  // of the local replicas, at least one
   VariablePlacement placement = VariablePlacement::kMirrored;
   std::vector<LogicalDevice> parameter_devices;  // empty: devices
@@ -53,13 +55,18 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
 
   const StrategyPlan& plan() const { return plan_; }
   int num_local_replicas() const { return static_cast<int>(plan_.devices.size()); }
-  int num_replicas_in_sync() const { return num_workers() * num_local_replicas(); }
+  const Topology& topology() const { return plan_.topology; }
+  int num_replicas_in_sync() const { return topology().num_replicas_in_sync(); }
+  // Returns the number of a local replica among those of all processes.
+  int replica_id(int local_id) const { return first_replica_ + local_id; }
   Replica& replica(int local_id) const { return *replicas_[static_cast<std::size_t>(local_id)]; }
   // Between all replicas in sync.
   Communicator& communicator(int local_id) const {
     const auto& group = communicators_.empty() ? local_communicators_ : communicators_;
     return *group[static_cast<std::size_t>(local_id)];
   }
+  // Returns a local replica's end of its line along an axis. NotFound: there is no such axis.
+  Communicator& group(std::string_view axis, int local_id) const;
   Rendezvous& rendezvous() { return *rendezvous_; }
 
   // The processes that the strategy spans.
@@ -112,6 +119,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   void rethrow_first(std::vector<Outcome>& outcomes);
 
   StrategyPlan plan_;
+  int first_replica_ = 0;  // of this process, among those of all processes
   bool shares_memory_ = false;
   bool broken_ = false;  // a replica never came back
   int threads_per_replica_ = 1;

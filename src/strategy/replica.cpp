@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "cohort/strategy.h"
 #include "strategy/context.h"
@@ -99,7 +100,7 @@ at::Generator make_generator(torch::Device device) {
 Replica::Replica(StrategyCore& core, int local_id)
     : core_(core),
       local_id_(local_id),
-      id_(core.worker_rank() * core.num_local_replicas() + local_id),
+      id_(core.replica_id(local_id)),
       device_(core.plan().devices[static_cast<std::size_t>(local_id)].torch_device),
       generator_(make_generator(device_)) {
   seed(generator_.current_seed());
@@ -125,7 +126,7 @@ const LogicalDevice& Replica::logical_device() const {
 }
 
 Strategy Replica::strategy() const {
-  return Strategy(core_.shared_from_this());
+  return Access::make<Strategy>(core_.shared_from_this());
 }
 
 Replica* Replica::current() {
@@ -134,6 +135,10 @@ Replica* Replica::current() {
 
 Communicator& Replica::communicator() const {
   return core_.communicator(local_id_);
+}
+
+Communicator& Replica::group(std::string_view axis) const {
+  return core_.group(axis, local_id_);
 }
 
 std::optional<int64_t> Replica::global_batch_size() const {

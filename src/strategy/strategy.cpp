@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "collective/ops/cross_device_ops.h"
 #include "strategy/context.h"
@@ -77,9 +78,9 @@ int64_t InputContext::per_replica_batch_size(int64_t global_batch_size) const {
 void Strategy::require_cross_replica(std::string_view method) const {
   const Replica* replica = thread_context().replica;
   if (replica == nullptr) return;
-  fail<FailedPrecondition>("[strategy] ", method, ": called inside replica ", replica->id(), " of ",
-                           replica->core().plan().name, "; it needs the cross-replica context: call it outside run(), ",
-                           "or through Replica::merge_call");
+  fail<FailedPrecondition>(
+      "[strategy] ", method, ": called inside replica ", replica->id(), " of ", Access::core(*replica).plan().name,
+      "; it needs the cross-replica context: call it outside run(), ", "or through Replica::merge_call");
 }
 
 std::string_view Strategy::name() const {
@@ -90,6 +91,9 @@ int Strategy::num_replicas_in_sync() const {
 }
 int Strategy::num_local_replicas() const {
   return core_->num_local_replicas();
+}
+const Topology& Strategy::topology() const {
+  return core_->topology();
 }
 const std::vector<LogicalDevice>& Strategy::worker_devices() const {
   return core_->plan().devices;

@@ -1,5 +1,6 @@
 #include "cohort/variable.h"
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "cohort/strategy.h"
 #include "strategy/core.h"
@@ -19,7 +20,7 @@ struct Variable::State {
   // This thread's replica of the variable's strategy; null across replicas.
   Replica* replica() const {
     Replica* current = Replica::current();
-    if (current != nullptr && &current->core() != core.get()) {
+    if (current != nullptr && &Access::core(*current) != core.get()) {
       fail<FailedPrecondition>("[variable] ", options.name, " belongs to ", core->plan().name,
                                " and is used inside a replica of ", "another strategy");
     }
@@ -162,7 +163,7 @@ torch::Tensor Variable::read() const {
     fail<FailedPrecondition>("[variable] ", name(), ": is synchronised on read but has no aggregation, so it has no ",
                              "value outside the replicas; read its components()");
   }
-  return Strategy(state_->core)
+  return Access::make<Strategy>(state_->core)
       .reduce(state_->sums() ? ReduceOp::kSum : ReduceOp::kMean,
               state_->components.map([](const torch::Tensor& t) { return t.detach().clone(); }));
 }

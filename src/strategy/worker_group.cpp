@@ -77,22 +77,47 @@ nlohmann::json parse_info(const std::string& text) {
   return info.is_object() ? info : nlohmann::json::object();
 }
 
+std::vector<std::string> names_of(const std::vector<LogicalDevice>& devices) {
+  std::vector<std::string> names;
+  for (const LogicalDevice& device : devices) names.push_back(device.name());
+  return names;
+}
+
+// Returns the devices that a worker told of, as devices of its task.
+std::vector<DeviceSpec> parse_devices(const nlohmann::json& info, const TaskId& task) {
+  std::vector<DeviceSpec> devices;
+  const nlohmann::json names = info.value("devices", nlohmann::json::array());
+  if (names.size() != info.value("replicas", std::size_t{0})) {
+    fail<InvalidArgument>("[strategy] multi_worker_mirrored: ", task.to_string(), " has ", info["replicas"].dump(),
+                          " replicas on the devices ", names.dump());
+  }
+  for (const nlohmann::json& name : names) {
+    DeviceSpec spec = DeviceSpec::parse(name.get<std::string>());
+    spec.job = task.type;
+    spec.task = task.index;
+    devices.push_back(spec.canonical());
+  }
+  return devices;
+}
+
 }  // namespace
 
 WorkerGroup::WorkerGroup() : world_(std::make_unique<ProcessCommunicator>(make_alone(), ProcessGroupOptions{})) {}
 
 WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) : options_(options) {
-  const std::string kind = choose_communication(options.communication, options.under_mpi, options.on_gpus);
+  const bool on_gpus = options.devices.front().torch_device.is_cuda();
+  const std::string kind = choose_communication(options.communication, options.under_mpi, on_gpus);
   MembershipOptions membership = options.membership;
   const std::optional<bool> overlap = options.communication.overlap;
-  membership.info = nlohmann::json{{"replicas", options.local_replicas},
+  membership.info = nlohmann::json{{"replicas", options.devices.size()},
+                                   {"devices", names_of(options.devices)},
                                    {"communication", kind},
                                    {"overlap", overlap ? (*overlap ? "on" : "off") : "auto"},
                                    {"shared memory", options.communication.shared_memory},
                                    {"cores", machine_and_cores()}}
                         .dump();
   membership_ = std::make_shared<Membership>(options.cluster, options.task, membership);
-  check_members(options.local_replicas);
+  check_members();
   world_ = make_group("collective", kind);
   if (overlaps()) gradients_ = make_group("gradients", kind);
 }
@@ -139,7 +164,7 @@ std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& 
 }
 
 // The workers have to be alike; every one comes to the same verdict.
-void WorkerGroup::check_members(int local_replicas) {
+void WorkerGroup::check_members() {
   const auto& tasks = membership_->tasks();
   nlohmann::json first = parse_info(membership_->infos().front());
   const std::string cores = machine_and_cores();
@@ -153,9 +178,10 @@ void WorkerGroup::check_members(int local_replicas) {
                                     tasks.front().to_string(), " has ", first[key].dump(), ", ", tasks[i].to_string(),
                                     " has ", info[key].dump());
     }
+    devices_.push_back(parse_devices(info, tasks[i]));
   }
   log().info("[strategy] {} of {} workers, {} replicas each", membership_->task().to_string(), tasks.size(),
-             local_replicas);
+             options_.devices.size());
 }
 
 void WorkerGroup::fail(const std::string& reason) const noexcept {

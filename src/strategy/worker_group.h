@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cohort/cluster/multi_worker_strategy.h"
+#include "cohort/device.h"
 #include "collective/process/process_communicator.h"
 
 namespace cohort {
@@ -13,9 +15,8 @@ namespace cohort {
 struct WorkerGroupOptions {
   ClusterSpec cluster;  // chief and workers only
   TaskId task;
-  int local_replicas = 1;
-  bool under_mpi = false;  // whether mpirun started the workers
-  bool on_gpus = false;    // whether the tensors that the workers exchange are a GPU's
+  std::vector<LogicalDevice> devices;  // of this worker's replicas, at least one
+  bool under_mpi = false;              // whether mpirun started the workers
   CommunicationOptions communication;
   MembershipOptions membership;
 };
@@ -32,6 +33,8 @@ class WorkerGroup {
 
   int rank() const { return world_->rank(); }
   int size() const { return world_->size(); }
+  // Returns the devices of each worker's replicas, by rank.
+  const std::vector<std::vector<DeviceSpec>>& devices() const { return devices_; }
   // Null for a process alone.
   const std::shared_ptr<Membership>& membership() const { return membership_; }
 
@@ -50,11 +53,12 @@ class WorkerGroup {
   void fail(const std::string& reason) const noexcept;
 
  private:
-  void check_members(int local_replicas);
+  void check_members();
   std::unique_ptr<ProcessCommunicator> make_group(const std::string& name, const std::string& kind) const;
 
   WorkerGroupOptions options_;
   std::shared_ptr<Membership> membership_;
+  std::vector<std::vector<DeviceSpec>> devices_;
   std::unique_ptr<ProcessCommunicator> world_;
   std::unique_ptr<ProcessCommunicator> gradients_;
   int sharing_cores_ = 1;

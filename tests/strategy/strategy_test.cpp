@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "base/access.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
@@ -127,13 +128,13 @@ TEST(Strategy, ScopeMakesItCurrent) {
     const auto again = strategy.scope();
     EXPECT_TRUE(has_strategy());
     EXPECT_TRUE(in_cross_replica_context());
-    EXPECT_EQ(current_strategy().core(), strategy.core());
+    EXPECT_EQ(Access::core(current_strategy()), Access::core(strategy));
     const auto other = mirrored(2);
     EXPECT_THAT(error_of<FailedPrecondition>([&] { const auto mixed = other.scope(); }),
                 HasSubstr("strategies do not mix"));
     strategy.run([&](Replica&) {
       EXPECT_FALSE(in_cross_replica_context());
-      EXPECT_EQ(current_strategy().core(), strategy.core());
+      EXPECT_EQ(Access::core(current_strategy()), Access::core(strategy));
     });
     EXPECT_EQ(Replica::current(), nullptr);
   }

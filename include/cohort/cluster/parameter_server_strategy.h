@@ -100,10 +100,9 @@ class ParameterServerStrategy : public Strategy {
   // coordinator_timeout; FailedPrecondition: another task runs another program.
   bool serve() const;
 
-  // For the library: the strategy's state.
-  const std::shared_ptr<ParameterServerState>& state() const { return state_; }
-
  private:
+  friend class Access;
+
   explicit ParameterServerStrategy(std::shared_ptr<ParameterServerState> state);
   ParameterServerStrategy(const Strategy& strategy, std::shared_ptr<ParameterServerState> state)
       : Strategy(strategy), state_(std::move(state)) {}

@@ -91,7 +91,6 @@ struct PredictOptions {
 };
 
 class ModelState;
-class ModelTrainer;
 
 // One layer of a model: a handle. Of a model over a module its children are the layers.
 class ModelLayer {
@@ -200,11 +199,9 @@ class Model {
 
  protected:
   explicit Model(std::shared_ptr<ModelState> state) : state_(std::move(state)) {}
-  // For the library: the model's state.
-  const std::shared_ptr<ModelState>& state() const { return state_; }
 
  private:
-  friend class ModelTrainer;
+  friend class Access;
   struct Foreign {};
   Model(const std::function<detail::ForeignModule()>& factory, std::string name, Foreign);
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/access.h"
 #include "base/atomic_file.h"
 #include "base/error_text.h"
 #include "base/fail.h"
@@ -142,7 +143,7 @@ void run_traced(const ExperimentConfig& experiment, const Config& config, const 
     run_experiment(experiment, config, strategy, flags.run);
     return;
   }
-  const int rank = strategy.core()->worker_rank();
+  const int rank = Access::core(strategy)->worker_rank();
   Trace trace({.file = trace_file(*flags.trace, rank), .process = "worker " + std::to_string(rank)});
   name_traced_thread("replica 0");
   run_experiment(experiment, config, strategy, flags.run);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "models/mnist.h"
 #include "models/tasks/image_data.h"
@@ -112,7 +113,7 @@ std::string ImageClassificationTask::head() const {
 
 void ImageClassificationTask::initialize(Model& built) {
   if (initial_.place.empty()) return;
-  built.strategy().core()->on_chief("the weights to start from", [&] {
+  Access::core(built.strategy())->on_chief("the weights to start from", [&] {
     const std::filesystem::path& place = initial_.place;
     const bool folder = std::filesystem::is_directory(place);
     NamedTensors given = folder ? read_checkpoint(place).data.tensors["model"] : load_weights(place).tensors;

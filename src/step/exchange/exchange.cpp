@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
 #include "strategy/worker_group.h"
@@ -40,7 +41,7 @@ std::optional<int64_t> Exchange::iterations() const {
 void Exchange::set_learning_rate(const Schedule& /*schedule*/) {}
 
 std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule) {
-  StrategyCore& core = *module.core();
+  StrategyCore& core = *Access::core(module);
   if (core.remote() != nullptr) {
     require_packs(core, "they go to the parameter servers by variable");
     return make_servers_exchange(module, flat, rule);

@@ -2,6 +2,7 @@
 // read back. The optimizer runs there.
 #include <ATen/Functions.h>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "step/exchange/exchange.h"
 #include "step/exchange/server_buffers.h"
@@ -17,7 +18,7 @@ namespace {
 class ServersExchange final : public Exchange {
  public:
   ServersExchange(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule)
-      : core_(*module.core()), remote_(*core_.remote()), flat_(flat), rule_(rule) {
+      : core_(*Access::core(module)), remote_(*core_.remote()), flat_(flat), rule_(rule) {
     const torch::NoGradGuard no_grad;
     if (rule.gradient().loss_scale) {
       fail<Unimplemented>("[optimizer] ", rule.name(),

@@ -19,6 +19,7 @@ StrategyPlan plan(const CentralStorageOptions& options) {
   }
   StrategyPlan plan{.name = "central_storage", .placement = VariablePlacement::kCentral, .exchange = options.exchange};
   plan.devices = choose_devices(plan.name, options.compute_devices);
+  plan.topology = local_topology(plan.devices);
   plan.parameter_devices = {parameter_device(options, plan.devices)};
   return plan;
 }

@@ -1,9 +1,16 @@
 #include "strategy/core.h"
+#include "strategy/strategies/devices.h"
 
 namespace cohort {
 
-DefaultStrategy::DefaultStrategy()
-    : Strategy(std::make_shared<StrategyCore>(
-          StrategyPlan{.name = "off", .devices = {current_logical_device()}, .rebatch_input = false})) {}
+namespace {
+
+StrategyPlan default_plan(const LogicalDevice& device) {
+  return {.name = "off", .topology = local_topology({device}), .devices = {device}, .rebatch_input = false};
+}
+
+}  // namespace
+
+DefaultStrategy::DefaultStrategy() : Strategy(std::make_shared<StrategyCore>(default_plan(current_logical_device()))) {}
 
 }  // namespace cohort

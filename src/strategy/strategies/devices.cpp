@@ -51,4 +51,10 @@ std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, cons
   return devices;
 }
 
+Topology local_topology(const std::vector<LogicalDevice>& devices) {
+  std::vector<DeviceSpec> specs;
+  for (const LogicalDevice& device : devices) specs.push_back(device.spec);
+  return Topology::batch({specs});
+}
+
 }  // namespace cohort

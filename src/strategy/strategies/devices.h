@@ -7,6 +7,7 @@
 
 #include "cluster/local_place.h"
 #include "cohort/device.h"
+#include "cohort/topology.h"
 
 namespace cohort {
 
@@ -17,5 +18,8 @@ std::vector<LogicalDevice> choose_devices(std::string_view strategy, const std::
 // The same for one of several workers: none named, its part of the visible GPUs where workers share a machine.
 std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, const std::vector<std::string>& names,
                                                  const LocalPlace& place);
+
+// Returns the topology of data parallelism over devices of this process alone.
+Topology local_topology(const std::vector<LogicalDevice>& devices);
 
 }  // namespace cohort

@@ -3,8 +3,18 @@
 
 namespace cohort {
 
+namespace {
+
+StrategyPlan mirrored_plan(const MirroredOptions& options) {
+  StrategyPlan plan{.name = "mirrored", .exchange = options.exchange};
+  plan.devices = choose_devices(plan.name, options.devices);
+  plan.topology = local_topology(plan.devices);
+  return plan;
+}
+
+}  // namespace
+
 MirroredStrategy::MirroredStrategy(const MirroredOptions& options)
-    : Strategy(std::make_shared<StrategyCore>(StrategyPlan{
-          .name = "mirrored", .devices = choose_devices("mirrored", options.devices), .exchange = options.exchange})) {}
+    : Strategy(std::make_shared<StrategyCore>(mirrored_plan(options))) {}
 
 }  // namespace cohort

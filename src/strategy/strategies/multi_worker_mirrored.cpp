@@ -1,3 +1,4 @@
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/cluster/multi_worker_strategy.h"
@@ -36,6 +37,7 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   StrategyPlan plan{.name = kName,
                     .devices = choose_worker_devices(kName, options.devices, local_place()),
                     .exchange = options.exchange};
+  plan.topology = local_topology(plan.devices);
   require_known(options.communication);
   if (options.communication.bytes_per_pack > 0 && options.exchange.bytes_per_pack > 0) {
     fail<InvalidArgument>("[strategy] ", kName, ": communication.bytes_per_pack is ",
@@ -53,14 +55,13 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   plan.exchange.timeout =
       std::max(plan.exchange.timeout,
                options.communication.timeout + 2 * options.membership.heartbeat_timeout + std::chrono::seconds(30));
-  plan.workers =
-      std::make_shared<WorkerGroup>(WorkerGroupOptions{.cluster = cluster,
-                                                       .task = *task,
-                                                       .local_replicas = static_cast<int>(plan.devices.size()),
-                                                       .under_mpi = resolver.name() == "mpi",
-                                                       .on_gpus = plan.devices.front().torch_device.is_cuda(),
-                                                       .communication = options.communication,
-                                                       .membership = options.membership});
+  plan.workers = std::make_shared<WorkerGroup>(WorkerGroupOptions{.cluster = cluster,
+                                                                  .task = *task,
+                                                                  .devices = plan.devices,
+                                                                  .under_mpi = resolver.name() == "mpi",
+                                                                  .communication = options.communication,
+                                                                  .membership = options.membership});
+  plan.topology = Topology::batch(plan.workers->devices());
   return plan;
 }
 
@@ -77,15 +78,15 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(ClusterResolverPtr reso
     : Strategy(std::make_shared<StrategyCore>(plan(*resolver, options))), resolver_(std::move(resolver)) {}
 
 int MultiWorkerMirroredStrategy::num_workers() const {
-  return core()->num_workers();
+  return Access::core(*this)->num_workers();
 }
 
 int MultiWorkerMirroredStrategy::worker_rank() const {
-  return core()->worker_rank();
+  return Access::core(*this)->worker_rank();
 }
 
 std::shared_ptr<Membership> MultiWorkerMirroredStrategy::membership() const {
-  return core()->workers().membership();
+  return Access::core(*this)->workers().membership();
 }
 
 }  // namespace cohort

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/access.h"
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -137,7 +138,7 @@ class BestModel final : public Callback {
   // Within an epoch every worker has logs of its own: the chief's count.
   void save_here(const RunInfo& run, const Logs& logs) {
     if (!options_.save_best_only) return save(run, logs);
-    save_if_best(*run.model.strategy().core(), best_, monitor_.read(logs), [&] { save(run, logs); });
+    save_if_best(*Access::core(run.model.strategy()), best_, monitor_.read(logs), [&] { save(run, logs); });
   }
 
   void save(const RunInfo& run, const Logs& logs) {
@@ -188,7 +189,7 @@ class BestSoFar {
   }
 
   void operator()(const ActionInfo& info) {
-    const StrategyCore& core = *info.controller.strategy().core();
+    const StrategyCore& core = *Access::core(info.controller.strategy());
     const double value = info.logs[options_.metric];
     core.on_chief("the best checkpoint so far", [&] { read(); });
     save_if_best(core, best_, value, [&] {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "checkpoint/series.h"
@@ -32,7 +33,7 @@ Controller::Controller(ControllerOptions options)
   if (!options_.trainer) return;
   if (options_.preempted) options_.trainer->end_when(options_.preempted);
   if (!options_.checkpoint_dir.empty()) {
-    strategy_.core()->on_chief("the checkpoints", [&] {
+    Access::core(strategy_)->on_chief("the checkpoints", [&] {
       checkpoints_ = std::make_unique<CheckpointManager>(options_.checkpoint_dir,
                                                          CheckpointManagerOptions{.max_to_keep = options_.max_to_keep});
     });
@@ -101,7 +102,7 @@ int64_t Controller::next_loop(int64_t limit) const {
 
 void Controller::leave() {
   save_checkpoint();
-  strategy_.core()->on_chief("the last checkpoint", [&] {
+  Access::core(strategy_)->on_chief("the last checkpoint", [&] {
     if (checkpoints_) checkpoints_->wait();
   });
   fail<Preempted>("[controller] a worker is preempted: training was left after step ", options_.trainer->global_step(),
@@ -111,7 +112,7 @@ void Controller::leave() {
 // Who follows the checkpoints comes to an end.
 void Controller::complete() {
   save_checkpoint();
-  strategy_.core()->on_chief("the end of the checkpoints", [&] {
+  Access::core(strategy_)->on_chief("the end of the checkpoints", [&] {
     if (checkpoints_) checkpoints_->finish();
   });
 }
@@ -192,7 +193,7 @@ int64_t Controller::evaluate_continuously(int64_t train_steps, int64_t steps, st
 
 bool Controller::restore_checkpoint(bool keep_input) {
   if (options_.checkpoint_dir.empty() || !options_.trainer) return false;
-  const StrategyCore& core = *strategy_.core();
+  const StrategyCore& core = *Access::core(strategy_);
   std::optional<SavedCheckpoint> checkpoint;
   core.on_chief("the latest checkpoint", [&] { checkpoint = checkpoints_->restore_latest(); });
   if (!core.any_worker("whether there is a checkpoint", checkpoint.has_value())) return false;
@@ -221,7 +222,7 @@ void Controller::save_checkpoint() {
   data.values[kEvaluatedStep] = std::to_string(evaluated_step_);
   if (stopping_) data.values[kStoppedByAction] = "yes";
   save_states(kActions, listeners_, data);
-  strategy_.core()->on_chief("a checkpoint", [&] { checkpoints_->save(step, data); });
+  Access::core(strategy_)->on_chief("a checkpoint", [&] { checkpoints_->save(step, data); });
   saved_step_ = step;
 }
 

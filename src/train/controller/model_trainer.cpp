@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "strategy/core.h"
@@ -37,7 +38,7 @@ class ModelTrainer::Impl {
           state_->strategy().distribute(*options_.validation, options_.validation_input.value_or(options_.input)));
     if (!input_ && !validation_) fail<InvalidArgument>(speaker(), "there is no data, wanted train or validation");
     check_stages();
-    if (state_->strategy().core()->remote() == nullptr) return;
+    if (Access::core(state_->strategy())->remote() == nullptr) return;
     if (average_.on()) {
       fail<Unimplemented>(speaker(), "ema has no meaning under parameter servers, whose weights are elsewhere");
     }
@@ -86,7 +87,7 @@ class ModelTrainer::Impl {
 
   void restore(const CheckpointData& data, bool keep_input) {
     build();
-    const StrategyCore& core = *state_->strategy().core();
+    const StrategyCore& core = *Access::core(state_->strategy());
     const auto step = data.values.find(kGlobalStep);
     const std::string text = core.text_from_chief(step == data.values.end() ? "" : step->second);
     if (text.empty()) fail<NotFound>(speaker(), "the checkpoint has no value \"", kGlobalStep, "\"");
@@ -135,7 +136,7 @@ class ModelTrainer::Impl {
 
   int64_t load(const std::filesystem::path& checkpoint) {
     build();
-    const StrategyCore& core = *state_->strategy().core();
+    const StrategyCore& core = *Access::core(state_->strategy());
     SavedCheckpoint whole;
     core.on_chief("a checkpoint", [&] {
       whole = read_checkpoint(checkpoint);
@@ -259,7 +260,7 @@ class ModelTrainer::Impl {
 
   // The chief's, on all workers.
   void restore_averages(const CheckpointData& data) {
-    const StrategyCore& core = *state_->strategy().core();
+    const StrategyCore& core = *Access::core(state_->strategy());
     const auto saved = data.tensors.find(kAverages);
     if (!core.any_worker("whether there are averages", saved != data.tensors.end())) return average_.forget();
     if (!average_.on()) return;
@@ -290,7 +291,7 @@ class ModelTrainer::Impl {
 };
 
 ModelTrainer::ModelTrainer(Model model, ModelTrainerOptions options)
-    : impl_(std::make_unique<Impl>(model, model.state(), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(model, Access::state(model), std::move(options))) {}
 
 ModelTrainer::~ModelTrainer() = default;
 

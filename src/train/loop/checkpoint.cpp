@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/preemption.h"
@@ -32,7 +33,7 @@ bool has_value(const Variable& variable) {
 class Checkpoint::Impl {
  public:
   Impl(const Strategy& strategy, std::filesystem::path directory, CheckpointParts parts, CheckpointOptions options)
-      : strategy_(strategy), core_(*strategy_.core()), parts_(std::move(parts)), told_(std::move(options.told)) {
+      : strategy_(strategy), core_(*Access::core(strategy_)), parts_(std::move(parts)), told_(std::move(options.told)) {
     if (core_.remote() != nullptr) {
       fail<FailedPrecondition>("[checkpoint] ", core_.plan().name,
                                ": parameter servers keep the variables, and their coordinator saves them");
@@ -107,7 +108,8 @@ class Checkpoint::Impl {
       if (!names.insert(name).second) fail<InvalidArgument>("[checkpoint] \"", name, "\" is the name of two parts");
       if (!ours) fail<InvalidArgument>("[checkpoint] \"", name, "\" is empty, or made under another strategy");
     };
-    for (const auto& [name, module] : parts_.modules) require(name, module.defined() && module.core().get() == &core_);
+    for (const auto& [name, module] : parts_.modules)
+      require(name, module.defined() && Access::core(module).get() == &core_);
     for (const auto& [name, optimizer] : parts_.optimizers) require(name, optimizer.defined());
     for (const auto& [name, variable] : parts_.variables) {
       if (strategy_.owns(variable)) continue;

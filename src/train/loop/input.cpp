@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "strategy/core.h"
@@ -23,11 +24,11 @@ TrainingInput::TrainingInput(const Strategy& strategy, DistributedDataset data, 
     : strategy_(strategy), data_(std::move(data)), options_(std::move(options)) {}
 
 bool TrainingInput::several() const {
-  return strategy_.core()->num_workers() > 1;
+  return Access::core(strategy_)->num_workers() > 1;
 }
 
 bool TrainingInput::any_worker(const std::string& what, bool mine) const {
-  return strategy_.core()->any_worker(what, mine);
+  return Access::core(strategy_)->any_worker(what, mine);
 }
 
 void TrainingInput::begin_epoch(int64_t epoch) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "strategy/core.h"
@@ -30,12 +31,12 @@ OwnParts own_parts(ModelState& state) {
 }
 
 std::string save_own_state(ModelState& state, const std::string& input) {
-  return save_own(*state.strategy().core(), own_parts(state), input);
+  return save_own(*Access::core(state.strategy()), own_parts(state), input);
 }
 
 // Sets all but the input, and returns its position.
 std::string restore_own_state(ModelState& state, const std::string& bytes) {
-  OwnState own = restore_own(*state.strategy().core(), own_parts(state), bytes);
+  OwnState own = restore_own(*Access::core(state.strategy()), own_parts(state), bytes);
   state.set_metric_sums(own.more);
   return own.input;
 }
@@ -52,7 +53,7 @@ std::optional<Logs> evaluate_or_undo(ModelState& state, bool may_be_cut,
 
 CheckpointData save_training(ModelState& state, const TrainingPosition& position) {
   state.finish_steps();
-  const StrategyCore& core = *state.strategy().core();
+  const StrategyCore& core = *Access::core(state.strategy());
   CheckpointData data{.tensors = {{"model", state.module().state()}, {"optimizer", state.optimizer().state()}},
                       .values = {{"step", std::to_string(state.iterations())},
                                  {"epoch", std::to_string(position.epoch)},
@@ -66,7 +67,7 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
 }
 
 TrainingPosition restore_training(ModelState& state, const CheckpointData& data) {
-  const StrategyCore& core = *state.strategy().core();
+  const StrategyCore& core = *Access::core(state.strategy());
   state.finish_steps();
   load_from_chief(core, state.module(), [&] { return tensors_of(data, "model", "[model] resume"); });
   load_from_chief(core, state.optimizer(), [&] { return tensors_of(data, "optimizer", "[model] resume"); });

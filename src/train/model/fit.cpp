@@ -2,6 +2,7 @@
 // validation every so often, and the callbacks' on_epoch_end.
 #include <algorithm>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/train/training_run.h"
@@ -66,7 +67,7 @@ class FitLoop final : public TrainingRun {
   }
 
   CheckpointData save() override {
-    const StrategyCore& core = *state_.strategy().core();
+    const StrategyCore& core = *Access::core(state_.strategy());
     CheckpointData data = save_training(state_, {.epoch = run_.epoch + (epoch_done_ ? 1 : 0),
                                                  .batch = epoch_done_ ? 0 : batches_done_,
                                                  .input = input_.save(epoch_done_),
@@ -77,7 +78,7 @@ class FitLoop final : public TrainingRun {
 
   bool resume(const std::function<std::optional<CheckpointData>()>& load) override {
     if (!resumable_) fail<FailedPrecondition>(speaker(), "resume() is for on_train_begin");
-    const StrategyCore& core = *state_.strategy().core();
+    const StrategyCore& core = *Access::core(state_.strategy());
     std::optional<CheckpointData> data;
     core.on_chief("resume", [&] { data = load(); });
     if (!core.any_worker("resume", data.has_value())) return false;
@@ -101,11 +102,11 @@ class FitLoop final : public TrainingRun {
   }
 
   bool as_chief_says(bool mine) const override {
-    return state_.strategy().core()->text_from_chief(mine ? "yes" : "no") == "yes";
+    return Access::core(state_.strategy())->text_from_chief(mine ? "yes" : "no") == "yes";
   }
 
   void on_chief(const std::string& what, const std::function<void()>& fn) const override {
-    state_.strategy().core()->on_chief(what, fn);
+    Access::core(state_.strategy())->on_chief(what, fn);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "cohort/checkpoint.h"
 #include "strategy/core.h"
@@ -226,7 +227,7 @@ void Model::save_weights(const std::filesystem::path& file, const std::map<std::
   }
   state_->finish_steps();
   const NamedTensors state = module().state();
-  strategy().core()->on_chief("save_weights", [&] { cohort::save_weights(file, state, described); });
+  Access::core(strategy())->on_chief("save_weights", [&] { cohort::save_weights(file, state, described); });
 }
 
 std::map<std::string, std::string> Model::load_weights(const std::filesystem::path& file, bool strict) const {
@@ -234,7 +235,7 @@ std::map<std::string, std::string> Model::load_weights(const std::filesystem::pa
   state_->finish_steps();
   state_->note_change();
   std::map<std::string, std::string> metadata;
-  const StrategyCore& core = *strategy().core();
+  const StrategyCore& core = *Access::core(strategy());
   core.on_chief("load_weights", [&] {
     Weights weights = std::filesystem::is_directory(file) ? weights_of(file) : cohort::load_weights(file);
     blame("[model] " + file.string(), [&] { module().load_state(weights.tensors, strict); });
@@ -271,11 +272,11 @@ Sequential::Sequential(const std::vector<Layer>& layers, const SequentialOptions
   if (!at::isFloatingType(options.dtype)) {
     fail<InvalidArgument>("[model] ", options.name, ": dtype is ", options.dtype, ", wanted a floating-point one");
   }
-  state()->set_layers(layers);
+  Access::state(*this)->set_layers(layers);
 }
 
 void Sequential::add(const Layer& layer) {
-  state()->add_layer(layer);
+  Access::state(*this)->add_layer(layer);
 }
 
 }  // namespace cohort

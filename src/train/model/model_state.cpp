@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "data/split.h"
@@ -126,7 +127,7 @@ void ModelState::require_scope(std::string_view what) const {
   if (Replica::current() != nullptr) {
     fail<FailedPrecondition>("[model] ", name_, ": ", what, ": called inside a replica; call it outside run()");
   }
-  if (!has_strategy() || current_strategy().core() == strategy_.core()) return;
+  if (!has_strategy() || Access::core(current_strategy()) == Access::core(strategy_)) return;
   fail<FailedPrecondition>("[model] ", name_, ": ", what, ": the model was made under ", strategy_.name(),
                            ", but the scope of another strategy (", current_strategy().name(), ") is active");
 }
@@ -265,7 +266,8 @@ void ModelState::begin_evaluation() const {
 GlobalBatch ModelState::split(const Example& batch) const {
   const int64_t total = batch.size();
   const int replicas = strategy_.num_local_replicas();
-  const auto first = static_cast<std::size_t>(strategy_.core()->worker_rank()) * static_cast<std::size_t>(replicas);
+  const auto first =
+      static_cast<std::size_t>(Access::core(strategy_)->worker_rank()) * static_cast<std::size_t>(replicas);
   const std::vector<int64_t> sizes = sub_batch_sizes(total, 1, strategy_.num_replicas_in_sync(), 0);
   std::vector<Example> shares;
   int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(first), int64_t{0});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "data/split.h"
 #include "parameter_server/state.h"
@@ -40,8 +41,8 @@ Example whole(const GlobalBatch& batch) {
 
 ServerTraining::ServerTraining(const ParameterServerStrategy& strategy, const std::shared_ptr<ModelState>& state)
     : strategy_(strategy), state_(*state), step_(state->name() + "/train") {
-  if (strategy.state()->options().consistency.kind == Consistency::Kind::kSynchronous) {
-    shares_ = static_cast<std::size_t>(strategy.state()->cluster().num_tasks("worker"));
+  if (Access::state(strategy)->options().consistency.kind == Consistency::Kind::kSynchronous) {
+    shares_ = static_cast<std::size_t>(Access::state(strategy)->cluster().num_tasks("worker"));
   }
   strategy.register_step(step_, [weak = std::weak_ptr(state)](const std::vector<torch::Tensor>& batch) {
     const std::shared_ptr<ModelState> model = weak.lock();
@@ -60,7 +61,7 @@ void ServerTraining::require_chief(const std::string& what) const {
     fail<FailedPrecondition>("[model] ", state_.name(), ": ", what, ": this is ", strategy_.task().to_string(),
                              ", which does what the chief asks for: write if (strategy.serve()) return 0; before it");
   }
-  if (strategy_.state()->served()) return;
+  if (Access::state(strategy_)->served()) return;
   fail<FailedPrecondition>("[model] ", state_.name(), ": ", what,
                            ": serve() comes first, after build() and compile(), as on all tasks");
 }
@@ -73,7 +74,7 @@ void ServerTraining::begin() {
                           ", but steps go to several workers: use larger batches");
   }
   under_way_.clear();
-  const bool new_coordinator = !strategy_.state()->has_coordinator();
+  const bool new_coordinator = !Access::state(strategy_)->has_coordinator();
   const ClusterCoordinator coordinator(strategy_);
   if (changed_ && !new_coordinator) coordinator.push();
   changed_ = false;
@@ -108,7 +109,7 @@ void ServerTraining::step(const GlobalBatch& batch) {
 }
 
 void ServerTraining::take_oldest() {
-  const std::vector<torch::Tensor> sums = under_way_.front().fetch(strategy_.state()->options().timeout);
+  const std::vector<torch::Tensor> sums = under_way_.front().fetch(Access::state(strategy_)->options().timeout);
   under_way_.pop_front();
   state_.add_metric_sums(sums);
 }

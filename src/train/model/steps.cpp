@@ -1,6 +1,7 @@
 // What a replica does with its share of a global batch, and what is read off afterwards.
 #include <ATen/Functions.h>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "cohort/trace.h"
@@ -45,7 +46,7 @@ void ModelState::train_step(const GlobalBatch& batch) {
 
 void ModelState::train_here(const GlobalBatch& batch) {
   auto count = static_cast<double>(std::max<int64_t>(1, batch.global_size()));
-  const RemoteVariables* remote = strategy_.core()->remote();
+  const RemoteVariables* remote = Access::core(strategy_)->remote();
   if (remote != nullptr) count /= remote->weight();  // others have the rest of the step
   strategy_.run(
       [this, count](Replica& replica, const Example& share) {

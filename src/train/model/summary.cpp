@@ -92,21 +92,21 @@ std::set<const void*> learning_parameters(const ModelState& state) {
 
 // A layer's row has all its parameters; in the totals one that several layers have (tied weights) counts once.
 void Model::summary(std::ostream& output) const {
-  state()->require_built("summary");
-  const std::set<const void*> learning = learning_parameters(*state());
+  state_->require_built("summary");
+  const std::set<const void*> learning = learning_parameters(*state_);
   std::set<const void*> counted;
   Count total, trainable, fixed;
   std::vector<Row> rows = {{"Layer (type)", "Output Shape", "Param #"}};
-  for (std::size_t i = 0; i < state()->entries().size(); ++i) {
-    const auto& entry = state()->entries()[i];
-    NamedTensors weights = state()->entry_parameters(i, 0);
-    for (auto& buffer : state()->entry_buffers(i, 0)) weights.push_back(std::move(buffer));
+  for (std::size_t i = 0; i < state_->entries().size(); ++i) {
+    const auto& entry = state_->entries()[i];
+    NamedTensors weights = state_->entry_parameters(i, 0);
+    for (auto& buffer : state_->entry_buffers(i, 0)) weights.push_back(std::move(buffer));
     for (const auto& [name, tensor] : weights) {
       if (!counted.insert(tensor.unsafeGetTensorImpl()).second) continue;
       total.add(tensor);
       (learning.contains(tensor.unsafeGetTensorImpl()) ? trainable : fixed).add(tensor);
     }
-    const int64_t own = ModelLayer(state(), i).count_params();
+    const int64_t own = ModelLayer(state_, i).count_params();
     rows.push_back({entry.name + " (" + entry.type + ")", shape_text(entry.output), with_commas(own)});
   }
   output << "Model: \"" << name() << "\"\n";
