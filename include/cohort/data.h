@@ -1,9 +1,12 @@
 // Files, images and data sets that are known by name; Dataset itself is in cohort/dataset.h.
 #pragma once
 
-#include "cohort/data/augment.h"     // IWYU pragma: export
-#include "cohort/data/datasets.h"    // IWYU pragma: export
-#include "cohort/data/image.h"       // IWYU pragma: export
-#include "cohort/data/tf_example.h"  // IWYU pragma: export
-#include "cohort/data/tfds.h"        // IWYU pragma: export
-#include "cohort/data/tfrecord.h"    // IWYU pragma: export
+#include "cohort/data/augment.h"         // IWYU pragma: export
+#include "cohort/data/auto_augment.h"    // IWYU pragma: export
+#include "cohort/data/datasets.h"        // IWYU pragma: export
+#include "cohort/data/image.h"           // IWYU pragma: export
+#include "cohort/data/preprocess_ops.h"  // IWYU pragma: export
+#include "cohort/data/tf_example.h"      // IWYU pragma: export
+#include "cohort/data/tf_image.h"        // IWYU pragma: export
+#include "cohort/data/tfds.h"            // IWYU pragma: export
+#include "cohort/data/tfrecord.h"        // IWYU pragma: export
