@@ -26,14 +26,14 @@ namespace {
 
 constexpr std::size_t kHeader = 64;  // keeps the data aligned
 
-// In front of every block's data.
+// The header in front of every block's data.
 struct Header {
-  std::size_t size_class = 0;  // index of its bin; kSmall: never cached
-  Header* next = nullptr;      // in its bin
+  std::size_t size_class = 0;  // the index of its bin; kSmall if it is never cached
+  Header* next = nullptr;      // the next idle block of the bin
 };
 static_assert(sizeof(Header) <= kHeader);
 
-// Four classes between a power of two and the next: at most a quarter of a block is not asked for.
+// There are four classes between a power of two and the next one, so at most a quarter of a block is unused.
 constexpr std::size_t kSteps = 4;
 constexpr std::size_t kSmall = 4096;
 constexpr std::size_t kClasses = kSteps * 48;
@@ -54,8 +54,8 @@ int64_t default_limit() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 4;
 }
 
-// A thread puts and takes in its own shelf, whose blocks are in its core's cache, and looks into the others only when
-// that is empty.
+// A part of the cache. A thread uses its own shelf, whose blocks are in its core's cache, and looks into the other
+// shelves only when its own is empty.
 struct Shelf {
   std::mutex mutex;
   std::array<Header*, kClasses> bins{};
@@ -81,7 +81,7 @@ std::size_t own_shelf() {
   return own;
 }
 
-// Trivially destructible, since tensors are freed after main() too.
+// The cache of the process. It is trivially destructible, because tensors are freed after main() as well.
 class Cache {
  public:
   void* allocate(std::size_t bytes) {
@@ -93,7 +93,7 @@ class Cache {
     try {
       block = from_system(bytes_of(size_class), size_class);
     } catch (const c10::Error&) {
-      trim(0);  // what is idle may be what is missing
+      trim(0);  // the idle blocks may be the memory that is missing
       block = from_system(bytes_of(size_class), size_class);
     }
     return data_of(block);
@@ -144,7 +144,7 @@ class Cache {
     return true;
   }
 
-  // Gives blocks back, the largest first, until no more than `bytes` are idle.
+  // Returns blocks to the C library, the largest first, until no more than `bytes` are idle.
   void trim(int64_t bytes) {
     for (std::size_t size_class = kClasses; size_class-- > 0;) {
       for (Shelf& shelf : shelves_) {
@@ -162,7 +162,7 @@ class Cache {
   std::atomic<int64_t> idle_bytes_ = 0;
   std::atomic<int64_t> hits_ = 0;
   std::atomic<int64_t> misses_ = 0;
-  std::atomic<int64_t> limit_ = -1;  // not asked for yet
+  std::atomic<int64_t> limit_ = -1;  // negative until it is first needed
 };
 
 constinit Cache cache;

@@ -14,7 +14,7 @@ namespace cohort {
 
 namespace {
 
-// From cgroup v2's cpu.max, "200000 100000"; 0: no quota.
+// Returns the cores of the quota in cgroup v2's cpu.max ("200000 100000"), or 0 if there is no quota.
 int cgroup_cores() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   double quota = 0.0;

@@ -7,7 +7,7 @@
 
 namespace cohort {
 
-// Of `bytes`, going on from the checksum of what came before.
+// Returns the checksum of `bytes`, continued from the checksum of the bytes before them.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 
 }  // namespace cohort

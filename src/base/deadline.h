@@ -1,4 +1,4 @@
-// A point in time by which something must have happened. Every wait in the library takes one.
+// Deadline: a point in time by which something must have happened. Every wait in the library takes one.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class Deadline {
   std::chrono::milliseconds limit() const { return limit_; }
   bool passed() const { return Clock::now() >= when_; }
 
-  // What is left, never negative.
+  // Returns the time that is left, which is never negative.
   std::chrono::milliseconds left() const {
     const auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(when_ - Clock::now());
     return rest.count() > 0 ? rest : std::chrono::milliseconds(0);
@@ -27,7 +27,7 @@ class Deadline {
   Clock::time_point when_;
 };
 
-// "1.5 s", "20 ms": for messages.
+// Returns the duration as messages show it: "1.5 s", "20 ms".
 std::string to_text(std::chrono::milliseconds time);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// A number that no other process draws: what tells one from the one before it.
+// Random numbers that tell processes and files apart.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,8 @@
 
 namespace cohort {
 
-// From the system's source of randomness; seeds have no effect on it.
+// Returns a number from the system's source of randomness, on which seeds have no effect. No other process gets the
+// same.
 inline uint64_t draw_number() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();

@@ -1,4 +1,4 @@
-// How far two names are from each other, for suggestions.
+// The distance between two names, for suggestions in error messages.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace cohort {
 
-// V. Levenshtein's, where two neighbours that changed places count once (F. Damerau, 1964).
+// Returns V. Levenshtein's distance, in which a swap of two neighbours counts once (F. Damerau, 1964).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// An exception's message as people and other processes get to read it.
+// The message of an exception, as people and other processes read it.
 #pragma once
 
 #include <exception>
@@ -6,8 +6,7 @@
 
 namespace cohort {
 
-// Returns what(), but for LibTorch's own errors: they lose the stack trace that they carry and get "[libtorch]" for a
-// speaker.
+// Returns what(). The errors of LibTorch lose their stack trace and open with "[libtorch]".
 std::string error_text(const std::exception& error);
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
-// Denormal numbers cost a hundred times a normal one on many CPUs, and slots of an optimizer whose gradients are zero
-// decay into them.
+// FlushDenormals: arithmetic without denormal numbers. They cost a hundred times as much as normal ones on many CPUs,
+// and the slots of an optimizer decay into them while gradients are zero.
 #pragma once
 
 #if defined(__SSE2__)
@@ -9,7 +9,7 @@
 namespace cohort {
 
 // While it lives, this thread's float arithmetic takes denormals for zero and returns zero for them, as in TensorFlow's
-// kernels. No effect where the CPU has no such mode.
+// kernels. It has no effect on CPUs without such a mode.
 class FlushDenormals {
  public:
   FlushDenormals() { set(get() | kFlushToZero | kDenormalsAreZero); }

@@ -6,7 +6,7 @@
 
 namespace cohort {
 
-// FNV-1a (Fowler, Noll, Vo, 1991).
+// Returns the FNV-1a hash of the text (Fowler, Noll, Vo, 1991).
 inline uint64_t hash_of(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;

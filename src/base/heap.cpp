@@ -9,8 +9,8 @@ namespace cohort {
 void keep_freed_memory() {
   static std::once_flag once;
   std::call_once(once, [] {
-#ifdef M_TRIM_THRESHOLD                     // the GNU C library's
-    ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // its largest
+#ifdef M_TRIM_THRESHOLD                     // only the GNU C library has it
+    ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest value that it accepts
     ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
     ::mallopt(M_TOP_PAD, 4 << 20);
 #endif

@@ -1,4 +1,4 @@
-// What differs between the versions of LibTorch that Cohort compiles with. Nowhere else.
+// The differences between the versions of LibTorch that Cohort compiles with. They are handled in no other file.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -15,7 +15,7 @@
 
 namespace cohort::compat {
 
-// c10::Allocator with the one method that all versions want: from 2.3 on allocate() is not const and allocators copy.
+// c10::Allocator with the one method that all versions want. From 2.3 on allocate() is not const and allocators copy.
 class Allocator : public c10::Allocator {
  public:
   virtual c10::DataPtr make(std::size_t bytes) const = 0;
@@ -81,11 +81,11 @@ class Autocast {
   c10::ScalarType dtype_;
 };
 
-// What holds the node at which a leaf's gradient is complete: std::shared_ptr, from 2.14 on c10::intrusive_ptr.
+// The pointer to the node at which a leaf's gradient is complete: std::shared_ptr, from 2.14 on c10::intrusive_ptr.
 using GradAccumulator =
     std::invoke_result_t<decltype(&torch::autograd::impl::grad_accumulator), const torch::autograd::Variable&>;
 
-// c10d::Store with the one method more that it wants from 2.7 on.
+// c10d::Store with the additional method that it has from 2.7 on.
 template <typename Store>
 class Cloneable : public Store {
  public:
@@ -93,20 +93,20 @@ class Cloneable : public Store {
   virtual c10::intrusive_ptr<Store> clone() = 0;
 };
 
-// A group of c10d's ends what it has under way; those of before 2.6 do so when they are destroyed.
+// Ends the pending operations of a c10d group. Groups of versions before 2.6 do so when they are destroyed.
 template <typename Group>
 void abort(Group& group) {
   if constexpr (requires { group.abort(); }) group.abort();
 }
 
-// A group of c10d ends in good order, without LibTorch's warning that nobody asked it to.
+// Shuts a c10d group down, so that LibTorch does not warn that nobody did.
 template <typename Group>
 void shut_down(Group& group) {
   if constexpr (requires { group.shutdown(); }) group.shutdown();
 }
 
-// What keeps c10d's NCCL from ending the process, names and values in the environment: by itself its watchdog does so
-// when a collective takes too long, and its monitor when the watchdog does.
+// The environment variables, with their values, that keep c10d's NCCL from ending the process: by default its watchdog
+// ends it when a collective takes too long, and its monitor when the watchdog does.
 #if COHORT_TORCH_AT_LEAST(2, 2)
 constexpr std::pair<const char*, const char*> kNcclLeavesErrorsToUs[] = {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
                                                                          {"TORCH_NCCL_ENABLE_MONITORING", "0"},

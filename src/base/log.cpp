@@ -14,9 +14,9 @@ namespace cohort {
 namespace {
 
 std::mutex standing_mutex;
-std::ostream* standing = nullptr;  // what the standing line is written to
+std::ostream* standing = nullptr;  // the stream of the standing line
 
-// Expects the mutex to be held.
+// Ends the standing line. The caller holds the mutex.
 void end_standing_line() {
   if (standing == nullptr) return;
   *standing << std::endl;

@@ -9,14 +9,14 @@
 
 namespace cohort {
 
-// Thread-safe; made at the first call.
+// Returns the logger, which is made at the first call. Thread-safe.
 spdlog::logger& log();
 
 // Warns the first time that this process says exactly this; later the same text is dropped.
 void warn_once(std::string_view message);
 
-// A line of a terminal that is drawn again and again, such as a progress bar. What is logged to the same terminal ends
-// the line first. Thread-safe; there is one such line at most.
+// A line of a terminal that is drawn repeatedly, such as a progress bar. A log message to the same terminal ends the
+// line first. Thread-safe. There is one such line at most.
 class StandingLine {
  public:
   // Writes the text, which has no end of a line.

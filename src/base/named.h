@@ -1,4 +1,4 @@
-// Tables of what users choose by a name, as in Keras: "adam", "Adam", "mean_squared_error", "MeanSquaredError".
+// Tables of things that users choose by a name, as in Keras: "adam", "Adam", "mean_squared_error", "MeanSquaredError".
 #pragma once
 
 #include <cctype>
@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-// Capitals and underscores make no difference.
+// Returns whether the names are equal but for capitals and underscores.
 inline bool same_name(std::string_view one, std::string_view two) {
   const auto folded = [](std::string_view name) {
     std::string text;
@@ -21,7 +21,8 @@ inline bool same_name(std::string_view one, std::string_view two) {
   return folded(one) == folded(two);
 }
 
-// The row (with a member `name`) of that name. NotFound lists those that there are, after `speaker`, of the `kind`.
+// Returns the row (with a member `name`) of that name. NotFound opens with `speaker`, names the `kind` and lists the
+// rows.
 template <typename Table>
 const auto& find_named(const Table& table, std::string_view name, const char* speaker, const char* kind) {
   std::string known;

@@ -20,8 +20,8 @@ extern "C" void __tsan_release(void* address);
 
 namespace cohort {
 
-// As at::parallel_for: fn(begin, end) for pieces of 0 to n of at least `grain`. Tells ThreadSanitizer of the fork and
-// the join, which OpenMP's library, not built with it, hides.
+// Calls fn(begin, end) for pieces of 0 to n of at least `grain` elements, as at::parallel_for does. Tells
+// ThreadSanitizer of the fork and the join, which OpenMP's library hides because it is not built with it.
 template <typename Fn>
 void parallel_for(int64_t n, int64_t grain, const Fn& fn) {
 #if COHORT_THREAD_SANITIZER

@@ -12,7 +12,7 @@ namespace cohort {
 
 namespace {
 
-// A signal's handler can reach nothing else.
+// The number of signals that were heard. A signal handler can reach nothing but such a variable.
 std::atomic<int64_t> signals_heard = 0;
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 

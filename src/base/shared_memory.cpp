@@ -16,7 +16,7 @@ namespace cohort {
 
 namespace {
 
-// Nobody can take from memory that another process has mapped, which would end that one.
+// The seals with which nobody can shrink memory that another process has mapped, which would end that process.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 }  // namespace
@@ -55,7 +55,7 @@ std::shared_ptr<SharedMemory> SharedMemory::open(const Handle& handle, std::size
     ::close(file);
     fail<Unavailable>("[shared memory] ", path, " has ", status.st_size, " bytes instead of ", bytes);
   }
-  // Where it is comes from another process: a file of that size would do as well, but can be cut at any time.
+  // The path comes from another process. A plain file of that size would open as well, but could be cut at any time.
   if (::fcntl(file, F_GET_SEALS) != kSeals) {
     ::close(file);
     fail<Unavailable>("[shared memory] ", path, " is no memory that was made to be shared");

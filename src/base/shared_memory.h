@@ -11,16 +11,16 @@ namespace cohort {
 
 class SharedMemory {
  public:
-  // Where other processes find it, as long as this one keeps it open.
+  // The place where other processes find the memory as long as this one keeps it open.
   struct Handle {
     int64_t process = 0;
     int64_t file = 0;
   };
 
-  // Zeros. Unavailable: the system has none.
+  // Creates memory that is filled with zeros. Unavailable: the system has none.
   static std::shared_ptr<SharedMemory> create(std::size_t bytes);
-  // What a process of this machine, container and user (this one too) has created with so many bytes. Unavailable: it
-  // is not there.
+  // Opens memory of so many bytes that a process of this machine, container and user has created; it may be this
+  // process. Unavailable: it is not there.
   static std::shared_ptr<SharedMemory> open(const Handle& handle, std::size_t bytes);
 
   SharedMemory(const SharedMemory&) = delete;
@@ -29,7 +29,7 @@ class SharedMemory {
 
   std::span<std::byte> bytes() const { return bytes_; }
   Handle handle() const;
-  // From now on nobody can open it any more; who has it keeps it.
+  // Closes the memory to processes that have not opened it; those that have it keep it.
   void close();
 
  private:

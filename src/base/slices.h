@@ -1,4 +1,4 @@
-// How elements are divided among ranks, replicas or workers that each sum or update a part of them.
+// The division of elements among ranks, replicas or workers that each sum or update a part of them.
 #pragma once
 
 #include <algorithm>
@@ -6,11 +6,11 @@
 
 namespace cohort {
 
-// Elements: parts begin on cache lines (64 bytes of float32), for aligned vector loads and so that no two ranks write
-// to one line.
+// The alignment of parts, in elements. Parts begin on cache lines (64 bytes of float32), so that vector loads are
+// aligned and no two ranks write to one line.
 inline constexpr int64_t kSliceAlign = 16;
 
-// The number rounded up to a multiple of kSliceAlign.
+// Returns the number rounded up to a multiple of kSliceAlign.
 constexpr int64_t aligned_slice(int64_t size) {
   return (size + kSliceAlign - 1) / kSliceAlign * kSliceAlign;
 }
@@ -22,8 +22,8 @@ struct Slice {
   constexpr int64_t size() const { return end - begin; }
 };
 
-// The part of 0 to `size` that belongs to `part` of `parts`: all of about the same size, the last ones shorter or
-// empty.
+// Returns the range within 0 to `size` that belongs to `part` of `parts`. All are about the same size; the last ones
+// may be shorter or empty.
 constexpr Slice slice_of(int64_t size, int part, int parts) {
   const int64_t step = aligned_slice((size + parts - 1) / parts);
   const int64_t begin = std::min(size, step * part);

@@ -1,5 +1,5 @@
-// Waiting the way that costs least: spin for the first microseconds, then give way to others, then sleep (the caller's
-// part).
+// Waits at the lowest cost: spins for the first microseconds, then yields to other threads; sleeping afterwards is left
+// to the caller.
 #pragma once
 
 #include <thread>
@@ -18,8 +18,8 @@ inline void cpu_pause() {
 #endif
 }
 
-// Polls until done() is true or the budget is used up; returns done()'s last answer. With `spin` (every thread has a
-// core) the budget is some hundred microseconds; without, one look and a few turns for others.
+// Polls until done() is true or the budget is used up, and returns done()'s last answer. With `spin` (every thread has
+// a core) the budget is some hundred microseconds; without it, one look and a few yields.
 template <typename Done>
 bool spin_until(const Done& done, bool spin) {
   constexpr int kPauses = 2000;

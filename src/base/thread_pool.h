@@ -1,4 +1,4 @@
-// ThreadPool: a fixed number of threads that run what is submitted, in order of submission.
+// ThreadPool: a fixed number of threads that run tasks in the order of submission.
 #pragma once
 
 #include <condition_variable>
@@ -14,8 +14,8 @@
 
 namespace cohort {
 
-// Thread-safe. What a task throws arrives at its future. The destructor drops what has not begun (its futures get
-// broken_promise) and waits for what has.
+// Thread-safe. An exception of a task arrives at its future. The destructor drops the tasks that have not begun (their
+// futures get broken_promise) and waits for those that have.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads) {

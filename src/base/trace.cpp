@@ -23,9 +23,9 @@ struct SpanRecord {
   Clock::time_point end;
 };
 
-// What one thread has recorded; it lives on when the thread has ended.
+// The spans that one thread has recorded. They outlive the thread.
 struct ThreadRecord {
-  std::mutex mutex;  // the thread's own, but for the trace's end
+  std::mutex mutex;  // used by the thread itself, and by the end of the trace
   std::string name;
   int64_t number = 0;
   int64_t left_out = 0;
@@ -51,7 +51,7 @@ ThreadRecord& own_record() {
     const std::lock_guard lock(recorder().mutex);
     record->number = ++recorder().made;
     record->name = "thread " + std::to_string(record->number);
-    // Threads that have ended and left nothing.
+    // Forgets threads that have ended without a span.
     std::erase_if(recorder().threads, [](const auto& each) { return each.use_count() == 1 && each->spans.empty(); });
     recorder().threads.push_back(record);
     return record;
@@ -116,9 +116,9 @@ std::vector<SpanRecord> taken_from(ThreadRecord& thread, TraceSummary& summary) 
   return spans;
 }
 
-// Finds out before the recording whether there is a place for the file.
+// Throws before the recording begins if the file could not be written.
 void require_place(const std::filesystem::path& file) {
-  if (file.empty()) return;  // only the summary is wanted
+  if (file.empty()) return;  // the caller wants the summary alone
   const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
   if (!std::filesystem::is_directory(folder)) {
     fail<NotFound>("[trace] there is no folder ", folder.string(), " for ", file.string());

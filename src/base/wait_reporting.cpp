@@ -8,7 +8,7 @@ namespace cohort {
 
 namespace {
 
-// "WHO VERB in IN", without what is empty.
+// Returns "WHO VERB in IN" without the parts that are empty.
 std::string opening(const WaitOptions& options, const std::string& verb) {
   return c10::str(options.who, options.who.empty() ? "" : " ", verb, options.in.empty() ? "" : " in ", options.in);
 }

@@ -1,4 +1,4 @@
-// Waits that tell: what is still missing is said every so often, and stands in the error that ends a wait which takes
+// Waits that report: the log regularly says what is still missing, and so does the error that ends a wait which takes
 // too long.
 #pragma once
 
@@ -20,7 +20,7 @@ struct WaitOptions {
   std::chrono::milliseconds pause{};  // between two tries
 };
 
-// What a wait says, and when. There is no clock in it.
+// Decides when a wait reports, and makes the text. It reads no clock.
 class WaitReport {
  public:
   using Time = Deadline::Clock::time_point;
@@ -31,13 +31,13 @@ class WaitReport {
   bool over(Time now) const { return now - begin_ >= options_.limit; }
 
   Deadline::Clock::duration waited(Time now) const { return now - begin_; }
-  // Whether it is time to say what is missing; then not again for a report interval.
+  // Returns whether a report is due. After true the next one is due a report interval later.
   bool due(Time now);
   // Returns "WHO waits in IN for MISSING (5 s of 600 s)".
   std::string text(const std::string& missing, Time now) const;
 
-  // Throws an error of this kind, "WHO waited 10 s in IN for MISSING", when the wait is over; else logs the text where
-  // it is due.
+  // Throws an error of this kind, "WHO waited 10 s in IN for MISSING", when the wait is over. Otherwise logs the text
+  // if a report is due.
   template <typename Kind>
   void go_on(const std::string& missing, Time now) {
     if (over(now)) throw Kind(verdict(missing));
@@ -53,8 +53,8 @@ class WaitReport {
   Time next_;
 };
 
-// Calls step(deadline) until it returns "", else what is missing, which the log says every report interval and the
-// error when the time is over. What the step throws ends the wait.
+// Calls step(deadline) until it returns "". Other texts say what is missing: they stand in the log once every report
+// interval, and in the error when the time is over. An exception of the step ends the wait.
 template <typename Kind = DeadlineExceeded, typename Step>
 void wait_reporting(const WaitOptions& options, const Step& step) {
   const Deadline deadline(options.limit);

@@ -1,4 +1,4 @@
-// Variables that resolvers need: reading them with errors that name them.
+// Reads the environment variables that resolvers need, with errors that name them.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace cohort {
 
-// FailedPrecondition "[cluster] <speaker>: <name> is not set; <hint>".
+// Returns the value. Throws FailedPrecondition "[cluster] <speaker>: <name> is not set; <hint>".
 std::string require_variable(const Environment& variables, const std::string& name, const std::string& speaker,
                              const std::string& hint);
-// As above, and InvalidArgument unless it is a number of at least `least`.
+// Returns the value as a number. Throws as above, and InvalidArgument unless it is a number of at least `least`.
 int require_number(const Environment& variables, const std::string& name, const std::string& speaker,
                    const std::string& hint, int least = 0);
-// Nothing when it is not set or empty.
+// Returns the value, or nothing if the variable is not set or is empty.
 std::optional<std::string> variable(const Environment& variables, const std::string& name);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// A TCP port of this machine that nothing listens on.
+// TCP ports of this machine on which nothing listens.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace cohort {
 
-// Asked of the system for this host's interface; another process may take it before the caller does. Unavailable: the
-// host is not this machine's, or there is none left.
+// Returns a port that the system gives for this host's interface. Another process may take it before the caller does.
+// Unavailable: the host is not this machine's, or no port is left.
 int free_port(const std::string& host);
 
-// So many different ones.
+// Returns `count` different ports.
 std::vector<int> free_ports(const std::string& host, int count);
 
 }  // namespace cohort

@@ -14,7 +14,7 @@ constexpr const char* kTooMany = "that is more than a million hosts";
   fail<InvalidArgument>("[cluster] ", source, " is \"", text, "\": ", problem);
 }
 
-// Cut at the commas that stand outside brackets.
+// Splits the text at the commas that stand outside brackets.
 std::vector<std::string_view> split_outside(std::string_view text, const std::string& source) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
@@ -42,7 +42,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-// "01-03,7" -> 01 02 03 7. Counted before they are made: two short ranges can stand for billions.
+// Returns what "01-03,7" stands for: 01 02 03 7. Counts before it expands, because two short ranges can mean billions.
 std::vector<std::string> expand_ranges(std::string_view ranges, std::string_view text, const std::string& source,
                                        std::size_t most) {
   std::vector<std::string> numbers;

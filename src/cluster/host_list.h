@@ -1,4 +1,4 @@
-// Slurm's compressed lists.
+// The compressed lists of Slurm.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace cohort {
 
-// "n[01-03,7],m5" -> n01 n02 n03 n7 m5, in that order; leading zeros are kept, brackets may occur several times in a
-// name. Errors name `source`, the text and the place. More than a million hosts: InvalidArgument.
+// Expands "n[01-03,7],m5" to n01 n02 n03 n7 m5, in that order. Leading zeros are kept, and brackets may occur several
+// times in a name. InvalidArgument names `source`, the text and the place; more than a million hosts are one, too.
 std::vector<std::string> expand_host_list(std::string_view text, const std::string& source);
 
-// "3(x2),2,1" -> 3 3 2 1.
+// Expands "3(x2),2,1" to 3 3 2 1.
 std::vector<int> expand_task_counts(std::string_view text, const std::string& source);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// What the resolvers of clouds need of HTTP and URLs, by libcurl.
+// HTTP requests and URLs for the resolvers of clouds, made with libcurl.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Liveness: what is known of one peer's being alive: which of its processes is there, when that was last heard of, how
-// long it may be silent, and who else wants its place. There is no clock in it: times come as arguments.
+// Liveness: tells whether one peer is alive. It knows which of the peer's processes is there, when that was last heard
+// of, how long it may be silent, and who else wants its place. It reads no clock: times come as arguments.
 #pragma once
 
 #include <chrono>
@@ -11,14 +11,14 @@ class Liveness {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // A peer that nobody has heard of yet. It is lost when it is silent for `patience`.
+  // Makes a peer that nobody has heard of yet. It is lost when it is silent for `patience`.
   explicit Liveness(std::chrono::milliseconds patience) : patience_(patience) {}
 
-  // The process with this number, drawn at its start, is the peer from now on.
+  // Takes the process with this number, which it drew at its start, for the peer from now on.
   void enter(uint64_t incarnation, Time now);
   // Notes a sign of life, which also clears a suspicion.
   void hear(Time now);
-  // Takes the peer for lost until it is heard of again: its connection broke, as a process that dies breaks it.
+  // Takes the peer for lost until it is heard of again. Its connection broke, as it does when a process dies.
   void suspect() { suspected_ = true; }
 
   bool entered() const { return entered_; }
@@ -29,10 +29,10 @@ class Liveness {
   Time::duration silence(Time now) const { return now - heard_; }
   bool lost(Time now) const { return suspected_ || silence(now) >= patience_; }
 
-  // Another process was started as the same peer, and asks for its place; the first time counts.
+  // Notes that another process was started as the same peer and asks for its place. The first time counts.
   void contest(uint64_t incarnation, Time now);
-  // Whether the peer has shown since then that it is alive. What came from it just before or shortly afterwards may
-  // have been under way when it died.
+  // Returns whether the peer has shown since then that it is alive. Messages that came just before or shortly
+  // afterwards do not count, because they may have been under way when it died.
   bool resists() const { return heard_ > contested_ + patience_ / 4; }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kSpeaker = "local place";
 
-// Tasks of this node in a Slurm step.
+// Returns the number of tasks that a Slurm step has on this node.
 int slurm_tasks_here(const Environment& variables) {
   constexpr const char* kCounts = "SLURM_STEP_TASKS_PER_NODE";
   const auto text = variable(variables, kCounts);

@@ -1,4 +1,4 @@
-// A worker's place among the workers of its machine, and which of the machine's GPUs are its own.
+// The place of a worker among the workers of its machine, and the GPUs that belong to it.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,8 @@ struct LocalPlace {
 };
 
 // Reads what the launcher told: LOCAL_RANK and LOCAL_WORLD_SIZE (torchrun, cohort launch), the variables of Open MPI,
-// of MPICH and its relatives, or of a Slurm step. Nothing told: the only worker. InvalidArgument names the variable.
+// of MPICH and its relatives, or of a Slurm step. If there are none the worker is the only one. InvalidArgument names
+// the variable that is wrong.
 LocalPlace local_place(const Environment& variables = process_environment());
 
 // Returns which GPUs a worker uses, as indices among the "visible" ones of its process. "wanted" are used by each

@@ -11,10 +11,11 @@ bool has_mpi();
 // builds without MPI; Unavailable where the MPI library has no such threads.
 void start_mpi();
 
-// The text that rank 0 gives, on every rank of MPI_COMM_WORLD. Collective.
+// Returns the text of rank 0 on every rank of MPI_COMM_WORLD. Collective.
 std::string mpi_broadcast(const std::string& mine);
 
-// Where start_mpi() was called: do not wait for the other ranks when the process ends, because one of them is gone.
+// Makes the process end without waiting for the other ranks, because one of them is gone. Has an effect after
+// start_mpi().
 void abandon_mpi();
 
 }  // namespace cohort

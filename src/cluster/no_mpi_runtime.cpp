@@ -1,4 +1,4 @@
-// For builds without MPI (COHORT_WITH_MPI).
+// The MPI runtime of builds without MPI (COHORT_WITH_MPI): every call is an error that says so.
 #include "base/fail.h"
 #include "cluster/mpi_runtime.h"
 

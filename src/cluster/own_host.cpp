@@ -10,7 +10,7 @@
 
 namespace cohort {
 
-// The local end of a datagram socket that is "connected", which sends nothing.
+// Returns the local end of a "connected" datagram socket; connecting one sends nothing.
 std::string interface_towards(const Address& peer) {
   const sockaddr_storage own =
       local_end(peer.host, peer.port, SOCK_DGRAM, ::connect, "[cluster] there is no way to " + peer.to_string());

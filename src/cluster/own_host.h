@@ -1,4 +1,4 @@
-// Where the other tasks of a cluster reach this one, and how messages name it.
+// The address at which the other tasks of a cluster reach this one, and the name that messages give it.
 #pragma once
 
 #include <string>
@@ -8,14 +8,15 @@
 
 namespace cohort {
 
-// The host of the task's address; where the cluster gives it none, the address of the interface that leads to the
-// coordination leader. Unavailable: the leader's host cannot be resolved or there is no way to it.
+// Returns the host of the task's address. If the cluster gives it none, returns the address of the interface that leads
+// to the coordination leader. Unavailable: the leader's host cannot be resolved or there is no way to it.
 std::string own_host(const ClusterSpec& cluster, const TaskId& task);
 
-// The address of this machine's interface that leads to the peer; nothing is sent. Unavailable: there is no way to it.
+// Returns the address of this machine's interface that leads to the peer, and sends nothing. Unavailable: there is no
+// way to the peer.
 std::string interface_towards(const Address& peer);
 
-// "pid 12 on host-a"
+// Returns the name of this process in messages: "pid 12 on host-a".
 std::string this_process();
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// After multi_worker_util of TensorFlow.
+// The roles of tasks, with the rules of TensorFlow's multi_worker_util.
 #include "base/fail.h"
 #include "cohort/cluster/cluster_spec.h"
 

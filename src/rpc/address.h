@@ -1,4 +1,4 @@
-// "host:port" and "[v6]:port", as clusters write addresses.
+// Addresses as clusters write them: "host:port" and "[v6]:port".
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ struct Address {
   std::string host;  // without brackets
   int port = 0;      // 1 to 65535
 
-  std::string to_string() const;  // brackets again around a host with a colon
+  std::string to_string() const;  // puts a host with a colon into brackets again
 };
 
-// Nothing when the text is no address.
+// Returns the address, or nothing if the text is none.
 std::optional<Address> parse_address(std::string_view text);
 
-// A whole decimal number that fits; nothing otherwise.
+// Returns the decimal number that the whole text is, or nothing if it is none or does not fit.
 std::optional<int> parse_int(std::string_view text);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// Calls without tensors: the request in one that came, and the answers to them.
+// Calls without tensors: reading their requests and answering them.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ void answer(const std::shared_ptr<RpcCall>& call, const Reply& reply = {}) {
   call->reply(make_frame(reply));
 }
 
-// Calls and waits for the answer. Errors: those of RpcClient::call, and DataLoss.
+// Calls and waits for the answer. Throws what RpcClient::call throws, and DataLoss if the answer is damaged.
 template <typename Reply = rpc::Empty, typename Request>
 Reply ask(RpcClient& peer, const std::string& method, const Request& request, std::chrono::milliseconds limit) {
   return message_in<Reply>(peer.call(method, make_frame(request), limit).get());

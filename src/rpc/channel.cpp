@@ -27,7 +27,7 @@ std::shared_ptr<Channel> open_channel(const std::string& address, const Security
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own for each client
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each client gets a connection of its own
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2Frame);
   arguments.SetMaxReceiveMessageSize(kLongestFrame);
   arguments.SetMaxSendMessageSize(kLongestFrame);
@@ -35,7 +35,7 @@ std::shared_ptr<Channel> open_channel(const std::string& address, const Security
   return grpc::CreateCustomChannel(address, channel_credentials(security), arguments);
 }
 
-// Shared with gRPC for as long as it calls back.
+// The calls under way. They are shared with gRPC, which may still call back when the client is gone.
 class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
  public:
   Calls(std::string peer, std::shared_ptr<Channel> channel, const RpcClientOptions& options)

@@ -1,5 +1,5 @@
-// RpcClient: a task's end of the calls to another one: one frame there, one frame back, over gRPC. What the frames mean
-// is not known here.
+// RpcClient: the end of a task that calls another one over gRPC: it sends one frame and receives one. This layer does
+// not know what the frames mean.
 #pragma once
 
 #include <chrono>
@@ -20,20 +20,20 @@ namespace cohort {
 
 using grpc::Channel;
 
-// Opens a connection of its own to the address ("host:port"), which is made again whenever it breaks. Errors of the
-// security options: InvalidArgument.
+// Opens a new connection to the address ("host:port"), which is made again whenever it breaks. InvalidArgument: the
+// security options are wrong.
 std::shared_ptr<Channel> open_channel(const std::string& address, const SecurityOptions& security = {});
 
 struct RpcClientOptions {
-  // Calls wait, as long as their time lasts, for a server that is not there yet; else they end with Unavailable at
-  // once.
+  // Whether calls wait, within their time limit, for a server that is not there yet. Otherwise they end with
+  // Unavailable at once.
   bool wait_for_ready = false;
 };
 
-// This task's end towards another one's server. Thread-safe.
+// This task's end of the connection to another task's server. Thread-safe.
 class RpcClient {
  public:
-  // `name` is the other end's, in messages: "/job:ps/task:0".
+  // Makes a client of the channel. `name` is the other end's name in messages: "/job:ps/task:0".
   RpcClient(std::string name, std::shared_ptr<Channel> channel, const RpcClientOptions& options = {});
   RpcClient(std::string name, const std::string& address, const SecurityOptions& security = {});
   RpcClient(const RpcClient&) = delete;
@@ -43,17 +43,17 @@ class RpcClient {
 
   const std::string& name() const { return name_; }
 
-  // Calls back, from a thread of gRPC's that must not wait, with what came back or with the error: what the other end's
-  // handler threw; Unavailable: it is not there or went away; DeadlineExceeded: no answer in time; Cancelled: by
-  // cancel_calls() or close().
+  // The function that gets the reply or the error. It is called on a thread of gRPC, so it must not wait. The error is
+  // the one that the other end's handler threw, or Unavailable (the other end is not there or went away),
+  // DeadlineExceeded (no answer in time) or Cancelled (by cancel_calls() or close()).
   using Done = std::function<void(const Frame& reply, const std::exception_ptr& error)>;
   void call(const std::string& method, const Frame& frame, std::chrono::milliseconds limit, Done done);
-  // The same as a future.
+  // Calls and returns the reply as a future.
   std::future<Frame> call(const std::string& method, const Frame& frame, std::chrono::milliseconds limit);
 
-  // Ends all calls under way.
+  // Ends all calls under way with Cancelled.
   void cancel_calls();
-  // Ends them, and at once those to come, with Cancelled.
+  // Ends all calls under way, and all later ones at once, with Cancelled.
   void close();
 
  private:

@@ -22,7 +22,7 @@ namespace proto = rpc;
 static_assert(std::endian::native == std::endian::little, "frames hold elements as they lie in memory");
 
 constexpr std::array<char, 4> kMagic = {'C', 'P', 'S', '1'};
-// Of a message and the shapes of its tensors; values stand behind it.
+// The largest head, in bytes: a message and the shapes of its tensors, whose values stand behind it.
 constexpr uint32_t kLongestHead = uint32_t{4} << 20;
 constexpr std::size_t kMostDimensions = 64;
 
@@ -49,7 +49,8 @@ template <typename... Parts>
   fail<DataLoss>("[rpc] a message that came is damaged: ", parts...);
 }
 
-// Bytes of a tensor of these sizes; nothing where they are no sizes. An empty one's strides have to fit as well.
+// Returns the bytes of a tensor of these sizes, or nothing if they are not valid sizes. The strides of an empty tensor
+// have to fit as well.
 std::optional<uint64_t> bytes_of(const std::vector<int64_t>& sizes, std::size_t element) {
   if (sizes.size() > kMostDimensions) return std::nullopt;
   auto bytes = static_cast<int64_t>(element);
@@ -193,7 +194,7 @@ void FrameReader::take_into(const torch::Tensor& out) {
 void FrameReader::take_bytes(void* out) {
   const Shape& shape = shapes_[next_++];
   read(out, shape.bytes);
-  // Only 0 and 1 are values of a bool.
+  // A bool has no values but 0 and 1.
   const auto* const byte = static_cast<const uint8_t*>(out);
   const bool truths =
       shape.dtype != torch::kBool || std::all_of(byte, byte + shape.bytes, [](uint8_t b) { return b < 2; });

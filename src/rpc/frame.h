@@ -1,5 +1,5 @@
-// Frame: what tasks send each other: a protobuf message, and tensors as they lie in memory, which are neither copied
-// into protobuf fields nor, on the way out, copied at all.
+// Frame: the unit that tasks send each other. It is a protobuf message and tensors as they lie in memory, which are not
+// copied into protobuf fields and, on the way out, not copied at all.
 //
 //   "CPS1", the size of a FrameHead (uint32), the FrameHead, the elements of its tensors one after the other
 //
@@ -20,37 +20,39 @@ namespace cohort {
 
 using Frame = grpc::ByteBuffer;
 
-// No frame is longer: larger values go in several, so that neither end has to hold much for them.
+// The longest frame, in bytes. Larger values travel in several frames, so that neither end has to buffer much.
 constexpr int kLongestFrame = 64 << 20;
 
 // The size into which HTTP/2 cuts what is sent; its own default is 16 KiB.
 constexpr int kHttp2Frame = 4 << 20;
 
-// The tensors' memory is part of the frame until it is sent: nobody may write to it. They are on the CPU and
-// contiguous. InvalidArgument: a dtype that frames do not have, or a message of more than 4 MiB.
+// Returns a frame of the message and the tensors, which are contiguous and on the CPU. Their memory is part of the
+// frame, so nobody may write to it until the frame is sent. InvalidArgument: frames do not have the dtype, or the
+// message has more than 4 MiB.
 Frame make_frame(const google::protobuf::MessageLite& message, std::span<const torch::Tensor> tensors = {});
 
-// A floating-point value in the type that it is to travel in; others, and NONE, as they are.
+// Returns a floating-point value in the type that it is to travel in. Other values, and all with NONE, stay as they
+// are.
 torch::Tensor on_the_way(const torch::Tensor& value, rpc::ElementType type);
 
-// Reads what another process sent, which may be anything. DataLoss: cut short, too long, or nonsense; it is found by
-// the constructor, before any memory is taken for tensors.
+// Reads the bytes that another process sent, which may be anything. The constructor throws DataLoss if they are cut
+// short, too long or nonsense, before any memory is allocated for tensors.
 class FrameReader {
  public:
   FrameReader(const Frame& frame, google::protobuf::MessageLite& message);
 
-  // Of tensors that have not been taken.
+  // Returns the number of tensors that have not been taken.
   std::size_t left() const { return shapes_.size() - next_; }
-  // Of the next one. DataLoss: there is none.
+  // Returns the sizes of the next tensor. DataLoss: there is none.
   const std::vector<int64_t>& sizes() const;
   torch::ScalarType dtype() const;
 
-  // The next tensor.
+  // Takes the next tensor and returns it.
   torch::Tensor take();
-  // Copies it into `out`, which is contiguous, on the CPU and has its sizes (DataLoss), and whose dtype it is converted
-  // to.
+  // Takes the next tensor and copies it into `out`, which is contiguous and on the CPU. The values are converted to the
+  // dtype of `out`. DataLoss: `out` has other sizes.
   void take_into(const torch::Tensor& out);
-  // DataLoss unless all of them have been taken.
+  // Throws DataLoss unless all tensors have been taken.
   void finish() const;
 
  private:
@@ -63,12 +65,12 @@ class FrameReader {
   void read_shapes(const rpc::FrameHead& head);
   const Shape& next_shape() const;
   uint64_t bytes_left() const;
-  void take_bytes(void* out);  // of the next tensor
+  void take_bytes(void* out);  // copies the bytes of the next tensor
   void read(void* out, uint64_t size);
 
   std::vector<grpc::Slice> slices_;
   std::size_t slice_ = 0;
-  std::size_t offset_ = 0;  // in it
+  std::size_t offset_ = 0;  // the position in the bytes
   std::vector<Shape> shapes_;
   std::size_t next_ = 0;
 };

@@ -7,7 +7,7 @@
 
 namespace cohort {
 
-// ::bind or ::connect.
+// The call that gives a socket its local end: ::bind or ::connect.
 using SocketCall = int (*)(int socket, const sockaddr* address, socklen_t length);
 
 // Returns the own address of a socket of this type (SOCK_STREAM, SOCK_DGRAM) after the call with a host's address.

@@ -1,4 +1,4 @@
-// gRPC credentials of the calls between tasks.
+// The gRPC credentials of calls between tasks.
 #pragma once
 
 #include <grpcpp/security/credentials.h>
@@ -10,12 +10,12 @@
 
 namespace cohort {
 
-// Mutual TLS from the three files or the shared secret, or none where nothing is given. InvalidArgument: only some of
-// the files are given, or both they and a secret, or one cannot be read.
+// Return the credentials for mutual TLS from the three files or from the shared secret, or insecure ones if neither is
+// given. InvalidArgument: only some of the files are given, or both files and a secret, or a file cannot be read.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const SecurityOptions& options);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const SecurityOptions& options);
 
-// Whom a certificate has to name; empty: the host of the address.
+// Returns the name that a certificate has to have, or "" for the host of the address.
 std::string tls_name(const SecurityOptions& options);
 
 }  // namespace cohort

@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kLastCalls(1);
 
 class Reactor;
 
-// Outlives the reactor when somebody keeps it; the reactor outlives its answer.
+// A call as handlers see it. It outlives the reactor if a handler keeps it; the reactor outlives its answer.
 class Call final : public RpcCall {
  public:
   explicit Call(Reactor& reactor) : reactor_(&reactor) {}
@@ -45,12 +45,12 @@ class Call final : public RpcCall {
   void finish(const Frame& frame, const grpc::Status& status);
 
   std::mutex mutex_;
-  Reactor* reactor_;  // until it is answered
+  Reactor* reactor_;  // null once the call is answered
   Frame request_;
   std::atomic<bool> cancelled_ = false;
 };
 
-// gRPC's end of one call; deletes itself when gRPC is done with it.
+// The end of one call towards gRPC. It deletes itself when gRPC is done with it.
 class Reactor final : public grpc::ServerGenericBidiReactor {
  public:
   Reactor(std::string method, std::function<void(const std::string&, std::shared_ptr<Call>)> serve)
@@ -62,7 +62,7 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
     if (ok) {
       serve_(method_, std::exchange(call_, nullptr));
     } else {
-      call_.reset();  // answers
+      call_.reset();  // ends the call if nobody has answered it
     }
   }
   void OnCancel() override {
@@ -79,7 +79,7 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
  private:
   std::string method_;
   std::function<void(const std::string&, std::shared_ptr<Call>)> serve_;
-  std::shared_ptr<Call> call_;  // until it is served
+  std::shared_ptr<Call> call_;  // null once a handler has the call
   std::weak_ptr<Call> watched_ = call_;
   Frame reply_;
 };
@@ -104,7 +104,7 @@ bool is_loopback(const sockaddr_storage& address) {
 void require_safe(const std::string& address, const RpcServerOptions& options) {
   if (options.allow_insecure || options.security.given()) return;
   const std::size_t colon = address.rfind(':');
-  // Any port will do here, and 0 is none of a cluster's addresses.
+  // Only the host is checked here, so any port will do; 0 would be refused as a cluster's address.
   const auto parsed = colon == std::string::npos ? std::nullopt : parse_address(address.substr(0, colon) + ":1");
   if (!parsed) fail<InvalidArgument>("[rpc] ", options.name, ": \"", address, "\" is no host:port to listen on");
   const std::string failure = "[rpc] " + options.name + " cannot listen on " + address;

@@ -1,4 +1,5 @@
-// RpcServer: answers calls, one frame there and one frame back, over gRPC. What the frames mean is not known here.
+// RpcServer: answers calls over gRPC; a call is one frame there and one frame back. This layer does not know what the
+// frames mean.
 #pragma once
 
 #include <exception>
@@ -13,34 +14,36 @@
 
 namespace cohort {
 
-// A call that came. Thread-safe; answered once, by any thread, now or later. One that is never answered ends as
-// Internal when it is let go.
+// A call that has arrived. It is answered once, by any thread, now or later. If its last owner lets it go unanswered it
+// ends with Internal. Thread-safe.
 class RpcCall {
  public:
   virtual ~RpcCall() = default;
 
   virtual const Frame& request() const = 0;
   virtual void reply(const Frame& frame) = 0;
-  // The caller gets an exception of the same kind and message, where it is a cohort::Error, else Internal.
+  // Answers with an error: the caller gets an exception of the same kind and message if it is a cohort::Error,
+  // otherwise Internal.
   virtual void fail(const std::exception& error) = 0;
-  // Whether the caller has gone or given up.
+  // Returns whether the caller has gone or given up.
   virtual bool cancelled() const = 0;
 };
 
 struct RpcServerOptions {
-  std::string name = "this task";  // who listens, in messages
+  std::string name = "this task";  // the name of the task that listens, in messages
   SecurityOptions security = {};
-  int threads = 0;  // that run the handlers; 0: one for each core, at least 2
-  // Methods that never wait, with a thread of their own: signs of life are answered while all others are busy.
+  int threads = 0;  // number of threads that run handlers; 0: one for each core, at least 2
+  // Methods that never wait. They have a thread of their own, so that heartbeats are answered while all others are
+  // busy.
   std::set<std::string> quick = {};
-  // Whether to listen beyond this machine although nobody has to show who he is.
+  // Whether to accept calls from other machines although callers are not authenticated.
   bool allow_insecure = false;
 };
 
 class RpcServer {
  public:
-  // Called for every call, on one of the server's threads; what it throws is the answer. Has to be quick or to answer
-  // later from another thread.
+  // The function that is called for every call, on one of the server's threads. An exception of it is the answer. It
+  // has to be quick, or to answer later from another thread.
   using Handler = std::function<void(const std::string& method, const std::shared_ptr<RpcCall>& call)>;
 
   // Listens on `address` ("host:port"; port 0: any) and nowhere else. Unavailable: it cannot be bound.
@@ -48,13 +51,12 @@ class RpcServer {
   RpcServer(const std::string& address, const RpcServerOptions& options, Handler handler);
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
-  // Takes no more calls and gives those under way a second. Whoever keeps calls to answer them later lets go of them
-  // before.
+  // Accepts no more calls and gives those under way a second. Handlers that keep calls have to release them before.
   ~RpcServer();
 
   int port() const;
 
-  // Returns a channel to this server that does not use the network. Its clients go before the server does.
+  // Returns a channel to this server that does not use the network. Its clients have to be destroyed before the server.
   std::shared_ptr<Channel> local_channel();
 
  private:

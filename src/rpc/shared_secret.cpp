@@ -15,7 +15,7 @@ namespace cohort {
 namespace {
 
 constexpr std::size_t kShortest = 16;
-// scrypt's cost (N), block size (r) and parallelism (p): what RFC 7914 has for files, 32 MiB of memory.
+// The cost (N), block size (r) and parallelism (p) of scrypt, as RFC 7914 has them for files: 32 MiB of memory.
 constexpr uint64_t kCost = 1 << 15;
 constexpr uint64_t kBlock = 8;
 constexpr uint64_t kParallel = 1;

@@ -1,4 +1,4 @@
-// Mutual TLS from a secret that all tasks know, in place of certificates: each derives the same key and the same
+// Mutual TLS from a secret that all tasks know, instead of certificates. Each task derives the same key and the same
 // self-signed certificate from it, and trusts nobody else.
 #pragma once
 
@@ -14,8 +14,9 @@ struct TlsIdentity {
 // The host name in the certificate.
 inline constexpr const char* kSharedSecretName = "cohort";
 
-// The secret is stretched by scrypt (C. Percival, RFC 7914) to an Ed25519 key; the certificate has fixed dates, 2000 to
-// 2100, and no random part. Takes about 0.1 s and 32 MiB. InvalidArgument: shorter than 16 bytes.
+// Returns the identity that follows from the secret. The secret is stretched by scrypt (C. Percival, RFC 7914) to an
+// Ed25519 key; the certificate has fixed dates, 2000 to 2100, and no random part. Takes about 0.1 s and 32 MiB.
+// InvalidArgument: the secret is shorter than 16 bytes.
 TlsIdentity identity_from_secret(const std::string& secret);
 
 }  // namespace cohort

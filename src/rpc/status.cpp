@@ -11,7 +11,7 @@ namespace {
 
 using Code = grpc::StatusCode;
 
-// It travels in a header; those may not be long.
+// The longest message, in bytes. It travels in a header, which must not be long.
 constexpr std::size_t kLongestMessage = 2000;
 
 template <typename Kind>
@@ -48,7 +48,7 @@ CallStatus status_of(const std::exception& error) {
 
 void raise_status(const CallStatus& status, const std::string& peer) {
   const std::string& message = status.message;
-  // What a handler said opens with its speaker; everything else is gRPC's own.
+  // The message of a handler opens with its speaker; every other one is gRPC's own.
   const bool ours = message.starts_with('[');
   switch (status.code) {
     case Code::INVALID_ARGUMENT:

@@ -14,9 +14,9 @@ enum class Isa {
 inline constexpr Isa kIsas[] = {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512};
 
 const char* name(Isa isa);
-// Whether this CPU and its operating system can run it.
+// Returns whether this CPU and its operating system can run the instruction set.
 bool runs(Isa isa);
-// The last of kIsas that runs; found out once.
+// Returns the last one of kIsas that runs here. It is determined once.
 Isa best_isa();
 
 }  // namespace cohort::kernels

@@ -16,20 +16,20 @@ inline bool has_kernels(c10::ScalarType dtype) {
   return dtype == c10::ScalarType::Float || dtype == c10::ScalarType::Double;
 }
 
-// dst = sources[0] + sources[1] + ..., added from left to right, in one pass; count of 1 or more. dst may be one of the
-// sources, but not overlap one otherwise.
+// Computes dst = sources[0] + sources[1] + ..., added from left to right in one pass. count is 1 or more. dst may be
+// one of the sources, but not overlap one otherwise.
 void sum_into(void* dst, const void* const* sources, int count, int64_t n, c10::ScalarType dtype);
 
-// dst += src; may be the same memory, but not overlap otherwise.
+// Computes dst += src. Both may be the same memory, but must not overlap otherwise.
 void add_into(void* dst, const void* src, int64_t n, c10::ScalarType dtype);
 
-// dst *= factor, which is rounded to the dtype first.
+// Computes dst *= factor, where the factor is rounded to the dtype first.
 void scale(void* dst, double factor, int64_t n, c10::ScalarType dtype);
 
-// The sum of the squares, in float64, in an order that depends on n alone.
+// Returns the sum of the squares, computed in float64 in an order that depends on n alone.
 double squared_norm(const void* src, int64_t n, c10::ScalarType dtype);
 
-// Whether no element is NaN or infinite; stops soon after the first that is.
+// Returns whether no element is NaN or infinite. Stops soon after the first one that is.
 bool all_finite(const void* src, int64_t n, c10::ScalarType dtype);
 
 }  // namespace cohort::kernels

@@ -15,7 +15,7 @@ namespace cohort::kernels::COHORT_ISA {
 
 namespace {
 
-// Elements that general sums keep on the stack.
+// The number of elements that general sums keep on the stack.
 constexpr int64_t kBlock = 512;
 
 template <typename T>
@@ -41,7 +41,8 @@ void sum_four(T* dst, const T* a, const T* b, const T* c, const T* d, int64_t n)
   for (int64_t i = 0; i < n; ++i) dst[i] = ((a[i] + b[i]) + c[i]) + d[i];
 }
 
-// Any number: a block's sum is built aside and stored at the end, so that dst may be any of the sources.
+// Adds any number of sources. The sum of a block is built aside and stored at the end, so dst may be any of the
+// sources.
 template <typename T>
 void sum_many(T* dst, const void* const* sources, int count, int64_t n) {
   T sum[kBlock];
@@ -82,7 +83,7 @@ void scale(T* dst, T factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dst[i] *= factor;
 }
 
-// Sixteen running sums whatever the width of a vector, added up in one fixed tree.
+// Keeps sixteen running sums, whatever the width of a vector, and adds them up in one fixed tree.
 template <typename T>
 double squared_norm(const T* src, int64_t n) {
   double lanes[16] = {};

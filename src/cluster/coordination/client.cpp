@@ -18,11 +18,12 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 namespace proto = coordination;
 
-// How long the leader may hold a call that waits (also a sign of life before the heartbeats), and what a call may take.
+// How long the leader may hold a call that waits (such a call is a sign of life before the heartbeats begin), and how
+// long any call may take.
 constexpr milliseconds kSlice = seconds(1);
 constexpr milliseconds kCall = seconds(10);
 constexpr milliseconds kLastWord = seconds(1);
-constexpr milliseconds kNextGroup(50);  // between tries to enter it
+constexpr milliseconds kNextGroup(50);  // the pause between two attempts to enter it
 
 std::string join(const google::protobuf::RepeatedPtrField<std::string>& names) {
   std::string text;
@@ -79,7 +80,7 @@ std::optional<proto::Answer> CoordinationClient::given_up() {
   return answer;
 }
 
-// Calls once. Once the group was given up it has failed, whatever came of the call.
+// Calls once. If the group was given up meanwhile it has failed, whatever the call returned.
 template <typename Request>
 proto::Answer CoordinationClient::attempt(const std::string& call, const Request& request, milliseconds limit) {
   if (auto failed = given_up()) return *failed;
@@ -97,7 +98,7 @@ proto::Answer CoordinationClient::once(const std::string& what, const std::strin
   try {
     answer = attempt(call, request, kCall);
   } catch (const InvalidArgument&) {
-    throw;  // it is too long
+    throw;  // the value is too long
   } catch (const Error& error) {
     raise_unreachable(what, error);
   }
@@ -105,7 +106,7 @@ proto::Answer CoordinationClient::once(const std::string& what, const std::strin
   return answer;
 }
 
-// Calls until the answer is complete.
+// Repeats the call until the answer is complete.
 template <typename Request>
 proto::Answer CoordinationClient::until_complete(const std::string& what, const std::string& call, Request request,
                                                  milliseconds timeout) {
@@ -180,7 +181,7 @@ std::string CoordinationClient::put(const std::string& key, const std::string& v
   return once("put", "Put", request).value();
 }
 
-// The group may have failed already: the caller has what it wanted.
+// Ends the group. If it has failed already the caller has what it wanted.
 void CoordinationClient::fail(const std::string& reason) {
   proto::FailRequest request;
   *request.mutable_task() = self();
@@ -206,7 +207,7 @@ void CoordinationClient::leave() {
   try {
     (void)ask<proto::Answer>(last_word_, method("Leave"), request, kLastWord);
   } catch (const Error&) {
-    // Nobody to tell it to is no error here.
+    // It is no error here if nobody is left to be told.
   }
 }
 

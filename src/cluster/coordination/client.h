@@ -1,5 +1,5 @@
 // CoordinationClient: a task's end of the coordination service. Calls that wait do so in slices, each with a deadline
-// of its own, and say every `report_interval` who is missing.
+// of its own, and log every `report_interval` who is missing.
 #pragma once
 
 #include <chrono>
@@ -17,11 +17,11 @@ namespace cohort {
 
 class CoordinationClient {
  public:
-  // `leader` names the other end in messages.
+  // Makes the client of a task. `leader` is the name of the other end in messages.
   CoordinationClient(const std::shared_ptr<Channel>& channel, const TaskId& task, const std::string& leader,
                      const MembershipOptions& options);
 
-  // Enters the group and returns what all its tasks told of themselves.
+  // Enters the group and returns the information that each of its tasks gave about itself.
   std::vector<std::string> enter(const std::string& cluster);
   void barrier(const std::string& name, std::chrono::milliseconds timeout);
   void fail(const std::string& reason);
@@ -30,7 +30,7 @@ class CoordinationClient {
   std::string get(const std::string& key, std::chrono::milliseconds timeout);
   std::optional<std::string> try_get(const std::string& key);
 
-  // The group has failed: calls under way and to come end with Unavailable for this reason. Not leave().
+  // Takes the group for failed: calls under way and later ones, except leave(), end with Unavailable and this reason.
   void give_up(const std::string& reason);
 
   // Makes one heartbeat, held by the leader for up to `wait`. Returns nothing when the leader does not answer.
@@ -58,8 +58,8 @@ class CoordinationClient {
   MembershipOptions options_;
   std::mutex mutex_;
   std::optional<std::string> given_up_;
-  // Ends of their own, because they are given up at different times: the calls when the group fails, the heartbeats
-  // when the task leaves, and the last word not at all.
+  // There are three clients because they end at different times: the calls when the group fails, the heartbeats when
+  // the task leaves, and the farewell not at all.
   RpcClient calls_;
   RpcClient heartbeats_;
   RpcClient last_word_;

@@ -103,7 +103,7 @@ class Membership::Impl {
     for (const auto& callback : callbacks) callback(reason);
   }
 
-  // A barrier's name says how often this task has passed it, so that it can be used again.
+  // Waits at a barrier. Its name on the wire counts how often this task has passed it, so that it can be used again.
   void barrier(const std::string& name, milliseconds timeout) {
     const std::lock_guard one_at_a_time(barrier_mutex_);
     int& passed = passed_[name];
@@ -140,7 +140,7 @@ class Membership::Impl {
         return set_failure(c10::str("the coordination leader ", leader_.to_string(), " at ", cluster_.address(leader_),
                                     " is lost: nothing was heard of it for ", to_text(options_.heartbeat_timeout)));
       }
-      std::this_thread::sleep_for(milliseconds(20));  // a refused connection fails at once
+      std::this_thread::sleep_for(milliseconds(20));  // because a refused connection fails at once
     }
   }
 
@@ -152,13 +152,13 @@ class Membership::Impl {
     if (!left.empty()) changed_.notify_all();
   }
 
-  // With mutex_ held.
+  // Returns why the group has ended, if it has. The caller holds mutex_.
   std::optional<std::string> departure() const {
     if (left_.empty()) return std::nullopt;
     return left_.front() + " has ended its program and takes part no more";
   }
 
-  // The leader serves until all have left or are lost.
+  // Lets the leader serve until all members have left or are lost.
   void linger() const {
     const bool failed = server_->state().failure().has_value();
     const Deadline deadline(failed ? 2 * options_.heartbeat_timeout : options_.leave_timeout);

@@ -17,7 +17,7 @@ using Time = CoordinationState::Time;
 using Call = std::shared_ptr<RpcCall>;
 namespace proto = coordination;
 
-// Longer waits than this are cut, so that a call of a caller that is gone does not stay for ever.
+// The longest wait of a call, in milliseconds. Longer ones are cut, so that the call of a caller that is gone ends.
 constexpr uint32_t kLongestWait = 60'000;
 constexpr std::chrono::milliseconds kTick(20);
 
@@ -34,7 +34,7 @@ TaskProcess process(const proto::Task& task) {
 
 proto::Answer message_of(const CoordinationAnswer& answer) {
   proto::Answer message;
-  message.set_kind(static_cast<proto::Answer::Kind>(answer.kind));  // the same ones in the same order
+  message.set_kind(static_cast<proto::Answer::Kind>(answer.kind));  // both enumerations have the same order
   message.set_reason(answer.reason);
   message.mutable_missing()->Add(answer.missing.begin(), answer.missing.end());
   message.mutable_left()->Add(answer.left.begin(), answer.left.end());
@@ -43,12 +43,12 @@ proto::Answer message_of(const CoordinationAnswer& answer) {
   return message;
 }
 
-// Answers the call when the state does.
+// Returns a reply that answers the call.
 CoordinationState::Reply reply_to(const Call& call) {
   return [call](const CoordinationAnswer& given) {
     try {
       answer(call, message_of(given));
-    } catch (const Error& error) {  // the values are too long
+    } catch (const Error& error) {  // the values are too long for a frame
       call->fail(error);
     }
   };
@@ -61,8 +61,8 @@ class CoordinationServer::Impl {
   Impl(const ClusterSpec& cluster, const std::string& address, std::chrono::milliseconds heartbeat_timeout,
        const SecurityOptions& security)
       : state_(cluster, heartbeat_timeout),
-        // Nothing that it does takes time, so it needs one thread. Without security it listens beyond this machine all
-        // the same: the network then decides who reaches it.
+        // One thread is enough, because no handler takes time. Without security it accepts calls from other machines
+        // all the same: then the network decides who reaches it.
         server_(address,
                 {.name = "the coordination leader", .security = security, .threads = 1, .allow_insecure = true},
                 [this](const std::string& method, const Call& call) { handle(method, call); }),

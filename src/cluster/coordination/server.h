@@ -1,4 +1,4 @@
-// CoordinationServer: serves a cluster's CoordinationState, on one address.
+// CoordinationServer: serves the CoordinationState of a cluster on one address.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,12 @@ namespace cohort {
 
 class CoordinationServer {
  public:
-  // Listens on `address` and nowhere else. Unavailable: it cannot be bound (in use, not this machine's).
+  // Listens on `address` and nowhere else. Unavailable: the address is in use or not this machine's.
   CoordinationServer(const ClusterSpec& cluster, const std::string& address,
                      std::chrono::milliseconds heartbeat_timeout, const SecurityOptions& security);
   CoordinationServer(const CoordinationServer&) = delete;
   CoordinationServer& operator=(const CoordinationServer&) = delete;
-  // Ends every call that waits.
+  // Ends every waiting call.
   ~CoordinationServer();
 
   const CoordinationState& state() const;

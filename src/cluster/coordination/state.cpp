@@ -48,7 +48,7 @@ CoordinationAnswer CoordinationState::refuse_stranger(const TaskProcess& who) {
   return refusal("another process is registered as " + name + ": " + member->process);
 }
 
-// Whether a call of a member is in order; notes that it is alive.
+// Returns the refusal of a call that is not in order, or nothing. Notes that the member is alive.
 std::optional<CoordinationAnswer> CoordinationState::refuse(const TaskProcess& who, Time now) {
   Member* member = find(who);
   if (member == nullptr) return refuse_stranger(who);
@@ -63,7 +63,7 @@ std::optional<CoordinationAnswer> CoordinationState::refuse_registration(const T
   const std::string name = who.task.to_string();
   Member* member = find(who.task);
   const bool is_new = member != nullptr && member->alive.entered() && !member->alive.is(who.incarnation);
-  // What comes after the end of a group belongs to the next one, whose leader is not there yet.
+  // A registration after the end of a group belongs to the next group, whose leader is not there yet.
   if (is_new && (failure_ || member->left)) {
     return CoordinationAnswer{.kind = Kind::kOver, .reason = "the end of the group before"};
   }
@@ -76,7 +76,7 @@ std::optional<CoordinationAnswer> CoordinationState::refuse_registration(const T
   return std::nullopt;
 }
 
-// The member's place is taken. What decides is whether the process that has it is heard of again.
+// Handles a second process for a place that is taken: it waits until the first process is heard of again or is lost.
 CoordinationState::Waiter CoordinationState::contest(const TaskProcess& who, const std::string& process, Time now) {
   const std::string name = who.task.to_string();
   members_.at(name).alive.contest(who.incarnation, now);
@@ -264,7 +264,7 @@ void CoordinationState::shut_down() {
   std::unique_lock lock(mutex_);
   down_ = true;
   set_failure("the coordination leader has ended");
-  Replies replies = settle(std::nullopt);  // those that wait for the next group go there
+  Replies replies = settle(std::nullopt);  // the processes that wait for the next group go there
   for (Waiter& waiter : waiters_) waiter.ends_with_failure = true;
   for (auto& last : settle(std::nullopt)) replies.push_back(std::move(last));
   lock.unlock();
@@ -282,7 +282,7 @@ bool CoordinationState::deserted() const {
                      [](const auto& member) { return member.second.left || member.second.lost; });
 }
 
-// The first reason stands: what follows is its consequence.
+// Notes why the group has failed. The first reason stands, because later ones are its consequences.
 void CoordinationState::set_failure(const std::string& reason) {
   if (!failure_) failure_ = reason;
 }
@@ -292,7 +292,7 @@ void CoordinationState::wait(Waiter waiter) {
   waiters_.push_back(std::move(waiter));
 }
 
-// Takes out the calls that can end, with their answers; `now` ends those whose time has passed.
+// Removes the calls that can end and returns them with their answers. With `now`, calls whose time has passed end too.
 CoordinationState::Replies CoordinationState::settle(std::optional<Time> now) {
   Replies replies;
   std::erase_if(waiters_, [&](Waiter& waiter) {

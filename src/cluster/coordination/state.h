@@ -1,4 +1,4 @@
-// CoordinationState: the membership of a cluster as its coordination leader keeps it; no network and no clock in it.
+// CoordinationState: the membership of a cluster as its coordination leader keeps it. It uses no network and no clock.
 #pragma once
 
 #include <chrono>
@@ -16,37 +16,38 @@
 
 namespace cohort {
 
-// A task's process: a restarted one has another incarnation.
+// A process of a task. A restarted process has another incarnation.
 struct TaskProcess {
   TaskId task;
   uint64_t incarnation = 0;
 };
 
-// What a call ends with. Refused and failed answers carry the reason.
+// The end of a call. Refused and failed answers carry the reason.
 struct CoordinationAnswer {
-  enum class Kind { kDone, kPending, kRefused, kFailed, kOver };  // kOver: come again, to the next group
+  enum class Kind { kDone, kPending, kRefused, kFailed, kOver };  // kOver: call again, for the next group
   Kind kind = Kind::kDone;
   std::string reason;
-  std::vector<std::string> missing;  // kPending
-  std::vector<std::string> left;     // of beat: the members that have left
-  std::vector<std::string> infos;    // of a complete registration, in the order of tasks()
-  std::string value;                 // of put and get
+  std::vector<std::string> missing;  // with kPending: who is awaited
+  std::vector<std::string> left;     // answer of beat: the members that have left
+  std::vector<std::string> infos;    // answer of a complete registration, in the order of tasks()
+  std::string value;                 // answer of put and get
 };
 
-// Thread-safe. A reply is called exactly once, by the call itself, by another call or by tick(), with no lock held.
+// The members of one group. A reply is called exactly once, by the call itself, by another call or by tick(), while no
+// lock is held. Thread-safe.
 class CoordinationState {
  public:
   using Time = Liveness::Time;
   using Reply = std::function<void(const CoordinationAnswer&)>;
 
-  // Every chief, worker and ps of the cluster is a member. A member that has registered and is not heard of for
-  // `heartbeat_timeout` fails the group.
+  // Every chief, worker and ps of the cluster is a member. The group fails when a registered member is not heard of for
+  // `heartbeat_timeout`.
   CoordinationState(ClusterSpec cluster, std::chrono::milliseconds heartbeat_timeout);
 
   const std::vector<TaskId>& tasks() const { return tasks_; }
 
-  // A second process for a place that is taken is refused once the first has shown that it is alive, and comes to the
-  // next group when the first is lost.
+  // Registers a process. A second process for a place that is taken is refused once the first has shown that it is
+  // alive, and enters the next group when the first is lost.
   void register_task(const TaskProcess& who, const std::string& cluster, const std::string& process,
                      const std::string& info, Time now, Time until, Reply reply);
   // Waits for a failure, or until another number of members than `known_left` have left.
@@ -57,25 +58,25 @@ class CoordinationState {
   void put(const TaskProcess& who, const std::string& key, const std::string& value, bool if_absent, Reply reply);
   void get(const TaskProcess& who, const std::string& key, Time until, Reply reply);
 
-  // Ends waits whose time has passed and notices members that are silent. To be called every few milliseconds.
+  // Ends waits whose time has passed and notices silent members. It has to be called every few milliseconds.
   void tick(Time now);
 
-  // Ends every wait; nothing may be asked afterwards.
+  // Ends every wait. No other call may follow.
   void shut_down();
 
   std::optional<std::string> failure() const;
-  // Whether every member has left or is lost: the leader may go.
+  // Returns whether every member has left or is lost, so that the leader may leave.
   bool deserted() const;
 
  private:
   struct Member {
-    Liveness alive;  // entered: it has registered
+    Liveness alive;  // it is entered once the member has registered
     bool left = false;
     bool lost = false;
     std::string process = "";
     std::string info = "";
   };
-  // A call that waits: `answer` says how it ends, or nothing yet.
+  // A waiting call. `answer` returns how the call ends, or nothing while it has to wait.
   struct Waiter {
     Time until;
     std::function<std::optional<CoordinationAnswer>()> answer;
@@ -86,9 +87,9 @@ class CoordinationState {
   using Replies = std::vector<std::pair<Reply, CoordinationAnswer>>;
 
   Member* find(const TaskId& task);
-  // The member that the process is; null when it is none.
+  // Returns the member that the process is, or null if it is none.
   Member* find(const TaskProcess& who);
-  // Why the process is not the member that it says to be.
+  // Returns why the process is not the member that it claims to be.
   CoordinationAnswer refuse_stranger(const TaskProcess& who);
   std::optional<CoordinationAnswer> refuse(const TaskProcess& who, Time now);
   std::optional<CoordinationAnswer> refuse_registration(const TaskProcess& who, const std::string& cluster,
@@ -107,7 +108,7 @@ class CoordinationState {
   const std::chrono::milliseconds heartbeat_timeout_;
   const std::vector<TaskId> tasks_;
   mutable std::mutex mutex_;
-  std::map<std::string, Member> members_;  // by TaskId::to_string()
+  std::map<std::string, Member> members_;  // the key is TaskId::to_string()
   std::map<std::string, std::set<std::string>> barriers_;
   std::map<std::string, std::string> values_;
   std::vector<Waiter> waiters_;

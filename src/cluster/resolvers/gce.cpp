@@ -13,7 +13,7 @@ constexpr const char* kApi = "https://compute.googleapis.com/compute/v1/";
 constexpr const char* kToken =
     "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token";
 
-// Fetches JSON and reads it; what the reader misses is an error that names the URL.
+// Fetches JSON and reads it. A field that the reader misses is an error that names the URL.
 template <typename Read>
 auto ask(const GceOptions& options, const HttpRequest& request, Read&& read) {
   const std::string answer = options.fetch(request);

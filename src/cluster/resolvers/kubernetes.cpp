@@ -39,7 +39,7 @@ HttpRequest pods_request(const KubernetesOptions& options, const std::string& se
           .ca_file = options.service_account + "/ca.crt"};
 }
 
-// The running pods of a selector; pods that ended are of an earlier run.
+// Adds the running pods of a selector. Pods that have ended belong to an earlier run.
 void add_pods(const KubernetesOptions& options, const std::string& selector, std::vector<Pod>& pods) {
   const HttpRequest request = pods_request(options, selector);
   const std::string answer = options.fetch(request);

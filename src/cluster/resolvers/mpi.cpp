@@ -14,7 +14,7 @@ namespace cohort {
 
 namespace {
 
-// How the launchers of MPI tell a process who it is.
+// The environment variables in which a launcher of MPI tells a process its rank.
 struct Names {
   const char* rank;
   const char* size;
@@ -33,7 +33,8 @@ struct World {
 
 World read_world(const Environment& variables) {
   constexpr const char* kHint = "not started by mpirun?";
-  // The first that is set: below srun mpirun's own processes may have the PMI variables of its daemons.
+  // The first launcher whose variables are set counts: below srun the processes of mpirun may have PMI's variables,
+  // too.
   const auto* const told = std::find_if(kLaunchers.begin(), kLaunchers.end(), [&](const Names& launcher) {
     return variable(variables, launcher.size).has_value();
   });
@@ -53,7 +54,7 @@ std::string host_name() {
   return name.data();
 }
 
-// Rank 0 chooses once, and MPI carries it to the others.
+// Returns the address that rank 0 chooses and MPI carries to the other ranks.
 std::string ask_mpi(const World& world) {
   if (!has_mpi()) {
     fail<FailedPrecondition>(

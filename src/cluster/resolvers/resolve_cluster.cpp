@@ -1,4 +1,4 @@
-// The choice among the resolvers.
+// Chooses among the resolvers by the environment variables that launchers set.
 #include "cluster/environment.h"
 #include "cohort/cluster/cluster_resolver.h"
 
@@ -6,9 +6,9 @@ namespace cohort {
 
 namespace {
 
-// Whether srun itself started this process as one of several tasks. Slurm's PMI plugins set PMI_RANK and PMI_SIZE as
-// MPI's launchers do, but the other way round a launcher inside a step is not srun: Hydra, which starts its proxies by
-// srun, counts processes that are no tasks of the step, and says how many run on a host.
+// Returns whether srun itself started this process as one of several tasks. Slurm's PMI plugins set PMI_RANK and
+// PMI_SIZE as MPI's launchers do, but the other way round a launcher inside a step is not srun: Hydra, which starts its
+// proxies by srun, counts processes that are no tasks of the step, and says how many run on a host.
 bool is_task_of_step(const Environment& variables) {
   const auto tasks = variable(variables, "SLURM_STEP_NUM_TASKS");
   if (!tasks || *tasks == "1") return false;

@@ -1,4 +1,4 @@
-// What resolvers have in common.
+// The parts that all resolvers have in common.
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/device.h"
 

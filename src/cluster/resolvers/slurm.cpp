@@ -14,10 +14,10 @@ namespace {
 
 constexpr const char* kNotSlurm = "not running inside a Slurm step? (start the program with srun)";
 
-// Where a step's tasks run, by rank.
+// The place where a task of a step runs.
 struct Seat {
   std::string host;
-  int on_node = 0;  // index among the node's tasks
+  int on_node = 0;  // the index among the tasks of its node
 };
 
 struct Step {
@@ -53,7 +53,7 @@ std::vector<int> tasks_per_node(const SlurmOptions& options, std::size_t hosts, 
   return counts;
 }
 
-// The ranks fill the nodes one after the other, or (srun -m cyclic) go round them.
+// Returns the seats of all ranks. They fill the nodes one after the other, or go round them (srun -m cyclic).
 std::vector<Seat> seat(const std::vector<std::string>& hosts, const std::vector<int>& counts, bool cyclic) {
   std::vector<Seat> seats;
   if (!cyclic) {
@@ -91,7 +91,7 @@ Step read_step(const SlurmOptions& options) {
                            "start with srun -m block");
 }
 
-// The ranks' jobs: sorted by name, one after the other.
+// Returns the task of each rank. The jobs follow each other, sorted by name.
 std::vector<TaskId> assign(const SlurmOptions& options, std::size_t tasks) {
   std::map<std::string, int> jobs = options.jobs;
   if (jobs.empty()) jobs["worker"] = static_cast<int>(tasks);
@@ -109,7 +109,8 @@ std::vector<int> gpus_on_node(const SlurmOptions& options) {
     std::string_view rest = *visible;
     while (!rest.empty()) {
       const std::size_t comma = std::min(rest.find(','), rest.size());
-      gpus.push_back(parse_int(rest.substr(0, comma)).value_or(static_cast<int>(gpus.size())));  // a UUID: its place
+      gpus.push_back(
+          parse_int(rest.substr(0, comma)).value_or(static_cast<int>(gpus.size())));  // a UUID stands for its position
       rest.remove_prefix(std::min(comma + 1, rest.size()));
     }
   } else {

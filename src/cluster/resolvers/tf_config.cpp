@@ -28,7 +28,7 @@ std::optional<std::string> text_at(const nlohmann::json& tree, const char* key, 
   fail<InvalidArgument>("[cluster] TF_CONFIG: ", path, key, " is ", tree.at(key).dump(), ", wanted a text");
 }
 
-// A number, or a text that is one, as Python's int() takes it.
+// Returns the index, which is a number or a text that Python's int() takes for one.
 std::optional<int> index_of(const nlohmann::json& task) {
   if (!task.contains("index")) return std::nullopt;
   const nlohmann::json& index = task.at("index");

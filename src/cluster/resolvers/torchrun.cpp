@@ -29,7 +29,8 @@ Launch read_launch(const Environment& variables) {
                         ", wanted a rank below the size");
 }
 
-// torchrun itself listens on MASTER_PORT, with a store: worker 0 picks another port and leaves it there.
+// Returns the leader's address. torchrun itself listens on MASTER_PORT with a store, so worker 0 picks another port and
+// leaves it in the store.
 Address ask_agent(const TorchrunOptions& options, const Launch& launch) {
   const std::string key = "cohort/leader/" + variable(options.variables, "TORCHELASTIC_RESTART_COUNT").value_or("0");
   try {
