@@ -40,7 +40,7 @@ class FileWriter {
   ManifestFile noted_;
 };
 
-// What a failed write leaves would fill the disk further.
+// Removes the files of a write that failed, which would fill the disk further.
 class RemovedUnlessRenamed {
  public:
   explicit RemovedUnlessRenamed(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -55,7 +55,8 @@ class RemovedUnlessRenamed {
   std::filesystem::path folder_;
 };
 
-// A folder cannot be renamed over another one that has files: the two change places, at once where the file system can.
+// Puts a folder in the place of another one. A folder cannot be renamed over one that has files, so the two change
+// places, atomically where the file system can.
 void put_in_place(const std::filesystem::path& temporary, const std::filesystem::path& folder) {
   std::error_code error;
   if (!std::filesystem::exists(folder, error)) {
@@ -112,7 +113,7 @@ std::string read_file(const std::filesystem::path& file) {
   return bytes;
 }
 
-// The manifest has the other files' checksums, and its own as its first line.
+// The first line of a manifest, which has its own checksum; the checksums of the other files follow.
 constexpr std::string_view kSealBegin = "{\n  \"crc32c\": \"";
 constexpr std::string_view kSealEnd = "\",";
 
@@ -156,7 +157,7 @@ void write_checkpoint(const std::filesystem::path& folder, const std::filesystem
   for (const auto& [name, bytes] : data.bytes) require_file_name(name);
   std::error_code error;
   const RemovedUnlessRenamed guard(temporary);
-  std::filesystem::remove_all(temporary, error);  // of a process that was killed
+  std::filesystem::remove_all(temporary, error);  // left by a process that was killed
   if (!std::filesystem::create_directory(temporary, error)) {
     fail<Unavailable>("[checkpoint] ", temporary.string(), ": cannot be made: ", error.message());
   }

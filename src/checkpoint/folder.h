@@ -1,4 +1,4 @@
-// One checkpoint's folder: writing it such that it is there whole or not at all, and reading it.
+// The folder of one checkpoint. It is written so that it is there whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace cohort {
 
-// Writes to `temporary`, then renames it; what had either name before is gone then. A write that fails leaves nothing.
-// Tensors must be on the CPU and contiguous.
+// Writes a checkpoint to `temporary` and renames it to `folder`; both replace what had the name before. A write that
+// fails leaves nothing. The tensors must be contiguous and on the CPU.
 void write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& temporary, int64_t step,
                       const CheckpointData& data);
 

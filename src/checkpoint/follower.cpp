@@ -18,7 +18,8 @@ CheckpointFollower::CheckpointFollower(std::filesystem::path directory, const Ch
 std::optional<std::filesystem::path> CheckpointFollower::next() {
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
-    const CheckpointPointer pointer = read_pointer(directory_);  // before the steps, so that the last one is not missed
+    const CheckpointPointer pointer =
+        read_pointer(directory_);  // it is read before the steps, so that the last one is not missed
     if (!pointer.finished || options_.skip_run.empty() || pointer.run != options_.skip_run) {
       const std::vector<int64_t> steps = checkpoint_steps(directory_, options_.name);
       if (!steps.empty() && steps.back() > last_) {

@@ -28,13 +28,13 @@ namespace fs = std::filesystem;
 constexpr const char* kTemporary = ".tmp";
 constexpr const char* kBefore = ".tmp.before";
 
-// That no other process has.
+// Returns a name that no other process has.
 std::string random_name() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-// On the CPU, and nobody else's.
+// Returns a copy on the CPU, which shares no memory with the data.
 CheckpointData copy_of(const CheckpointData& data) {
   CheckpointData copy{.tensors = {}, .bytes = data.bytes, .values = data.values};
   for (const auto& [group, tensors] : data.tensors) {
@@ -77,7 +77,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     CheckpointData copy = copy_of(data);
     wait();
     if (!lock_) hold();
-    // A process that was killed may have left more than the disk has room for beside the next one.
+    // A killed process may have left so many checkpoints that the disk has no room for the next one.
     if (const auto in_use = std::exchange(restored_, std::nullopt)) remove_excess(in_use);
     if (!options_.asynchronous) {
       write(step, copy);
@@ -138,7 +138,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
-  // Makes the directory, and keeps other processes from writing to it.
+  // Makes the directory and locks it against other writers.
   void hold() {
     std::error_code error;
     fs::create_directories(directory_, error);
@@ -163,7 +163,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
 
   std::string name_of(int64_t step) const { return options_.name + "-" + std::to_string(step); }
 
-  // What a process that was killed has left.
+  // Removes or restores the folders that a killed process has left.
   void tidy_up() const {
     std::vector<fs::path> left;
     for (const auto& entry : fs::directory_iterator(directory_)) {
@@ -177,7 +177,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
       const fs::path whole =
           directory_ / file.substr(1, file.size() - 1 - std::string_view(before ? kBefore : kTemporary).size());
       if (before && !fs::exists(whole)) {
-        fs::rename(path, whole, ignored);  // killed while it was being replaced
+        fs::rename(path, whole, ignored);  // the process was killed while it replaced the folder
       } else {
         fs::remove_all(path, ignored);
       }
@@ -186,7 +186,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
 
   void remove_old() { write_pointer(directory_, options_.name, remove_excess(), pointer_); }
 
-  // Those that stay.
+  // Deletes the checkpoints in excess and returns the steps of the remaining ones.
   std::vector<int64_t> remove_excess(std::optional<int64_t> in_use = std::nullopt) {
     std::vector<int64_t> list = steps();
     std::vector<int64_t> removable;
@@ -204,7 +204,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     return list;
   }
 
-  // Whether this one, which would go, stays for good.
+  // Returns whether a checkpoint in excess is kept for good.
   bool keeps(int64_t step) {
     if (options_.keep_every_n_hours <= 0.0) return false;
     std::error_code error;
@@ -221,7 +221,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // First out of sight, so that nobody reads half of it.
+  // Deletes a checkpoint. It is renamed first, so that nobody reads half of it.
   void remove(int64_t step) const {
     const fs::path hidden = directory_ / ("." + name_of(step) + kTemporary);
     std::error_code error;
@@ -232,11 +232,11 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
 
   fs::path directory_;
   CheckpointManagerOptions options_;
-  std::optional<WriterLock> lock_;  // not after clear(), until the next save()
+  std::optional<WriterLock> lock_;  // empty from clear() to the next save()
   CheckpointPointer pointer_;
   std::future<void> pending_;
   int64_t pending_step_ = 0;
-  std::optional<int64_t> restored_;  // since the last save: known to be whole
+  std::optional<int64_t> restored_;  // the step restored since the last save, which is known to be whole
 };
 
 void save_checkpoint(const fs::path& folder, int64_t step, const CheckpointData& data) {

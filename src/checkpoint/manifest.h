@@ -1,4 +1,4 @@
-// The manifest of a checkpoint: what is in it, so that what is missing or damaged is noticed.
+// The manifest of a checkpoint. It lists the contents, so that missing and damaged ones are noticed.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,13 @@ struct Manifest {
   std::map<std::string, ManifestFile> files;
 };
 
-// Whether a file of a checkpoint may be called so.
+// Returns whether a file of a checkpoint may have the name.
 bool is_file_name(std::string_view name);
 
 std::string to_json(const Manifest& manifest);
 
-// DataLoss: no manifest, with the place; Unimplemented: a later format. `source` names it in errors.
+// Parses a manifest; `source` is its name in errors. DataLoss: the text is none, with the place of the error.
+// Unimplemented: the format is a later one.
 Manifest parse_manifest(std::string_view text, const std::string& source);
 
 }  // namespace cohort

@@ -42,7 +42,7 @@ std::string_view name_of(torch::ScalarType dtype, const std::string& tensor) {
   fail<InvalidArgument>("[weights] tensor \"", tensor, "\" is of dtype ", dtype, ", which safetensors cannot hold");
 }
 
-// One tensor's entry in the header, checked.
+// The entry of a tensor in the header, after its checks.
 struct Entry {
   std::string name;
   torch::ScalarType dtype;
@@ -103,8 +103,8 @@ Entry parse_entry(const std::string& name, const Json& value, const std::string&
 }
 
 Json parse_header(std::span<const std::byte> bytes, const std::string& source) {
-  // The header's deepest value is a list of an entry. Values within each other without end would end the process where
-  // one of them is written into an error, which takes a stack frame for each.
+  // The deepest value of a valid header is a list of an entry. Values that are nested without end would overflow the
+  // stack when one of them is written into an error, because each takes a frame.
   constexpr int kDeepest = 10;
   const char* text = reinterpret_cast<const char*>(bytes.data());
   const auto bounded = [&](int depth, Json::parse_event_t /*event*/, const Json& /*parsed*/) {
@@ -134,7 +134,7 @@ std::map<std::string, std::string> parse_metadata(const Json& value, const std::
   return metadata;
 }
 
-// Entries by position; together they cover the data exactly once.
+// Sorts the entries by position, and throws unless they cover the data exactly once.
 void require_cover(std::vector<Entry>& entries, uint64_t size, const std::string& source) {
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -210,7 +210,7 @@ std::string safetensors_header(const NamedTensors& ordered, const std::map<std::
     at = end;
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // the data begins aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // so that the data is aligned
   std::string length(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>((text.size() >> (8 * i)) & 0xff);
   return length + text;

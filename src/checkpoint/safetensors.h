@@ -12,16 +12,18 @@
 
 namespace cohort {
 
-// Headers above this are refused before anything is allocated for them.
+// The largest header, in bytes. Larger ones are refused before memory is allocated for them.
 constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
 
-// Parses a whole file's bytes; `source` names it in errors (DataLoss). The tensors own their memory.
+// Parses the bytes of a whole file; `source` is its name in errors. The tensors own their memory. DataLoss: the bytes
+// are damaged.
 Weights parse_safetensors(std::span<const std::byte> bytes, const std::string& source);
 
-// The header, length included, for tensors in the order in which their data follows.
+// Returns the header, its length included, for tensors in the order in which their data follows.
 std::string safetensors_header(const NamedTensors& ordered, const std::map<std::string, std::string>& metadata);
 
-// The order in which the data is written: wide dtypes first, so that every tensor is aligned; then by name.
+// Returns the tensors in the order in which their data is written: wide dtypes first, so that every tensor is aligned,
+// then by name.
 NamedTensors safetensors_order(NamedTensors tensors);
 
 }  // namespace cohort

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxDigits = 18;  // of a step
+constexpr std::size_t kMaxDigits = 18;  // the most digits of a step
 
 }  // namespace
 
@@ -21,7 +21,7 @@ std::vector<int64_t> checkpoint_steps(const fs::path& directory, const std::stri
   std::vector<int64_t> found;
   const std::string prefix = name + "-";
   std::error_code error;
-  // What cannot be listed has none: the folder may be removed meanwhile.
+  // A folder that cannot be listed has none: it may be removed at the same time.
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     const std::string file = at->path().filename();
     if (!file.starts_with(prefix)) continue;

@@ -1,4 +1,4 @@
-// A directory's series of checkpoints: the folders NAME-STEP, and the file "checkpoint" that says more of them.
+// The series of checkpoints in a directory: the folders NAME-STEP, and the file "checkpoint" with more about them.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@ namespace cohort {
 
 inline constexpr const char* kPointerFile = "checkpoint";
 
-// The pointer file. The folders are what counts: it adds what they do not say.
+// The contents of the file "checkpoint". Which checkpoints there are is decided by the folders, not by this file.
 struct CheckpointPointer {
-  std::set<int64_t> kept;  // for good
-  int64_t last_kept = 0;   // when the last of them was, in seconds since 1970; 0: none
-  bool finished = false;   // whether no more will come
-  std::string run;         // of the process that wrote last
+  std::set<int64_t> kept;  // steps that are kept for good
+  int64_t last_kept = 0;   // time of the last one, in seconds since 1970; 0: none
+  bool finished = false;   // whether the series is complete
+  std::string run;         // identifies the process that wrote last
 };
 
-// Steps of the checkpoints, ascending; none where there is no directory.
+// Returns the steps of the checkpoints in ascending order; none if there is no directory.
 std::vector<int64_t> checkpoint_steps(const std::filesystem::path& directory, const std::string& name);
 
-// A file that is not there or damaged says nothing.
+// Reads the file. If it is missing or damaged the result is empty.
 CheckpointPointer read_pointer(const std::filesystem::path& directory);
-// Unavailable: it cannot be written.
+// Writes the file. Unavailable: it cannot be written.
 void write_pointer(const std::filesystem::path& directory, const std::string& name, const std::vector<int64_t>& steps,
                    const CheckpointPointer& pointer);
 

@@ -24,7 +24,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLook(200);
-// NFS takes a lock back when its client has not renewed its lease, of 90 s as a rule.
+// The additional patience for locks of other machines. NFS releases a lock when its client has not renewed the lease,
+// which usually lasts 90 s.
 constexpr milliseconds kLease = std::chrono::minutes(2);
 
 std::string boot_of_this_machine() {
@@ -33,7 +34,7 @@ std::string boot_of_this_machine() {
   return boot;
 }
 
-// What the lock's file says: the process, and the boot of its machine, a line each.
+// The contents of the lock's file: the process and the boot of its machine, one line each.
 struct Holder {
   std::string process = "another process";
   std::string boot;
@@ -72,13 +73,13 @@ WriterLock::WriterLock(const std::filesystem::path& directory, milliseconds pati
   }
 }
 
-// While another process has the lock: false.
+// Tries to take the lock. Returns false while another process has it.
 bool WriterLock::attempt() {
   descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0 && (errno == ENOSPC || errno == EDQUOT)) {
     log().warn("[checkpoint] {} has no room for its lock: nothing keeps a second run out of this folder",
                file_.parent_path().string());
-    return true;  // checkpoints in excess are about to make room
+    return true;  // the disk is full, but excess checkpoints will be deleted
   }
   if (descriptor_ < 0) {
     fail<Unavailable>("[checkpoint] ", file_.string(), ": cannot be opened: ", std::strerror(errno));
@@ -94,7 +95,7 @@ bool WriterLock::attempt() {
     ::close(std::exchange(descriptor_, -1));
     return true;
   }
-  // Who had it before may have removed the file in between; then the lock is one on nothing.
+  // The former holder may have removed the file in between. Then this lock is on a file without a name.
   if (!locked || !is_in_place()) {
     ::close(std::exchange(descriptor_, -1));
     return false;
@@ -103,7 +104,7 @@ bool WriterLock::attempt() {
   return true;
 }
 
-// Whether the file is still the one of that name.
+// Returns whether the file still has its name.
 bool WriterLock::is_in_place() const {
   struct stat own {};
   struct stat named {};
@@ -118,7 +119,7 @@ void WriterLock::sign() const {
   std::array<char, 32> since{};
   std::strftime(since.data(), since.size(), "%Y-%m-%d %H:%M:%S UTC", &utc);
   const std::string text = c10::str(this_process(), ", since ", since.data(), "\n", boot_of_this_machine(), "\n");
-  // What it says is for people: a full disk is no reason not to have the lock.
+  // The contents are for people, so a full disk does not prevent the lock.
   [[maybe_unused]] const ssize_t written = ::pwrite(descriptor_, text.data(), text.size(), 0);
   [[maybe_unused]] const int cut = ::ftruncate(descriptor_, static_cast<off_t>(text.size()));
 }

@@ -1,5 +1,5 @@
-// WriterLock: says that this process writes to a directory, so that no other one does meanwhile. The system takes it
-// back from a process that ends, however that happens, and on whatever machine of a shared file system.
+// WriterLock: the right of one process to write to a directory. The system releases it when the process ends, however
+// that happens, and on any machine of a shared file system.
 #pragma once
 
 #include <chrono>
@@ -10,16 +10,16 @@ namespace cohort {
 
 class WriterLock {
  public:
-  // Waits for `patience` while another process of this machine has the lock, which may be about to end; where that one
-  // is on another machine, two minutes more: so long a file server may take to notice that a machine is gone.
-  // FailedPrecondition: the other one keeps it; the message says who that is. Unavailable: the directory cannot be
-  // written. A file system that has no locks gets a warning.
+  // Takes the lock. Waits for `patience` while another process of this machine has it, because that one may be about to
+  // end. If the other process is on another machine, waits two minutes more, because a file server may take so long to
+  // notice that a machine is gone. FailedPrecondition names the process that keeps the lock. Unavailable: the directory
+  // cannot be written. A file system without locks causes a warning.
   WriterLock(const std::filesystem::path& directory, std::chrono::milliseconds patience);
   WriterLock(const WriterLock&) = delete;
   WriterLock& operator=(const WriterLock&) = delete;
   ~WriterLock();
 
-  // The name of the file in the directory, which says who has the lock and is gone with it.
+  // The name of the lock's file in the directory. It names the holder, and is removed with the lock.
   static constexpr const char* kFile = ".writer";
 
  private:

@@ -12,8 +12,8 @@ namespace cohort {
 
 namespace {
 
-// Of values that move whole. Small enough that several are on their way at a time, large enough that the cost of a
-// message is nothing.
+// The size of a block of values that move whole, in bytes. It is small enough that several blocks are on their way at a
+// time, and large enough that the cost of a message does not count.
 constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
 const Optimizer& no_optimizer() {
@@ -21,7 +21,7 @@ const Optimizer& no_optimizer() {
   return none;
 }
 
-// What the rule does to two elements in two steps stands for its options.
+// Returns a hash of the rule's effect on two elements in two steps, which stands for its options.
 uint64_t behaviour(const UpdateRule& rule) {
   constexpr std::size_t kElements = 2;
   std::array<double, kElements> parameter = {0.5, -2.0};
@@ -94,7 +94,7 @@ std::size_t Catalog::declare(ServerVariable variable) {
     const int64_t most = variable.by_rows || uncut ? part_rows : std::max<int64_t>(1, kBlockBytes / row_bytes);
     const std::string name = parts.size() == 1 ? variable.name : c10::str(variable.name, "/part_", part);
     int64_t done = 0;
-    do {  // also of a variable without rows there is a shard
+    do {  // a variable without rows has one shard, too
       const int64_t count = std::min(most, part_rows - done);
       std::vector<int64_t> shape = variable.shape;
       if (!scalar) shape.front() = count;

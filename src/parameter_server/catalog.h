@@ -20,46 +20,46 @@ struct ServerVariable {
   std::string name;
   std::vector<int64_t> shape;
   torch::ScalarType dtype = torch::kFloat;
-  // Of trained variables; nothing: changed by assign and add only.
+  // The optimizer of a trained variable. Nothing: only assign and add change the variable.
   std::optional<Optimizer> optimizer = std::nullopt;
-  bool decay = true;  // weight decay applies
-  // Read and updated by rows (embeddings). Others move whole, and are cut further into blocks that fit a message.
+  bool decay = true;  // whether weight decay applies
+  // Whether it is read and updated by rows (embeddings). Other variables move whole, in blocks that fit a message.
   bool by_rows = false;
-  // Fills rows of a shard, the first of which is `first_row` of the variable; called by the servers. Has to give the
-  // same on every server and in every run. Empty: the coordinator gives the values.
+  // Fills the rows of a shard, the first of which is row `first_row` of the variable. Servers call it, so it has to
+  // give the same values on every server and in every run. Empty: the coordinator gives the values.
   std::function<void(const torch::Tensor& rows, int64_t first_row)> initializer = {};
 };
 
-// A shard's place.
+// The place of a shard in its variable, and the server that has it.
 struct ShardInfo {
   std::size_t variable = 0;
-  int64_t part = 0;       // as the partitioner cuts it
-  int64_t first_row = 0;  // of the variable
-  int home = 0;           // counts the servers: View::homes
+  int64_t part = 0;       // the index of the part that the partitioner made
+  int64_t first_row = 0;  // its first row within the variable
+  int home = 0;           // an index of View::homes
   ShardSpec spec;
 };
 
-// Used by one thread while variables are declared; constant afterwards.
+// One thread declares the variables; afterwards the catalog is constant and thread-safe.
 class Catalog {
  public:
-  // Parts go round robin to the servers, in the order of their declaration. The first declared is cut by
-  // `partitioner`, where it is not empty.
+  // Makes a catalog for `num_servers` servers, which get the parts of variables round robin, in the order of
+  // declaration. `partitioner` cuts the variables, unless it is empty.
   explicit Catalog(int num_servers, Partitioner partitioner = {});
 
-  // The variable's number. InvalidArgument: the name is there, the partitioner's answer does not fit, or the optimizer
-  // needs norms of a variable that is cut.
+  // Declares a variable and returns its number. InvalidArgument: the name is taken, the partitioner's answer does not
+  // fit, or the optimizer needs the norm of a variable that is cut.
   std::size_t declare(ServerVariable variable);
 
   int num_servers() const { return num_servers_; }
   const std::vector<ServerVariable>& variables() const { return variables_; }
   const std::vector<ShardInfo>& shards() const { return shards_; }
-  // Of a variable: [first, last).
+  // Returns the range [first, last) of the shards of a variable.
   std::pair<std::size_t, std::size_t> shards_of(std::size_t variable) const;
-  // Of a home, ascending.
+  // Returns the shards of a home, in ascending order.
   std::vector<std::size_t> shards_at(int home) const;
   const Optimizer& optimizer_of(std::size_t shard) const;
 
-  // A line for each variable, which says everything that has to be the same on all tasks.
+  // Returns a line for each variable, with everything that has to be the same on all tasks.
   std::string description() const;
 
  private:
@@ -71,7 +71,7 @@ class Catalog {
   std::vector<ShardInfo> shards_;
 };
 
-// What differs first between two descriptions, for the message that refuses them: "theirs" is the other task's.
+// Returns the first difference of two descriptions for an error message. `theirs` is the other task's.
 std::string difference(const std::string& ours, const std::string& theirs);
 
 }  // namespace cohort

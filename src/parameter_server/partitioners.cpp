@@ -21,14 +21,14 @@ int64_t bytes_of(at::IntArrayRef shape, torch::ScalarType dtype) {
   return c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
-// TensorFlow's partitioners raise for a scalar, too.
+// Throws for a scalar, as TensorFlow's partitioners do.
 void require_rows(const char* partitioner, at::IntArrayRef shape) {
   if (!shape.empty()) return;
   fail<InvalidArgument>("[parameter server] ", partitioner,
                         ": a scalar has no rows to cut, wanted a shape of 1 or more ", "dimensions");
 }
 
-// A variable without rows is one shard.
+// Returns the partitions of each axis. A variable without rows is one shard.
 std::vector<int64_t> cut_rows(at::IntArrayRef shape, int64_t shards) {
   std::vector<int64_t> counts(shape.size(), 1);
   counts[0] = std::clamp<int64_t>(shards, 1, std::max<int64_t>(shape[0], 1));

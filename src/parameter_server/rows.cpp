@@ -29,7 +29,7 @@ struct Numbered {
   int64_t place = 0;
 };
 
-// By the index, those of the same one in their order (least significant digits first).
+// Sorts by the index and keeps the order of equal ones (a radix sort, least significant digits first).
 void sort_by_index(std::vector<Numbered>& list) {
   constexpr int kBits = 11;
   constexpr uint64_t kDigits = uint64_t{1} << kBits;

@@ -1,4 +1,4 @@
-// Rows of tables, on the CPU.
+// Rows of tables on the CPU: reading them, and making lists of row numbers unique.
 #pragma once
 
 #include <torch/types.h>
@@ -7,25 +7,25 @@
 
 namespace cohort {
 
-// Asks for memory that is needed soon: rows of a large table lie anywhere in it.
+// Fetches memory into the cache that is needed soon, because the rows of a large table are scattered.
 inline void prefetch(const void* begin, int64_t bytes) {
   constexpr int64_t kLine = 64;
   for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(static_cast<const std::byte*>(begin) + at);
 }
-// So many rows before it is their turn.
+// How many rows ahead memory is fetched.
 inline constexpr int64_t kRowsAhead = 8;
 
 struct UniqueRows {
   torch::Tensor unique;   // int64, ascending
-  torch::Tensor inverse;  // int64: where each of the indices is among them
+  torch::Tensor inverse;  // int64: the position of each index in `unique`
 };
-// Of int64 indices [count], contiguous.
+// Returns the unique rows of contiguous int64 indices of shape [count].
 UniqueRows unique_rows(const torch::Tensor& indices);
 
-// table[indices] along dimension 0, both contiguous; the indices are in range.
+// Returns table[indices] along dimension 0. Both are contiguous, and the indices are in range.
 torch::Tensor gather_rows(const torch::Tensor& table, const torch::Tensor& indices);
 
-// The same, with a gradient: rows that are there several times get the sum, in the order of the indices.
+// Returns the same with a gradient: a row that occurs several times gets the sum, in the order of the indices.
 torch::Tensor look_up_rows(const torch::Tensor& table, const torch::Tensor& indices);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// ParameterServerState: what a ParameterServerStrategy and its ClusterCoordinator are handles to.
+// ParameterServerState: the state behind the handles ParameterServerStrategy and ClusterCoordinator.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ class ParameterServerState final : public RemoteCluster {
   const std::string& address_of(const TaskId& task) const;
   std::vector<std::string> server_addresses() const;
   rpc::ElementType element_type() const;
-  // Workers of this one's machine, itself included.
+  // Returns the number of workers on this worker's machine, itself included.
   int sharing_cores() const;
 
   ServerVariables& variables() override { return *variables_; }
@@ -38,7 +38,7 @@ class ParameterServerState final : public RemoteCluster {
   bool served() const { return served_; }
   bool has_coordinator() const { return coordinator_ != nullptr; }
 
-  // Of the chief; made the first time.
+  // Returns the coordinator of the chief, which is made at the first call.
   Coordinator& coordinator();
 
  private:

@@ -20,7 +20,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kStrategyName = "parameter_server";
-// How often a server looks whether it is still needed.
+// How often a server checks whether it is still needed.
 constexpr std::chrono::milliseconds kLook(20);
 
 TaskId task_in(const ClusterResolver& resolver, const ClusterSpec& cluster) {
@@ -33,7 +33,7 @@ TaskId task_in(const ClusterResolver& resolver, const ClusterSpec& cluster) {
     if (cluster.num_tasks(job) > 0) continue;
     fail<InvalidArgument>("[strategy] ", kStrategyName, ": the cluster ", cluster.to_json(), " has no ", job);
   }
-  // A worker that was not foreseen may join.
+  // A worker that the cluster does not name may join.
   if (task->type != "worker") require_task(cluster, *task);
   return *task;
 }
@@ -127,7 +127,8 @@ bool ParameterServerState::serve() {
   variables_->freeze();
   if (task_.type == "ps") serve_as_server();
   if (task_.type == "worker") serve_as_worker();
-  for (auto& [name, step] : steps_) step = nullptr;  // only workers run them; what they hold on to is let go
+  for (auto& [name, step] : steps_)
+    step = nullptr;  // only workers run them, so the objects that they refer to are released
   return task_.type == "ps" || task_.type == "worker";
 }
 

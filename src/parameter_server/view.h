@@ -1,4 +1,4 @@
-// Checks of the views that come from other tasks.
+// Checks views that other tasks send.
 #pragma once
 
 #include <string>

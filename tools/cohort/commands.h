@@ -1,4 +1,4 @@
-// The subcommands of the command line.
+// The subcommands of the command line, cohort.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,12 +8,12 @@
 
 namespace cohort::cli {
 
-// Adds the subcommand's flags to `app`; what it returns runs it and gives the exit status.
+// Runs a subcommand and returns the exit status. The functions below add a subcommand's flags to `app` and return it.
 using Command = std::function<int()>;
 Command add_devices(CLI::App& app);
-// `program`: what stood behind --.
+// Adds `launch`. `program` is the command behind --.
 Command add_launch(CLI::App& app, std::vector<std::string> program);
-// One page that shows runs.
+// Adds `report`, which makes a page that shows runs.
 Command add_report(CLI::App& app);
 
 }  // namespace cohort::cli

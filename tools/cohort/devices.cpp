@@ -1,4 +1,4 @@
-// cohort devices: what the library sees on this machine.
+// cohort devices: prints the devices that the library sees on this machine.
 #include <ATen/Version.h>
 #include <torch/version.h>
 

@@ -1,5 +1,5 @@
-// What is ignored has to be noted before the first library is initialised, which is what .preinit_array is for. Nothing
-// is initialised then: neither libraries nor sanitizers.
+// The ignored signals have to be noted before the first library is initialised, so the function stands in
+// .preinit_array. No library and no sanitizer is initialised when it runs.
 #include "ignored_signals.h"
 
 #include <sys/syscall.h>
@@ -16,7 +16,7 @@ constexpr int kSignals[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGUSR1, 
 
 bool ignored_at_start[NSIG];
 
-// The system's own structure, because a sanitizer would take the library's sigaction() for itself.
+// The structure of the system call itself, because a sanitizer intercepts the library's sigaction().
 struct KernelAction {
   void (*handler)(int);
   unsigned long flags;

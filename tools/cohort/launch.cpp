@@ -56,7 +56,7 @@ std::string log_folder(const std::string& folder, int attempt) {
   return name;
 }
 
-// The processes of an attempt: workers here, or, given hosts, a launcher on each.
+// Returns the processes of an attempt: the workers, or with hosts a launcher on each of them.
 std::vector<WorkerPlan> plan(const LaunchFlags& flags, int attempt) {
   if (flags.remote.active()) return plan_agents(flags.options, flags.remote);
   const bool servers = flags.options.ps > 0;
@@ -80,12 +80,12 @@ GroupOptions group_of(const LaunchFlags& flags, int attempt) {
 }
 
 void require_seconds(const char* flag, double seconds) {
-  constexpr double kMost = 1e9;  // as milliseconds it is still a number
+  constexpr double kMost = 1e9;  // in milliseconds it still fits in an integer
   if (seconds >= 0.0 && seconds <= kMost) return;
   fail<InvalidArgument>("[launch] ", flag, " is ", seconds, ", wanted seconds, 0 or more");
 }
 
-// What was given for something else than what was asked for.
+// Throws on options that belong to another kind of launch.
 void check_together(const LaunchFlags& flags) {
   const LaunchFlags none;
   const LaunchOptions& options = flags.options;

@@ -14,13 +14,13 @@
 
 namespace {
 
-// OpenBLAS takes an AVX-512 CPU that it does not know for an older one, and reads the way out of that when it is
-// loaded: so the program starts itself again, once.
+// OpenBLAS takes an AVX-512 CPU that it does not know for an older one. The variable that corrects this is read when
+// the library is loaded, so the program starts itself again, once.
 void restart_with_right_blas(char** argv) {
   const std::string better = cohort::better_blas_core();
   if (better.empty() || std::getenv("OPENBLAS_CORETYPE") != nullptr) return;
   ::setenv("OPENBLAS_CORETYPE", better.c_str(), 1);
-  ::execv("/proc/self/exe", argv);  // when it fails the program just goes on, slower
+  ::execv("/proc/self/exe", argv);  // if this fails the program goes on, more slowly
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ void restart_with_right_blas(char** argv) {
 int main(int argc, char** argv) {
   cohort::cli::ignore_signals_again();
   restart_with_right_blas(argv);
-  // What is behind -- is another program's, flags and all.
+  // The arguments behind -- belong to another program.
   char** const end = argv + argc;
   char** const mark = std::find(argv, end, std::string_view("--"));
   const std::vector<std::string> program(std::min(mark + 1, end), end);

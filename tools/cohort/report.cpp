@@ -1,4 +1,4 @@
-// cohort report: one page of HTML, with nothing outside it, that shows and compares runs.
+// cohort report: makes a self-contained page of HTML that shows and compares runs.
 #include <yaml-cpp/yaml.h>
 
 #include <filesystem>
@@ -29,7 +29,7 @@ std::optional<std::string> read_if_there(const std::filesystem::path& file) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-// The lines of metrics.jsonl. A run that is killed may leave half a line.
+// Returns the lines of metrics.jsonl. A run that was killed may have left half a line.
 nlohmann::json records_of(const std::filesystem::path& run) {
   const std::filesystem::path file = run / "metrics.jsonl";
   const std::optional<std::string> text = read_if_there(file);
@@ -48,7 +48,7 @@ nlohmann::json records_of(const std::filesystem::path& run) {
     }
     nlohmann::json record{{"step", read["step"]}, {"mode", read["mode"]}, {"values", nlohmann::json::object()}};
     if (read.contains("epoch")) record["epoch"] = read["epoch"];
-    // A null is a number that was not finite, which JSON does not have.
+    // A null stands for a number that was not finite, which JSON does not have.
     for (const auto& [key, value] : read.items()) {
       if ((value.is_number() || value.is_null()) && key != "step" && key != "epoch") record["values"][key] = value;
     }
@@ -91,7 +91,7 @@ nlohmann::ordered_json read_run(const std::filesystem::path& run) {
   return made;
 }
 
-// As the content of a script element, which a "</" could end.
+// Returns the data as the content of a script element, without any "</", which could end the element.
 std::string embedded(const nlohmann::ordered_json& data) {
   std::string text = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   for (std::size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) text.replace(at, 2, "<\\/");

@@ -17,11 +17,11 @@ namespace {
 namespace proto = parameter_server;
 using std::chrono::milliseconds;
 
-// Of the tensors in one message, as long as there are several.
+// The bytes of tensors that go in one message, unless a single tensor has more.
 constexpr int64_t kMessageBytes = int64_t{4} << 20;
-// Messages on their way to a server at a time: one is being sent, one worked on, one on its way back.
+// The number of messages on their way to a server: one is being sent, one processed, one on its way back, one ready.
 constexpr std::size_t kWindow = 4;
-// Between tries, while nothing is heard.
+// The pause between two attempts while no new view arrives.
 constexpr milliseconds kRetry(100);
 
 int64_t bytes_of(const Pull& pull) {
@@ -53,7 +53,7 @@ void ServerClient::set_view(const proto::View& view) {
   std::vector<RpcClient*> lost;
   {
     const std::lock_guard lock(mutex_);
-    const bool same_run = view.run() == view_.run();  // servers of another one may count anew
+    const bool same_run = view.run() == view_.run();  // the servers of another run may count from the beginning
     if (same_run && view.number() <= view_.number()) return;
     for (int home = 0; home < view_.homes_size() && home < view.homes_size(); ++home) {
       const int before = view_.homes(home).primary();
@@ -102,7 +102,7 @@ Frame ServerClient::call(int server, const std::string& method, const Frame& fra
   return start(server, method, frame, limit).get();
 }
 
-// All pulls (or pushes) of one request, until each has its answer.
+// Carries out all pulls, or all pushes, of one request until each has its answer.
 template <typename Kind>
 class ServerClient::Exchange {
  public:
@@ -132,7 +132,7 @@ class ServerClient::Exchange {
     std::future<Frame> answer = {};
   };
 
-  // What goes to the same server together; each server's messages in turn.
+  // Returns the messages, which hold what goes to one server together. The servers take turns.
   std::deque<Message> messages() const {
     std::vector<std::vector<Message>> by_server(client_.servers_.size());
     std::vector<int64_t> bytes(client_.servers_.size());
@@ -176,7 +176,7 @@ class ServerClient::Exchange {
         finish(message);
       }
     } catch (...) {
-      // The tensors of the others are on their way until they are answered.
+      // The tensors of the other messages may not be touched until those are answered.
       for (Message& message : under_way) message.answer.wait();
       throw;
     }
@@ -204,7 +204,7 @@ class ServerClient::Exchange {
   void take(const std::vector<Kind*>& items, const Frame& answer) const;
 
   ServerClient& client_;
-  std::optional<UpdateId> unless_;  // of pulls
+  std::optional<UpdateId> unless_;  // only for pulls
   std::vector<Kind*> open_;
   proto::View view_;
   std::string reason_ = "nothing was heard";

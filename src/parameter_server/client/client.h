@@ -1,4 +1,4 @@
-// ServerClient: a task's end towards the parameter servers: pulls and pushes that survive the loss of a server.
+// ServerClient: a task's end towards the parameter servers. Its pulls and pushes survive the loss of a server.
 #pragma once
 
 #include <chrono>
@@ -20,22 +20,22 @@
 namespace cohort {
 
 struct ServerClientOptions {
-  std::vector<std::string> addresses;  // of the ps tasks, by index
+  std::vector<std::string> addresses;  // addresses of the ps tasks, by index
   SecurityOptions security = {};
-  // Of one call; it is made again then.
+  // The longest time of one call. After it the call is repeated.
   std::chrono::milliseconds call_timeout = std::chrono::seconds(30);
-  // Of everything that is asked for at once, with all that is tried again.
+  // The longest time of one request, with all its repetitions.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // Of floating-point values on the way: bfloat16 or float16 halve it; NONE: as they are.
+  // The type of floating-point values on the way: bfloat16 or float16 halve the traffic; NONE: their own type.
   rpc::ElementType element_type = rpc::NONE;
 };
 
-// A shard, or rows of one, to be read into `out`, which has the shape and the dtype.
+// A request to read a shard, or rows of one, into `out`, which has its shape and dtype.
 struct Pull {
   uint32_t shard = 0;
   torch::Tensor out;
-  torch::Tensor indices = {};  // int64, counted from the shard's first row; undefined: all of it
-  int64_t version = -1;        // that `out` has, and has afterwards; -1: none
+  torch::Tensor indices = {};  // int64, counted from the shard's first row; undefined: the whole shard
+  int64_t version = -1;        // the version that `out` has before and afterwards; -1: none
 };
 
 struct Push {
@@ -43,15 +43,15 @@ struct Push {
   parameter_server::PushRequest::Kind kind = parameter_server::PushRequest::GRADIENT;
   UpdateId id = {};
   Share share = {};
-  torch::Tensor value = {};    // contiguous, on the CPU; not changed while it is on its way
-  torch::Tensor indices = {};  // of ROWS
-  torch::Tensor out = {};      // gets the value after it, if it is defined
-  int64_t version = -1;        // afterwards
+  torch::Tensor value = {};    // contiguous, on the CPU; it must not change while it is on its way
+  torch::Tensor indices = {};  // only for ROWS
+  torch::Tensor out = {};      // if defined, it gets the value after the update
+  int64_t version = -1;        // the version afterwards
 };
 
-// Thread-safe. Where a server does not answer, or is not who serves the shard any more, the call is made again, in the
-// view that comes then, until `timeout`: Unavailable, with the server's name and what it said last. What is wrong with
-// the call itself is thrown at once.
+// If a server does not answer, or does not serve the shard any more, the call is repeated in the next view. After
+// `timeout` it fails with Unavailable, which has the server's name and its last error. An error in the call itself is
+// thrown at once. Thread-safe.
 class ServerClient {
  public:
   ServerClient(std::shared_ptr<const Catalog> catalog, ServerClientOptions options);
@@ -59,17 +59,17 @@ class ServerClient {
   ServerClient& operator=(const ServerClient&) = delete;
   ~ServerClient();
 
-  // What the coordinator says. An older one has no effect. Calls under way to servers that lost a home are given up.
+  // Takes over a view of the coordinator; an older one has no effect. Calls under way to servers that lost a home end.
   void set_view(const parameter_server::View& view);
   parameter_server::View view() const;
-  // Every call, now and later, ends with Cancelled for this reason.
+  // Ends every present and later call with Cancelled and this reason.
   void close(const std::string& reason);
 
-  // Overtaken: an update `unless` had been made by then.
+  // Carries out the pulls. Overtaken: the update `unless` had been applied before.
   void pull(std::vector<Pull>& pulls, const std::optional<UpdateId>& unless = {});
   void push(std::vector<Push>& pushes);
 
-  // A call that is no pull or push, to one server; once.
+  // Makes a call that is neither pull nor push to one server, without repetition.
   Frame call(int server, const std::string& method, const Frame& frame, std::chrono::milliseconds limit);
   std::future<Frame> start(int server, const std::string& method, const Frame& frame, std::chrono::milliseconds limit);
 
@@ -77,7 +77,7 @@ class ServerClient {
   template <typename Kind>
   class Exchange;
   int primary(const parameter_server::View& view, uint32_t shard) const;
-  // Returns when there may be a reason to try again.
+  // Waits until there may be a reason to try again.
   void await_change(uint64_t seen, const Deadline& deadline, std::chrono::milliseconds most);
   void require_open() const;
 

@@ -15,7 +15,7 @@ namespace proto = parameter_server;
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
-// Rows of a shard that go in one message, with their slots.
+// Returns how many rows of a shard, with their slots, go in one message.
 int64_t rows_a_piece(const ShardInfo& place, std::size_t slots) {
   const std::vector<int64_t>& shape = place.spec.shape;
   const int64_t width = shape.empty() ? 1 : c10::multiply_integers(shape.begin() + 1, shape.end());
@@ -33,12 +33,12 @@ const std::vector<std::string>& slots_of(const Catalog& catalog, std::size_t sha
   return variable.optimizer ? variable.optimizer->rule().slots() : none;
 }
 
-// A scalar is one row.
+// Returns the tensor with a row dimension: a scalar is one row.
 torch::Tensor as_rows(const torch::Tensor& tensor) {
   return tensor.dim() == 0 ? tensor.view({1}) : tensor;
 }
 
-// Calls fn(first, count) for each piece, once for a shard without rows.
+// Calls fn(first, count) for each piece of a shard, and once for a shard without rows.
 template <typename Fn>
 void for_each_piece(const ShardInfo& place, std::size_t slots, const Fn& fn) {
   const int64_t rows = rows_of(place);

@@ -14,13 +14,13 @@ namespace {
 
 namespace proto = parameter_server;
 
-// Of the rows that are read in one message.
+// The bytes of rows that are read in one message.
 constexpr int64_t kLookupBytes = int64_t{4} << 20;
 
-// An asynchronous worker that gets its values back with every update reads all of them only so often.
+// How often an asynchronous worker reads all values, although every update returns those that it changed.
 constexpr std::chrono::milliseconds kFresh(10);
 
-// Updates that belong to no step have ids of their own, which no other process draws.
+// Returns the first id for updates that belong to no step; no other process draws the same.
 int64_t own_ids() {
   std::random_device device;
   return (int64_t{1} << 62) | (static_cast<int64_t>(device()) << 20);
@@ -111,8 +111,8 @@ void ServerVariables::begin_step(const Closure& closure) {
   ordinal_ = 0;
   share_ = closure.share;
   weight_ = closure.weight;
-  // It sees everything that was known when it was scheduled. What others have changed since this worker's last update
-  // came back is as old as a gradient is anyway.
+  // The step sees every change that was known when it was scheduled. Changes of other workers since this worker's last
+  // update are as recent as a gradient in progress, so they need no reading of their own.
   const bool together = closure.share.count > 1 || options_.always_refresh;
   const bool stale = closure.after != after_ || view_now() != view_ || std::chrono::steady_clock::now() > fresh_until_;
   if (together || stale) refresh();
@@ -140,7 +140,8 @@ torch::Tensor ServerVariables::rows_of(const torch::Tensor& whole, const ShardIn
   return whole.narrow(0, place.first_row, place.spec.shape.front());
 }
 
-// The update that whoever else does this step makes next: values that have it are not for this one any more.
+// Returns the update that another worker with the same step makes next. Values that contain it are too new for this
+// one.
 std::optional<UpdateId> ServerVariables::unless() const {
   if (!in_step_ || !exact_) return std::nullopt;
   return UpdateId{.closure = closure_, .ordinal = ordinal_};
@@ -151,7 +152,7 @@ ServerVariables::ViewId ServerVariables::view_now() const {
   return {view.run(), view.number()};
 }
 
-// Another server may count its changes differently.
+// Forgets versions, because another server may count its changes differently.
 void ServerVariables::forget_versions_of_other_views() {
   const ViewId view = view_now();
   if (view == view_) return;
@@ -236,12 +237,12 @@ void ServerVariables::add_gradient(std::vector<Push>& pushes, std::size_t variab
     const ShardInfo& place = catalog_->shards()[shard];
     pushes.push_back(
         {.shard = static_cast<uint32_t>(shard), .id = id, .share = share_, .value = rows_of(gradient, place)});
-    // With others' shares still to come it does not change anything yet.
+    // An update that waits for other shares returns no new value.
     if (share_.count == 1) pushes.back().out = rows_of(locals_[variable].value, place);
   }
 }
 
-// Every shard of a table that was looked up gets its part, if only to count the step.
+// Adds the gradients of looked-up rows. Every shard of such a table gets a push, if only to count the step.
 void ServerVariables::add_lookups(std::vector<Push>& pushes, const UpdateId& id) {
   std::map<std::size_t, std::vector<LookUp>> ready;
   {

@@ -1,5 +1,5 @@
-// ServerVariables: a task's variables that live on parameter servers: what it has declared, its copies of their values,
-// and the step that it is in.
+// ServerVariables: the variables of a task that live on parameter servers: their declarations, the task's copies of
+// their values, and the step in progress.
 #pragma once
 
 #include <torch/types.h>
@@ -27,12 +27,12 @@ struct ServerVariablesOptions {
   Partitioner partitioner = {};
   bool keeps_values = true;
   bool keeps_slots = false;
-  // Whether every step begins with the values of that moment: where workers are held together.
+  // Whether every step begins with the newest values, as it has to where workers are synchronised.
   bool always_refresh = false;
 };
 
-// Declarations come from one thread, before connect(). Then lookups may come from the threads of several replicas at a
-// time, everything else from one.
+// One thread declares variables, before connect(). Afterwards the threads of several replicas may look up rows at the
+// same time; everything else comes from one thread.
 class ServerVariables final : public RemoteVariables {
  public:
   explicit ServerVariables(const ServerVariablesOptions& options);
@@ -54,48 +54,50 @@ class ServerVariables final : public RemoteVariables {
   double weight() const override { return weight_; }
   bool leads_step() const override { return share_.index == 0; }
 
-  // A variable that is read and updated by rows; no task has all of it.
+  // Declares a variable that is read and updated by rows. No task has all of it.
   std::size_t declare_rows(ServerVariable variable);
 
   const Catalog& catalog() const { return *catalog_; }
-  // No declarations after it.
+  // Ends the declarations and returns the catalog.
   const std::shared_ptr<const Catalog>& freeze();
   void connect(ServerClient& client);
 
-  // By variable, as they were set; and called when another one is.
+  // Returns the learning rates that were set, by variable.
   const std::map<std::size_t, double>& learning_rates() const { return rates_; }
+  // Sets the function that is called when another learning rate is set.
   void on_learning_rates(std::function<void(const std::map<std::size_t, double>&)> callback) {
     on_rates_ = std::move(callback);
   }
 
-  // Called when a variable was assigned or added to.
+  // Sets the function that is called when a variable was assigned or added to.
   void on_write(std::function<void()> callback) { on_write_ = std::move(callback); }
 
-  // Of a server, once it serves.
+  // Frees the local copies of a task that is a server, once it serves.
   void release() const;
 
-  // What comes until end_step() belongs to this work. Values are refreshed.
+  // Begins a step: everything until end_step() belongs to this closure. Refreshes the values.
   void begin_step(const Closure& closure);
   void end_step();
-  // Reads all variables that have changed, but those by rows.
+  // Reads all variables that have changed, except those that are read by rows.
   void refresh();
 
-  // Rows of a variable, one for each of `unique` (int64, ascending). Where gradients are recorded their gradient is
-  // sent with the step's next ones.
+  // Returns rows of a variable, one for each of `unique` (int64, ascending). If gradients are recorded, the gradient of
+  // the rows is sent with the next ones of the step.
   torch::Tensor look_up(std::size_t variable, const torch::Tensor& unique);
 
-  // Values and slots of this task's copies, and from the servers' into them.
+  // Returns the values and slots of this task's copies.
   std::shared_ptr<SavedVariables> saved() const;
+  // Copies saved values and slots into this task's copies.
   void load(const SavedVariables& saved);
 
  private:
   struct LookUp {
     std::size_t variable = 0;
     torch::Tensor unique;
-    torch::Tensor rows;  // with their gradient, when backward has been through
+    torch::Tensor rows;  // they have their gradient once backward has run
   };
 
-  using ViewId = std::pair<uint64_t, uint64_t>;  // the run, the number
+  using ViewId = std::pair<uint64_t, uint64_t>;  // the run and the number of a view
 
   UpdateId next_id();
   ViewId view_now() const;
@@ -113,13 +115,13 @@ class ServerVariables final : public RemoteVariables {
   const ServerVariablesOptions options_;
   std::shared_ptr<Catalog> catalog_;
   std::shared_ptr<const Catalog> frozen_;
-  std::vector<Local> locals_;  // by variable; those by rows have no value
+  std::vector<Local> locals_;  // by variable; those that are read by rows have no value
   std::vector<std::function<void()>> on_refresh_;
   std::vector<std::function<void()>> on_save_;
   std::vector<std::function<void()>> on_release_;
   ServerClient* client_ = nullptr;
-  std::vector<int64_t> versions_;  // by shard, of the local copies
-  ViewId view_;                    // in which they were read
+  std::vector<int64_t> versions_;  // versions of the local copies, by shard
+  ViewId view_;                    // the view in which the versions were read
   std::chrono::steady_clock::time_point fresh_until_;
   int64_t after_ = -1;  // Closure::after of the last step
   std::function<void()> on_write_;
@@ -131,7 +133,7 @@ class ServerVariables final : public RemoteVariables {
   bool exact_ = false;  // Closure::exact
   Share share_;
   std::atomic<double> weight_ = 1.0;
-  std::mutex mutex_;  // of the lookups
+  std::mutex mutex_;  // guards the lookups
   std::vector<LookUp> lookups_;
 };
 

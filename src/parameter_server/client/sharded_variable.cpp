@@ -13,9 +13,9 @@ namespace cohort {
 namespace {
 
 constexpr double kLimit = 0.05;         // Keras' uniform initializer
-constexpr int64_t kRowsOfADraw = 1024;  // have a stream of random numbers of their own
+constexpr int64_t kRowsOfADraw = 1024;  // so many rows share one stream of random numbers
 
-// A row's values depend on its number and the seed alone, however the table is cut.
+// Fills rows with values that depend on the number of the row and the seed alone, however the table is cut.
 void fill_uniform(const torch::Tensor& rows, int64_t first_row, uint64_t seed) {
   const int64_t end = first_row + rows.size(0);
   for (int64_t draw = first_row / kRowsOfADraw; draw * kRowsOfADraw < end; ++draw) {

@@ -49,7 +49,7 @@ void ClosureQueue::on_change(std::function<void()> callback) {
   on_change_ = std::move(callback);
 }
 
-// Not under the lock.
+// Tells the listener. The caller does not hold the lock.
 void ClosureQueue::changed() {
   wake_.notify_all();
   std::function<void()> callback;
@@ -295,7 +295,7 @@ std::optional<Closure> ClosureQueue::take(int worker, bool sparingly) {
 void ClosureQueue::complete(Entry& entry) {
   const int64_t id = entry.closure.id;
   running_.erase(id);
-  // Whoever else runs it does so for nothing.
+  // Other workers that run the closure do so in vain.
   for (const int other : entry.runners) --workers_.at(other).running;
   entry.runners.clear();
   entry.state = State::kDone;
@@ -315,7 +315,7 @@ void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> res
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
-    if (found == entries_.end() || !found->second.runners.contains(worker)) return;  // another one was first
+    if (found == entries_.end() || !found->second.runners.contains(worker)) return;  // another worker was first
     Entry& entry = found->second;
     ++workers_.at(worker).steps;
     ++changes_;
@@ -342,7 +342,7 @@ void ClosureQueue::leave(int worker, int64_t id) {
     entry.runners.erase(worker);
     --workers_.at(worker).running;
     if (entry.runners.empty()) {
-      // Who has made the update is gone. What is left of it is made with the values that there are.
+      // The worker that made a part of the update is gone. The rest is made with the present values.
       entry.closure.exact = false;
       requeue(entry);
     }

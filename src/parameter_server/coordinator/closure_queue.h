@@ -1,5 +1,5 @@
-// ClosureQueue: the work of a coordinator: what is to be done, who is doing it, and what has been done since the last
-// checkpoint. Knows nothing of the network.
+// ClosureQueue: the work of a coordinator: which closures are waiting, which worker runs which, and which have ended
+// since the last checkpoint. It knows nothing of the network.
 //
 // A closure runs at least once. Its id is the same whenever it runs, so that servers apply its updates once.
 #pragma once
@@ -28,21 +28,22 @@ namespace cohort {
 
 struct Closure {
   int64_t id = 0;
-  std::string step;  // a registered function's name
+  std::string step;  // the name of a registered function
   std::vector<torch::Tensor> arguments;
-  Share share;          // of a synchronous step
-  double weight = 1.0;  // the part of the step's examples that are in it
-  bool exact = false;   // with the values that the step begins with; whoever cannot have them leaves it to others
-  int64_t after = 0;    // changes that were known when it was scheduled: it has to see these
+  Share share;          // the share of a synchronous step
+  double weight = 1.0;  // the part of the step's examples that it has
+  bool exact = false;   // it needs the values that the step began with; a worker that cannot get them leaves it
+  int64_t after = 0;    // the number of changes that were known when it was scheduled, which it has to see
 };
 
 struct ClosureQueueOptions {
   Consistency consistency = {};
-  std::size_t capacity = std::size_t{256} << 10;  // scheduled and not begun; schedule() waits for room
-  // Of done work, kept to be done again when a server comes back with what a checkpoint had.
+  std::size_t capacity = std::size_t{256}
+                         << 10;  // closures that wait to be taken; schedule() waits while there are so many
+  // How many finished closures are kept, to be repeated when a server comes back with the values of a checkpoint.
   std::size_t log_closures = 100'000;
   std::size_t log_bytes = std::size_t{1} << 30;
-  // How long schedule() and join() wait while nothing happens at all.
+  // How long schedule() and join() wait while no closure begins or ends.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
@@ -51,52 +52,53 @@ class ClosureQueue {
  public:
   explicit ClosureQueue(const ClosureQueueOptions& options);
 
-  // Called, without locks, whenever there may be something to take.
+  // Sets the function that is called, without locks, whenever there may be a closure to take.
   void on_change(std::function<void()> callback);
 
   // -- The user's side.
 
-  // One closure for each list of arguments; in synchronous training they are the shares of one step, with these weights
-  // (empty: alike). Throws the first error of earlier closures, once nothing is running any more; what was queued then
-  // is cancelled.
+  // Schedules one closure for each list of arguments. In synchronous training they are the shares of one step, with
+  // these weights (empty: equal ones). Throws the first error of earlier closures, once no closure is running any more;
+  // waiting closures are cancelled then.
   std::vector<std::shared_ptr<RemoteValueState>> schedule(const std::string& step,
                                                           std::vector<std::vector<torch::Tensor>> shares,
                                                           const std::vector<double>& weights = {});
-  // Returns when all is done; errors as above. DeadlineExceeded: nothing has happened for options.timeout.
+  // Waits until all closures are done. Throws as above, and DeadlineExceeded if nothing happens for options.timeout.
   void join();
   bool done();
 
-  // The user has changed variables: what is scheduled from now on has to see it.
+  // Notes that the user has changed variables, which closures that are scheduled from now on have to see.
   void note_change();
 
-  // The id of the next closure to be scheduled. To be set before the first one.
+  // Returns the id of the next closure to be scheduled.
   int64_t next_id() const;
+  // Sets that id. Has to be called before the first closure is scheduled.
   void begin_at(int64_t id);
-  // All before this one are done.
+  // Returns the id before which all closures are done.
   int64_t done_below() const;
 
   // -- The workers' side.
 
   void add_worker(int worker);
-  // What it was doing is for others to do.
+  // Puts the closures that this worker held back into the queue.
   void lose_worker(int worker);
-  // Nothing: there is nothing for it now. Sparingly: nor while it has something to do, unless there is enough for all,
-  // and the order does not matter.
+  // Returns the next closure for the worker, or nothing if none is ready. With `sparingly` a busy worker gets one only
+  // while there are enough for all and the order does not matter.
   std::optional<Closure> take(int worker, bool sparingly = false);
-  // What it took and does not have (an answer that was lost on the way).
+  // Puts back the closures that the worker took and does not hold, because an answer was lost on its way.
   void keep_only(int worker, const std::set<int64_t>& holding);
   void finish(int worker, int64_t id, std::vector<torch::Tensor> result);
-  // It was overtaken by another worker that does the same.
+  // Notes that the worker leaves a closure to another worker that was faster.
   void leave(int worker, int64_t id);
   void finish_with(int worker, int64_t id, const std::exception_ptr& error);
 
   // -- The servers' side.
 
-  // All that was begun since the last checkpoint is to be done again. False: too much to remember was done since.
+  // Schedules everything that was begun since the last checkpoint again. Returns false if more was done than is kept.
   bool replay();
-  // There is a checkpoint of all work before this id.
+  // Forgets the closures before this id, because a checkpoint contains them.
   void forget_before(int64_t id);
-  // An error that no closure met: for the next schedule() or join().
+  // Notes an error that no closure met. The next schedule() or join() throws it.
   void fail(const std::exception_ptr& error);
 
  private:
@@ -107,8 +109,8 @@ class ClosureQueue {
     int64_t group = 0;
     State state = State::kQueued;
     std::set<int> runners;
-    bool again = false;  // when it is done, it is to be done once more
-    bool made = false;   // its update, or a part of it: there is no use in doing it twice
+    bool again = false;  // whether it has to be done once more when it is done
+    bool made = false;   // whether its update, or a part of it, is applied, so that running it twice is useless
   };
   struct Worker {
     int64_t steps = 0;
@@ -133,16 +135,16 @@ class ClosureQueue {
   std::function<void()> on_change_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  uint64_t events_ = 0;  // every take, finish and arrival
+  uint64_t events_ = 0;  // counts every take, finish and arrival
   int64_t next_id_ = 0;
   int64_t next_group_ = 0;
-  int64_t changes_ = 0;               // closures that have ended, and the user's own changes
-  std::map<int64_t, Entry> entries_;  // by id: what is open, and the log of what is done
+  int64_t changes_ = 0;               // counts the closures that have ended and the user's own changes
+  std::map<int64_t, Entry> entries_;  // open closures and the log of finished ones, by id
   std::set<int64_t> queued_;
   std::set<int64_t> running_;
   std::map<int, Worker> workers_;
   std::exception_ptr error_;
-  std::size_t logged_ = 0;  // done entries
+  std::size_t logged_ = 0;  // the number of finished entries
   std::size_t logged_bytes_ = 0;
   bool log_whole_ = true;
 };

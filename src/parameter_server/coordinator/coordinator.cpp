@@ -17,8 +17,8 @@ constexpr const char* kClosure = "next_closure";
 constexpr const char* kUser = "user.";
 constexpr const char* kIterations = "iterations.";
 
-// A run goes by a number, which stands in its directory: a coordinator that finds it there is the run's own, started
-// again. Without a directory every coordinator begins a run.
+// Returns the number of the run, which stands in its directory. A coordinator that finds one there goes on with that
+// run; without a directory every coordinator begins a run of its own.
 uint64_t run_of(const std::filesystem::path& directory) {
   const uint64_t drawn = draw_number() | 1;
   if (directory.empty()) return drawn;
@@ -151,7 +151,7 @@ std::shared_ptr<SavedVariables> Coordinator::restore() {
   return saved;
 }
 
-// When all work is done, and stays so: a server that is lost meanwhile brings some of it back.
+// Returns all values once all work is done. A server that is lost meanwhile brings back some work, so it tries again.
 SavedVariables Coordinator::collect_all() {
   const Deadline deadline(options_.keeper.return_timeout);
   for (;;) {
@@ -176,7 +176,7 @@ void Coordinator::pull() {
 }
 
 void Coordinator::push() {
-  auto saved = std::make_shared<SavedVariables>(collect_all());  // also those that no task has a copy of
+  auto saved = std::make_shared<SavedVariables>(collect_all());  // it includes variables of which no task has a copy
   const std::shared_ptr<SavedVariables> own = variables_->saved();
   for (const auto& [name, variable] : *own) (*saved)[name] = variable;
   variables_->load(*saved);
@@ -186,7 +186,7 @@ void Coordinator::push() {
   queue_.forget_before(next);
 }
 
-// What is done by now need not be done again when a server is lost, nor be remembered.
+// Notes that the work until now is saved: it need not be repeated when a server is lost, nor be remembered.
 void Coordinator::settle(std::shared_ptr<const SavedVariables> saved, int64_t next_closure) {
   keeper_->set_source(std::move(saved), next_closure);
   queue_.forget_before(next_closure);
@@ -196,7 +196,7 @@ void Coordinator::settle(std::shared_ptr<const SavedVariables> saved, int64_t ne
     try {
       (void)client_.call(server, "/ps/Forget", make_frame(request), options_.keeper.call_timeout);
     } catch (const Unavailable& error) {
-      log().warn("{}", error.what());  // it remembers more than it has to, or is gone
+      log().warn("{}", error.what());  // the server keeps more than it has to, or is gone
     }
   }
 }

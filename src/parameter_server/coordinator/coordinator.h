@@ -1,4 +1,5 @@
-// Coordinator: the chief's parts together: the queue, the workers' dispatcher, the servers' keeper, and checkpoints.
+// Coordinator: joins the parts of the chief: the queue, the dispatcher of the workers, the keeper of the servers, and
+// checkpoints.
 #pragma once
 
 #include <map>
@@ -18,7 +19,7 @@
 namespace cohort {
 
 struct CoordinatorOptions {
-  std::string address;  // to listen on
+  std::string address;  // the address to listen on
   RpcServerOptions rpc = {};
   ServerClientOptions servers = {};
   ClosureQueueOptions queue = {};
@@ -32,7 +33,7 @@ class Coordinator {
   Coordinator(std::shared_ptr<ServerVariables> variables, CoordinatorOptions options);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
-  // The run is over, and the others hear it; unless an exception ends this: then they wait for another coordinator.
+  // Ends the run on all tasks. If an exception is under way they are not told, and wait for another coordinator.
   ~Coordinator();
 
   ClosureQueue& queue() { return queue_; }

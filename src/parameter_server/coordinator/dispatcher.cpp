@@ -85,7 +85,7 @@ void Dispatcher::join(const std::shared_ptr<RpcCall>& call) {
   answer(call, reply);
 }
 
-// That no other process is this worker, as far as is known. mutex_ is held.
+// Throws if another process is known to be this worker. The caller holds mutex_.
 void Dispatcher::require_place(int worker, const proto::JoinRequest& request) {
   const auto known = workers_.find(worker);
   if (known == workers_.end() || known->second.alive.is(request.incarnation())) return;
@@ -142,7 +142,7 @@ void Dispatcher::next(const std::shared_ptr<RpcCall>& call) {
   }
   reader.finish();
   if (request.after_loss()) {
-    // First of all the question whose answer was lost: it must not be given anything now.
+    // The earlier question, whose answer was lost, is answered first: it must not get a closure now.
     {
       const std::lock_guard lock(mutex_);
       stop_waiting(worker);
@@ -162,7 +162,7 @@ void Dispatcher::next(const std::shared_ptr<RpcCall>& call) {
   serve();
 }
 
-// mutex_ is held.
+// Answers a question. The caller holds mutex_.
 void Dispatcher::reply_to(const Held& held, const std::optional<Closure>& closure) {
   proto::NextReply reply;
   reply.set_over(over_);

@@ -1,4 +1,5 @@
-// Dispatcher: the coordinator's side of its workers (messages.proto): who is there, who gets what.
+// Dispatcher: the coordinator's side of its workers (messages.proto). It knows which workers are there and hands out
+// work.
 #pragma once
 
 #include <atomic>
@@ -22,9 +23,9 @@ namespace cohort {
 struct DispatcherOptions {
   std::string catalog;             // Catalog::description()
   std::vector<std::string> steps;  // names of the registered functions, sorted
-  // Workers 0 to this are part of the cluster; others may come all the same.
+  // The number of workers that the cluster names. Others may join all the same.
   int workers = 0;
-  // A worker that is silent for so long is lost; what it had goes to others.
+  // A worker that is silent for so long is lost, and its closures go to others.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
 };
 
@@ -36,12 +37,12 @@ class Dispatcher {
   Dispatcher& operator=(const Dispatcher&) = delete;
   ~Dispatcher();
 
-  // RpcServer::Handler.
+  // Handles a call, as RpcServer::Handler.
   void handle(const std::string& method, const std::shared_ptr<RpcCall>& call);
 
   void set_view(const parameter_server::View& view);
-  // Workers are told that the run is over; returns when all that are here, and all of the cluster, have heard it, or at
-  // the timeout.
+  // Tells the workers that the run is over. Returns when all that have joined, and all of the cluster, have heard it,
+  // or at the timeout.
   void finish(std::chrono::milliseconds timeout = std::chrono::seconds(5));
   int num_workers() const;
 
@@ -56,7 +57,7 @@ class Dispatcher {
     uint64_t incarnation = 0;
     std::shared_ptr<RpcCall> call;
     Clock::time_point until;
-    uint64_t view = 0;  // of a beat
+    uint64_t view = 0;  // the view that a heartbeat knows
   };
 
   void join(const std::shared_ptr<RpcCall>& call);
@@ -78,8 +79,8 @@ class Dispatcher {
   parameter_server::View view_;
   std::atomic<bool> over_ = false;
   std::map<int, Worker> workers_;
-  std::set<int> told_;       // that the run is over
-  std::list<Held> waiting_;  // for work
+  std::set<int> told_;       // workers that know that the run is over
+  std::list<Held> waiting_;  // questions that wait for work
   std::list<Held> beats_;
   std::jthread ticker_;
 };

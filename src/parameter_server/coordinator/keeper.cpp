@@ -18,9 +18,9 @@ namespace proto = parameter_server;
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-// A server whose address refuses connections for so long has no process any more.
+// How long an address has to refuse connections until its server counts as gone.
 constexpr milliseconds kRefused(300);
-constexpr milliseconds kPause(100);     // between tries
+constexpr milliseconds kPause(100);     // between two attempts
 constexpr int64_t kForgetEvery = 1000;  // closures
 
 }  // namespace
@@ -107,9 +107,9 @@ bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
     while (repair()) {
     }
   } catch (const std::exception& error) {
-    log().warn("[parameter server] {}; tries again", error_text(error));  // from here on the threads' work
+    log().warn("[parameter server] {}; tries again", error_text(error));  // the threads do the rest
   }
-  for (Server& server : servers_) server.alive.hear(SteadyClock::now());  // the watch begins
+  for (Server& server : servers_) server.alive.hear(SteadyClock::now());  // they are watched from now on
   for (std::size_t i = 0; i < servers_.size(); ++i) {
     threads_.emplace_back([this, i](const std::stop_token& stop) { watch(static_cast<int>(i), stop); });
   }
@@ -117,7 +117,7 @@ bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
   return adopted;
 }
 
-// The view of this run that the servers have, if they do.
+// Takes over the view that the servers have of this run. Returns whether they have one.
 bool ServerKeeper::adopt(const std::vector<Hello>& hellos) {
   uint64_t number = 0;
   const proto::View* latest = nullptr;
@@ -166,13 +166,13 @@ void ServerKeeper::note(int server, const Hello& reply) {
   Server& known = of(server);
   const bool is_new = !known.alive.is(reply.incarnation());
   noted_ = noted_ || !known.up() || is_new;
-  // What it said may be older than what it was told since.
+  // The reply may be older than a view that the server was given since.
   known.view = is_new ? reply.view().number() : std::max(known.view, reply.view().number());
   known.alive.enter(reply.incarnation(), SteadyClock::now());
   wake_.notify_all();
 }
 
-// A call has failed: nothing for so long is the end of a server.
+// Notes a failed call. A server that is silent for `patience` is lost.
 void ServerKeeper::note_silence(int server, milliseconds patience) {
   const std::lock_guard lock(mutex_);
   Server& known = of(server);
@@ -183,7 +183,7 @@ void ServerKeeper::note_silence(int server, milliseconds patience) {
   wake_.notify_all();
 }
 
-// What is done is known to every shard that is served; one that is restored gets what it needs to know with its values.
+// Tells a server which work is done. A restored shard gets this knowledge with its values.
 void ServerKeeper::tell_done(int server, int64_t& told) {
   const int64_t done = events_.done_below();
   if (done - told < kForgetEvery) return;
@@ -203,7 +203,7 @@ void ServerKeeper::watch(int server, const std::stop_token& stop) {
     } catch (const Unavailable&) {
       note_silence(server, std::min(kRefused, options_.heartbeat_timeout));
     } catch (const Cancelled&) {
-      // A new view has cancelled all calls to this server; the next one tells.
+      // A new view has cancelled all calls to this server. The next call tells it.
     } catch (const std::exception&) {
       note_silence(server, options_.heartbeat_timeout);
     }

@@ -1,5 +1,6 @@
-// ServerKeeper: the coordinator's care for the parameter servers. It gives them their shards, watches them, and when
-// one is lost makes its backup the primary, or fills it again when it comes back. Each change is a new view.
+// ServerKeeper: takes care of the parameter servers for the coordinator. It gives them their shards and watches them.
+// When a server is lost it makes the backup the primary, or fills the server again when it comes back. Each change is a
+// view.
 #pragma once
 
 #include <chrono>
@@ -22,26 +23,26 @@
 namespace cohort {
 
 struct KeeperOptions {
-  uint64_t run = 1;  // servers that have this run's shards keep them
+  uint64_t run = 1;  // the number of the run; servers that have its shards keep them
   int replicas = 1;  // 2: every shard is on two servers
-  // For all servers to be there at first, and for a lost one to come back.
+  // How long to wait for all servers at first, and for a lost one to come back.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
   std::chrono::milliseconds return_timeout = std::chrono::minutes(10);
   std::chrono::milliseconds report_interval = std::chrono::seconds(5);
-  // A server that is silent for so long is lost.
+  // How long a server may be silent before it is lost.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
-  // Of a call that moves shards.
+  // The longest time of a call that moves shards.
   std::chrono::milliseconds call_timeout = std::chrono::minutes(1);
 };
 
-// What the keeper tells; from its thread.
+// The events that the keeper reports, on its own thread.
 struct KeeperEvents {
   std::function<void(const parameter_server::View&)> view = [](const auto&) {};
-  // Shards were given what a checkpoint (or the beginning) had: the work since is to be done again.
+  // Shards were filled from a checkpoint, or with initial values, so that the work since then has to be repeated.
   std::function<void()> restored = [] {};
-  // All work before this is done: servers need not remember its updates, however long the run is.
+  // Returns the id before which all work is done. Servers forget the updates of that work.
   std::function<int64_t()> done_below = [] { return int64_t{0}; };
-  // A server did not come back.
+  // A server did not come back in time.
   std::function<void(const std::exception_ptr&)> lost = [](const auto&) {};
 };
 
@@ -53,21 +54,21 @@ class ServerKeeper {
   ServerKeeper& operator=(const ServerKeeper&) = delete;
   ~ServerKeeper();
 
-  // Where the values come from of shards that no server has any more, and the first closure that is not in them.
-  // The first time also of all shards, unless the servers are this run's already.
+  // Sets the values of shards that no server has any more, and the first closure that is not contained in them. The
+  // first source fills all shards, unless the servers have this run's already.
   void set_source(std::shared_ptr<const SavedVariables> saved, int64_t next_closure);
 
-  // Returns when all servers are there and serve. DeadlineExceeded names the missing; FailedPrecondition: one of them
-  // runs another program. Whether the servers have gone on from before (this coordinator was started again): with the
-  // rates that they had, else with `rates`, by variable.
+  // Waits until all servers serve. Returns whether they go on from an earlier coordinator of this run, with the
+  // learning rates that they had; otherwise they get `rates`, by variable. DeadlineExceeded names the missing servers.
+  // FailedPrecondition: a server runs another program.
   bool start(const std::map<std::size_t, double>& rates = {});
 
-  // After start(), and only where nothing is being trained. Each is tried again until it could be done;
-  // DeadlineExceeded after options.return_timeout.
+  // The next functions are for the time after start() in which nothing is being trained. Each one is repeated until it
+  // succeeds, and throws DeadlineExceeded after options.return_timeout.
 
-  // Gives every server these values in place of its own; the source from now on.
+  // Gives every server these values, which are the source from now on.
   void replace(std::shared_ptr<const SavedVariables> saved, int64_t next_closure);
-  // By variable.
+  // Sets the learning rates, by variable.
   void set_learning_rates(const std::map<std::size_t, double>& rates);
 
   // Tells the servers that the run is over.
@@ -76,7 +77,7 @@ class ServerKeeper {
  private:
   struct Server {
     Liveness alive;
-    uint64_t trusted = 0;  // the incarnation that has what the view says
+    uint64_t trusted = 0;  // the incarnation that has the shards of the view
     uint64_t view = 0;
 
     bool up() const { return alive.entered() && !alive.suspected(); }
@@ -122,12 +123,12 @@ class ServerKeeper {
   std::vector<Server> servers_;
   std::shared_ptr<const SavedVariables> source_;
   int64_t source_closure_ = 0;
-  bool noted_ = false;           // something new was heard
-  bool told_ = false;            // of a server that does not come back
-  std::function<void()> wish_;   // of another thread: for the keeper's to do
-  uint64_t asked_ = 0;           // wishes so far
-  uint64_t granted_ = 0;         // the last one that was done
-  parameter_server::View view_;  // of the keeper's thread
+  bool noted_ = false;  // whether there is news for the keeper's thread
+  bool reported_missing_server_ = false;
+  std::function<void()> wish_;   // a request of another thread to the keeper's thread
+  uint64_t asked_ = 0;           // number of requests so far
+  uint64_t granted_ = 0;         // number of the last request that was done
+  parameter_server::View view_;  // only for the keeper's thread
   std::vector<std::jthread> threads_;
 };
 

@@ -1,4 +1,5 @@
-// What a ServerKeeper does about servers that were lost or have come back.
+// The part of ServerKeeper that repairs: it gives the shards of lost servers to others, and fills servers that come
+// back.
 #include <algorithm>
 
 #include "base/error_text.h"
@@ -13,7 +14,7 @@ namespace {
 
 namespace proto = parameter_server;
 
-constexpr std::chrono::milliseconds kRetryPause(100);  // between tries
+constexpr std::chrono::milliseconds kRetryPause(100);  // between two attempts
 
 }  // namespace
 
@@ -28,7 +29,7 @@ void ServerKeeper::keep(const std::stop_token& stop) {
       while (!stop.stop_requested() && (repair() || grant())) {
       }
     } catch (const std::exception& error) {
-      // Another server was lost meanwhile, or this one again: what is heard next decides.
+      // Another server was lost meanwhile, or this one again. The next news decide.
       if (!stop.stop_requested()) log().warn("[parameter server] {}; tries again", error_text(error));
       std::this_thread::sleep_for(kRetryPause);
     }
@@ -48,7 +49,7 @@ void ServerKeeper::ask(const char* what, std::function<void()> wish) {
                          to_text(options_.return_timeout));
 }
 
-// When nothing is to be repaired. It stays a wish when a server is lost meanwhile.
+// Carries out a request when nothing has to be repaired. The request stays if a server is lost meanwhile.
 bool ServerKeeper::grant() {
   std::function<void()> wish;
   uint64_t number = 0;
@@ -69,7 +70,7 @@ bool ServerKeeper::grant() {
 void ServerKeeper::replace(std::shared_ptr<const SavedVariables> saved, int64_t next_closure) {
   set_source(std::move(saved), next_closure);
   ask("new values", [this] {
-    // Backups get them from the primaries, once these have them all.
+    // Backups get the values from the primaries, once those have all of them.
     for (proto::View::Home& home : *view_.mutable_homes()) {
       home.set_backup(-1);
       home.set_joining(-1);
@@ -99,7 +100,7 @@ void ServerKeeper::set_learning_rates(const std::map<std::size_t, double>& rates
 
 // -- What is lost and comes back.
 
-// One step; whether there was something to do.
+// Does one step of repair. Returns whether there was something to do.
 bool ServerKeeper::repair() {
   return drop_lost() || refill() || add_backups() || go_home();
 }
@@ -147,15 +148,16 @@ void ServerKeeper::place(int home, int server) {
   }
 }
 
-// Once for each time that a server stays away.
+// Returns whether a server has just been found to stay away, once for each time.
 bool ServerKeeper::away_for_good(int server) {
   const std::lock_guard lock(mutex_);
-  if (told_ || of(server).alive.silence(std::chrono::steady_clock::now()) < options_.return_timeout) return false;
-  told_ = true;
+  if (reported_missing_server_ || of(server).alive.silence(std::chrono::steady_clock::now()) < options_.return_timeout)
+    return false;
+  reported_missing_server_ = true;
   return true;
 }
 
-// Homes that nobody has any more.
+// Fills the homes that no server has any more. Returns whether there were any.
 bool ServerKeeper::refill() {
   std::vector<int> filled;
   for (int home = 0; home < view_.homes_size(); ++home) {
@@ -178,20 +180,20 @@ bool ServerKeeper::refill() {
   {
     const std::lock_guard lock(mutex_);
     for (const int server : filled) of(server).trust();
-    told_ = false;
+    reported_missing_server_ = false;
   }
-  // Before anybody can take it for complete.
+  // The report comes before anybody can take the home for complete.
   events_.restored();
   publish();
   return true;
 }
 
-// In place of the backup that there is, if there is one.
+// Makes the server the backup of a home, in place of its present backup.
 void ServerKeeper::join(int home, int server) {
   proto::View::Home& place_of = *view_.mutable_homes(home);
   place_of.set_joining(server);
   {
-    // Whatever process it is now, from here on it has what the view says.
+    // From now on the server's present process is trusted to have the shards of the view.
     const std::lock_guard lock(mutex_);
     of(server).trust();
   }
@@ -205,12 +207,12 @@ void ServerKeeper::join(int home, int server) {
   publish();
 }
 
-// Who is to be given a home's shards; -1: nobody. At its best a home is on the server of its number, with the next one
-// as the backup; while one of them is away another one takes its part.
+// Returns the server that gets the shards of a home, or -1 for none. At its best a home is on the server of its number,
+// with the next one as the backup; while one of them is away another one takes its part.
 int ServerKeeper::candidate(int home) {
   const proto::View::Home& place_of = view_.homes(home);
   if (!holds(place_of.primary())) return -1;
-  if (place_of.joining() >= 0) return place_of.joining();  // an attempt that failed
+  if (place_of.joining() >= 0) return place_of.joining();  // an earlier attempt failed
   const int count = view_.homes_size();
   for (int i = 0; i < count; ++i) {
     const int server = (home + i) % count;
@@ -232,7 +234,7 @@ bool ServerKeeper::add_backups() {
   return false;
 }
 
-// A server that was away serves its own home again.
+// Lets a server that was away serve its own home again. Returns whether there was one.
 bool ServerKeeper::go_home() {
   for (int home = 0; home < view_.homes_size(); ++home) {
     proto::View::Home& place_of = *view_.mutable_homes(home);
@@ -269,7 +271,7 @@ void ServerKeeper::stop_servers() {
     try {
       (void)client_.call(static_cast<int>(i), "/ps/Stop", make_frame(proto::StopRequest()), std::chrono::seconds(2));
     } catch (const std::exception&) {
-      // It is gone already.
+      // The server is gone already.
     }
   }
 }

@@ -1,4 +1,4 @@
-// What a RemoteValue is a handle to.
+// The state behind the handle RemoteValue.
 #pragma once
 
 #include <torch/types.h>
@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-// Thread-safe. The first outcome stays.
+// The outcome of a closure. The first one stays. Thread-safe.
 class RemoteValueState {
  public:
   void set(std::vector<torch::Tensor> tensors);

@@ -18,7 +18,7 @@ bool is_dense(const PendingSteps::Part& part) {
   return part.size() == 1;
 }
 
-// The closure of share 0. A peer may say anything, so that it must not overflow.
+// Returns the closure of share 0. A peer may send any numbers, so the subtraction must not overflow.
 int64_t first_of(const UpdateId& id, const Share& share) {
   return static_cast<int64_t>(static_cast<uint64_t>(id.closure) - static_cast<uint64_t>(share.index));
 }
@@ -36,7 +36,7 @@ std::optional<PendingSteps::Part> PendingSteps::add(const UpdateId& id, const Sh
     fail<InvalidArgument>("[parameter server] a gradient is share ", share.index, " of ", share.count,
                           ", but the others of its step are of ", step.count, " or of another kind");
   }
-  if (dense && share.index < step.summed) return std::nullopt;  // the sum has it
+  if (dense && share.index < step.summed) return std::nullopt;  // the sum contains it already
   step.first = first;
   step.count = share.count;
   step.parts[share.index] = std::move(part);
@@ -82,7 +82,7 @@ std::vector<torch::Tensor> PendingSteps::state() const {
 
 void PendingSteps::load_state(const std::vector<torch::Tensor>& state,
                               const std::function<void(const Part&)>& require_part) {
-  constexpr int64_t kHead = 6;  // numbers, as state() writes them
+  constexpr int64_t kHead = 6;  // how many numbers state() writes for each step
   std::map<int64_t, Step> steps;
   for (auto next = state.begin(); next != state.end();) {
     const torch::Tensor head = *next++;
@@ -103,7 +103,7 @@ void PendingSteps::load_state(const std::vector<torch::Tensor>& state,
     if (!alike || !step.parts.emplace(share.index, part).second) damaged_steps();
   }
   for (const auto& [ordinal, step] : steps) {
-    // add() finds the sum by its place, and takes a step for complete when the last share comes.
+    // add() finds the sum by its place, and takes a step for complete when the last share arrives.
     const bool dense = is_dense(step.parts.begin()->second);
     const bool summed = step.summed == 0 || (dense && step.parts.begin()->first == step.summed - 1);
     if (!summed || static_cast<int64_t>(step.parts.size()) >= step.count) damaged_steps();

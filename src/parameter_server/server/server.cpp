@@ -154,7 +154,7 @@ void ParameterServer::pull(const Call& call) {
       answered.set_version(item.known());
       answered.set_same(true);
     }
-    // After the reading: what was read before the update may be refused, but never the other way round.
+    // This is asked after the reading: values from before the update may be refused, but newer ones are never returned.
     const UpdateId unless{.closure = request.unless().closure(), .ordinal = request.unless().ordinal()};
     if (request.has_unless() && shard->has_update(unless)) {
       fail<Overtaken>("[parameter server] ", name(), ": another worker has made update ", unless.ordinal,
@@ -194,8 +194,8 @@ ParameterServer::Applied ParameterServer::apply(const Frame& frame, bool as_back
   AnswerSize size(name());
   for (const proto::PushRequest::Item& item : request.items()) {
     const proto::View::Home& home = as_backup ? view_.homes(info(item.shard()).home) : require_primary(item.shard());
-    // A message is passed on whole: what belongs to another backup is not ours; nor is what has not been copied yet,
-    // because the copy will have it.
+    // A message is passed on whole. Shards of another backup are left out, and so are shards that have not been copied
+    // yet, because the copy will contain the update.
     ShardPtr shard;
     if (!as_backup || home.backup() == options_.index) {
       shard = held(item.shard());
@@ -232,8 +232,8 @@ void ParameterServer::push(const Call& call) {
   pass_on(call, std::move(applied));
 }
 
-// The caller hears of it when every backup has it: an update that was answered outlives this server. One that a backup
-// does not take is not answered; the caller tries again, in the view that comes then.
+// Passes an update on to the backups, and answers when every backup has it, so that an answered update outlives this
+// server. An update that a backup refuses is not answered; the caller tries again in the next view.
 void ParameterServer::pass_on(const Call& call, Applied applied) {
   struct Passing {
     std::shared_ptr<RpcCall> call;

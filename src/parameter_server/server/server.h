@@ -1,4 +1,4 @@
-// ParameterServer: what a ps task does with the calls that come to it (messages.proto). It holds the shards of
+// ParameterServer: answers the calls to a ps task (messages.proto). It holds the shards of
 // the homes that its views give it, primary or backup, and knows nothing of workers.
 #pragma once
 
@@ -21,10 +21,10 @@
 namespace cohort {
 
 struct ServingOptions {
-  int index = 0;                       // of this task
-  std::vector<std::string> addresses;  // of all ps tasks, by index
+  int index = 0;                       // index of this task
+  std::vector<std::string> addresses;  // addresses of all ps tasks, by index
   SecurityOptions security = {};
-  // Of what it asks of other servers.
+  // The longest time of calls to other servers.
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
 };
 
@@ -36,12 +36,12 @@ class ParameterServer {
   ParameterServer& operator=(const ParameterServer&) = delete;
   ~ParameterServer();
 
-  // RpcServer::Handler.
+  // Handles a call, as RpcServer::Handler.
   void handle(const std::string& method, const std::shared_ptr<RpcCall>& call);
 
-  // Whether the coordinator has said that the run is over.
+  // Returns whether the coordinator has said that the run is over.
   bool stopped() const;
-  // When the coordinator was last heard of.
+  // Returns when the coordinator was last heard of.
   std::chrono::steady_clock::time_point last_hello() const;
 
  private:
@@ -67,10 +67,10 @@ class ParameterServer {
     std::vector<torch::Tensor> values;
     std::set<int> backups;
   };
-  // A shard whose state comes in parts.
+  // A shard whose state arrives in parts.
   struct Arriving {
     ShardPtr shard;
-    int64_t rows = 0;  // that are here, from the first on
+    int64_t rows = 0;  // number of rows that have arrived, from the first on
   };
   Arriving arriving(const parameter_server::InstallRequest& request);
   Applied apply(const Frame& frame, bool as_backup);
@@ -79,11 +79,11 @@ class ParameterServer {
 
   std::string name() const;
   const ShardInfo& info(uint32_t shard) const;
-  ShardPtr find(uint32_t shard) const;  // null: not here
-  ShardPtr held(uint32_t shard) const;  // Unavailable: not here
-  // Unavailable: the call was made in another view. view_mutex_ is held.
+  ShardPtr find(uint32_t shard) const;  // null if it is not here
+  ShardPtr held(uint32_t shard) const;  // throws Unavailable if it is not here
+  // Throws Unavailable if the call was made in another view. The caller holds view_mutex_.
   void require_view(uint64_t view) const;
-  // That its shards are served here; view_mutex_ is held.
+  // Returns the home of a shard, and throws unless this server is its primary. The caller holds view_mutex_.
   const parameter_server::View::Home& require_primary(uint32_t shard) const;
   ShardPtr make_shard(uint32_t number) const;
   void keep(uint32_t number, ShardPtr shard);
@@ -93,11 +93,11 @@ class ParameterServer {
   const std::shared_ptr<const Catalog> catalog_;
   const ServingOptions options_;
   const uint64_t incarnation_;
-  // Held, shared, from the look at the view until the update is applied: when a new view is set, nothing of the one
-  // before is under way. Taken before mutex_.
+  // Updates hold it, shared, from the look at the view until they are applied, so that none of them is under way when a
+  // new view is set. It is taken before mutex_.
   mutable std::shared_mutex view_mutex_;
   parameter_server::View view_;
-  mutable std::shared_mutex mutex_;  // of all below
+  mutable std::shared_mutex mutex_;  // guards everything below
   std::vector<ShardPtr> shards_;     // by number; null: not here
   std::map<uint32_t, Arriving> arriving_;
   std::map<int, std::unique_ptr<RpcClient>> peers_;

@@ -1,4 +1,4 @@
-// What the coordinator asks of a parameter server.
+// The calls of the coordinator to a parameter server: views, shards that come and go, and their states.
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 namespace proto = parameter_server;
 
-// Of a shard's state in one message.
+// The bytes of a shard's state that go in one message.
 constexpr int64_t kStateBytes = int64_t{4} << 20;
 
 }  // namespace
@@ -93,7 +93,8 @@ void ParameterServer::create(const Call& call) {
   answer(call);
 }
 
-// A shard's rows come in their order, each once, and its progress comes last: what is served is whole.
+// Returns the shard that a message adds to. Its rows arrive in order, each once, and its progress last, so that a
+// served shard is whole.
 ParameterServer::Arriving ParameterServer::arriving(const parameter_server::InstallRequest& request) {
   (void)info(request.shard());
   const bool first = request.part() == proto::InstallRequest::FIRST;
@@ -138,7 +139,8 @@ void ParameterServer::install(const Call& call) {
 
 void ParameterServer::send_shard(uint32_t number, RpcClient& to) {
   const ShardPtr shard = held(number);
-  // Updates wait for it, so that the other server has all that came before, and hears of all that come after.
+  // Updates wait for the snapshot, so that the other server gets all earlier ones with it and all later ones by
+  // messages.
   const Shard::Snapshot snapshot = shard->snapshot();
   const auto send = [&](proto::InstallRequest::Part part, int64_t first_row,
                         const std::vector<torch::Tensor>& tensors) {
@@ -167,7 +169,8 @@ void ParameterServer::copy(const Call& call) {
 
 void ParameterServer::state(const Call& call) {
   const auto request = request_of<proto::StateRequest>(call);
-  // A server that was started again and filled is not asked before the view says so: what it lacks is done again then.
+  // A server that was restarted and filled is not asked before the view names it. The updates that it lacks are
+  // repeated.
   const std::shared_lock view_lock(view_mutex_);
   require_view(request.view());
   (void)require_primary(request.shard());

@@ -16,7 +16,7 @@ namespace cohort {
 
 namespace {
 
-// Rows of `width` elements that a thread must have to do before another one is worth waking.
+// Returns how many rows of `width` elements a thread needs before a further thread is worth waking.
 int64_t rows_a_thread(int64_t width) {
   return std::max<int64_t>(kUpdateChunk * kChunksAThread / std::max<int64_t>(width, 1), 1);
 }
@@ -25,10 +25,11 @@ std::byte* address_of(const torch::Tensor& tensor, int64_t element) {
   return static_cast<std::byte*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
 }
 
-// Positions of `indices` by the index, those of the same in their order; and where each index begins among them.
+// The positions of `indices`, sorted by the index and in their order where it is equal, and the beginning of each
+// index.
 struct Grouping {
-  std::vector<std::pair<int64_t, int64_t>> order;  // index, position
-  std::vector<std::size_t> begins;                 // one more than there are different indices
+  std::vector<std::pair<int64_t, int64_t>> order;  // pairs of index and position
+  std::vector<std::size_t> begins;                 // one entry more than there are different indices
 };
 
 Grouping group_by_index(const torch::Tensor& indices) {
@@ -129,15 +130,15 @@ void Shard::require_gradient_rows(const torch::Tensor& indices, const torch::Ten
                         rows.defined() ? c10::str(rows.scalar_type(), rows.sizes()) : std::string("nothing"));
 }
 
-// Gradients that another server has kept for a step go through what those of a worker go through.
+// Checks the pending gradients of another server as those of a worker are checked.
 void Shard::require_pending(const PendingSteps::Part& part) const {
   if (part.size() == 2) return require_gradient_rows(part[0], part[1]);
   require_trainable("a gradient");
   require_like_value("a gradient", part[0]);
 }
 
-// The update is noted when it was applied whole: what throws before has changed nothing. `change` says whether the
-// value is another one now.
+// Applies an update once. It is noted when it was applied whole; a change that throws has changed nothing. `change`
+// returns whether the value is different now.
 template <typename Change>
 bool Shard::change(const UpdateId& id, const Change& change) {
   const std::unique_lock lock(mutex_);
@@ -212,7 +213,7 @@ void Shard::step_rows(const torch::Tensor& indices, const torch::Tensor& rows, c
   });
 }
 
-// As clients send them: no row twice.
+// Updates rows as clients send them, ascending and each row once.
 void Shard::step_ascending_rows(const torch::Tensor& indices, const torch::Tensor& rows, const StepContext& context) {
   const auto* index = indices.data_ptr<int64_t>();
   const auto element = static_cast<int64_t>(c10::elementSize(spec_.dtype));
@@ -332,7 +333,7 @@ void Shard::load_progress(const std::vector<torch::Tensor>& tensors) {
   const torch::Tensor counts = tensors[0].reshape({-1});
   const auto version = counts[0].item<int64_t>();
   const auto iterations = counts[1].item<int64_t>();
-  constexpr int64_t kMost = INT64_MAX / 2;  // both go on from here
+  constexpr int64_t kMost = INT64_MAX / 2;  // both counters go on from here
   if (version < 0 || version > kMost || iterations < 0 || iterations > kMost) {
     fail<InvalidArgument>("[parameter server] ", spec_.name, ": ", version, " changes and ", iterations,
                           " steps came as its progress");

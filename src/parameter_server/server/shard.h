@@ -1,5 +1,5 @@
-// Shard: a variable on a parameter server, or a part of one: its values, its optimizer slots, and which updates they
-// have seen.
+// Shard: a variable on a parameter server, or a part of one. It has the values, the optimizer slots, and a record of
+// the updates that were applied to them.
 #pragma once
 
 #include <torch/types.h>
@@ -20,60 +20,62 @@ namespace cohort {
 
 struct ShardSpec {
   std::string name;            // "<variable>", or "<variable>/part_<i>"
-  std::vector<int64_t> shape;  // of this part; dimension 0 counts its rows
+  std::vector<int64_t> shape;  // the shape of this part; dimension 0 counts its rows
   torch::ScalarType dtype = torch::kFloat;
-  bool trainable = true;      // by gradients: float32 or float64, and it has slots
-  bool has_siblings = false;  // other shards of the same variable
-  bool decay = true;          // weight decay applies
+  bool trainable = true;      // whether gradients update it; it is float32 or float64 then, and has slots
+  bool has_siblings = false;  // whether there are other shards of the same variable
+  bool decay = true;          // whether weight decay applies
 };
 
-// On the CPU. Thread-safe: readers see a shard before an update or after it. Tensors that come and go are contiguous,
-// and rows are counted from the shard's first. InvalidArgument: a shape, dtype or row that does not fit, by name.
+// A part of a variable, on the CPU. Readers see it before an update or after it, never in between. Arguments and
+// results are contiguous, and rows are counted from the first row of the shard. InvalidArgument names a shape, dtype or
+// row that does not fit. Thread-safe.
 class Shard {
  public:
-  // Keeps `value`, which nobody else may use then. InvalidArgument: `optimizer` needs norms of whole variables and this
-  // is a part; a dtype that is not trained.
+  // Takes over `value`, which nobody else may use any more. InvalidArgument: `optimizer` needs the norm of whole
+  // variables and this is a part, or the dtype cannot be trained.
   Shard(ShardSpec spec, const torch::Tensor& value, Optimizer optimizer);
 
   const ShardSpec& spec() const { return spec_; }
-  // Changes so far.
+  // Returns the number of changes so far.
   int64_t version() const;
-  // Steps of the optimizer so far.
+  // Returns the number of optimizer steps so far.
   int64_t iterations() const;
 
-  // Updates. Each returns whether it did anything: false when one of this id was applied before.
+  // The next functions update the shard. Each returns false if an update with this id was applied before.
 
-  // A step of the optimizer. The gradient's memory is kept and overwritten.
+  // Does a step of the optimizer. The memory of the gradient is kept and overwritten.
   bool apply_gradient(const UpdateId& id, const torch::Tensor& gradient, const Share& share = {});
-  // The same where only some rows have a gradient: `rows` has one for each of `indices` (int64). Those of the same
-  // index are added up first, in their order. The values and the slots of other rows stay as they are, as in
+  // Does a step in which only some rows have a gradient: `rows` has one for each of `indices` (int64). Gradients of the
+  // same index are added up first, in their order. The values and the slots of other rows stay as they are, as in
   // torch.optim.SparseAdam; Unimplemented for rules that need norms of the whole.
   bool apply_rows(const UpdateId& id, const torch::Tensor& indices, const torch::Tensor& rows, const Share& share = {});
   bool assign(const UpdateId& id, const torch::Tensor& value);
   bool add(const UpdateId& id, const torch::Tensor& delta);
 
-  // A copy; nothing when it is still at version `known`.
+  // A copy of the value, and its version.
   struct Value {
     torch::Tensor value;
     int64_t version = 0;
   };
+  // Returns the value, or nothing if it is still at version `known`.
   std::optional<Value> read(int64_t known = -1) const;
   torch::Tensor read_rows(const torch::Tensor& indices) const;
 
   bool has_update(const UpdateId& id) const;
   void forget_updates_below(int64_t closure);
 
-  // From now on, in place of the optimizer's.
+  // Sets the learning rate that replaces the optimizer's from now on.
   void set_learning_rate(double rate);
 
-  // What makes another shard of the same spec go on bit for bit. Values and slots go a range of rows at a time, so that
-  // no task has to hold them twice; a scalar is one row.
+  // The state with which another shard of the same spec goes on bit for bit. Values and slots are transferred in ranges
+  // of rows, so that no task has to hold them twice. A scalar is one row.
   class Snapshot;
   Snapshot snapshot() const;
   int64_t num_rows() const { return spec_.shape.empty() ? 1 : spec_.shape.front(); }
-  // Of a row's value and slots.
+  // Returns the bytes of the value and the slots of a row.
   int64_t row_bytes() const;
-  // As Snapshot::rows and Snapshot::progress gave them.
+  // Take over what Snapshot::rows and Snapshot::progress of another shard returned.
   void load_rows(int64_t first, const std::vector<torch::Tensor>& tensors);
   void load_progress(const std::vector<torch::Tensor>& tensors);
 
@@ -93,11 +95,11 @@ class Shard {
 
   ShardSpec spec_;
   Optimizer optimizer_;
-  int64_t width_;  // elements of a row
+  int64_t width_;  // number of elements of a row
   mutable std::shared_mutex mutex_;
   torch::Tensor value_;
   std::vector<torch::Tensor> slots_;
-  UpdateMemory memory_;  // of both
+  UpdateMemory memory_;  // the memory of values and slots
   int64_t version_ = 0;
   int64_t iterations_ = 0;
   Schedule learning_rate_;
@@ -105,14 +107,14 @@ class Shard {
   UpdateLog log_;
 };
 
-// While it lives the shard does not change: updates wait.
+// A view of the shard's state. While it lives the shard does not change, because updates wait.
 class Shard::Snapshot {
  public:
   explicit Snapshot(const Shard& shard) : shard_(shard), lock_(shard.mutex_) {}
 
-  // The value and the slots of these rows, which are the shard's own memory.
+  // Returns the value and the slots of these rows, which are the shard's own memory.
   std::vector<torch::Tensor> rows(int64_t first, int64_t count) const;
-  // Everything else.
+  // Returns everything else that the state consists of.
   std::vector<torch::Tensor> progress() const;
 
  private:

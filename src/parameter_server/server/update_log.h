@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-// The same whoever sends it: the piece of work that it is part of, and its place among that one's updates.
+// The identity of an update, which is the same whoever sends it: its closure and its place among the closure's updates.
 struct UpdateId {
   int64_t closure = 0;
   int64_t ordinal = 0;
@@ -19,15 +19,15 @@ struct UpdateId {
   }
 };
 
-// Not thread-safe.
+// The updates that one shard has seen. Not thread-safe.
 class UpdateLog {
  public:
-  // Notes it. False: it was noted before.
+  // Notes an update. Returns false if it was noted before.
   bool add(const UpdateId& id) { return id.closure >= floor_ && applied_.insert(id).second; }
 
   bool has(const UpdateId& id) const { return id.closure < floor_ || applied_.contains(id); }
 
-  // No update of an earlier closure will come that was not noted: what is kept of them goes.
+  // Forgets the updates of earlier closures, of which none will arrive that was not noted.
   void forget_below(int64_t closure) {
     if (closure <= floor_) return;
     floor_ = closure;
@@ -36,9 +36,9 @@ class UpdateLog {
 
   std::size_t size() const { return applied_.size(); }
 
-  // int64 of shape [1 + size, 2]: the lowest closure that is not forgotten, then every update.
+  // Returns the state, int64 of shape [1 + size, 2]: the lowest closure that is not forgotten, then every update.
   torch::Tensor state() const;
-  // InvalidArgument: of another shape or dtype.
+  // Takes over a state. InvalidArgument: it has another shape or dtype.
   void load_state(const torch::Tensor& state);
 
  private:

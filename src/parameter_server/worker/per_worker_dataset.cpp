@@ -41,7 +41,7 @@ PerWorkerDataset ParameterServerStrategy::create_per_worker_dataset(
     std::function<Dataset(const InputContext&)> make) const {
   if (!make) fail<InvalidArgument>("[strategy] create_per_worker_dataset: the function is empty");
   const TaskId& task = state_->task();
-  // Workers that were not foreseen come after the others.
+  // Workers that the cluster does not name are counted after the others.
   const int workers = std::max(state_->cluster().num_tasks("worker"), task.type == "worker" ? task.index + 1 : 0);
   InputContext context = input_context();
   context.num_input_pipelines = workers;

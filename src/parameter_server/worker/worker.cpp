@@ -16,9 +16,9 @@ namespace {
 namespace proto = parameter_server;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAgain(100);      // between tries to reach the coordinator
-constexpr milliseconds kHold(1000);      // how long it may hold a question
-constexpr milliseconds kAnswer(10'000);  // beyond that
+constexpr milliseconds kAgain(100);      // between two attempts to reach the coordinator
+constexpr milliseconds kHold(1000);      // how long the coordinator may hold a question
+constexpr milliseconds kAnswer(10'000);  // how long an answer may take beyond that
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void WorkerLoop::run() {
       round();
       coordinator_is_there();
     } catch (const FailedPrecondition&) {
-      // It was started again, or took this worker for lost: what is here is done by others.
+      // The coordinator was restarted, or took this worker for lost. Others do the closures that are here.
       asked_.reset();
       have_.clear();
       results_.clear();
@@ -111,7 +111,7 @@ void WorkerLoop::beat(const std::stop_token& stop) {
         servers_.close("the run is over");
       }
     } catch (const std::exception&) {
-      // The other thread finds out as well, and decides.
+      // The other thread notices the failure as well, and decides.
       std::this_thread::sleep_for(kAgain);
     }
   }
@@ -168,7 +168,7 @@ void WorkerLoop::round() {
   execute(have_.front());
   have_.pop_front();
   const bool more = asked_->answer.wait_for(milliseconds(0)) == std::future_status::ready;
-  if (more) return take_asked();  // the results go with the next question
+  if (more) return take_asked();  // the results travel with the next question
   take(ask(/*want=*/false));
 }
 
@@ -178,7 +178,7 @@ void WorkerLoop::execute(const Closure& closure) {
   try {
     result.tensors = run_(closure);
     for (torch::Tensor& tensor : result.tensors) tensor = tensor.detach().cpu().contiguous();
-    (void)make_frame(rpc::Empty(), result.tensors);  // that they can be sent
+    (void)make_frame(rpc::Empty(), result.tensors);  // throws if they cannot be sent
     result.finished.set_tensors(static_cast<int32_t>(result.tensors.size()));
   } catch (const std::exception& error) {
     const CallStatus status = status_of(error);

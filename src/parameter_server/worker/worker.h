@@ -1,4 +1,4 @@
-// WorkerLoop: a worker's life: it asks the coordinator for work, does it, and tells what came out.
+// WorkerLoop: the loop of a worker: it asks the coordinator for work, does it, and returns the results.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,11 @@ namespace cohort {
 
 struct WorkerLoopOptions {
   int index = 0;
-  std::string coordinator;  // its address
+  std::string coordinator;  // the coordinator's address
   SecurityOptions security = {};
   std::string catalog;             // Catalog::description()
   std::vector<std::string> steps;  // names of the registered functions, sorted
-  // How long the coordinator may be away, at first and later.
+  // How long the coordinator may be away, at the beginning and later.
   std::chrono::milliseconds coordinator_timeout = std::chrono::hours(1);
   std::chrono::milliseconds report_interval = std::chrono::seconds(5);
 };
@@ -36,13 +36,13 @@ class WorkerLoop {
  public:
   using Run = std::function<std::vector<torch::Tensor>(const Closure& closure)>;
 
-  // `servers` gets the views that the coordinator tells.
+  // Makes the loop. `servers` gets the views that the coordinator sends.
   WorkerLoop(ServerClient& servers, Run run, WorkerLoopOptions options);
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;
   ~WorkerLoop();
 
-  // Returns when the run is over. Unavailable: the coordinator stays away. FailedPrecondition: it runs another program.
+  // Works until the run is over. Unavailable: the coordinator stays away. FailedPrecondition: it runs another program.
   void run();
 
  private:
@@ -52,7 +52,7 @@ class WorkerLoop {
   };
   struct Question {
     std::future<Frame> answer;
-    std::vector<Result> results;  // that went with it
+    std::vector<Result> results;  // the results that travel with the question
   };
 
   void join();
@@ -62,7 +62,7 @@ class WorkerLoop {
   void take(Question question);
   void put_back(std::vector<Result> results);
   void execute(const Closure& closure);
-  // Waits a little; Unavailable when the coordinator has been away for too long.
+  // Waits a little. Throws Unavailable if the coordinator has been away for too long.
   void wait_for_coordinator(const std::exception& error);
   void coordinator_is_there();
 
@@ -75,9 +75,9 @@ class WorkerLoop {
   std::atomic<bool> over_ = false;
   bool after_loss_ = false;
   std::deque<Closure> have_;
-  std::optional<Question> asked_;   // for more, while the first of have_ runs
-  std::vector<Result> results_;     // to be told
-  std::optional<WaitReport> away_;  // the wait for the coordinator, since it was last heard
+  std::optional<Question> asked_;   // the question for more work while the first of have_ runs
+  std::vector<Result> results_;     // results that are not sent yet
+  std::optional<WaitReport> away_;  // the wait for the coordinator since it was last heard of
   std::jthread beater_;
 };
 

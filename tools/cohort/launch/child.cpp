@@ -22,12 +22,12 @@ constexpr std::size_t kKeptLines = 20;
 constexpr std::size_t kLongestLine = 64 << 10;
 constexpr int kCannotStart = 127;
 
-// Between fork() and exec(): only what a signal handler may call.
+// Runs between fork() and exec(), so it calls only functions that a signal handler may call.
 [[noreturn]] void become(const std::vector<char*>& arguments, const std::vector<char*>& variables, int input,
                          int output, pid_t launcher) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(kCannotStart);  // it died before the line above
+  if (::getppid() != launcher) ::_exit(kCannotStart);  // the launcher died before the line above
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -50,7 +50,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
-// This process's variables with the worker's in their place.
+// Returns the environment of this process, with the worker's variables replacing those of the same name.
 std::vector<std::string> merged(const std::map<std::string, std::string>& own) {
   std::vector<std::string> all;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -93,7 +93,7 @@ Child::Child(const WorkerPlan& plan, Output& output, const std::string& log) : n
     close_all();
     fail<Unavailable>("[launch] ", name_, " cannot be started: ", std::strerror(code));
   }
-  ::setpgid(pid_, pid_);  // here too: whoever comes first
+  ::setpgid(pid_, pid_);  // parent and child both do so, because either may run first
   ::fcntl(output_, F_SETFL, O_NONBLOCK);
 }
 
@@ -158,8 +158,8 @@ void Child::kill(int signal) const {
 void Child::ended(int status) {
   running_ = false;
   status_ = status;
-  kill(SIGKILL);  // what it has started and left behind
-  // No more than the pipe holds: what has left the process group may write for ever.
+  kill(SIGKILL);  // the processes that it has started and left behind
+  // Reads no more than the pipe holds, because processes that have left the group may write for ever.
   auto left = static_cast<int64_t>(std::max(0, ::fcntl(output_, F_GETPIPE_SZ)));
   while (left > 0) {
     const std::size_t count = read_some();

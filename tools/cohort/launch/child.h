@@ -15,9 +15,9 @@ namespace cohort::cli {
 
 class Child {
  public:
-  // Starts the command in a process group of its own; it dies with the launcher. Its output goes to `output`, each line
-  // behind "[worker 0] ", and to `log` (when not empty) as it is. A line that is longer than 64 KiB comes in pieces.
-  // Unavailable: it cannot be started.
+  // Starts the command in a process group of its own, which dies with the launcher. Its output goes to `output`, each
+  // line after "[worker 0] ", and unchanged to the file `log`, if that is not empty. A line that is longer than 64 KiB
+  // comes in pieces. Unavailable: it cannot be started.
   Child(const WorkerPlan& plan, Output& output, const std::string& log);
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -25,26 +25,27 @@ class Child {
 
   const std::string& name() const { return name_; }
   pid_t pid() const { return pid_; }
-  int output() const { return output_; }  // to poll for reading; -1: closed
+  int output() const { return output_; }  // the descriptor to poll for reading; -1: closed
   bool running() const { return running_; }
 
-  // Passes on some of what has come, so that whoever writes without end leaves time for others. Never waits.
+  // Passes on a part of the output that has arrived, so that a worker that writes without end leaves time for others.
+  // Never waits.
   void read() { (void)read_some(); }
-  void kill(int signal) const;  // to the whole process group
-  void ended(int status);       // what waitpid() said
+  void kill(int signal) const;  // sends it to the whole process group
+  void ended(int status);       // takes the status that waitpid() returned
 
   bool succeeded() const;
-  // As a shell gives it: 128 + the signal that killed it.
+  // Returns the exit status as a shell gives it: 128 + the signal that killed the process.
   int exit_code() const;
-  // "exited with status 3", "was killed by signal 9 (Killed)"
+  // Returns how the process ended: "exited with status 3", "was killed by signal 9 (Killed)".
   std::string fate() const;
-  // Its last lines.
+  // Returns its last lines of output.
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
  private:
-  std::size_t read_some();  // how much
+  std::size_t read_some();  // returns the number of bytes
   void take(std::string_view output);
-  void file(std::string_view output);  // into the log
+  void file(std::string_view output);  // writes it to the log
   void write_line(const std::string& line);
   void close_all();
 
@@ -53,10 +54,10 @@ class Child {
   std::ofstream log_;
   pid_t pid_ = -1;
   int output_ = -1;
-  int input_ = -1;  // the end to write to of its standard input
+  int input_ = -1;  // the end of its standard input to write to
   bool running_ = true;
   int status_ = 0;
-  std::string partial_;  // a line that has not ended
+  std::string partial_;  // the beginning of a line that has not ended
   std::deque<std::string> last_lines_;
 };
 

@@ -21,10 +21,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long the others may take to end by themselves when the one that leads has.
+// How long the other workers may take to end by themselves when the leading one has ended.
 constexpr std::chrono::seconds kFarewell(5);
 
-constexpr int kBrokenPipe = 128 + SIGPIPE;  // as a shell tells it of `yes | head`
+constexpr int kBrokenPipe = 128 + SIGPIPE;  // the status that a shell gives for `yes | head`
 
 constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP};
 constexpr std::array kPassed = {SIGUSR1, SIGUSR2};
@@ -75,7 +75,7 @@ class Group {
     return child;
   }
 
-  // A process that failed, when it may be started again.
+  // Starts a failed process again. Returns false if it may not be.
   bool restart(std::size_t which) {
     if (restarts_[which] == options_.restarts_each || kill_at_ || end_.stopped || end_.asked) return false;
     ++restarts_[which];
@@ -126,7 +126,7 @@ class Group {
     stop(SIGTERM);
   }
 
-  // The workers' last lines, for as long as they are read; for a moment when this process was told to end.
+  // Writes the workers' last lines as long as somebody reads them, or for a moment if this process was told to end.
   void finish_output() {
     std::optional<Clock::time_point> told;
     for (write_output(); !output_.empty(); write_output()) {
@@ -183,7 +183,7 @@ class Group {
       report(child);
       stop(SIGTERM);
     }
-    // The others hear from the one that leads that the run is over; who was being started again does not.
+    // The leading worker tells the others that the run is over. One that was being started again does not hear it.
     if (over_ && !kill_at_ && Clock::now() - *over_ > kFarewell) stop(SIGTERM);
   }
 
@@ -203,18 +203,18 @@ class Group {
   std::vector<int> restarts_;
   std::vector<std::unique_ptr<Child>> children_;
   Output output_{STDOUT_FILENO};
-  bool signalled_ = false;  // was told to end by a signal or the end of standard input
+  bool signalled_ = false;  // whether a signal or the end of standard input told this process to end
   std::optional<Clock::time_point> kill_at_;
-  std::optional<Clock::time_point> over_;  // since the one that leads has ended well
+  std::optional<Clock::time_point> over_;  // the time at which the leading worker ended well
   GroupEnd end_;
 };
 
 }  // namespace
 
 Signals::Signals() : watched_(watched()) {
-  // A handler, because programs that are started then have what there was before, which is not so with SIG_IGN.
+  // A handler is set and not SIG_IGN, because programs that are started would inherit SIG_IGN.
   if (!ignored(SIGPIPE)) ::signal(SIGPIPE, [](int) {});
-  ::signal(SIGCHLD, SIG_DFL);  // who started this process may ignore it; then nobody can wait for a worker
+  ::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD were ignored, as the parent may have set it, waitpid() would fail
   ::sigprocmask(SIG_BLOCK, &watched_, nullptr);
   fd_ = ::signalfd(-1, &watched_, SFD_NONBLOCK | SFD_CLOEXEC);
   if (fd_ < 0) fail<Unavailable>("[launch] signalfd: ", std::strerror(errno));

@@ -1,4 +1,4 @@
-// The workers of one attempt: started together, watched, ended together.
+// The workers of one attempt: they are started together, watched, and ended together.
 #pragma once
 
 #include <chrono>
@@ -12,9 +12,9 @@
 
 namespace cohort::cli {
 
-// Signals that come to this process, as something to poll for. While it lives they do nothing else. Those that were
-// ignored before it stay so: SIGHUP under nohup, SIGINT in a script's background. From its first object on SIGPIPE does
-// not end this process; its children have it as it was.
+// The signals that this process gets, as a descriptor to poll. They have no other effect while it lives. Signals that
+// were ignored before stay ignored: SIGHUP under nohup, SIGINT in a script's background. From the first object on
+// SIGPIPE does not end this process; its children have the former setting.
 class Signals {
  public:
   Signals();
@@ -23,7 +23,7 @@ class Signals {
   ~Signals();
 
   int fd() const { return fd_; }
-  // The next one; 0: none is waiting.
+  // Returns the next signal; 0: none is waiting.
   int next() const;
 
  private:
@@ -32,23 +32,23 @@ class Signals {
 };
 
 struct GroupOptions {
-  std::string log_dir;                                         // of this attempt; empty: none
+  std::string log_dir;                                         // the folder of this attempt's logs; empty: none
   std::chrono::milliseconds grace = std::chrono::seconds(30);  // from asking a worker to end to killing it
-  bool until_eof = false;                                      // end when standard input does: for agents behind ssh
-  int restarts_each = 0;                                       // of a process that failed; then the others are ended
-  int stop_fd = -1;                                            // ask the workers to end when it can be read; -1: none
+  bool until_eof = false;  // whether to end at the end of standard input, as agents behind ssh do
+  int restarts_each = 0;   // how often a failed process is restarted before the others are ended
+  int stop_fd = -1;        // ask the workers to end when it can be read; -1: none
 };
 
 struct GroupEnd {
-  int code = 0;          // of the first worker that failed; 0: all went well
-  bool stopped = false;  // because the launcher was told to end
-  bool asked = false;    // the workers were, by stop_fd, before any of them had failed
+  int code = 0;          // status of the first worker that failed; 0: none did
+  bool stopped = false;  // whether the launcher was told to end
+  bool asked = false;    // whether stop_fd asked the workers to end before any of them failed
 };
 
-// Runs the workers to their end. When one fails the others are ended, and standard error says who failed, how, and what
-// it said last. SIGINT, SIGTERM and SIGHUP go to the workers, which then have `grace` to end; a second one kills them.
-// When nobody reads standard output any more they are ended as by SIGTERM, and the code is that of SIGPIPE unless one
-// of them failed.
+// Runs the workers to their end. When one fails the others are ended, and standard error says which one failed, how,
+// and shows its last lines. SIGINT, SIGTERM and SIGHUP go to the workers, which then have `grace` to end; a second one
+// kills them. When nobody reads standard output any more they are ended as by SIGTERM, and the code is that of SIGPIPE
+// unless one of them failed.
 GroupEnd run_group(const std::vector<WorkerPlan>& workers, const GroupOptions& options, const Signals& signals,
                    Guard& guard);
 

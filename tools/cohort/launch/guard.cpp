@@ -16,9 +16,10 @@ namespace cohort::cli {
 
 namespace {
 
-// Groups to watch come as their numbers, those to forget as the negative ones; the end is the launcher's end.
+// Reads the process groups to watch as positive numbers, and those to forget as negative ones. The end of the input
+// means that the launcher has ended.
 [[noreturn]] void guard(int hear) {
-  ::setsid();  // what is sent to the launcher's terminal or group is not for this process
+  ::setsid();  // signals to the launcher's terminal or group must not reach this process
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(fd);
   std::set<pid_t> groups;

@@ -1,4 +1,4 @@
-// A process that outlives the launcher and ends what is left of its workers, should the launcher be killed.
+// Guard: a process that outlives the launcher. If the launcher is killed it ends the remaining workers.
 #pragma once
 
 #include <sys/types.h>
@@ -7,7 +7,7 @@ namespace cohort::cli {
 
 class Guard {
  public:
-  // Call before there are threads. Unavailable: it cannot be started.
+  // Starts the process. Has to be called before there are threads. Unavailable: it cannot be started.
   Guard();
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;

@@ -36,8 +36,8 @@ void Output::write_some() {
   while (written < waiting_.size()) {
     pollfd place{.fd = fd_, .events = POLLOUT, .revents = 0};
     if (::poll(&place, 1, 0) <= 0) break;
-    // A pipe that can be written to takes so many bytes without a wait. That it does not block cannot be set: the
-    // programs that share it would find it so.
+    // A pipe that is ready takes so many bytes without a wait. It cannot be set to non-blocking, because the programs
+    // that share it would be affected.
     const std::size_t most = regular_ ? kMostWaiting : PIPE_BUF;
     const ssize_t count = ::write(fd_, waiting_.data() + written, std::min(most, waiting_.size() - written));
     if (count >= 0) {

@@ -1,5 +1,5 @@
-// Output: the launcher's standard output, where the lines of all workers go. It never waits for who reads it: what
-// cannot be written yet is kept, and the workers' output is not read meanwhile, so that they wait instead.
+// Output: the launcher's standard output, to which the lines of all workers go. It never waits for its reader: lines
+// that cannot be written yet are kept, and meanwhile the workers' output is not read, so that the workers wait.
 #pragma once
 
 #include <string>
@@ -15,11 +15,11 @@ class Output {
   // Writes as much as can be written at once.
   void write_some();
 
-  // To poll for writing; -1: nothing is to be written.
+  // Returns the descriptor to poll for writing; -1: nothing waits to be written.
   int waiting_fd() const { return waiting_.empty() ? -1 : fd_; }
   bool empty() const { return waiting_.empty(); }
   bool full() const;
-  // Whether its reader has gone, as that of `cohort launch ... | head` does.
+  // Returns whether the reader has gone, as `head` has in `cohort launch ... | head`.
   bool broken() const { return broken_; }
 
  private:

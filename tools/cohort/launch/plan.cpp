@@ -9,7 +9,7 @@ namespace cohort::cli {
 
 namespace {
 
-// Addresses of all workers, in the order of their ranks; empty where they are not known.
+// Returns the addresses of all workers in the order of their ranks, or nothing if they are not known.
 std::vector<std::string> addresses(const LaunchOptions& options, const std::vector<int>& ports) {
   std::vector<std::string> list;
   if (options.nnodes == 1 && options.hosts.empty()) {

@@ -16,7 +16,7 @@ std::vector<std::string> words(const std::string& text) {
   return list;
 }
 
-// Of "user@host" the host.
+// Returns the host in "user@host".
 std::string address_of(const std::string& host) {
   return host.substr(host.find('@') + 1);
 }

@@ -1,4 +1,4 @@
-// Launching on other machines: a launcher on each, started over ssh, which ends with its connection.
+// Launches on other machines: a launcher runs on each, started over ssh, and ends with its connection.
 #pragma once
 
 #include <string>
@@ -15,11 +15,11 @@ struct RemoteOptions {
   bool active() const { return !hosts.empty(); }
 };
 
-// One process for each host, "host a": `ssh HOST COMMAND`, where the command starts this program on the host with the
-// same path and in the same folder. Its plan has the whole command line in `command`.
+// Returns one process for each host, named "host a": `ssh HOST COMMAND`. The command starts this program on the host
+// under the same path and in the same folder. The whole command line stands in `command` of the plan.
 std::vector<WorkerPlan> plan_agents(const LaunchOptions& options, const RemoteOptions& remote);
 
-// The text as one word of a shell's command.
+// Returns the text as one word of a shell command.
 std::string quoted(const std::string& text);
 
 }  // namespace cohort::cli

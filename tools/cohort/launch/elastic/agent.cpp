@@ -26,12 +26,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTalk = milliseconds(100);  // between two reports
+constexpr milliseconds kTalk = milliseconds(100);  // the pause between two reports
 constexpr milliseconds kSilence = std::chrono::seconds(10);
 constexpr int kFailed = 1;
 constexpr int kSignalled = 128;
 
-// This agent's workers of a round.
+// Returns this agent's workers of a round.
 std::vector<WorkerPlan> plan_round(const LaunchOptions& options, const Order& order) {
   std::vector<WorkerPlan> workers;
   for (int local = 0; local < order.workers(); ++local) {
@@ -55,7 +55,7 @@ std::string own_name(const std::string& host) {
   return c10::str(host, " (pid ", ::getpid(), ")");
 }
 
-// Something to poll for that a thread can set.
+// A flag that a thread sets and another one polls for.
 class Event {
  public:
   Event() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -102,7 +102,7 @@ class Agent {
   }
 
  private:
-  // The signal that says so; 0: none came.
+  // Returns the signal that told this process to end; 0: none.
   int told_to_end() const {
     while (const int signal = signals_.next()) {
       if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return signal;
@@ -110,7 +110,8 @@ class Agent {
     return 0;
   }
 
-  // What the leader says; nothing when it does not answer; that the run is over when it has not for long.
+  // Returns the leader's order, or nothing if it does not answer. If it has not answered for long the order ends the
+  // run.
   std::optional<Order> talk() {
     auto order = leader_.exchange(report_);
     const auto now = Clock::now();
@@ -148,7 +149,7 @@ class Agent {
     return code;
   }
 
-  // What to exit with, when this process was told to.
+  // Runs a round. Returns the exit status if this process was told to end.
   std::optional<int> run_round(const Order& order) {
     report_.set_round(order.round());
     report_.set_running(true);
@@ -159,7 +160,7 @@ class Agent {
       const std::jthread talker([&](const std::stop_token& done) {
         while (!done.stop_requested()) {
           const auto next = talk();
-          // Another round, or none for this agent: it was taken for lost.
+          // The order is for another round, or this agent takes part in none because it was taken for lost.
           if (next && (next->kind() != Order::RUN || next->round() != order.round())) {
             asked = true;
             stop.set();
@@ -175,7 +176,7 @@ class Agent {
     report_.set_asked(asked && end.asked);
     report_.set_code(end.code);
     report_.set_by_signal(end.code > kSignalled);
-    report_.set_port(free_port(options_.host));  // the last one was used
+    report_.set_port(free_port(options_.host));  // the last port was used
     if (end.stopped) return leave(end.code);
     return std::nullopt;
   }
@@ -185,7 +186,7 @@ class Agent {
   const Signals& signals_;
   Guard& guard_;
   Report report_;
-  Liveness leader_alive_{kSilence};   // the leader
+  Liveness leader_alive_{kSilence};   // whether the leader is alive
   std::optional<WaitReport> coming_;  // the wait for its first answer
 };
 

@@ -1,4 +1,4 @@
-// Agent: one launcher's part in an elastic run: starts and ends its workers as the leader orders.
+// Agent: the part of one launcher in an elastic run. It starts and ends its workers as the leader orders.
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,13 @@ namespace cohort::cli {
 
 struct AgentOptions {
   LaunchOptions launch;                      // the program, nproc and further variables
-  std::string host;                          // where other machines reach this one
+  std::string host;                          // the address at which other machines reach this one
   std::chrono::milliseconds join_timeout{};  // how long to wait for a leader that was not there yet
-  // Of each round: where the output goes.
+  // Returns the options of a round, which say where its output goes.
   std::function<GroupOptions(int64_t round)> group;
 };
 
-// Runs until the leader says that the run is over, is lost (status 1), or this process is told to end; what to exit
-// with.
+// Runs until the leader ends the run or is lost (status 1), or this process is told to end. Returns the exit status.
 int run_agent(Leader& leader, const AgentOptions& options, const Signals& signals, Guard& guard);
 
 }  // namespace cohort::cli

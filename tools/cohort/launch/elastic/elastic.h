@@ -18,7 +18,7 @@ struct ElasticOptions {
   bool active() const { return !bounds.empty() || !join.empty(); }
 };
 
-// What to exit with. InvalidArgument: wrong options.
+// Runs the launch and returns the exit status. InvalidArgument: the options are wrong.
 int launch_elastic(const ElasticOptions& options, const LaunchOptions& launch,
                    const std::function<GroupOptions(int64_t round)>& group);
 

@@ -28,7 +28,7 @@ class RemoteLeader final : public Leader {
     try {
       return ask<Order>(leader_, kExchange, report, kCall);
     } catch (const Error&) {
-      return std::nullopt;  // for how long that may be so is for the agent to say
+      return std::nullopt;  // the agent decides how long it goes on
     }
   }
 
@@ -40,7 +40,7 @@ class RemoteLeader final : public Leader {
 
 class RendezvousServer::Impl {
  public:
-  // Without security it listens beyond this machine all the same: the network then decides who reaches it.
+  // Without security it accepts calls from other machines all the same. Then the network decides who reaches it.
   Impl(const std::string& address, const RosterOptions& options, const SecurityOptions& security)
       : silence_(options.silence),
         roster_(options, Clock::now()),
@@ -87,7 +87,7 @@ RendezvousServer::RendezvousServer(const std::string& address, const RosterOptio
                                    const SecurityOptions& security)
     : impl_(std::make_unique<Impl>(address, options, security)) {}
 RendezvousServer::~RendezvousServer() {
-  impl_->finish(kUnfinished);  // unless it was said before
+  impl_->finish(kUnfinished);  // has no effect if finish() was called before
   impl_->linger();
 }
 std::optional<Order> RendezvousServer::exchange(const Report& report) {

@@ -1,4 +1,4 @@
-// How agents and the roster of their leader talk: one call, again and again.
+// The conversation between agents and the roster of their leader: one call that each agent repeats.
 #pragma once
 
 #include <memory>
@@ -10,26 +10,26 @@
 
 namespace cohort::cli {
 
-// Whom an agent talks to; used by one thread.
+// The leader as an agent sees it. One thread uses it.
 class Leader {
  public:
   virtual ~Leader() = default;
-  // Nothing when the leader does not answer.
+  // Reports and returns the leader's order, or nothing if the leader does not answer.
   virtual std::optional<Order> exchange(const Report& report) = 0;
 };
 
-// The leader's own end, and the service for the others. Prints what happens on standard error.
+// The leader's own end, and the server for the other agents. Prints events on standard error.
 class RendezvousServer final : public Leader {
  public:
-  // Unavailable: it cannot listen on the address.
+  // Listens on the address. Unavailable: it cannot.
   RendezvousServer(const std::string& address, const RosterOptions& options, const SecurityOptions& security);
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
-  // Ends the run with 1 unless finish() was called; waits until the agents have heard of it, or are lost.
+  // Ends the run with status 1 unless finish() was called. Waits until all agents know it or are lost.
   ~RendezvousServer() override;
 
   std::optional<Order> exchange(const Report& report) override;
-  // Ends the run on all agents; heard once.
+  // Ends the run on all agents. Only the first call counts.
   void finish(int code);
 
  private:

@@ -10,7 +10,7 @@ namespace cohort::cli {
 
 namespace {
 
-constexpr int kMostWorkers = 1 << 16;  // of one agent
+constexpr int kMostWorkers = 1 << 16;  // the most workers of one agent
 constexpr int kLastPort = 65535;
 constexpr int kLastCode = 255;
 constexpr std::size_t kLongestName = 1000;
@@ -62,7 +62,7 @@ Order Roster::exchange(const Report& report, Time now) {
     return exit_with(0);
   }
   advance(now);
-  Agent& same = agent_of(report, now);  // advance() may have moved it
+  Agent& same = agent_of(report, now);  // advance() may have moved the agent
   Order order = order_for(same);
   same.told_exit = order.kind() == Order::EXIT;
   return order;
@@ -98,7 +98,7 @@ Roster::Agent& Roster::agent_of(const Report& report, Time now) {
 }
 
 void Roster::hear(Agent& agent, const Report& report, Time now) {
-  const int workers = agent.report.workers();  // what is left of those it came with
+  const int workers = agent.report.workers();  // the workers that are left to the agent
   agent.report = report;
   agent.report.set_workers(workers);
   agent.alive.hear(now);
@@ -149,7 +149,7 @@ void Roster::close_round(Time now) {
     return each.failure > 0 && each.report.code() != kPreemptedExitCode;
   };
   if (!lost_ && std::any_of(agents_.begin(), agents_.end(), failed_otherwise)) {
-    // Those that miss a lost agent fail too, maybe before it is known to be lost.
+    // The workers of other agents fail as well when an agent is lost, perhaps before that is known.
     if (!any_killed() && now - first_failure_ < options_.settle) return;
     blame();
   }
@@ -162,7 +162,7 @@ void Roster::close_round(Time now) {
   wait_ = wait_for_workers(now);
 }
 
-// A worker that was killed is lost; where none was, the one that failed first.
+// Removes the worker that caused the failure: each that was killed, or if none was, the one that failed first.
 void Roster::blame() {
   const bool killed = any_killed();
   for (Agent& each : agents_) {

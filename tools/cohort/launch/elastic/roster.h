@@ -1,5 +1,5 @@
-// Roster: the leader's list of the launchers (agents) of an elastic run, and its decisions: who runs, who has to end,
-// who is taken as lost. Pure: time comes in as an argument. Not thread-safe.
+// Roster: the leader's list of the launchers (agents) of an elastic run. It decides which workers run, which have to
+// end and which agents are lost. It reads no clock: times come as arguments. Not thread-safe.
 //
 // A run is a sequence of rounds. A round has the workers that are there, at most `most`. It ends when one of them
 // fails, when an agent is not heard of any more, or when new workers could be taken in; then all are asked to end,
@@ -22,18 +22,18 @@ namespace cohort::cli {
 using rendezvous::Order;
 using rendezvous::Report;
 
-// What cannot be meant in what came from another machine; nothing when all of it can.
+// Returns what is wrong in a report from another machine, or nothing if it is valid.
 std::optional<std::string> misfit(const Report& report);
-// In an order to an agent that can start `nproc` workers.
+// Returns the same of an order to an agent that can start `nproc` workers.
 std::optional<std::string> misfit(const Order& order, int nproc);
 
 struct RosterOptions {
-  int least = 1;  // workers, without which nothing runs
+  int least = 1;  // the fewest workers of a round
   int most = 1;
-  std::chrono::milliseconds silence = std::chrono::seconds(5);        // after which an agent is lost
-  std::chrono::milliseconds settle = std::chrono::seconds(8);         // how long a failure's cause may take to show
-  std::chrono::milliseconds last_call = std::chrono::seconds(2);      // for others, after one has joined
-  std::chrono::milliseconds join_timeout = std::chrono::minutes(10);  // of the wait for `least` workers
+  std::chrono::milliseconds silence = std::chrono::seconds(5);    // how long an agent may be silent before it is lost
+  std::chrono::milliseconds settle = std::chrono::seconds(8);     // how long a failure's cause may take to show
+  std::chrono::milliseconds last_call = std::chrono::seconds(2);  // how long to wait for others after one has joined
+  std::chrono::milliseconds join_timeout = std::chrono::minutes(10);  // the longest wait for `least` workers
 };
 
 class Roster {
@@ -45,21 +45,21 @@ class Roster {
   Order exchange(const Report& report, Time now);
   // Ends the run on all agents.
   void finish(int code);
-  // Whether the run is over and every agent has heard it, or is lost.
+  // Returns whether the run is over and every agent knows it or is lost.
   bool heard_by_all(Time now);
-  // What has happened since the last call, for the log.
+  // Returns the events since the last call, for the log.
   std::vector<std::string> take_news();
 
  private:
   struct Agent {
     Report report;
     Liveness alive;
-    int given = 0;  // workers in the round; 0: it takes no part
+    int given = 0;  // its workers in the round; 0: it takes no part
     int first_rank = 0;
     int group = 0;
     bool ended = false;
     bool told_exit = false;
-    int64_t failure = 0;  // its place among the round's failures; 0: none
+    int64_t failure = 0;  // the position of its failure in the round; 0: none
   };
 
   static bool is_from(const Agent& agent, const Report& report);
@@ -79,14 +79,14 @@ class Roster {
   void note(std::string text) { news_.push_back(std::move(text)); }
 
   RosterOptions options_;
-  std::vector<Agent> agents_;  // in the order in which they joined
+  std::vector<Agent> agents_;  // in the order of joining
   int64_t round_ = 0;
   bool running_ = false;
-  bool ending_ = false;  // the round's workers were told to end
-  bool lost_ = false;    // an agent of the round
+  bool ending_ = false;  // whether the round's workers were told to end
+  bool lost_ = false;    // whether the round has lost an agent
   int64_t failures_ = 0;
   Time first_failure_;
-  WaitReport wait_;  // for enough workers, since the last round ended
+  WaitReport wait_;  // the wait for enough workers since the last round ended
   Time last_join_;
   int world_ = 0;
   int last_code_ = 1;
