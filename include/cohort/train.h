@@ -5,7 +5,9 @@
 #include "cohort/train/callbacks.h"            // IWYU pragma: export
 #include "cohort/train/controller.h"           // IWYU pragma: export
 #include "cohort/train/layers.h"               // IWYU pragma: export
+#include "cohort/train/loss.h"                 // IWYU pragma: export
 #include "cohort/train/losses.h"               // IWYU pragma: export
+#include "cohort/train/metric.h"               // IWYU pragma: export
 #include "cohort/train/metrics.h"              // IWYU pragma: export
 #include "cohort/train/model.h"                // IWYU pragma: export
 #include "cohort/train/model_trainer.h"        // IWYU pragma: export

@@ -1,109 +1,210 @@
-// Losses: values that compare predictions with targets, one number an example. Who trains decides how these are
-// averaged: Model::fit() divides their sum by the true size of the global batch.
+// The losses, by the names that they have in Keras 3, with its options and defaults. What a Loss is:
+// cohort/train/loss.h.
 //
 //   model.compile({.optimizer = Adam(), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
-//
-// Semantics and defaults are Keras'. Every function takes (y, prediction[, weight]); dimension 0 is the batch, which
-// may be empty. A weight has one number an example, or the shape of the loss before it is averaged over an example's
-// values. Shapes that do not fit are InvalidArgument. A target with one more or one fewer dimension of size 1 at the
-// end is fitted.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstdint>
-#include <functional>
-#include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
+
+#include "cohort/train/loss.h"  // IWYU pragma: export
 
 namespace cohort {
-
-// What distinguishes one loss from another; immutable, thread-safe.
-class LossRule {
- public:
-  virtual ~LossRule() = default;
-
-  // Returns the name in logs and configurations.
-  virtual const std::string& name() const = 0;
-  // Unreduced: [batch] or [batch, ...].
-  virtual torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const = 0;
-  // The sum over the batch of each example's mean value, in as few operations as there are.
-  virtual torch::Tensor sum(const torch::Tensor& y, const torch::Tensor& prediction) const;
-};
-
-// A value, cheap to copy, thread-safe. Made by the functions below.
-class Loss {
- public:
-  // A function of the user's.
-  using Function = std::function<torch::Tensor(const torch::Tensor& y, const torch::Tensor& prediction)>;
-
-  explicit Loss(std::shared_ptr<const LossRule> rule) : rule_(std::move(rule)) {}
-  // A function of the user's: it returns [batch] or [batch, ...], not a scalar.
-  Loss(std::string name, Function values);
-  // "sparse_categorical_crossentropy", "mse", ...: the function of that name below without options, so of
-  // probabilities. Unknown: NotFound lists them.
-  Loss(const char* name);  // NOLINT(google-explicit-constructor)
-
-  // Returns the name in logs and configurations.
-  const std::string& name() const { return rule_->name(); }
-
-  // [batch]: each example's mean value, times its weight.
-  torch::Tensor per_example(const torch::Tensor& y, const torch::Tensor& prediction,
-                            const torch::Tensor& weight = {}) const;
-  // The sum of per_example(), a scalar.
-  torch::Tensor sum(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight = {}) const;
-  // sum() / batch (not divided by the sum of the weights); 0 for an empty batch.
-  torch::Tensor operator()(const torch::Tensor& y, const torch::Tensor& prediction,
-                           const torch::Tensor& weight = {}) const;
-
- private:
-  std::shared_ptr<const LossRule> rule_;
-};
 
 struct SparseCategoricalCrossentropyOptions {
   bool from_logits = false;  // predictions are logits (better: stable) instead of probabilities
   int64_t axis = -1;         // of the classes
-  std::string name = "sparse_categorical_crossentropy";  // in logs
+  // Labels of this class do not count, neither in the sum nor in the number of values.
+  std::optional<int64_t> ignore_class = std::nullopt;
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "sparse_categorical_crossentropy";        // in logs
 };
 // y: integers [batch, ...] without the class axis; prediction: [batch, ..., classes]. A label outside the classes is
 // InvalidArgument on a CPU (on a GPU CUDA's device-side assertion).
 Loss SparseCategoricalCrossentropy(const SparseCategoricalCrossentropyOptions& options = {});
 
 struct CategoricalCrossentropyOptions {
-  bool from_logits = false;                       // predictions are logits instead of probabilities
-  double label_smoothing = 0.0;                   // y becomes y * (1 - s) + s / classes; in [0, 1]
-  int64_t axis = -1;                              // dimension of the classes
-  std::string name = "categorical_crossentropy";  // in logs
+  bool from_logits = false;                                    // predictions are logits instead of probabilities
+  double label_smoothing = 0.0;                                // y becomes y * (1 - s) + s / classes; in [0, 1]
+  int64_t axis = -1;                                           // dimension of the classes
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "categorical_crossentropy";               // in logs
 };
 // y: probabilities (one-hot or soft) of the prediction's shape.
 Loss CategoricalCrossentropy(const CategoricalCrossentropyOptions& options = {});
 
+struct CategoricalFocalCrossentropyOptions {
+  double alpha = 0.25;                                         // weight of all classes
+  std::vector<double> class_alphas = {};                       // weight of each class; empty: alpha
+  double gamma = 2.0;                                          // how much sure predictions count less
+  bool from_logits = false;                                    // predictions are logits instead of probabilities
+  double label_smoothing = 0.0;                                // y becomes y * (1 - s) + s / classes; in [0, 1]
+  int64_t axis = -1;                                           // dimension of the classes
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "categorical_focal_crossentropy";         // in logs
+};
+// alpha * (1 - p)^gamma times the cross-entropy of each class (Lin et al., 2018). y: of the prediction's shape.
+Loss CategoricalFocalCrossentropy(const CategoricalFocalCrossentropyOptions& options = {});
+
 struct BinaryCrossentropyOptions {
-  bool from_logits = false;                  // predictions are logits instead of probabilities
-  double label_smoothing = 0.0;              // y becomes y * (1 - s) + s / 2; in [0, 1]
-  std::string name = "binary_crossentropy";  // in logs
+  bool from_logits = false;                                    // predictions are logits instead of probabilities
+  double label_smoothing = 0.0;                                // y becomes y * (1 - s) + s / 2; in [0, 1]
+  int64_t axis = -1;                                           // over which the mean is taken
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "binary_crossentropy";                    // in logs
 };
 // y: 0 or 1, or between, of the prediction's shape, any dtype.
 Loss BinaryCrossentropy(const BinaryCrossentropyOptions& options = {});
 
+struct BinaryFocalCrossentropyOptions {
+  bool apply_class_balancing = false;                          // weighs class 1 with alpha, class 0 with 1 - alpha
+  double alpha = 0.25;                                         // weight of class 1
+  double gamma = 2.0;                                          // how much sure predictions count less
+  bool from_logits = false;                                    // predictions are logits instead of probabilities
+  double label_smoothing = 0.0;                                // y becomes y * (1 - s) + s / 2; in [0, 1]
+  int64_t axis = -1;                                           // over which the mean is taken
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "binary_focal_crossentropy";              // in logs
+};
+// (1 - p)^gamma times the binary cross-entropy, where p is the probability given to the target (Lin et al., 2018).
+Loss BinaryFocalCrossentropy(const BinaryFocalCrossentropyOptions& options = {});
+
+struct CategoricalGeneralizedCrossEntropyOptions {
+  double q = 0.5;  // in (0, 1): near 0 as the cross-entropy, near 1 as the mean absolute error
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "categorical_generalized_cross_entropy";  // in logs
+};
+// (1 - p^q) / q, which noisy labels disturb less (Zhang and Sabuncu, 2018). y: integers; prediction: probabilities.
+Loss CategoricalGeneralizedCrossEntropy(const CategoricalGeneralizedCrossEntropyOptions& options = {});
+
+struct KLDivergenceOptions {
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "kl_divergence";                          // in logs
+};
+// The sum of y * log(y / prediction) over the last dimension; both are probabilities.
+Loss KLDivergence(const KLDivergenceOptions& options = {});
+
+struct PoissonOptions {
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "poisson";                                // in logs
+};
+// prediction - y * log(prediction).
+Loss Poisson(const PoissonOptions& options = {});
+
 struct MeanSquaredErrorOptions {
-  std::string name = "mean_squared_error";  // in logs
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "mean_squared_error";                     // in logs
 };
 // The square of the difference.
 Loss MeanSquaredError(const MeanSquaredErrorOptions& options = {});
 
 struct MeanAbsoluteErrorOptions {
-  std::string name = "mean_absolute_error";  // in logs
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "mean_absolute_error";                    // in logs
 };
 // The absolute value of the difference.
 Loss MeanAbsoluteError(const MeanAbsoluteErrorOptions& options = {});
 
+struct MeanAbsolutePercentageErrorOptions {
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "mean_absolute_percentage_error";         // in logs
+};
+// 100 * |y - prediction| / |y|, where |y| is 1e-7 at least.
+Loss MeanAbsolutePercentageError(const MeanAbsolutePercentageErrorOptions& options = {});
+
+struct MeanSquaredLogarithmicErrorOptions {
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "mean_squared_logarithmic_error";         // in logs
+};
+// The square of the difference of log(1 + prediction) and log(1 + y), of which both are 1e-7 at least.
+Loss MeanSquaredLogarithmicError(const MeanSquaredLogarithmicErrorOptions& options = {});
+
 struct HuberOptions {
-  double delta = 1.0;               // quadratic up to here, linear beyond
-  std::string name = "huber_loss";  // in logs
+  double delta = 1.0;                                          // quadratic up to here, linear beyond
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "huber_loss";                             // in logs
 };
 // Half the square of small differences, linear for larger ones (Huber, 1964).
 Loss Huber(const HuberOptions& options = {});
+
+struct LogCoshOptions {
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "log_cosh";                               // in logs
+};
+// The logarithm of the hyperbolic cosine of the difference.
+Loss LogCosh(const LogCoshOptions& options = {});
+
+struct CosineSimilarityOptions {
+  int64_t axis = -1;                                           // along which vectors are compared; not the batch
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "cosine_similarity";                      // in logs
+};
+// The negative cosine of the angle between y and the prediction: -1 where they agree. As a metric it is positive.
+Loss CosineSimilarity(const CosineSimilarityOptions& options = {});
+
+struct HingeOptions {
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "hinge";                                  // in logs
+};
+// max(1 - y * prediction, 0). y: -1 or 1; where all targets are 0 or 1, 0 means -1.
+Loss Hinge(const HingeOptions& options = {});
+
+struct SquaredHingeOptions {
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "squared_hinge";                          // in logs
+};
+// The square of the hinge loss.
+Loss SquaredHinge(const SquaredHingeOptions& options = {});
+
+struct CategoricalHingeOptions {
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "categorical_hinge";                      // in logs
+};
+// max(1 + the largest prediction of a wrong class - that of the right one, 0). y: one-hot.
+Loss CategoricalHinge(const CategoricalHingeOptions& options = {});
+
+struct DiceOptions {
+  // Dimensions that are summed over; empty: all. With dimension 0 among them the batch as a whole has one loss.
+  std::vector<int64_t> axis = {};
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "dice";                                   // in logs
+};
+// 1 - 2 sum(y * prediction) / (sum(y) + sum(prediction)), of probabilities.
+Loss Dice(const DiceOptions& options = {});
+
+struct TverskyOptions {
+  double alpha = 0.5;  // weight of what the prediction misses
+  double beta = 0.5;   // weight of what it has in excess
+  // Dimensions that are summed over; empty: all. With dimension 0 among them the batch as a whole has one loss.
+  std::vector<int64_t> axis = {};
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "tversky";                                // in logs
+};
+// Dice with weights: 1 - hits / (hits + alpha * missed + beta * in excess) (Salehi et al., 2017).
+Loss Tversky(const TverskyOptions& options = {});
+
+struct CircleOptions {
+  double gamma = 80.0;                                         // scale
+  double margin = 0.4;                                         // how far the classes are to be apart
+  bool remove_diagonal = true;                                 // an example is no positive example of itself
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "circle";                                 // in logs
+};
+// Brings the embeddings of a class together and those of others apart (Sun et al., 2020). y: integers [batch];
+// prediction: embeddings [batch, size] of length 1. Each example is compared with all of the global batch; those whose
+// loss is 0 do not count.
+Loss Circle(const CircleOptions& options = {});
+
+struct CtcOptions {
+  LossReduction reduction = LossReduction::kSumOverBatchSize;  // how the values become one number
+  std::string name = "ctc";                                    // in logs
+};
+// Connectionist temporal classification (Graves et al., 2006). y: integers [batch, length], 0 where there is none;
+// prediction: logits [batch, time, classes], of which class 0 is the blank.
+Loss CTC(const CtcOptions& options = {});
 
 }  // namespace cohort

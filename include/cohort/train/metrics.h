@@ -1,146 +1,20 @@
-// Metrics: what is measured beside the loss. A Metric is a value; what it counts is in a MetricState, one a replica,
-// whose sum over the replicas gives the result: exact for uneven and empty shares.
+// The metrics, by the names that they have in Keras 3, with its options and defaults. What a Metric is:
+// cohort/train/metric.h. A loss is a metric, too.
 //
 //   model.compile({.optimizer = Adam(), .loss = ..., .metrics = {SparseCategoricalAccuracy(), MeanSquaredError()}});
-//
-//   MirroredMetric accuracy(strategy, SparseCategoricalAccuracy());           // in a loop of the user's own
-//   strategy.run([&](Replica& replica, const Example& share) { ... accuracy.update(replica, share.y, prediction); },
-//   batch); accuracy.result();
-//
-// Semantics and defaults are Keras'. Every function takes (y, prediction[, weight]); dimension 0 is the batch, which
-// may be empty. A weight has one number an example or the shape of what is averaged. Shapes that do not fit:
-// InvalidArgument.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "cohort/strategy.h"
 #include "cohort/train/losses.h"
+#include "cohort/train/metric.h"  // IWYU pragma: export
 
 namespace cohort {
-
-// Sums so far, float64. Adding never waits for the device: what is computed there stays there until total().
-class MetricState {
- public:
-  // So many sums, all 0.
-  explicit MetricState(int64_t size) : host_(static_cast<std::size_t>(size), 0.0) {}
-
-  // Adds a number to one sum.
-  void add(int64_t slot, double amount) { host_[static_cast<std::size_t>(slot)] += amount; }
-  // Adds a scalar on any device to one sum.
-  void add(int64_t slot, const torch::Tensor& scalar);
-  // values.numel() slots from `first` on.
-  void add_range(int64_t first, const torch::Tensor& values);
-
-  // [size], float64, on the CPU; waits for the device.
-  torch::Tensor total() const;
-  // Sets all sums to 0.
-  void reset();
-
- private:
-  torch::Tensor& on_device(torch::Device device);
-
-  std::vector<double> host_;
-  torch::Tensor device_;  // undefined until something is added there
-};
-
-// Which results are better.
-enum class Direction { kUnknown, kUp, kDown };
-
-// What distinguishes one metric from another; immutable, thread-safe.
-class MetricRule {
- public:
-  virtual ~MetricRule() = default;
-
-  // Returns the name in logs.
-  virtual const std::string& name() const = 0;
-  // Returns which results are better.
-  virtual Direction direction() const = 0;
-  // Returns the number of sums that the metric keeps.
-  virtual int64_t state_size() const = 0;
-  // Adds a batch to the sums.
-  virtual void update(MetricState& state, const torch::Tensor& y, const torch::Tensor& prediction,
-                      const torch::Tensor& weight) const = 0;
-  // Returns the metric from the sums, [state_size()] float64 on the CPU.
-  virtual double result(const torch::Tensor& total) const = 0;
-};
-
-// A value, cheap to copy, thread-safe. Made by the functions below.
-class Metric {
- public:
-  // Any number of values an example ([batch, ...]), whose mean is the metric.
-  using Function = std::function<torch::Tensor(const torch::Tensor& y, const torch::Tensor& prediction)>;
-
-  explicit Metric(std::shared_ptr<const MetricRule> rule) : rule_(std::move(rule)) {}
-  // A function of the user's.
-  Metric(std::string name, Function values, Direction direction = Direction::kUnknown);
-  // The mean of a loss, under its name: .metrics = {MeanSquaredError()}.
-  Metric(const Loss& loss);  // NOLINT(google-explicit-constructor)
-  // "accuracy", "auc", "mse", ...; unknown: NotFound lists them.
-  Metric(const char* name);  // NOLINT(google-explicit-constructor)
-
-  // Returns the name in logs.
-  const std::string& name() const { return rule_->name(); }
-  // Returns which results are better.
-  Direction direction() const { return rule_->direction(); }
-
-  // Returns the state for a new measurement.
-  MetricState make_state() const { return MetricState(rule_->state_size()); }
-  // Adds a batch to a state.
-  void update(MetricState& state, const torch::Tensor& y, const torch::Tensor& prediction,
-              const torch::Tensor& weight = {}) const;
-  // Returns the metric from one state's total(), or from the sum of several. Without any values: 0.
-  double result(const torch::Tensor& total) const { return rule_->result(total); }
-  double result(const MetricState& state) const { return result(state.total()); }
-
- private:
-  std::shared_ptr<const MetricRule> rule_;
-};
-
-// One conceptual metric, a state on every replica. update() is called by each replica for itself, without
-// communication; the rest in cross-replica context.
-class MirroredMetric {
- public:
-  // Makes a state for each local replica of the strategy.
-  MirroredMetric(const Strategy& strategy, Metric metric);
-
-  // Adds the replica's share of a batch to its state.
-  void update(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
-              const torch::Tensor& weight = {});
-  // The replica's state, to be added to by hand.
-  MetricState& state(const Replica& replica);
-
-  // Over all replicas.
-  double result() const;
-  // Over the replicas of this process, without talking to others: for showing progress.
-  double local_result() const;
-  // The sum of this process's states, [size], for saving; setting it back makes the first replica's state of it.
-  // InvalidArgument: another size.
-  torch::Tensor local_total() const;
-  // Sets the sum of this process's states; see local_total().
-  void set_local_total(const torch::Tensor& total);
-  // Begins anew, on every local replica.
-  void reset();
-  // Returns the metric that is measured.
-  const Metric& metric() const { return metric_; }
-
- private:
-  struct alignas(64) Slot {  // no two replicas write to one cache line
-    MetricState state;
-  };
-
-  Strategy strategy_;
-  Metric metric_;
-  std::vector<Slot> slots_;
-};
 
 struct MeanOptions {
   std::string name = "mean";  // in logs

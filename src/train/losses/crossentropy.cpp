@@ -1,3 +1,5 @@
+// Cross-entropies of classes, by labels and by probabilities, and of two classes. Where nothing is averaged but the
+// batch, LibTorch's fused operations sum them up.
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
@@ -11,20 +13,22 @@ namespace cohort {
 
 namespace {
 
-// Probabilities are kept this far from 0 and 1, as Keras does.
-constexpr double kEpsilon = 1e-7;
-
-// No label is ignored: a negative one is an error as any other that is out of range. (LibTorch's symbolic integers do
-// not take the smallest of 64 bits.)
+// No label is ignored by LibTorch: a negative one is an error as any other that is out of range. (LibTorch's symbolic
+// integers do not take the smallest of 64 bits.)
 constexpr int64_t kIgnoreNothing = std::numeric_limits<int32_t>::min();
 
-torch::Tensor clipped(const torch::Tensor& probabilities) {
-  return at::clamp(probabilities, kEpsilon, 1.0 - kEpsilon);
-}
-
-void check_smoothing(const std::string& name, double smoothing) {
-  if (smoothing >= 0.0 && smoothing <= 1.0) return;
-  fail<InvalidArgument>("[losses] ", name, ": label_smoothing must be in [0, 1], got ", smoothing);
+torch::Tensor sparse_entropy(const std::string& speaker, const SparseCategoricalCrossentropyOptions& options,
+                             const torch::Tensor& labels, const torch::Tensor& prediction,
+                             at::Reduction::Reduction reduction) {
+  torch::Tensor logits = options.from_logits ? prediction : clipped_probabilities(prediction).log();
+  if (logits.dim() > 2 && options.axis != 1) logits = logits.movedim(options.axis, 1);
+  try {
+    return at::nll_loss_nd(at::log_softmax(logits, 1), labels, {}, reduction, kIgnoreNothing);
+  } catch (const c10::IndexError&) {
+    fail<InvalidArgument>(speaker, ": labels from ", labels.min().item<int64_t>(), " to ", labels.max().item<int64_t>(),
+                          ", but the prediction has ", logits.size(1), " classes: wanted labels from 0 to ",
+                          logits.size(1) - 1);
+  }
 }
 
 class SparseCategorical final : public LossRule {
@@ -45,17 +49,30 @@ class SparseCategorical final : public LossRule {
   torch::Tensor entropy(const torch::Tensor& y, const torch::Tensor& prediction,
                         at::Reduction::Reduction reduction) const {
     const torch::Tensor labels = fit_labels(speaker_, y, prediction, options_.axis);
-    torch::Tensor logits = options_.from_logits ? prediction : clipped(prediction).log();
-    if (logits.dim() > 2 && options_.axis != 1) logits = logits.movedim(options_.axis, 1);
-    try {
-      return at::nll_loss_nd(at::log_softmax(logits, 1), labels, {}, reduction, kIgnoreNothing);
-    } catch (const c10::IndexError&) {
-      fail<InvalidArgument>(speaker_, ": labels from ", labels.min().item<int64_t>(), " to ",
-                            labels.max().item<int64_t>(), ", but the prediction has ", logits.size(1),
-                            " classes: wanted labels from 0 to ", logits.size(1) - 1);
-    }
+    return sparse_entropy(speaker_, options_, labels, prediction, reduction);
   }
 
+  SparseCategoricalCrossentropyOptions options_;
+  std::string speaker_;
+};
+
+// The same without the labels of one class, which stands for places that have none.
+class SparseCategoricalIgnoring final : public BatchLossRule {
+ public:
+  explicit SparseCategoricalIgnoring(SparseCategoricalCrossentropyOptions options)
+      : options_(std::move(options)), speaker_("[losses] " + options_.name) {}
+
+  const std::string& name() const override { return options_.name; }
+  bool needs_whole_batch() const override { return false; }
+  Values values_within(const WholeBatch& /*batch*/, const torch::Tensor& y,
+                       const torch::Tensor& prediction) const override {
+    const torch::Tensor labels = fit_labels(speaker_, y, prediction, options_.axis);
+    const torch::Tensor counted = labels.ne(*options_.ignore_class);
+    const torch::Tensor each = sparse_entropy(speaker_, options_, labels * counted, prediction, at::Reduction::None);
+    return {.each = each.masked_fill(counted.logical_not(), 0.0), .counted = counted};
+  }
+
+ private:
   SparseCategoricalCrossentropyOptions options_;
   std::string speaker_;
 };
@@ -69,17 +86,13 @@ class Categorical final : public LossRule {
 
   const std::string& name() const override { return options_.name; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    torch::Tensor target = fit_target(speaker_, y, prediction);
+    const torch::Tensor given = fit_target(speaker_, y, prediction);
     const int64_t axis = options_.axis;
-    if (prediction.dim() < 2 || axis < -prediction.dim() || axis >= prediction.dim()) {
-      fail<InvalidArgument>(speaker_, ": the prediction has shape ", prediction.sizes(),
-                            ", wanted [batch, ..., classes] with the classes in dimension ", axis);
-    }
-    const double smoothing = options_.label_smoothing;
-    if (smoothing > 0.0) target = target * (1.0 - smoothing) + smoothing / static_cast<double>(prediction.size(axis));
+    require_classes(speaker_, prediction, axis);
+    const torch::Tensor target = smoothed_classes(given, options_.label_smoothing, axis);
     const torch::Tensor logs = options_.from_logits
                                    ? at::log_softmax(prediction, axis)
-                                   : clipped(prediction / prediction.sum(axis, /*keepdim=*/true)).log();
+                                   : clipped_probabilities(prediction / prediction.sum(axis, /*keepdim=*/true)).log();
     return -(target * logs).sum(axis);
   }
 
@@ -93,11 +106,13 @@ class Binary final : public LossRule {
   explicit Binary(BinaryCrossentropyOptions options)
       : options_(std::move(options)), speaker_("[losses] " + options_.name) {
     check_smoothing(options_.name, options_.label_smoothing);
+    check_mean_axis(options_.name, options_.axis);
   }
 
   const std::string& name() const override { return options_.name; }
+  bool averages_last() const override { return options_.axis == -1; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    return entropy(y, prediction, at::Reduction::None);
+    return mean_over(speaker_, entropy(y, prediction, at::Reduction::None), options_.axis);
   }
   torch::Tensor sum(const torch::Tensor& y, const torch::Tensor& prediction) const override {
     const torch::Tensor total = entropy(y, prediction, at::Reduction::Sum);
@@ -112,25 +127,51 @@ class Binary final : public LossRule {
     const double smoothing = options_.label_smoothing;
     if (smoothing > 0.0) target = target * (1.0 - smoothing) + 0.5 * smoothing;
     if (options_.from_logits) return at::binary_cross_entropy_with_logits(prediction, target, {}, {}, reduction);
-    return at::binary_cross_entropy(clipped(prediction), target, {}, reduction);
+    return at::binary_cross_entropy(clipped_probabilities(prediction), target, {}, reduction);
   }
 
   BinaryCrossentropyOptions options_;
   std::string speaker_;
 };
 
+// The probability p of the true class to a power: (1 - p^q) / q.
+class Generalized final : public LossRule {
+ public:
+  explicit Generalized(CategoricalGeneralizedCrossEntropyOptions options)
+      : options_(std::move(options)), speaker_("[losses] " + options_.name) {
+    if (options_.q > 0.0 && options_.q < 1.0) return;
+    fail<InvalidArgument>(speaker_, ": q must be between 0 and 1, got ", options_.q);
+  }
+
+  const std::string& name() const override { return options_.name; }
+  torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
+    const torch::Tensor labels = fit_labels(speaker_, y, prediction, -1);
+    const torch::Tensor p = prediction.gather(-1, labels.unsqueeze(-1)).squeeze(-1);
+    return (1.0 - p.pow(options_.q)) / options_.q;
+  }
+
+ private:
+  CategoricalGeneralizedCrossEntropyOptions options_;
+  std::string speaker_;
+};
+
 }  // namespace
 
 Loss SparseCategoricalCrossentropy(const SparseCategoricalCrossentropyOptions& options) {
-  return Loss(std::make_shared<SparseCategorical>(options));
+  if (options.ignore_class) return Loss(std::make_shared<SparseCategoricalIgnoring>(options), options.reduction);
+  return Loss(std::make_shared<SparseCategorical>(options), options.reduction);
 }
 
 Loss CategoricalCrossentropy(const CategoricalCrossentropyOptions& options) {
-  return Loss(std::make_shared<Categorical>(options));
+  return Loss(std::make_shared<Categorical>(options), options.reduction);
 }
 
 Loss BinaryCrossentropy(const BinaryCrossentropyOptions& options) {
-  return Loss(std::make_shared<Binary>(options));
+  return Loss(std::make_shared<Binary>(options), options.reduction);
+}
+
+Loss CategoricalGeneralizedCrossEntropy(const CategoricalGeneralizedCrossEntropyOptions& options) {
+  return Loss(std::make_shared<Generalized>(options), options.reduction);
 }
 
 }  // namespace cohort

@@ -1,11 +1,15 @@
-#include "cohort/train/losses.h"
+// A loss is a fraction: a sum of weighted values over what they are divided by. Both are sums over the examples, hence
+// over the replicas that share a batch: each has its share of the sum, and all know the divisor. That the divisor is
+// the number of examples, which everybody knows, is the common case and needs no exchange.
+#include "cohort/train/loss.h"
 
 #include <ATen/Functions.h>
 
-#include <array>
-
+#include "base/access.h"
 #include "base/fail.h"
-#include "base/named.h"
+#include "cohort/replica.h"
+#include "strategy/core.h"
+#include "strategy/remote_variables.h"
 #include "train/losses/support.h"
 
 namespace cohort {
@@ -32,39 +36,95 @@ class FunctionLoss final : public LossRule {
   Loss::Function values_;
 };
 
-void require_defined(const std::string& name, const torch::Tensor& y, const torch::Tensor& prediction) {
-  if (!y.defined()) fail<InvalidArgument>("[losses] ", name, ": the examples have no target y");
-  if (!prediction.defined() || prediction.dim() == 0) {
-    fail<InvalidArgument>("[losses] ", name, ": the prediction is ", prediction.defined() ? "a scalar" : "undefined",
-                          ", wanted [batch, ...]");
-  }
-  if (y.dim() == 0 || y.size(0) != prediction.size(0)) {
-    fail<InvalidArgument>("[losses] ", name, ": the target has shape ", y.sizes(), ", the prediction ",
-                          prediction.sizes(), ": the batch sizes differ");
-  }
+class PartOfReplica final : public WholeBatch {
+ public:
+  explicit PartOfReplica(Replica& replica) : replica_(replica) {}
+  int64_t part() const override { return replica_.id(); }
+  torch::Tensor sum(const torch::Tensor& mine) const override { return replica_.all_reduce(ReduceOp::kSum, mine); }
+  torch::Tensor rows(const torch::Tensor& mine) const override { return replica_.all_gather(mine); }
+
+ private:
+  Replica& replica_;
+};
+
+// What a part of a batch comes to.
+struct Weighed {
+  torch::Tensor each;     // values times weights
+  torch::Tensor divisor;  // by reduction, a sum over the part; undefined: the number of the values
+  bool of_batch = false;  // the values are the batch's as a whole, so that the parts have them in common
+};
+
+// Values of which a weight is given for each element, although the loss is their mean over the last dimension.
+bool weighs_elements(const torch::Tensor& factor, const torch::Tensor& each) {
+  return factor.defined() && factor.dim() == each.dim() && factor.size(-1) == each.size(-1);
 }
 
-struct NamedLoss {
-  std::string_view name;
-  Loss (*make)();
-};
+Weighed weigh(const LossRule& rule, LossReduction reduction, const BatchLossRule::Values& values,
+              const torch::Tensor& weight, const torch::Tensor& mask) {
+  const std::string speaker = "[losses] " + rule.name();
+  torch::Tensor each = values.each;
+  if (values.of_batch) {
+    if (!weight.defined() && !mask.defined()) return {.each = each, .divisor = {}, .of_batch = true};
+    if (each.dim() > 0) {
+      fail<InvalidArgument>(speaker, ": the batch as a whole has values of shape ", each.sizes(),
+                            ", which weights and masks of examples do not fit");
+    }
+    const torch::Tensor& examples = weight.defined() ? weight : mask;
+    each = each.expand({examples.size(0)});
+  }
+  torch::Tensor kept = values.counted;
+  if (mask.defined()) kept = kept.defined() ? masked_weight(speaker, kept, mask).to(torch::kBool) : mask;
+  torch::Tensor factor = masked_weight(speaker, weight, kept);
+  const bool by_element = weighs_elements(factor, each);
+  if (rule.averages_last() && each.dim() > 1 && !by_element) each = each.mean(-1);
+  torch::Tensor divisor;
+  if (factor.defined()) {
+    const torch::Tensor fitted = fit_weight(speaker, factor, each);
+    each = each * fitted;
+    if (reduction == LossReduction::kMeanWithSampleWeight) {
+      divisor = fitted.to(each.scalar_type()).sum();
+    } else if (kept.defined()) {
+      divisor = fit_weight(speaker, kept.to(torch::kBool), each).expand_as(each).to(each.scalar_type()).sum();
+    }
+  }
+  if (rule.averages_last() && by_element && each.dim() > 1) {
+    if (divisor.defined()) divisor = divisor / static_cast<double>(std::max<int64_t>(1, each.size(-1)));
+    each = each.mean(-1);
+  }
+  return {.each = each, .divisor = divisor};
+}
 
-// With Keras' second names.
-const std::array kLosses = {
-    NamedLoss{"binary_crossentropy", [] { return BinaryCrossentropy(); }},
-    NamedLoss{"bce", [] { return BinaryCrossentropy(); }},
-    NamedLoss{"categorical_crossentropy", [] { return CategoricalCrossentropy(); }},
-    NamedLoss{"huber", [] { return Huber(); }},
-    NamedLoss{"huber_loss", [] { return Huber(); }},
-    NamedLoss{"mean_absolute_error", [] { return MeanAbsoluteError(); }},
-    NamedLoss{"mae", [] { return MeanAbsoluteError(); }},
-    NamedLoss{"mean_squared_error", [] { return MeanSquaredError(); }},
-    NamedLoss{"mse", [] { return MeanSquaredError(); }},
-    NamedLoss{"sparse_categorical_crossentropy", [] { return SparseCategoricalCrossentropy(); }},
-};
+BatchLossRule::Values values_of(const LossRule& rule, const WholeBatch& batch, const torch::Tensor& y,
+                                const torch::Tensor& prediction) {
+  if (const auto* whole = dynamic_cast<const BatchLossRule*>(&rule)) return whole->values_within(batch, y, prediction);
+  return {.each = rule.values(y, prediction), .counted = {}};
+}
 
-bool one_dimension_more(const torch::Tensor& longer, const torch::Tensor& shorter) {
-  return longer.dim() == shorter.dim() + 1 && longer.size(-1) == 1;
+torch::Tensor divided(const torch::Tensor& sum, const torch::Tensor& divisor) {
+  const torch::Tensor nothing = divisor.eq(0);
+  return at::where(nothing, at::zeros_like(sum), sum / divisor.masked_fill(nothing, 1));
+}
+
+// Whether the loss is the mean over the examples, and nothing has to be known about the others' to tell a share of it.
+bool is_plain_mean(const LossRule& rule, LossReduction reduction, const torch::Tensor& weight,
+                   const torch::Tensor& mask) {
+  if (mask.defined() || dynamic_cast<const BatchLossRule*>(&rule) != nullptr) return false;
+  return reduction == LossReduction::kSumOverBatchSize ||
+         (reduction == LossReduction::kMeanWithSampleWeight && !weight.defined());
+}
+
+int64_t examples_of_step(Replica& replica, const torch::Tensor& prediction) {
+  if (const auto known = replica.global_batch_size()) return *known;
+  const torch::Tensor mine = torch::full({1}, prediction.size(0), torch::kLong).to(replica.device());
+  return replica.all_reduce(ReduceOp::kSum, mine).item<int64_t>();
+}
+
+void require_whole_step(const Replica& replica, const std::string& name) {
+  const RemoteVariables* remote = Access::core(replica).remote();
+  if (remote == nullptr || remote->weight() == 1.0) return;
+  fail<Unimplemented>("[losses] ", name,
+                      ": its divisor, or its values, depend on all examples of the step, of which this worker of "
+                      "synchronous training with parameter servers has a share only");
 }
 
 }  // namespace
@@ -75,94 +135,81 @@ torch::Tensor LossRule::sum(const torch::Tensor& y, const torch::Tensor& predict
   return count == 1 ? each.sum() : each.sum() / static_cast<double>(count);
 }
 
-Loss::Loss(std::string name, Function values) {
+torch::Tensor BatchLossRule::values(const torch::Tensor& y, const torch::Tensor& prediction) const {
+  const Values values = values_within(OnePart(), y, prediction);
+  if (!values.of_batch) return values.each;
+  return values.each.mean().expand({prediction.size(0)});
+}
+
+Loss::Loss(std::shared_ptr<const LossRule> rule, LossReduction reduction)
+    : rule_(std::move(rule)), reduction_(reduction) {}
+
+Loss::Loss(std::string name, Function values, LossReduction reduction) : reduction_(reduction) {
   if (!values) fail<InvalidArgument>("[losses] ", name, ": the function is empty");
   rule_ = std::make_shared<FunctionLoss>(std::move(name), std::move(values));
 }
 
-Loss::Loss(const char* name) : Loss(find_named(kLosses, name, "losses", "loss").make()) {}
-
-torch::Tensor Loss::per_example(const torch::Tensor& y, const torch::Tensor& prediction,
-                                const torch::Tensor& weight) const {
-  require_defined(name(), y, prediction);
+torch::Tensor Loss::per_example(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight,
+                                const torch::Tensor& mask) const {
+  require_targets(name(), y, prediction);
   const torch::Tensor values = rule_->values(y, prediction);
-  return mean_of_example(weight.defined() ? values * fit_weight("[losses] " + name(), weight, values) : values);
+  const torch::Tensor factor = masked_weight("[losses] " + name(), weight, mask);
+  return mean_of_example(factor.defined() ? values * fit_weight("[losses] " + name(), factor, values) : values);
 }
 
 torch::Tensor Loss::sum(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight) const {
   if (weight.defined()) return per_example(y, prediction, weight).sum();
-  require_defined(name(), y, prediction);
+  require_targets(name(), y, prediction);
   return rule_->sum(y, prediction);
 }
 
-torch::Tensor Loss::operator()(const torch::Tensor& y, const torch::Tensor& prediction,
-                               const torch::Tensor& weight) const {
-  const torch::Tensor total = sum(y, prediction, weight);
-  return total / static_cast<double>(std::max<int64_t>(1, prediction.size(0)));
+torch::Tensor Loss::operator()(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight,
+                               const torch::Tensor& mask) const {
+  if (is_plain_mean(*rule_, reduction_, weight, mask)) {
+    const torch::Tensor total = sum(y, prediction, weight);
+    return total / static_cast<double>(std::max<int64_t>(1, prediction.size(0)));
+  }
+  require_targets(name(), y, prediction);
+  const Weighed weighed = weigh(*rule_, reduction_, values_of(*rule_, OnePart(), y, prediction), weight, mask);
+  if (reduction_ == LossReduction::kNone) return weighed.each;
+  const torch::Tensor total = weighed.each.sum();
+  if (reduction_ == LossReduction::kSum) return total;
+  if (weighed.divisor.defined()) return divided(total, weighed.divisor);
+  return total / static_cast<double>(std::max<int64_t>(1, weighed.each.numel()));
 }
 
-torch::Tensor fit_target(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction) {
-  torch::Tensor target = y;
-  if (y.sizes() != prediction.sizes()) {
-    if (one_dimension_more(prediction, y)) target = y.unsqueeze(-1);
-    if (one_dimension_more(y, prediction)) target = y.squeeze(-1);
-    if (target.sizes() != prediction.sizes()) {
-      fail<InvalidArgument>(speaker, ": the target has shape ", y.sizes(), ", the prediction ", prediction.sizes(),
-                            "; wanted the same");
-    }
+LossShare Loss::share(Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
+                      const torch::Tensor& weight, const torch::Tensor& mask) const {
+  if (reduction_ == LossReduction::kNone) {
+    fail<InvalidArgument>("[losses] ", name(),
+                          ": its reduction is kNone, but a step takes the gradients of one number");
   }
-  return target.scalar_type() == prediction.scalar_type() ? target : target.to(prediction.scalar_type());
-}
-
-torch::Tensor fit_labels(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction,
-                         int64_t axis) {
-  if (prediction.dim() < 2 || axis < -prediction.dim() || axis >= prediction.dim()) {
-    fail<InvalidArgument>(speaker, ": the prediction has shape ", prediction.sizes(), ", wanted [batch, ..., classes]",
-                          axis == -1 ? std::string() : c10::str(" with the classes in dimension ", axis));
+  require_targets(name(), y, prediction);
+  const auto examples = static_cast<double>(std::max<int64_t>(1, examples_of_step(replica, prediction)));
+  if (is_plain_mean(*rule_, reduction_, weight, mask)) {
+    const torch::Tensor total = sum(y, prediction, weight);
+    const RemoteVariables* remote = Access::core(replica).remote();
+    // Where others have the rest of the step, their examples count, too.
+    return {.value = total / (remote == nullptr ? examples : examples / remote->weight()), .total = total};
   }
-  if (y.is_floating_point()) {
-    fail<InvalidArgument>(speaker, ": the labels are ", y.scalar_type(), ", wanted integers");
+  const auto* joint = dynamic_cast<const BatchLossRule*>(rule_.get());
+  if (reduction_ != LossReduction::kSum || (joint != nullptr && joint->needs_whole_batch())) {
+    require_whole_step(replica, name());
   }
-  const int64_t classes_at = axis < 0 ? axis + prediction.dim() : axis;
-  const auto fits = [&](const torch::Tensor& labels) {
-    if (labels.dim() != prediction.dim() - 1) return false;
-    for (int64_t i = 0, j = 0; i < prediction.dim(); ++i) {
-      if (i != classes_at && labels.size(j++) != prediction.size(i)) return false;
-    }
-    return true;
-  };
-  torch::Tensor labels = y;
-  if (!fits(labels) && y.dim() == prediction.dim() && y.size(classes_at) == 1) labels = y.squeeze(classes_at);
-  if (!fits(labels)) {
-    fail<InvalidArgument>(speaker, ": the labels have shape ", y.sizes(), ", the prediction ", prediction.sizes(),
-                          "; wanted the same without the classes");
+  const PartOfReplica batch(replica);
+  const Weighed weighed = weigh(*rule_, reduction_, values_of(*rule_, batch, y, prediction), weight, mask);
+  torch::Tensor value = weighed.each.sum();
+  if (weighed.of_batch) {
+    // All parts have the same values: each takes a part of them, by its examples.
+    if (reduction_ != LossReduction::kSum) value = weighed.each.mean();
+    value = value * (static_cast<double>(prediction.size(0)) / examples);
+  } else if (reduction_ != LossReduction::kSum) {
+    const torch::Tensor mine = weighed.divisor.defined()
+                                   ? weighed.divisor.detach()
+                                   : torch::full({}, weighed.each.numel(), value.options().requires_grad(false));
+    value = divided(value, batch.sum(mine));
   }
-  return labels.scalar_type() == torch::kLong ? labels : labels.to(torch::kLong);
-}
-
-torch::Tensor fit_weight(const std::string& speaker, const torch::Tensor& weight, const torch::Tensor& values) {
-  torch::Tensor fitted = weight;
-  if (one_dimension_more(weight, values)) fitted = weight.squeeze(-1);
-  bool fits = fitted.dim() > 0 && fitted.dim() <= values.dim();
-  for (int64_t i = 0; fits && i < fitted.dim(); ++i)
-    fits = fitted.size(i) == values.size(i) || (i > 0 && fitted.size(i) == 1);
-  if (!fits) {
-    fail<InvalidArgument>(speaker, ": the weight has shape ", weight.sizes(), ", wanted one number for each of ",
-                          values.sizes(), " or for each example");
-  }
-  while (fitted.dim() < values.dim()) fitted = fitted.unsqueeze(-1);
-  return values.is_floating_point() && fitted.scalar_type() != values.scalar_type() ? fitted.to(values.scalar_type())
-                                                                                    : fitted;
-}
-
-torch::Tensor mean_of_example(const torch::Tensor& values) {
-  return values.dim() > 1 ? values.flatten(1).mean(1) : values;
-}
-
-int64_t values_an_example(const torch::Tensor& values) {
-  int64_t count = 1;
-  for (int64_t i = 1; i < values.dim(); ++i) count *= values.size(i);
-  return count;
+  return {.value = value, .total = value * examples};
 }
 
 }  // namespace cohort

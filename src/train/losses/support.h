@@ -1,4 +1,4 @@
-// What losses and metrics have in common: fitting the shapes of targets, predictions and weights.
+// What losses and metrics have in common: fitting the shapes of targets, predictions, weights and masks.
 #pragma once
 
 #include <torch/types.h>
@@ -6,22 +6,85 @@
 #include <string>
 #include <utility>
 
+#include "cohort/train/loss.h"
+
 namespace cohort {
 
-// y with the prediction's shape and dtype; a dimension of size 1 at the end may be missing or too much.
+// Keras' epsilon: probabilities are kept this far from 0 and 1, and divisors from 0.
+constexpr double kKerasEpsilon = 1e-7;
+
+// Fails where the target or the prediction is missing, or where they are not of the same number of examples.
+void require_targets(const std::string& name, const torch::Tensor& y, const torch::Tensor& prediction);
+
+// Returns y with the prediction's shape and dtype; a dimension of size 1 at the end may be missing or too much.
 torch::Tensor fit_target(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction);
 
-// Class indices as int64, of the prediction's shape without `axis`.
+// Returns class indices as int64, of the prediction's shape without `axis`.
 torch::Tensor fit_labels(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction,
                          int64_t axis);
 
-// The weight, ready to be multiplied with values of [batch, ...]: dimensions of size 1 are appended.
+// Fails where the prediction has no dimension `axis` for classes, or nothing but it.
+void require_classes(const std::string& speaker, const torch::Tensor& prediction, int64_t axis);
+
+// Returns the weight, ready to be multiplied with values of [batch, ...]: dimensions of size 1 are appended.
 torch::Tensor fit_weight(const std::string& speaker, const torch::Tensor& weight, const torch::Tensor& values);
+
+// Returns the weights of what the mask leaves: the mask's booleans where there is no weight, undefined where there is
+// neither.
+torch::Tensor masked_weight(const std::string& speaker, const torch::Tensor& weight, const torch::Tensor& mask);
 
 // [batch, ...] -> [batch]
 torch::Tensor mean_of_example(const torch::Tensor& values);
 
-// Product of all dimensions but the first.
+// Returns the product of all dimensions but the first.
 int64_t values_an_example(const torch::Tensor& values);
+
+// Returns probabilities, kept kKerasEpsilon from 0 and 1.
+torch::Tensor clipped_probabilities(const torch::Tensor& probabilities);
+
+// Fails where a label smoothing is outside [0, 1].
+void check_smoothing(const std::string& name, double smoothing);
+
+// Returns targets of classes in dimension `axis`, drawn towards the same probability of all.
+torch::Tensor smoothed_classes(const torch::Tensor& target, double smoothing, int64_t axis);
+
+// Fails where the dimension over which a loss is averaged is the batch.
+void check_mean_axis(const std::string& name, int64_t axis);
+
+// Returns the mean of an element's values over dimension `axis`. The last one, -1, is left to Loss.
+torch::Tensor mean_over(const std::string& speaker, const torch::Tensor& values, int64_t axis);
+
+// A batch that is all there.
+class OnePart final : public WholeBatch {
+ public:
+  int64_t part() const override { return 0; }
+  torch::Tensor sum(const torch::Tensor& mine) const override { return mine; }
+  torch::Tensor rows(const torch::Tensor& mine) const override { return mine; }
+};
+
+// A rule that is no more than a function of the prediction and the target of its shape and dtype.
+class ElementwiseLoss : public LossRule {
+ public:
+  using Compute = torch::Tensor (*)(const torch::Tensor& prediction, const torch::Tensor& target);
+
+  // kMean: the values are the elements', of which the loss is the mean over the last dimension; kOwn: they are as the
+  // function returns them.
+  enum class Last { kMean, kOwn };
+
+  ElementwiseLoss(std::string name, Last last, Compute compute)
+      : name_(std::move(name)), speaker_("[losses] " + name_), last_(last), compute_(compute) {}
+
+  const std::string& name() const override { return name_; }
+  torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
+    return compute_(prediction, fit_target(speaker_, y, prediction));
+  }
+  bool averages_last() const override { return last_ == Last::kMean; }
+
+ private:
+  std::string name_;
+  std::string speaker_;
+  Last last_;
+  Compute compute_;
+};
 
 }  // namespace cohort

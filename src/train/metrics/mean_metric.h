@@ -4,17 +4,19 @@
 #include <string>
 #include <utility>
 
-#include "cohort/train/metrics.h"
+#include "cohort/train/metric.h"
 
 namespace cohort {
 
 // Adds sum(values * weight) to slot 0 and the sum of the weights (their number, without any) to slot 1.
 void add_mean(MetricState& state, const std::string& speaker, const torch::Tensor& values, const torch::Tensor& weight);
 
-// total[0] / total[1]; 0 / 0 is 0.
+// Returns the quotient, or 0 where the denominator is 0.
 double ratio(double numerator, double denominator);
+// Returns total[0] / total[1], or 0 where nothing was counted.
 double mean_result(const torch::Tensor& total);
 
+// The weighted mean of what a function gives for each example.
 class MeanMetric : public MetricRule {
  public:
   MeanMetric(std::string name, Direction direction, Metric::Function values)

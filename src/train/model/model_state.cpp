@@ -176,6 +176,10 @@ void ModelState::compile(const CompileOptions& options) {
     }
     if (!rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
   }
+  if (options.loss.reduction() == LossReduction::kNone) {
+    fail<InvalidArgument>("[model] ", name_, ": compile: the loss ", options.loss.name(),
+                          " has the reduction kNone, but a step takes the gradients of one number");
+  }
   loss_ = options.loss;
   optimizer_ = MirroredOptimizer();
   if (built()) apply_trainable();
@@ -232,7 +236,8 @@ Direction ModelState::direction(std::string_view log) const {
   if (log.substr(0, kPrefix.size()) == kPrefix) log.remove_prefix(kPrefix.size());
   if (log == "loss") return Direction::kDown;
   for (const Measured& each : metrics_) {
-    if (each.name == log) return each.metric.metric().direction();
+    const bool one_of_several = log.starts_with(each.name + "[");
+    if (each.name == log || one_of_several) return each.metric.metric().direction();
   }
   return Direction::kUnknown;
 }

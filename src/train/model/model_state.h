@@ -105,7 +105,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
 
  private:
   torch::Tensor forward(const Replica& replica, const torch::Tensor& x) const;
-  void record(const Replica& replica, const Example& share, const torch::Tensor& loss_sum,
+  void record(const Replica& replica, const Example& share, const torch::Tensor& loss_total,
               const torch::Tensor& prediction);
   void list_children();
   void declare();

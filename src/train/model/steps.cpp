@@ -1,12 +1,9 @@
 // What a replica does with its share of a global batch, and what is read off afterwards.
 #include <ATen/Functions.h>
 
-#include "base/access.h"
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "cohort/trace.h"
-#include "strategy/core.h"
-#include "strategy/remote_variables.h"
 #include "train/model/model_state.h"
 #include "train/model/server_training.h"
 
@@ -30,10 +27,10 @@ torch::Tensor ModelState::forward(const Replica& replica, const torch::Tensor& x
                         ", wanted [", x.size(0), ", ...]");
 }
 
-void ModelState::record(const Replica& replica, const Example& share, const torch::Tensor& loss_sum,
+void ModelState::record(const Replica& replica, const Example& share, const torch::Tensor& loss_total,
                         const torch::Tensor& prediction) {
   MetricState& loss = loss_metric_.state(replica);
-  loss.add(0, loss_sum);
+  loss.add(0, loss_total);
   loss.add(1, static_cast<double>(prediction.size(0)));
   for (Measured& each : metrics_) {
     each.metric.update(replica, share.y, prediction, each.weighted ? share.weight : torch::Tensor());
@@ -45,19 +42,17 @@ void ModelState::train_step(const GlobalBatch& batch) {
 }
 
 void ModelState::train_here(const GlobalBatch& batch) {
-  auto count = static_cast<double>(std::max<int64_t>(1, batch.global_size()));
-  const RemoteVariables* remote = Access::core(strategy_)->remote();
-  if (remote != nullptr) count /= remote->weight();  // others have the rest of the step
   strategy_.run(
-      [this, count](Replica& replica, const Example& share) {
-        torch::Tensor prediction, sum;
+      [this](Replica& replica, const Example& share) {
+        torch::Tensor prediction;
+        LossShare loss;
         {
           const TraceSpan span("compute", "forward");
           prediction = forward(replica, share.x);
-          sum = loss_->sum(share.y, prediction, share.weight);
+          loss = loss_->share(replica, share.y, prediction, share.weight);
         }
-        optimizer_[replica].minimize(sum / count);
-        record(replica, share, sum.detach(), prediction.detach());
+        optimizer_[replica].minimize(loss.value);
+        record(replica, share, loss.total.detach(), prediction.detach());
       },
       batch);
 }
@@ -68,7 +63,7 @@ void ModelState::test_step(const GlobalBatch& batch) {
         const torch::NoGradGuard no_grad;
         const TraceSpan span("evaluation", "forward");
         const torch::Tensor prediction = forward(replica, share.x);
-        record(replica, share, loss_->sum(share.y, prediction, share.weight), prediction);
+        record(replica, share, loss_->share(replica, share.y, prediction, share.weight).total, prediction);
       },
       batch);
 }
@@ -110,19 +105,25 @@ void ModelState::reset_metrics() {
 
 template <typename Result>
 Logs ModelState::collect(const Result& result) const {
-  Logs logs{{"loss", result(loss_metric_)}};
-  for (const Measured& each : metrics_) logs.set(each.name, result(each.metric));
+  Logs logs{{"loss", result(loss_metric_).front()}};
+  for (const Measured& each : metrics_) {
+    const std::vector<double> numbers = result(each.metric);
+    if (numbers.size() == 1) logs.set(each.name, numbers.front());
+    for (std::size_t i = 0; numbers.size() > 1 && i < numbers.size(); ++i) {
+      logs.set(each.name + "[" + std::to_string(i) + "]", numbers[i]);
+    }
+  }
   return logs;
 }
 
 Logs ModelState::results() const {
   finish_steps();
-  return collect([](const MirroredMetric& metric) { return metric.result(); });
+  return collect([](const MirroredMetric& metric) { return metric.results(); });
 }
 
 Logs ModelState::local_results() const {
   if (servers_) servers_->collect();
-  return collect([](const MirroredMetric& metric) { return metric.local_result(); });
+  return collect([](const MirroredMetric& metric) { return metric.local_results(); });
 }
 
 std::vector<torch::Tensor> ModelState::metric_sums() const {
@@ -137,9 +138,8 @@ void ModelState::set_metric_sums(const std::vector<torch::Tensor>& sums) {
 }
 
 void ModelState::add_metric_sums(const std::vector<torch::Tensor>& more) {
-  std::vector<torch::Tensor> sums = metric_sums();
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = sums[i] + more.at(i);
-  set_metric_sums(sums);
+  loss_metric_.add_local_total(more.at(0));
+  for (std::size_t i = 0; i < metrics_.size(); ++i) metrics_[i].metric.add_local_total(more.at(i + 1));
 }
 
 double ModelState::local_loss() const {
