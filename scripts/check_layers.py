@@ -1,5 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that a layer includes only itself and the layers above it in the list, and that public headers include little.
+"""Checks that a layer includes only itself and the layers above it in the list, its public headers included, and that public headers
+include little.
+
+Two kinds of arrows run back to a lower layer: an include of a public header that belongs to one, and a method that is declared in a
+public header and defined in a lower layer than the header's. Those in BACKWARD are known, and are printed with their number; any other
+one is a breach.
+
+Questions about what the topology is (one replica or several, one worker or several, CPUs that share memory) stand in src/strategy, and
+at most MOST_QUESTIONS of them.
 
 usage: check_layers.py REPOSITORY
 """
@@ -8,6 +16,36 @@ import re
 import sys
 
 LAYERS = ["base", "config", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "data", "checkpoint", "parameter_server", "train", "models"]
+# The layer that each public header belongs to: that of its folder, if these lists do not name it. Umbrellas, which only include others,
+# belong to none.
+HEADERS = {
+    "base": "error example preemption trace",
+    "config": "models/config models/setting",
+    "device": "device",
+    "rpc": "cluster/security",
+    "cluster": "cluster/cluster_spec cluster/cluster_resolver",
+    "collective": "communicator",
+    "topology": "topology",
+    "strategy": "strategy strategy_inl mirrored replica values variable cluster/multi_worker_strategy",
+    "optimizer": "optimizer precision schedule",
+    "data": "dataset distributed_dataset",
+    "checkpoint": "checkpoint weights",
+}
+LAYER_OF = {f"cohort/{name}.h": layer for layer, names in HEADERS.items() for name in names.split()}
+UMBRELLAS = {f"cohort/{name}.h" for name in ("cluster", "cohort", "data", "models", "train")}
+LAYER_OF_FOLDER = {"cluster": "parameter_server", "data": "data", "train": "train", "models": "models"}
+# Arrows that run back, as (from, to): what for.
+BACKWARD = {
+    ("strategy", "step"): "Strategy::optimizer",
+    ("strategy", "data"): "Strategy::distribute",
+    ("strategy", "optimizer"): "RemoteVariables has the rule of each variable",
+    ("optimizer", "step"): "MirroredOptimizer is a handle to a Step",
+}
+QUESTION = re.compile(r"\b(?:num_workers|num_local_replicas|num_replicas_in_sync|num_processes)\(\)\s*[=!<>]=?\s*\d|"
+                      r"(?<!bool )\ball_on_cpu\(|\bfacts\.reach_memory\b")
+MOST_QUESTIONS = 10
+CLASS = re.compile(r"^(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)[^;{]*\{", re.M)
+METHOD = re.compile(r"^[^\s#/].*?\b(\w+)::(~?\w+)\(", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 # Public headers: those of the core know none of a folder, those of a folder the core and the folders that are named.
 PUBLIC_FOLDERS = {"data": [], "cluster": [], "train": ["data", "cluster"], "models": ["train", "data", "cluster"]}
@@ -19,8 +57,26 @@ def includes(path):
     return INCLUDE.findall(path.read_text(encoding="utf-8"))
 
 
-def check_source(path, layer, problems):
+def layer_of(name):
+    """Returns the layer of a public header, by its name as it is included."""
+    return None if name in UMBRELLAS else LAYER_OF.get(name) or LAYER_OF_FOLDER.get(pathlib.PurePath(name).parts[1])
+
+
+def lower(layer, other):
+    return layer in LAYERS and other in LAYERS and LAYERS.index(other) > LAYERS.index(layer)
+
+
+def note_arrow(arrows, path, source, target, what):
+    if lower(source, target):
+        arrows.setdefault((source, target), []).append(f"{path}: {what}")
+
+
+def check_source(path, layer, classes, arrows, problems):
+    for name in re.findall(METHOD, path.read_text(encoding="utf-8")):
+        note_arrow(arrows, path, classes.get(name[0]), layer, f"defines {'::'.join(name)} of the layer {classes.get(name[0])}")
     for kind, name in includes(path):
+        if name.startswith("cohort/"):
+            note_arrow(arrows, path, layer, layer_of(name), f"includes {name}")
         top = name.split("/")[0]
         if kind == '"' and top in LAYERS and LAYERS.index(top) > LAYERS.index(layer):
             problems.append(f"{path}: layer {layer} includes {name}, of the lower layer {top}")
@@ -39,8 +95,13 @@ def may_include(header, name):
     return not (not whose and pathlib.PurePath(name).stem in every) and whose in ("", folder, *PUBLIC_FOLDERS.get(folder, []))
 
 
-def check_public(path, root, problems):
+def check_public(path, root, arrows, problems):
+    own_name = f"cohort/{path.relative_to(root).as_posix()}"
+    if own_name not in UMBRELLAS and layer_of(own_name) is None:
+        problems.append(f"{path}: belongs to no layer; name it in HEADERS of check_layers.py")
     for kind, name in includes(path):
+        if name.startswith("cohort/"):
+            note_arrow(arrows, path, layer_of(own_name), layer_of(name), f"includes {name}")
         if kind == '"' and name.startswith("cohort/") and not may_include(path.relative_to(root), name):
             problems.append(f"{path}: a public header includes {name}, which is not of the core or a folder above its own")
         own = kind == '"' and name.startswith("cohort/")
@@ -50,18 +111,49 @@ def check_public(path, root, problems):
                             "and cohort/ are allowed")
 
 
+def check_arrows(arrows, problems):
+    for (source, target), places in sorted(arrows.items()):
+        if (source, target) not in BACKWARD:
+            problems.extend(f"{place}, which is of the lower layer {target} than {source}" for place in places)
+
+
+def check_questions(root, problems):
+    """Returns how many places of src/ ask what the topology is."""
+    places = []
+    for path in sorted((root / "src").rglob("*")):
+        if path.suffix not in (".h", ".cpp") or root / "src" / "topology" in path.parents:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if not QUESTION.search(line):
+                continue
+            places.append(f"{path}:{number}")
+            if root / "src" / "strategy" not in path.parents:
+                problems.append(f"{path}:{number}: asks what the topology is: {line.strip()}; only src/strategy may")
+    if len(places) > MOST_QUESTIONS:
+        problems.append(f"{len(places)} places ask what the topology is, at most {MOST_QUESTIONS} may: {', '.join(places)}")
+    return len(places)
+
+
 def main(root):
     problems = []
+    arrows = {}
+    public = root / "include" / "cohort"
+    classes = {}  # each class of a public header: the header's layer
+    for path in sorted(public.rglob("*.h")):
+        layer = layer_of(f"cohort/{path.relative_to(public).as_posix()}")
+        classes.update({name: layer for name in CLASS.findall(path.read_text(encoding="utf-8")) if layer})
+        check_public(path, public, arrows, problems)
     for layer in LAYERS:
         for path in sorted((root / "src" / layer).rglob("*")):
             if path.suffix in (".h", ".cpp", ".cu"):
-                check_source(path, layer, problems)
+                check_source(path, layer, classes, arrows, problems)
     for folder in (root / "src").iterdir() if (root / "src").is_dir() else []:
         if folder.is_dir() and folder.name not in LAYERS:
             problems.append(f"{folder}: is no layer of the list")
-    for path in sorted((root / "include" / "cohort").rglob("*.h")):
-        check_public(path, root / "include" / "cohort", problems)
-    print("\n".join(problems) if problems else "layers: in order")
+    check_arrows(arrows, problems)
+    questions = check_questions(root, problems)
+    known = [f"{source} -> {target} ({BACKWARD[source, target]})" for source, target in sorted(arrows) if (source, target) in BACKWARD]
+    print("\n".join(problems) if problems else f"layers: in order; {questions} places ask what the topology is; {len(known)} arrows run back: {', '.join(known)}")
     return 1 if problems else 0
 
 

@@ -28,7 +28,7 @@ class DistributedSource {
   DistributedSource(std::unique_ptr<StepSource> steps, std::shared_ptr<StrategyCore> core, const InputOptions& options,
                     Pass pass)
       : steps_(std::move(steps)), core_(std::move(core)), pass_(std::move(pass)) {
-    start_workers();
+    join();
     if (options.prefetch_steps <= 0) return;
     ahead_ = std::make_unique<ReadAhead<Shares>>("distributed input", static_cast<std::size_t>(options.prefetch_steps),
                                                  options.timeout, [this] { return produce(); });
@@ -36,22 +36,13 @@ class DistributedSource {
 
   std::optional<GlobalBatch> next() {
     const TraceSpan span("input", "wait for input");
-    if (workers_) {
-      auto step = workers_->next(std::exchange(flags_, 0));
-      raised_ = workers_->raised();
-      if (!step) return std::nullopt;
-      return GlobalBatch(to_devices(std::move(step->shares)), step->total, step->some_empty);
-    }
-    raised_ = std::exchange(flags_, 0);
-    std::optional<Shares> shares = next_here();
-    if (!shares) return std::nullopt;
-    int64_t total = 0;
-    for (const Example& share : *shares) total += share.size();
-    return GlobalBatch(std::move(*shares), total);
+    auto step = joint_->next(std::exchange(flags_, 0));
+    if (!step) return std::nullopt;
+    return GlobalBatch(to_devices(std::move(step->shares)), step->total, step->some_empty);
   }
 
   void raise(int64_t flags) { flags_ |= flags; }
-  int64_t raised() const { return raised_; }
+  int64_t raised() const { return joint_->raised(); }
 
   std::string save() {
     return ahead_ ? ahead_->paused([&](const std::deque<Shares>& items, bool ended) { return save_with(items, ended); })
@@ -60,17 +51,17 @@ class DistributedSource {
 
   void restore(const std::string& bytes) {
     if (ahead_) ahead_->stop();
-    start_workers();
+    join();
     restore_from(bytes, "distributed input state", [&](const IteratorState& state) {
       pass_.restore(state.tree, [&](const nlohmann::json& tree) { restore_position(tree, state.tensors); });
     });
-    start_workers();  // they compare the restored pass from now on
+    join();  // the workers compare the restored pass from now on
   }
 
  private:
-  void start_workers() {
-    if (core_->num_workers() == 1) return;
-    workers_.emplace(
+  void join() {
+    joint_.reset();  // what it began it also ends, before others begin
+    joint_ = make_joint_steps(
         core_->workers().world(), [this] { return next_here(); }, core_->num_local_replicas(), pass_.options().epoch);
   }
 
@@ -120,7 +111,7 @@ class DistributedSource {
       for (const Example& share : shares) step.push_back(save_element({.example = share}, state.tensors));
       waiting.push_back(std::move(step));
     };
-    if (workers_ && workers_->held()) add(*workers_->held());
+    if (joint_->held()) add(*joint_->held());
     for (const Shares& shares : restored_) add(shares);
     for (const Shares& shares : items) add(shares);
     state.tree = pass_.save({{"steps", steps_->save(state.tensors)}, {"waiting", waiting}, {"ended", ended || ended_}});
@@ -130,9 +121,8 @@ class DistributedSource {
   std::unique_ptr<StepSource> steps_;
   std::shared_ptr<StrategyCore> core_;
   Pass pass_;
-  std::optional<WorkerSteps> workers_;
+  std::unique_ptr<JointSteps> joint_;
   int64_t flags_ = 0;
-  int64_t raised_ = 0;
   std::deque<Shares> restored_;
   bool ended_ = false;
   std::unique_ptr<ReadAhead<Shares>> ahead_;  // the last member: its thread uses the others
@@ -188,14 +178,14 @@ DistributedDataset Strategy::distribute(const Dataset& dataset, const InputOptio
   const InputGroup group = group_of(*core_);
   const AutoShard shard = choose_shard(options.auto_shard, dataset, group);
   const auto make = [core = core_, dataset, options, group, shard](const IteratorOptions& at) {
-    const bool whole = !core->plan().rebatch_input || core->num_replicas_in_sync() == 1;
+    const bool whole = !core->splits_batches();
     const Pass pass(at, dataset.passes()->under(core));
     return std::make_unique<DistributedSource>(make_split_source(dataset, pass.options(), group, shard, whole), core,
                                                options, pass);
   };
   const int64_t count = dataset.cardinality();
-  const bool known = count == kInfiniteCardinality || group.workers == 1 || shard == AutoShard::kData;
-  return {make, known ? count : kUnknownCardinality};
+  if (count == kInfiniteCardinality || shard == AutoShard::kData) return {make, count};
+  return {make, core_->workers().known_total(count).value_or(kUnknownCardinality)};
 }
 
 DistributedDataset Strategy::distribute_from_function(const std::function<Dataset(const InputContext&)>& fn) const {
@@ -217,8 +207,10 @@ DistributedDataset Strategy::distribute_from_function(const std::function<Datase
         make_per_replica_source(dataset, pass.options(), static_cast<std::size_t>(replicas)), core, options, pass);
   };
   const int64_t count = dataset.cardinality();
-  if (count >= 0 && core_->num_workers() > 1) return {make, kUnknownCardinality};  // that of the longest one's
-  return {make, count < 0 ? count : (count + replicas - 1) / replicas};
+  if (count < 0) return {make, count};
+  // The longest of the workers' inputs decides.
+  const std::optional<int64_t> steps = core_->workers().known_total((count + replicas - 1) / replicas);
+  return {make, steps.value_or(kUnknownCardinality)};
 }
 
 }  // namespace cohort

@@ -43,7 +43,30 @@ bool has_empty(const Shares& shares) {
   return std::any_of(shares.begin(), shares.end(), [](const Example& share) { return share.size() == 0; });
 }
 
+// The steps of a worker that is alone are its own, and what it says it hears at once.
+class OwnSteps final : public JointSteps {
+ public:
+  explicit OwnSteps(Own own) : own_(std::move(own)) {}
+
+  std::optional<Step> next(int64_t flags) override {
+    raised_ = flags;
+    std::optional<Shares> shares = own_();
+    if (!shares) return std::nullopt;
+    const int64_t total = examples_in(*shares);
+    return Step{.shares = std::move(*shares), .total = total};
+  }
+
+ private:
+  Own own_;
+};
+
 }  // namespace
+
+std::unique_ptr<JointSteps> make_joint_steps(ProcessCommunicator& world, JointSteps::Own own, int replicas,
+                                             int64_t pass) {
+  if (world.size() == 1) return std::make_unique<OwnSteps>(std::move(own));
+  return std::make_unique<WorkerSteps>(world, std::move(own), replicas, pass);
+}
 
 // Messages under way have to arrive: the other workers have begun the same.
 WorkerSteps::~WorkerSteps() {

@@ -1,4 +1,4 @@
-// WorkerSteps: how the workers take the steps of a distributed input together, however much each of them has.
+// JointSteps: how the workers of a group take the steps of a distributed input together, however much each of them has.
 #pragma once
 
 #include <exception>
@@ -15,7 +15,7 @@ namespace cohort {
 
 using Shares = std::vector<Example>;
 
-class WorkerSteps {
+class JointSteps {
  public:
   struct Step {
     Shares shares;            // of this worker's replicas
@@ -26,7 +26,30 @@ class WorkerSteps {
   // This worker's next shares; nullopt at its end, after which it is not called again.
   using Own = std::function<std::optional<Shares>()>;
 
-  // `pass` is the number of the pass over the data, which all workers compare in every step.
+  virtual ~JointSteps() = default;
+
+  // Returns the next step; nullopt when all workers have ended. A collective of all workers. What own() throws comes
+  // out here. `flags` are told to all.
+  virtual std::optional<Step> next(int64_t flags) = 0;
+
+  // Returns the flags of all workers, or-ed, that came with the last next().
+  int64_t raised() const { return raised_; }
+
+  // Returns the step that this worker has taken from own() already; for saving positions.
+  const std::optional<Shares>& held() const { return held_; }
+
+ protected:
+  int64_t raised_ = 0;
+  std::optional<Shares> held_;
+};
+
+// Returns the steps of a group; of one worker they are its own. `pass` is the number of the pass over the data, which
+// all workers compare in every step.
+std::unique_ptr<JointSteps> make_joint_steps(ProcessCommunicator& world, JointSteps::Own own, int replicas,
+                                             int64_t pass);
+
+class WorkerSteps final : public JointSteps {
+ public:
   WorkerSteps(ProcessCommunicator& world, Own own, int replicas, int64_t pass)
       : world_(world),
         own_(std::move(own)),
@@ -34,19 +57,13 @@ class WorkerSteps {
         what_("next step of pass " + std::to_string(pass) + " over a distributed input") {}
   WorkerSteps(const WorkerSteps&) = delete;
   WorkerSteps& operator=(const WorkerSteps&) = delete;
-  ~WorkerSteps();
+  ~WorkerSteps() override;
 
-  // Collective. Shares of size 0 when the data of this worker has ended and that of others has not; nullopt when all
+  // Shares of size 0 when the data of this worker has ended and that of others has not; nullopt when all
   // have ended. What own() throws comes out here, and as Unavailable from all other workers. Those that have had no
   // data at all learn from others what an empty share looks like. What is to be agreed on for a step is exchanged while
   // the step before runs, so flags are heard one step later (at once in the first).
-  std::optional<Step> next(int64_t flags);
-
-  // The flags of all workers, or-ed, that came with the last next().
-  int64_t raised() const { return raised_; }
-
-  // The step that this worker has taken from own() already; for saving positions.
-  const std::optional<Shares>& held() const { return held_; }
+  std::optional<Step> next(int64_t flags) override;
 
  private:
   void begin(int64_t flags);
@@ -58,10 +75,8 @@ class WorkerSteps {
   int replicas_;
   std::string what_;
   std::shared_ptr<ProcessCommunicator::Begun> begun_;
-  std::optional<Shares> held_;
   std::exception_ptr error_;  // of own()
   bool ended_ = false;
-  int64_t raised_ = 0;
   Example template_;  // a share of size 0
 };
 

@@ -12,7 +12,6 @@
 #include "parameter_server/state.h"
 #include "parameter_server/worker/worker.h"
 #include "rpc/address.h"
-#include "strategy/core.h"
 #include "strategy/strategies/devices.h"
 
 namespace cohort {
@@ -47,15 +46,17 @@ const ParameterServerOptions& checked(const ParameterServerOptions& options) {
 }
 
 StrategyPlan plan_of(const std::shared_ptr<ParameterServerState>& state) {
-  const std::vector<LogicalDevice> devices = choose_devices(kStrategyName, state->options().devices);
-  return {.name = kStrategyName,
-          .topology = local_topology(devices),
-          .devices = devices,
-          .placement = VariablePlacement::kCentral,
-          .parameter_devices = {find_logical_device("/CPU:0")},
-          .exchange = state->options().exchange,
-          .remote = state->task().type == "evaluator" ? nullptr : state,
-          .sharing_cores = state->sharing_cores()};
+  StrategyPlan plan = local_plan(kStrategyName, choose_devices(kStrategyName, state->options().devices));
+  const LogicalDevice here = find_logical_device("/CPU:0");
+  if (state->task().type == "evaluator") {
+    plan.placement = make_central(plan.devices, here);
+  } else {
+    plan.placement = std::make_shared<ServersPlacement>(plan.devices, here, state);
+  }
+  plan.exchange = state->options().exchange;
+  plan.exchange.cross_device_ops = "reduction_to_one_device";
+  plan.sharing_cores = state->sharing_cores();
+  return plan;
 }
 
 ClusterResolverPtr resolver_in(const ParameterServerOptions& options) {
@@ -213,9 +214,9 @@ ParameterServerStrategy::ParameterServerStrategy(std::shared_ptr<ParameterServer
     : Strategy(std::make_shared<StrategyCore>(plan_of(state))), state_(std::move(state)) {}
 
 std::optional<ParameterServerStrategy> ParameterServerStrategy::of(const Strategy& strategy) {
-  auto state = std::dynamic_pointer_cast<ParameterServerState>(Access::core(strategy)->plan().remote);
-  if (!state) return std::nullopt;
-  return ParameterServerStrategy(strategy, std::move(state));
+  const auto* placement = dynamic_cast<const ServersPlacement*>(&Access::core(strategy)->placement());
+  if (placement == nullptr) return std::nullopt;
+  return ParameterServerStrategy(strategy, std::dynamic_pointer_cast<ParameterServerState>(placement->cluster()));
 }
 
 const ClusterResolverPtr& ParameterServerStrategy::cluster_resolver() const {

@@ -67,9 +67,10 @@ void FlatParameters::lay_out(const StrategyCore& core) {
   const torch::NoGradGuard no_grad;
   for (FlatGroup& group : groups_) {
     for (std::size_t r = 0; r < tensors_.size(); ++r) {
-      const bool share = core.one_copy() && r > 0;
+      const auto holder = static_cast<std::size_t>(core.placement().holder(static_cast<int>(r)));
+      const bool share = holder != r;
       const auto options = tensors_[r][group.members.front()].options().requires_grad(false);
-      group.copies.push_back(share ? group.copies.front() : torch::zeros({group.size}, options));
+      group.copies.push_back(share ? group.copies[holder] : torch::zeros({group.size}, options));
       for (const std::size_t p : group.members) {
         torch::Tensor home = part_of(group.copies.back(), p);
         if (!share) home.copy_(tensors_[r][p].detach());

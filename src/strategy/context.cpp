@@ -14,6 +14,11 @@ ThreadContext& thread_context() {
   return context;
 }
 
+Replica* replica_among_others() {
+  Replica* replica = thread_context().replica;
+  return replica != nullptr && replica->num_replicas_in_sync() > 1 ? replica : nullptr;
+}
+
 ReplicaContext::ReplicaContext(Replica* replica)
     : outer_(thread_context().replica), outer_merged_(thread_context().merged) {
   thread_context().replica = replica;
@@ -36,8 +41,7 @@ StrategyScope::StrategyScope(std::shared_ptr<StrategyCore> core) : core_(std::mo
                              " (another strategy) is active: strategies do not mix");
   }
   context.scopes.push_back(core_);
-  // With one replica everything that is created belongs on its device; with more, mirror() places each copy.
-  if (core_->num_local_replicas() == 1) device_.emplace(core_->plan().devices.front());
+  core_->launch().enter_device(device_);
 }
 
 StrategyScope::~StrategyScope() {

@@ -17,6 +17,9 @@ struct ThreadContext {
 
 ThreadContext& thread_context();
 
+// Returns the replica that this thread runs if there are others in sync with it, else null.
+Replica* replica_among_others();
+
 // While it lives this thread runs a replica (or, with null, the cross-replica part of a merge_call).
 class ReplicaContext {
  public:

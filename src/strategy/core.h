@@ -1,4 +1,6 @@
-// StrategyCore: what every strategy is made of. A strategy is a StrategyPlan; the core carries it out.
+// StrategyCore: what every strategy is made of. A strategy is a StrategyPlan, which has a topology, a placement and
+// what the launch needs to know; the core carries it out. Those who use it find no null pointers and need not ask what
+// the topology is: a single process is a group of workers, a single replica has a launch, and variables have a home.
 #pragma once
 
 #include <torch/types.h>
@@ -14,36 +16,28 @@
 #include "cohort/topology.h"
 #include "collective/local/rendezvous.h"
 #include "collective/ops/cross_device_ops.h"
-#include "strategy/replica_threads.h"
+#include "strategy/launch.h"
+#include "strategy/placement.h"
 
 namespace cohort {
 
-class RemoteCluster;
-class RemoteVariables;
 class WorkerGroup;
 
-// Where variables live.
-enum class VariablePlacement {
-  kMirrored,  // a copy on every replica
-  kCentral,   // one copy, on the parameter device
-};
+// Returns the group of this process alone.
+std::shared_ptr<WorkerGroup> only_this_process();
 
-// Everything that distinguishes one strategy from another: placement, launch and exchange.
+// Everything that distinguishes one strategy from another.
 struct StrategyPlan {
   std::string name;
-  Topology topology;                   // of the replicas of all processes
-  std::vector<LogicalDevice> devices;  // of the local replicas, at least one
-  VariablePlacement placement = VariablePlacement::kMirrored;
-  std::vector<LogicalDevice> parameter_devices;  // empty: devices
+  Topology topology;                     // the replicas of all processes
+  std::vector<LogicalDevice> devices;    // those of the local replicas, at least one
+  std::shared_ptr<Placement> placement;  // where variables live
+  std::shared_ptr<WorkerGroup> workers = only_this_process();
+  // How the replicas are launched and exchange gradients.
   ExchangeOptions exchange;
-  // Whether input is rebatched to shares; without, the replica gets the dataset's own batches.
-  bool rebatch_input = true;
-  // The processes that the strategy spans; null: a group of this one alone is made.
-  std::shared_ptr<WorkerGroup> workers = nullptr;
-  // Where variables are kept by other processes; null: here.
-  std::shared_ptr<RemoteCluster> remote = nullptr;
-  // How many processes use the cores of this machine alike.
-  int sharing_cores = 1;
+  int sharing_cores = 1;  // how many processes use the cores of this machine alike
+  // Options of messages have a meaning with several workers, so they are no error where there turns out to be only one.
+  bool expects_workers = false;
 };
 
 class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
@@ -54,81 +48,66 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   ~StrategyCore();
 
   const StrategyPlan& plan() const { return plan_; }
-  int num_local_replicas() const { return static_cast<int>(plan_.devices.size()); }
   const Topology& topology() const { return plan_.topology; }
+  const Placement& placement() const { return *plan_.placement; }
+  Launch& launch() const { return *launch_; }
+
+  int num_local_replicas() const { return static_cast<int>(plan_.devices.size()); }
   int num_replicas_in_sync() const { return topology().num_replicas_in_sync(); }
+  // Returns whether a step's batch is split; a single replica takes it as it comes.
+  bool splits_batches() const { return num_replicas_in_sync() > 1; }
+  Replica& replica(int local_id) const { return *replicas_[static_cast<std::size_t>(local_id)]; }
   // Returns the number of a local replica among those of all processes.
   int replica_id(int local_id) const { return first_replica_ + local_id; }
-  Replica& replica(int local_id) const { return *replicas_[static_cast<std::size_t>(local_id)]; }
-  // Between all replicas in sync.
-  Communicator& communicator(int local_id) const {
-    const auto& group = communicators_.empty() ? local_communicators_ : communicators_;
-    return *group[static_cast<std::size_t>(local_id)];
-  }
+
+  // Returns a local replica's end of the group of all replicas in sync.
+  Communicator& communicator(int local_id) const { return *communicators_[static_cast<std::size_t>(local_id)]; }
   // Returns a local replica's end of its line along an axis. NotFound: there is no such axis.
   Communicator& group(std::string_view axis, int local_id) const;
+  // The place where the local replicas meet.
   Rendezvous& rendezvous() { return *rendezvous_; }
+  const CrossDeviceOps& cross_device_ops() const { return *ops_; }
 
   // The processes that the strategy spans.
   WorkerGroup& workers() const { return *plan_.workers; }
   int num_workers() const;
   int worker_rank() const;
-  // Of parameter servers; null where there are none.
-  RemoteVariables* remote() const;
-  // What worker 0 has, in these tensors everywhere; cross-replica context.
+  // Gives the tensors of worker 0 to all workers; cross-replica context.
   void broadcast_from_chief(std::span<torch::Tensor> tensors) const;
-  // The text that worker 0 has, on every worker.
+  // Returns the text that worker 0 has, on every worker.
   std::string text_from_chief(const std::string& text) const;
-  // What each worker has, on all of them, in rank order.
+  // Returns what each worker has, on all of them, in rank order.
   std::vector<std::string> gather_texts(const std::string& text) const;
-  // Whether any worker says so; a collective of all.
+  // Returns whether any worker says so; a collective of all.
   bool any_worker(const std::string& what, bool mine) const;
   // Runs fn on worker 0 alone and returns when it has. What it throws comes out there, and as Unavailable elsewhere.
   void on_chief(const std::string& what, const std::function<void()>& fn) const;
 
-  const CrossDeviceOps& cross_device_ops() const { return *ops_; }
+  // Returns how the gradients of parameters become parameters; "has_kernels" says whether the update has a kernel for
+  // every dtype of them.
+  PathChoice gradient_path(bool has_kernels) const;
+  torch::Device parameter_device(int local_id) const { return placement().device(local_id).torch_device; }
 
-  // Whether all replicas compute on CPUs and can reach each other's memory.
-  bool shares_memory() const { return shares_memory_; }
-  // Whether all replicas use one copy of every variable, where it lies.
-  bool one_copy() const { return central() && shares_memory_; }
-  bool central() const { return plan_.placement == VariablePlacement::kCentral; }
-  torch::Device parameter_device(int local_id) const;
-
-  // Cores for the operations of one replica.
-  int threads_per_replica() const { return threads_per_replica_; }
-
+  // Runs the job on all local replicas; other workers hear of its failure.
   void run(const std::shared_ptr<detail::Job>& job);
+  // Runs one replica's part of the job on this thread.
+  void call(detail::Job& job, int local_id);
   void set_seed(uint64_t seed);
 
-  // Joins the replicas of this run: see Replica::meet.
-  void meet(int local_id, std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead);
-
  private:
-  // How one replica's part of a run ended.
-  struct Outcome {
-    std::exception_ptr error;
-    bool secondary = false;  // Cancelled because of another replica
-  };
-
-  void run_local(const std::shared_ptr<detail::Job>& job);
-  void run_alone(detail::Job& job);
-  void run_replica(detail::Job& job, int local_id, std::vector<Outcome>& outcomes);
-  void call_job(detail::Job& job, Replica& replica);
-  [[noreturn]] void give_up_on_missing(std::vector<Outcome>& outcomes);
-  void rethrow_first(std::vector<Outcome>& outcomes);
+  void make_replicas();
+  void make_communicators();
 
   StrategyPlan plan_;
   int first_replica_ = 0;  // of this process, among those of all processes
-  bool shares_memory_ = false;
-  bool broken_ = false;  // a replica never came back
   int threads_per_replica_ = 1;
+  PathFacts facts_;
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<CrossDeviceOps> ops_;
   std::vector<std::unique_ptr<Communicator>> local_communicators_;
   std::vector<std::unique_ptr<Communicator>> communicators_;  // over all workers
   std::vector<std::unique_ptr<Replica>> replicas_;
-  std::unique_ptr<ReplicaThreads> threads_;
+  std::unique_ptr<Launch> launch_;
 };
 
 }  // namespace cohort

@@ -144,11 +144,12 @@ MirroredModule::MirroredModule(std::shared_ptr<StrategyCore> core,
     }
   }
   copy_from_chief();
-  if (!core_->one_copy()) return;
-  const NamedTensors parameters = parameters_of(*copies_.front());
-  for (std::size_t i = 1; i < copies_.size(); ++i) {
-    const NamedTensors own_parameters = parameters_of(*copies_[i]);
-    for (std::size_t p = 0; p < parameters.size(); ++p) own_parameters[p].second.set_data(parameters[p].second.data());
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    const auto holder = static_cast<std::size_t>(core_->placement().holder(static_cast<int>(i)));
+    if (holder == i) continue;
+    const NamedTensors held = parameters_of(*copies_[holder]);
+    const NamedTensors own = parameters_of(*copies_[i]);
+    for (std::size_t p = 0; p < held.size(); ++p) own[p].second.set_data(held[p].second.data());
   }
 }
 
@@ -169,7 +170,7 @@ void MirroredModule::train(bool on) const {
 NamedTensors MirroredModule::mean_buffers() const {
   const torch::NoGradGuard no_grad;
   NamedTensors means = buffers_of(*copies_.front());
-  if (core_->num_replicas_in_sync() < 2) return means;
+  if (core_->num_replicas_in_sync() == 1) return means;
   std::vector<NamedTensors> buffers;
   for (const auto& copy : copies_) buffers.push_back(buffers_of(*copy));
   for (std::size_t i = 0; i < means.size(); ++i) {
@@ -185,7 +186,6 @@ NamedTensors MirroredModule::mean_buffers() const {
 }
 
 void MirroredModule::synchronize_buffers() const {
-  if (core_->num_replicas_in_sync() < 2) return;
   const NamedTensors means = mean_buffers();
   for (const auto& copy : copies_) copy_values(means, buffers_of(*copy));
 }
@@ -221,8 +221,7 @@ MirroredModule Strategy::mirror_modules(const std::function<std::shared_ptr<torc
   std::optional<UndisturbedRandomness> undisturbed;
   for (int i = 0; i < num_local_replicas(); ++i) {
     if (i == 1) undisturbed.emplace();
-    const LogicalDevice& where = core_->one_copy() ? core_->plan().parameter_devices.front()
-                                                   : core_->plan().devices[static_cast<std::size_t>(i)];
+    const LogicalDevice& where = core_->placement().module_device(i);
     const DeviceScope placement(where);
     const c10::DeviceGuard guard(where.torch_device);
     copies.push_back(factory());

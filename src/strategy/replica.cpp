@@ -9,7 +9,6 @@
 #include "cohort/strategy.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
-#include "strategy/remote_variables.h"
 
 namespace cohort {
 
@@ -190,8 +189,7 @@ torch::Tensor Replica::global_mean(const torch::Tensor& each, const torch::Tenso
     count = total.item<int64_t>();
   }
   if (count == 0) return each.sum();
-  auto total = static_cast<double>(count);
-  if (core_.remote() != nullptr) total /= core_.remote()->weight();  // others have the rest of the step
+  const double total = static_cast<double>(count) / core_.placement().step_weight();  // others have the rest
   if (!weight.defined()) return each.sum() / total;
   std::vector<int64_t> shape(static_cast<std::size_t>(each.dim()), 1);
   shape[0] = each.size(0);
@@ -200,7 +198,7 @@ torch::Tensor Replica::global_mean(const torch::Tensor& each, const torch::Tenso
 }
 
 void Replica::meet(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead) {
-  core_.meet(local_id_, what, mine, lead);
+  core_.launch().meet(local_id_, what, mine, lead);
 }
 
 }  // namespace cohort

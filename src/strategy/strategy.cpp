@@ -60,7 +60,7 @@ void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& b
     total += job.share_sizes.back();
   }
   // What the other workers have is not known here.
-  job.global_size = global_size < 0 && core.num_workers() == 1 ? total : global_size;
+  job.global_size = global_size < 0 ? core.workers().known_total(total).value_or(-1) : global_size;
   const auto is_empty = [](int64_t size) { return size == 0; };
   job.some_empty = some_empty || std::any_of(job.share_sizes.begin(), job.share_sizes.end(), is_empty);
 }
@@ -99,7 +99,7 @@ const std::vector<LogicalDevice>& Strategy::worker_devices() const {
   return core_->plan().devices;
 }
 const std::vector<LogicalDevice>& Strategy::parameter_devices() const {
-  return core_->plan().parameter_devices;
+  return core_->placement().devices();
 }
 std::string_view Strategy::cross_device_ops() const {
   return core_->cross_device_ops().name();

@@ -102,9 +102,13 @@ std::vector<DeviceSpec> parse_devices(const nlohmann::json& info, const TaskId& 
 
 }  // namespace
 
-WorkerGroup::WorkerGroup() : world_(std::make_unique<ProcessCommunicator>(make_alone(), ProcessGroupOptions{})) {}
+WorkerGroup::WorkerGroup() : WorkerGroup(std::make_unique<ProcessCommunicator>(make_alone(), ProcessGroupOptions{})) {}
 
-WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) : options_(options) {
+WorkerGroup::WorkerGroup(std::unique_ptr<ProcessCommunicator> world) : world_(std::move(world)) {}
+
+WorkerGroup::~WorkerGroup() = default;
+
+JoinedWorkers::JoinedWorkers(const WorkerGroupOptions& options) : WorkerGroup(nullptr), options_(options) {
   const bool on_gpus = options.devices.front().torch_device.is_cuda();
   const std::string kind = choose_communication(options.communication, options.under_mpi, on_gpus);
   MembershipOptions membership = options.membership;
@@ -122,12 +126,12 @@ WorkerGroup::WorkerGroup(const WorkerGroupOptions& options) : options_(options) 
   if (overlaps()) gradients_ = make_group("gradients", kind);
 }
 
-bool WorkerGroup::overlaps() const {
+bool JoinedWorkers::overlaps() const {
   return world_->name() == "gloo" && options_.communication.overlap.value_or(sharing_cores_ < size());
 }
 
 // NCCL moves tensors only: what the workers have to agree on goes over the ring.
-std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& name, const std::string& kind) const {
+std::unique_ptr<ProcessCommunicator> JoinedWorkers::make_group(const std::string& name, const std::string& kind) const {
   const auto timeout = options_.communication.timeout;
   const int rank = id_in_cluster(options_.cluster, options_.task);
   const int size = worker_count(options_.cluster, options_.task.type);
@@ -164,7 +168,7 @@ std::unique_ptr<ProcessCommunicator> WorkerGroup::make_group(const std::string& 
 }
 
 // The workers have to be alike; every one comes to the same verdict.
-void WorkerGroup::check_members() {
+void JoinedWorkers::check_members() {
   const auto& tasks = membership_->tasks();
   nlohmann::json first = parse_info(membership_->infos().front());
   const std::string cores = machine_and_cores();
@@ -184,8 +188,7 @@ void WorkerGroup::check_members() {
              options_.devices.size());
 }
 
-void WorkerGroup::fail(const std::string& reason) const noexcept {
-  if (membership_ == nullptr) return;
+void JoinedWorkers::fail(const std::string& reason) const noexcept {
   try {
     if (!membership_->failure()) membership_->fail(c10::str(membership_->task().to_string(), ": ", reason));
   } catch (const std::exception& error) {

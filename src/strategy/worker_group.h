@@ -1,8 +1,10 @@
 // WorkerGroup: the processes that one strategy spans, and this one among them. It may be the only one: operations
-// between the workers then have nothing to do, and nobody has to ask.
+// between the workers then have nothing to do, and nobody has to ask. JoinedWorkers are several.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,29 +30,53 @@ class WorkerGroup {
  public:
   // A group of this process alone.
   WorkerGroup();
-  // Returns when all workers are there and connected.
-  explicit WorkerGroup(const WorkerGroupOptions& options);
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+  virtual ~WorkerGroup();
 
   int rank() const { return world_->rank(); }
   int size() const { return world_->size(); }
-  // Returns the devices of each worker's replicas, by rank.
-  const std::vector<std::vector<DeviceSpec>>& devices() const { return devices_; }
-  // Null for a process alone.
-  const std::shared_ptr<Membership>& membership() const { return membership_; }
+  // Returns the membership of the cluster; null for a process alone.
+  virtual std::shared_ptr<Membership> membership() const { return nullptr; }
 
   // Used by the thread of local replica 0, which is also the one of cross-replica context.
   ProcessCommunicator& world() const { return *world_; }
 
-  // Whether gradients are to leave while backward runs, and the back end can.
-  bool overlaps() const;
-  // For gradients: the same workers for one more thread when they overlap with backward, else world().
-  ProcessCommunicator& gradients() const { return gradients_ ? *gradients_ : *world_; }
+  // Returns whether gradients are to leave while backward runs, and the back end can.
+  virtual bool overlaps() const { return false; }
+  // Returns the group for gradients: the same workers for one more thread when they overlap with backward, else
+  // world().
+  virtual ProcessCommunicator& gradients() const { return *world_; }
 
-  // How many of the workers run on the same cores of the same machine as this one, itself included.
-  int sharing_cores() const { return sharing_cores_; }
+  // Returns how many of the workers run on the same cores of the same machine as this one, itself included.
+  virtual int sharing_cores() const { return 1; }
+
+  // Returns the sum of what the workers have, where it is known without asking them.
+  virtual std::optional<int64_t> known_total(int64_t mine) const { return mine; }
 
   // Ends the group because this worker cannot go on; the others hear why. Never throws.
-  void fail(const std::string& reason) const noexcept;
+  virtual void fail(const std::string& /*reason*/) const noexcept {}
+
+ protected:
+  explicit WorkerGroup(std::unique_ptr<ProcessCommunicator> world);
+
+  std::unique_ptr<ProcessCommunicator> world_;
+};
+
+class JoinedWorkers final : public WorkerGroup {
+ public:
+  // Returns when all workers are there and connected.
+  explicit JoinedWorkers(const WorkerGroupOptions& options);
+
+  // Returns the devices of each worker's replicas, by rank.
+  const std::vector<std::vector<DeviceSpec>>& devices() const { return devices_; }
+
+  std::shared_ptr<Membership> membership() const override { return membership_; }
+  bool overlaps() const override;
+  ProcessCommunicator& gradients() const override { return gradients_ ? *gradients_ : *world_; }
+  int sharing_cores() const override { return sharing_cores_; }
+  std::optional<int64_t> known_total(int64_t /*mine*/) const override { return std::nullopt; }
+  void fail(const std::string& reason) const noexcept override;
 
  private:
   void check_members();
@@ -59,7 +85,6 @@ class WorkerGroup {
   WorkerGroupOptions options_;
   std::shared_ptr<Membership> membership_;
   std::vector<std::vector<DeviceSpec>> devices_;
-  std::unique_ptr<ProcessCommunicator> world_;
   std::unique_ptr<ProcessCommunicator> gradients_;
   int sharing_cores_ = 1;
 };

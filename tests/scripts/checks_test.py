@@ -35,17 +35,44 @@ class Layers(unittest.TestCase):
 
     def test_public_headers_include_little(self):
         good = '#include <torch/types.h>\n#include <vector>\n#include "cohort/error.h"\n'
-        self.assertEqual(check("check_layers.py", {"include/cohort/a.h": good})[0], 0)
+        self.assertEqual(check("check_layers.py", {"include/cohort/strategy.h": good})[0], 0)
         for bad in ("<torch/torch.h>", "<spdlog/spdlog.h>", '"base/fail.h"'):
-            self.assertEqual(check("check_layers.py", {"include/cohort/a.h": f"#include {bad}\n"})[0], 1, bad)
+            self.assertEqual(check("check_layers.py", {"include/cohort/strategy.h": f"#include {bad}\n"})[0], 1, bad)
 
     def test_public_headers_keep_their_order(self):
-        for header, name, code in (("a.h", "b.h", 0), ("a.h", "train/model.h", 1), ("a.h", "train.h", 1), ("train.h", "train/model.h", 0),
+        for header, name, code in (("strategy.h", "error.h", 0), ("strategy.h", "train/model.h", 1), ("strategy.h", "train.h", 1), ("train.h", "train/model.h", 0),
                                    ("train.h", "models/zoo.h", 1), ("train/model.h", "cluster/b.h", 0), ("cohort.h", "train.h", 0),
                                    ("cluster/b.h", "train/model.h", 1), ("data/a.h", "cluster/b.h", 1), ("data/a.h", "data/b.h", 0),
                                    ("models/a.h", "train/model.h", 0), ("models/a.h", "train.h", 1)):
             got, out = check("check_layers.py", {f"include/cohort/{header}": f'#include "cohort/{name}"\n'})
             self.assertEqual(got, code, f"{header} {name}: {out}")
+
+    def test_a_public_header_belongs_to_a_layer(self):
+        code, out = check("check_layers.py", {"include/cohort/own.h": ""})
+        self.assertEqual(code, 1)
+        self.assertIn("own.h: belongs to no layer", out)
+
+    def test_arrows_that_run_back_are_known(self):
+        header = {"include/cohort/strategy.h": "class Strategy {\n  void optimizer();\n};\n"}
+        code, out = check("check_layers.py", header | {"src/step/a.cpp": "void Strategy::optimizer() {}\n"})
+        self.assertEqual((code, out.strip()), (0, "layers: in order; 0 places ask what the topology is; 1 arrows run back: "
+                                                  "strategy -> step (Strategy::optimizer)"))
+        code, out = check("check_layers.py", header | {"src/train/a.cpp": "void Strategy::fit() {}\n"})
+        self.assertEqual(code, 1)
+        self.assertIn("defines Strategy::fit of the layer strategy, which is of the lower layer train than strategy", out)
+        code, out = check("check_layers.py", {"src/base/a.cpp": '#include "cohort/optimizer.h"\n'})
+        self.assertEqual(code, 1)
+        self.assertIn("includes cohort/optimizer.h, which is of the lower layer optimizer than base", out)
+
+    def test_questions_about_the_topology_stand_in_one_room_and_are_few(self):
+        question = "if (core.num_workers() == 1) return;\n"
+        self.assertEqual(check("check_layers.py", {"src/strategy/a.cpp": question * 10})[0], 0)
+        code, out = check("check_layers.py", {"src/strategy/a.cpp": question * 11})
+        self.assertEqual(code, 1)
+        self.assertIn("11 places ask what the topology is, at most 10 may", out)
+        code, out = check("check_layers.py", {"src/step/a.cpp": question})
+        self.assertEqual(code, 1)
+        self.assertIn("a.cpp:1: asks what the topology is: if (core.num_workers() == 1) return;; only src/strategy may", out)
 
 
 class Sizes(unittest.TestCase):

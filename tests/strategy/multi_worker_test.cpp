@@ -47,6 +47,24 @@ TEST(MultiWorker, ReplicasAreNumberedWorkerByWorker) {
   });
 }
 
+TEST(MultiWorker, TheTopologyIsTheSameOnAllWorkers) {
+  std::vector<Topology> seen(2);
+  with_workers({.workers = 2, .replicas = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
+    const Topology& topology = strategy.topology();
+    EXPECT_EQ(topology.axes(), (std::vector<Axis>{{"batch", 4}}));
+    EXPECT_EQ(topology.replicas_of(strategy.worker_rank()),
+              (std::vector<int>{2 * strategy.worker_rank(), 2 * strategy.worker_rank() + 1}));
+    strategy.run([&](Replica& replica) {
+      EXPECT_EQ(topology.place(replica.id()).device.index, replica.logical_device().spec.index);
+      EXPECT_EQ(replica.group("batch").rank(), replica.id());
+      EXPECT_EQ(replica.group("batch").size(), 4);
+    });
+    seen[static_cast<std::size_t>(strategy.worker_rank())] = topology;
+  });
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_EQ(seen[0].place(2).device.task, 1);
+}
+
 TEST(MultiWorker, ReductionsGoOverAllWorkers) {
   with_workers({.workers = 2, .replicas = 2}, [](const MultiWorkerMirroredStrategy& strategy) {
     const auto ids = strategy.run([](Replica& replica) { return torch::tensor(replica.id() + 1.0); });

@@ -62,6 +62,20 @@ TEST(Strategy, RunKeepsGradModeOfTheCaller) {
   EXPECT_THAT(strategy.run([] { return static_cast<int>(torch::GradMode::is_enabled()); }).values(), ElementsAre(0, 0));
 }
 
+TEST(Strategy, TopologyHasOneAxisOfAllReplicas) {
+  for (const int replicas : {1, 3}) {
+    const auto strategy = mirrored(replicas);
+    EXPECT_EQ(strategy.topology().axes(), (std::vector<Axis>{{"batch", replicas}}));
+    EXPECT_EQ(strategy.topology().num_processes(), 1);
+    strategy.run([&](Replica& replica) {
+      EXPECT_EQ(replica.group("batch").size(), replicas);
+      EXPECT_EQ(replica.group("batch").rank(), replica.id());
+      EXPECT_EQ(strategy.topology().place(replica.id()).device, replica.logical_device().spec);
+      EXPECT_THAT(error_of<NotFound>([&] { (void)replica.group("model"); }), HasSubstr("no axis \"model\""));
+    });
+  }
+}
+
 TEST(Strategy, ReduceWithoutAxisIsElementwise) {
   const auto strategy = mirrored(3);
   const auto values = per_replica({torch::tensor({1.0, 2.0}), torch::tensor({3.0, 4.0}), torch::tensor({5.0, 9.0})});

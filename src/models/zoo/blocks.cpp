@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "cohort/replica.h"
+#include "strategy/context.h"
 #include "train/layers/sync_batch_norm.h"
 
 namespace cohort::models {
@@ -37,8 +38,8 @@ torch::nn::BatchNorm2d norm(int64_t channels, const NormShape& shape) {
 
 torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, bool synchronized) {
   const bool learns = norm->is_training();
-  Replica* replica = synchronized && learns ? Replica::current() : nullptr;
-  if (replica != nullptr && replica->num_replicas_in_sync() > 1) {
+  Replica* replica = synchronized && learns ? replica_among_others() : nullptr;
+  if (replica != nullptr) {
     norm->num_batches_tracked.add_(1);
     return sync_batch_norm(x,
                            {norm->weight, norm->bias, norm->running_mean, norm->running_var,

@@ -17,7 +17,7 @@ std::vector<torch::Tensor> central_values(const StrategyCore& core, const FlatPa
   std::vector<torch::Tensor> values;
   for (const FlatGroup& group : flat.groups()) {
     const torch::Tensor& copy = group.copies.front();
-    values.push_back(core.shares_memory() ? copy : copy.to(core.parameter_device(0), false, /*copy=*/true));
+    values.push_back(copy.to(core.parameter_device(0)));
   }
   return values;
 }
@@ -31,8 +31,8 @@ class CentralExchange final : public Exchange {
     const torch::NoGradGuard no_grad;
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");
-    core_.meet(replica.local_id(), "minimize", nullptr,
-               [&](std::span<void* const>) { updated_ = update_.update(add_up(reduced), context); });
+    core_.launch().meet(replica.local_id(), "minimize", nullptr,
+                        [&](std::span<void* const>) { updated_ = update_.update(add_up(reduced), context); });
     for (std::size_t g = 0; g < update_.values().size(); ++g) {
       torch::Tensor copy = flat_.groups()[g].copies[static_cast<std::size_t>(replica.local_id())];
       if (!copy.is_same(update_.values()[g])) copy.copy_(update_.values()[g]);
@@ -65,8 +65,8 @@ class CentralExchange final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_central_exchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule) {
-  return std::make_unique<CentralExchange>(core, flat, rule);
+std::unique_ptr<Exchange> make_central_exchange(const ExchangeParts& parts) {
+  return std::make_unique<CentralExchange>(parts.core, parts.flat, parts.rule);
 }
 
 }  // namespace cohort

@@ -52,8 +52,8 @@ class CommunicatorExchange final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_communicator_exchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule) {
-  return std::make_unique<CommunicatorExchange>(core, flat, rule);
+std::unique_ptr<Exchange> make_communicator_exchange(const ExchangeParts& parts) {
+  return std::make_unique<CommunicatorExchange>(parts.core, parts.flat, parts.rule);
 }
 
 }  // namespace cohort

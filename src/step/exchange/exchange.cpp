@@ -14,14 +14,18 @@ namespace {
 constexpr int64_t kFirstMessage = int64_t{1} << 20;  // bytes
 constexpr int64_t kLargeMessage = int64_t{8} << 20;
 
+// The table: the class for each GradientPath, in their order.
+using MakeExchange = std::unique_ptr<Exchange> (*)(const ExchangeParts&);
+constexpr MakeExchange kExchanges[] = {make_shared_memory_exchange, make_over_workers_exchange,
+                                       make_communicator_exchange, make_central_exchange, make_servers_exchange};
+
 // Refuses what was said of messages where gradients do not become any.
-void require_packs(const StrategyCore& core, const char* why) {
-  const ExchangeOptions& exchange = core.plan().exchange;
-  // Several workers may have turned out to be one.
+void require_packs(const StrategyPlan& plan, const char* no_messages) {
+  const ExchangeOptions& exchange = plan.exchange;
   const bool asked = exchange.num_packs != 1 || exchange.bytes_per_pack != 0;
-  if (!asked || core.num_workers() > 1 || core.plan().name == "multi_worker_mirrored") return;
-  fail<InvalidArgument>("[strategy] ", core.plan().name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
-                        exchange.bytes_per_pack, ", but there are no messages to pack gradients into: ", why);
+  if (!asked || no_messages == nullptr || plan.expects_workers) return;
+  fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
+                        exchange.bytes_per_pack, ", but there are no messages to pack gradients into: ", no_messages);
 }
 
 }  // namespace
@@ -42,21 +46,11 @@ void Exchange::set_learning_rate(const Schedule& /*schedule*/) {}
 
 std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule) {
   StrategyCore& core = *Access::core(module);
-  if (core.remote() != nullptr) {
-    require_packs(core, "they go to the parameter servers by variable");
-    return make_servers_exchange(module, flat, rule);
-  }
   const bool has_kernels = std::all_of(flat.groups().begin(), flat.groups().end(),
                                        [](const FlatGroup& group) { return kernels::has_kernels(group.dtype); });
-  const bool one_replica = core.num_local_replicas() == 1;
-  const bool in_place = core.central() || core.cross_device_ops().name() == "ring" || one_replica;
-  const bool shared_memory = core.shares_memory() && has_kernels && in_place;
-  if (shared_memory || core.central() || one_replica) {
-    require_packs(core, one_replica ? "there is one replica" : "the replicas add them up in place");
-  }
-  if (shared_memory) return make_shared_memory_exchange(core, flat, rule);
-  if (core.central()) return make_central_exchange(core, flat, rule);
-  return make_communicator_exchange(core, flat, rule);
+  const PathChoice choice = core.gradient_path(has_kernels);
+  require_packs(core.plan(), choice.no_messages);
+  return kExchanges[static_cast<std::size_t>(choice.path)]({core, module, flat, rule});
 }
 
 std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat) {

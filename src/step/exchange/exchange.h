@@ -42,18 +42,28 @@ class Exchange {
   virtual void set_learning_rate(const Schedule& schedule);
 };
 
-// The table: which exchange serves, by where variables live, what the replicas compute on and the strategy's options.
+// Returns the exchange for a module and a rule: the strategy says on which path gradients become parameters
+// (strategy/placement.h), and a table has the class for each.
 std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule);
 
+// What an exchange is made of.
+struct ExchangeParts {
+  StrategyCore& core;
+  const MirroredModule& module;
+  FlatParameters& flat;
+  const Optimizer& rule;
+};
+
 // Replicas that reach each other's memory: each sums and updates its range for all.
-std::unique_ptr<Exchange> make_shared_memory_exchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+std::unique_ptr<Exchange> make_shared_memory_exchange(const ExchangeParts& parts);
+// The same in several processes: the sums of this one go on over all workers.
+std::unique_ptr<Exchange> make_over_workers_exchange(const ExchangeParts& parts);
 // Each replica has the sum of everything, by messages, and updates its own copy.
-std::unique_ptr<Exchange> make_communicator_exchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+std::unique_ptr<Exchange> make_communicator_exchange(const ExchangeParts& parts);
 // The sum goes to the parameter device, is applied there, and all replicas copy the result.
-std::unique_ptr<Exchange> make_central_exchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule);
+std::unique_ptr<Exchange> make_central_exchange(const ExchangeParts& parts);
 // Variables are kept and updated by other processes.
-std::unique_ptr<Exchange> make_servers_exchange(const MirroredModule& module, FlatParameters& flat,
-                                                const Optimizer& rule);
+std::unique_ptr<Exchange> make_servers_exchange(const ExchangeParts& parts);
 
 // How the flat gradients of each group are cut into messages, after the strategy's options: [group].
 std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat);

@@ -18,7 +18,10 @@ namespace {
 class ServersExchange final : public Exchange {
  public:
   ServersExchange(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule)
-      : core_(*Access::core(module)), remote_(*core_.remote()), flat_(flat), rule_(rule) {
+      : core_(*Access::core(module)),
+        remote_(dynamic_cast<const ServersPlacement&>(core_.placement()).variables()),
+        flat_(flat),
+        rule_(rule) {
     const torch::NoGradGuard no_grad;
     if (rule.gradient().loss_scale) {
       fail<Unimplemented>("[optimizer] ", rule.name(),
@@ -60,7 +63,7 @@ class ServersExchange final : public Exchange {
     const torch::NoGradGuard no_grad;
     // The gradients of all replicas, as they come to the one that sends them.
     auto mine = gradients;
-    core_.meet(replica.local_id(), "minimize", &mine, [&](std::span<void* const> all) {
+    core_.launch().meet(replica.local_id(), "minimize", &mine, [&](std::span<void* const> all) {
       const std::size_t count = reduced ? 1 : all.size();
       std::vector<torch::Tensor> sums;
       for (std::size_t p = 0; p < variables_.size(); ++p) {
@@ -185,9 +188,8 @@ class ServersExchange final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_servers_exchange(const MirroredModule& module, FlatParameters& flat,
-                                                const Optimizer& rule) {
-  return std::make_unique<ServersExchange>(module, flat, rule);
+std::unique_ptr<Exchange> make_servers_exchange(const ExchangeParts& parts) {
+  return std::make_unique<ServersExchange>(parts.module, parts.flat, parts.rule);
 }
 
 }  // namespace cohort

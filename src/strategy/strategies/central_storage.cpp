@@ -1,5 +1,4 @@
 #include "base/fail.h"
-#include "strategy/core.h"
 #include "strategy/strategies/devices.h"
 
 namespace cohort {
@@ -17,10 +16,10 @@ StrategyPlan plan(const CentralStorageOptions& options) {
     fail<InvalidArgument>("[strategy] central_storage: cross_device_ops is \"", ops,
                           "\", but reductions run on the parameter device; wanted auto");
   }
-  StrategyPlan plan{.name = "central_storage", .placement = VariablePlacement::kCentral, .exchange = options.exchange};
-  plan.devices = choose_devices(plan.name, options.compute_devices);
-  plan.topology = local_topology(plan.devices);
-  plan.parameter_devices = {parameter_device(options, plan.devices)};
+  StrategyPlan plan = local_plan("central_storage", choose_devices("central_storage", options.compute_devices));
+  plan.placement = make_central(plan.devices, parameter_device(options, plan.devices));
+  plan.exchange = options.exchange;
+  plan.exchange.cross_device_ops = "reduction_to_one_device";
   return plan;
 }
 

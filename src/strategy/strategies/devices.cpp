@@ -51,10 +51,13 @@ std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, cons
   return devices;
 }
 
-Topology local_topology(const std::vector<LogicalDevice>& devices) {
+StrategyPlan local_plan(std::string name, std::vector<LogicalDevice> devices) {
   std::vector<DeviceSpec> specs;
   for (const LogicalDevice& device : devices) specs.push_back(device.spec);
-  return Topology::batch({specs});
+  return {.name = std::move(name),
+          .topology = Topology::batch({specs}),
+          .devices = devices,
+          .placement = make_replicated(devices)};
 }
 
 }  // namespace cohort

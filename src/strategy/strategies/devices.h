@@ -7,7 +7,7 @@
 
 #include "cluster/local_place.h"
 #include "cohort/device.h"
-#include "cohort/topology.h"
+#include "strategy/core.h"
 
 namespace cohort {
 
@@ -19,7 +19,7 @@ std::vector<LogicalDevice> choose_devices(std::string_view strategy, const std::
 std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, const std::vector<std::string>& names,
                                                  const LocalPlace& place);
 
-// Returns the topology of data parallelism over devices of this process alone.
-Topology local_topology(const std::vector<LogicalDevice>& devices);
+// Returns the plan of data parallelism over devices of this process alone, with a copy of every variable on each.
+StrategyPlan local_plan(std::string name, std::vector<LogicalDevice> devices);
 
 }  // namespace cohort

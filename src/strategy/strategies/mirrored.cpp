@@ -1,4 +1,3 @@
-#include "strategy/core.h"
 #include "strategy/strategies/devices.h"
 
 namespace cohort {
@@ -6,9 +5,8 @@ namespace cohort {
 namespace {
 
 StrategyPlan mirrored_plan(const MirroredOptions& options) {
-  StrategyPlan plan{.name = "mirrored", .exchange = options.exchange};
-  plan.devices = choose_devices(plan.name, options.devices);
-  plan.topology = local_topology(plan.devices);
+  StrategyPlan plan = local_plan("mirrored", choose_devices("mirrored", options.devices));
+  plan.exchange = options.exchange;
   return plan;
 }
 

@@ -2,7 +2,6 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/cluster/multi_worker_strategy.h"
-#include "strategy/core.h"
 #include "strategy/strategies/devices.h"
 #include "strategy/worker_group.h"
 
@@ -34,10 +33,9 @@ ClusterSpec training_cluster(const ClusterSpec& cluster, const std::optional<Tas
 }
 
 StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& options) {
-  StrategyPlan plan{.name = kName,
-                    .devices = choose_worker_devices(kName, options.devices, local_place()),
-                    .exchange = options.exchange};
-  plan.topology = local_topology(plan.devices);
+  StrategyPlan plan = local_plan(kName, choose_worker_devices(kName, options.devices, local_place()));
+  plan.exchange = options.exchange;
+  plan.expects_workers = true;
   require_known(options.communication);
   if (options.communication.bytes_per_pack > 0 && options.exchange.bytes_per_pack > 0) {
     fail<InvalidArgument>("[strategy] ", kName, ": communication.bytes_per_pack is ",
@@ -55,13 +53,14 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   plan.exchange.timeout =
       std::max(plan.exchange.timeout,
                options.communication.timeout + 2 * options.membership.heartbeat_timeout + std::chrono::seconds(30));
-  plan.workers = std::make_shared<WorkerGroup>(WorkerGroupOptions{.cluster = cluster,
-                                                                  .task = *task,
-                                                                  .devices = plan.devices,
-                                                                  .under_mpi = resolver.name() == "mpi",
-                                                                  .communication = options.communication,
-                                                                  .membership = options.membership});
-  plan.topology = Topology::batch(plan.workers->devices());
+  const auto workers = std::make_shared<JoinedWorkers>(WorkerGroupOptions{.cluster = cluster,
+                                                                          .task = *task,
+                                                                          .devices = plan.devices,
+                                                                          .under_mpi = resolver.name() == "mpi",
+                                                                          .communication = options.communication,
+                                                                          .membership = options.membership});
+  plan.topology = Topology::batch(workers->devices());
+  plan.workers = workers;
   return plan;
 }
 

@@ -38,13 +38,13 @@ class ModelTrainer::Impl {
           state_->strategy().distribute(*options_.validation, options_.validation_input.value_or(options_.input)));
     if (!input_ && !validation_) fail<InvalidArgument>(speaker(), "there is no data, wanted train or validation");
     check_stages();
-    if (Access::core(state_->strategy())->remote() == nullptr) return;
+    const Placement& placement = Access::core(state_->strategy())->placement();
     if (average_.on()) {
-      fail<Unimplemented>(speaker(), "ema has no meaning under parameter servers, whose weights are elsewhere");
+      placement.require_here(speaker() + "ema has no meaning under parameter servers, whose weights are elsewhere");
     }
     if (!options_.stages.empty()) {
-      fail<Unimplemented>(speaker(),
-                          "stages are not for parameter servers, which know all variables before they serve");
+      placement.require_here(speaker() +
+                             "stages are not for parameter servers, which know all variables before they serve");
     }
   }
 

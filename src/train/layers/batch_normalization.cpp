@@ -1,6 +1,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/replica.h"
+#include "strategy/context.h"
 #include "train/layers/support.h"
 #include "train/layers/sync_batch_norm.h"
 
@@ -31,8 +32,8 @@ class BatchNormModule final : public LayerModule {
   torch::Tensor forward(const torch::Tensor& x) override {
     check_input(name_, kBatchNormalization, x, rank_, 1, channels_);
     if (!is_training() || frozen_) return normalize(x, running_mean_, running_var_, /*learn=*/false);
-    Replica* replica = Replica::current();
-    if (synchronized_ && replica != nullptr && replica->num_replicas_in_sync() > 1) {
+    Replica* replica = replica_among_others();
+    if (synchronized_ && replica != nullptr) {
       count_batch();
       return sync_batch_norm(x, {weight_, bias_, running_mean_, running_var_, momentum_, epsilon_},
                              replica->communicator());

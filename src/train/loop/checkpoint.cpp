@@ -34,10 +34,8 @@ class Checkpoint::Impl {
  public:
   Impl(const Strategy& strategy, std::filesystem::path directory, CheckpointParts parts, CheckpointOptions options)
       : strategy_(strategy), core_(*Access::core(strategy_)), parts_(std::move(parts)), told_(std::move(options.told)) {
-    if (core_.remote() != nullptr) {
-      fail<FailedPrecondition>("[checkpoint] ", core_.plan().name,
-                               ": parameter servers keep the variables, and their coordinator saves them");
-    }
+    core_.placement().require_here(
+        "[checkpoint] parameter servers keep the variables, and their coordinator saves them");
     require_parts();
     core_.on_chief("checkpoint", [&] { manager_.emplace(std::move(directory), options.manager); });
   }

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "strategy/core.h"
+#include "strategy/worker_group.h"
 
 namespace cohort {
 
@@ -23,8 +24,8 @@ constexpr int64_t kPreempted = 2;
 TrainingInput::TrainingInput(const Strategy& strategy, DistributedDataset data, TrainingInputOptions options)
     : strategy_(strategy), data_(std::move(data)), options_(std::move(options)) {}
 
-bool TrainingInput::several() const {
-  return Access::core(strategy_)->num_workers() > 1;
+bool TrainingInput::stops_alone() const {
+  return Access::core(strategy_)->workers().known_total(wants_stop() ? 1 : 0).value_or(0) > 0;
 }
 
 bool TrainingInput::any_worker(const std::string& what, bool mine) const {
@@ -62,7 +63,7 @@ std::string TrainingInput::save(bool epoch_done) {
 Ending TrainingInput::ending(bool epoch_done) const {
   if (!options_.stop) return Ending::kNone;
   const bool wanted = wants_stop();
-  const bool now = stopped_ || (wanted && (epoch_done || !several()));
+  const bool now = stopped_ || (wanted && epoch_done) || stops_alone();
   if (any_worker("whether the training ends", now)) return Ending::kNow;
   if (any_worker("whether it ends with the next batch", stop_is_on_its_way_ || left_ == 0))
     return Ending::kBeforeNextStep;

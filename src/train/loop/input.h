@@ -36,7 +36,7 @@ class TrainingInput {
 
   // Returns true if the training ends here. A callback may have stopped only one of several workers, so they agree on
   // it: at the end of an epoch, and within it with the next batch, a step later.
-  bool stopped() const { return stopped_ || (!several() && wants_stop()); }
+  bool stopped() const { return stopped_ || stops_alone(); }
 
   // Sets the function that tells this worker to leave the training; it is asked before every step.
   void listen_to(std::function<bool()> told) { told_ = std::move(told); }
@@ -55,7 +55,8 @@ class TrainingInput {
   bool restore(const TrainingPosition& position);
 
  private:
-  bool several() const;
+  // Returns whether this worker wants to stop and no other one has to hear of it.
+  bool stops_alone() const;
   bool wants_stop() const { return options_.stop && options_.stop(); }
   bool any_worker(const std::string& what, bool mine) const;
   void restart(int64_t epoch);

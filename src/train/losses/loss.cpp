@@ -9,7 +9,6 @@
 #include "base/fail.h"
 #include "cohort/replica.h"
 #include "strategy/core.h"
-#include "strategy/remote_variables.h"
 #include "train/losses/support.h"
 
 namespace cohort {
@@ -120,8 +119,7 @@ int64_t examples_of_step(Replica& replica, const torch::Tensor& prediction) {
 }
 
 void require_whole_step(const Replica& replica, const std::string& name) {
-  const RemoteVariables* remote = Access::core(replica).remote();
-  if (remote == nullptr || remote->weight() == 1.0) return;
+  if (Access::core(replica).placement().step_weight() == 1.0) return;
   fail<Unimplemented>("[losses] ", name,
                       ": its divisor, or its values, depend on all examples of the step, of which this worker of "
                       "synchronous training with parameter servers has a share only");
@@ -188,9 +186,8 @@ LossShare Loss::share(Replica& replica, const torch::Tensor& y, const torch::Ten
   const auto examples = static_cast<double>(std::max<int64_t>(1, examples_of_step(replica, prediction)));
   if (is_plain_mean(*rule_, reduction_, weight, mask)) {
     const torch::Tensor total = sum(y, prediction, weight);
-    const RemoteVariables* remote = Access::core(replica).remote();
     // Where others have the rest of the step, their examples count, too.
-    return {.value = total / (remote == nullptr ? examples : examples / remote->weight()), .total = total};
+    return {.value = total / (examples / Access::core(replica).placement().step_weight()), .total = total};
   }
   const auto* joint = dynamic_cast<const BatchLossRule*>(rule_.get());
   if (reduction_ != LossReduction::kSum || (joint != nullptr && joint->needs_whole_batch())) {
