@@ -12,7 +12,7 @@ void require_positive(const char* method, int64_t value) {
   if (value < 1) fail<InvalidArgument>("[data] ", method, ": got ", value, ", wanted 1 or more");
 }
 
-// The iterators of a pipeline refer to its nodes, which the caller's Dataset, perhaps a temporary, need not outlive.
+// An iterator that keeps its pipeline alive. Iterators refer to nodes, and the caller's Dataset may be a temporary.
 class OwningIterator final : public ElementIterator {
  public:
   OwningIterator(std::shared_ptr<const DatasetNode> node, Pass pass)
@@ -28,7 +28,8 @@ class OwningIterator final : public ElementIterator {
  private:
   std::shared_ptr<const DatasetNode> node_;
   Pass pass_;
-  std::unique_ptr<ElementIterator> elements_;  // the last member: it goes before what it refers to
+  std::unique_ptr<ElementIterator>
+      elements_;  // the last member, because it is destroyed before the objects that it refers to
 };
 
 }  // namespace
@@ -112,7 +113,7 @@ Dataset Dataset::cache(const std::filesystem::path& file) const {
   return derived(make_file_cache(node_, file));
 }
 Dataset Dataset::prefetch(int64_t count, const PrefetchOptions& options) const {
-  // Enough to ride out an uneven step without holding much memory.
+  // So many elements bridge an uneven step without holding much memory.
   constexpr int64_t kAutoCount = 4;
   if (count == 0) return *this;
   return derived(make_prefetch(node_, count < 0 ? kAutoCount : count, options));

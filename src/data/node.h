@@ -1,4 +1,4 @@
-// What a transformation implements: a node of the pipeline, and its iterator.
+// The interface of a transformation: a node of the pipeline, and its iterator.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace cohort {
 
-// What flows through a pipeline: an example, or only the number of a row of the source's table. Rows pass through
-// shuffle, repeat, take and the like as plain numbers, and batch() gathers a whole batch at once.
+// An element that flows through a pipeline: an example, or only the number of a row of the source's table. Rows pass
+// through shuffle, repeat, take and the like as plain numbers, and batch() gathers a whole batch at once.
 struct Element {
   Example example;
   int64_t row = -1;  // 0 or more: this row of the table, and `example` is empty
@@ -29,16 +29,16 @@ class ElementIterator {
  public:
   virtual ~ElementIterator() = default;
 
-  // False at the end, and from then on.
+  // Returns the next element in `element`. Returns false at the end and from then on.
   virtual bool next(Element& element) = 0;
-  // The table whose rows the elements are; null: the elements carry their examples.
+  // Returns the table whose rows the elements are, or null if the elements carry their examples.
   virtual const Example* table() const { return nullptr; }
 
-  // Position to and from `tree`; tensors go to (come from) the list.
+  // Returns the position as a tree; its tensors are appended to the list.
   virtual nlohmann::json save(std::vector<torch::Tensor>& tensors) = 0;
   virtual void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) = 0;
 
-  // The next element with its example.
+  // Returns the next element as an example. Returns false at the end.
   bool next_example(Example& example) {
     Element element;
     if (!next(element)) return false;
@@ -48,12 +48,12 @@ class ElementIterator {
   Example materialise(Element element) const;
 
  protected:
-  // An element that save_element() saved for this iterator. InvalidArgument: it is none of this pipeline's, a row where
-  // there is no table or the like.
+  // Returns an element that save_element() saved for this iterator. InvalidArgument: it is not of this pipeline, such
+  // as a row where there is no table.
   Element restore_own(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) const;
 };
 
-// Whether elements are batches.
+// Tells whether elements are batches.
 struct Batching {
   bool batched = false;
   std::optional<int64_t> size = std::nullopt;
@@ -62,18 +62,18 @@ struct Batching {
 class DatasetNode {
  public:
   virtual ~DatasetNode() = default;
-  // The options name the pass: the epoch is not kAuto.
+  // Returns an iterator of the pass that the options name; their epoch is not kAuto.
   virtual std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const = 0;
   virtual int64_t cardinality() const = 0;
   virtual Batching batching() const = 0;
-  // The number of files that IteratorOptions::file_shards divides, or of the parts that they can be divided into; 0:
-  // none. As a cardinality.
+  // Returns the number of files that IteratorOptions::file_shards divides, or of the parts into which they can be
+  // divided. 0 means none; the other values are those of a cardinality.
   virtual int64_t num_files() const { return 0; }
 };
 
 using NodePtr = std::shared_ptr<const DatasetNode>;
 
-// A node with one input, whose properties it keeps unless it says otherwise.
+// A node with one input. It has the properties of the input unless it overrides them.
 class UnaryNode : public DatasetNode {
  public:
   explicit UnaryNode(NodePtr input) : input_(std::move(input)) {}
@@ -88,11 +88,11 @@ class UnaryNode : public DatasetNode {
   NodePtr input_;
 };
 
-// Elements in saved states.
+// Writes an element into a saved state.
 nlohmann::json save_element(const Element& element, std::vector<torch::Tensor>& tensors);
 Element restore_element(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors);
 
-// The makers, one a transformation.
+// The functions that make nodes, one for each transformation.
 NodePtr make_tensors(Example example);
 NodePtr make_slices(Example columns);
 NodePtr make_generator(std::function<Dataset::Generator()> make, const GeneratorOptions& options);
@@ -113,10 +113,10 @@ NodePtr make_memory_cache(NodePtr input);
 NodePtr make_file_cache(NodePtr input, std::filesystem::path file);
 NodePtr make_prefetch(NodePtr input, int64_t count, const PrefetchOptions& options);
 NodePtr make_shard(NodePtr input, int64_t count, int64_t index);
-// The input's elements, each of which stands for a file: they are what IteratorOptions::file_shards divides.
+// Passes on the elements of the input, each of which stands for a file that IteratorOptions::file_shards divides.
 NodePtr make_files(NodePtr input);
 
-// Every count-th element of an iterator, beginning with the index-th.
+// Returns an iterator of every count-th element, beginning with the index-th.
 std::unique_ptr<ElementIterator> sharded(std::unique_ptr<ElementIterator> input, int64_t count, int64_t index);
 
 }  // namespace cohort

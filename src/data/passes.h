@@ -1,4 +1,4 @@
-// Passes over a dataset: which one an iterator is.
+// Passes over a dataset, each of which has a number.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,8 @@ class StrategyCore;
 class PassCounter {
  public:
   int64_t begin() { return next_++; }
-  // The pass of a restored iterator: those that begin from now on come after it, as they would have without the break.
+  // Takes over the pass of a restored iterator, so that later passes follow it as they would have without the
+  // interruption.
   void resume(int64_t pass) {
     int64_t next = next_;
     while (next <= pass && !next_.compare_exchange_weak(next, pass + 1)) {
@@ -30,12 +31,12 @@ class PassCounter {
   std::atomic<int64_t> next_ = 0;
 };
 
-// A dataset's counters. Passes under a strategy are counted by themselves: all workers begin the same ones, and a pass
-// that one worker makes alone, say to look at the data, must not give it another order than the others have.
+// The counters of a dataset. The passes under a strategy have a counter of their own, because all workers begin the
+// same ones; a pass that one worker makes alone, such as a look at the data, must not change its order.
 class PassCounters {
  public:
   const std::shared_ptr<PassCounter>& plain() const { return plain_; }
-  // Thread-safe.
+  // Returns the counter for passes under a strategy. Thread-safe.
   std::shared_ptr<PassCounter> under(const std::shared_ptr<StrategyCore>& strategy) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<PassCounter>& counter = distributed_[strategy];
@@ -49,17 +50,17 @@ class PassCounters {
   std::map<std::weak_ptr<StrategyCore>, std::shared_ptr<PassCounter>, std::owner_less<>> distributed_;
 };
 
-// One pass: its number is given by the options or, with kAuto, by the counter.
+// One pass. Its number comes from the options or, with kAuto, from the counter.
 class Pass {
  public:
-  // InvalidArgument: a negative epoch.
+  // Begins a pass. InvalidArgument: the epoch is negative.
   Pass(const IteratorOptions& options, std::shared_ptr<PassCounter> counter);
 
   const IteratorOptions& options() const { return options_; }
 
-  // Adds the pass, where it was counted, to an iterator's position.
+  // Adds the pass to the position of an iterator, if it was counted.
   nlohmann::json save(nlohmann::json position) const;
-  // Gives the position to restore_position(), and takes the pass over when that has succeeded.
+  // Gives the position to restore_position(), and takes over the pass if that succeeds.
   template <typename RestorePosition>
   void restore(const nlohmann::json& saved, RestorePosition&& restore_position) {
     const std::optional<int64_t> pass = saved_pass(saved);
@@ -70,11 +71,11 @@ class Pass {
   }
 
  private:
-  // InvalidArgument: it is negative.
+  // Returns the pass in a saved position. InvalidArgument: it is negative.
   static std::optional<int64_t> saved_pass(const nlohmann::json& saved);
 
   IteratorOptions options_;
-  std::shared_ptr<PassCounter> counter_;  // null: the number was given
+  std::shared_ptr<PassCounter> counter_;  // null if the options gave the number
 };
 
 }  // namespace cohort

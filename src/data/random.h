@@ -9,7 +9,7 @@ namespace cohort {
 class Random {
  public:
   explicit Random(uint64_t seed = 0) : state_(seed) {}
-  // Independent streams of one seed.
+  // Begins one of the independent streams of a seed.
   Random(uint64_t seed, uint64_t stream) : state_(seed) { state_ = (*this)() ^ (stream * 0xd1342543de82ef95ULL); }
 
   uint64_t operator()() {
@@ -19,7 +19,7 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  // Uniform in [0, bound), bound > 0, without bias (Lemire, 2019).
+  // Returns a uniform number in [0, bound) without bias, for bound > 0 (Lemire, 2019).
   uint64_t below(uint64_t bound) {
     auto product = static_cast<unsigned __int128>((*this)()) * bound;
     if (static_cast<uint64_t>(product) < bound) {
@@ -29,7 +29,7 @@ class Random {
     return static_cast<uint64_t>(product >> 64);
   }
 
-  // Uniform in [0, 1).
+  // Returns a uniform number in [0, 1).
   double uniform() { return static_cast<double>((*this)() >> 11) * 0x1p-53; }
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
 

@@ -18,8 +18,8 @@
 
 namespace cohort {
 
-// One producer thread, one consumer. `produce` yields the items, then nullopt; what it throws arrives at take(), after
-// the items before it. The destructor ends the thread as soon as produce() returns.
+// A queue with one producer thread and one consumer. `produce` returns the items and then nullopt. Its exception
+// arrives at take(), after the items before it. The destructor ends the thread as soon as produce() returns.
 template <typename Item>
 class ReadAhead {
  public:
@@ -31,7 +31,7 @@ class ReadAhead {
   ReadAhead& operator=(const ReadAhead&) = delete;
   ~ReadAhead() { stop(); }
 
-  // The next item; nullopt at the end. DeadlineExceeded when none came in time.
+  // Returns the next item, or nullopt at the end. DeadlineExceeded: none came in time.
   std::optional<Item> take() {
     std::unique_lock lock(mutex_);
     if (!thread_.joinable()) start();
@@ -50,8 +50,8 @@ class ReadAhead {
     return item;
   }
 
-  // Runs fn(items, ended) while the producer stands still between two items. When it has failed its error is thrown
-  // instead, and stays for take().
+  // Runs fn(items, ended) while the producer is stopped between two items. If the producer has failed its error is
+  // thrown instead, and take() throws it as well.
   template <typename Fn>
   auto paused(const Fn& fn) {
     const std::scoped_lock lock(producing_, mutex_);
@@ -59,7 +59,7 @@ class ReadAhead {
     return fn(items_, ended_);
   }
 
-  // Ends the thread and forgets the items; take() starts anew.
+  // Ends the thread and forgets the items. take() starts it again.
   void stop() {
     thread_.request_stop();
     { const std::lock_guard lock(mutex_); }  // the thread must not miss it between its test and its sleep
@@ -81,7 +81,7 @@ class ReadAhead {
     while (true) {
       {
         std::unique_lock lock(mutex_);
-        // Idle when the consumer is slow; wakes for room or for the end.
+        // The thread is idle while the consumer is slow. It wakes when there is room, or at the end.
         const auto room = [&] { return items_.size() < capacity_ || stop.stop_requested(); };
         while (!changed_.wait_for(lock, std::chrono::seconds(1), room)) {
         }

@@ -13,10 +13,10 @@ namespace cohort {
 
 std::string to_bytes(const IteratorState& state);
 
-// `source` names the bytes in errors (DataLoss).
+// Parses a state; `source` is the name of the bytes in errors. DataLoss: they are damaged.
 IteratorState from_bytes(std::string_view bytes, const std::string& source);
 
-// Parses `bytes` and gives the position to `restore`. What does not fit the pipeline is an InvalidArgument.
+// Parses `bytes` and gives the position to `restore`. InvalidArgument: the position does not fit the pipeline.
 void restore_from(std::string_view bytes, const std::string& source,
                   const std::function<void(const IteratorState&)>& restore);
 

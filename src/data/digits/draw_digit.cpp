@@ -1,6 +1,6 @@
-// Strokes of a pen, moved at random. Everything random comes from Random, and pixels have 256 levels, as MNIST's do: a
-// platform's last bit in sin() or in a fused multiply-add is rounded away. Without LibTorch and always optimised
-// (CMakeLists.txt): every training without data of its own begins with 24,000 digits.
+// Draws digits as strokes of a pen, which are moved at random. Every random number comes from Random, and pixels have
+// 256 levels, as MNIST's do: a platform's last bit in sin() or in a fused multiply-add is rounded away. Without
+// LibTorch and always optimised (CMakeLists.txt): every training without data of its own begins with 24,000 digits.
 #include "data/digits/draw_digit.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Point {
 using Stroke = std::vector<Point>;
 using Glyph = std::vector<Stroke>;
 
-// Part of an ellipse, from one angle to another (degrees, clockwise from the right, y down).
+// Returns a part of an ellipse, from one angle to another (in degrees, clockwise from the right, y downwards).
 Stroke arc(Point centre, double rx, double ry, double from, double to) {
   constexpr int kSteps = 14;
   Stroke stroke;
@@ -35,7 +35,7 @@ Stroke joined(Stroke first, const Stroke& second) {
   return first;
 }
 
-// The shapes, in a box of [-1, 1] by [-1.4, 1.4]; several digits have two ways of being written.
+// Returns the shape of a digit, in a box of [-1, 1] by [-1.4, 1.4]. Several digits can be written in two ways.
 Glyph glyph(int digit, bool other_way) {
   switch (digit) {
     case 0:
@@ -82,7 +82,7 @@ void draw_segment(DigitImage& image, Point a, Point b, double radius, double ink
   const int right = std::min(kDigitSide - 1, static_cast<int>(std::max(a.x, b.x) + radius + 2));
   const int top = std::max(0, static_cast<int>(std::min(a.y, b.y) - radius - 2));
   const int bottom = std::min(kDigitSide - 1, static_cast<int>(std::max(a.y, b.y) + radius + 2));
-  constexpr double kMargin = 1e-6;  // of rounding: what is left out certainly gets no ink
+  constexpr double kMargin = 1e-6;  // for rounding, so that skipped pixels certainly get no ink
   const double reach = radius + 0.5 + kMargin;
   for (int y = top; y <= bottom; ++y) {
     for (int x = left; x <= right; ++x) {
@@ -119,7 +119,7 @@ void draw_strays(DigitImage& image, Random& random) {
   for (int i = 0; i < count; ++i) {
     const Point a{random.uniform(0, kDigitSide), random.uniform(0, kDigitSide)};
     const Point b{a.x + random.uniform(-5, 5), a.y + random.uniform(-5, 5)};
-    // One draw a statement: compilers evaluate the arguments of a call in different orders.
+    // Each statement draws one number: compilers evaluate the arguments of a call in different orders.
     const double radius = random.uniform(0.3, 0.8);
     const double ink = random.uniform(0.3, 0.8);
     draw_segment(image, a, b, radius, ink);

@@ -63,11 +63,11 @@ class PlainFile final : public ByteSource {
  private:
   std::string name_;
   int descriptor_;
-  std::optional<int64_t> size_;  // of a regular file
+  std::optional<int64_t> size_;  // only known for a regular file
   int64_t at_ = 0;
 };
 
-// Gzip of several members, or zlib.
+// Decompresses gzip of one or several members, or zlib.
 class Inflated final : public ByteSource {
  public:
   explicit Inflated(const std::filesystem::path& file) : name_(file.string()), file_(file), packed_(kChunk) { begin(); }
@@ -135,8 +135,8 @@ class Inflated final : public ByteSource {
   PlainFile file_;
   std::vector<char> packed_;
   z_stream stream_{};
-  bool between_ = false;  // two members, or at the end
-  uint64_t read_ = 0;     // of the file
+  bool between_ = false;  // between two members or at the end
+  uint64_t read_ = 0;     // bytes of the file that were read
 };
 
 }  // namespace

@@ -15,16 +15,16 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // Fills [to, to + size), less at the end only; how many there were. Unavailable: reading fails; DataLoss: what is
-  // compressed is damaged.
+  // Fills [to, to + size), or less at the end of the file, and returns the number of bytes. Unavailable: reading fails.
+  // DataLoss: the compressed bytes are damaged.
   virtual std::size_t read(void* to, std::size_t size) = 0;
-  // To this byte of those that read() gives; beyond the end there is nothing.
+  // Moves to a byte, counted in the bytes that read() returns. Beyond the end there are none.
   virtual void seek(int64_t offset) = 0;
-  // How many bytes there are behind the position, where that is known without reading.
+  // Returns the number of bytes behind the position, if it is known without reading.
   virtual std::optional<int64_t> left() const = 0;
 };
 
-// NotFound: the file cannot be opened.
+// Opens a file. NotFound: it cannot be opened.
 std::unique_ptr<ByteSource> open_bytes(const std::filesystem::path& file, Compression compression);
 
 }  // namespace cohort

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kPixels = 3 * 32 * 32;
 constexpr int64_t kRecord = 1 + kPixels;
 
-// uint8 [records, kRecord].
+// Returns the records of a file, uint8 of shape [records, kRecord].
 torch::Tensor read_records(const std::filesystem::path& file) {
   const auto bytes = open_bytes(file, Compression::kNone);
   const int64_t size = bytes->left().value_or(0);

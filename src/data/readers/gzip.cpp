@@ -23,7 +23,7 @@ std::string inflate_all(const std::string& packed, const std::string& source) {
   std::string bytes;
   std::string chunk(256 << 10, '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
-  std::size_t left = packed.size();  // not yet handed to zlib, whose counters are 32 bits wide
+  std::size_t left = packed.size();  // bytes that zlib has not got yet; its counters have 32 bits
   int code = Z_OK;
   while (true) {
     if (stream.avail_in == 0) {
@@ -39,7 +39,7 @@ std::string inflate_all(const std::string& packed, const std::string& source) {
       continue;
     }
     if (code != Z_OK) break;
-    if (stream.avail_in + left == 0 && stream.avail_out > 0) break;  // wants more input than there is
+    if (stream.avail_in + left == 0 && stream.avail_out > 0) break;  // the input ends too early
   }
   if (code == Z_STREAM_END) return bytes;
   const auto offset = packed.size() - left - stream.avail_in;

@@ -11,14 +11,14 @@
 
 namespace cohort {
 
-// `source` names the bytes in errors. Nothing is allocated for values that are not there.
+// Parses the bytes; `source` is their name in errors. Memory is allocated only for values that are there.
 torch::Tensor parse_idx(std::span<const std::byte> bytes, const std::string& source);
 
-// The bytes, decompressed when they are gzip (memory grows with what is really there). DataLoss names the offset where
-// decompression failed.
+// Returns the bytes, decompressed if they are gzip. Memory grows with the bytes that are really there. DataLoss names
+// the offset where decompression failed.
 std::string inflate_if_gzip(std::string bytes, const std::string& source);
 
-// The same of a file. NotFound: it cannot be opened.
+// Returns the bytes of a file, decompressed if they are gzip. NotFound: it cannot be opened.
 std::string read_maybe_gzip(const std::filesystem::path& file);
 
 }  // namespace cohort

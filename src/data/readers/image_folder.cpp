@@ -1,4 +1,4 @@
-// Images in a folder for each class.
+// Images in a folder with one subfolder for each class.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 
@@ -41,7 +41,8 @@ std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& f
   return list;
 }
 
-// The bytes of a file that can be a picture. DataLoss: it is a folder, a pipe, a link to nowhere, or far too large.
+// Returns the bytes of a file that can be a picture. DataLoss: it is a folder, a pipe, a dangling link, or far too
+// large.
 std::string read_file(const std::filesystem::path& file, const DecodeOptions& decode) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) {
@@ -60,7 +61,7 @@ std::string read_file(const std::filesystem::path& file, const DecodeOptions& de
   return bytes;
 }
 
-// The files by their numbers, read and decoded.
+// Returns the dataset of pictures for a dataset of file numbers.
 Dataset read_all(const Dataset& numbers, const std::shared_ptr<const std::vector<File>>& files,
                  const ImageFolderOptions& options) {
   const auto read = [files, decode = options.decode](const Example& number) {
@@ -80,7 +81,7 @@ Dataset read_all(const Dataset& numbers, const std::shared_ptr<const std::vector
       return read(number);
     } catch (const DataLoss& error) {
       return skip(error);
-    } catch (const InvalidArgument& error) {  // of a size that is refused: the options were checked
+    } catch (const InvalidArgument& error) {  // the size is refused; the options were checked before
       return skip(error);
     }
   };

@@ -8,7 +8,7 @@ namespace cohort::datasets {
 
 namespace {
 
-// The file under one of its usual names.
+// Returns the path of the file, which may have one of its usual names.
 std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& stem, const std::string& kind) {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {

@@ -16,7 +16,7 @@ namespace {
                         ", wanted something like train, train[:80%] or train[100:200]+test");
 }
 
-// "", "100", "-5%"; nothing when it is empty.
+// Returns the position that "100" or "-5%" means, or nothing if the text is empty.
 std::optional<int64_t> place_of(std::string_view text, int64_t size, std::string_view spec) {
   if (text.empty()) return std::nullopt;
   const bool percent = text.ends_with('%');

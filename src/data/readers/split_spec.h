@@ -13,14 +13,14 @@ namespace cohort {
 struct SplitPart {
   std::string split;
   int64_t first = 0;
-  int64_t last = 0;  // one after
+  int64_t last = 0;  // one after the last example
 
   friend bool operator==(const SplitPart&, const SplitPart&) = default;
 };
 
-// `sizes`: the examples of each split. Percentages are rounded to the closest example, negative numbers count from the
-// end, and what is beyond an end is cut. InvalidArgument: not of this form, or a part without examples; NotFound: no
-// such split.
+// Parses the name of a part. `sizes` has the number of examples of each split. Percentages are rounded to the closest
+// example, negative numbers count from the end, and positions beyond an end are cut. InvalidArgument: the text has
+// another form, or a part has no examples. NotFound: there is no such split.
 std::vector<SplitPart> parse_split(std::string_view spec, const std::map<std::string, int64_t>& sizes);
 
 }  // namespace cohort

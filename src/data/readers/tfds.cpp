@@ -31,7 +31,7 @@ Json read_json(const std::filesystem::path& file) {
   fail<DataLoss>("[data] ", file.string(), ": is no JSON object");
 }
 
-// The folder that has the description: itself, or the one version below it.
+// Returns the folder with the description: the folder itself, or the only version below it.
 std::filesystem::path find_folder(const std::filesystem::path& folder) {
   if (std::filesystem::exists(folder / kInfo)) return folder;
   std::vector<std::filesystem::path> versions;
@@ -44,12 +44,12 @@ std::filesystem::path find_folder(const std::filesystem::path& folder) {
                  versions.empty() ? "there is no " : "there are several versions with a ", kInfo);
 }
 
-// Protobuf's JSON writes 64-bit numbers as text.
+// Returns a number. Protobuf's JSON writes 64-bit numbers as text.
 int64_t number_of(const Json& json) {
   return json.is_string() ? std::stoll(json.get<std::string>()) : json.get<int64_t>();
 }
 
-// The last part of "tensorflow_datasets.core.features.image_feature.Image".
+// Returns the last part of a name such as "tensorflow_datasets.core.features.image_feature.Image".
 std::string class_of(const Json& feature) {
   const std::string full = feature.value("pythonClassName", "");
   return full.substr(full.rfind('.') + 1);
@@ -76,7 +76,7 @@ std::string numbered(const char* format, std::size_t index, std::size_t count) {
   return text;
 }
 
-// What a feature's value is, as a tensor.
+// Turns the value of a feature into a tensor.
 class Column {
  public:
   Column(std::string key, const Json& feature) : key_(std::move(key)), class_(class_of(feature)) {
@@ -86,7 +86,7 @@ class Column {
                         "are read");
   }
 
-  // `source` names the record in errors.
+  // Returns the value in a record. `source` names the record in errors.
   torch::Tensor read(const TFExample& example, const DecodeOptions& decode, const std::string& source) const {
     if (class_ == "Image") return decode_image(example.bytes(key_), decode, source + ": " + key_);
     if (class_ == "ClassLabel") return at::tensor(example.int64(key_), torch::kLong).squeeze();
@@ -110,7 +110,7 @@ class TFDSFolder::Impl {
       read_features(read_json(folder / kFeatures));
     } catch (const Json::exception& error) {
       fail<DataLoss>("[data] ", folder.string(), ": its description is damaged: ", error.what());
-    } catch (const std::logic_error& error) {  // a number that is none
+    } catch (const std::logic_error& error) {  // the text is no number
       fail<DataLoss>("[data] ", folder.string(), ": its description is damaged: ", error.what());
     }
   }
@@ -139,7 +139,7 @@ class TFDSFolder::Impl {
   std::string version;
   std::map<std::string, int64_t> sizes;
   std::map<std::string, Shards> shards;
-  std::vector<std::string> keys;  // of x and y
+  std::vector<std::string> keys;  // the keys of x and y
   std::vector<Column> columns;
   std::vector<std::string> classes;
   int64_t num_classes = 0;

@@ -12,7 +12,7 @@ namespace cohort::tfrecord {
 inline constexpr std::size_t kHead = 12;  // the length, 64 bits little endian, and its checksum
 inline constexpr std::size_t kTail = 4;   // the checksum of the bytes
 
-// Checksums of data that has checksums in it are not good ones, so these are stored in another form.
+// Returns the stored form of a checksum. A plain CRC of data that contains CRCs would be weak.
 inline uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(std::as_bytes(std::span(bytes)));
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;

@@ -14,9 +14,9 @@ namespace cohort {
 
 namespace {
 
-// Read at once; small records lie in it one after the other.
+// The bytes that are read at once. Small records lie in the buffer one after the other.
 constexpr std::size_t kBuffer = std::size_t{1} << 20;
-// Of a record whose bytes may not all be there, that much is asked for at a time.
+// The bytes of a long record that are read at a time, because not all of them may be there.
 constexpr std::size_t kPiece = std::size_t{16} << 20;
 
 template <typename Number>
@@ -30,8 +30,8 @@ bool is_head(const char* head) {
   return tfrecord::masked_crc({head, 8}) == number_at<uint32_t>(head + 8);
 }
 
-// By the first bytes: a record's head, gzip's magic, zlib's header; else it is taken for plain, and found to be
-// damaged.
+// Returns the compression by the first bytes: the head of a record, gzip's magic or zlib's header. Other files are
+// taken for plain ones, and are found to be damaged.
 Compression compression_of(const std::filesystem::path& file) {
   std::array<char, tfrecord::kHead> head{};
   const std::size_t size = open_bytes(file, Compression::kNone)->read(head.data(), head.size());
@@ -85,8 +85,8 @@ class TFRecordReader::Impl {
   }
 
  private:
-  // The next bytes, which lie together until the next call; null at the end of the file, and where there are fewer,
-  // which is damage.
+  // Returns the next bytes, which stay contiguous until the next call. Returns null at the end of the file, and if
+  // there are fewer bytes, which is damage.
   const char* take(std::size_t size) {
     if (end_ - begin_ < size) {
       std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -106,7 +106,7 @@ class TFRecordReader::Impl {
     return buffer_.data() + begin_ - size;
   }
 
-  // The record and its checksum; null when they are not there.
+  // Returns a long record and its checksum, or null if they are not all there.
   const char* take_long(uint64_t length) {
     const std::optional<int64_t> left = source_->left();
     const auto here = static_cast<uint64_t>(end_ - begin_);
@@ -124,7 +124,7 @@ class TFRecordReader::Impl {
     long_.assign(buffer_.data() + begin_, there);
     begin_ = end_ = 0;
     while (long_.size() < size) {
-      // Memory grows with what is really there.
+      // Memory grows with the bytes that are really there.
       const std::size_t before = long_.size();
       const std::size_t wanted = std::min(size - before, left ? size : kPiece);
       long_.resize(before + wanted);
@@ -149,7 +149,7 @@ class TFRecordReader::Impl {
   TFRecordReaderOptions options_;
   std::unique_ptr<ByteSource> source_;
   std::vector<char> buffer_;
-  std::size_t begin_ = 0;  // of what has not been taken
+  std::size_t begin_ = 0;  // the first byte that has not been taken
   std::size_t end_ = 0;
   std::string long_;  // a record that does not fit the buffer
   int64_t offset_ = 0;

@@ -71,7 +71,7 @@ class TFRecordWriter::Impl {
       out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
       return require_written();
     }
-    // zlib counts in 32 bits.
+    // The counters of zlib have 32 bits.
     constexpr std::size_t kMost = std::size_t{1} << 30;
     do {
       const std::string_view part = bytes.substr(0, kMost);

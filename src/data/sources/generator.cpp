@@ -22,7 +22,7 @@ class GeneratorIterator final : public ElementIterator {
     return {{"yielded", yielded_}, {"ended", ended_}};
   }
 
-  // A user's function has no position to set: it is called again and its first elements are dropped.
+  // The function of a user has no position. It is called again and its first elements are dropped.
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& /*tensors*/) override {
     const auto yielded = tree.at("yielded").get<int64_t>();
     generate_ = make_();

@@ -1,4 +1,4 @@
-// Records of TFRecord files as a source.
+// The source of the records of TFRecord files.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace cohort {
 struct RecordRange {
   std::filesystem::path file;
   int64_t first = 0;
-  int64_t count = -1;  // -1: to the end of the file; else so many have to be there
+  int64_t count = -1;  // the number of records, which have to be there; -1: all to the end of the file
 };
 
-// x: uint8 [bytes]; with `places` also more[0]: int64 {number of the range, offset in its file}. A worker's part of the
-// files is its part of the ranges.
+// Returns the source of these ranges. x is uint8 [bytes]; with `places` more[0] is int64 {number of the range, offset
+// in its file}. Workers divide the ranges as they divide files.
 NodePtr make_records(std::vector<RecordRange> ranges, const TFRecordReaderOptions& options, bool places = false);
 
 }  // namespace cohort

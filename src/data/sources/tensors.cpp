@@ -9,7 +9,7 @@ namespace cohort {
 
 namespace {
 
-// Elements 0 .. count - 1, which Derived turns into elements.
+// Counts from 0 to count - 1. Derived makes an element of each number.
 class CountedIterator : public ElementIterator {
  public:
   explicit CountedIterator(int64_t count) : count_(count) {}

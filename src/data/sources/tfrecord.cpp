@@ -87,7 +87,7 @@ class RecordIterator final : public ElementIterator {
   TFRecordReaderOptions options_;
   bool places_;
   std::size_t at_ = 0;
-  int64_t taken_ = 0;  // of the range
+  int64_t taken_ = 0;  // records of the range that were taken
   std::optional<TFRecordReader> reader_;
 };
 

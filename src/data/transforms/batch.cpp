@@ -23,7 +23,7 @@ std::string described(const torch::Tensor& value) {
   return value.defined() ? c10::str(value.scalar_type(), value.sizes()) : "none";
 }
 
-// Rows of one column, copied together.
+// Returns rows of one column as one tensor.
 torch::Tensor gather_rows(const torch::Tensor& column, const std::vector<int64_t>& rows) {
   const auto count = static_cast<int64_t>(rows.size());
   if (!column.is_cpu() || !column.is_contiguous()) {
@@ -39,14 +39,15 @@ torch::Tensor gather_rows(const torch::Tensor& column, const std::vector<int64_t
   return result;
 }
 
-// One column of a batch, made of elements as they come, so that what they were made in is free for those behind them.
+// One column of a batch. Elements are copied into it as they arrive, so that their memory is free for the following
+// ones.
 class StackedColumn {
  public:
-  // Its elements have no such column, so far or at all.
+  // Begins a column that the elements so far do not have.
   explicit StackedColumn(int64_t skipped) : rows_(skipped) {}
 
-  // The next row, undefined where the element lacks the column; false: it is not like the rows before it, and the
-  // column takes no more.
+  // Adds the next row, which is undefined if the element lacks the column. Returns false if it differs in shape or
+  // dtype from the rows before it; the column takes no more rows then.
   bool add(const torch::Tensor& value, int64_t likely_rows) {
     if (rows_++ == 0) {
       first_ = value;
@@ -123,7 +124,7 @@ class BatchIterator final : public ElementIterator {
     int64_t count = 0;
     Example example;
     for (; count < size_ && input_->next_example(example); ++count) {
-      if (!mismatch.empty()) continue;  // the next batch begins behind it all the same
+      if (!mismatch.empty()) continue;  // the next batch begins after this element all the same
       if (count == 0) first = example;
       if (!same_names(example, first)) {
         mismatch = c10::str("columns, ", list_columns(first), " and ", list_columns(example));
@@ -153,7 +154,7 @@ class BatchIterator final : public ElementIterator {
   int64_t size_;
   bool drop_remainder_;
   std::vector<int64_t> rows_;
-  int64_t likely_rows_ = 1;  // of the next batch, where it is made of examples
+  int64_t likely_rows_ = 1;  // the expected size of the next batch of examples
 };
 
 class BatchNode final : public UnaryNode {
@@ -170,7 +171,7 @@ class BatchNode final : public UnaryNode {
     return drop_remainder_ ? count / size_ : (count + size_ - 1) / size_;
   }
   Batching batching() const override { return {.batched = true, .size = size_}; }
-  // No more parts than have a whole batch each, where a part's remainder is dropped.
+  // If the remainder of a part is dropped there are no more parts than have a whole batch each.
   int64_t num_files() const override {
     const int64_t files = input().num_files();
     const int64_t count = input().cardinality();

@@ -12,7 +12,7 @@ namespace cohort {
 
 namespace {
 
-// The elements of a complete pass; shared by all iterators of the node over the same files.
+// The elements of a complete pass. All iterators of the node over the same files share them.
 struct Store {
   std::mutex mutex;
   std::shared_ptr<const std::vector<Example>> complete;
@@ -27,7 +27,7 @@ struct Store {
   }
 };
 
-// One for each part of the files that a worker may have.
+// The stores of a node: one for each part of the files that a worker may have.
 class Stores {
  public:
   std::shared_ptr<Store> of(const IteratorOptions& options) {
@@ -82,7 +82,7 @@ class CacheIterator final : public ElementIterator {
       input_->restore(tree.at("cache"), tensors);
       return;
     }
-    // It was read from a cache that this process does not have: the input gives the same elements.
+    // The position lies in a cache that this process does not have. The input gives the same elements.
     Element skipped;
     for (std::size_t i = 0; i < at_; ++i) input_->next(skipped);
   }
@@ -99,12 +99,12 @@ class CacheIterator final : public ElementIterator {
   std::shared_ptr<const std::vector<Example>> kept_;
   std::vector<Example> seen_;
   std::size_t at_ = 0;
-  bool from_start_ = true;  // seen_ holds everything so far
+  bool from_start_ = true;  // whether seen_ holds all elements so far
   bool ended_ = false;
 };
 
-// The pass that is kept: the input's first one, whichever epoch fills the cache, so that a run which was interrupted
-// and goes on in a later epoch has the same elements as one which was not.
+// Returns the iterator that fills the cache. It is the input's first pass, whichever epoch asks for it, so that a run
+// that is resumed in a later epoch has the same elements as one that was not interrupted.
 std::unique_ptr<ElementIterator> first_pass(const DatasetNode& input, IteratorOptions options) {
   options.epoch = 0;
   return input.iterate(options);
@@ -121,7 +121,7 @@ class MemoryCacheNode final : public UnaryNode {
   std::shared_ptr<Stores> stores_ = std::make_shared<Stores>();
 };
 
-// As bytes of a saved state: elements in the tree, columns beside it.
+// Writes the cache to a file in the form of a saved state: elements in the tree, columns beside it.
 void write_cache(const std::filesystem::path& file, const std::vector<Example>& examples) {
   IteratorState state{.tree = nlohmann::json::array(), .tensors = {}};
   for (const Example& example : examples) state.tree.push_back(save_element({.example = example}, state.tensors));
@@ -157,7 +157,7 @@ class FileCacheNode final : public UnaryNode {
   }
 
  private:
-  // Workers with different files keep different elements.
+  // Returns the file of a cache. Workers with different files have different ones.
   std::filesystem::path file_of(const IteratorOptions& options) const {
     if (options.file_shards == 1) return file_;
     std::filesystem::path file = file_;

@@ -1,4 +1,4 @@
-// Elements that stand for files.
+// The node whose elements stand for files, which workers divide.
 #include "data/node.h"
 
 namespace cohort {

@@ -13,7 +13,7 @@ class FilterIterator final : public ElementIterator {
 
   bool next(Element& element) override {
     while (input_->next(element)) {
-      // A row stays a row, so that batch() can gather it.
+      // A row stays a number, so that batch() can gather rows.
       if (predicate_(element.row < 0 ? element.example : input_->materialise(element))) return true;
     }
     return false;

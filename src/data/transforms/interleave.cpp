@@ -77,7 +77,7 @@ class InterleaveIterator final : public ElementIterator {
 
  private:
   struct Open {
-    Example of;       // the input's element, to open it again after a restore
+    Example of;       // the element of the input, from which the dataset is opened again after a restore
     Dataset dataset;  // keeps the pipeline alive that `elements` runs
     std::unique_ptr<ElementIterator> elements;
   };
@@ -96,7 +96,7 @@ class InterleaveIterator final : public ElementIterator {
   std::unique_ptr<ElementIterator> input_;
   const std::function<Dataset(Example)>& fn_;
   InterleaveOptions options_;
-  IteratorOptions at_;  // of the datasets still to be opened, too
+  IteratorOptions at_;  // they hold for the datasets that are still to be opened, too
   std::vector<std::optional<Open>> places_;
   std::size_t turn_ = 0;
   int64_t taken_ = 0;

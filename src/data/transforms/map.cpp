@@ -15,10 +15,11 @@ namespace cohort {
 
 namespace {
 
-// The function, with a number that is the element's own.
+// The function of a map, with a number that belongs to the element.
 using NumberedMap = std::function<Example(Example, uint64_t number)>;
 
-// Numbers elements at random: by the seed, the epoch and the place, whoever computes them in whatever order.
+// Gives elements random numbers that depend on the seed, the epoch and the position alone, not on the order in which
+// they are computed.
 class Numbers {
  public:
   explicit Numbers(uint64_t stream) : stream_(stream) {}
@@ -60,7 +61,7 @@ class MapIterator final : public ElementIterator {
   Numbers numbers_;
 };
 
-// Several elements at once: their results wait in input order.
+// Maps several elements at a time. Their results wait in the order of the input.
 class ParallelMapIterator final : public ElementIterator {
  public:
   ParallelMapIterator(std::unique_ptr<ElementIterator> input, const NumberedMap& fn, const Numbers& numbers,
@@ -78,8 +79,8 @@ class ParallelMapIterator final : public ElementIterator {
   }
 
   nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
-    // What is under way is finished and saved as it is. An error among it is reported, since a position behind it
-    // would leave an element out, and stays where it is for next().
+    // Elements under way are finished and saved. An error among them is reported, because a position behind it would
+    // leave an element out; it stays in its place for next().
     nlohmann::json waiting = nlohmann::json::array();
     std::exception_ptr error;
     for (std::future<Example>& future : pending_) {
@@ -127,12 +128,12 @@ class ParallelMapIterator final : public ElementIterator {
       try {
         ended_ = !input_->next_example(example);
       } catch (...) {
-        pending_.push_back(failed(std::current_exception()));  // its turn is after the elements before it
+        pending_.push_back(failed(std::current_exception()));  // it is thrown after the elements before it
         return;
       }
       if (ended_) return;
       pending_.push_back(pool_.submit([this, number = numbers_.next(), example = std::move(example)]() mutable {
-        const IntraOpThreads alone(1);  // the parallelism is that of the calls
+        const IntraOpThreads alone(1);  // the calls run in parallel, so each has one thread
         return fn_(std::move(example), number);
       }));
     }
@@ -144,7 +145,7 @@ class ParallelMapIterator final : public ElementIterator {
   MapOptions options_;
   std::deque<std::future<Example>> pending_;
   bool ended_ = false;
-  ThreadPool pool_;  // the last member: its threads use the others
+  ThreadPool pool_;  // the last member, because its threads use the others
 };
 
 class MapNode final : public UnaryNode {
@@ -152,7 +153,7 @@ class MapNode final : public UnaryNode {
   MapNode(NodePtr input, NumberedMap fn, uint64_t seed, const MapOptions& options)
       : UnaryNode(std::move(input)), fn_(std::move(fn)), seed_(seed), options_(options) {}
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    // Workers that read different files have different numbers.
+    // Workers that read different files get different numbers.
     const uint64_t epoch = Random(seed_, static_cast<uint64_t>(options.epoch))();
     const Numbers numbers(Random(epoch, static_cast<uint64_t>(options.file_shard))());
     if (options_.num_parallel_calls == 1) return std::make_unique<MapIterator>(input().iterate(options), fn_, numbers);

@@ -8,7 +8,7 @@ namespace {
 
 class RepeatIterator final : public ElementIterator {
  public:
-  // `first`: the epoch of the first round. All rounds are of the same part of the files.
+  // `first` is the epoch of the first round. All rounds read the same part of the files.
   RepeatIterator(const DatasetNode& input, int64_t count, int64_t first, const IteratorOptions& at)
       : source_(input), count_(count), first_(first), at_(at) {
     start();
@@ -22,7 +22,7 @@ class RepeatIterator final : public ElementIterator {
         empty_ = false;
         return true;
       }
-      if (empty_) return false;  // nothing to repeat
+      if (empty_) return false;  // the input is empty
       ++round_;
       if (count_ < 0 || round_ < count_) start();
     }
@@ -52,7 +52,7 @@ class RepeatIterator final : public ElementIterator {
   int64_t first_;
   IteratorOptions at_;
   int64_t round_ = 0;
-  bool empty_ = true;  // this round has yielded nothing so far
+  bool empty_ = true;  // whether this round has had no element so far
   std::unique_ptr<ElementIterator> input_;
 };
 

@@ -25,7 +25,7 @@ class ShuffleIterator final : public ElementIterator {
     const std::size_t drawn = random_.below(buffer_.size());
     element = std::move(buffer_[drawn]);
     Element fresh;
-    // The drawn place is taken by the next element, so that the buffer stays full without moving the others.
+    // The next element takes the drawn place, so that the buffer stays full without moving the others.
     if (!ended_) ended_ = !input_->next(fresh);
     if (!ended_) {
       buffer_[drawn] = std::move(fresh);

@@ -1,4 +1,4 @@
-// take, skip and shard: which of the input's elements pass.
+// take, skip and shard: they pass some elements of the input.
 #include <algorithm>
 
 #include "data/node.h"
@@ -7,7 +7,7 @@ namespace cohort {
 
 namespace {
 
-// Drops `skip` elements, then passes one of every `stride`, `limit` at most (negative: all).
+// Drops `skip` elements, then passes one of every `stride`, at most `limit` of them (negative: all).
 struct Window {
   int64_t skip = 0;
   int64_t stride = 1;

@@ -1,4 +1,4 @@
-// The transformations of two data sets.
+// The transformations with two inputs: zip and concatenate.
 #include <algorithm>
 
 #include "base/columns.h"
@@ -145,7 +145,7 @@ class ConcatenateNode final : public PairNode {
     if (one == kInfiniteCardinality || two == kInfiniteCardinality) return kInfiniteCardinality;
     return one < 0 || two < 0 ? kUnknownCardinality : one + two;
   }
-  // The fewer: each of the two is divided by itself.
+  // Returns the smaller number, because each of the two inputs is divided by itself.
   int64_t num_files() const override { return std::min(first().num_files(), second().num_files()); }
 };
 
