@@ -9,8 +9,8 @@
 #include "base/cpu_threads.h"
 #include "base/error_text.h"
 #include "base/fail.h"
+#include "collective/algorithms/hierarchical.h"
 #include "collective/local/local.h"
-#include "collective/process/hierarchical.h"
 #include "strategy/context.h"
 #include "strategy/worker_group.h"
 
@@ -88,12 +88,12 @@ void StrategyCore::make_replicas() {
 }
 
 void StrategyCore::make_communicators() {
-  ops_ = make_cross_device_ops(plan_.exchange.cross_device_ops, torch_devices(plan_.devices));
-  facts_.add_in_place = facts_.add_in_place || ops_->name() == "ring";
+  sum_ = make_cross_device_sum(plan_.exchange.cross_device_ops, torch_devices(plan_.devices));
+  facts_.add_in_place = facts_.add_in_place || sum_.name == "ring";
   const bool alone = num_workers() == 1;
   facts_.in_place = alone ? GradientPath::kSharedMemory : GradientPath::kOverWorkers;
   for (int i = 0; i < num_local_replicas(); ++i) {
-    std::unique_ptr<Communicator> local = make_local(*rendezvous_, *ops_, i);
+    std::unique_ptr<Communicator> local = make_local(*rendezvous_, sum_, i);
     if (alone) {  // one process adds no way between its replicas
       communicators_.push_back(std::move(local));
       continue;

@@ -14,8 +14,8 @@
 #include "cohort/replica.h"
 #include "cohort/strategy.h"
 #include "cohort/topology.h"
+#include "collective/algorithms/cross_device_sum.h"
 #include "collective/local/rendezvous.h"
-#include "collective/ops/cross_device_ops.h"
 #include "strategy/launch.h"
 #include "strategy/placement.h"
 
@@ -66,7 +66,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   Communicator& group(std::string_view axis, int local_id) const;
   // The place where the local replicas meet.
   Rendezvous& rendezvous() { return *rendezvous_; }
-  const CrossDeviceOps& cross_device_ops() const { return *ops_; }
+  const CrossDeviceSum& cross_device_sum() const { return sum_; }
 
   // The processes that the strategy spans.
   WorkerGroup& workers() const { return *plan_.workers; }
@@ -103,7 +103,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   int threads_per_replica_ = 1;
   PathFacts facts_;
   std::unique_ptr<Rendezvous> rendezvous_;
-  std::unique_ptr<CrossDeviceOps> ops_;
+  CrossDeviceSum sum_;
   std::vector<std::unique_ptr<Communicator>> local_communicators_;
   std::vector<std::unique_ptr<Communicator>> communicators_;  // over all workers
   std::vector<std::unique_ptr<Replica>> replicas_;

@@ -6,7 +6,7 @@
 
 #include "base/access.h"
 #include "base/fail.h"
-#include "collective/ops/cross_device_ops.h"
+#include "collective/algorithms/cross_device_sum.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
 #include "strategy/worker_group.h"
@@ -102,7 +102,7 @@ const std::vector<LogicalDevice>& Strategy::parameter_devices() const {
   return core_->placement().devices();
 }
 std::string_view Strategy::cross_device_ops() const {
-  return core_->cross_device_ops().name();
+  return core_->cross_device_sum().name;
 }
 bool Strategy::should_checkpoint() const {
   return core_->worker_rank() == 0;

@@ -11,29 +11,33 @@
 #include "base/log.h"
 #include "cluster/mpi_runtime.h"
 #include "cluster/own_host.h"
-#include "collective/gloo/gloo.h"
 #include "collective/local/alone.h"
-#include "collective/mpi/mpi.h"
-#include "collective/nccl/nccl_group.h"
+#include "collective/nccl/nccl.h"
+#include "collective/process/transports.h"
 
 namespace cohort {
 
 void require_known(const CommunicationOptions& options) {
-  for (const char* known : {"auto", "ring", "mpi", "nccl"}) {
-    if (options.implementation == known) return;
+  std::string known = "auto";
+  for (const std::string_view name : transport_names()) known += c10::str(", ", name);
+  for (const char* other : {"auto", "nccl"}) {
+    if (options.implementation == other) return;
+  }
+  for (const std::string_view name : transport_names()) {
+    if (options.implementation == name) return;
   }
   fail<InvalidArgument>("[strategy] multi_worker_mirrored: the communication \"", options.implementation,
-                        "\" is not known, only auto, ring, mpi and nccl are");
+                        "\" is not known, only ", known, " and nccl are");
 }
 
 namespace {
 
 std::string choose_communication(const CommunicationOptions& options, bool under_mpi, bool on_gpus) {
   if (options.implementation == "auto") {
-    if (on_gpus && has_nccl_group()) return "nccl";
+    if (on_gpus && has_nccl()) return "nccl";
     return under_mpi && has_mpi() ? "mpi" : "ring";
   }
-  if (options.implementation == "nccl" && !has_nccl_group()) {
+  if (options.implementation == "nccl" && !has_nccl()) {
     fail<Unimplemented>(
         "[strategy] multi_worker_mirrored: NCCL between processes is not built in, which takes LibTorch ",
         "with CUDA and nccl.h; ring carries the tensors of GPUs through the host's memory");
@@ -59,16 +63,6 @@ std::string machine_and_cores() {
   std::error_code none;
   if (hardware_cores() < CPU_COUNT(&set)) text += std::filesystem::read_symlink("/proc/self/ns/cgroup", none).string();
   return text;
-}
-
-std::unique_ptr<Wire> connect_mpi(int rank, int size, std::chrono::milliseconds timeout) {
-  std::unique_ptr<Wire> wire = make_mpi(timeout);
-  if (wire->rank() != rank || wire->size() != size) {
-    fail<InvalidArgument>("[strategy] multi_worker_mirrored: the cluster has this process as worker ", rank, " of ",
-                          size, ", mpirun as rank ", wire->rank(), " of ", wire->size(),
-                          "; communication over MPI needs them to be the same");
-  }
-  return wire;
 }
 
 // What a worker told of itself; an empty object where that is something else.
@@ -132,39 +126,28 @@ bool JoinedWorkers::overlaps() const {
 
 // NCCL moves tensors only: what the workers have to agree on goes over the ring.
 std::unique_ptr<ProcessCommunicator> JoinedWorkers::make_group(const std::string& name, const std::string& kind) const {
-  const auto timeout = options_.communication.timeout;
-  const int rank = id_in_cluster(options_.cluster, options_.task);
-  const int size = worker_count(options_.cluster, options_.task.type);
   const std::shared_ptr<Membership>& members = membership_;
-  const auto put = [members](const std::string& key, const std::string& value) { members->put(key, value); };
-  const auto get = [members](const std::string& key, std::chrono::milliseconds limit) {
-    return members->get(key, limit);
-  };
-  const auto find = [members](const std::string& key) { return members->try_get(key); };
-  std::unique_ptr<Wire> wire = kind == "mpi" ? connect_mpi(rank, size, timeout)
-                                             : make_gloo({.rank = rank,
-                                                          .size = size,
-                                                          .host = own_host(options_.cluster, options_.task),
-                                                          .prefix = name + "/gloo/",
-                                                          .timeout = timeout,
-                                                          .put = put,
-                                                          .get = get});
-  std::shared_ptr<DeviceGroup> devices;
+  Meeting meeting{
+      .rank = id_in_cluster(options_.cluster, options_.task),
+      .size = worker_count(options_.cluster, options_.task.type),
+      .host = own_host(options_.cluster, options_.task),
+      .prefix = name + "/gloo/",
+      .timeout = options_.communication.timeout,
+      .put = [members](const std::string& key, const std::string& value) { members->put(key, value); },
+      .get = [members](const std::string& key, std::chrono::milliseconds limit) { return members->get(key, limit); },
+      .find = [members](const std::string& key) { return members->try_get(key); }};
+  std::unique_ptr<Transport> transport = make_transport(kind == "nccl" ? "ring" : kind, meeting);
+  std::shared_ptr<Communicator> devices;
   if (kind == "nccl") {
-    devices = make_nccl_group({.rank = rank,
-                               .size = size,
-                               .prefix = name + "/nccl/",
-                               .timeout = timeout,
-                               .put = put,
-                               .get = get,
-                               .find = find});
+    meeting.prefix = name + "/nccl/";
+    devices = make_nccl(meeting);
   }
   return std::make_unique<ProcessCommunicator>(
-      std::move(wire), ProcessGroupOptions{.name = name,
-                                           .membership = membership_,
-                                           .timeout = timeout,
-                                           .shared_memory = options_.communication.shared_memory,
-                                           .devices = std::move(devices)});
+      std::move(transport),
+      ProcessGroupOptions{
+          .agreement = {.name = name, .membership = membership_, .timeout = options_.communication.timeout},
+          .shared_memory = options_.communication.shared_memory,
+          .devices = std::move(devices)});
 }
 
 // The workers have to be alike; every one comes to the same verdict.

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include "cohort/error.h"
+#include "tests/collective/process/conformance.h"
 #include "tests/support/ranks.h"
 
 namespace cohort::local_test {
@@ -12,6 +13,67 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::with_ranks;
+
+TEST(Local, DoesWhatACommunicatorMust) {
+  for (const int size : {1, 2, 3, 8}) {
+    with_ranks(size, [](Communicator& world) {
+      testing::check_copies(world);
+      testing::check_pieces(world);
+      testing::check_messages(world);
+      testing::check_async(world);
+      testing::check_split(world);
+    });
+  }
+}
+
+TEST(Local, AMessageThatNobodySendsIsMissed) {
+  with_ranks(2, {.timeout = std::chrono::milliseconds(50)}, [](Communicator& world) {
+    if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    testing::expect_error<DeadlineExceeded>([&] { world.recv(torch::ones({1}), {.rank = 1}); },
+                                            "replica 0 waited 50 ms in recv for replica 1");
+  });
+  with_ranks(2, [](Communicator& world) {
+    if (world.rank() == 1) return;
+    const auto message = world.recv_async(torch::ones({1}), {.rank = 1});
+    testing::expect_error<FailedPrecondition>([&] { message.wait(); }, "replica 1, which has already returned");
+  });
+}
+
+TEST(Local, AnAbortEndsMessagesAsynchronousOperationsAndGroupsThatWereSplit) {
+  with_ranks(3, [](Communicator& world) {
+    const auto group = world.split(0, -world.rank());
+    torch::Tensor tensor = torch::ones({1});
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      world.abort("the disk is full");
+    }
+    const auto expect_cancelled = [](const auto& fn) {
+      testing::expect_error<Cancelled>(fn, "cancelled, because the disk is full");
+    };
+    if (world.rank() == 0) {
+      const auto sum = world.all_reduce_async({tensor}, ReduceOp::kSum);
+      const auto message = world.recv_async(tensor, {.rank = 1});
+      expect_cancelled([&] { sum.wait(); });
+      expect_cancelled([&] { message.wait(); });
+    }
+    if (world.rank() == 2) expect_cancelled([&] { group->barrier(); });
+    expect_cancelled([&] { world.send(tensor, {.rank = (world.rank() + 1) % 3}); });
+  });
+}
+
+TEST(Local, AGroupThatWasSplitNamesItsOwnMembers) {
+  with_ranks(3, [](Communicator& world) {
+    const auto pair = world.split(world.rank() == 1 ? -1 : 0, 0);
+    if (!pair) return world.barrier();
+    torch::Tensor tensor = torch::ones({pair->rank() + 1});
+    testing::expect_error<FailedPrecondition>(
+        [&] {
+          pair->all_reduce({&tensor, 1}, ReduceOp::kSum);
+        },
+        "replica 2 calls all_reduce of Float[2]");
+    world.barrier();
+  });
+}
 
 TEST(Local, BroadcastCopiesTheRootsValues) {
   for (const int size : {1, 2, 3, 4}) {

@@ -93,5 +93,45 @@ TEST(Rendezvous, WorksAgainAfterAReset) {
   meeting.depart(0);
 }
 
+TEST(Rendezvous, LettersThatNobodyTookDoNotReachTheNextRun) {
+  Rendezvous meeting(2, 1h, /*spin=*/false);
+  meeting.post(0, 1, {.tensor = torch::ones({1}), .tag = 1});
+  meeting.reopen();
+  meeting.post(0, 1, {.tensor = torch::ones({1}), .tag = 2});
+  EXPECT_EQ(meeting.take(0, 1).tag, 2);
+}
+
+TEST(Rendezvous, WhoWaitsForALetterWhenTheRunEndsIsTold) {
+  Rendezvous meeting(2, 1h, /*spin=*/false);
+  const auto branch = meeting.branch({1, 0});
+  for (Rendezvous* const where : {&meeting, branch.get()}) {
+    for (const bool failed : {false, true}) {
+      std::jthread other([&] {
+        std::this_thread::sleep_for(20ms);
+        failed ? meeting.reset() : meeting.reopen();
+      });
+      const std::string message = message_of<Cancelled>([&] { (void)where->take(0, 1); });
+      EXPECT_THAT(message, HasSubstr("in recv: cancelled, because the replicas have returned"));
+    }
+  }
+}
+
+TEST(Rendezvous, ABranchSharesTheFateOfItsTree) {
+  Rendezvous meeting(3, 1h, /*spin=*/false);
+  meeting.leave(2);
+  const auto branch = meeting.branch({2, 0});
+  EXPECT_THAT(message_of<FailedPrecondition>([&] { branch->arrive(1, {.what = "barrier"}, nullptr); }),
+              HasSubstr("replica 0 waits in barrier for replica 2, which has already returned"));
+  meeting.abort("x");
+  EXPECT_TRUE(branch->aborted());
+  EXPECT_TRUE(meeting.branch({0, 1})->aborted());
+  EXPECT_TRUE(meeting.background()->aborted());
+  const auto before = meeting.background();
+  meeting.reset();
+  EXPECT_FALSE(branch->aborted());
+  EXPECT_NE(meeting.background(), before) << "somebody may still be inside the old one";
+  EXPECT_FALSE(meeting.background()->aborted());
+}
+
 }  // namespace
 }  // namespace cohort::rendezvous_test

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "collective/nccl/nccl_group.h"
+#include "collective/nccl/nccl.h"
 #include "tests/equivalence/runs.h"
 #include "tests/gpu/cards.h"
 #include "tests/support/workers.h"
@@ -42,7 +42,7 @@ class Board {
 };
 
 // Runs fn(group, rank, its card) as each rank, one a card.
-void on_ranks(int ranks, const std::function<void(DeviceGroup&, int, torch::Device)>& fn) {
+void on_ranks(int ranks, const std::function<void(Communicator&, int, torch::Device)>& fn) {
   Board board;
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
   {
@@ -50,7 +50,7 @@ void on_ranks(int ranks, const std::function<void(DeviceGroup&, int, torch::Devi
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          const auto group = make_nccl_group(
+          const auto group = make_nccl(
               {.rank = rank,
                .size = ranks,
                .prefix = "nccl/",
@@ -75,27 +75,42 @@ class NcclGroup : public ::testing::TestWithParam<bool> {
   static int ranks() { return GetParam() ? cards() : 1; }
 };
 
-TEST_P(NcclGroup, SumsCopiesAndGathers) {
+TEST_P(NcclGroup, SumsCopiesAndMoves) {
   COHORT_NEEDS_REAL_CARDS(GetParam() ? 2 : 1);
   const int size = ranks();
-  on_ranks(size, [size](DeviceGroup& group, int rank, torch::Device card) {
-    EXPECT_TRUE(group.carries(card));
-    EXPECT_FALSE(group.carries(torch::kCPU));
+  on_ranks(size, [size](Communicator& group, int rank, torch::Device card) {
     for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16, torch::kLong}) {
-      const torch::Tensor mine = torch::full({3, 5}, rank + 1, torch::TensorOptions(dtype).device(card));
-      group.sum(mine);
+      torch::Tensor mine = torch::full({3, 5}, rank + 1, torch::TensorOptions(dtype).device(card));
+      group.all_reduce({&mine, 1}, ReduceOp::kSum);
       EXPECT_TRUE(torch::equal(mine.cpu(), torch::full({3, 5}, size * (size + 1) / 2, dtype))) << dtype;
     }
-    const torch::Tensor flags = torch::full({4}, rank == size - 1, torch::TensorOptions(torch::kBool).device(card));
-    group.broadcast(flags, size - 1);
+    torch::Tensor flags = torch::full({4}, rank == size - 1, torch::TensorOptions(torch::kBool).device(card));
+    group.broadcast({&flags, 1}, size - 1);
     EXPECT_TRUE(flags.all().item<bool>());
-    std::vector<int64_t> rows;
-    for (int r = 0; r < size; ++r) rows.push_back(r + 1);
-    const auto parts =
-        group.gather(torch::full({rank + 1, 2}, rank, torch::TensorOptions(torch::kFloat).device(card)), rows);
+    const auto on_card = torch::TensorOptions(torch::kFloat).device(card);
+    const auto parts = group.all_gather(torch::full({3, 2}, rank, on_card));
     ASSERT_EQ(parts.size(), static_cast<std::size_t>(size));
     for (int r = 0; r < size; ++r) {
-      EXPECT_TRUE(torch::equal(parts[static_cast<std::size_t>(r)].cpu(), torch::full({r + 1, 2}, r, torch::kFloat)));
+      EXPECT_TRUE(torch::equal(parts[static_cast<std::size_t>(r)].cpu(), torch::full({3, 2}, r, torch::kFloat)));
+    }
+    const torch::Tensor piece = group.reduce_scatter(torch::ones({2 * size, 3}, on_card), ReduceOp::kSum);
+    EXPECT_TRUE(torch::equal(piece.cpu(), torch::full({2, 3}, static_cast<float>(size))));
+    std::vector<torch::Tensor> out;
+    for (int r = 0; r < size; ++r) out.push_back(torch::full({rank + r, 2}, 10 * rank + r, on_card));
+    const auto in = group.all_to_all(out);
+    for (int r = 0; r < size; ++r) {
+      EXPECT_TRUE(torch::equal(in[static_cast<std::size_t>(r)].cpu(),
+                               torch::full({rank + r, 2}, 10 * r + rank, torch::kFloat)));
+    }
+    const auto half = group.split(rank % 2, -rank);
+    torch::Tensor ones = torch::ones({4}, on_card);
+    half->all_reduce({&ones, 1}, ReduceOp::kSum);
+    EXPECT_EQ(ones[3].item<float>(), static_cast<float>(half->size()));
+    if (rank == 0 && size > 1) group.send(ones, {.rank = 1});
+    if (rank == 1) {
+      torch::Tensor got = torch::zeros({4}, on_card);
+      group.recv(got, {.rank = 0});
+      EXPECT_EQ(got[3].item<float>(), static_cast<float>((size + 1) / 2));
     }
   });
 }
@@ -104,11 +119,11 @@ TEST_P(NcclGroup, SumsCopiesAndGathers) {
 TEST_P(NcclGroup, ResultsAreThereWhenTheCallReturns) {
   COHORT_NEEDS_REAL_CARDS(GetParam() ? 2 : 1);
   const int size = ranks();
-  on_ranks(size, [size](DeviceGroup& group, int rank, torch::Device card) {
+  on_ranks(size, [size](Communicator& group, int rank, torch::Device card) {
     torch::Tensor counter = torch::zeros({100'000}, torch::TensorOptions(torch::kDouble).device(card));
     for (int i = 0; i < 1000; ++i) {
       torch::Tensor mine = torch::full_like(counter, rank + i);
-      group.sum(mine);
+      group.all_reduce({&mine, 1}, ReduceOp::kSum);
       counter += mine;
     }
     const double expected = 1000.0 * size * (size - 1) / 2 + size * 999.0 * 1000 / 2;

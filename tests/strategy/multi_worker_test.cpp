@@ -6,7 +6,7 @@
 
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
-#include "collective/nccl/nccl_group.h"
+#include "collective/nccl/nccl.h"
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
 
@@ -250,7 +250,7 @@ TEST(MultiWorker, WrongClustersAreRefused) {
   odd.communication.implementation = "pigeon";
   refuse(odd, "\"pigeon\" is not known, only auto, ring, mpi and nccl are");
   odd.communication.implementation = "nccl";
-  if (has_nccl_group()) {
+  if (has_nccl()) {
     expect_error<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(odd); }, "nccl needs replicas on GPUs");
   } else {
     expect_error<Unimplemented>([&] { (void)MultiWorkerMirroredStrategy(odd); },

@@ -8,39 +8,43 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_spec.h"
-#include "collective/gloo/gloo.h"
 #include "collective/process/process_communicator.h"
+#include "collective/process/transports.h"
 #include "tests/support/workers.h"
 
 namespace cohort::testing {
 
 struct ProcessRanksOptions {
+  std::string_view transport = "ring";
   std::chrono::milliseconds timeout = std::chrono::seconds(20);  // of a collective
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
   bool shared_memory = true;
   std::vector<std::string> machines = {};  // of each rank; this one
-  std::function<std::shared_ptr<DeviceGroup>(const std::shared_ptr<Membership>&)> devices = {};  // none
+  std::function<std::shared_ptr<Communicator>(const std::shared_ptr<Membership>&)> devices = {};  // none
+  torch::DeviceType device_type = torch::kCUDA;
 };
 
 inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Membership>& membership,
                                                     const ProcessRanksOptions& options) {
   const auto rank = static_cast<std::size_t>(membership->task().index);
-  const GlooOptions gloo{
+  const Meeting meeting{
       .rank = membership->task().index,
       .size = static_cast<int>(membership->tasks().size()),
       .host = "127.0.0.1",
-      .prefix = "gloo/",
+      .prefix = "transport/",
       .timeout = options.timeout,
       .put = [membership](const std::string& key, const std::string& value) { membership->put(key, value); },
       .get = [membership](const std::string& key,
                           std::chrono::milliseconds timeout) { return membership->get(key, timeout); }};
   return std::make_unique<ProcessCommunicator>(
-      make_gloo(gloo), ProcessGroupOptions{.membership = membership,
-                                           .timeout = options.timeout,
-                                           .straggler_after = options.straggler_after,
-                                           .shared_memory = options.shared_memory,
-                                           .machine = options.machines.empty() ? "" : options.machines[rank],
-                                           .devices = options.devices ? options.devices(membership) : nullptr});
+      make_transport(options.transport, meeting),
+      ProcessGroupOptions{.agreement = {.membership = membership,
+                                        .timeout = options.timeout,
+                                        .straggler_after = options.straggler_after},
+                          .shared_memory = options.shared_memory,
+                          .machine = options.machines.empty() ? "" : options.machines[rank],
+                          .devices = options.devices ? options.devices(membership) : nullptr,
+                          .device_type = options.device_type});
 }
 
 // Runs fn(communicator, membership) as each of `size` workers; rethrows the first failure in rank order.

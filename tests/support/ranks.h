@@ -22,14 +22,14 @@ struct RanksOptions {
 inline void with_ranks(int size, const RanksOptions& options, const std::function<void(Communicator&)>& fn) {
   Rendezvous meeting(size, options.timeout, /*spin=*/size <= 2);
   const std::vector<torch::Device> devices(static_cast<std::size_t>(size), torch::kCPU);
-  const auto ops = make_cross_device_ops(options.ops, devices);
+  const CrossDeviceSum sum = make_cross_device_sum(options.ops, devices);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          fn(*make_local(meeting, *ops, rank));
+          fn(*make_local(meeting, sum, rank));
         } catch (...) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();
         }

@@ -6,7 +6,7 @@
 
 #include "base/cpu_threads.h"
 #include "cohort/device.h"
-#include "collective/ops/cross_device_ops.h"
+#include "collective/algorithms/cross_device_sum.h"
 #include "commands.h"
 
 namespace cohort::cli {
@@ -14,7 +14,7 @@ namespace cohort::cli {
 namespace {
 
 int print_devices() {
-  std::cout << "LibTorch " << TORCH_VERSION << ", NCCL " << (has_nccl() ? "yes" : "no") << ", " << hardware_cores()
+  std::cout << "LibTorch " << TORCH_VERSION << ", NCCL " << (has_nccl_sum() ? "yes" : "no") << ", " << hardware_cores()
             << " core(s)\n";
   for (const PhysicalDevice& device : list_physical_devices()) std::cout << "physical  " << device.name() << "\n";
   for (const LogicalDevice& device : list_logical_devices()) {

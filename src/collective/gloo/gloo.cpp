@@ -5,10 +5,13 @@
 #include <gloo/transport/unbound_buffer.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <deque>
+#include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "base/error_text.h"
 #include "base/fail.h"
@@ -21,89 +24,106 @@ namespace {
 // Gloo may hold on to it for as long as its context lives.
 class KeyValues final : public gloo::rendezvous::Store {
  public:
-  explicit KeyValues(GlooOptions options) : options_(std::move(options)) {}
+  explicit KeyValues(Meeting meeting) : meeting_(std::move(meeting)) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
-    options_.put(options_.prefix + key, std::string(data.begin(), data.end()));
+    meeting_.put(meeting_.prefix + key, std::string(data.begin(), data.end()));
   }
   std::vector<char> get(const std::string& key) override {
-    const std::string value = options_.get(options_.prefix + key, options_.timeout);
+    const std::string value = meeting_.get(meeting_.prefix + key, meeting_.timeout);
     return {value.begin(), value.end()};
   }
-  void wait(const std::vector<std::string>& keys) override { wait(keys, options_.timeout); }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, meeting_.timeout); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
-    for (const std::string& key : keys) (void)options_.get(options_.prefix + key, timeout);
+    for (const std::string& key : keys) (void)meeting_.get(meeting_.prefix + key, timeout);
   }
 
  private:
-  GlooOptions options_;
+  Meeting meeting_;
 };
 
-// Each message has a buffer of Gloo's and a slot, which counts the messages of its direction.
-class GlooWire final : public Wire {
+// Each message has a buffer of Gloo's and a slot: the lane, and the number of the message in its lane and direction.
+class GlooTransport final : public Transport {
  public:
-  explicit GlooWire(std::shared_ptr<gloo::Context> context)
-      : context_(std::move(context)),
-        sent_(static_cast<std::size_t>(context_->size)),
-        received_(static_cast<std::size_t>(context_->size)) {}
+  GlooTransport(std::shared_ptr<gloo::Context> context, Meeting meeting)
+      : context_(std::move(context)), meeting_(std::move(meeting)) {}
 
   std::string_view name() const override { return "gloo"; }
   int rank() const override { return context_->rank; }
   int size() const override { return context_->size; }
 
-  Ticket send(int to, std::span<const std::byte> bytes) override {
-    Message& message = add(const_cast<std::byte*>(bytes.data()), bytes.size(), /*sends=*/true);
-    message.buffer->send(to, sent_[static_cast<std::size_t>(to)]++);
-    return messages_.size() - 1;
+  std::unique_ptr<Message> send(int to, std::span<const std::byte> bytes, Lane lane) override {
+    auto message = std::make_unique<Buffer>(*this, const_cast<std::byte*>(bytes.data()), bytes.size(), /*sends=*/true);
+    message->buffer().send(to, next_slot(sent_, to, lane));
+    return message;
   }
 
-  Ticket receive(int from, std::span<std::byte> bytes) override {
-    Message& message = add(bytes.data(), bytes.size(), /*sends=*/false);
-    message.buffer->recv(from, received_[static_cast<std::size_t>(from)]++);
-    return messages_.size() - 1;
+  std::unique_ptr<Message> receive(int from, std::span<std::byte> bytes, Lane lane) override {
+    auto message = std::make_unique<Buffer>(*this, bytes.data(), bytes.size(), /*sends=*/false);
+    message->buffer().recv(from, next_slot(received_, from, lane));
+    return message;
   }
 
-  void wait(Ticket ticket) override {
-    Message& message = messages_[ticket];
-    if (aborted_) throw std::runtime_error("aborted");
-    gloo::transport::UnboundBuffer& buffer = *message.buffer;
-    const bool came = message.sends ? buffer.waitSend(context_->getTimeout()) : buffer.waitRecv(context_->getTimeout());
-    if (!came) throw std::runtime_error("aborted");
-    ++done_;
-    if (done_ == messages_.size()) drop();
-  }
-
-  void drop() noexcept override {
-    const std::lock_guard lock(mutex_);
-    messages_.clear();
-    done_ = 0;
+  std::unique_ptr<Transport> subset(std::span<const int> ranks, const std::string& name) override {
+    Meeting meeting = meeting_;
+    meeting.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+    meeting.size = static_cast<int>(ranks.size());
+    meeting.prefix += name + "/";
+    return make_gloo(meeting);
   }
 
   void abort() noexcept override {
     const std::lock_guard lock(mutex_);
     aborted_ = true;
-    for (const Message& message : messages_) {
-      message.sends ? message.buffer->abortWaitSend() : message.buffer->abortWaitRecv();
-    }
+    for (Buffer* const message : under_way_) message->end_wait();
   }
 
  private:
-  struct Message {
-    std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
-    bool sends = false;
+  using Counts = std::map<std::pair<int, Lane>, uint64_t>;
+
+  class Buffer final : public Message {
+   public:
+    Buffer(GlooTransport& transport, void* data, std::size_t bytes, bool sends)
+        : transport_(transport), buffer_(transport.context_->createUnboundBuffer(data, bytes)), sends_(sends) {
+      const std::lock_guard lock(transport.mutex_);
+      transport.under_way_.push_back(this);
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer() override {
+      const std::lock_guard lock(transport_.mutex_);
+      std::erase(transport_.under_way_, this);
+    }
+
+    gloo::transport::UnboundBuffer& buffer() { return *buffer_; }
+
+    void wait() override {
+      const auto timeout = transport_.context_->getTimeout();
+      if (transport_.aborted_) throw std::runtime_error("aborted");
+      const bool came = sends_ ? buffer_->waitSend(timeout) : buffer_->waitRecv(timeout);
+      if (!came) throw std::runtime_error("aborted");
+    }
+
+    void end_wait() { sends_ ? buffer_->abortWaitSend() : buffer_->abortWaitRecv(); }
+
+   private:
+    GlooTransport& transport_;
+    std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
+    bool sends_;
   };
 
-  Message& add(void* data, std::size_t bytes, bool sends) {
+  uint64_t next_slot(Counts& counts, int peer, Lane lane) {
+    constexpr int kCountBits = 40;
     const std::lock_guard lock(mutex_);
-    return messages_.emplace_back(Message{.buffer = context_->createUnboundBuffer(data, bytes), .sends = sends});
+    return (uint64_t{lane} << kCountBits) | counts[{peer, lane}]++;
   }
 
   std::shared_ptr<gloo::Context> context_;
-  std::vector<uint64_t> sent_;
-  std::vector<uint64_t> received_;
-  std::mutex mutex_;              // of messages_, against abort()
-  std::deque<Message> messages_;  // by ticket; all are done or dropped before the tickets start anew
-  std::size_t done_ = 0;
+  Meeting meeting_;
+  std::mutex mutex_;
+  Counts sent_;
+  Counts received_;
+  std::vector<Buffer*> under_way_;
   std::atomic<bool> aborted_ = false;
 };
 
@@ -143,17 +163,17 @@ std::shared_ptr<gloo::transport::Device> make_device(const std::string& host) {
 
 }  // namespace
 
-std::unique_ptr<Wire> make_gloo(const GlooOptions& options) {
+std::unique_ptr<Transport> make_gloo(const Meeting& meeting) {
   try {
-    std::shared_ptr<gloo::transport::Device> device = make_device(options.host);
-    auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
-    context->setTimeout(options.timeout);
-    compat::connect_full_mesh(*context, std::make_shared<KeyValues>(options), device);
-    return std::make_unique<GlooWire>(std::move(context));
+    std::shared_ptr<gloo::transport::Device> device = make_device(meeting.host);
+    auto context = std::make_shared<gloo::rendezvous::Context>(meeting.rank, meeting.size);
+    context->setTimeout(meeting.timeout);
+    compat::connect_full_mesh(*context, std::make_shared<KeyValues>(meeting), device);
+    return std::make_unique<GlooTransport>(std::move(context), meeting);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    fail<Unavailable>("[collective] gloo: rank ", options.rank, " at ", options.host,
+    fail<Unavailable>("[collective] gloo: rank ", meeting.rank, " at ", meeting.host,
                       " cannot connect: ", error_text(error));
   }
 }

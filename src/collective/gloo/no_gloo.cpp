@@ -4,7 +4,7 @@
 
 namespace cohort {
 
-std::unique_ptr<Wire> make_gloo(const GlooOptions& /*options*/) {
+std::unique_ptr<Transport> make_gloo(const Meeting& /*meeting*/) {
   fail<Unimplemented>(
       "[collective] gloo: this build has none; install libgloo-dev and configure with COHORT_WITH_GLOO=ON");
 }

@@ -10,7 +10,7 @@ namespace cohort {
 
 namespace {
 
-using MakeGloo = void(const GlooOptions& options, std::unique_ptr<Wire>& wire);
+using MakeGloo = void(const Meeting& meeting, std::unique_ptr<Transport>& transport);
 
 // It stays: threads of Gloo run in it.
 MakeGloo* open_module() {
@@ -24,11 +24,11 @@ MakeGloo* open_module() {
 
 }  // namespace
 
-std::unique_ptr<Wire> make_gloo(const GlooOptions& options) {
+std::unique_ptr<Transport> make_gloo(const Meeting& meeting) {
   static MakeGloo* const kMake = open_module();
-  std::unique_ptr<Wire> wire;
-  kMake(options, wire);
-  return wire;
+  std::unique_ptr<Transport> transport;
+  kMake(meeting, transport);
+  return transport;
 }
 
 }  // namespace cohort

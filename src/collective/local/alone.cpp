@@ -6,16 +6,17 @@ namespace cohort {
 
 namespace {
 
-class Alone final : public Wire {
+class Alone final : public Transport {
  public:
   std::string_view name() const override { return "alone"; }
   int rank() const override { return 0; }
   int size() const override { return 1; }
 
-  Ticket send(int to, std::span<const std::byte> /*bytes*/) override { no_rank(to); }
-  Ticket receive(int from, std::span<std::byte> /*bytes*/) override { no_rank(from); }
-  void wait(Ticket /*ticket*/) override {}
-  void drop() noexcept override {}
+  std::unique_ptr<Message> send(int to, std::span<const std::byte> /*bytes*/, Lane /*lane*/) override { no_rank(to); }
+  std::unique_ptr<Message> receive(int from, std::span<std::byte> /*bytes*/, Lane /*lane*/) override { no_rank(from); }
+  std::unique_ptr<Transport> subset(std::span<const int> /*ranks*/, const std::string& /*name*/) override {
+    return make_alone();
+  }
   void abort() noexcept override {}
 
  private:
@@ -26,7 +27,7 @@ class Alone final : public Wire {
 
 }  // namespace
 
-std::unique_ptr<Wire> make_alone() {
+std::unique_ptr<Transport> make_alone() {
   return std::make_unique<Alone>();
 }
 

@@ -1,12 +1,12 @@
-// A wire of one process, to which there are no messages.
+// A transport of one process, to which there are no messages.
 #pragma once
 
 #include <memory>
 
-#include "collective/process/wire.h"
+#include "collective/transport.h"
 
 namespace cohort {
 
-std::unique_ptr<Wire> make_alone();
+std::unique_ptr<Transport> make_alone();
 
 }  // namespace cohort

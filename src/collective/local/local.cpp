@@ -1,10 +1,14 @@
+// Ranks reach each other's memory: each brings its tensors to a meeting, takes from the others' what it needs, and
+// parts. Messages are copies that wait in the meeting for their receiver.
 #include "collective/local/local.h"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/stack.h>
+#include <ATen/Functions.h>
+
+#include <algorithm>
 
 #include "base/fail.h"
-#include "collective/dense.h"
+#include "collective/checks.h"
+#include "collective/work_queues.h"
 
 namespace cohort {
 
@@ -16,44 +20,46 @@ int detail_of(ReduceOp op) {
 
 class Local final : public Communicator {
  public:
-  Local(Rendezvous& meeting, const CrossDeviceOps& ops, int rank) : meeting_(meeting), ops_(ops), rank_(rank) {}
+  Local(std::shared_ptr<Rendezvous> meeting, CrossDeviceSum sum, int rank)
+      : meeting_(std::move(meeting)), sum_(std::move(sum)), rank_(rank) {}
 
   std::string_view name() const override { return "local"; }
   int rank() const override { return rank_; }
-  int size() const override { return meeting_.size(); }
+  int size() const override { return meeting_->size(); }
 
   void all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) override {
     if (size() == 1) return;
     const torch::NoGradGuard no_grad;
-    // The ops want contiguous memory; what is not is reduced in a copy.
+    // The sums want contiguous memory; what is not is reduced in a copy.
     std::vector<torch::Tensor> dense;
     for (torch::Tensor& tensor : tensors) {
       require_dense("all_reduce", tensor);
       dense.push_back(tensor.detach().contiguous());
     }
     std::span<torch::Tensor> mine(dense);
-    meeting_.arrive(rank_, {.what = "all_reduce", .detail = detail_of(op), .tensors = mine}, &mine);
+    const auto meeting = enter();
+    meeting->arrive(rank_, {.what = "all_reduce", .detail = detail_of(op), .tensors = mine}, &mine);
     std::vector<std::span<torch::Tensor>> all;
-    for (int r = 0; r < size(); ++r) all.push_back(*static_cast<std::span<torch::Tensor>*>(meeting_.data(r)));
-    ops_.all_reduce(meeting_, rank_, all, op);
-    meeting_.depart(rank_);
+    for (int r = 0; r < size(); ++r) all.push_back(*static_cast<std::span<torch::Tensor>*>(meeting->data(r)));
+    sum_.all_reduce(*meeting, rank_, all, op);
+    meeting->depart(rank_);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].data_ptr() != dense[i].data_ptr()) tensors[i].detach().copy_(dense[i]);
     }
   }
 
   void broadcast(std::span<torch::Tensor> tensors, int root) override {
-    if (root < 0 || root >= size()) {
-      fail<InvalidArgument>("[collective] broadcast: root ", root, ", but there are ", size(), " ranks");
-    }
+    require_root(*this, root);
+    for (const torch::Tensor& tensor : tensors) require_dense("broadcast", tensor);
     if (size() == 1) return;
     const torch::NoGradGuard no_grad;
-    meeting_.arrive(rank_, {.what = "broadcast", .detail = root, .tensors = tensors}, &tensors);
-    const auto& from = *static_cast<std::span<torch::Tensor>*>(meeting_.data(root));
+    const auto meeting = enter();
+    meeting->arrive(rank_, {.what = "broadcast", .detail = root, .tensors = tensors}, &tensors);
+    const auto& from = *static_cast<std::span<torch::Tensor>*>(meeting->data(root));
     if (rank_ != root) {
       for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].detach().copy_(from[i].detach());
     }
-    meeting_.depart(rank_);
+    meeting->depart(rank_);
   }
 
   std::vector<torch::Tensor> all_gather(const torch::Tensor& tensor) override {
@@ -61,54 +67,134 @@ class Local final : public Communicator {
     require_dense("all_gather", tensor);
     if (size() == 1) return {tensor.detach().clone()};
     torch::Tensor mine = tensor.detach();
-    meeting_.arrive(rank_, {.what = "all_gather", .tensors = {&mine, 1}, .ragged = true}, &mine);
+    const auto meeting = enter();
+    meeting->arrive(rank_, {.what = "all_gather", .tensors = {&mine, 1}, .ragged = true}, &mine);
     std::vector<torch::Tensor> parts;
     for (int r = 0; r < size(); ++r) {
-      const auto& part = *static_cast<torch::Tensor*>(meeting_.data(r));
+      const auto& part = *static_cast<torch::Tensor*>(meeting->data(r));
       parts.push_back(part.to(mine.device(), /*non_blocking=*/false, /*copy=*/true));
     }
-    meeting_.depart(rank_);
+    meeting->depart(rank_);
     return parts;
   }
 
   torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op) override {
-    if (tensor.dim() == 0 || tensor.size(0) % size() != 0) {
-      fail<InvalidArgument>("[collective] reduce_scatter: dimension 0 of a tensor of shape ", tensor.sizes(),
-                            " must be a multiple of the ", size(), " ranks");
-    }
+    require_pieces(*this, tensor);
     const torch::NoGradGuard no_grad;
-    if (size() == 1) return tensor.detach().clone();
+    if (size() == 1) return tensor.detach().clone(torch::MemoryFormat::Contiguous);
     torch::Tensor mine = tensor.detach();
-    meeting_.arrive(rank_, {.what = "reduce_scatter", .detail = detail_of(op), .tensors = {&mine, 1}}, &mine);
+    const auto meeting = enter();
+    meeting->arrive(rank_, {.what = "reduce_scatter", .detail = detail_of(op), .tensors = {&mine, 1}}, &mine);
     const int64_t rows = tensor.size(0) / size();
     std::vector<torch::Tensor> parts;
     for (int r = 0; r < size(); ++r) {
-      parts.push_back(static_cast<torch::Tensor*>(meeting_.data(r))->narrow(0, rank_ * rows, rows));
+      parts.push_back(static_cast<torch::Tensor*>(meeting->data(r))->narrow(0, rank_ * rows, rows));
     }
     torch::Tensor result = torch::empty_like(parts[static_cast<std::size_t>(rank_)], torch::MemoryFormat::Contiguous);
-    reduce_into(result, parts, op);
-    meeting_.depart(rank_);
+    sum_.reduce(result, parts, op);
+    meeting->depart(rank_);
     return result;
+  }
+
+  std::vector<torch::Tensor> all_to_all(std::span<const torch::Tensor> parts) override {
+    require_parts(*this, parts);
+    const torch::NoGradGuard no_grad;
+    if (size() == 1) return {parts.front().detach().clone()};
+    const auto meeting = enter();
+    meeting->arrive(rank_, {.what = "all_to_all", .tensors = parts, .ragged = true}, &parts);
+    std::vector<torch::Tensor> own;
+    for (int r = 0; r < size(); ++r) {
+      const auto& theirs = *static_cast<std::span<const torch::Tensor>*>(meeting->data(r));
+      own.push_back(theirs[static_cast<std::size_t>(rank_)].detach().to(parts.front().device(), /*non_blocking=*/false,
+                                                                        /*copy=*/true));
+    }
+    meeting->depart(rank_);
+    return own;
   }
 
   void barrier() override {
     if (size() == 1) return;
-    meeting_.arrive(rank_, {.what = "barrier"}, nullptr);
-    meeting_.depart(rank_);
+    const auto meeting = enter();
+    meeting->arrive(rank_, {.what = "barrier"}, nullptr);
+    meeting->depart(rank_);
   }
 
-  void abort(const std::string& reason) override { meeting_.abort(reason); }
+  void send(const torch::Tensor& tensor, Peer to) override {
+    require_peer(*this, "send", tensor, to);
+    queues_.messages(to.rank, /*sends=*/true).settle();
+    const torch::NoGradGuard no_grad;
+    meeting_->post(rank_, to.rank, {.tensor = tensor.detach().clone(torch::MemoryFormat::Contiguous), .tag = to.tag});
+  }
+
+  void recv(torch::Tensor tensor, Peer from) override {
+    require_peer(*this, "recv", tensor, from);
+    queues_.messages(from.rank, /*sends=*/false).settle();
+    const Letter letter = meeting_->take(from.rank, rank_);
+    const std::string came = describe_message(letter.tensor, letter.tag);
+    const std::string wanted = describe_message(tensor, from.tag);
+    if (came != wanted) {
+      fail<FailedPrecondition>("[collective] a message does not match: replica ", meeting_->name(from.rank), " sends ",
+                               came, ", replica ", meeting_->name(rank_), " receives ", wanted);
+    }
+    const torch::NoGradGuard no_grad;
+    tensor.detach().copy_(letter.tensor);
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override;
+
+  void abort(const std::string& reason) override { meeting_->abort(reason); }
 
  private:
-  Rendezvous& meeting_;
-  const CrossDeviceOps& ops_;
+  // What a rank brings to a split.
+  struct Choice {
+    int color = 0;
+    int key = 0;
+    std::shared_ptr<Rendezvous> meeting = nullptr;  // of the first rank of a color: that of the new group
+  };
+
+  WorkQueues& queues() override { return queues_; }
+
+  // Returns where the ranks meet for this call, after those that were begun before it: asynchronous operations have a
+  // meeting of their own, beside what the ranks' own threads do.
+  std::shared_ptr<Rendezvous> enter() {
+    queues_.collectives().settle();
+    return WorkQueue::in_operation() ? meeting_->background() : meeting_;
+  }
+
+  std::shared_ptr<Rendezvous> meeting_;
+  CrossDeviceSum sum_;
   int rank_;
+  WorkQueues queues_;
 };
+
+std::unique_ptr<Communicator> Local::split(int color, int key) {
+  Choice mine{.color = color, .key = key};
+  const auto meeting = enter();
+  meeting->arrive(rank_, {.what = "split"}, &mine);
+  const auto choice_of = [&](int rank) -> Choice& { return *static_cast<Choice*>(meeting->data(rank)); };
+  std::vector<int> members;
+  for (int r = 0; r < size() && color >= 0; ++r) {
+    if (choice_of(r).color == color) members.push_back(r);
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return choice_of(a).key < choice_of(b).key; });
+  const bool leads = !members.empty() && members.front() == rank_;
+  if (leads) mine.meeting = meeting_->branch(members);
+  meeting->sync(rank_);
+  std::unique_ptr<Communicator> group;
+  if (!members.empty()) {
+    const auto self = std::find(members.begin(), members.end(), rank_) - members.begin();
+    group = std::make_unique<Local>(choice_of(members.front()).meeting, make_cross_device_sum(sum_.name, {}),
+                                    static_cast<int>(self));
+  }
+  meeting->depart(rank_);
+  return group;
+}
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_local(Rendezvous& meeting, const CrossDeviceOps& ops, int rank) {
-  return std::make_unique<Local>(meeting, ops, rank);
+std::unique_ptr<Communicator> make_local(Rendezvous& meeting, const CrossDeviceSum& sum, int rank) {
+  // Without ownership: the caller's meeting outlives its communicators.
+  return std::make_unique<Local>(std::shared_ptr<Rendezvous>(std::shared_ptr<void>(), &meeting), sum, rank);
 }
 
 }  // namespace cohort

@@ -2,16 +2,14 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
-#include <vector>
 
 #include "cohort/communicator.h"
+#include "collective/algorithms/cross_device_sum.h"
 #include "collective/local/rendezvous.h"
-#include "collective/ops/cross_device_ops.h"
 
 namespace cohort {
 
-// One rank's end; `meeting` and `ops` are shared by all and outlive it.
-std::unique_ptr<Communicator> make_local(Rendezvous& meeting, const CrossDeviceOps& ops, int rank);
+// Makes one rank's end. The meeting and the sum are shared by all ranks; the meeting must outlive the result.
+std::unique_ptr<Communicator> make_local(Rendezvous& meeting, const CrossDeviceSum& sum, int rank);
 
 }  // namespace cohort

@@ -1,8 +1,14 @@
+// A seat counts how often its rank has come; an operation is over when every seat has counted as far. Signatures and
+// data lie in the seats, and the counters, which all read and one writes, are the only synchronisation while nobody
+// sleeps.
 #include "collective/local/rendezvous.h"
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+
 #include "base/fail.h"
+#include "base/log.h"
 #include "base/spin.h"
 
 namespace cohort {
@@ -44,8 +50,8 @@ void Rendezvous::arrive(int rank, const Signature& signature, void* data) {
   for (int other = 1; other < size(); ++other) {
     const Signature& theirs = seats_[static_cast<std::size_t>(other)].signature;
     if (first.matches(theirs)) continue;
-    const std::string message = c10::str("[collective] the replicas do not do the same: replica 0 calls ",
-                                         first.describe(), ", replica ", other, " calls ", theirs.describe());
+    const std::string message = c10::str("[collective] the replicas do not do the same: replica ", name(0), " calls ",
+                                         first.describe(), ", replica ", name(other), " calls ", theirs.describe());
     depart(rank);
     throw FailedPrecondition(message);
   }
@@ -86,44 +92,146 @@ void Rendezvous::wait_for_all(int rank, std::string_view what, bool abortable) {
 void Rendezvous::check_alive(int rank, uint64_t generation, std::string_view what) {
   if (aborted_.load()) {
     const std::lock_guard lock(mutex_);
-    fail<Cancelled>("[collective] replica ", rank, what.empty() ? "" : " in ", what, ": cancelled, because ", reason_);
+    fail<Cancelled>("[collective] replica ", name(rank), what.empty() ? "" : " in ", what, ": cancelled, because ",
+                    reason_);
   }
   for (int other = 0; other < size(); ++other) {
     const Seat& seat = seats_[static_cast<std::size_t>(other)];
     if (!seat.left.load() || seat.arrived.load() >= generation) continue;
-    fail<FailedPrecondition>("[collective] replica ", rank, " waits in ", what.empty() ? "a collective" : what,
-                             " for replica ", other,
+    fail<FailedPrecondition>("[collective] replica ", name(rank), " waits in ", what.empty() ? "a collective" : what,
+                             " for replica ", name(other),
                              ", which has already returned from its function: all replicas must",
                              " make the same collective calls in the same order");
   }
-  fail<Internal>("[collective] replica ", rank, " woke up without a reason");
+  fail<Internal>("[collective] replica ", name(rank), " woke up without a reason");
 }
 
 void Rendezvous::give_up(int rank, uint64_t generation, std::string_view what) {
   std::string missing;
   for (int other = 0; other < size(); ++other) {
     if (seats_[static_cast<std::size_t>(other)].arrived.load() >= generation) continue;
-    missing += c10::str(missing.empty() ? "" : ", ", other);
+    missing += c10::str(missing.empty() ? "" : ", ", name(other));
   }
-  const std::string message = c10::str("[collective] replica ", rank, " waited ", to_text(timeout_), " in ",
+  const std::string message = c10::str("[collective] replica ", name(rank), " waited ", to_text(timeout_), " in ",
                                        what.empty() ? "a collective" : what, " for replica(s) ", missing);
   abort(message);
   throw DeadlineExceeded(message);
 }
 
+void Rendezvous::post(int from, int to, Letter letter) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_.load()) {
+      fail<Cancelled>("[collective] replica ", name(from), " in send: cancelled, because ", reason_);
+    }
+    letters_[{from, to}].push_back(std::move(letter));
+    has_letters_.store(true);
+  }
+  wake_.notify_all();
+}
+
+Letter Rendezvous::take(int from, int to) {
+  const Deadline deadline(timeout_);
+  const Seat& sender = seats_[static_cast<std::size_t>(from)];
+  std::unique_lock lock(mutex_);
+  const uint64_t run = runs_.load();
+  has_letters_.store(true);
+  const auto ended = [&] { return aborted_.load() || runs_.load() != run; };
+  const auto letters = [&]() -> std::deque<Letter>& { return letters_[{from, to}]; };
+  sleepers_.fetch_add(1);
+  const bool in_time =
+      wake_.wait_until(lock, deadline.when(), [&] { return ended() || !letters().empty() || sender.left.load(); });
+  sleepers_.fetch_sub(1);
+  if (ended()) {
+    fail<Cancelled>("[collective] replica ", name(to), " in recv: cancelled, because ",
+                    aborted_.load() ? reason_ : "the replicas have returned from their function");
+  }
+  if (!letters().empty()) {
+    Letter letter = std::move(letters().front());
+    letters().pop_front();
+    return letter;
+  }
+  if (in_time) {
+    fail<FailedPrecondition>("[collective] replica ", name(to), " waits in recv for replica ", name(from),
+                             ", which has already returned from its function");
+  }
+  fail<DeadlineExceeded>("[collective] replica ", name(to), " waited ", to_text(timeout_), " in recv for replica ",
+                         name(from));
+}
+
+void Rendezvous::drop_letters() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [way, letters] : letters_) {
+      if (letters.empty() || aborted_.load()) continue;
+      log().warn("[collective] replica {} has not received {} tensor(s) that replica {} sent", name(way.second),
+                 letters.size(), name(way.first));
+    }
+    letters_.clear();
+  }
+  wake_.notify_all();
+}
+
+std::shared_ptr<Rendezvous> Rendezvous::branch(std::vector<int> ranks) {
+  auto meeting = std::make_shared<Rendezvous>(static_cast<int>(ranks.size()), timeout_, spin_);
+  for (const int rank : ranks) meeting->names_.push_back(name(rank));
+  const std::lock_guard lock(mutex_);
+  std::erase_if(branches_, [](const Branch& old) { return old.meeting.expired(); });
+  branches_.push_back({.meeting = meeting, .ranks = ranks});
+  has_branches_.store(true);
+  // What happens from now on is told to the branch; what has happened is told here.
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (seats_[static_cast<std::size_t>(ranks[i])].left.load()) meeting->leave(static_cast<int>(i));
+  }
+  if (aborted_.load()) meeting->abort(reason_);
+  return meeting;
+}
+
+std::shared_ptr<Rendezvous> Rendezvous::background() {
+  const std::lock_guard lock(mutex_);
+  if (!background_) {
+    background_ = std::make_shared<Rendezvous>(size(), timeout_, /*spin=*/false);
+    background_->names_ = names_;
+    if (aborted_.load()) background_->abort(reason_);
+    has_branches_.store(true);
+  }
+  return background_;
+}
+
+template <typename Fn>
+void Rendezvous::each_branch(const Fn& fn) {
+  if (!has_branches_.load()) return;
+  std::vector<Branch> branches;
+  {
+    const std::lock_guard lock(mutex_);
+    branches = branches_;
+  }
+  for (const Branch& branch : branches) {
+    if (const auto meeting = branch.meeting.lock()) fn(*meeting, branch.ranks);
+  }
+}
+
 void Rendezvous::leave(int rank) {
   seats_[static_cast<std::size_t>(rank)].left.store(true);
   wake_sleepers();
+  each_branch([&](Rendezvous& branch, const std::vector<int>& ranks) {
+    const auto found = std::find(ranks.begin(), ranks.end(), rank);
+    if (found != ranks.end()) branch.leave(static_cast<int>(found - ranks.begin()));
+  });
 }
 
 void Rendezvous::abort(const std::string& reason) {
+  std::shared_ptr<Rendezvous> background;
   {
     const std::lock_guard lock(mutex_);
     if (aborted_.load()) return;
     reason_ = reason;
     aborted_.store(true);
+    background = background_;
   }
   wake_.notify_all();
+  if (background) background->abort(reason);
+  each_branch([&](Rendezvous& branch, const auto&) { branch.abort(reason); });
 }
 
 void Rendezvous::wake_sleepers() {
@@ -134,18 +242,27 @@ void Rendezvous::wake_sleepers() {
 
 void Rendezvous::reopen() {
   for (Seat& seat : seats_) seat.left.store(false, std::memory_order_relaxed);
+  runs_.fetch_add(1);
+  if (has_letters_.exchange(false)) drop_letters();
+  each_branch([](Rendezvous& branch, const auto&) { branch.reopen(); });
 }
 
 void Rendezvous::reset() {
+  runs_.fetch_add(1);
+  drop_letters();
   for (Seat& seat : seats_) {
     seat.arrived.store(0);
     seat.left.store(false);
     seat.signature = {};
     seat.data = nullptr;
   }
-  const std::lock_guard lock(mutex_);
-  reason_.clear();
-  aborted_.store(false);
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_.load()) background_ = nullptr;
+    reason_.clear();
+    aborted_.store(false);
+  }
+  each_branch([](Rendezvous& branch, const auto&) { branch.reset(); });
 }
 
 }  // namespace cohort

@@ -8,10 +8,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
@@ -19,15 +23,22 @@
 
 namespace cohort {
 
-// What a rank has come for. All ranks must bring the same.
+// The operation that a rank has come for. All ranks must bring the same.
 struct Signature {
   std::string_view what;                        // "all_reduce"
   int detail = 0;                               // reduce op, root: whatever else must agree
-  std::span<const torch::Tensor> tensors = {};  // whose dtypes and shapes must agree
+  std::span<const torch::Tensor> tensors = {};  // their dtypes and shapes must agree
   bool ragged = false;                          // sizes of dimension 0 may differ
 
   bool matches(const Signature& other) const;
-  std::string describe() const;  // "all_reduce (op or root 0) of Float[3, 4], Float[4]"
+  // Returns a text such as "all_reduce (variant 1) of Float[3, 4], Float[4]".
+  std::string describe() const;
+};
+
+// A message from one rank to another.
+struct Letter {
+  torch::Tensor tensor;
+  int tag = 0;
 };
 
 class Rendezvous {
@@ -36,6 +47,8 @@ class Rendezvous {
   Rendezvous(int size, std::chrono::milliseconds timeout, bool spin);
 
   int size() const { return static_cast<int>(seats_.size()); }
+  // Returns the number by which messages call a rank: its number in the rendezvous that this one branches from.
+  int name(int rank) const { return names_.empty() ? rank : names_[static_cast<std::size_t>(rank)]; }
 
   // Brings `data`, waits until every rank has come, and checks that all came for the same. Until the following
   // depart(), data(r) is what rank r brought. Throws FailedPrecondition (another signature, or a rank that has left),
@@ -49,16 +62,27 @@ class Rendezvous {
   // The last wait of an operation: afterwards nobody looks at what the others brought.
   void depart(int rank) { wait_for_all(rank, {}, /*abortable=*/false); }
 
-  // The rank takes part in nothing more until reset(): whoever waits for it fails at once, by name.
+  // Leaves a letter for another rank, without waiting for it to be taken.
+  void post(int from, int to, Letter letter);
+  // Waits for the next letter from a rank. Fails as arrive() does.
+  Letter take(int from, int to);
+
+  // Returns a rendezvous of some of the ranks, in this order, beside this one: what ends this one ends it, too.
+  std::shared_ptr<Rendezvous> branch(std::vector<int> ranks);
+  // Returns a rendezvous of the same ranks for what they do in other threads. After an abort it ends, and a new one is
+  // made.
+  std::shared_ptr<Rendezvous> background();
+
+  // The rank takes part in nothing more until reset(): all who wait for it fail at once, by name.
   void leave(int rank);
-  // Lets the ranks in again after all have left in good order.
+  // Lets the ranks in again after all have left in good order. Letters that nobody has taken are dropped.
   void reopen();
 
   // Fails all pending and later waits with Cancelled; the first reason stays. From any thread.
   void abort(const std::string& reason);
   bool aborted() const { return aborted_.load(); }
 
-  // Makes everything as new. Only while no rank is inside.
+  // Makes everything as new. Only while no rank is inside, but for those that wait for letters: they get Cancelled.
   void reset();
 
  private:
@@ -69,14 +93,24 @@ class Rendezvous {
     void* data = nullptr;
   };
 
+  struct Branch {
+    std::weak_ptr<Rendezvous> meeting;
+    std::vector<int> ranks;
+  };
+
   void wait_for_all(int rank, std::string_view what, bool abortable);
   bool all_arrived(uint64_t generation) const;
   // Throws when waiting makes no sense any more.
   void check_alive(int rank, uint64_t generation, std::string_view what);
   [[noreturn]] void give_up(int rank, uint64_t generation, std::string_view what);
+  void drop_letters();
   void wake_sleepers();
+  // Calls fn(meeting, ranks) for every branch that is still there.
+  template <typename Fn>
+  void each_branch(const Fn& fn);
 
   std::vector<Seat> seats_;
+  std::vector<int> names_;
   std::chrono::milliseconds timeout_;
   bool spin_;
   std::atomic<int> sleepers_{0};
@@ -84,6 +118,12 @@ class Rendezvous {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::string reason_;
+  std::map<std::pair<int, int>, std::deque<Letter>> letters_;  // [from, to]
+  std::atomic<uint64_t> runs_{0};                              // how often all ranks have been let in again
+  std::atomic<bool> has_letters_{false};                       // or somebody waits for one
+  std::atomic<bool> has_branches_{false};
+  std::vector<Branch> branches_;
+  std::shared_ptr<Rendezvous> background_;
 };
 
 }  // namespace cohort

@@ -7,6 +7,7 @@
 
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/hash.h"
 #include "cluster/mpi_api.h"
 #include "cluster/mpi_runtime.h"
 
@@ -15,7 +16,7 @@ namespace cohort {
 namespace {
 
 constexpr std::size_t kLargest = std::size_t{1} << 30;  // bytes of one message: MPI counts in int
-constexpr int kTag = 1;
+constexpr uint32_t kTags = 32768;                       // every MPI library has so many
 // Tests of a message before the waiting thread gives way to others on its core, and before it sleeps in between.
 constexpr int kSpins = 2000;
 constexpr int kYields = 20'000;
@@ -28,98 +29,117 @@ void check(int code, const char* call) {
   throw std::runtime_error(c10::str(call, ": ", text));
 }
 
-class MpiWire final : public Wire {
+class MpiTransport final : public Transport {
  public:
-  explicit MpiWire(std::chrono::milliseconds timeout) : timeout_(timeout) {
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &group_), "MPI_Comm_dup");
+  MpiTransport(MPI_Comm group, std::chrono::milliseconds timeout) : timeout_(timeout), group_(group) {
     check(MPI_Comm_set_errhandler(group_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
   }
-  MpiWire(const MpiWire&) = delete;
-  MpiWire& operator=(const MpiWire&) = delete;
-  ~MpiWire() override { drop(); }  // the communicator goes with the process: to free it is collective
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+  ~MpiTransport() override = default;  // the group goes with the process: to free it is collective
 
   std::string_view name() const override { return "mpi"; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  Ticket send(int to, std::span<const std::byte> bytes) override {
+  std::unique_ptr<Message> send(int to, std::span<const std::byte> bytes, Lane lane) override {
     return start(bytes.size(), [&](std::size_t at, int count, MPI_Request* request) {
-      check(MPI_Isend(bytes.data() + at, count, MPI_BYTE, to, kTag, group_, request), "MPI_Isend");
+      check(MPI_Isend(bytes.data() + at, count, MPI_BYTE, to, tag_of(lane), group_, request), "MPI_Isend");
     });
   }
 
-  Ticket receive(int from, std::span<std::byte> bytes) override {
+  std::unique_ptr<Message> receive(int from, std::span<std::byte> bytes, Lane lane) override {
     return start(bytes.size(), [&](std::size_t at, int count, MPI_Request* request) {
-      check(MPI_Irecv(bytes.data() + at, count, MPI_BYTE, from, kTag, group_, request), "MPI_Irecv");
+      check(MPI_Irecv(bytes.data() + at, count, MPI_BYTE, from, tag_of(lane), group_, request), "MPI_Irecv");
     });
   }
 
-  void wait(Ticket ticket) override {
-    std::vector<MPI_Request>& parts = messages_[ticket];
-    const Deadline deadline(timeout_);
-    for (int tests = 0;; ++tests) {
-      int done = 0;
-      check(MPI_Testall(static_cast<int>(parts.size()), parts.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
-      if (done != 0) break;
-      if (aborted_) throw std::runtime_error("aborted");
-      if (tests < kSpins) continue;
-      if (tests < kYields) {
-        std::this_thread::yield();
-        continue;
-      }
-      if (deadline.passed()) throw std::runtime_error("timed out");
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-    ++done_;
-    if (done_ == messages_.size()) clear();
+  std::unique_ptr<Transport> subset(std::span<const int> ranks, const std::string& name) override {
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group some = MPI_GROUP_NULL;
+    MPI_Comm group = MPI_COMM_NULL;
+    check(MPI_Comm_group(group_, &all), "MPI_Comm_group");
+    check(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some), "MPI_Group_incl");
+    const int tag = static_cast<int>(hash_of(name) % kTags);
+    check(MPI_Comm_create_group(group_, some, tag, &group), "MPI_Comm_create_group");
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    return std::make_unique<MpiTransport>(group, timeout_);
   }
 
-  void drop() noexcept override {
-    for (std::vector<MPI_Request>& parts : messages_) {
-      for (MPI_Request& request : parts) {
+  void abort() noexcept override { aborted_ = true; }
+
+ private:
+  // The parts of a message, of which MPI counts no more than kLargest bytes each.
+  class Parts final : public Message {
+   public:
+    explicit Parts(const MpiTransport& transport) : transport_(transport) {}
+    Parts(const Parts&) = delete;
+    Parts& operator=(const Parts&) = delete;
+    ~Parts() override {
+      for (MPI_Request& request : requests_) {
         if (request == MPI_REQUEST_NULL) continue;
         MPI_Cancel(&request);
         MPI_Request_free(&request);
         abandon_mpi();  // what is under way never ends: MPI_Finalize would wait for it
       }
     }
-    clear();
-  }
 
-  void abort() noexcept override { aborted_ = true; }
+    MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
 
- private:
-  template <typename Start>
-  Ticket start(std::size_t bytes, const Start& start_part) {
-    std::vector<MPI_Request>& parts = messages_.emplace_back();
-    for (std::size_t at = 0; at < bytes; at += kLargest) {
-      parts.push_back(MPI_REQUEST_NULL);
-      start_part(at, static_cast<int>(std::min(kLargest, bytes - at)), &parts.back());
+    void wait() override {
+      const Deadline deadline(transport_.timeout_);
+      for (int tests = 0;; ++tests) {
+        int done = 0;
+        check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+              "MPI_Testall");
+        if (done != 0) return;
+        if (transport_.aborted_) throw std::runtime_error("aborted");
+        if (tests < kSpins) continue;
+        if (tests < kYields) {
+          std::this_thread::yield();
+          continue;
+        }
+        if (deadline.passed()) throw std::runtime_error("timed out");
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
     }
-    return messages_.size() - 1;
+
+   private:
+    const MpiTransport& transport_;
+    std::vector<MPI_Request> requests_;
+  };
+
+  template <typename Start>
+  std::unique_ptr<Message> start(std::size_t bytes, const Start& start_part) const {
+    auto message = std::make_unique<Parts>(*this);
+    for (std::size_t at = 0; at < bytes; at += kLargest) {
+      start_part(at, static_cast<int>(std::min(kLargest, bytes - at)), message->add());
+    }
+    return message;
   }
 
-  void clear() {
-    messages_.clear();
-    done_ = 0;
+  static int tag_of(Lane lane) {
+    if (lane < kTags) return static_cast<int>(lane);
+    fail<InvalidArgument>("[collective] mpi: there are ", kTags, " lanes, not more, and ", lane, " is none of them");
   }
 
   std::chrono::milliseconds timeout_;
-  MPI_Comm group_ = MPI_COMM_NULL;
+  MPI_Comm group_;
   int rank_ = 0;
   int size_ = 1;
-  std::vector<std::vector<MPI_Request>> messages_;  // by ticket
-  std::size_t done_ = 0;
   std::atomic<bool> aborted_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Wire> make_mpi(std::chrono::milliseconds timeout) {
+std::unique_ptr<Transport> make_mpi(std::chrono::milliseconds timeout) {
   start_mpi();
-  return std::make_unique<MpiWire>(timeout);
+  MPI_Comm group = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &group), "MPI_Comm_dup");
+  return std::make_unique<MpiTransport>(group, timeout);
 }
 
 }  // namespace cohort

@@ -1,14 +1,14 @@
-// The wire between processes that mpirun started, by the MPI library. Builds without MPI have no_mpi.cpp instead.
+// The transport between processes that mpirun started, by the MPI library. Builds without MPI have no_mpi.cpp instead.
 #pragma once
 
 #include <chrono>
 #include <memory>
 
-#include "collective/process/wire.h"
+#include "collective/transport.h"
 
 namespace cohort {
 
-// Over all of MPI_COMM_WORLD; collective. Waits burn a core for some microseconds, then give way: MPI has no other.
-std::unique_ptr<Wire> make_mpi(std::chrono::milliseconds timeout);
+// Connects all of MPI_COMM_WORLD; collective. Waits burn a core for some microseconds, then give way: MPI has no other.
+std::unique_ptr<Transport> make_mpi(std::chrono::milliseconds timeout);
 
 }  // namespace cohort

@@ -3,7 +3,7 @@
 
 namespace cohort {
 
-std::unique_ptr<Wire> make_mpi(std::chrono::milliseconds /*timeout*/) {
+std::unique_ptr<Transport> make_mpi(std::chrono::milliseconds /*timeout*/) {
   start_mpi();  // says what is missing
   return nullptr;
 }

@@ -1,51 +1,22 @@
-// All-reduce over the GPUs of this process with NCCL, through LibTorch's own binding and its cached communicators.
-#include <c10/cuda/CUDAStream.h>
-#include <torch/csrc/cuda/nccl.h>
+#include "collective/nccl/nccl.h"
 
+#include <cstdlib>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "collective/ops/cross_device_ops.h"
+#include "collective/nccl/c10d_communicator.h"
 
 namespace cohort {
 
 namespace {
 
-class Nccl final : public CrossDeviceOps {
- public:
-  std::string_view name() const override { return "nccl"; }
-
-  // NCCL's single-process calls are grouped, so rank 0 makes them for all devices, each on the stream that is current
-  // in the thread of its replica: after what that replica has enqueued, and before what it will.
-  void all_reduce(Rendezvous& meeting, int rank, RankTensors all, ReduceOp op) const override {
-    if (all[0].empty()) return;
-    const auto me = static_cast<std::size_t>(rank);
-    {
-      const std::lock_guard lock(mutex_);
-      streams_.resize(all.size());
-      streams_[me] = c10::cuda::getCurrentCUDAStream(all[me].front().device().index());
-    }
-    meeting.sync(rank);
-    if (rank == 0) enqueue(all);
-    meeting.sync(rank);
-    if (op != ReduceOp::kMean) return;
-    for (torch::Tensor& sum : all[me]) divide(sum, static_cast<int64_t>(all.size()));
-  }
-
- private:
-  void enqueue(RankTensors all) const {
-    constexpr int kNcclSum = 0;       // ncclSum
-    static std::mutex one_at_a_time;  // LibTorch's communicators are the process's
-    const std::lock_guard lock(one_at_a_time);
-    for (std::size_t i = 0; i < all[0].size(); ++i) {
-      std::vector<torch::Tensor> tensors;
-      for (const auto& mine : all) tensors.push_back(mine[i]);
-      torch::cuda::nccl::all_reduce(tensors, tensors, kNcclSum, streams_);
-    }
-  }
-
-  mutable std::mutex mutex_;
-  mutable torch::cuda::nccl::stream_list streams_;  // [rank], of the operation in progress
-};
+// A worker that is lost is reported by us, by name, and the program may go on; what the user has set stands.
+void leave_errors_to_us() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (const auto& [name, value] : compat::kNcclLeavesErrorsToUs) ::setenv(name, value, /*overwrite=*/0);
+  });
+}
 
 }  // namespace
 
@@ -53,8 +24,15 @@ bool has_nccl() {
   return true;
 }
 
-std::unique_ptr<CrossDeviceOps> make_nccl() {
-  return std::make_unique<Nccl>();
+std::unique_ptr<Communicator> make_nccl(const Meeting& meeting) {
+  using Group = c10d::ProcessGroupNCCL;
+  leave_errors_to_us();
+  return std::make_unique<C10dCommunicator<Group>>("nccl", meeting, [](const Meeting& ranks) {
+    auto options = Group::Options::create();
+    options->timeout = 2 * ranks.timeout;  // ours comes first
+    return c10::make_intrusive<Group>(c10::make_intrusive<MeetingStore>(ranks), ranks.rank, ranks.size,
+                                      std::move(options));
+  });
 }
 
 }  // namespace cohort

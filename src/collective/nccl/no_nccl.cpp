@@ -1,6 +1,6 @@
-// Stands in for nccl.cpp where LibTorch has no NCCL.
+// Stands in for nccl.cpp where LibTorch has no NCCL, or NCCL's header is not there.
 #include "base/fail.h"
-#include "collective/ops/cross_device_ops.h"
+#include "collective/nccl/nccl.h"
 
 namespace cohort {
 
@@ -8,8 +8,8 @@ bool has_nccl() {
   return false;
 }
 
-std::unique_ptr<CrossDeviceOps> make_nccl() {
-  fail<Unimplemented>("[collective] cross-device ops nccl: this build has no NCCL (COHORT_WITH_NCCL=OFF); use ring");
+std::unique_ptr<Communicator> make_nccl(const Meeting& /*meeting*/) {
+  fail<Unimplemented>("[collective] nccl: this build has none between processes");
 }
 
 }  // namespace cohort

@@ -1,28 +1,28 @@
+// All ranks agree on an operation first (agreement.h). Then tensors of a device that has collectives of its own stay
+// there; the others are laid out in the host's memory and exchanged by messages (algorithms/exchange.h) or, for
+// gradients within a machine, added up in common memory (algorithms/shared_sum.h).
 #include "collective/process/process_communicator.h"
 
 #include <ATen/Functions.h>
 
-#include <charconv>
-#include <condition_variable>
+#include <algorithm>
 #include <map>
 
-#include "base/deadline.h"
-#include "base/error_text.h"
 #include "base/fail.h"
-#include "base/hash.h"
 #include "base/kernels/kernels.h"
-#include "base/log.h"
-#include "collective/dense.h"
-#include "collective/ops/cross_device_ops.h"
-#include "collective/process/exchange.h"
-#include "collective/process/shared_sum.h"
+#include "collective/algorithms/cross_device_sum.h"
+#include "collective/algorithms/exchange.h"
+#include "collective/algorithms/shared_sum.h"
+#include "collective/checks.h"
 
 namespace cohort {
 
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
+// Lanes of the messages between two ranks: one each way, then those of the ways that are numbered.
+constexpr Transport::Lane kUpwards = 1;
+constexpr Transport::Lane kDownwards = 2;
+constexpr Transport::Lane kFirstWay = 3;
 
 // Ranks whose tensors are in different memory do not do the same.
 std::string place_of(const torch::Tensor& tensor) {
@@ -38,197 +38,66 @@ std::string describe(std::string_view what, std::span<const torch::Tensor> tenso
   return text;
 }
 
-// The dtype to add in: short ones lose too much, or overflow, on the way to a mean.
+// Describes what may differ in the size of dimension 0.
+std::string describe_ragged(std::string_view what, const torch::Tensor& tensor) {
+  std::vector<int64_t> shape = tensor.sizes().vec();
+  if (!shape.empty()) shape[0] = -1;
+  return c10::str(what, " of ", tensor.scalar_type(), at::IntArrayRef(shape), place_of(tensor));
+}
+
+// Returns the dtype to add in: short ones lose too much, or overflow, on the way to a mean.
 torch::ScalarType wide(torch::ScalarType dtype) {
   if (dtype == torch::kHalf || dtype == torch::kBFloat16) return torch::kFloat;
   return c10::isIntegralType(dtype, /*includeBool=*/true) ? torch::kLong : dtype;
 }
 
-template <typename T>
-std::span<std::byte> bytes_of(std::vector<T>& values) {
-  return std::as_writable_bytes(std::span(values));
+std::vector<int64_t> rows_of(const Agreement::Announcements& all) {
+  std::vector<int64_t> rows;
+  for (const auto& other : all) rows.push_back(other.numbers[0]);
+  return rows;
 }
 
 }  // namespace
 
-// What the membership's thread ends when the group fails. It must own nothing of it: newer Gloos keep what they met by,
-// and with it the membership, which cannot be destroyed by its own thread.
-struct ProcessCommunicator::Ends {
-  std::mutex mutex;
-  ProcessCommunicator* communicator;  // null: it is gone
-};
-
-ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Wire> wire, ProcessGroupOptions options)
-    : wire_(std::move(wire)), options_(std::move(options)) {
-  if (!options_.membership) return;
-  ends_ = std::make_shared<Ends>();
-  ends_->communicator = this;
-  options_.membership->on_failure([ends = ends_](const std::string&) {
-    const std::lock_guard lock(ends->mutex);
-    if (ends->communicator != nullptr) ends->communicator->end_waits();
-  });
-  watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Transport> transport, ProcessGroupOptions options)
+    : transport_(std::move(transport)),
+      options_(std::move(options)),
+      agreement_(*transport_, options_.agreement, [this] { end_waits(); }) {
+  self_->group = this;
 }
 
 ProcessCommunicator::~ProcessCommunicator() {
-  if (!ends_) return;
-  const std::lock_guard lock(ends_->mutex);
-  ends_->communicator = nullptr;
-}
-
-std::string ProcessCommunicator::rank_name(int rank) const {
-  if (!options_.membership) return c10::str("rank ", rank);
-  return options_.membership->tasks()[static_cast<std::size_t>(rank)].to_string();
+  const std::lock_guard lock(self_->mutex);
+  self_->group = nullptr;
 }
 
 void ProcessCommunicator::abort(const std::string& reason) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!aborted_) aborted_ = reason;
+  agreement_.abort(reason);
+  const std::lock_guard lock(parts_mutex_);
+  for (const auto& weak : parts_) {
+    const std::shared_ptr<Part> part = weak.lock();
+    if (!part) continue;
+    const std::lock_guard alive(part->mutex);
+    if (part->group != nullptr) part->group->abort(reason);
   }
-  end_waits();
 }
 
 void ProcessCommunicator::end_waits() {
-  wire_->abort();
-  if (options_.devices) options_.devices->abort();
-}
-
-// What each rank said it is about to do. The memory of messages under way.
-struct ProcessCommunicator::Begun {
-  uint64_t number = 0;
-  std::string what;
-  Announcement own;
-  Announcements all;
-  std::vector<Wire::Ticket> tickets;
-};
-
-template <typename Work>
-void ProcessCommunicator::recorded(uint64_t number, const std::string& what, const Work& work) {
-  const torch::NoGradGuard no_grad;
-  try {
-    work();
-    recorder_.end(number);
-  } catch (const Error& error) {
-    recorder_.end(number, error_text(error));
-    throw;
-  } catch (const std::exception& error) {
-    wire_->drop();
-    if (options_.devices) options_.devices->drop();
-    broken_ = error_text(error);
-    recorder_.end(number, error_text(error));
-    explain(number, what, error_text(error));
-  }
-}
-
-template <typename Work>
-void ProcessCommunicator::perform(const std::string& what, const Numbers& mine, const Work& work) {
-  Begun begun{.what = what, .own = {.hash = hash_of(what), .numbers = mine}};
-  const uint64_t number = recorder_.begin(what);
-  recorded(number, what, [&] {
-    announce(begun);
-    await(begun);
-    work(begun.all);
-  });
-}
-
-std::shared_ptr<ProcessCommunicator::Begun> ProcessCommunicator::begin_gather(const std::string& what,
-                                                                              const Numbers& mine) {
-  auto begun = std::make_shared<Begun>(Begun{.what = what, .own = {.hash = hash_of(what), .numbers = mine}});
-  try {
-    announce(*begun);
-  } catch (const std::exception& error) {
-    broken_ = error_text(error);  // finish_gather() says so
-  }
-  return begun;
-}
-
-std::vector<ProcessCommunicator::Numbers> ProcessCommunicator::finish_gather(Begun& begun) {
-  std::vector<Numbers> numbers;
-  recorded(recorder_.begin(begun.what), begun.what, [&] {
-    await(begun);
-    for (const Announcement& other : begun.all) numbers.push_back(other.numbers);
-  });
-  return numbers;
-}
-
-void ProcessCommunicator::announce(Begun& begun) {
-  begun.number = ++announced_;
-  begun.all.resize(static_cast<std::size_t>(size()));
-  begun.all[static_cast<std::size_t>(rank())] = begun.own;
-  for (int other = 0; other < size(); ++other) {
-    if (other == rank()) continue;
-    Announcement& place = begun.all[static_cast<std::size_t>(other)];
-    begun.tickets.push_back(wire_->receive(other, std::as_writable_bytes(std::span(&place, 1))));
-  }
-  for (int other = 0; other < size(); ++other) {
-    if (other != rank()) begun.tickets.push_back(wire_->send(other, std::as_bytes(std::span(&begun.own, 1))));
-  }
-}
-
-void ProcessCommunicator::await(Begun& begun) {
-  if (broken_) throw std::runtime_error(*broken_);
-  for (const Wire::Ticket ticket : std::exchange(begun.tickets, {})) wire_->wait(ticket);
-  for (const Announcement& other : begun.all) {
-    if (other.hash != begun.all.front().hash) mismatch(begun.number, begun.what, begun.all);
-  }
-}
-
-// Every rank sees all hashes, so all come here together and tell each other what they meant to do.
-void ProcessCommunicator::mismatch(uint64_t number, const std::string& what, const Announcements& all) {
-  const auto differs = [&](const Announcement& other) { return other.hash != all.front().hash; };
-  const auto other = static_cast<int>(std::find_if(all.begin(), all.end(), differs) - all.begin());
-  std::string first = "something else";
-  std::string second = first;
-  if (options_.membership) {
-    const auto key = [&](int rank) { return c10::str(options_.name, "/mismatch/", number, "/", rank); };
-    if (rank() == 0 || rank() == other) options_.membership->put(key(rank()), what);
-    first = options_.membership->get(key(0), seconds(10));
-    second = options_.membership->get(key(other), seconds(10));
-  } else {
-    (rank() == 0 ? first : second) = what;
-  }
-  fail<FailedPrecondition>("[collective] the workers do not do the same in collective ", number, ": ", rank_name(0),
-                           " calls ", first, ", ", rank_name(other), " calls ", second);
-}
-
-// What a wire's error means: the health of the group knows more than a broken connection does.
-void ProcessCommunicator::explain(uint64_t number, const std::string& what, const std::string& error) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) fail<Cancelled>("[collective] ", rank_name(rank()), " in ", what, ": cancelled, because ", *aborted_);
-  }
-  const auto entry = recorder_.last();
-  const bool out_of_time = entry && FlightRecorder::Clock::now() - entry->begin >= options_.timeout;
-  log().error("[collective] {} failed in collective {}; the last ones were\n{}", rank_name(rank()), number,
-              recorder_.dump());
-  if (options_.membership) {
-    const std::string missing = out_of_time ? stragglers(number) : "";
-    if (const auto reason = options_.membership->await_failure()) {
-      fail<Unavailable>("[collective] ", rank_name(rank()), " in ", what, ": ", *reason);
-    }
-    if (out_of_time) {
-      fail<DeadlineExceeded>("[collective] ", rank_name(rank()), " waited ", to_text(options_.timeout), " in ", what,
-                             " for ", missing);
-    }
-  }
-  if (out_of_time) {
-    fail<DeadlineExceeded>("[collective] ", rank_name(rank()), " waited ", to_text(options_.timeout), " in ", what);
-  }
-  fail<Unavailable>("[collective] ", rank_name(rank()), " in ", what, ": ", error);
+  transport_->abort();
+  if (options_.devices) options_.devices->abort("aborted");
 }
 
 bool ProcessCommunicator::stays(const torch::Tensor& tensor) const {
-  return options_.devices && options_.devices->carries(tensor.device());
+  return options_.devices && tensor.device().type() == options_.device_type;
 }
 
-// Where it can be sent from, its elements one after the other.
+// Returns the tensor where it can be sent from, its elements one after the other.
 torch::Tensor ProcessCommunicator::ready(const torch::Tensor& tensor) const {
   return (stays(tensor) ? tensor.detach() : tensor.detach().to(torch::kCPU)).contiguous();
 }
 
 void ProcessCommunicator::sum(torch::Tensor flat, ReduceOp op) {
-  stays(flat) ? options_.devices->sum(flat) : exchange_sum(*wire_, flat);
+  stays(flat) ? options_.devices->all_reduce({&flat, 1}, ReduceOp::kSum) : exchange_sum(Peers(*transport_), flat);
   if (op == ReduceOp::kMean) divide(flat, size());
 }
 
@@ -236,7 +105,7 @@ torch::Tensor ProcessCommunicator::shared_zeros(int64_t size, torch::ScalarType 
   std::shared_ptr<SharedSum> shared;
   if (options_.shared_memory && this->size() > 1 && size > 0 && kernels::has_kernels(dtype)) {
     const std::string& machine = options_.machine.empty() ? this_machine() : options_.machine;
-    shared = SharedSum::make(*this, machine, c10::str(options_.name, "/", ++shares_), size, dtype);
+    shared = SharedSum::make(*this, machine, c10::str(options_.agreement.name, "/", ++shares_), size, dtype);
   }
   if (!shared) return torch::zeros({size}, dtype);
   std::erase_if(shared_, [](const auto& old) { return old->unused(); });
@@ -244,7 +113,7 @@ torch::Tensor ProcessCommunicator::shared_zeros(int64_t size, torch::ScalarType 
   return shared->tensor();
 }
 
-// Null when it is a tensor of this process alone.
+// Returns what one of the tensors is shared by; null when it is a tensor of this process alone.
 const SharedSum* ProcessCommunicator::find_shared(std::span<const torch::Tensor> tensors) const {
   if (tensors.size() != 1) return nullptr;
   const auto has_it = [&](const auto& shared) { return shared->offset_of(tensors.front()) >= 0; };
@@ -254,19 +123,20 @@ const SharedSum* ProcessCommunicator::find_shared(std::span<const torch::Tensor>
 
 void ProcessCommunicator::sum_shared(const SharedSum& shared, torch::Tensor tensor, ReduceOp op) {
   const int64_t offset = shared.offset_of(tensor);
-  perform(c10::str("all_reduce ", op == ReduceOp::kMean ? "MEAN" : "SUM", " of ", tensor.scalar_type(), "[",
-                   tensor.numel(), "] in shared memory ", shared.name(), " at ", offset),
-          {}, [&](const auto&) {
-            shared.sum(*wire_, offset, tensor.numel());
-            if (op == ReduceOp::kMean) divide(tensor, size());
-          });
+  agreement_.perform(c10::str("all_reduce ", to_string(op), " of ", tensor.scalar_type(), "[", tensor.numel(),
+                              "] in shared memory ", shared.name(), " at ", offset),
+                     {}, [&](const auto&) {
+                       shared.sum(*transport_, offset, tensor.numel());
+                       if (op == ReduceOp::kMean) divide(tensor, size());
+                     });
 }
 
 void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) {
   for (const torch::Tensor& tensor : tensors) require_dense("all_reduce", tensor);
   if (size() == 1) return;
+  settle();
   if (const SharedSum* const shared = find_shared(tensors)) return sum_shared(*shared, tensors.front().detach(), op);
-  perform(describe(op == ReduceOp::kMean ? "all_reduce MEAN" : "all_reduce SUM", tensors), {}, [&](const auto&) {
+  agreement_.perform(describe(c10::str("all_reduce ", to_string(op)), tensors), {}, [&](const auto&) {
     std::map<std::pair<bool, torch::ScalarType>, std::vector<torch::Tensor>> groups;  // one message each
     for (torch::Tensor& tensor : tensors)
       groups[{stays(tensor), wide(tensor.scalar_type())}].push_back(tensor.detach());
@@ -290,15 +160,15 @@ void ProcessCommunicator::sum_together(std::vector<torch::Tensor>& tensors, torc
 }
 
 void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) {
-  if (root < 0 || root >= size()) {
-    fail<InvalidArgument>("[collective] broadcast: root ", root, ", but there are ", size(), " ranks");
-  }
+  require_root(*this, root);
   for (const torch::Tensor& tensor : tensors) require_dense("broadcast", tensor);
   if (size() == 1) return;
-  perform(describe(c10::str("broadcast from ", rank_name(root)), tensors), {}, [&](const auto&) {
+  settle();
+  agreement_.perform(describe(c10::str("broadcast from ", rank_name(root)), tensors), {}, [&](const auto&) {
     for (torch::Tensor& tensor : tensors) {
       torch::Tensor flat = ready(tensor);
-      stays(flat) ? options_.devices->broadcast(flat, root) : exchange_broadcast(*wire_, bytes_of(flat), root);
+      stays(flat) ? options_.devices->broadcast({&flat, 1}, root)
+                  : exchange_broadcast(Peers(*transport_), bytes_of(flat), root);
       if (rank() != root && flat.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(flat);
     }
   });
@@ -307,37 +177,173 @@ void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) 
 std::vector<torch::Tensor> ProcessCommunicator::all_gather(const torch::Tensor& tensor) {
   require_dense("all_gather", tensor);
   if (size() == 1) return {tensor.detach().clone()};
+  settle();
   const bool scalar = tensor.dim() == 0;
   const torch::Tensor own = ready(scalar ? tensor.unsqueeze(0) : tensor);
-  std::vector<int64_t> shape = tensor.sizes().vec();
-  if (!scalar) shape[0] = -1;  // may differ
-  const std::string what = c10::str("all_gather of ", tensor.scalar_type(), at::IntArrayRef(shape), place_of(tensor));
   std::vector<torch::Tensor> parts;
-  perform(what, {own.size(0)}, [&](const Announcements& all_rows) {
-    std::vector<int64_t> rows;
-    for (const Announcement& other : all_rows) rows.push_back(other.numbers[0]);
-    require_rows(own, rows);
-    parts = stays(own) ? options_.devices->gather(own, rows) : exchange_gather(*wire_, own, rows);
+  agreement_.perform(describe_ragged("all_gather", tensor), {own.size(0)}, [&](const auto& all) {
+    const std::vector<int64_t> rows = rows_of(all);
+    require_rows("all_gather", own, rows);
+    parts = stays(own) ? gather_on_devices(own, rows) : exchange_gather(Peers(*transport_), own, rows);
     for (torch::Tensor& part : parts) part = (scalar ? part.squeeze(0) : part).to(tensor.device());
   });
   return parts;
 }
 
+// All bring as many rows as the one with the most.
+std::vector<torch::Tensor> ProcessCommunicator::gather_on_devices(const torch::Tensor& own,
+                                                                  const std::vector<int64_t>& rows) {
+  std::vector<int64_t> shape = own.sizes().vec();
+  shape[0] = *std::max_element(rows.begin(), rows.end());
+  const torch::Tensor padded = at::zeros(shape, own.options());
+  padded.narrow(0, 0, own.size(0)).copy_(own);
+  std::vector<torch::Tensor> parts = options_.devices->all_gather(padded);
+  for (std::size_t r = 0; r < rows.size(); ++r) parts[r] = parts[r].narrow(0, 0, rows[r]).contiguous();
+  return parts;
+}
+
 torch::Tensor ProcessCommunicator::reduce_scatter(const torch::Tensor& tensor, ReduceOp op) {
-  require_dense("reduce_scatter", tensor);
-  if (tensor.dim() == 0 || tensor.size(0) % size() != 0) {
-    fail<InvalidArgument>("[collective] reduce_scatter: dimension 0 of a tensor of shape ", tensor.sizes(),
-                          " must be a multiple of the ", size(), " ranks");
+  require_pieces(*this, tensor);
+  if (size() == 1) return tensor.detach().clone(torch::MemoryFormat::Contiguous);
+  settle();
+  torch::Tensor sum;
+  agreement_.perform(describe(c10::str("reduce_scatter ", to_string(op)), {&tensor, 1}), {}, [&](const auto&) {
+    sum = sum_pieces(tensor.detach().to(wide(tensor.scalar_type())).tensor_split(size(), 0));
+    if (op == ReduceOp::kMean) divide(sum, size());
+  });
+  return sum.to(tensor.scalar_type());
+}
+
+torch::Tensor ProcessCommunicator::reduce_pieces(const std::vector<torch::Tensor>& pieces) {
+  if (size() == 1) return pieces.front().clone();
+  settle();
+  const torch::ScalarType dtype = pieces.front().scalar_type();
+  torch::Tensor sum;
+  agreement_.perform(describe("reduce_scatter SUM in pieces", pieces), {}, [&](const auto&) {
+    std::vector<torch::Tensor> widened;
+    for (const torch::Tensor& piece : pieces) widened.push_back(piece.to(wide(dtype)));
+    sum = sum_pieces(widened);
+  });
+  return sum.to(dtype);
+}
+
+// Devices cut a tensor into equal pieces; others go through the host's memory.
+torch::Tensor ProcessCommunicator::sum_pieces(const std::vector<torch::Tensor>& pieces) {
+  const torch::Tensor& first = pieces.front();
+  const auto same = [&](const torch::Tensor& piece) { return piece.sizes() == first.sizes(); };
+  if (stays(first) && std::all_of(pieces.begin(), pieces.end(), same)) {
+    return options_.devices->reduce_scatter(at::cat(pieces), ReduceOp::kSum);
   }
-  torch::Tensor whole = tensor.detach().clone(torch::MemoryFormat::Contiguous);
-  if (size() == 1) return whole;
-  all_reduce({&whole, 1}, op);
-  const int64_t rows = tensor.size(0) / size();
-  return whole.narrow(0, rank() * rows, rows).clone();
+  std::vector<torch::Tensor> on_host;
+  for (const torch::Tensor& piece : pieces) on_host.push_back(piece.to(torch::kCPU).contiguous());
+  return exchange_pieces(Peers(*transport_), on_host).to(first.device());
+}
+
+std::vector<torch::Tensor> ProcessCommunicator::all_to_all(std::span<const torch::Tensor> parts) {
+  require_parts(*this, parts);
+  if (size() == 1) return {parts.front().detach().clone()};
+  settle();
+  std::vector<torch::Tensor> own;
+  std::vector<Numbers> rows_for;
+  for (const torch::Tensor& part : parts) {
+    own.push_back(ready(part));
+    rows_for.push_back({part.size(0)});
+  }
+  std::vector<torch::Tensor> received;
+  agreement_.perform_with_each(describe_ragged("all_to_all", parts.front()), rows_for, [&](const auto& all) {
+    const std::vector<int64_t> rows = rows_of(all);
+    require_rows("all_to_all", own.front(), rows);
+    received = stays(own.front()) ? options_.devices->all_to_all(own) : exchange_all(Peers(*transport_), own, rows);
+    for (torch::Tensor& part : received) part = part.to(parts.front().device());
+  });
+  return received;
 }
 
 void ProcessCommunicator::barrier() {
-  if (size() > 1) perform("barrier", {}, [](const auto&) {});  // to agree is to have met
+  if (size() == 1) return;
+  settle();
+  agreement_.perform("barrier", {}, [](const auto&) {});  // to agree is to have met
+}
+
+Agreement::Exchange ProcessCommunicator::exchange_with(std::string_view call, Transport::Lane lane,
+                                                       const torch::Tensor& tensor, Peer peer) const {
+  const std::string message = describe_message(tensor, peer.tag) + place_of(tensor);
+  const std::string way = c10::str(call, " of ", message, call == "send" ? " to " : " from ", rank_name(peer.rank));
+  // Two ends that both send, or both receive, differ in who is the sender.
+  const int sender = call == "send" ? rank() : peer.rank;
+  return {.peer = peer.rank, .lane = lane, .what = way, .message = c10::str(message, " from rank ", sender)};
+}
+
+void ProcessCommunicator::send(const torch::Tensor& tensor, Peer to) {
+  require_peer(*this, "send", tensor, to);
+  queues_.messages(to.rank, /*sends=*/true).settle();
+  const torch::Tensor own = ready(tensor);
+  const Transport::Lane lane = rank() < to.rank ? kUpwards : kDownwards;
+  agreement_.exchange(exchange_with("send", lane, tensor, to), [&] {
+    if (stays(own)) return options_.devices->send(own, to);
+    if (own.numel() > 0) transport_->send(to.rank, bytes_of(own), lane)->wait();
+  });
+}
+
+void ProcessCommunicator::recv(torch::Tensor tensor, Peer from) {
+  require_peer(*this, "recv", tensor, from);
+  queues_.messages(from.rank, /*sends=*/false).settle();
+  torch::Tensor own = ready(tensor);
+  const Transport::Lane lane = from.rank < rank() ? kUpwards : kDownwards;
+  agreement_.exchange(exchange_with("recv", lane, tensor, from), [&] {
+    if (stays(own)) {
+      options_.devices->recv(own, from);
+    } else if (own.numel() > 0) {
+      transport_->receive(from.rank, bytes_of(own), lane)->wait();
+    }
+    if (own.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(own);
+  });
+}
+
+void ProcessCommunicator::send_on(uint32_t way, const torch::Tensor& tensor, Peer to) {
+  const torch::Tensor own = tensor.detach().to(torch::kCPU).contiguous();
+  const Transport::Lane lane = kFirstWay + way;
+  agreement_.exchange(exchange_with("send", lane, tensor, to), [&] {
+    if (own.numel() > 0) transport_->send(to.rank, bytes_of(own), lane)->wait();
+  });
+}
+
+void ProcessCommunicator::recv_on(uint32_t way, torch::Tensor tensor, Peer from) {
+  const torch::Tensor own = at::empty(tensor.sizes(), tensor.options().device(torch::kCPU));
+  const Transport::Lane lane = kFirstWay + way;
+  agreement_.exchange(exchange_with("recv", lane, tensor, from), [&] {
+    if (own.numel() > 0) transport_->receive(from.rank, bytes_of(own), lane)->wait();
+    tensor.detach().copy_(own);
+  });
+}
+
+std::unique_ptr<ProcessCommunicator> ProcessCommunicator::split_processes(int color, int key) {
+  const auto choices = gather_numbers("split", {color, key});
+  const std::string name = c10::str(options_.agreement.name, "/split/", ++splits_, "/", color);
+  if (color < 0) {
+    if (options_.devices) (void)options_.devices->split(color, key);
+    return nullptr;
+  }
+  std::vector<int> ranks;
+  for (int r = 0; r < size(); ++r) {
+    if (choices[static_cast<std::size_t>(r)][0] == color) ranks.push_back(r);
+  }
+  const auto key_of = [&](int rank) { return choices[static_cast<std::size_t>(rank)][1]; };
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) { return key_of(a) < key_of(b); });
+
+  ProcessGroupOptions options = options_;
+  options.agreement.name = name;
+  options.agreement.members.clear();
+  for (const int rank : ranks) {
+    const auto& members = options_.agreement.members;
+    options.agreement.members.push_back(members.empty() ? rank : members[static_cast<std::size_t>(rank)]);
+  }
+  if (options_.devices) options.devices = options_.devices->split(color, key);
+  auto group = std::make_unique<ProcessCommunicator>(transport_->subset(ranks, name), std::move(options));
+  const std::lock_guard lock(parts_mutex_);
+  std::erase_if(parts_, [](const auto& part) { return part.expired(); });
+  parts_.push_back(group->self_);
+  return group;
 }
 
 std::vector<ProcessCommunicator::Numbers> ProcessCommunicator::gather_numbers(const std::string& what,
@@ -345,45 +351,15 @@ std::vector<ProcessCommunicator::Numbers> ProcessCommunicator::gather_numbers(co
   return finish_gather(*begin_gather(what, mine));
 }
 
-// Tells the others where this rank is, and its user for whom it waits.
-void ProcessCommunicator::watch(const std::stop_token& stop) {
-  std::mutex mutex;
-  std::condition_variable_any wake;
-  std::unique_lock lock(mutex);
-  uint64_t told = 0;
-  while (!wake.wait_for(lock, stop, options_.straggler_after, [] { return false; }) && !stop.stop_requested()) {
-    const auto last = recorder_.last();
-    if (!last) continue;
-    try {
-      if (last->number != told) options_.membership->put(position_key(rank()), c10::str(last->number, " ", last->what));
-      told = last->number;
-      if (last->end || FlightRecorder::Clock::now() - last->begin < options_.straggler_after) continue;
-      log().warn("[collective] {} waits in {} (collective {}) for {}", rank_name(rank()), last->what, last->number,
-                 stragglers(last->number));
-      options_.membership->require_whole();
-    } catch (const Error&) {
-      return end_waits();  // the group has failed, or lost a member: whoever waits hears of it
-    }
-  }
+std::shared_ptr<ProcessCommunicator::Begun> ProcessCommunicator::begin_gather(const std::string& what,
+                                                                              const Numbers& mine) {
+  settle();
+  return agreement_.begin(what, mine);
 }
 
-std::string ProcessCommunicator::position_key(int rank) const {
-  return c10::str(options_.name, "/at/", rank);
-}
-
-// The ranks that have not come to this collective, with the last one that each told of.
-std::string ProcessCommunicator::stragglers(uint64_t number) const {
-  std::string text;
-  for (int other = 0; other < size(); ++other) {
-    if (other == rank()) continue;
-    const std::string at = options_.membership->try_get(position_key(other)).value_or("0");
-    uint64_t last = 0;  // also of what is no number
-    std::from_chars(at.data(), at.data() + at.size(), last);
-    if (last >= number) continue;
-    text +=
-        c10::str(text.empty() ? "" : ", ", rank_name(other), last == 0 ? "" : " (last seen in collective " + at + ")");
-  }
-  return text.empty() ? "a slow network: all have come" : text;
+std::vector<ProcessCommunicator::Numbers> ProcessCommunicator::finish_gather(Begun& begun) {
+  settle();
+  return agreement_.finish(begun);
 }
 
 }  // namespace cohort

@@ -1,123 +1,122 @@
-// ProcessCommunicator: collectives between the processes of a cluster, over a Wire. It adds what a wire does not know:
-// tensors of any layout and dtype, whether all ranks do the same, and who is to blame when they do not come.
+// ProcessCommunicator: operations between the processes of a cluster, over a Transport. It adds what a transport does
+// not know: tensors of any layout and dtype, whether all ranks do the same, and who is to blame when they do not come.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "cohort/cluster/cluster_spec.h"
 #include "cohort/communicator.h"
-#include "collective/process/device_group.h"
-#include "collective/process/flight_recorder.h"
-#include "collective/process/wire.h"
+#include "collective/process/agreement.h"
+#include "collective/transport.h"
+#include "collective/work_queues.h"
 
 namespace cohort {
 
 class SharedSum;
 
 struct ProcessGroupOptions {
-  // Of this group among those of the same ranks.
-  std::string name = "collective";
-  // Ranks are the members of this, in its order; nothing for a group without one (tests of a wire).
-  std::shared_ptr<Membership> membership = nullptr;
-  // Of the wire: a collective that took longer has run out of it.
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // Waiting so long in one collective is reported, with the ranks that have not come to it.
-  std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
-  // Whether ranks of one machine may share memory.
-  bool shared_memory = true;
+  AgreementOptions agreement = {};
+  bool shared_memory = true;  // whether ranks of one machine may share memory
   // What ranks of one machine have in common; empty: its boot, and the namespaces of their processes and network.
   std::string machine = {};
-  // Of the same ranks, for the tensors that it carries; null: all go over the wire.
-  std::shared_ptr<DeviceGroup> devices = nullptr;
+  // The same ranks for the tensors of these devices, which stay there; null: all go through the host's memory. It need
+  // not check anything: it gets contiguous tensors that are alike on all ranks.
+  std::shared_ptr<Communicator> devices = nullptr;
+  torch::DeviceType device_type = torch::kCUDA;
 };
 
-// Operations between the ranks are announced by a small message before their data, so that one that differs is found
-// on every rank before it does harm (FailedPrecondition names both). A peer that is lost, or left: Unavailable, by
-// name.
+// Operations are announced by a small message before their data, so that one that differs is found on every rank before
+// it does harm (FailedPrecondition names both). A peer that is lost, or has left: Unavailable, by name.
 class ProcessCommunicator final : public Communicator {
  public:
-  ProcessCommunicator(std::unique_ptr<Wire> wire, ProcessGroupOptions options);
+  ProcessCommunicator(std::unique_ptr<Transport> transport, ProcessGroupOptions options);
   ProcessCommunicator(const ProcessCommunicator&) = delete;
   ProcessCommunicator& operator=(const ProcessCommunicator&) = delete;
   ~ProcessCommunicator() override;
 
-  std::string_view name() const override { return options_.devices ? options_.devices->name() : wire_->name(); }
-  int rank() const override { return wire_->rank(); }
-  int size() const override { return wire_->size(); }
+  std::string_view name() const override { return options_.devices ? options_.devices->name() : transport_->name(); }
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
 
   void all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) override;
   void broadcast(std::span<torch::Tensor> tensors, int root) override;
   std::vector<torch::Tensor> all_gather(const torch::Tensor& tensor) override;
   torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op) override;
+  std::vector<torch::Tensor> all_to_all(std::span<const torch::Tensor> parts) override;
   void barrier() override;
+  void send(const torch::Tensor& tensor, Peer to) override;
+  void recv(torch::Tensor tensor, Peer from) override;
+  std::unique_ptr<Communicator> split(int color, int key) override { return split_processes(color, key); }
   void abort(const std::string& reason) override;
+  WorkQueues& queues() override { return queues_; }
 
-  // Collective: a flat tensor of zeros on the CPU that is meant for all_reduce, whole or in contiguous parts, one a
-  // call, the same on all ranks. Ranks on one machine add it up in memory that they share, where that can be had and
+  // Sums over the ranks, in rank order, what they have for this one: pieces[r] is for rank r and has the same shape and
+  // dtype on all ranks.
+  torch::Tensor reduce_pieces(const std::vector<torch::Tensor>& pieces);
+
+  // Splits as split() does.
+  std::unique_ptr<ProcessCommunicator> split_processes(int color, int key);
+
+  // Makes a flat tensor of zeros on the CPU that is meant for all_reduce, whole or in contiguous parts, one a call, the
+  // same on all ranks; collective. Ranks on one machine add it up in memory that they share, where that can be had and
   // the dtype is float32 or float64.
   torch::Tensor shared_zeros(int64_t size, torch::ScalarType dtype);
 
-  // Two numbers of every rank, in rank order, in a single message: for what has to be agreed on in every step.
-  using Numbers = std::array<int64_t, 2>;
+  // Returns two numbers of every rank, in rank order, from a single message of each: for what has to be agreed on in
+  // every step.
+  using Numbers = Agreement::Numbers;
   std::vector<Numbers> gather_numbers(const std::string& what, const Numbers& mine);
 
   // The same in two parts, with other work in between: begun on every rank between the same operations. A group's end
   // is only heard of in finish(). What is begun has to be finished, once.
-  struct Begun;
+  using Begun = Agreement::Begun;
   [[nodiscard]] std::shared_ptr<Begun> begin_gather(const std::string& what, const Numbers& mine);
   std::vector<Numbers> finish_gather(Begun& begun);
 
-  // Whether an operation has failed such that none can follow.
-  bool broken() const { return broken_.has_value(); }
+  // Send and receive on a way between two ranks that others do not use, so that several threads of a process may do so
+  // at once. Ways are numbered from 0; the tensor goes through the host's memory.
+  void send_on(uint32_t way, const torch::Tensor& tensor, Peer to);
+  void recv_on(uint32_t way, torch::Tensor tensor, Peer from);
 
-  // "worker 1"
-  std::string rank_name(int rank) const;
-  const FlightRecorder& recorder() const { return recorder_; }
+  // Returns whether an operation has failed such that none can follow.
+  bool broken() const { return agreement_.broken(); }
+
+  // Returns a name such as "worker 1".
+  std::string rank_name(int rank) const { return agreement_.rank_name(rank); }
+  const FlightRecorder& recorder() const { return agreement_.recorder(); }
 
  private:
-  struct Ends;
-  struct Announcement {
-    uint64_t hash = 0;  // of what the rank is about to do
-    Numbers numbers = {};
+  // A group that was split from another one, as far as the other one knows it.
+  struct Part {
+    std::mutex mutex;
+    ProcessCommunicator* group = nullptr;  // null: it is gone
   };
-  using Announcements = std::vector<Announcement>;
 
-  template <typename Work>
-  void perform(const std::string& what, const Numbers& mine, const Work& work);
-  template <typename Work>
-  void recorded(uint64_t number, const std::string& what, const Work& work);
-  void announce(Begun& begun);
-  void await(Begun& begun);
-  [[noreturn]] void mismatch(uint64_t number, const std::string& what, const Announcements& all);
-  [[noreturn]] void explain(uint64_t number, const std::string& what, const std::string& error);
+  void settle() { queues_.collectives().settle(); }
+  void end_waits();
   bool stays(const torch::Tensor& tensor) const;
   torch::Tensor ready(const torch::Tensor& tensor) const;
   void sum(torch::Tensor flat, ReduceOp op);
   void sum_together(std::vector<torch::Tensor>& tensors, torch::ScalarType dtype, ReduceOp op);
+  torch::Tensor sum_pieces(const std::vector<torch::Tensor>& pieces);
+  std::vector<torch::Tensor> gather_on_devices(const torch::Tensor& own, const std::vector<int64_t>& rows);
+  Agreement::Exchange exchange_with(std::string_view call, Transport::Lane lane, const torch::Tensor& tensor,
+                                    Peer peer) const;
   const SharedSum* find_shared(std::span<const torch::Tensor> tensors) const;
   void sum_shared(const SharedSum& shared, torch::Tensor tensor, ReduceOp op);
-  void end_waits();
-  void watch(const std::stop_token& stop);
-  std::string position_key(int rank) const;
-  std::string stragglers(uint64_t number) const;
 
-  std::unique_ptr<Wire> wire_;
+  std::unique_ptr<Transport> transport_;
   ProcessGroupOptions options_;
-  FlightRecorder recorder_;
-  uint64_t announced_ = 0;
+  Agreement agreement_;
   std::vector<std::shared_ptr<SharedSum>> shared_;  // those whose tensors are in use
   int shares_ = 0;
-  std::optional<std::string> broken_;
-  mutable std::mutex mutex_;
-  std::optional<std::string> aborted_;
-  std::shared_ptr<Ends> ends_;  // null where there is no membership
-  std::jthread watcher_;
+  int splits_ = 0;
+  std::shared_ptr<Part> self_ = std::make_shared<Part>();
+  std::mutex parts_mutex_;
+  std::vector<std::weak_ptr<Part>> parts_;  // split from this one
+  WorkQueues queues_;
 };
 
 }  // namespace cohort

@@ -20,6 +20,9 @@ TEST(AloneTest, DoesWhatEveryCommunicatorDoes) {
   testing::check_shared_sums(world);
   testing::check_copies(world);
   testing::check_wrong_calls(world);
+  testing::check_pieces(world);
+  testing::check_async(world);
+  testing::check_split(world);
 }
 
 TEST(AloneTest, AgreesWithItself) {
@@ -30,7 +33,11 @@ TEST(AloneTest, AgreesWithItself) {
 
 TEST(AloneTest, HasNobodyToSendTo) {
   std::byte byte{};
-  testing::expect_error<InvalidArgument>([&] { make_alone()->receive(1, {&byte, 1}); }, "rank 1");
+  testing::expect_error<InvalidArgument>(
+      [&] {
+        (void)make_alone()->receive(1, {&byte, 1}, Transport::kCollectives);
+      },
+      "rank 1");
 }
 
 }  // namespace

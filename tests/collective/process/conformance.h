@@ -1,5 +1,4 @@
-// What every communicator between processes must do: the checks that the Gloo and the MPI tests share. Each is called
-// by all ranks.
+// What every communicator must do: the checks that the tests of all back ends share. Each is called by all ranks.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -104,7 +103,163 @@ inline void check_copies(Communicator& world) {
   world.barrier();
 }
 
+// Pieces of tensors that go to one rank each; also of different sizes, and none at all.
+inline void check_pieces(Communicator& world) {
+  const int size = world.size();
+  const int me = world.rank();
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kLong, torch::kHalf}) {
+    for (const int64_t rows : {0, 1, 5, 2000}) {
+      auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(me + 1));
+      const torch::Tensor mine = (torch::randn({size * rows, 3}, generator, torch::kFloat) * 10).to(dtype);
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean}) {
+        torch::Tensor whole = mine.clone();
+        world.all_reduce({&whole, 1}, op);
+        const torch::Tensor piece = world.reduce_scatter(mine, op);
+        EXPECT_TRUE(torch::equal(piece, whole.narrow(0, me * rows, rows))) << dtype << " " << rows;
+      }
+    }
+  }
+  for (const int64_t most : {1, 3, 50'000}) {  // 1: nobody has any rows
+    const auto rows = [&](int from, int to) { return (from + 2 * to) % most; };
+    std::vector<torch::Tensor> parts;
+    for (int to = 0; to < size; ++to) parts.push_back(torch::full({rows(me, to), 2}, 100 * me + to));
+    const std::vector<torch::Tensor> received = world.all_to_all(parts);
+    ASSERT_EQ(received.size(), parts.size());
+    for (int from = 0; from < size; ++from) {
+      EXPECT_TRUE(
+          torch::equal(received[static_cast<std::size_t>(from)], torch::full({rows(from, me), 2}, 100 * from + me)))
+          << most << " from " << from;
+    }
+  }
+}
+
+// Messages around a ring of the ranks, both ways at once.
+inline void check_messages(Communicator& world) {
+  if (world.size() == 1) return;
+  const int me = world.rank();
+  const int next = (me + 1) % world.size();
+  const int previous = (me + world.size() - 1) % world.size();
+  std::vector<Work<>> works;
+  std::vector<torch::Tensor> from_previous;
+  std::vector<torch::Tensor> from_next;
+  for (const int64_t count : {0, 1, 17, 300'000}) {
+    const auto tag = static_cast<int>(count % 10);
+    works.push_back(world.send_async(torch::full({count}, me), {.rank = next, .tag = tag}));
+    works.push_back(world.send_async(torch::full({count}, -me), {.rank = previous}));
+    from_previous.push_back(torch::full({count}, 77));
+    from_next.push_back(torch::full({count}, 77));
+    works.push_back(world.recv_async(from_previous.back(), {.rank = previous, .tag = tag}));
+    works.push_back(world.recv_async(from_next.back(), {.rank = next}));
+  }
+  // Collectives do not wait for messages, nor these for them.
+  torch::Tensor sum = torch::ones({3});
+  world.all_reduce({&sum, 1}, ReduceOp::kSum);
+  for (const Work<>& work : works) work.wait();
+  for (std::size_t i = 0; i < from_next.size(); ++i) {
+    EXPECT_TRUE(torch::equal(from_previous[i], torch::full_like(from_previous[i], previous)));
+    EXPECT_TRUE(torch::equal(from_next[i], torch::full_like(from_next[i], -next)));
+  }
+  // One after the other, into what is not contiguous and of other dtypes.
+  const torch::Tensor matrix = torch::zeros({2, 3}, torch::kLong);
+  const torch::Tensor values = torch::arange(6).view({3, 2});
+  if (me == 0) world.send(values, {.rank = 1});
+  if (me == 1) {
+    world.recv(matrix.t(), {.rank = 0});
+    EXPECT_TRUE(torch::equal(matrix.t(), values));
+  }
+  // What differs is refused, and the message after it arrives.
+  if (me == 0) {
+    (void)error_of<FailedPrecondition>([&] { world.send(torch::ones({3}), {.rank = 1, .tag = 4}); });
+    world.send(torch::ones({2}), {.rank = 1});
+  }
+  if (me == 1) {
+    torch::Tensor wanted = torch::zeros({2});
+    const std::string error = error_of<FailedPrecondition>([&] { world.recv(wanted, {.rank = 0}); });
+    EXPECT_THAT(error, ::testing::AllOf(::testing::HasSubstr("a message does not match"),
+                                        ::testing::HasSubstr("Float[2] with tag 0")));
+    world.recv(wanted, {.rank = 0});
+    EXPECT_TRUE(torch::equal(wanted, torch::ones({2})));
+  }
+}
+
+// Operations that go on beside the caller: in order, with their results and errors.
+inline void check_async(Communicator& world) {
+  const int size = world.size();
+  std::vector<torch::Tensor> sums;
+  std::vector<Work<>> works;
+  for (int i = 0; i < 10; ++i) {
+    works.push_back(world.all_reduce_async({sums.emplace_back(torch::full({100 * i}, i))}, ReduceOp::kSum));
+  }
+  const auto parts = world.all_gather_async(torch::full({world.rank()}, 1.0));
+  const auto piece = world.reduce_scatter_async(torch::ones({size, 2}), ReduceOp::kSum);
+  const auto swapped =
+      world.all_to_all_async(std::vector<torch::Tensor>(parts.wait().size(), torch::full({1}, world.rank())));
+  const torch::Tensor copy = torch::full({2}, world.rank());
+  const auto copied = world.broadcast_async({copy}, size - 1);
+  // A synchronous one comes after all of them.
+  torch::Tensor after = copy;
+  world.all_reduce({&after, 1}, ReduceOp::kSum);
+  EXPECT_TRUE(size == 1 || copied.done());
+  EXPECT_TRUE(torch::equal(after, torch::full({2}, size * (size - 1))));
+  for (int i = 9; i >= 0; --i) {
+    works[static_cast<std::size_t>(i)].wait();
+    EXPECT_TRUE(torch::equal(sums[static_cast<std::size_t>(i)], torch::full({100 * i}, i * size)));
+  }
+  for (int r = 0; r < size; ++r) {
+    EXPECT_EQ(parts.wait()[static_cast<std::size_t>(r)].numel(), r);
+    EXPECT_EQ(swapped.wait()[static_cast<std::size_t>(r)].item<int64_t>(), r);
+  }
+  EXPECT_TRUE(torch::equal(piece.wait(), torch::full({1, 2}, static_cast<float>(size))));
+  const auto wrong = world.all_reduce_async({torch::Tensor()}, ReduceOp::kSum);
+  if (size > 1) expect_error<InvalidArgument>([&] { wrong.wait(); }, "got an undefined one");
+  (void)world.barrier_async();  // dropped: waited for at the end of the communicator
+}
+
+// Groups of some of the ranks, and groups of these.
+inline void check_split(Communicator& world) {
+  const int size = world.size();
+  const int me = world.rank();
+  const auto half = world.split(me % 2, -me);  // in reverse order
+  std::vector<int> members;
+  for (int r = size; r-- > 0;) {
+    if (r % 2 == me % 2) members.push_back(r);
+  }
+  ASSERT_EQ(half->size(), static_cast<int>(members.size()));
+  ASSERT_EQ(members[static_cast<std::size_t>(half->rank())], me);
+  EXPECT_EQ(half->name(), world.name());
+  const auto ranks = half->all_gather(torch::tensor(me));
+  for (std::size_t r = 0; r < members.size(); ++r) EXPECT_EQ(ranks[r].item<int64_t>(), members[r]);
+  torch::Tensor sum = torch::full({40'000}, me);
+  // Both groups at once: the halves meanwhile do other things.
+  const auto all = world.all_reduce_async({sum}, ReduceOp::kSum);
+  torch::Tensor part = torch::ones({5});
+  for (int i = 0; i <= me % 2; ++i) half->all_reduce({&part, 1}, ReduceOp::kSum);
+  all.wait();
+  EXPECT_EQ(part[0].item<double>(), std::pow(half->size(), 1 + me % 2));
+  EXPECT_EQ(sum[39'999].item<int64_t>(), size * (size - 1) / 2);
+  check_copies(*half);
+  check_pieces(*half);
+  check_messages(*half);
+
+  const auto quarter = half->split(half->rank() / 2, 0);  // equal keys: in rank order
+  ASSERT_EQ(quarter->size(), std::min(2, half->size() - half->rank() / 2 * 2));
+  EXPECT_EQ(quarter->rank(), half->rank() % 2);
+  quarter->barrier();
+
+  const auto some = world.split(me == size - 1 ? 7 : -1, 0);
+  ASSERT_EQ(some == nullptr, me != size - 1);
+  if (some) EXPECT_EQ(some->size(), 1);
+  world.barrier();
+}
+
 inline void check_wrong_calls(Communicator& world) {
+  expect_error<InvalidArgument>([&] { (void)world.all_to_all(std::vector<torch::Tensor>(9, torch::ones({1}))); },
+                                "9 parts came");
+  std::vector<torch::Tensor> unlike(static_cast<std::size_t>(world.size()), torch::ones({1, 2}));
+  unlike.back() = torch::ones({});
+  expect_error<InvalidArgument>([&] { (void)world.all_to_all(unlike); }, "one shape but for dimension 0");
+  expect_error<InvalidArgument>([&] { world.send(torch::ones({1}), {.rank = world.rank()}); }, "is not another one");
+  expect_error<InvalidArgument>([&] { world.recv(torch::ones({1}), {.rank = -1}); }, "recv: rank -1");
   std::vector<torch::Tensor> undefined{torch::Tensor()};
   expect_error<InvalidArgument>([&] { world.all_reduce(undefined, ReduceOp::kSum); }, "got an undefined one");
   expect_error<InvalidArgument>([&] { world.broadcast({}, world.size()); }, "broadcast: root");

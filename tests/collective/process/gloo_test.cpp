@@ -1,5 +1,6 @@
 #include <barrier>
 
+#include "collective/gloo/gloo.h"
 #include "tests/collective/process/conformance.h"
 #include "tests/support/process_ranks.h"
 
@@ -12,19 +13,6 @@ using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::with_process_ranks;
-
-TEST(Gloo, DoesWhatACommunicatorMust) {
-  for (const int size : {1, 2, 3, 5}) {
-    with_process_ranks(size, [](ProcessCommunicator& world, Membership&) {
-      testing::check_sums(world);
-      testing::check_order_of_sums(world);
-      testing::check_order_of_sums(world, &world);
-      testing::check_shared_sums(world);
-      testing::check_copies(world);
-      testing::check_wrong_calls(world);
-    });
-  }
-}
 
 TEST(Gloo, AMismatchIsNamedOnEveryRank) {
   with_process_ranks(3, [](ProcessCommunicator& world, Membership&) {
@@ -91,6 +79,77 @@ TEST(Gloo, AnAbortEndsTheWaitWithItsReason) {
       EXPECT_THAT(error_of<Cancelled>([&] { world.barrier(); }), HasSubstr("cancelled, because the user had enough"));
     }
     membership.barrier("end", seconds(20));
+  });
+}
+
+TEST(Gloo, AGroupThatWasSplitNamesItsOwnMembers) {
+  with_process_ranks(3, [](ProcessCommunicator& world, Membership&) {
+    const auto pair = world.split(world.rank() == 1 ? -1 : 0, -world.rank());
+    if (!pair) return world.barrier();
+    torch::Tensor tensor = torch::ones({pair->rank() == 0 ? 2 : 3});
+    EXPECT_THAT(error_of<FailedPrecondition>([&] {
+                  pair->all_reduce({&tensor, 1}, ReduceOp::kSum);
+                }),
+                HasSubstr("worker 2 calls all_reduce SUM of Float[2], worker 0 calls all_reduce SUM of Float[3]"));
+    const std::vector<torch::Tensor> parts(2, torch::ones({1, 1 + pair->rank()}));
+    EXPECT_THAT(error_of<FailedPrecondition>([&] { (void)pair->all_to_all(parts); }),
+                HasSubstr("worker 2 calls all_to_all of Float[-1, 1], worker 0 calls all_to_all of Float[-1, 2]"));
+    world.barrier();
+  });
+}
+
+TEST(Gloo, AnAbortEndsTheGroupsThatWereSplit) {
+  with_process_ranks(2, [](ProcessCommunicator& world, Membership& membership) {
+    const auto group = world.split(0, 0);
+    if (world.rank() == 0) {
+      const std::jthread other([&] {
+        std::this_thread::sleep_for(milliseconds(200));
+        world.abort("the user had enough");
+      });
+      EXPECT_THAT(error_of<Cancelled>([&] { group->barrier(); }), HasSubstr("because the user had enough"));
+    }
+    membership.barrier("end", seconds(20));
+  });
+}
+
+TEST(Gloo, AMessageThatDoesNotMatchIsNamedOnBothSides) {
+  with_process_ranks(2, [](ProcessCommunicator& world, Membership&) {
+    torch::Tensor tensor = torch::ones({world.rank() == 0 ? 3 : 4});
+    const auto differ = [&] {
+      world.rank() == 0 ? world.send(tensor, {.rank = 1, .tag = 5}) : world.recv(tensor, {.rank = 0});
+    };
+    EXPECT_THAT(error_of<FailedPrecondition>(differ),
+                HasSubstr("a message does not match: worker 0 calls send of Float[3] with tag 5 to worker 1, worker 1 "
+                          "calls recv of Float[4] with tag 0 from worker 0"));
+  });
+}
+
+TEST(Gloo, APeerThatDoesNotReceiveIsNamedAtTheDeadline) {
+  with_process_ranks(2, {.timeout = milliseconds(1500), .straggler_after = milliseconds(200)},
+                     [](ProcessCommunicator& world, Membership& membership) {
+                       world.barrier();
+                       if (world.rank() == 0) {
+                         const auto work = world.send_async(torch::ones({2}), {.rank = 1});
+                         EXPECT_THAT(error_of<DeadlineExceeded>([&] { work.wait(); }),
+                                     HasSubstr("waited 1.5 s in send of Float[2] with tag 0 to worker 1 for worker 1"));
+                       }
+                       membership.barrier("end", seconds(20));
+                     });
+}
+
+TEST(Gloo, AFailureEndsMessagesAndAsynchronousOperations) {
+  std::barrier all_there(2);
+  with_process_ranks(2, [&](ProcessCommunicator& world, Membership& membership) {
+    const auto group = world.split(0, 0);
+    all_there.arrive_and_wait();
+    if (world.rank() == 1) return membership.fail("worker 1: out of memory");
+    const auto begin = std::chrono::steady_clock::now();
+    torch::Tensor tensor = torch::ones({2});
+    const auto sum = group->all_reduce_async({tensor}, ReduceOp::kSum);
+    const auto message = world.recv_async(tensor, {.rank = 1});
+    EXPECT_THAT(error_of<Unavailable>([&] { sum.wait(); }), HasSubstr("worker 1: out of memory"));
+    EXPECT_THAT(error_of<Unavailable>([&] { message.wait(); }), HasSubstr("worker 1: out of memory"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
   });
 }
 

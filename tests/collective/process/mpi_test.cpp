@@ -20,6 +20,14 @@ TEST(Mpi, DoesWhatACommunicatorMust) {
   testing::check_wrong_calls(world);
 }
 
+TEST(Mpi, MovesPiecesAndMessagesAndSplits) {
+  ProcessCommunicator world(make_mpi(std::chrono::seconds(20)), {});
+  testing::check_pieces(world);
+  testing::check_messages(world);
+  testing::check_async(world);
+  testing::check_split(world);
+}
+
 TEST(Mpi, AMismatchIsFoundOnEveryRank) {
   ProcessCommunicator world(make_mpi(std::chrono::seconds(20)), {});
   std::vector<torch::Tensor> tensors{torch::ones({world.rank() == 1 ? 4 : 5})};

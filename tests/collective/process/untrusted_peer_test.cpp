@@ -18,7 +18,7 @@ using std::chrono::seconds;
 using testing::expect_error;
 
 // Rank 0 of two. The other one does the same, but says a number of its own.
-class Liar final : public Wire {
+class Liar final : public Transport {
  public:
   explicit Liar(int64_t number) : number_(number) {}
 
@@ -26,21 +26,26 @@ class Liar final : public Wire {
   int rank() const override { return 0; }
   int size() const override { return 2; }
 
-  Ticket send(int /*to*/, std::span<const std::byte> bytes) override {
+  std::unique_ptr<Message> send(int /*to*/, std::span<const std::byte> bytes, Lane /*lane*/) override {
     // What the ranks tell each other before they do something: a hash and two numbers.
     std::copy(bytes.begin(), bytes.end(), place_.begin());
     std::memcpy(place_.data() + sizeof(uint64_t), &number_, sizeof number_);
-    return 0;
+    return std::make_unique<Done>();
   }
-  Ticket receive(int /*from*/, std::span<std::byte> bytes) override {
+  std::unique_ptr<Message> receive(int /*from*/, std::span<std::byte> bytes, Lane /*lane*/) override {
     place_ = bytes;
-    return 0;
+    return std::make_unique<Done>();
   }
-  void wait(Ticket /*ticket*/) override {}
-  void drop() noexcept override {}
+  std::unique_ptr<Transport> subset(std::span<const int> /*ranks*/, const std::string& /*name*/) override {
+    return nullptr;
+  }
   void abort() noexcept override {}
 
  private:
+  struct Done final : Message {
+    void wait() override {}
+  };
+
   int64_t number_;
   std::span<std::byte> place_;
 };
@@ -49,6 +54,8 @@ TEST(UntrustedPeer, RowsThatCannotBeAreRefused) {
   for (const int64_t rows : {int64_t{-5}, INT64_MIN, INT64_MAX, int64_t{1} << 60}) {
     ProcessCommunicator world(std::make_unique<Liar>(rows), {});
     expect_error<DataLoss>([&] { (void)world.all_gather(torch::ones({2, 3})); }, c10::str("[collective] all_gather: "));
+    const std::vector<torch::Tensor> parts(2, torch::ones({2, 3}));
+    expect_error<DataLoss>([&] { (void)world.all_to_all(parts); }, "[collective] all_to_all: ");
   }
 }
 

@@ -1,4 +1,5 @@
-#include "collective/ops/cross_device_ops.h"
+// The table of the sums within a process, and the plain sum that most of them are made of.
+#include "collective/algorithms/cross_device_sum.h"
 
 #include <algorithm>
 #include <string>
@@ -24,7 +25,7 @@ bool distinct_gpus(const std::vector<torch::Device>& devices) {
 }
 
 bool nccl_suits(const std::vector<torch::Device>& devices) {
-  return has_nccl() && distinct_gpus(devices);
+  return has_nccl_sum() && distinct_gpus(devices);
 }
 
 bool one_kind(const std::vector<torch::Device>& devices) {
@@ -38,12 +39,12 @@ bool on_request(const std::vector<torch::Device>&) {
 
 struct Row {
   std::string_view name;
-  bool (*automatic)(const std::vector<torch::Device>&);  // whether auto takes it
-  std::unique_ptr<CrossDeviceOps> (*make)();
+  bool (*automatic)(const std::vector<torch::Device>&);  // returns whether auto takes it
+  CrossDeviceSum (*make)();
 };
 
 constexpr Row kTable[] = {
-    {"nccl", nccl_suits, make_nccl},
+    {"nccl", nccl_suits, make_nccl_sum},
     {"ring", one_kind, make_ring},
     {"reduction_to_one_device", any_device, make_reduction_to_one_device},
     {"hierarchical_copy", on_request, make_hierarchical_copy},
@@ -51,12 +52,11 @@ constexpr Row kTable[] = {
 
 }  // namespace
 
-std::unique_ptr<CrossDeviceOps> make_cross_device_ops(std::string_view name,
-                                                      const std::vector<torch::Device>& devices) {
+CrossDeviceSum make_cross_device_sum(std::string_view name, const std::vector<torch::Device>& devices) {
   std::string known = "auto";
   for (const Row& row : kTable) {
     if (name == row.name || (name == "auto" && row.automatic(devices))) {
-      if (row.name == "nccl" && has_nccl() && !distinct_gpus(devices)) {
+      if (row.name == "nccl" && has_nccl_sum() && !distinct_gpus(devices)) {
         fail<InvalidArgument>("[collective] cross-device ops nccl: needs a different GPU for every replica, got ",
                               devices);
       }

@@ -1,4 +1,4 @@
-#include "collective/ops/cross_device_ops.h"
+#include "collective/algorithms/cross_device_sum.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include "cohort/error.h"
 #include "tests/support/ranks.h"
 
-namespace cohort::cross_device_ops_test {
+namespace cohort::cross_device_sum_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -53,34 +53,50 @@ TEST_P(CrossDevice, IsBitIdenticalOnAllRanksAndFromRunToRun) {
   for (const torch::Tensor& result : results) EXPECT_TRUE(torch::equal(result, results[0]));
 }
 
+TEST_P(CrossDevice, ReduceScatterGivesTheBitsOfAllReduce) {
+  for (const int size : {1, 2, 3, 5}) {
+    for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kLong, torch::kBFloat16}) {
+      with_ranks(size, {.ops = GetParam()}, [=](Communicator& world) {
+        auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(world.rank()));
+        const torch::Tensor mine = (torch::randn({size * 7, 3}, generator) * 100).to(dtype);
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean}) {
+          torch::Tensor whole = mine.clone();
+          world.all_reduce({&whole, 1}, op);
+          EXPECT_TRUE(torch::equal(world.reduce_scatter(mine, op), whole.narrow(0, world.rank() * 7, 7))) << dtype;
+        }
+      });
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CrossDevice,
                          ::testing::Values("auto", "ring", "reduction_to_one_device", "hierarchical_copy"));
 
-TEST(CrossDeviceOps, AutoPicksByDevice) {
-  EXPECT_EQ(make_cross_device_ops("auto", {torch::kCPU, torch::kCPU})->name(), "ring");
-  EXPECT_EQ(make_cross_device_ops("auto", {torch::kCPU, torch::Device(torch::kCUDA, 0)})->name(),
+TEST(CrossDeviceSums, AutoPicksByDevice) {
+  EXPECT_EQ(make_cross_device_sum("auto", {torch::kCPU, torch::kCPU}).name, "ring");
+  EXPECT_EQ(make_cross_device_sum("auto", {torch::kCPU, torch::Device(torch::kCUDA, 0)}).name,
             "reduction_to_one_device");
   // Two logical devices of one GPU cannot use NCCL.
-  EXPECT_EQ(make_cross_device_ops("auto", {torch::Device(torch::kCUDA, 0), torch::Device(torch::kCUDA, 0)})->name(),
+  EXPECT_EQ(make_cross_device_sum("auto", {torch::Device(torch::kCUDA, 0), torch::Device(torch::kCUDA, 0)}).name,
             "ring");
 }
 
-TEST(CrossDeviceOps, AnUnknownNameListsTheKnownOnes) {
+TEST(CrossDeviceSums, AnUnknownNameListsTheKnownOnes) {
   try {
-    make_cross_device_ops("tree", {torch::kCPU});
+    make_cross_device_sum("tree", {torch::kCPU});
     FAIL();
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), HasSubstr("\"tree\" are not known, only auto, nccl, ring, reduction_to_one_device"));
   }
 }
 
-TEST(CrossDeviceOps, NcclWithoutNcclSaysSo) {
-  if (has_nccl()) {
-    EXPECT_THROW(make_cross_device_ops("nccl", {torch::kCPU}), InvalidArgument);
+TEST(CrossDeviceSums, NcclWithoutNcclSaysSo) {
+  if (has_nccl_sum()) {
+    EXPECT_THROW(make_cross_device_sum("nccl", {torch::kCPU}), InvalidArgument);
   } else {
-    EXPECT_THROW(make_cross_device_ops("nccl", {torch::kCPU}), Unimplemented);
+    EXPECT_THROW(make_cross_device_sum("nccl", {torch::kCPU}), Unimplemented);
   }
 }
 
 }  // namespace
-}  // namespace cohort::cross_device_ops_test
+}  // namespace cohort::cross_device_sum_test

@@ -10,37 +10,37 @@
 #include <vector>
 
 #include "base/shared_memory.h"
-#include "collective/process/wire.h"
+#include "collective/transport.h"
 
 namespace cohort {
 
 class ProcessCommunicator;
 
-// The machine, and what of it this process can see: containers on it, and hosts that are network namespaces, are
-// machines of their own.
+// Returns a text that is the same in all processes of this machine. Containers on it, and hosts that are network
+// namespaces, are machines of their own.
 std::string this_machine();
 
 class SharedSum {
  public:
-  // Collective: one of `size` zeros for each rank; null on all ranks where no two are on the same `machine` or one of
-  // them cannot reach the memory of its own. `name`: of this one among those of the group.
+  // Makes one of `size` zeros for each rank; collective. Null on all ranks where no two are on the same `machine` or
+  // one of them cannot reach the memory of its own. The name tells this one from others of the group.
   static std::shared_ptr<SharedSum> make(ProcessCommunicator& group, const std::string& machine,
                                          const std::string& name, int64_t size, torch::ScalarType dtype);
 
-  // This rank's; keeps the memory alive.
+  // Returns this rank's tensor, which keeps the memory alive.
   torch::Tensor tensor() const;
-  // Where a contiguous tensor begins in this rank's, in elements; -1 when it is not a part of it.
+  // Returns where a contiguous tensor begins in this rank's, in elements; -1 when it is not a part of it.
   int64_t offset_of(const torch::Tensor& tensor) const;
   const std::string& name() const { return name_; }
-  // Whether nobody holds a tensor of it any more.
+  // Returns whether nobody holds a tensor of it any more.
   bool unused() const { return memory_.use_count() == 1; }
 
-  // The part of every rank's tensor becomes the sum over the ranks, added in rank order within a machine and then in
-  // the order of the machines' first ranks. All ranks are here already: what they wrote before is there.
-  void sum(Wire& wire, int64_t offset, int64_t size) const;
+  // Makes a part of every rank's tensor the sum over the ranks, added in rank order within a machine and then in the
+  // order of the machines' first ranks. All ranks are here already: what they wrote before is there.
+  void sum(Transport& transport, int64_t offset, int64_t size) const;
 
  private:
-  // Of the ranks that say to be on the same machine; in rank order.
+  // The ranks that say to be on the same machine, in rank order, for each machine.
   using Machines = std::vector<std::vector<int>>;
 
   SharedSum(std::shared_ptr<SharedMemory> memory, std::string name, int64_t size, torch::ScalarType dtype,

@@ -1,4 +1,6 @@
-#include "collective/process/shared_sum.h"
+// Each rank adds up a slice of all tensors of its machine where they lie. What says how far each is are messages, which
+// know deadlines, lost peers and mismatches; only the data is in common memory.
+#include "collective/algorithms/shared_sum.h"
 
 #include <c10/util/SmallVector.h>
 
@@ -16,9 +18,8 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/slices.h"
-#include "collective/process/exchange.h"
+#include "collective/algorithms/exchange.h"
 #include "collective/process/process_communicator.h"
-#include "collective/process/subset.h"
 
 namespace cohort {
 
@@ -29,13 +30,13 @@ constexpr std::size_t kPage = 4096;
 constexpr int64_t kPiece = 2048;  // elements that are added up and copied before going on: they stay in the cache
 constexpr int64_t kPiecesAThread = 16;
 
-// Bytes of each member's tensor, which begins on a page.
+// Returns the bytes of each member's tensor, which begins on a page.
 std::size_t room_of(int64_t size, torch::ScalarType dtype) {
   const std::size_t bytes = static_cast<std::size_t>(size) * c10::elementSize(dtype);
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
-// Null where it cannot be had.
+// Returns the memory that "make" makes; null where it cannot be had.
 template <typename Make>
 std::shared_ptr<SharedMemory> attempt(const Make& make) {
   try {
@@ -130,15 +131,15 @@ int64_t SharedSum::offset_of(const torch::Tensor& tensor) const {
   return (begin - part(self_, 0)) / static_cast<int64_t>(c10::elementSize(dtype_));
 }
 
-void SharedSum::sum(Wire& wire, int64_t offset, int64_t size) const {
-  Subset machine(wire, members_);
+void SharedSum::sum(Transport& transport, int64_t offset, int64_t size) const {
+  const Peers machine(transport, members_);
   if (members_.size() > 1) {
     sum_slice(offset, size);
     exchange_meet(machine);
   }
   if (leaders_.size() == 1) return;
   if (self_ == 0) {
-    Subset leaders(wire, leaders_);
+    const Peers leaders(transport, leaders_);
     torch::Tensor sums = tensor().narrow(0, offset, size);
     exchange_sum(leaders, sums);
   }

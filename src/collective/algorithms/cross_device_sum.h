@@ -1,0 +1,49 @@
+// CrossDeviceSum: the ways to make a sum of the replicas' tensors known to all replicas of a process, chosen by name.
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cohort/communicator.h"
+#include "collective/local/rendezvous.h"
+
+namespace cohort {
+
+// The tensors of every rank: all[r][i] is tensor i of rank r. Contiguous; same shapes and dtypes on all ranks.
+using RankTensors = std::span<const std::span<torch::Tensor>>;
+
+// One way to sum. One for each group: what it keeps is that of the operation in progress.
+struct CrossDeviceSum {
+  std::string_view name;
+
+  // Called by every rank, between its arrive() and depart(): reduces the tensors of all ranks, in place. Adds in rank
+  // order (hierarchical_copy: in the order of its tree), so the result does not depend on timing.
+  std::function<void(Rendezvous& meeting, int rank, RankTensors all, ReduceOp op)> all_reduce;
+
+  // dst = the sources, one of each rank, reduced to the same bits as all_reduce does. Any devices.
+  std::function<void(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op)> reduce;
+};
+
+// Returns the sum of this name: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which takes the first
+// of the table that suits the devices. An unknown name: InvalidArgument naming the known ones; nccl without NCCL:
+// Unimplemented.
+CrossDeviceSum make_cross_device_sum(std::string_view name, const std::vector<torch::Device>& devices);
+
+CrossDeviceSum make_reduction_to_one_device();
+CrossDeviceSum make_hierarchical_copy();
+CrossDeviceSum make_ring();
+CrossDeviceSum make_nccl_sum();  // nccl_sum.cpp or no_nccl_sum.cpp
+bool has_nccl_sum();
+
+// dst = what the sources add up to in their order (their mean for kMean), elementwise; dst may be one of them. Any
+// devices.
+void reduce_into(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op);
+
+// Divides a sum in place, integers towards zero.
+void divide(torch::Tensor& sum, int64_t count);
+
+}  // namespace cohort

@@ -1,0 +1,54 @@
+// What a communicator must do, over every transport of the table whose ranks may be threads.
+#include "collective/process/transports.h"
+
+#include "tests/collective/process/conformance.h"
+#include "tests/support/process_ranks.h"
+
+namespace cohort::transports_test {
+namespace {
+
+using testing::with_process_ranks;
+
+class Transports : public ::testing::TestWithParam<std::string_view> {};
+
+TEST_P(Transports, DoWhatACommunicatorMust) {
+  for (const int size : {1, 2, 3, 5}) {
+    with_process_ranks(size, {.transport = GetParam()}, [](ProcessCommunicator& world, Membership&) {
+      testing::check_sums(world);
+      testing::check_order_of_sums(world);
+      testing::check_order_of_sums(world, &world);
+      testing::check_shared_sums(world);
+      testing::check_copies(world);
+      testing::check_wrong_calls(world);
+    });
+  }
+}
+
+TEST_P(Transports, MovePiecesAndMessagesAndSplit) {
+  for (const int size : {1, 2, 3, 8}) {
+    with_process_ranks(size, {.transport = GetParam()}, [](ProcessCommunicator& world, Membership&) {
+      testing::check_pieces(world);
+      testing::check_messages(world);
+      testing::check_async(world);
+      testing::check_split(world);
+    });
+  }
+}
+
+// The ranks of MPI are processes that mpirun starts: mpi_test.cpp.
+std::vector<std::string_view> with_threads() {
+  std::vector<std::string_view> names = transport_names();
+  std::erase(names, "mpi");
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Transports, ::testing::ValuesIn(with_threads()),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(TransportTable, AnUnknownNameListsTheKnownOnes) {
+  testing::expect_error<InvalidArgument>([] { (void)make_transport("pigeon", {}); },
+                                         "no transport \"pigeon\" between processes, only ring, mpi");
+}
+
+}  // namespace
+}  // namespace cohort::transports_test
