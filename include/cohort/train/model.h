@@ -8,6 +8,17 @@
 //
 // A model belongs to the strategy that is current where it is made. Each step's loss is the mean over the true global
 // batch: exact for a short last batch and for shares that differ, unlike Keras'. Results are Keras' otherwise.
+//
+// A module may have several inputs and outputs (module_call.h). Their columns in the examples have names, and so have
+// their losses and metrics:
+//
+//   cohort::Model model([] { return Detector(); }, {.inputs = {"image", "meta"}, .outputs = {"class", "box"}});
+//   model.compile({.optimizer = Adam(),
+//                  .losses = {{"class", SparseCategoricalCrossentropy({.from_logits = true})}, {"box", "mse"}},
+//                  .loss_weights = {{"box", 0.5}},
+//                  .output_metrics = {{"class", {"accuracy"}}}});
+//   model.fit(Dataset::from_tensor_slices({.inputs = {{"image", a}, {"meta", b}},
+//                                          .targets = {{"class", c}, {"box", d}}}).batch(128));
 #pragma once
 
 #include <torch/nn/module.h>
@@ -36,15 +47,27 @@
 #include "cohort/train/layers.h"
 #include "cohort/train/losses.h"
 #include "cohort/train/metrics.h"
+#include "cohort/train/module_call.h"
 #include "cohort/weights.h"
 
 namespace cohort {
 
+// A loss for each output of a model, by name; an output without one is only predicted or measured.
+using NamedLosses = std::vector<std::pair<std::string, std::optional<Loss>>>;
+// The metrics of each output.
+using NamedMetrics = std::vector<std::pair<std::string, std::vector<Metric>>>;
+
 struct CompileOptions {
-  Optimizer optimizer;                        // needed
-  Loss loss;                                  // needed
-  std::vector<Metric> metrics = {};           // without the examples' weights, as Keras
+  Optimizer optimizer;                      // needed
+  std::optional<Loss> loss = std::nullopt;  // of the only output; either this or losses is needed
+  // Of several outputs, each of which is named here. Where the module returns them by position, in that order.
+  NamedLosses losses = {};
+  // What each output's loss is multiplied by in the sum that is trained; 1 for those that are not named.
+  std::vector<std::pair<std::string, double>> loss_weights = {};
+  std::vector<Metric> metrics = {};           // of the only output, without the examples' weights, as Keras
   std::vector<Metric> weighted_metrics = {};  // with them
+  NamedMetrics output_metrics = {};           // of several outputs, without the examples' weights
+  NamedMetrics weighted_output_metrics = {};  // with them
   // With kMixedFloat16 an optimizer without a loss_scale gets the dynamic one.
   PrecisionPolicy precision = PrecisionPolicy::kFloat32;
 };
@@ -90,6 +113,14 @@ struct PredictOptions {
   int64_t batch_size = 32;  // global; only for tensors
 };
 
+struct ModelOptions {
+  std::string name = "model";  // the model's name
+  // The names of forward's arguments, in their order. Empty: the inputs of the examples, in the order that they have.
+  std::vector<std::string> inputs = {};
+  // The names of what forward returns by position, in that order. Empty: the names in CompileOptions::losses.
+  std::vector<std::string> outputs = {};
+};
+
 class ModelState;
 
 // One layer of a model: a handle. Of a model over a module its children are the layers.
@@ -121,13 +152,17 @@ class ModelLayer {
 // A handle: copies are the same model. One thread at a time, in cross-replica context.
 class Model {
  public:
-  // Over any module: factory() returns a module holder or a shared_ptr whose forward takes a tensor; see
-  // Strategy::mirror. Its forward has to take batches of no examples, which a short last batch leaves to some replicas.
+  // Over any module: factory() returns a module holder or a shared_ptr whose forward takes one tensor or several; see
+  // module_call.h and Strategy::mirror. Its forward has to take batches of no examples, which a short last batch leaves
+  // to some replicas.
   template <typename Factory>
   requires std::invocable<Factory&>
   explicit Model(Factory factory, std::string name = "model")
-      : Model([factory = std::move(factory)]() mutable { return detail::foreign_module(factory()); }, std::move(name),
-              Foreign{}) {}
+      : Model(std::move(factory), ModelOptions{.name = std::move(name)}) {}
+  template <typename Factory>
+  requires std::invocable<Factory&> Model(Factory factory, const ModelOptions& options)
+      : Model([factory = std::move(factory)]() mutable { return detail::module_call(factory()); }, options, Foreign{}) {
+  }
 
   // Returns the name that the model was made with.
   const std::string& name() const;
@@ -147,12 +182,19 @@ class Model {
   // FailedPrecondition: not compiled. InvalidArgument: the dataset is not batched, or empty.
   History fit(const Dataset& data, const FitOptions& options = {});
   History fit(const torch::Tensor& x, const torch::Tensor& y, const FitOptions& options = {});
-  // The loss and the metrics. Batch-norm statistics are averaged over the replicas first.
+  // Of tensors whose rows are the examples.
+  History fit(const Example& columns, const FitOptions& options = {});
+  // The loss, that of each of several outputs as "<output>_loss", and the metrics, of several outputs as
+  // "<output>_<metric>". Batch-norm statistics are averaged over the replicas first.
   Logs evaluate(const Dataset& data, const EvaluateOptions& options = {});
   Logs evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options = {});
-  // All outputs, in the order of the examples, on the CPU.
+  Logs evaluate(const Example& columns, const EvaluateOptions& options = {});
+  // The output for all examples, in their order, on the CPU. InvalidArgument: there are several outputs.
   torch::Tensor predict(const Dataset& data, const PredictOptions& options = {});
   torch::Tensor predict(const torch::Tensor& x, const PredictOptions& options = {});
+  // All outputs by name. One that was given no name is "output", several are "output_1", "output_2" and so on.
+  NamedTensors predict_outputs(const Dataset& data, const PredictOptions& options = {});
+  NamedTensors predict_outputs(const Example& columns, const PredictOptions& options = {});
 
   // One step on one global batch, which is split among the replicas; the loss and metrics of this batch. Of several
   // workers all give the same batch.
@@ -203,7 +245,7 @@ class Model {
  private:
   friend class Access;
   struct Foreign {};
-  Model(const std::function<detail::ForeignModule()>& factory, std::string name, Foreign);
+  Model(const std::function<detail::ModuleCall()>& factory, const ModelOptions& options, Foreign);
 
   std::shared_ptr<ModelState> state_;
 };

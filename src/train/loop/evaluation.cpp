@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kInterrupt = 1;  // raised by a worker
 
-// The number of batches; nullopt when it was interrupted.
+// Returns the number of batches, or nullopt if it was interrupted.
 template <typename Fn>
 std::optional<int64_t> for_each_batch(const DistributedDataset& data, int64_t steps,
                                       const std::function<bool()>& interrupt, const Fn& fn) {
@@ -28,6 +28,17 @@ std::optional<int64_t> for_each_batch(const DistributedDataset& data, int64_t st
     fn(*batch, step);
   }
   return step;
+}
+
+// Returns each output for a whole global batch, on the CPU.
+NamedTensors gathered(const Strategy& strategy, const PerReplica<NamedTensors>& shares) {
+  NamedTensors whole = shares[0];
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::vector<torch::Tensor> parts;
+    for (const NamedTensors& share : shares) parts.push_back(share.at(i).second);
+    whole[i].second = strategy.gather(PerReplica<torch::Tensor>(std::move(parts)), 0).cpu();
+  }
+  return whole;
 }
 
 void require_finite(const ModelState& state, std::string_view what, const DistributedDataset& data, int64_t steps) {
@@ -73,19 +84,25 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   return logs;
 }
 
-torch::Tensor run_predict(ModelState& state, const Dataset& data, const PredictOptions& options) {
+NamedTensors run_predict(ModelState& state, const Dataset& data, const PredictOptions& options) {
   const DistributedDataset batches = state.strategy().distribute(data, options.input);
   require_finite(state, "predict", batches, options.steps);
-  std::vector<torch::Tensor> outputs;
+  std::vector<NamedTensors> outputs;
   for_each_batch(batches, options.steps, {}, [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
       state.build_from(batch);
       state.begin_evaluation();
     }
-    outputs.push_back(state.strategy().gather(state.predict_step(batch), 0).cpu());
+    outputs.push_back(gathered(state.strategy(), state.predict_step(batch)));
   });
   if (outputs.empty()) fail<InvalidArgument>("[model] ", state.name(), ": predict: the dataset is empty");
-  return outputs.size() == 1 ? outputs.front() : at::cat(outputs, 0);
+  NamedTensors whole = std::move(outputs.front());
+  for (std::size_t i = 0; i < whole.size() && outputs.size() > 1; ++i) {
+    std::vector<torch::Tensor> parts = {whole[i].second};
+    for (std::size_t batch = 1; batch < outputs.size(); ++batch) parts.push_back(outputs[batch].at(i).second);
+    whole[i].second = at::cat(parts, 0);
+  }
+  return whole;
 }
 
 int64_t evaluate_checkpoints(CheckpointFollower& checkpoints, const std::string& speaker,

@@ -47,7 +47,8 @@ struct EvaluationRun {
 // data.
 std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation);
 
-torch::Tensor run_predict(ModelState& state, const Dataset& data, const PredictOptions& options);
+// Returns all outputs by name for the examples of a pass over the data, in their order, on the CPU.
+NamedTensors run_predict(ModelState& state, const Dataset& data, const PredictOptions& options);
 
 // Calls load() and evaluate() for every checkpoint that comes, until no more will, or evaluate() returns false. One
 // that is damaged is left out with a warning by the `speaker`; one that its writer has removed meanwhile, without.

@@ -18,13 +18,14 @@ namespace cohort {
 
 namespace {
 
-Dataset slices(const torch::Tensor& x, const torch::Tensor& y, int64_t batch_size, bool shuffle) {
-  if (!x.defined() || x.dim() == 0) {
-    fail<InvalidArgument>("[model] x is ", x.defined() ? "a scalar" : "undefined",
-                          ", wanted a tensor of [examples, ...]");
+Dataset slices(const Example& columns, int64_t batch_size, bool shuffle) {
+  const torch::Tensor& input = columns.input();
+  if (!input.defined() || input.dim() == 0) {
+    fail<InvalidArgument>("[model] ", columns.inputs.empty() ? "x" : "the first input", " is ",
+                          input.defined() ? "a scalar" : "undefined", ", wanted a tensor of [examples, ...]");
   }
-  const Dataset examples = Dataset::from_tensor_slices(x, y);
-  return (shuffle ? examples.shuffle(std::max<int64_t>(1, x.size(0))) : examples).batch(batch_size);
+  const Dataset examples = Dataset::from_tensor_slices(columns);
+  return (shuffle ? examples.shuffle(std::max<int64_t>(1, input.size(0))) : examples).batch(batch_size);
 }
 
 std::string list_names(const ModelState& state) {
@@ -76,9 +77,9 @@ int64_t ModelLayer::count_params() const {
   return count;
 }
 
-Model::Model(const std::function<detail::ForeignModule()>& factory, std::string name, Foreign)
-    : state_(std::make_shared<ModelState>(current_strategy(), std::move(name), torch::kFloat)) {
-  state_->adopt(factory);
+Model::Model(const std::function<detail::ModuleCall()>& factory, const ModelOptions& options, Foreign)
+    : state_(std::make_shared<ModelState>(current_strategy(), options.name, torch::kFloat)) {
+  state_->adopt(factory, options);
 }
 
 const std::string& Model::name() const {
@@ -111,7 +112,11 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
 }
 
 History Model::fit(const torch::Tensor& x, const torch::Tensor& y, const FitOptions& options) {
-  return fit(slices(x, y, options.batch_size, options.shuffle), options);
+  return fit(Example{.x = x, .y = y}, options);
+}
+
+History Model::fit(const Example& columns, const FitOptions& options) {
+  return fit(slices(columns, options.batch_size, options.shuffle), options);
 }
 
 Logs Model::evaluate(const Dataset& data, const EvaluateOptions& options) {
@@ -125,16 +130,31 @@ Logs Model::evaluate(const Dataset& data, const EvaluateOptions& options) {
 }
 
 Logs Model::evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options) {
-  return evaluate(slices(x, y, options.batch_size, /*shuffle=*/false), options);
+  return evaluate(Example{.x = x, .y = y}, options);
+}
+
+Logs Model::evaluate(const Example& columns, const EvaluateOptions& options) {
+  return evaluate(slices(columns, options.batch_size, /*shuffle=*/false), options);
 }
 
 torch::Tensor Model::predict(const Dataset& data, const PredictOptions& options) {
+  const NamedTensors outputs = predict_outputs(data, options);
+  if (outputs.size() == 1) return outputs.front().second;
+  fail<InvalidArgument>("[model] ", name(), ": predict: the module has the outputs ", quoted_names(outputs),
+                        ": call predict_outputs()");
+}
+
+torch::Tensor Model::predict(const torch::Tensor& x, const PredictOptions& options) {
+  return predict(slices({.x = x}, options.batch_size, /*shuffle=*/false), options);
+}
+
+NamedTensors Model::predict_outputs(const Dataset& data, const PredictOptions& options) {
   state_->require_scope("predict");
   return run_predict(*state_, data, options);
 }
 
-torch::Tensor Model::predict(const torch::Tensor& x, const PredictOptions& options) {
-  return predict(slices(x, {}, options.batch_size, /*shuffle=*/false), options);
+NamedTensors Model::predict_outputs(const Example& columns, const PredictOptions& options) {
+  return predict_outputs(slices(columns, options.batch_size, /*shuffle=*/false), options);
 }
 
 Logs Model::train_on_batch(const Example& batch) {

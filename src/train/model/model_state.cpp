@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "base/access.h"
 #include "base/fail.h"
@@ -61,13 +60,13 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   const torch::ScalarType entering = at::isFloatingType(input_dtype) ? dtype_ : input_dtype;
   const BuildContext context{.input = input, .dtype = dtype_, .input_dtype = entering};
   const std::vector<Shape> outputs = output_shapes(layers_, context);
-  std::vector<Forward> forwards;
+  std::vector<detail::ModuleCall> calls;
   module_ = strategy_.mirror([&] {
     auto module = std::make_shared<SequentialModule>(layers_, context);
-    forwards.emplace_back([raw = module.get()](const torch::Tensor& x) { return raw->forward(x); });
+    calls.push_back(detail::module_call(module));
     return module;
   });
-  forwards_ = std::move(forwards);
+  calls_ = std::move(calls);
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
   if (compiled()) apply_trainable();
   declare();
@@ -85,19 +84,24 @@ void ModelState::declare() {
 void ModelState::build_from(const GlobalBatch& batch) {
   if (built()) return;
   const Example& share = batch[0];
-  if (share.size() < 0) return;  // checks that there is an x with a batch dimension
-  build(share.x.sizes().slice(1).vec(), share.x.scalar_type());
+  if (share.size() < 0) return;  // checks that there is an input with a batch dimension
+  if (share.inputs.size() > 1) {
+    fail<InvalidArgument>(speaker(), "a Sequential has one input, the examples have ", quoted_names(share.inputs));
+  }
+  const torch::Tensor& input = share.input();
+  build(input.sizes().slice(1).vec(), input.scalar_type());
 }
 
-void ModelState::adopt(const std::function<detail::ForeignModule()>& factory) {
-  std::vector<Forward> forwards;
+void ModelState::adopt(const std::function<detail::ModuleCall()>& factory, const ModelOptions& options) {
+  std::vector<detail::ModuleCall> calls;
   module_ = strategy_.mirror([&] {
-    detail::ForeignModule made = factory();
-    if (!made.module) fail<InvalidArgument>("[model] ", name_, ": the factory returned an empty module");
-    forwards.push_back(std::move(made.forward));
-    return made.module;
+    calls.push_back(factory());
+    if (!calls.back().module) fail<InvalidArgument>(speaker(), "the factory returned an empty module");
+    return calls.back().module;
   });
-  forwards_ = std::move(forwards);
+  calls_ = std::move(calls);
+  input_names_ = options.inputs;
+  output_names_ = options.outputs;
   dtype_ = dtype_of(*module_.copies().front(), dtype_);
   list_children();
 }
@@ -155,16 +159,8 @@ NamedTensors ModelState::entry_buffers(std::size_t index, std::size_t replica) c
 
 void ModelState::compile(const CompileOptions& options) {
   require_scope("compile");
-  std::vector<Measured> metrics;
-  std::set<std::string, std::less<>> taken = {"loss"};
-  const auto add = [&](const Metric& metric, bool weighted) {
-    std::string name = metric.name();
-    for (int i = 1; !taken.insert(name).second; ++i) name = metric.name() + "_" + std::to_string(i);
-    metrics.push_back({MirroredMetric(strategy_, metric), weighted, name});
-  };
-  for (const Metric& metric : options.metrics) add(metric, false);
-  for (const Metric& metric : options.weighted_metrics) add(metric, true);
-  metrics_ = std::move(metrics);
+  outputs_ = ModelOutputs(speaker(), output_names_, options);
+  add_metrics(options);
   precision_ = options.precision;
   rule_ = options.optimizer;
   if (precision_ == PrecisionPolicy::kMixedFloat16) {
@@ -176,11 +172,6 @@ void ModelState::compile(const CompileOptions& options) {
     }
     if (!rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
   }
-  if (options.loss.reduction() == LossReduction::kNone) {
-    fail<InvalidArgument>("[model] ", name_, ": compile: the loss ", options.loss.name(),
-                          " has the reduction kNone, but a step takes the gradients of one number");
-  }
-  loss_ = options.loss;
   optimizer_ = MirroredOptimizer();
   if (built()) apply_trainable();
   declare();
@@ -229,17 +220,6 @@ const MirroredOptimizer& ModelState::optimizer() {
   require_built("optimizer");
   if (!optimizer_.defined()) optimizer_ = strategy_.optimizer(module_, *rule_);
   return optimizer_;
-}
-
-Direction ModelState::direction(std::string_view log) const {
-  constexpr std::string_view kPrefix = "val_";
-  if (log.substr(0, kPrefix.size()) == kPrefix) log.remove_prefix(kPrefix.size());
-  if (log == "loss") return Direction::kDown;
-  for (const Measured& each : metrics_) {
-    const bool one_of_several = log.starts_with(each.name + "[");
-    if (each.name == log || one_of_several) return each.metric.metric().direction();
-  }
-  return Direction::kUnknown;
 }
 
 void ModelState::warn_of_late_changes() const {

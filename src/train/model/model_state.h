@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/train/model.h"
+#include "train/model/outputs.h"
 
 namespace cohort {
 
@@ -16,8 +17,6 @@ class ServerTraining;
 
 class ModelState : public std::enable_shared_from_this<ModelState> {
  public:
-  using Forward = std::function<torch::Tensor(const torch::Tensor&)>;
-
   // A layer, or a child of the user's module.
   struct Entry {
     std::string name;
@@ -39,7 +38,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void add_layer(const Layer& layer);
   void build(const Shape& input, torch::ScalarType input_dtype);
   void build_from(const GlobalBatch& batch);
-  void adopt(const std::function<detail::ForeignModule()>& factory);
+  void adopt(const std::function<detail::ModuleCall()>& factory, const ModelOptions& options);
 
   bool built() const { return module_.defined(); }
   void require_built(std::string_view what) const;
@@ -57,7 +56,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   NamedTensors entry_buffers(std::size_t index, std::size_t replica) const;
 
   void compile(const CompileOptions& options);
-  bool compiled() const { return loss_.has_value(); }
+  bool compiled() const { return outputs_.has_value(); }
   void require_compiled(std::string_view what) const;
   // Makes it where it is not there yet.
   const MirroredOptimizer& optimizer();
@@ -73,7 +72,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   // Where variables are on parameter servers steps may still be under way when train_step() returns, and what they
   // measured comes later. In this process alone: train_here().
   void train_step(const GlobalBatch& batch);
-  void train_here(const GlobalBatch& batch);
+  // "scales": those of a step of which this process has a share only, as ModelOutputs::mask_scales() gave them.
+  void train_here(const GlobalBatch& batch, const std::vector<double>& scales);
   // FailedPrecondition: this process only does what another one asks for.
   void require_in_charge(const std::string& what) const;
   // Before the first training step of a run of them.
@@ -84,7 +84,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void note_change() const;
 
   void test_step(const GlobalBatch& batch);
-  PerReplica<torch::Tensor> predict_step(const GlobalBatch& batch) const;
+  PerReplica<NamedTensors> predict_step(const GlobalBatch& batch) const;
+  const ModelOutputs& outputs() const { return *outputs_; }
 
   // Of the steps since the last reset.
   void reset_metrics();
@@ -104,9 +105,22 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   int64_t loaded_step = 0;
 
  private:
-  torch::Tensor forward(const Replica& replica, const torch::Tensor& x) const;
-  void record(const Replica& replica, const Example& share, const torch::Tensor& loss_total,
-              const torch::Tensor& prediction);
+  // The losses of a share.
+  struct ShareLosses {
+    LossShare sum;                    // of all outputs, times their weights
+    std::vector<torch::Tensor> each;  // the total of each output; undefined for one without a loss
+  };
+
+  std::string speaker() const { return "[model] " + name_ + ": "; }
+  NamedTensors inputs_of(const Example& share) const;
+  NamedTensors forward(const Replica& replica, const Example& share) const;
+  NamedTensors with_output_names(NamedTensors outputs) const;
+  std::vector<OutputShare> judge(const Replica& replica, const Example& share) const;
+  ShareLosses losses_of(Replica& replica, const std::vector<OutputShare>& outputs,
+                        const std::vector<double>& scales) const;
+  void record(const Replica& replica, int64_t examples, const std::vector<OutputShare>& outputs,
+              const ShareLosses& losses);
+  void add_metrics(const CompileOptions& options);
   void list_children();
   void declare();
   void apply_trainable();
@@ -116,6 +130,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
 
   struct Measured {
     MirroredMetric metric;
+    std::size_t output = 0;
     bool weighted = false;
     std::string name;  // unique in the model
   };
@@ -126,13 +141,16 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::vector<Layer> layers_;
   std::vector<Entry> entries_;
   MirroredModule module_;
-  std::vector<Forward> forwards_;  // one a replica
+  std::vector<detail::ModuleCall> calls_;  // one a replica
+  std::vector<std::string> input_names_;   // as the model was made with
+  std::vector<std::string> output_names_;
 
   PrecisionPolicy precision_ = PrecisionPolicy::kFloat32;
   std::optional<Optimizer> rule_;
-  std::optional<Loss> loss_;
+  std::optional<ModelOutputs> outputs_;
   MirroredOptimizer optimizer_;
   MirroredMetric loss_metric_;
+  std::vector<MirroredMetric> output_losses_;  // where there are several outputs: those that have a loss
   std::vector<Measured> metrics_;
   std::unique_ptr<ServerTraining> servers_;  // where variables are on parameter servers
 };

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "base/access.h"
+#include "base/columns.h"
 #include "base/fail.h"
+#include "data/node.h"
 #include "data/split.h"
 #include "parameter_server/state.h"
 #include "train/model/model_state.h"
@@ -18,23 +20,41 @@ namespace {
 constexpr std::size_t kAheadOfWorker = 4;
 constexpr std::size_t kAhead = 8;  // at least, of all
 
-// As the chief sends it: x, y and, where there are any, weights.
-Example example_of(const std::vector<torch::Tensor>& tensors) {
-  return {.x = tensors.at(0), .y = tensors.at(1), .weight = tensors.size() > 2 ? tensors[2] : torch::Tensor()};
+// What a worker is given to do.
+struct ShareOfStep {
+  Example examples;
+  std::vector<double> scales;  // ModelOutputs::mask_scales() of the whole step
+};
+
+// A step's arguments are the defined columns, and at last a text that tells which they are.
+std::vector<torch::Tensor> to_arguments(const ShareOfStep& share) {
+  std::vector<torch::Tensor> tensors;
+  nlohmann::json description;
+  description["columns"] = save_element({.example = share.examples}, tensors);
+  description["scales"] = share.scales;
+  const std::string text = description.dump();
+  torch::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, torch::kByte);
+  std::copy(text.begin(), text.end(), bytes.data_ptr<uint8_t>());
+  tensors.push_back(bytes);
+  return tensors;
 }
 
+ShareOfStep from_arguments(const std::vector<torch::Tensor>& tensors) {
+  const torch::Tensor& bytes = tensors.at(tensors.size() - 1);
+  const auto* text = bytes.data_ptr<uint8_t>();
+  const auto description = nlohmann::json::parse(text, text + bytes.numel());
+  return {.examples = restore_element(description.at("columns"), tensors).example,
+          .scales = description.at("scales").get<std::vector<double>>()};
+}
+
+// Returns the batch in one piece, without columns that a model has no use for.
 Example whole(const GlobalBatch& batch) {
-  if (batch.size() == 1) return batch[0];
-  std::vector<torch::Tensor> x;
-  std::vector<torch::Tensor> y;
-  std::vector<torch::Tensor> weight;
+  std::vector<Example> shares;
   for (const Example& share : batch) {
-    x.push_back(share.x.cpu());
-    if (share.y.defined()) y.push_back(share.y.cpu());
-    if (share.weight.defined()) weight.push_back(share.weight.cpu());
+    shares.push_back(batch.size() == 1 ? share : share.to(torch::kCPU));
+    shares.back().more.clear();
   }
-  const auto joined = [](const auto& parts) { return parts.empty() ? torch::Tensor() : at::cat(parts); };
-  return {.x = joined(x), .y = joined(y), .weight = joined(weight)};
+  return concatenate_rows(shares);
 }
 
 }  // namespace
@@ -49,7 +69,8 @@ ServerTraining::ServerTraining(const ParameterServerStrategy& strategy, const st
     if (!model) fail<FailedPrecondition>("[model] the model of a step that was scheduled is gone");
     model->begin_training();
     model->reset_metrics();
-    model->train_here(model->split(example_of(batch)));
+    const ShareOfStep share = from_arguments(batch);
+    model->train_here(model->split(share.examples), share.scales);
     std::vector<torch::Tensor> sums;
     for (const torch::Tensor& sum : model->metric_sums()) sums.push_back(sum.clone());
     return sums;
@@ -87,17 +108,17 @@ std::size_t ServerTraining::most_ahead() const {
 
 void ServerTraining::step(const GlobalBatch& batch) {
   const Example example = whole(batch);
-  if (!example.y.defined()) {
+  if (!example.y.defined() && example.targets.empty()) {
     fail<InvalidArgument>("[model] ", state_.name(), ": the dataset has no targets (y), which training needs");
   }
+  // A worker that has a share of the step alone does not know what the masks leave of the others.
+  const std::vector<double> scales = shares_ > 1 ? state_.outputs().mask_scales(example) : std::vector<double>();
   std::vector<std::vector<torch::Tensor>> arguments;
   int64_t begin = 0;
   for (const int64_t size : sub_batch_sizes(example.size(), 1, static_cast<int>(shares_), 0)) {
     if (size == 0) continue;
-    const Example share = example.rows(begin, begin + size);
+    arguments.push_back(to_arguments({.examples = example.rows(begin, begin + size), .scales = scales}));
     begin += size;
-    arguments.push_back({share.x, share.y});
-    if (share.weight.defined()) arguments.back().push_back(share.weight);
   }
   const ClusterCoordinator coordinator(strategy_);
   for (RemoteValue& value : coordinator.schedule_shares(step_, std::move(arguments))) {

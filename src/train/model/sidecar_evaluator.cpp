@@ -18,7 +18,8 @@ int64_t SidecarEvaluator::start() {
   if (!model_.built()) {
     const std::optional<Example> first = data_.iterator({.epoch = 0}).next();
     if (!first) fail<InvalidArgument>("[evaluator] the dataset is empty");
-    model_.build(Shape(first->x.sizes().slice(1).vec()), first->x.scalar_type());
+    const torch::Tensor& input = first->input();
+    model_.build(Shape(input.sizes().slice(1).vec()), input.scalar_type());
   }
   CheckpointFollower checkpoints(options_.checkpoint_dir, options_.follow);
   int64_t left = options_.max_evaluations;  // 0: any number

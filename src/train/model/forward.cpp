@@ -1,0 +1,94 @@
+// How a replica calls its module: with the inputs of its share, by position or by name, in the model's precision.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/libtorch_compat.h"
+#include "train/model/model_state.h"
+
+namespace cohort {
+
+namespace detail {
+
+void fail_inputs(const NamedTensors& inputs, const std::string& counts) {
+  fail<InvalidArgument>("[model] forward() takes ", counts, " tensors, the examples have ", inputs.size(), ": ",
+                        quoted_names(inputs));
+}
+
+}  // namespace detail
+
+// Returns what forward() is given, in the order of the names that the model was made with: an input of the model's
+// dtype or of integers.
+NamedTensors ModelState::inputs_of(const Example& share) const {
+  NamedTensors inputs = share.inputs;
+  if (share.x.defined()) inputs.emplace_back(input_names_.size() == 1 ? input_names_.front() : "x", share.x);
+  if (!input_names_.empty()) {
+    NamedTensors ordered;
+    for (const std::string& name : input_names_) {
+      const auto found =
+          std::find_if(inputs.begin(), inputs.end(), [&](const auto& each) { return each.first == name; });
+      if (found != inputs.end()) ordered.push_back(*found);
+    }
+    if (ordered.size() != input_names_.size() || ordered.size() != inputs.size()) {
+      fail<InvalidArgument>(speaker(), "the examples have the inputs ", quoted_names(inputs), ", the model takes ",
+                            input_names_);
+    }
+    inputs = std::move(ordered);
+  }
+  for (auto& [name, input] : inputs) {
+    if (!input.defined()) fail<InvalidArgument>(speaker(), "the input \"", name, "\" is undefined");
+    if (input.is_floating_point() && input.scalar_type() != dtype_) input = input.to(dtype_);
+  }
+  return inputs;
+}
+
+NamedTensors ModelState::forward(const Replica& replica, const Example& share) const {
+  const detail::ModuleCall& call = calls_[static_cast<std::size_t>(replica.local_id())];
+  const int64_t examples = share.size();
+  NamedTensors outputs;
+  std::optional<compat::Autocast> autocast;
+  if (precision_ != PrecisionPolicy::kFloat32) {
+    const auto half = precision_ == PrecisionPolicy::kMixedFloat16 ? torch::kHalf : torch::kBFloat16;
+    autocast.emplace(share.input().device().type(), half);
+  }
+  if (call.one && share.inputs.empty() && input_names_.size() <= 1) {
+    const bool convert = share.x.is_floating_point() && share.x.scalar_type() != dtype_;
+    outputs.emplace_back(std::string(), call.one(convert ? share.x.to(dtype_) : share.x));
+  } else {
+    outputs = call.several(inputs_of(share));
+  }
+  for (auto& [name, output] : outputs) {
+    if (!output.defined() || output.dim() == 0 || output.size(0) != examples) {
+      fail<InvalidArgument>(speaker(), "the output ", name.empty() ? "" : "\"" + name + "\" ", "of ", examples,
+                            " examples ",
+                            output.defined() ? c10::str("has shape ", output.sizes()) : std::string("is undefined"),
+                            ", wanted [", examples, ", ...]");
+    }
+    if (autocast && output.is_floating_point()) output = output.to(dtype_);
+  }
+  return outputs;
+}
+
+// Gives names to outputs that forward() returned by position.
+NamedTensors ModelState::with_output_names(NamedTensors outputs) const {
+  const bool declared = output_names_.size() == outputs.size();
+  const bool compiled = outputs_ && outputs_->list().size() == outputs.size();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    std::string& name = outputs[i].first;
+    if (name.empty() && declared) name = output_names_[i];
+    if (name.empty() && compiled) name = outputs_->list()[i].name;
+    if (name.empty()) name = outputs.size() == 1 ? "output" : "output_" + std::to_string(i + 1);
+  }
+  return outputs;
+}
+
+std::vector<OutputShare> ModelState::judge(const Replica& replica, const Example& share) const {
+  std::vector<torch::Tensor> predictions = outputs_->arrange(forward(replica, share));
+  std::vector<OutputShare> outputs;
+  outputs.reserve(predictions.size());
+  for (std::size_t i = 0; i < predictions.size(); ++i) {
+    outputs.push_back(outputs_->share_of(share, i, std::move(predictions[i])));
+  }
+  return outputs;
+}
+
+}  // namespace cohort

@@ -1,0 +1,104 @@
+// What the steps of a model have measured: the means of the losses and the metrics, each a sum over the replicas.
+#include <set>
+
+#include "train/model/model_state.h"
+#include "train/model/server_training.h"
+
+namespace cohort {
+
+// Those of several outputs begin with the output's name; a name that another one has gets a number.
+void ModelState::add_metrics(const CompileOptions& options) {
+  const bool single = outputs_->single();
+  std::set<std::string, std::less<>> taken = {"loss"};
+  output_losses_.clear();
+  metrics_.clear();
+  for (const ModelOutput& each : outputs_->list()) {
+    if (single || !each.loss) continue;
+    output_losses_.emplace_back(strategy_, Mean({.name = each.name + "_loss"}));
+    taken.insert(each.name + "_loss");
+  }
+  const auto add = [&](std::size_t output, const std::vector<Metric>& metrics, bool weighted) {
+    for (const Metric& metric : metrics) {
+      const std::string base = (single ? "" : outputs_->list()[output].name + "_") + metric.name();
+      std::string name = base;
+      for (int i = 1; !taken.insert(name).second; ++i) name = base + "_" + std::to_string(i);
+      metrics_.push_back({MirroredMetric(strategy_, metric), output, weighted, name});
+    }
+  };
+  add(0, options.metrics, false);
+  add(0, options.weighted_metrics, true);
+  for (const auto& [name, metrics] : options.output_metrics) add(outputs_->index_of(name, ""), metrics, false);
+  for (const auto& [name, metrics] : options.weighted_output_metrics) add(outputs_->index_of(name, ""), metrics, true);
+}
+
+Direction ModelState::direction(std::string_view log) const {
+  constexpr std::string_view kPrefix = "val_";
+  if (log.substr(0, kPrefix.size()) == kPrefix) log.remove_prefix(kPrefix.size());
+  if (log == "loss") return Direction::kDown;
+  for (const MirroredMetric& each : output_losses_) {
+    if (each.metric().name() == log) return Direction::kDown;
+  }
+  for (const Measured& each : metrics_) {
+    const bool one_of_several = log.starts_with(each.name + "[");
+    if (each.name == log || one_of_several) return each.metric.metric().direction();
+  }
+  return Direction::kUnknown;
+}
+
+void ModelState::reset_metrics() {
+  loss_metric_.reset();
+  for (MirroredMetric& each : output_losses_) each.reset();
+  for (Measured& each : metrics_) each.metric.reset();
+}
+
+template <typename Result>
+Logs ModelState::collect(const Result& result) const {
+  Logs logs{{"loss", result(loss_metric_).front()}};
+  for (const MirroredMetric& each : output_losses_) logs.set(each.metric().name(), result(each).front());
+  for (const Measured& each : metrics_) {
+    const std::vector<double> numbers = result(each.metric);
+    if (numbers.size() == 1) logs.set(each.name, numbers.front());
+    for (std::size_t i = 0; numbers.size() > 1 && i < numbers.size(); ++i) {
+      logs.set(each.name + "[" + std::to_string(i) + "]", numbers[i]);
+    }
+  }
+  return logs;
+}
+
+Logs ModelState::results() const {
+  finish_steps();
+  return collect([](const MirroredMetric& metric) { return metric.results(); });
+}
+
+Logs ModelState::local_results() const {
+  if (servers_) servers_->collect();
+  return collect([](const MirroredMetric& metric) { return metric.local_results(); });
+}
+
+std::vector<torch::Tensor> ModelState::metric_sums() const {
+  std::vector<torch::Tensor> sums{loss_metric_.local_total()};
+  for (const MirroredMetric& each : output_losses_) sums.push_back(each.local_total());
+  for (const Measured& each : metrics_) sums.push_back(each.metric.local_total());
+  return sums;
+}
+
+void ModelState::set_metric_sums(const std::vector<torch::Tensor>& sums) {
+  auto next = sums.begin();
+  loss_metric_.set_local_total(*next++);
+  for (MirroredMetric& each : output_losses_) each.set_local_total(*next++);
+  for (Measured& each : metrics_) each.metric.set_local_total(*next++);
+}
+
+void ModelState::add_metric_sums(const std::vector<torch::Tensor>& more) {
+  auto next = more.begin();
+  loss_metric_.add_local_total(*next++);
+  for (MirroredMetric& each : output_losses_) each.add_local_total(*next++);
+  for (Measured& each : metrics_) each.metric.add_local_total(*next++);
+}
+
+double ModelState::local_loss() const {
+  if (servers_) servers_->collect();
+  return loss_metric_.local_result();
+}
+
+}  // namespace cohort
