@@ -1,4 +1,4 @@
-// Actions for a Controller. Those that decide something decide it from the logs, which are the same on all workers.
+// Actions for a Controller. They decide by the logs, which are the same on all workers.
 #pragma once
 
 #include <cstdint>
@@ -14,38 +14,39 @@ namespace cohort {
 enum class Comparison { kHigher, kLower };
 
 struct BestCheckpointOptions {
-  std::string metric;                           // of the evaluation
+  std::string metric;                           // the name of the evaluation's log to watch
   Comparison comparison = Comparison::kHigher;  // which of two values of the metric is better
   // Gets info.json, with the best evaluation's logs and its "best_ckpt_global_step", and what `save` writes.
   std::filesystem::path directory;
   // Writes the model as it is, into a file or a folder of that name; called on all workers.
   std::function<void(const std::filesystem::path&)> save;
 };
-// After an evaluation that is better than all before it, those of earlier runs included: best_ckpt-<step>, of which the
-// newest is kept. A NaN is not better. NotFound: the evaluation has no such metric.
+// Writes best_ckpt-<step> after an evaluation that is better than all before it, those of earlier runs included, and
+// removes the one before. A NaN is not better. NotFound: the evaluation has no such metric.
 Action BestCheckpoint(const BestCheckpointOptions& options);
 
 struct RecoveryOptions {
   double loss_upper_bound = 1e6;  // a larger loss counts as a failure
-  int64_t begin_steps = 0;        // losses above the bound are looked at from this step on; NaN always
-  // How often the latest checkpoint is gone back to; 0: the first time is an error; negative: nothing is checked.
+  int64_t begin_steps = 0;        // the step from which the bound holds; a NaN is a failure at any step
+  // How often the latest checkpoint is restored; 0: the first failure is an error; negative: nothing is checked.
   int64_t max_trials = 0;
 };
-// After an inner loop whose loss is NaN or too large the latest checkpoint is restored, and the training goes on from
-// there with the data that comes next. FailedPrecondition: too many trials, or there is no checkpoint.
+// Restores the latest checkpoint after an inner loop whose loss is NaN or too large. The training goes on from there
+// with the data that comes next. FailedPrecondition: too many trials, or there is no checkpoint.
 Action Recovery(const RecoveryOptions& options = {});
 
 struct EarlyStopOptions {
   std::string metric;                          // the name of the evaluation's log to watch
   Comparison comparison = Comparison::kLower;  // which of two values of the metric is better
-  double min_delta = 0.0;                      // less of a change is none
-  int64_t patience = 0;                        // evaluations without improvement that are borne
+  double min_delta = 0.0;                      // a smaller change is no improvement
+  int64_t patience = 0;                        // evaluations without improvement that are accepted
 };
-// As an eval action: ends the training. What it has seen is a part of every checkpoint: a run that goes on ends where
-// it would have ended. NotFound: the evaluation has no such metric.
+// Ends the training, as an eval action, when the metric has not improved for more than `patience` evaluations. What it
+// has seen is a part of every checkpoint: a run that goes on ends where it would have ended. NotFound: the evaluation
+// has no such metric.
 Action EarlyStop(const EarlyStopOptions& options);
 
-// action, where condition says so; with its listener.
+// Returns an action that calls `action`, whose listener it has, where the condition holds.
 Action ConditionalAction(std::function<bool(const ActionInfo&)> condition, Action action);
 
 }  // namespace cohort

@@ -1,11 +1,11 @@
-// Callbacks: what happens besides training, at its beginnings and ends.
+// Callbacks: what a training does besides its steps, at the beginnings and ends of its parts.
 //
 //   model.fit(train, {.epochs = 50, .validation_data = test,
 //                     .callbacks = {EarlyStopping({.patience = 3}), CSVLogger({.file = "run.csv"}),
 //                                   LambdaCallback({.on_epoch_end = [](const RunInfo& run, Logs& logs) { ... }})}});
 //
-// All are called on the thread that called fit(), in cross-replica context, in the order of the list (but for those
-// that save the training, which come last at the ends of things: Callback::turn).
+// All are called on the thread that called fit(), in cross-replica context, in the order of the list. At the ends of
+// batches, epochs and the training those that save the training come last (Callback::turn).
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Logs {
   std::optional<double> find(std::string_view name) const;
   // Returns whether there is a number of that name.
   bool contains(std::string_view name) const { return find(name).has_value(); }
-  // NotFound lists the names that there are.
+  // Returns the number of that name. NotFound lists the names that there are.
   double operator[](std::string_view name) const;
 
   // Returns how many numbers there are.
@@ -59,8 +59,9 @@ class Logs {
 // What fit() returns: for each name the numbers of the epochs that had it.
 class History {
  public:
-  const std::vector<int64_t>& epochs() const { return epochs_; }  // from 0
-  // NotFound lists the names that there are.
+  // Returns the numbers of the epochs, from 0.
+  const std::vector<int64_t>& epochs() const { return epochs_; }
+  // Returns the numbers of that name, epoch by epoch. NotFound lists the names that there are.
   const std::vector<double>& operator[](std::string_view name) const;
   // Returns whether any epoch had a number of that name.
   bool contains(std::string_view name) const;
@@ -75,7 +76,7 @@ class History {
   std::vector<std::pair<std::string, std::vector<double>>> series_;
 };
 
-// Where training (or an evaluation) stands.
+// Where a training or an evaluation is.
 struct RunInfo {
   Model& model;                  // the model that is trained or evaluated
   int64_t epochs = 1;            // as given to fit(); in evaluate() those that were trained so far
@@ -86,14 +87,14 @@ struct RunInfo {
   double examples_per_second = 0.0;  // of the epoch or the evaluation that ended
   TrainingRun* training = nullptr;   // the whole state of fit(), to save and resume; null in evaluate()
 
-  // Whether the batch is the last one of the epoch. In on_epoch_end: whether the epoch was not cut short.
+  // Returns whether the batch is the last one of the epoch; in on_epoch_end, whether the epoch was not cut short.
   bool ends_epoch() const { return steps_per_epoch > 0 && batch + 1 >= steps_per_epoch; }
 };
 
-// The means of the epoch so far, worked out when they are read: reading waits for the devices.
+// The means of the epoch so far, computed when they are read. Reading waits for the devices.
 class BatchLogs {
  public:
-  // Logs that these functions work out when they are asked.
+  // Makes logs that these functions compute when they are asked.
   BatchLogs(std::function<Logs()> all, std::function<double()> loss) : all_(std::move(all)), loss_(std::move(loss)) {}
   // Returns the loss and all metrics.
   Logs read() const { return all_(); }
@@ -105,28 +106,28 @@ class BatchLogs {
   std::function<double()> loss_;
 };
 
-// What a listener has seen so far and decides by; a part of every checkpoint of its training.
+// The state by which a listener decides; a part of every checkpoint of its training.
 struct CallbackState {
   std::map<std::string, std::string> values = {};  // texts by key; they stand in the checkpoint's manifest
   NamedTensors tensors = {};                       // tensors by name
 };
 
-// Somebody who is told what happens in a training: a Callback, or what an Action of a Controller decides by.
+// Somebody who is told what happens in a training and may have a state: a Callback, or the state of an Action.
 class Listener {
  public:
   virtual ~Listener() = default;
 
-  // The name of its state in checkpoints, such as "early_stopping"; empty where it has none. Of several listeners of
-  // one name the order in the list tells which is which.
+  // Returns the name of its state in checkpoints, such as "early_stopping"; empty if it has none. The order in the list
+  // distinguishes several listeners of one name.
   virtual std::string state_name() const { return {}; }
-  // Returns what is saved under state_name(); called only where that is not empty.
+  // Returns what is saved under state_name(); called only if that is not empty.
   virtual CallbackState state() const { return {}; }
   // Called in a training that is resumed from a checkpoint with this listener's state; a callback's after all
   // on_train_begin().
   virtual void load_state(const CallbackState& /*state*/) {}
 };
 
-// Derive from it and override what you want to hear of; everything else does nothing. An exception ends the training.
+// Derive from it and override the functions that you need; the others do nothing. An exception ends the training.
 class Callback : public Listener {
  public:
   // Called once before the first epoch; here a training can be resumed (RunInfo::training).
@@ -135,29 +136,30 @@ class Callback : public Listener {
   virtual void on_train_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
   // Called before the first batch of an epoch.
   virtual void on_epoch_begin(const RunInfo& /*run*/) {}
-  // What is added to the logs is seen by the callbacks after this one, the progress bar and the History.
+  // Called after the last batch of an epoch and its validation. What it adds to the logs is seen by the callbacks after
+  // this one, the progress bar and the History.
   virtual void on_epoch_end(const RunInfo& /*run*/, Logs& /*logs*/) {}
   // Called before each batch.
   virtual void on_batch_begin(const RunInfo& /*run*/) {}
   // Called after each batch; on GPUs its step may still be running.
   virtual void on_batch_end(const RunInfo& /*run*/, const BatchLogs& /*logs*/) {}
-  // When training ends here because of a preemption, on all workers after the same step.
+  // Called when training ends here because of a preemption, on all workers after the same step.
   virtual void on_preemption(const RunInfo& /*run*/) {}
-  // Around evaluate(), and the validation in fit(): then the logs have no "val_" yet.
+  // Called before evaluate(), and before the validation in fit().
   virtual void on_test_begin(const RunInfo& /*run*/) {}
-  // Called after an evaluation with its logs.
+  // Called after an evaluation with its logs, whose names have no "val_" yet.
   virtual void on_test_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
 
-  // At the ends of batches, epochs and the training, and in a preemption, callbacks of a higher turn are called later.
-  // Those that save the training have one, wherever they stand in the list, so that they save what the others have
-  // seen.
+  // Returns when it is called among the others at the ends of batches, epochs and the training, and in a preemption:
+  // callbacks of a higher turn are called later. Those that save the training have one, wherever they stand in the
+  // list, so that they save what the others have seen.
   virtual int turn() const { return 0; }
 };
 
 // How callbacks are passed around; std::make_shared<MyCallback>() makes one of a class of your own.
 using CallbackPtr = std::shared_ptr<Callback>;
 
-// The same as functions; those that are not set do nothing.
+// The functions of a Callback; those that are not set do nothing.
 struct CallbackFunctions {
   std::function<void(const RunInfo&)> on_train_begin = {};                  // as Callback::on_train_begin
   std::function<void(const RunInfo&, const Logs&)> on_train_end = {};       // as Callback::on_train_end
@@ -172,69 +174,72 @@ struct CallbackFunctions {
 // Makes a callback of functions.
 CallbackPtr LambdaCallback(CallbackFunctions functions);
 
-// Which numbers of a monitored log are better. kAuto asks the metric of that name (a loss: down); a user's metric
-// without a direction: InvalidArgument.
+// Which numbers of a monitored log are better. kAuto asks the metric of that name; a loss is better when it is smaller.
+// InvalidArgument: the metric is a user's and has no direction.
 enum class MonitorMode { kAuto, kMin, kMax };
 
 struct EarlyStoppingOptions {
   std::string monitor = "val_loss";               // the log to watch
-  double min_delta = 0.0;                         // less of a change is none
-  int64_t patience = 0;                           // epochs without improvement that are borne
+  double min_delta = 0.0;                         // a smaller change is no improvement
+  int64_t patience = 0;                           // epochs without improvement that are accepted
   MonitorMode mode = MonitorMode::kAuto;          // which of two values is better
-  std::optional<double> baseline = std::nullopt;  // has to be beaten
+  std::optional<double> baseline = std::nullopt;  // a number that has to be improved upon
   bool restore_best_weights = false;              // at the end of training, also when it was not stopped
-  int64_t start_from_epoch = 0;                   // earlier ones are not looked at
+  int64_t start_from_epoch = 0;                   // earlier epochs do not count
 };
 // Ends training when the monitored log has not improved for `patience` epochs (Keras' EarlyStopping).
 CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
 
-// schedule(epoch, rate) gives the rate of each epoch; it is logged as "learning_rate". An optimizer that was given a
-// Schedule: FailedPrecondition.
+// Sets the rate of each epoch to schedule(epoch, rate), where `rate` is the one before, and logs it as "learning_rate".
+// FailedPrecondition: the optimizer was given a Schedule.
 CallbackPtr LearningRateScheduler(std::function<double(int64_t epoch, double learning_rate)> schedule);
 
 struct ReduceLROnPlateauOptions {
   std::string monitor = "val_loss";       // the log to watch
   double factor = 0.1;                    // rate = rate * factor; below 1
-  int64_t patience = 10;                  // epochs without improvement that are borne
+  int64_t patience = 10;                  // epochs without improvement that are accepted
   MonitorMode mode = MonitorMode::kAuto;  // which of two values is better
-  double min_delta = 1e-4;                // less of a change is none
+  double min_delta = 1e-4;                // a smaller change is no improvement
   int64_t cooldown = 0;                   // epochs after a reduction that do not count
   double min_lr = 0.0;                    // the rate is not made smaller than this
 };
-// The rate is logged as "learning_rate". An optimizer that was given a Schedule: FailedPrecondition.
+// Reduces the rate when the monitored log has not improved for `patience` epochs (Keras' ReduceLROnPlateau), and logs
+// it as "learning_rate". FailedPrecondition: the optimizer was given a Schedule.
 CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
 
 struct CSVLoggerOptions {
-  std::filesystem::path file;  // where the lines go
+  std::filesystem::path file;  // the file of the lines
   char separator = ',';        // between two columns
   bool append = false;         // go on in an existing file
 };
-// A line an epoch: the epoch, then the logs under the names of the first epoch; one that an epoch lacks is NA.
+// Writes a line for each epoch: the epoch, then the logs under the names of the first epoch. A log that an epoch lacks
+// is NA.
 CallbackPtr CSVLogger(const CSVLoggerOptions& options);
 
 struct TerminateOnNaNOptions {
   bool fail = false;  // throw FailedPrecondition instead of ending training as Keras does
 };
-// Ends training when the loss is no longer finite. Looked at after every batch on CPUs, after every 16th and at the
-// epoch's end elsewhere, because looking waits for the device.
+// Ends training when the loss is no longer finite. It looks after every batch on CPUs, and elsewhere after every 16th
+// and at the end of the epoch, because looking waits for the device.
 CallbackPtr TerminateOnNaN(const TerminateOnNaNOptions& options = {});
 
 struct BackupAndRestoreOptions {
-  std::filesystem::path directory;  // of these backups alone
+  std::filesystem::path directory;  // a folder for these backups alone
   // Batches between backups; 0: one at the end of every epoch.
   int64_t save_freq = 0;
-  // Whether the backups go when fit() has come to its end.
+  // Whether the backups are removed when fit() has come to its end.
   bool delete_checkpoint = true;
   // Whether SIGTERM, on any worker, makes all workers save after the same step and fit() throw Preempted.
   bool save_before_preemption = false;
-  // Another sign of a preemption to look for before every step; quick, and thread-safe where workers are threads.
+  // Asked before every step: returns whether there is another sign of a preemption. It has to be quick, and thread-safe
+  // if workers are threads.
   std::function<bool()> preempted = {};
 };
-// Makes a run that was interrupted go on where its last backup was, bit for bit, in the middle of an epoch too:
-// weights, optimizer, learning rate, random states, position of the input, metrics so far, the states of the callbacks,
-// whether one of them has stopped the training. The two latest backups are kept, should one
-// be damaged. With another number of workers or replicas the epoch is begun anew, because the input is divided
-// differently. Of several workers the chief writes and reads.
+// Makes a run that was interrupted go on where its last backup was, bit for bit, also in the middle of an epoch. A
+// backup has the weights, the optimizer, the learning rate, the random states, the position of the input, the metrics
+// so far, the states of the callbacks and whether one of them has stopped the training. The two latest backups are kept
+// in case one is damaged. With another number of workers or replicas the epoch is begun anew, because the input is
+// divided differently. The chief writes and reads.
 CallbackPtr BackupAndRestore(const BackupAndRestoreOptions& options);
 
 struct ModelCheckpointOptions {
@@ -242,13 +247,14 @@ struct ModelCheckpointOptions {
   // only a file, otherwise a checkpoint's folder (read_checkpoint).
   std::string filepath;
   std::string monitor = "val_loss";       // the log to watch, for save_best_only
-  bool save_best_only = false;            // only when the monitored number has improved
-  bool save_weights_only = false;         // weights alone, one file; otherwise everything that a restart needs
+  bool save_best_only = false;            // save only when the monitored number has improved
+  bool save_weights_only = false;         // save the weights alone, in one file; else everything that a restart needs
   MonitorMode mode = MonitorMode::kAuto;  // which of two values is better
-  int64_t save_freq = 0;                  // batches; 0: at the end of every epoch
-  std::optional<double> initial_value_threshold = std::nullopt;  // what the first one has to beat
+  int64_t save_freq = 0;                  // batches between two; 0: at the end of every epoch
+  std::optional<double> initial_value_threshold = std::nullopt;  // a number that the first one has to improve upon
 };
-// Keras' ModelCheckpoint. InvalidArgument: an empty filepath, or one with a place that nothing fills.
+// Saves the model while it trains (Keras' ModelCheckpoint). InvalidArgument: filepath is empty, or has a place that
+// nothing fills.
 CallbackPtr ModelCheckpoint(const ModelCheckpointOptions& options);
 
 // One line of a metrics file: {"step": 938, "epoch": 2, "mode": "train", "loss": 0.1, ..., "examples_per_second": 9e4}.
@@ -259,10 +265,11 @@ struct MetricsRecord {
   Logs metrics;                      // the loss and the metrics
   double examples_per_second = 0.0;  // speed of the epoch or the evaluation
 };
-// Appends the line and flushes it. What is not finite is written as null. Unavailable: the file cannot be written.
+// Appends the line and flushes it. A number that is not finite is written as null. Unavailable: the file cannot be
+// written.
 void append_metrics(const std::filesystem::path& file, const MetricsRecord& record);
 
-// Writes such lines for every epoch of training and every evaluation.
+// Writes such a line for every epoch of training and every evaluation.
 CallbackPtr MetricsWriter(std::filesystem::path file);
 
 }  // namespace cohort

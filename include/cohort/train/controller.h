@@ -27,27 +27,29 @@
 
 namespace cohort {
 
-inline constexpr int64_t kAllSteps = -1;  // of an evaluation
+inline constexpr int64_t kAllSteps = -1;  // the steps of an evaluation of all data
 
-// The inner loop. Model's is ModelTrainer (model_trainer.h); derive for one of your own. Its calls are made on all
-// workers alike.
+// The inner loop of a training. ModelTrainer (model_trainer.h) is that of a Model; derive from this class for a loop of
+// your own. Its functions are called on all workers alike.
 class Trainer {
  public:
   virtual ~Trainer() = default;
 
-  // Steps made since the beginning of the training, by all runs of it.
+  // Returns the number of steps that all runs of the training have made.
   virtual int64_t global_step() const = 0;
-  // Makes so many more; fewer where it hears that it is to end (end_when). Returns what it measured, with the "loss".
+  // Makes `steps` more steps, or fewer if it is told to end (end_when). Returns what it measured, with the "loss".
   virtual Logs train(int64_t steps) = 0;
 
-  // Everything that is needed to go on from here; the chief's counts.
+  // Returns everything that is needed to go on from here. The chief's is written.
   virtual CheckpointData save() = 0;
-  // The chief's data; others are given none. With keep_input the input stays where it is, instead of going back.
+  // Goes back to what save() returned. The chief is given the data, the others are given none. With keep_input the
+  // input stays where it is.
   virtual void restore(const CheckpointData& data, bool keep_input) = 0;
 
-  // What makes train() end early, on all workers after the same step, and an evaluation; asked between steps.
+  // Sets a function that is asked between steps. If it returns true on any worker, train() and evaluations end early,
+  // on all workers after the same step.
   virtual void end_when(std::function<bool()> /*told*/) {}
-  // Whether train() has ended early for it, on any worker.
+  // Returns whether train() or an evaluation has ended early for that.
   virtual bool told_to_end() const { return false; }
 };
 
@@ -56,26 +58,29 @@ class Evaluator {
  public:
   virtual ~Evaluator() = default;
 
-  // kAllSteps: the whole data. One that is a Trainer, too, may end early where it hears that it is to end.
+  // Evaluates `steps` batches, or all with kAllSteps, and returns the logs. An Evaluator that is a Trainer, too, may
+  // end early if it is told to end.
   virtual Logs evaluate(int64_t steps) = 0;
-  // Takes over the weights of a checkpoint's folder and returns its step: for evaluate_continuously(). NotFound,
-  // DataLoss: it is gone, or damaged.
+  // Takes over the weights of a checkpoint's folder and returns its step; for evaluate_continuously(). NotFound: it is
+  // gone; DataLoss: it is damaged.
   virtual int64_t load(const std::filesystem::path& checkpoint) = 0;
 };
 
 class Controller;
+class Listeners;
 
-// What actions are given.
+// What an action is given.
 struct ActionInfo {
   Controller& controller;  // the controller that calls
-  const Logs& logs;        // of the inner loop, or the evaluation
-  int64_t step;            // the global one
+  const Logs& logs;        // the logs of the inner loop or of the evaluation
+  int64_t step;            // the global step
 };
+
 // A function that is called after every inner loop, or every evaluation, on all workers. One that decides by what it
 // has seen before has a listener, whose state is a part of every checkpoint.
 class Action {
  public:
-  // `listener`: who has the state that the function decides by; null: it has none.
+  // Makes an action of a function. `listener` has the state that the function decides by; null if it has none.
   template <typename Fn>
   requires(!std::same_as<Fn, Action> && std::invocable<Fn&, const ActionInfo&>)
       Action(Fn fn, std::shared_ptr<Listener> listener = nullptr)  // NOLINT(google-explicit-constructor)
@@ -83,7 +88,7 @@ class Action {
 
   // Calls the function.
   void operator()(const ActionInfo& info) const { fn_(info); }
-  // Returns who has its state; null where it has none.
+  // Returns the listener that has its state; null if it has none.
   const std::shared_ptr<Listener>& listener() const { return listener_; }
 
  private:
@@ -92,24 +97,24 @@ class Action {
 };
 
 struct ControllerOptions {
-  std::shared_ptr<Trainer> trainer = nullptr;       // this or
-  std::shared_ptr<Evaluator> evaluator = nullptr;   // this, or both
+  std::shared_ptr<Trainer> trainer = nullptr;       // the inner loop of the training; null: nothing is trained
+  std::shared_ptr<Evaluator> evaluator = nullptr;   // the inner loop of evaluations; null: nothing is evaluated
   std::optional<Strategy> strategy = std::nullopt;  // unset: the current one
   std::vector<Action> train_actions = {};           // called after every inner loop
   std::vector<Action> eval_actions = {};            // called after every evaluation
-  // Called at the multiples of summary_interval, where inner loops end, too, and when training is complete.
+  // Called at the multiples of summary_interval, at which inner loops end, and when training is complete.
   std::vector<Action> summary_actions = {};
   int64_t summary_interval = 0;  // steps between summaries; 0: only when training is complete
-  int64_t steps_per_loop = 0;    // needed with a trainer; inner loops end at its multiples
-  // Empty: no checkpoints. Of several workers the chief writes and reads.
+  int64_t steps_per_loop = 0;    // inner loops end at its multiples; at least 1 with a trainer
+  // The folder of the checkpoints, which the chief writes and reads. Empty: there are none.
   std::filesystem::path checkpoint_dir = {};
-  // Steps; inner loops end at its multiples, too. 0: only when training is complete.
+  // Steps between checkpoints; inner loops end at its multiples. 0: only when training is complete.
   int64_t checkpoint_interval = 0;
-  int64_t max_to_keep = 5;  // checkpoints; 0: all
-  // Where there is no checkpoint, before anything else: for weights from elsewhere.
+  int64_t max_to_keep = 5;  // checkpoints that are kept; 0: all
+  // Called first if there is no checkpoint; for weights from elsewhere.
   std::function<void()> init_fn = {};
-  // A sign that this machine is about to be taken away, asked between steps: then a checkpoint is written and Preempted
-  // thrown.
+  // Asked between steps: returns whether this machine is about to be taken away. Then a checkpoint is written and
+  // Preempted is thrown.
   std::function<bool()> preempted = {};
 };
 
@@ -123,40 +128,41 @@ class Controller {
   Controller& operator=(const Controller&) = delete;
   ~Controller();
 
-  // Until the global step is `steps`; the logs of the last inner loop, empty when there was none. Without a checkpoint
-  // at completion nobody is told of an end, either: for a training that goes on in another way.
+  // Trains until the global step is `steps`. Returns the logs of the last inner loop, which are empty if there was
+  // none. Without a checkpoint at completion those who follow the checkpoints are not told of an end, either; for a
+  // training that goes on in another way.
   Logs train(int64_t steps, bool checkpoint_at_completion = true);
-  // InvalidArgument: no steps, or fewer.
+  // Evaluates `steps` batches, or all of the data, and returns the logs. InvalidArgument: `steps` is below 1.
   Logs evaluate(int64_t steps = kAllSteps);
-  // Evaluates at every multiple of `eval_interval` steps (0: only at the end), and at the end; inner loops are cut
-  // there. The logs of the last evaluation. A run that was interrupted between a multiple and its evaluation makes up
-  // for it.
+  // Trains, and evaluates at every multiple of `eval_interval` steps (0: none), at which inner loops end, and at the
+  // end. Returns the logs of the last evaluation. A run that was interrupted between a multiple and its evaluation
+  // makes up for it.
   Logs train_and_evaluate(int64_t train_steps, int64_t eval_steps = kAllSteps, int64_t eval_interval = 0,
                           bool checkpoint_at_completion = true);
-  // Every checkpoint that another process writes to `checkpoint_dir`, or the newest of those that came meanwhile, until
-  // that has trained to `train_steps` (0: until it says that it has finished) or none comes for the timeout
-  // (DeadlineExceeded). Returns how many there were.
+  // Evaluates every checkpoint that another process writes to `checkpoint_dir`, or the newest of those that came
+  // meanwhile, until that process has trained to `train_steps` (0: until it says that it has finished). Returns the
+  // number of evaluations. DeadlineExceeded: no checkpoint came for the timeout.
   int64_t evaluate_continuously(int64_t train_steps = 0, int64_t steps = kAllSteps,
                                 std::chrono::milliseconds timeout = std::chrono::hours(1));
 
-  // For actions: ends training after the current inner loop, as if it were complete. The program that is started again
-  // on a checkpoint of that end has nothing left to do in its first train() or train_and_evaluate().
+  // Ends training after the current inner loop, as if it were complete; for actions. A program that is started again on
+  // a checkpoint of that end has nothing left to do in its first train() or train_and_evaluate().
   void stop() { stopping_ = true; }
   // Returns whether training ends after the current inner loop.
   bool stopping() const { return stopping_; }
 
-  // False: there is none. With keep_input the data goes on where it is.
+  // Goes back to the latest checkpoint. Returns false if there is none. With keep_input the data goes on where it is.
   bool restore_checkpoint(bool keep_input = false);
-  // One of this step is there already: nothing.
+  // Writes a checkpoint, unless one of this step is there already.
   void save_checkpoint();
 
   // Returns the strategy under which it trains.
   const Strategy& strategy() const { return strategy_; }
 
  private:
+  class InnerLoops;
+
   void check() const;
-  Logs train_to(int64_t step, bool last, bool evaluation_follows);
-  int64_t next_loop(int64_t limit) const;
   bool checkpoint_due() const;
   Logs evaluate_here(int64_t steps);
   void run(const std::vector<Action>& actions, const Logs& logs);
@@ -165,8 +171,8 @@ class Controller {
 
   ControllerOptions options_;
   Strategy strategy_;
-  std::vector<std::shared_ptr<Listener>> listeners_;  // the actions'
-  std::unique_ptr<CheckpointManager> checkpoints_;    // the chief's
+  std::unique_ptr<Listeners> listeners_;            // the actions
+  std::unique_ptr<CheckpointManager> checkpoints_;  // on the chief
   bool stopping_ = false;
   bool was_stopped_ = false;  // in the checkpoint that was restored
   int64_t saved_step_ = -1;

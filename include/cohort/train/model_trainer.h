@@ -15,14 +15,13 @@
 
 namespace cohort {
 
-// Averages of the weights over the steps of the training, which are evaluated, and saved with every checkpoint (its
-// group "ema"), in place of the weights themselves: average = decay * average + (1 - decay) * weight.
-// Exponential moving averages of the weights, which evaluations use in their place.
+// Exponential moving averages of the weights over the steps of the training: average = decay * average + (1 - decay) *
+// weight. Evaluations use them in place of the weights; checkpoints have them as the group "ema".
 struct MovingAverageOptions {
-  double average_decay = 0.0;          // 0: none
-  int64_t start_step = 0;              // until then the averages are the weights
+  double average_decay = 0.0;          // the decay; 0: there are no averages
+  int64_t start_step = 0;              // the step until which the averages are the weights
   bool dynamic_decay = true;           // min(average_decay, (1 + step) / (10 + step)), step from start_step on
-  bool trainable_weights_only = true;  // without batch-norm statistics
+  bool trainable_weights_only = true;  // leave batch-norm statistics as they are
 };
 
 struct ModelTrainerOptions {
@@ -31,27 +30,28 @@ struct ModelTrainerOptions {
   InputOptions input = {};                                      // how the data is divided and prepared
   std::optional<InputOptions> validation_input = std::nullopt;  // unset: as input
   MovingAverageOptions ema = {};                                // averages of the weights, which evaluations use
-  // The global steps, ascending, after which the training changes: a part of the model thaws, say. The model is given
-  // compiled for stage 0. begin_stage(i) compiles it anew for the steps after stages[i - 1], before the first of them,
-  // and where a checkpoint of another stage is restored: one of the very step is of the stage that ends there.
+  // The global steps, ascending, after which the training changes, for example thaws a part of the model. The model is
+  // given compiled for stage 0. begin_stage(i) compiles it anew before the first step after stages[i - 1], and when a
+  // checkpoint of another stage is restored; a checkpoint of that very step belongs to the stage that ends there.
   std::vector<int64_t> stages = {};
   std::function<void(std::size_t stage)> begin_stage = {};  // see stages
-  // Metrics and the progress that is shown are of stretches that end at multiples of so many steps, with as many inner
-  // loops as there are in each. 0: of each train().
+  // Metrics and the shown progress are those of stretches that end at multiples of this number of steps, each of one
+  // or several inner loops. 0: those of each train().
   int64_t report_steps = 0;
   int64_t steps_per_epoch = 0;       // for the progress and the epoch in the metadata of saved weights; 0: not known
   int64_t train_steps = 0;           // for the progress; 0: not known
   Verbose verbose = Verbose::kAuto;  // how the progress is shown
-  std::ostream* output = nullptr;    // of the progress; null: standard output
+  std::ostream* output = nullptr;    // where the progress is written; null: standard output
 };
 
-// Its logs have "loss", the metrics and, of a training, "learning_rate". Saves what TrainingRun::save() does, so that a
-// restored training goes on bit for bit; with another number of workers or replicas the input begins anew.
+// Trains and evaluates a Model. The logs have "loss", the metrics and, after training, "learning_rate". It saves what
+// TrainingRun::save() does, so that a restored training goes on bit for bit; with another number of workers or replicas
+// the input begins anew.
 // Not thread-safe.
 class ModelTrainer final : public Trainer, public Evaluator {
  public:
-  // FailedPrecondition: not compiled. InvalidArgument: neither data; stages out of order, or without begin_stage.
-  // Unimplemented: averages or stages under parameter servers.
+  // Takes a compiled model. FailedPrecondition: it is not compiled. InvalidArgument: there is no data; the stages are
+  // out of order, or without begin_stage. Unimplemented: averages or stages under parameter servers.
   ModelTrainer(Model model, ModelTrainerOptions options);
   ModelTrainer(const ModelTrainer&) = delete;
   ModelTrainer& operator=(const ModelTrainer&) = delete;

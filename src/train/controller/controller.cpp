@@ -1,3 +1,6 @@
+// Controller: the preset of run_rounds() whose rounds are inner loops of a Trainer and whose listeners are actions. An
+// inner loop ends where anything is due, so that a run that goes on makes the same loops as one that was not
+// interrupted.
 #include "cohort/train/controller.h"
 
 #include <algorithm>
@@ -22,13 +25,90 @@ constexpr const char* kStoppedByAction = "stopped_by_action";  // absent: no
 
 }  // namespace
 
-Controller::Controller(ControllerOptions options)
-    : options_(std::move(options)), strategy_(options_.strategy ? *options_.strategy : current_strategy()) {
-  check();
-  for (const auto* actions : {&options_.train_actions, &options_.eval_actions, &options_.summary_actions}) {
-    for (const Action& action : *actions) {
-      if (action.listener()) listeners_.push_back(action.listener());
+// The inner loops of a training up to a step.
+class Controller::InnerLoops final : public Rounds {
+ public:
+  struct Evaluations {
+    int64_t steps = kAllSteps;
+    int64_t interval = 0;  // 0: only at the end
+  };
+
+  InnerLoops(Controller& controller, int64_t end, std::optional<Evaluations> evaluations = std::nullopt)
+      : controller_(controller), trainer_(*controller.options_.trainer), end_(end), evaluations_(evaluations) {}
+
+  bool begin_round() override { return !controller_.stopping_ && trainer_.global_step() < end_; }
+
+  Logs train() override {
+    const int64_t before = trainer_.global_step();
+    const int64_t steps = next_end(before) - before;
+    Logs logs = trainer_.train(steps);
+    reached_ = trainer_.global_step();
+    if (trainer_.told_to_end()) controller_.leave();
+    if (reached_ - before != steps) {
+      fail<FailedPrecondition>("[controller] the trainer was to make ", steps,
+                               " steps, but the global step went on by ", reached_ - before);
     }
+    return logs;
+  }
+
+  bool went_back() const override { return trainer_.global_step() != reached_; }
+
+  bool due(Moment moment) const override {
+    const int64_t step = trainer_.global_step();
+    const bool at_end = controller_.stopping_ || step >= end_;
+    if (moment == Moment::kSummary) return at_end || is_multiple(step, controller_.options_.summary_interval);
+    if (moment == Moment::kCheckpoint) return controller_.checkpoint_due();
+    return moment == Moment::kEvaluationBegin && evaluations_ && step > 0 && controller_.evaluated_step_ != step &&
+           (at_end || is_multiple(step, evaluations_->interval));
+  }
+
+  void evaluate(Logs& /*logs*/) override { evaluation_ = controller_.evaluate(evaluations_->steps); }
+  void evaluate_if_due() {
+    if (due(Moment::kEvaluationBegin)) evaluation_ = controller_.evaluate(evaluations_->steps);
+  }
+  // Returns the logs of the last evaluation, which are empty if there was none.
+  const Logs& evaluation() const { return evaluation_; }
+
+ private:
+  static bool is_multiple(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
+
+  // Returns where the inner loop ends that begins at the step.
+  int64_t next_end(int64_t step) const {
+    const ControllerOptions& options = controller_.options_;
+    int64_t end = end_;
+    for (const int64_t interval : {options.steps_per_loop, options.checkpoint_interval, options.summary_interval,
+                                   evaluations_ ? evaluations_->interval : 0}) {
+      if (interval > 0) end = std::min(end, (step / interval + 1) * interval);
+    }
+    return end;
+  }
+
+  Controller& controller_;
+  Trainer& trainer_;
+  int64_t end_;
+  std::optional<Evaluations> evaluations_;
+  int64_t reached_ = 0;  // the step at which the last inner loop ended
+  Logs evaluation_;
+};
+
+Controller::Controller(ControllerOptions options)
+    : options_(std::move(options)),
+      strategy_(options_.strategy ? *options_.strategy : current_strategy()),
+      listeners_(std::make_unique<Listeners>(kActions)) {
+  check();
+  const auto listen = [this](Moment moment, const std::vector<Action>& actions) {
+    listeners_->add(moment, [this, &actions](const Logs& logs) { run(actions, logs); });
+    for (const Action& action : actions) {
+      if (action.listener()) listeners_->add_state(action.listener());
+    }
+  };
+  listen(Moment::kStepsEnd, options_.train_actions);
+  listen(Moment::kEvaluationEnd, options_.eval_actions);
+  listen(Moment::kSummary, options_.summary_actions);
+  // An end to which an action has gone back is none.
+  listeners_->add(Moment::kStepsEnd, [this](const Logs& /*logs*/) { was_stopped_ = false; });
+  for (const Moment moment : {Moment::kCheckpoint, Moment::kPreemption}) {
+    listeners_->add(moment, [this](const Logs& /*logs*/) { save_checkpoint(); });
   }
   if (!options_.trainer) return;
   if (options_.preempted) options_.trainer->end_when(options_.preempted);
@@ -61,47 +141,14 @@ void Controller::check() const {
 Logs Controller::train(int64_t steps, bool checkpoint_at_completion) {
   if (!options_.trainer) fail<FailedPrecondition>("[controller] train: there is no trainer");
   stopping_ = std::exchange(was_stopped_, false);
-  Logs logs = train_to(steps, /*last=*/true, /*evaluation_follows=*/false);
+  InnerLoops rounds(*this, steps);
+  Logs logs = run_rounds(rounds, *listeners_);
   if (checkpoint_at_completion) complete();
   return logs;
 }
 
-// With an evaluation at its end the checkpoint of that step is written after it.
-Logs Controller::train_to(int64_t step, bool last, bool evaluation_follows) {
-  Trainer& trainer = *options_.trainer;
-  Logs logs;
-  while (!stopping_ && trainer.global_step() < step) {
-    const int64_t before = trainer.global_step();
-    const int64_t steps = next_loop(step) - before;
-    logs = trainer.train(steps);
-    const int64_t now = trainer.global_step();
-    if (trainer.told_to_end()) leave();
-    if (now - before != steps) {
-      fail<FailedPrecondition>("[controller] the trainer was to make ", steps,
-                               " steps, but the global step went on by ", now - before);
-    }
-    run(options_.train_actions, logs);
-    was_stopped_ = false;
-    if (trainer.global_step() != now) continue;  // an action went back
-    const bool at_end = stopping_ || now >= step;
-    const bool summary_due = options_.summary_interval > 0 && now % options_.summary_interval == 0;
-    if (summary_due || stopping_ || (at_end && last)) run(options_.summary_actions, logs);
-    if (checkpoint_due() && !(at_end && evaluation_follows)) save_checkpoint();
-  }
-  return logs;
-}
-
-// Where the inner loop from here ends.
-int64_t Controller::next_loop(int64_t limit) const {
-  const int64_t step = options_.trainer->global_step();
-  for (const int64_t interval : {options_.steps_per_loop, options_.checkpoint_interval, options_.summary_interval}) {
-    if (interval > 0) limit = std::min(limit, (step / interval + 1) * interval);
-  }
-  return limit;
-}
-
 void Controller::leave() {
-  save_checkpoint();
+  listeners_->tell(Moment::kPreemption);
   Access::core(strategy_)->on_chief("the last checkpoint", [&] {
     if (checkpoints_) checkpoints_->wait();
   });
@@ -109,7 +156,7 @@ void Controller::leave() {
                   options_.checkpoint_dir.empty() ? "" : ", which is saved");
 }
 
-// Who follows the checkpoints comes to an end.
+// Writes the last checkpoint, and tells those who follow the checkpoints that no more will come.
 void Controller::complete() {
   save_checkpoint();
   Access::core(strategy_)->on_chief("the end of the checkpoints", [&] {
@@ -136,10 +183,11 @@ Logs Controller::evaluate(int64_t steps) {
 }
 
 Logs Controller::evaluate_here(int64_t steps) {
+  listeners_->tell(Moment::kEvaluationBegin);
   Logs logs = options_.evaluator->evaluate(steps);
   if (options_.trainer && options_.trainer->told_to_end()) leave();
   if (options_.trainer) evaluated_step_ = options_.trainer->global_step();
-  run(options_.eval_actions, logs);
+  listeners_->tell(Moment::kEvaluationEnd, logs);
   return logs;
 }
 
@@ -153,23 +201,12 @@ Logs Controller::train_and_evaluate(int64_t train_steps, int64_t eval_steps, int
     fail<InvalidArgument>("[controller] train_and_evaluate: eval_interval is ", eval_interval, ", wanted 0 or more");
   }
   stopping_ = std::exchange(was_stopped_, false);
-  const Trainer& trainer = *options_.trainer;
-  const auto due = [&] {
-    const int64_t step = trainer.global_step();
-    const bool multiple = eval_interval > 0 && step % eval_interval == 0;
-    return step > 0 && evaluated_step_ != step && (multiple || step >= train_steps || stopping_);
-  };
-  Logs logs;
-  if (due()) logs = evaluate(eval_steps);
-  while (!stopping_ && trainer.global_step() < train_steps) {
-    const int64_t next = (trainer.global_step() / std::max<int64_t>(eval_interval, 1) + 1) * eval_interval;
-    const int64_t until = eval_interval > 0 ? std::min(next, train_steps) : train_steps;
-    train_to(until, /*last=*/until == train_steps, /*evaluation_follows=*/true);
-    if (due()) logs = evaluate(eval_steps);
-    if (checkpoint_due()) save_checkpoint();
-  }
+  InnerLoops rounds(*this, train_steps, InnerLoops::Evaluations{.steps = eval_steps, .interval = eval_interval});
+  rounds.evaluate_if_due();  // what an interrupted run has left out
+  run_rounds(rounds, *listeners_);
+  rounds.evaluate_if_due();  // at an end to which an action has gone back
   if (checkpoint_at_completion) complete();
-  return logs;
+  return rounds.evaluation();
 }
 
 int64_t Controller::evaluate_continuously(int64_t train_steps, int64_t steps, std::chrono::milliseconds timeout) {
@@ -207,7 +244,7 @@ bool Controller::restore_checkpoint(bool keep_input) {
   };
   evaluated_step_ = std::stoll(value(kEvaluatedStep, "-1"));
   was_stopped_ = !value(kStoppedByAction, "").empty();
-  load_states(kActions, listeners_, states_from_chief(core, kActions, checkpoint ? checkpoint->data : none));
+  listeners_->load(listeners_->states_from_chief(core, checkpoint ? checkpoint->data : none));
   saved_step_ = options_.trainer->global_step();
   log().info("[controller] goes on after step {}, of {}{}", saved_step_, options_.checkpoint_dir.string(),
              was_stopped_ ? ", where an action had stopped the training" : "");
@@ -221,7 +258,7 @@ void Controller::save_checkpoint() {
   CheckpointData data = options_.trainer->save();
   data.values[kEvaluatedStep] = std::to_string(evaluated_step_);
   if (stopping_) data.values[kStoppedByAction] = "yes";
-  save_states(kActions, listeners_, data);
+  listeners_->save(data);
   Access::core(strategy_)->on_chief("a checkpoint", [&] { checkpoints_->save(step, data); });
   saved_step_ = step;
 }

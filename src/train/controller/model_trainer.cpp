@@ -112,13 +112,11 @@ class ModelTrainer::Impl {
     if (in_stretch_) sums = state_->metric_sums();
     RunInfo run{.model = model_};
     const std::optional<Logs> logs = evaluate_or_undo(*state_, told_ != nullptr, [&] {
-      const std::vector<CallbackPtr> none;
       std::optional<Logs> result;
       with_averages([&] {
         result = evaluate_on(*state_, *validation_,
                              {.title = "Evaluation",
                               .steps = steps == kAllSteps ? 0 : steps,
-                              .callbacks = &none,
                               .progress = &progress_,
                               .run = &run,
                               .interrupt = [this] { return told_ && told_(); }});

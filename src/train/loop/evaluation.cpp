@@ -1,3 +1,4 @@
+// Evaluations, predictions and the following of another process' checkpoints: loops that train nothing.
 #include <ATen/Functions.h>
 
 #include <chrono>
@@ -14,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kInterrupt = 1;  // raised by a worker
 
-// Returns the number of batches, or nullopt if it was interrupted.
+// Calls fn for every batch. Returns the number of batches; nullopt if it was interrupted.
 template <typename Fn>
 std::optional<int64_t> for_each_batch(const DistributedDataset& data, int64_t steps,
                                       const std::function<bool()>& interrupt, const Fn& fn) {
@@ -53,7 +54,7 @@ void require_finite(const ModelState& state, std::string_view what, const Distri
 std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation) {
   require_finite(state, "evaluate", data, evaluation.steps);
   RunInfo& run = *evaluation.run;
-  for (const CallbackPtr& each : *evaluation.callbacks) each->on_test_begin(run);
+  if (evaluation.listeners != nullptr) evaluation.listeners->tell(Moment::kEvaluationBegin);
   const int64_t known = data.cardinality();
   const int64_t steps = evaluation.steps > 0 && known >= 0 ? std::min(evaluation.steps, known)
                         : evaluation.steps > 0             ? evaluation.steps
@@ -80,7 +81,7 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   const std::chrono::duration<double> spent = Clock::now() - start;
   run.examples_per_second = static_cast<double>(examples) / spent.count();
   if (evaluation.progress != nullptr) evaluation.progress->finish(logs);
-  for (const CallbackPtr& each : *evaluation.callbacks) each->on_test_end(run, logs);
+  if (evaluation.listeners != nullptr) evaluation.listeners->tell(Moment::kEvaluationEnd, logs);
   return logs;
 }
 

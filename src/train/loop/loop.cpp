@@ -1,8 +1,30 @@
+// A training is rounds, and a round is steps. Everything that happens besides the steps happens at a moment of
+// run_rounds() or run_steps(), whoever trains.
 #include "train/loop/loop.h"
 
 #include <chrono>
 
 namespace cohort {
+
+Logs run_rounds(Rounds& rounds, const Listeners& listeners) {
+  listeners.tell(Moment::kTrainBegin);
+  rounds.prepare();
+  Logs logs;
+  while (rounds.begin_round()) {
+    listeners.tell(Moment::kRoundBegin);
+    logs = rounds.train();
+    listeners.tell(Moment::kStepsEnd, logs);
+    if (rounds.went_back()) continue;
+    if (rounds.due(Moment::kSummary)) listeners.tell(Moment::kSummary, logs);
+    if (rounds.due(Moment::kEvaluationBegin)) rounds.evaluate(logs);
+    rounds.complete_round();
+    listeners.tell(Moment::kRoundEnd, logs);
+    if (rounds.due(Moment::kCheckpoint)) listeners.tell(Moment::kCheckpoint, logs);
+    rounds.end_round(logs);
+  }
+  listeners.tell(Moment::kTrainEnd, logs);
+  return logs;
+}
 
 StepsDone run_steps(ModelState& state, TrainingInput& input, int64_t most, ProgressBar& progress,
                     const StepEvents& events) {

@@ -1,5 +1,6 @@
-// The loops: over the steps of a training, which fit() and ModelTrainer make by the same one; over the batches of an
-// evaluation or a prediction; over the checkpoints that another process writes.
+// The loops: over the rounds of a training, of which fit() and Controller are two presets; over the steps of a round,
+// for fit() and ModelTrainer; over the batches of an evaluation or a prediction; over the checkpoints that another
+// process writes.
 #pragma once
 
 #include <functional>
@@ -10,11 +11,38 @@
 
 #include "cohort/checkpoint.h"
 #include "cohort/train/model.h"
+#include "train/loop/events.h"
 #include "train/loop/input.h"
 #include "train/model/model_state.h"
 #include "train/model/progress_bar.h"
 
 namespace cohort {
+
+// What a preset of run_rounds() decides and does. A round is an epoch of fit() or an inner loop of a Controller.
+class Rounds {
+ public:
+  virtual ~Rounds() = default;
+
+  // Called once, after the listeners of kTrainBegin, who may have restored a checkpoint.
+  virtual void prepare() {}
+  // Prepares the next round. Returns false if there is none.
+  virtual bool begin_round() = 0;
+  // Makes the steps of the round and returns what they measured.
+  virtual Logs train() = 0;
+  // Returns whether a listener of kStepsEnd has gone back to an earlier checkpoint, so that this round does not count.
+  virtual bool went_back() const { return false; }
+  // Returns whether the moment is due in this round; asked for kSummary, kEvaluationBegin and kCheckpoint.
+  virtual bool due(Moment moment) const = 0;
+  // Evaluates, and tells the listeners of it. May add to the logs of the round.
+  virtual void evaluate(Logs& logs) = 0;
+  // Called before and after the listeners of kRoundEnd.
+  virtual void complete_round() {}
+  virtual void end_round(const Logs& /*logs*/) {}
+};
+
+// Trains by rounds and tells the listeners of every moment. Returns the logs of the last round, which are empty if
+// there was none.
+Logs run_rounds(Rounds& rounds, const Listeners& listeners);
 
 inline constexpr int64_t kUntilTheEnd = std::numeric_limits<int64_t>::max();  // of the input
 
@@ -35,10 +63,10 @@ StepsDone run_steps(ModelState& state, TrainingInput& input, int64_t most, Progr
                     const StepEvents& events);
 
 struct EvaluationRun {
-  std::string title = {};  // of the progress
-  int64_t steps = 0;       // 0: all
-  const std::vector<CallbackPtr>* callbacks = nullptr;
-  ProgressBar* progress = nullptr;  // null: not shown
+  std::string title = {};                // of the progress
+  int64_t steps = 0;                     // 0: all
+  const Listeners* listeners = nullptr;  // null: nobody is told
+  ProgressBar* progress = nullptr;       // null: not shown
   RunInfo* run = nullptr;
   std::function<bool()> interrupt = {};  // asked before every batch; true on any worker ends it on all
 };

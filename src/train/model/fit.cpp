@@ -1,7 +1,5 @@
-// fit(): a training by epochs, over the loop of loop.h, that tells Keras' callbacks where it is. An epoch is steps, a
-// validation every so often, and the callbacks' on_epoch_end.
-#include <algorithm>
-
+// fit(): the preset of run_rounds() whose rounds are epochs and whose listeners are Keras' callbacks. An epoch is
+// steps, and a validation every so often.
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -15,9 +13,9 @@ namespace cohort {
 
 namespace {
 
-class FitLoop final : public TrainingRun {
+class Epochs final : public Rounds, public TrainingRun {
  public:
-  FitLoop(Model& model, ModelState& state, const Dataset& data, const FitOptions& options)
+  Epochs(Model& model, ModelState& state, const Dataset& data, const FitOptions& options)
       : state_(state),
         options_(options),
         input_(state.strategy(), state.strategy().distribute(data, options.input),
@@ -29,10 +27,7 @@ class FitLoop final : public TrainingRun {
       validation_.emplace(state.strategy().distribute(*options_.validation_data, options_.input));
     }
     check();
-    at_ends_ = options_.callbacks;
-    std::stable_sort(at_ends_.begin(), at_ends_.end(),
-                     [](const CallbackPtr& a, const CallbackPtr& b) { return a->turn() < b->turn(); });
-    listeners_ = {options_.callbacks.begin(), options_.callbacks.end()};
+    for (const CallbackPtr& each : options_.callbacks) listeners_.add(each, run_);
     const int64_t known = input_.data().cardinality();
     steps_ = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : std::max<int64_t>(known, -1);
   }
@@ -49,21 +44,93 @@ class FitLoop final : public TrainingRun {
     start_.epoch = options_.initial_epoch;
     refresh(start_.epoch, 0);
 
-    Logs logs;
     resumable_ = true;
-    call([&](Callback& each) { each.on_train_begin(run_); });
+    run_rounds(*this, listeners_);
+    return std::move(history_);
+  }
+
+  void prepare() override {
     resumable_ = false;
-    load_states(kCallbacks, listeners_, states_);
+    listeners_.load(states_);
     state_.note_change();  // the module is the user's too
     state_.begin_steps();
+  }
+
+  bool begin_round() override {
     // A training that was stopped within an epoch still comes to its end.
-    for (int64_t epoch = start_.epoch; epoch < options_.epochs; ++epoch) {
-      if (input_.stopped() && start_.batch == 0) break;
-      if (!run_epoch(epoch, logs)) break;
-      start_.batch = 0;
+    const auto ended = [&] { return start_.epoch >= options_.epochs || (input_.stopped() && start_.batch == 0); };
+    if (ended()) return false;
+    input_.begin_epoch(start_.epoch);
+    // A resumed epoch may be at its end; the next one's first batch is not to be taken before that is saved.
+    const bool more = start_.batch > 0 || input_.peek() != nullptr;
+    if (ended()) return false;
+    if (!more) {
+      log().warn(
+          "{}the data ran out before epoch {} of {}; training ends. With steps_per_epoch the dataset has to have "
+          "steps_per_epoch * epochs batches: call repeat()",
+          speaker(), start_.epoch + 1, options_.epochs);
+      return false;
     }
-    call_at_end([&](Callback& each) { each.on_train_end(run_, logs); });
-    return std::move(history_);
+    epoch_done_ = false;
+    refresh(start_.epoch, start_.batch);
+    state_.begin_training();
+    if (start_.batch == 0) state_.reset_metrics();
+    return true;
+  }
+
+  Logs train() override {
+    progress_.begin(c10::str("Epoch ", start_.epoch + 1, "/", options_.epochs), steps_, start_.batch);
+    batches_done_ = start_.batch;
+    const int64_t most = options_.steps_per_epoch > 0 ? options_.steps_per_epoch - start_.batch : kUntilTheEnd;
+    const auto begin = [&] {
+      refresh(start_.epoch, batches_done_);
+      listeners_.tell(Moment::kStepBegin);
+    };
+    const auto end = [&] {
+      run_.step = state_.iterations();
+      ++batches_done_;
+      listeners_.tell_step_end(batch_logs_);
+    };
+    const StepsDone done = run_steps(state_, input_, most, progress_, {.begin = begin, .end = end});
+    // A training that ends anyway is not left: its input has given a batch that nobody takes.
+    if (input_.preempted() && !input_.stopped()) leave();
+    run_.examples_per_second = done.examples_per_second;
+    if (options_.steps_per_epoch == 0 && !input_.stopped()) steps_ = batches_done_;
+    return state_.results();
+  }
+
+  // An epoch that was cut short is not validated.
+  bool due(Moment moment) const override {
+    return moment == Moment::kEvaluationBegin && validation_ && !input_.stopped() &&
+           (start_.epoch + 1) % options_.validation_freq == 0;
+  }
+
+  void evaluate(Logs& logs) override {
+    const double training_rate = run_.examples_per_second;
+    const auto results = evaluate_or_undo(state_, input_.listens(), [&] {
+      return evaluate_on(
+          state_, *validation_,
+          {.steps = options_.validation_steps, .listeners = &listeners_, .run = &run_, .interrupt = [this] {
+             return input_.told();
+           }});
+    });
+    if (!results) leave();
+    for (const auto& [name, value] : *results) logs.set("val_" + name, value);
+    run_.examples_per_second = training_rate;
+  }
+
+  void complete_round() override {
+    refresh(start_.epoch, run_.batch);
+    epoch_done_ = true;
+  }
+
+  void end_round(const Logs& logs) override {
+    input_.end_epoch();
+    progress_.finish(logs);
+    history_.append(start_.epoch, logs);
+    state_.epochs_done = start_.epoch + (run_.ends_epoch() ? 1 : 0);
+    ++start_.epoch;
+    start_.batch = 0;
   }
 
   CheckpointData save() override {
@@ -72,7 +139,7 @@ class FitLoop final : public TrainingRun {
                                                  .batch = epoch_done_ ? 0 : batches_done_,
                                                  .input = input_.save(epoch_done_),
                                                  .ending = input_.ending(epoch_done_)});
-    if (core.worker_rank() == 0) save_states(kCallbacks, listeners_, data);
+    if (core.worker_rank() == 0) listeners_.save(data);
     return data;
   }
 
@@ -86,7 +153,7 @@ class FitLoop final : public TrainingRun {
     start_ = restore_training(state_, data ? *data : none);
     if (!input_.restore(start_)) start_.batch = 0;
     state_.epochs_done = start_.epoch;
-    states_ = states_from_chief(core, kCallbacks, data ? *data : none);
+    states_ = listeners_.states_from_chief(core, data ? *data : none);
     if (start_.ending != Ending::kNone) {
       log().info("{}a callback has ended the training in epoch {}", speaker(),
                  start_.epoch + (start_.batch > 0 ? 1 : 0));
@@ -131,16 +198,6 @@ class FitLoop final : public TrainingRun {
     }
   }
 
-  template <typename Fn>
-  void call(const Fn& fn) const {
-    for (const CallbackPtr& each : options_.callbacks) fn(*each);
-  }
-  // At the end of a batch, an epoch or the training: those that save it come last.
-  template <typename Fn>
-  void call_at_end(const Fn& fn) const {
-    for (const CallbackPtr& each : at_ends_) fn(*each);
-  }
-
   void refresh(int64_t epoch, int64_t batch) {
     run_.epoch = epoch;
     run_.batch = batch;
@@ -148,75 +205,8 @@ class FitLoop final : public TrainingRun {
     run_.steps_per_epoch = steps_;
   }
 
-  // False when there was nothing left to train with.
-  bool run_epoch(int64_t epoch, Logs& logs) {
-    input_.begin_epoch(epoch);
-    // A resumed epoch may be at its end; the next one's first batch is not to be taken before that is saved.
-    const bool more = start_.batch > 0 || input_.peek() != nullptr;
-    if (input_.stopped() && start_.batch == 0) return false;
-    if (!more) {
-      log().warn(
-          "{}the data ran out before epoch {} of {}; training ends. With steps_per_epoch the dataset has to have "
-          "steps_per_epoch * epochs batches: call repeat()",
-          speaker(), epoch + 1, options_.epochs);
-      return false;
-    }
-    epoch_done_ = false;
-    refresh(epoch, start_.batch);
-    state_.begin_training();
-    if (start_.batch == 0) state_.reset_metrics();
-    call([&](Callback& each) { each.on_epoch_begin(run_); });
-    progress_.begin("Epoch " + std::to_string(epoch + 1) + "/" + std::to_string(options_.epochs), steps_, start_.batch);
-    const bool whole = train(epoch);
-    logs = state_.results();
-    const double training_rate = run_.examples_per_second;
-    if (validation_ && whole && (epoch + 1) % options_.validation_freq == 0) validate(logs);
-    refresh(epoch, run_.batch);
-    run_.examples_per_second = training_rate;
-    epoch_done_ = true;
-    call_at_end([&](Callback& each) { each.on_epoch_end(run_, logs); });
-    input_.end_epoch();
-    progress_.finish(logs);
-    history_.append(epoch, logs);
-    state_.epochs_done = epoch + (run_.ends_epoch() ? 1 : 0);
-    return true;
-  }
-
-  // Whether the epoch was not cut short.
-  bool train(int64_t epoch) {
-    batches_done_ = start_.batch;
-    const int64_t most = options_.steps_per_epoch > 0 ? options_.steps_per_epoch - start_.batch : kUntilTheEnd;
-    const auto begin = [&] {
-      refresh(epoch, batches_done_);
-      call([&](Callback& each) { each.on_batch_begin(run_); });
-    };
-    const auto end = [&] {
-      run_.step = state_.iterations();
-      ++batches_done_;
-      call_at_end([&](Callback& each) { each.on_batch_end(run_, batch_logs_); });
-    };
-    const StepsDone done = run_steps(state_, input_, most, progress_, {.begin = begin, .end = end});
-    // A training that ends anyway is not left: its input has given a batch that nobody takes.
-    if (input_.preempted() && !input_.stopped()) leave();
-    run_.examples_per_second = done.examples_per_second;
-    if (options_.steps_per_epoch == 0 && !input_.stopped()) steps_ = batches_done_;
-    return !input_.stopped();
-  }
-
-  void validate(Logs& logs) {
-    const auto results = evaluate_or_undo(state_, input_.listens(), [&] {
-      return evaluate_on(
-          state_, *validation_,
-          {.steps = options_.validation_steps, .callbacks = &options_.callbacks, .run = &run_, .interrupt = [this] {
-             return input_.told();
-           }});
-    });
-    if (!results) leave();
-    for (const auto& [name, value] : *results) logs.set("val_" + name, value);
-  }
-
   [[noreturn]] void leave() {
-    call_at_end([&](Callback& each) { each.on_preemption(run_); });
+    listeners_.tell(Moment::kPreemption);
     fail<Preempted>(speaker(), "a worker is preempted: training was left in epoch ", run_.epoch + 1, " after batch ",
                     batches_done_, ", step ", run_.step);
   }
@@ -228,21 +218,20 @@ class FitLoop final : public TrainingRun {
   ProgressBar progress_;
   RunInfo run_;
   BatchLogs batch_logs_;
-  std::vector<CallbackPtr> at_ends_;  // the callbacks by their turns
-  Listeners listeners_;               // the callbacks
-  CheckpointData states_;             // theirs in the checkpoint that is resumed
+  Listeners listeners_{kCallbacks};
+  CheckpointData states_;  // the listeners' states in the checkpoint that is resumed
   int64_t steps_ = -1;
   History history_;
-  TrainingPosition start_;  // of the epoch that is to be run
-  bool resumable_ = false;
-  int64_t batches_done_ = 0;  // of the epoch
+  TrainingPosition start_;    // where the epoch begins that is run
+  bool resumable_ = false;    // in on_train_begin
+  int64_t batches_done_ = 0;  // batches of the epoch that are done
   bool epoch_done_ = false;   // in on_epoch_end
 };
 
 }  // namespace
 
 History run_fit(Model& model, ModelState& state, const Dataset& data, const FitOptions& options) {
-  return FitLoop(model, state, data, options).run();
+  return Epochs(model, state, data, options).run();
 }
 
 }  // namespace cohort

@@ -125,8 +125,10 @@ Logs Model::evaluate(const Dataset& data, const EvaluateOptions& options) {
   const DistributedDataset batches = strategy().distribute(data, options.input);
   ProgressBar progress(progress_options(options.verbose, options.output, strategy()));
   RunInfo run{.model = *this, .epochs = state_->epochs_done, .step = state_->iterations()};
+  Listeners listeners(kCallbacks);
+  for (const CallbackPtr& each : options.callbacks) listeners.add(each, run);
   return *evaluate_on(*state_, batches,
-                      {.steps = options.steps, .callbacks = &options.callbacks, .progress = &progress, .run = &run});
+                      {.steps = options.steps, .listeners = &listeners, .progress = &progress, .run = &run});
 }
 
 Logs Model::evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options) {
