@@ -1,6 +1,6 @@
-// What saves a training: BackupAndRestore, all of it; ModelCheckpoint, and BestCheckpoint for a Controller's actions,
-// the best of it. The former remembers the best number in the state of its training, the latter finds it in its own
-// folder.
+// Callbacks and actions that save. BackupAndRestore saves the whole training. ModelCheckpoint, and BestCheckpoint among
+// a Controller's actions, save the best model: the former remembers the best number in the state of its training, the
+// latter finds it in its own folder.
 #include <fmt/args.h>
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ void save_if_best(const StrategyCore& core, Best& best, std::optional<double> nu
   try {
     save();
   } catch (...) {
-    best = before;  // what could not be saved is not what later ones have to beat
+    best = before;  // a number that could not be saved is not the best
     throw;
   }
 }
@@ -79,7 +79,7 @@ class Backup final : public Callback {
     log().warn("[callbacks] BackupAndRestore: step {} is saved before the preemption", run.step);
   }
 
-  // After callbacks that save the whole training: what they know of the best is a part of it.
+  // It is called after the callbacks that save the best model, because the best number is a part of the backup.
   int turn() const override { return 2; }
 
   void on_train_end(const RunInfo& run, const Logs& /*logs*/) override {
@@ -92,7 +92,8 @@ class Backup final : public Callback {
  private:
   void watch(const RunInfo& run) {
     if (!options_.save_before_preemption && !options_.preempted) return;
-    // The run's, not this object's: however fit() ends, SIGTERM is then what it was before.
+    // The watcher belongs to the run, not to this object: SIGTERM is what it was before when fit() ends, however it
+    // ends.
     const auto watcher = options_.save_before_preemption ? std::make_shared<PreemptionWatcher>() : nullptr;
     run.training->end_when([watcher, preempted = options_.preempted] {
       return (watcher && watcher->preempted()) || (preempted && preempted());
@@ -135,7 +136,7 @@ class BestModel final : public Callback {
   void load_state(const CallbackState& state) override { best_.set(state_number(state, "best")); }
 
  private:
-  // Within an epoch every worker has logs of its own: the chief's count.
+  // Every worker has logs of its own within an epoch; the chief's count.
   void save_here(const RunInfo& run, const Logs& logs) {
     if (!options_.save_best_only) return save(run, logs);
     save_if_best(*Access::core(run.model.strategy()), best_, monitor_.read(logs), [&] { save(run, logs); });
@@ -207,7 +208,7 @@ class BestSoFar {
  private:
   std::filesystem::path file() const { return options_.directory / "info.json"; }
 
-  // What an earlier run has left.
+  // Reads what an earlier run has left, once.
   void read() {
     if (read_) return;
     read_ = true;

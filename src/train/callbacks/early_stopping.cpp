@@ -14,7 +14,8 @@ namespace {
 class EarlyStopRule {
  public:
   EarlyStopRule() = default;
-  // `patience`: evaluations without improvement after which to stop. Those that do not beat the baseline count, too.
+  // Takes the number of evaluations without improvement after which to stop. Evaluations that do not improve upon the
+  // baseline count, too.
   EarlyStopRule(const Best& best, int64_t patience, std::optional<double> baseline = std::nullopt)
       : best_(best), patience_(patience), baseline_(baseline) {}
 
@@ -64,7 +65,7 @@ class EarlyStoppingCallback final : public Callback {
     if (run.epoch < options_.start_from_epoch) return;
     const std::optional<double> current = monitor_.read(logs);
     if (!current) return;
-    // Should nothing ever improve (a NaN does not), the first weights are the best there are.
+    // The first weights are the best if nothing ever improves upon them, as a NaN does not.
     if (options_.restore_best_weights && best_weights_.empty()) keep(run);
     if (rule_.improves(*current)) {
       if (options_.restore_best_weights) keep(run);
@@ -111,7 +112,7 @@ class EarlyStoppingCallback final : public Callback {
 
 class EarlyStopAction final : public Listener {
  public:
-  // The first evaluation beyond the patience stops the training; of Keras' rule the last one within it does.
+  // The first evaluation beyond the patience stops the training here; Keras' rule stops it at the last one within it.
   explicit EarlyStopAction(EarlyStopOptions options)
       : options_(std::move(options)), rule_(Best(options_.comparison, options_.min_delta), options_.patience + 1) {
     if (options_.metric.empty()) fail<InvalidArgument>("[actions] EarlyStop: metric is empty, wanted a name");

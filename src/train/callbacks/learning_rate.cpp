@@ -58,8 +58,8 @@ class RateSchedule final : public Callback {
 
  private:
   std::function<double(int64_t, double)> schedule_;
-  int64_t epoch_ = -1;  // the one that has begun
-  double found_ = 0.0;  // the rate before it
+  int64_t epoch_ = -1;  // the epoch that has begun
+  double found_ = 0.0;  // the rate before that epoch
 };
 
 class PlateauRate final : public Callback {

@@ -1,4 +1,4 @@
-// Callbacks that write files: CSVLogger, MetricsWriter.
+// Callbacks that write files: CSVLogger and MetricsWriter.
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -65,7 +65,7 @@ class CsvLog final : public Callback {
   void on_train_end(const RunInfo& /*run*/, const Logs& /*logs*/) override { stream_.close(); }
 
  private:
-  // The columns that a file to be continued has already.
+  // Reads the columns of a file that is continued.
   void read_header() {
     std::ifstream before(options_.file);
     std::string line;
@@ -90,7 +90,7 @@ class MetricsFile final : public Callback {
   void on_train_begin(const RunInfo& /*run*/) override { training_ = true; }
   void on_train_end(const RunInfo& /*run*/, const Logs& /*logs*/) override { training_ = false; }
 
-  // A validation happens before its epoch ends, but belongs after it.
+  // A validation happens before its epoch ends, but its line stands after that of the epoch.
   void on_test_end(const RunInfo& run, const Logs& logs) override {
     const int64_t epochs = training_ ? run.epoch + 1 : run.epochs;
     evaluation_ = {run.step, epochs, "eval", logs, run.examples_per_second};
@@ -125,7 +125,7 @@ class MetricsFile final : public Callback {
 
 void append_metrics(const std::filesystem::path& file, const MetricsRecord& record) {
   nlohmann::ordered_json line{{"step", record.step}, {"epoch", record.epoch}, {"mode", record.mode}};
-  for (const auto& [name, value] : record.metrics) line[name] = value;  // not finite: null
+  for (const auto& [name, value] : record.metrics) line[name] = value;  // JSON writes null if it is not finite
   line["examples_per_second"] = record.examples_per_second;
   std::ofstream stream = open(file, std::ios::app, "metrics");
   write(stream, line.dump() + "\n", file, "metrics");

@@ -1,3 +1,5 @@
+// Recovery and ConditionalAction. EarlyStop and BestCheckpoint share their implementations with Keras' callbacks
+// (callbacks/early_stopping.cpp, callbacks/checkpoints.cpp).
 #include "cohort/train/actions.h"
 
 #include <cmath>
@@ -15,7 +17,7 @@ class RecoveryAction {
 
   void operator()(const ActionInfo& info) {
     double loss = info.logs["loss"];
-    if (std::isnan(loss)) loss = std::abs(loss);  // without a sign, which would be said
+    if (std::isnan(loss)) loss = std::abs(loss);  // so that the message does not show the sign of a NaN
     const bool large = info.step >= options_.begin_steps && loss > options_.loss_upper_bound;
     if (options_.max_trials < 0 || (!std::isnan(loss) && !large)) return;
     if (++trials_ > options_.max_trials) {

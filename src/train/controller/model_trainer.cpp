@@ -1,3 +1,5 @@
+// ModelTrainer: the inner loops of a Controller for a Model. Its metrics and its progress are those of stretches, which
+// may be longer than an inner loop; a stretch under way goes on after an evaluation and after a restart.
 #include "cohort/train/model_trainer.h"
 
 #include <algorithm>
@@ -51,7 +53,7 @@ class ModelTrainer::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
-    // The last stretch of a training whose end was not known.
+    // Ends the display of the last stretch of a training whose end was not known.
     if (std::uncaught_exceptions() == 0) end_shown();
   }
 
@@ -91,7 +93,7 @@ class ModelTrainer::Impl {
     const auto step = data.values.find(kGlobalStep);
     const std::string text = core.text_from_chief(step == data.values.end() ? "" : step->second);
     if (text.empty()) fail<NotFound>(speaker(), "the checkpoint has no value \"", kGlobalStep, "\"");
-    // What was shown so far is another course of the training.
+    // The progress that was shown so far belongs to another course of the training.
     end_shown();
     set_global_step(std::stoll(text));
     enter(stage_before(global_step_));
@@ -106,7 +108,7 @@ class ModelTrainer::Impl {
 
   Logs evaluate(int64_t steps) {
     if (!validation_) fail<FailedPrecondition>(speaker(), "there is no validation data");
-    // A stretch under way goes on afterwards.
+    // A stretch that is under way goes on after the evaluation.
     end_shown();
     std::vector<torch::Tensor> sums;
     if (in_stretch_) sums = state_->metric_sums();
@@ -159,7 +161,7 @@ class ModelTrainer::Impl {
   }
 
  private:
-  // None of the steps between is the first of a stage.
+  // Makes steps of which none is the first of a stage.
   Logs train_in_stage(int64_t steps) {
     build();
     input_->begin_epoch(0);
@@ -192,7 +194,7 @@ class ModelTrainer::Impl {
     if (options_.steps_per_epoch > 0) state_->epochs_done = step / options_.steps_per_epoch;
   }
 
-  // Ends what is shown of a stretch, which may have more steps to come.
+  // Ends the display of a stretch, which may have more steps to come.
   void end_shown() {
     if (std::exchange(shows_, false)) progress_.finish(shown_logs_);
   }
@@ -210,21 +212,22 @@ class ModelTrainer::Impl {
     }
   }
 
-  // Of the step that follows, and of the one that was made last.
+  // Returns the stage of the step that follows.
   std::size_t stage_after(int64_t step) const {
     const std::vector<int64_t>& stages = options_.stages;
     return static_cast<std::size_t>(std::upper_bound(stages.begin(), stages.end(), step) - stages.begin());
   }
+  // Returns the stage of the step that was made last.
   std::size_t stage_before(int64_t step) const { return stage_after(step - 1); }
 
   void enter(std::size_t stage) {
     if (stage == stage_) return;
     options_.begin_stage(stage);
-    state_->reset_metrics();  // some are new
+    state_->reset_metrics();  // because begin_stage() may have compiled new ones
     stage_ = stage;
   }
 
-  // From a batch's shape, where it has not been built yet.
+  // Builds the model from the shape of a batch, if it is not built yet.
   void build() {
     if (state_->built()) return;
     const std::optional<GlobalBatch> first = (input_ ? input_->data() : *validation_).iterator({.epoch = 0}).next();
@@ -232,7 +235,7 @@ class ModelTrainer::Impl {
     state_->build_from(*first);
   }
 
-  // A stretch that has begun goes on; after a restore with the sums that it had.
+  // Begins a stretch, or goes on with the one under way; after a restore with the sums of the checkpoint.
   void begin_stretch(int64_t steps) {
     const int64_t report = options_.report_steps;
     const int64_t done = report > 0 ? global_step_ % report : 0;
@@ -245,7 +248,7 @@ class ModelTrainer::Impl {
     progress_.begin(title(first, whole), whole, done);
   }
 
-  // Names the steps after "first".
+  // Returns the title of the progress over the steps after `first`.
   std::string title(int64_t first, int64_t steps) const {
     const int64_t epoch = options_.steps_per_epoch;
     if (epoch > 0 && first % epoch == 0 && (options_.report_steps == epoch || steps == epoch)) {
@@ -256,7 +259,7 @@ class ModelTrainer::Impl {
     return "Steps " + std::to_string(first + 1) + " to " + std::to_string(first + steps) + of;
   }
 
-  // The chief's, on all workers.
+  // Sets the averages of all workers to those in the chief's checkpoint.
   void restore_averages(const CheckpointData& data) {
     const StrategyCore& core = *Access::core(state_->strategy());
     const auto saved = data.tensors.find(kAverages);
@@ -281,10 +284,10 @@ class ModelTrainer::Impl {
   int64_t global_step_ = 0;
   std::size_t stage_ = 0;
   bool begun_ = false;
-  bool in_stretch_ = false;  // between the calls of train()
-  bool restored_ = false;
-  bool shows_ = false;  // the progress of the stretch
-  Logs shown_logs_;     // of the last train()
+  bool in_stretch_ = false;  // a stretch has begun that the next train() goes on with
+  bool restored_ = false;    // a checkpoint was restored since the last train()
+  bool shows_ = false;       // the progress of the stretch is shown
+  Logs shown_logs_;          // the logs of the last train()
   double examples_per_second_ = 0.0;
 };
 

@@ -1,5 +1,5 @@
-// A checkpoint of a loop's own has a group of tensors for each module and optimizer, one for all variables, and a piece
-// of bytes for each worker, as fit()'s have (parts.h).
+// The checkpoint of a loop of one's own has a group of tensors for each module and optimizer, one group for all
+// variables, and a piece of bytes for each worker, as that of fit() has (parts.h).
 #include "cohort/train/training_checkpoint.h"
 
 #include <nlohmann/json.hpp>
@@ -17,13 +17,13 @@ namespace cohort {
 namespace {
 
 constexpr const char* kVariables = "variables";
-constexpr int64_t kTold = int64_t{1} << 62;  // a flag of the input
+constexpr int64_t kTold = int64_t{1} << 62;  // the flag of the input that a preempted worker raises
 
 bool on_read(const Variable& variable) {
   return variable.options().synchronization == VariableSynchronization::kOnRead;
 }
 
-// Whether it has one value across the replicas.
+// Returns whether the variable has one value across the replicas.
 bool has_value(const Variable& variable) {
   return !on_read(variable) || variable.options().aggregation != VariableAggregation::kNone;
 }
@@ -92,7 +92,7 @@ class Checkpoint::Impl {
     core_.on_chief("save", [&] { manager_->wait(); });
   }
 
-  // SIGTERM is heard only where somebody asks: elsewhere it ends the program, as ever.
+  // SIGTERM is watched for only if somebody asks here; otherwise it ends the program.
   bool preempted(DistributedIterator& input) {
     if (!told_) told_ = [watcher = std::make_shared<PreemptionWatcher>()] { return watcher->preempted(); };
     if (told_()) input.raise(kTold);
@@ -115,7 +115,7 @@ class Checkpoint::Impl {
     }
   }
 
-  // "2 on 3 workers"
+  // Returns the number of replicas and workers as a text: "2 on 3 worker(s)".
   std::string own_shape() const {
     return c10::str(core_.num_replicas_in_sync(), " on ", core_.num_workers(), " worker(s)");
   }
@@ -145,7 +145,7 @@ class Checkpoint::Impl {
     if (!saved) log().warn("[checkpoint] restore: the input was not saved, and stays where it is");
   }
 
-  // A component is for one replica.
+  // Fails if a variable has no aggregation, because each of its components belongs to one of the earlier replicas.
   void require_values(const std::string& shape) const {
     for (const auto& [name, variable] : parts_.variables) {
       if (has_value(variable)) continue;
@@ -154,7 +154,7 @@ class Checkpoint::Impl {
     }
   }
 
-  // Every worker's values become the chief's.
+  // Sets the variables of all workers to the values in the chief's checkpoint.
   void restore_variables(const CheckpointData& data) const {
     std::vector<torch::Tensor> values;
     for (const auto& [name, variable] : parts_.variables) {
@@ -187,7 +187,7 @@ class Checkpoint::Impl {
   StrategyCore& core_;
   CheckpointParts parts_;
   std::function<bool()> told_;
-  std::optional<CheckpointManager> manager_;  // the chief's
+  std::optional<CheckpointManager> manager_;  // on the chief
 };
 
 Checkpoint::Checkpoint(const Strategy& strategy, std::filesystem::path directory, CheckpointParts parts,

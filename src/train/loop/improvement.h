@@ -14,13 +14,14 @@ namespace cohort {
 class Best {
  public:
   Best() = default;
-  // `up`: whether larger numbers are better, by more than min_delta. `number`: what the first one has to beat.
+  // Takes whether larger numbers are better, by how much at least, and the number that the first one has to improve
+  // upon.
   explicit Best(bool up, double min_delta = 0.0, std::optional<double> number = std::nullopt)
       : up_(up), min_delta_(min_delta), number_(number) {}
-  // For actions: the first number is better where it is finite.
+  // Makes one for actions, for which the first number is an improvement if it is finite.
   explicit Best(Comparison comparison, double min_delta = 0.0);
 
-  // Anything but a NaN is better than nothing.
+  // Returns whether the number is better than the other one. If there is no other one, only a NaN is not better.
   bool better(double number, std::optional<double> than) const;
   // Returns whether the number is better than all before it; then it is the best.
   bool take(double number);
@@ -36,14 +37,14 @@ class Best {
 // The log that a callback watches.
 class Monitor {
  public:
-  // `who` is the callback's name, for messages.
+  // `who` is the name of the callback in messages.
   Monitor(std::string who, std::string name, MonitorMode mode, double min_delta);
 
-  // Finds the direction at the beginning of a training, in which `number` is the best so far. InvalidArgument: kAuto
-  // finds none.
+  // Determines the direction at the beginning of a training, in which `number` is the best so far. InvalidArgument: the
+  // mode is kAuto, and the log has no direction.
   Best begin(const Model& model, std::optional<double> number = std::nullopt) const;
 
-  // Returns the number; nullopt, with a warning, if the logs do not have it.
+  // Returns the number, or nullopt and a warning if the logs do not have it.
   std::optional<double> read(const Logs& logs) const;
 
  private:

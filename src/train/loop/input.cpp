@@ -15,7 +15,7 @@ namespace cohort {
 
 namespace {
 
-// Raised by a worker that wants to end the training: for good; because of a preemption.
+// The flags that a worker raises to end the training.
 constexpr int64_t kStop = 1;
 constexpr int64_t kPreempted = 2;
 
@@ -79,7 +79,7 @@ bool TrainingInput::restore(const TrainingPosition& position) {
     log().warn("[input] the input is not the one that was saved: {}", error.what());
     fits = false;
   }
-  // All or none: the workers' steps belong together.
+  // The steps of the workers belong together, so either all of them go to their positions or none does.
   if (any_worker("restore the input", !fits)) {
     restart(position.epoch);
     fits = false;

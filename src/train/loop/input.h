@@ -1,4 +1,4 @@
-// TrainingInput: the batches of a training's steps, and what its workers agree on between two steps.
+// TrainingInput: the batches of the steps of a training, and what its workers agree on between two steps.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct TrainingInputOptions {
   std::function<bool()> stop = {};
 };
 
-// Used by one thread. All workers make the same calls.
+// The input of a training. It is used by one thread; all workers make the same calls.
 class TrainingInput {
  public:
   TrainingInput(const Strategy& strategy, DistributedDataset data, TrainingInputOptions options = {});
@@ -28,14 +28,15 @@ class TrainingInput {
 
   // Prepares the steps of an epoch. An iterator that goes on from the epoch before, or from restore(), is kept.
   void begin_epoch(int64_t epoch);
-  // Returns the next step's batch without taking it; null at the end of the data, and where the training ends.
+  // Returns the batch of the next step without taking it; null at the end of the data and when the training has ended.
   const GlobalBatch* peek();
+  // Takes the batch of the next step.
   std::optional<GlobalBatch> next();
-  // Ends an epoch: a stop that any worker wants by now counts from here on. Collective.
+  // Ends an epoch. A stop that any worker has asked for by now counts from here on. Collective.
   void end_epoch() { stopped_ = any_worker("end of an epoch", wants_stop()); }
 
-  // Returns true if the training ends here. A callback may have stopped only one of several workers, so they agree on
-  // it: at the end of an epoch, and within it with the next batch, a step later.
+  // Returns true if the training ends here. A callback may have stopped only one of several workers, so they agree on a
+  // stop at the end of an epoch, and within an epoch with the next batch, a step later.
   bool stopped() const { return stopped_ || stops_alone(); }
 
   // Sets the function that tells this worker to leave the training; it is asked before every step.
@@ -48,10 +49,11 @@ class TrainingInput {
   // Returns this worker's position between two steps; empty before the first step, and where the next epoch begins
   // anew.
   std::string save(bool epoch_done = false);
-  // Returns what becomes of a stop that is wanted between two steps or, with epoch_done, after an epoch. Collective.
+  // Returns when a stop takes effect that was asked for between two steps or, with epoch_done, after an epoch.
+  // Collective.
   Ending ending(bool epoch_done) const;
-  // Goes to the position. Where its input is empty, or another one's on any worker, the epoch is begun anew and the
-  // result is false. Collective.
+  // Goes to the position and returns true. If on any worker the position has no input, or that of another dataset, all
+  // begin the epoch anew and return false. Collective.
   bool restore(const TrainingPosition& position);
 
  private:
@@ -67,10 +69,10 @@ class TrainingInput {
   std::function<bool()> told_;
   std::optional<DistributedIterator> iterator_;
   std::optional<GlobalBatch> ahead_;
-  bool placed_ = false;  // restore() has placed the iterator, which the next epoch does not begin again
+  bool placed_ = false;  // restore() has placed the iterator, so the next epoch does not begin a new one
   bool stopped_ = false;
-  bool stop_is_on_its_way_ = false;  // the next batch brings it
-  std::optional<int64_t> left_;      // steps left, where a stop was on its way when the training was saved
+  bool stop_is_on_its_way_ = false;  // a stop arrives with the next batch
+  std::optional<int64_t> left_;      // steps left, if a stop was on its way when the training was saved
   bool preempted_ = false;
 };
 

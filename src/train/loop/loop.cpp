@@ -33,7 +33,7 @@ StepsDone run_steps(ModelState& state, TrainingInput& input, int64_t most, Progr
   StepsDone done;
   int64_t examples = 0;
   while (done.steps < most && !input.stopped()) {
-    // With the batch several workers hear whether the training is stopped.
+    // Several workers learn with the batch whether the training is stopped.
     if (input.peek() == nullptr || input.stopped()) break;
     const std::optional<GlobalBatch> batch = input.next();
     if (events.begin) events.begin();

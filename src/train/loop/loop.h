@@ -44,7 +44,7 @@ class Rounds {
 // there was none.
 Logs run_rounds(Rounds& rounds, const Listeners& listeners);
 
-inline constexpr int64_t kUntilTheEnd = std::numeric_limits<int64_t>::max();  // of the input
+inline constexpr int64_t kUntilTheEnd = std::numeric_limits<int64_t>::max();  // steps until the input ends
 
 // Functions that are called around every step, unless they are empty.
 struct StepEvents {
@@ -63,24 +63,24 @@ StepsDone run_steps(ModelState& state, TrainingInput& input, int64_t most, Progr
                     const StepEvents& events);
 
 struct EvaluationRun {
-  std::string title = {};                // of the progress
-  int64_t steps = 0;                     // 0: all
+  std::string title = {};                // the title of the progress
+  int64_t steps = 0;                     // batches to evaluate; 0: all
   const Listeners* listeners = nullptr;  // null: nobody is told
-  ProgressBar* progress = nullptr;       // null: not shown
+  ProgressBar* progress = nullptr;       // null: no progress is shown
   RunInfo* run = nullptr;
   std::function<bool()> interrupt = {};  // asked before every batch; true on any worker ends it on all
 };
 
-// Makes a pass over the data in evaluation mode. Returns nullopt if it was interrupted. InvalidArgument: there is no
+// Evaluates a pass over the data and returns the logs, or nullopt if it was interrupted. InvalidArgument: there is no
 // data.
 std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation);
 
 // Returns all outputs by name for the examples of a pass over the data, in their order, on the CPU.
 NamedTensors run_predict(ModelState& state, const Dataset& data, const PredictOptions& options);
 
-// Calls load() and evaluate() for every checkpoint that comes, until no more will, or evaluate() returns false. One
-// that is damaged is left out with a warning by the `speaker`; one that its writer has removed meanwhile, without.
-// Returns the number of evaluations.
+// Calls load() and evaluate() for every checkpoint that comes, until no more will come or evaluate() returns false. A
+// damaged checkpoint is left out with a warning, which the `speaker` opens; one that its writer has removed meanwhile
+// is left out without a warning. Returns the number of evaluations.
 int64_t evaluate_checkpoints(CheckpointFollower& checkpoints, const std::string& speaker,
                              const std::function<void(const std::filesystem::path&)>& load,
                              const std::function<bool()>& evaluate);

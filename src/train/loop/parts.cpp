@@ -23,7 +23,7 @@ std::string take_rate(NamedTensors& state) {
   return rate;
 }
 
-// Batch-norm statistics and others, of each replica.
+// Returns the buffers of each replica, such as batch-norm statistics.
 std::vector<torch::Tensor> buffers_of(const OwnParts& parts) {
   std::vector<torch::Tensor> all;
   for (const MirroredModule& module : parts.modules) {
@@ -53,7 +53,7 @@ void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimize
     optimizer.load_state(read());
     slots = optimizer.state();
   });
-  // Only the chief knows yet whether a rate was set: it travels apart from what all workers have.
+  // Only the chief knows yet whether a rate was set, so the rate travels apart from the tensors that all workers have.
   const std::string rate = core.text_from_chief(take_rate(slots));
   std::vector<torch::Tensor> values;
   for (const auto& [name, tensor] : slots) values.push_back(tensor);
@@ -71,7 +71,7 @@ std::string save_own(const StrategyCore& core, const OwnParts& parts, const std:
   for (const MirroredOptimizer& optimizer : parts.optimizers) {
     for (const torch::Tensor& sum : optimizer.accumulated()) own.tensors.push_back(sum);
   }
-  // A position is bytes, JSON is text.
+  // A position is bytes, which JSON texts cannot hold.
   torch::Tensor position = torch::empty({static_cast<int64_t>(input.size())}, torch::kByte);
   std::copy(input.begin(), input.end(), position.data_ptr<uint8_t>());
   own.tensors.push_back(position);

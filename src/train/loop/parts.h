@@ -16,17 +16,17 @@
 
 namespace cohort {
 
-// Returns a group of the checkpoint's tensors. NotFound, which `who` opens: it has no such group.
+// Returns a group of tensors of the checkpoint. NotFound: there is no such group; `who` opens the message.
 const NamedTensors& tensors_of(const CheckpointData& data, const std::string& name, const std::string& who);
 
-// Gives the module, or the optimizer, of all workers what read() returns on the chief, where alone it is called.
-// Collective; what read() throws comes out on the chief, and as Unavailable elsewhere.
+// Gives the module or the optimizer of all workers what read() returns, which is called on the chief only. What it
+// throws is rethrown on the chief, and as Unavailable on the others. Collective.
 using ReadTensors = std::function<NamedTensors()>;
 void load_from_chief(const StrategyCore& core, const MirroredModule& module, const ReadTensors& read);
 void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimizer, const ReadTensors& read);
 
-// What a process has of its own: random states, buffers of the replicas, gradients that are added up since the last
-// update, the position in its input, and `more`.
+// The state that each process has of its own: random states, buffers of the replicas, gradients that were added up
+// since the last update, the position in its input, and `more`.
 struct OwnParts {
   std::string who;  // opens messages: "[model] NAME"
   std::vector<torch::Tensor> more;
@@ -34,24 +34,25 @@ struct OwnParts {
   std::vector<MirroredOptimizer> optimizers;
 };
 
+// Returns that state as bytes, with the position in the input.
 std::string save_own(const StrategyCore& core, const OwnParts& parts, const std::string& input);
 
 struct OwnState {
-  std::vector<torch::Tensor> more;  // as it was saved
+  std::vector<torch::Tensor> more;  // OwnParts::more as it was saved
   std::string input;
 };
 
-// Sets the random states, buffers and gradients to what save_own() of the same parts returned, and returns the rest.
-// DataLoss: the bytes are damaged; InvalidArgument: they are of other parts.
+// Sets the random states, buffers and gradients to what save_own() of the same parts has returned, and returns the
+// rest. DataLoss: the bytes are damaged. InvalidArgument: they belong to other parts.
 OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std::string& bytes);
 
-// The entry of a checkpoint's bytes that holds a worker's own state.
+// Returns the name of the entry in the bytes of a checkpoint that has a worker's own state.
 std::string own_name(int rank);
 
-// Returns this worker's bytes of the chief's checkpoint. Collective.
+// Returns this worker's own state from the chief's checkpoint. Collective.
 std::string own_from_chief(const StrategyCore& core, const CheckpointData& data);
 
-// Returns the entries of all workers, on the chief; nothing on the others. Collective.
+// Returns the own states of all workers on the chief, by the names of their entries; nothing on the others. Collective.
 std::map<std::string, std::string> gather_own(const StrategyCore& core, const std::string& bytes);
 
 }  // namespace cohort

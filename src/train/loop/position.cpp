@@ -1,3 +1,5 @@
+// A checkpoint of a training has the model and the optimizer once, and for each worker its own random states, buffers,
+// metrics and position in the input (parts.h).
 #include "train/loop/position.h"
 
 #include <array>
@@ -13,7 +15,8 @@ namespace cohort {
 
 namespace {
 
-constexpr const char* kStopped = "stopped";  // a value in checkpoints, one of these; absent for the first
+// The value of a checkpoint that has the ending, and its texts; the value is absent for Ending::kNone.
+constexpr const char* kStopped = "stopped";
 constexpr std::array<std::string_view, 4> kEndings = {"", "after the next step", "before the next step", "yes"};
 
 int64_t number(const std::map<std::string, std::string>& values, const std::string& name) {
@@ -22,7 +25,7 @@ int64_t number(const std::map<std::string, std::string>& values, const std::stri
   return std::strtoll(found->second.c_str(), nullptr, 10);
 }
 
-// What this process has of its own: of the metrics the sums so far.
+// Returns what this process has of its own, with the sums of the metrics so far.
 OwnParts own_parts(ModelState& state) {
   return {.who = "[model] " + state.name(),
           .more = state.metric_sums(),
@@ -34,7 +37,7 @@ std::string save_own_state(ModelState& state, const std::string& input) {
   return save_own(*Access::core(state.strategy()), own_parts(state), input);
 }
 
-// Sets all but the input, and returns its position.
+// Sets everything but the input, and returns the position in the input.
 std::string restore_own_state(ModelState& state, const std::string& bytes) {
   OwnState own = restore_own(*Access::core(state.strategy()), own_parts(state), bytes);
   state.set_metric_sums(own.more);
