@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: options cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -51,6 +51,13 @@ tutorial:
 docs:
 	@scripts/install-deps.sh docs
 	@scripts/make-docs build/docs
+
+# The tables of flags and keys in docs/ and in the page of manual, as the command line describes them.
+options:
+	@scripts/install-deps.sh build
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli
+	@scripts/option-tables $(B)/dev/bin/cohort
 
 # Tests run beside each other, in slots (tests/CMakeLists.txt): idle threads of OpenMP and OpenBLAS would spin on the core that the other test needs.
 test:

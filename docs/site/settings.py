@@ -4,7 +4,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LITERAL = r'"(?:[^"\\]|\\.)*"'
-DESCRIBED = re.compile(r'\b\w+\.add\(\s*"[^"]+",\s*([\w.]+),\s*(' + LITERAL + r"(?:\s*" + LITERAL + r")*)(?:\s*\+\s*(\w+))?")
+DESCRIBED = re.compile(r'\b(?:\w+\.)?add\(\s*"[^"]+",\s*([\w.]+),\s*(' + LITERAL + r"(?:\s*" + LITERAL + r")*)(?:\s*\+\s*(\w+))?")
 
 
 def meanings(owner):
@@ -19,7 +19,8 @@ def meanings(owner):
             for path, literals, appended in DESCRIBED.findall(part):
                 words = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals))
                 more = re.search(rf'std::string {appended} = "([^"]*)"', text) if appended else None
-                found.setdefault(path, words + (more.group(1) if more else ""))
+                # What a function appends, such as the names in a table, only the program knows.
+                found.setdefault(path, (words + (more.group(1) if more else "")).rstrip(": "))
     return found
 
 

@@ -1,3 +1,5 @@
+// A configuration is a list of described fields that point into structs. Every layer (a file, an override, gin, a flag)
+// becomes a tree of ConfigValues, which is laid over the fields; what a field accepts, its description decides.
 #include "cohort/models/config.h"
 
 #include <algorithm>
@@ -16,7 +18,7 @@ namespace cohort {
 
 namespace {
 
-constexpr int kMostIncludes = 20;  // within each other
+constexpr int kMostIncludes = 20;  // files that include each other
 
 std::string read_text(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -34,7 +36,7 @@ std::string nearest(const std::string& path, const std::vector<ConfigFields::Fie
   std::string best;
   std::size_t least = path.size() / 2 + 1;
   for (const ConfigFields::Field& field : fields) {
-    // The right name in the wrong place is near, too; so is one whose beginning was left out.
+    // A right name in a wrong place is near, and so is a path without its beginning.
     const bool same_name = last_name(field.path) == last_name(path);
     const std::size_t longer = field.path.size() > path.size() ? field.path.find('.') + 1 : 0;
     const std::size_t distance =
@@ -50,17 +52,27 @@ std::string nearest(const std::string& path, const std::vector<ConfigFields::Fie
 
 }  // namespace
 
-void ConfigFields::add(std::string_view name, Target target, std::shared_ptr<const std::atomic<bool>> read,
-                       std::string help, std::vector<std::string> choices) {
+ConfigFields::Field& ConfigFields::add(std::string_view name, Target target,
+                                       std::shared_ptr<const std::atomic<bool>> read, std::string help,
+                                       std::vector<std::string> choices) {
   const std::string path = prefix_ + std::string(name);
   if (std::any_of(fields_.begin(), fields_.end(), [&](const Field& field) { return field.path == path; })) {
     fail<InvalidArgument>("[config] the field ", path, " is there twice");
   }
-  fields_.push_back({path, target, std::move(help), std::move(choices), to_text(target), "", std::move(read)});
+  fields_.push_back({.path = path,
+                     .target = target,
+                     .help = std::move(help),
+                     .choices = std::move(choices),
+                     .default_value = to_text(target),
+                     .read = std::move(read)});
+  return fields_.back();
 }
 
 void ConfigFields::restrict(std::string_view relation) {
-  parse_relation(relation);
+  const Relation parsed = parse_relation(relation);
+  for (Field& field : fields_) {
+    if (field.path == prefix_ + parsed.left) field.bounds.push_back(parsed.operation + " " + parsed.right);
+  }
   restrictions_.push_back({prefix_, std::string(relation)});
 }
 
@@ -84,7 +96,7 @@ void Config::apply_yaml(std::string_view text, const std::string& origin) {
 void Config::apply_override(const std::string& text, const std::string& origin) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(text, ignored)) return apply_file(text);
-  // A key and = begin assignments; in YAML they are a text.
+  // Assignments begin with a key and "=", which YAML would take for a text.
   const std::size_t key_end =
       text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_. ");
   if (key_end != std::string::npos && text[key_end] == '=') return apply(parse_assignments(text, origin), "", origin);
@@ -151,7 +163,7 @@ void Config::set_field(ConfigFields::Field& field, const ConfigValue& value, con
   field.origin = origin;
 }
 
-// Otherwise the field is what it was.
+// Fails, and sets the field back to what it was before, if its value is none of its choices.
 void Config::require_choice(const ConfigFields::Field& field, const std::string& before, const std::string& origin) {
   std::string& value = *std::get<std::string*>(field.target);
   if (std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end()) return;
@@ -171,7 +183,7 @@ void Config::apply_gin(std::string_view text, const std::string& origin) {
 
 namespace {
 
-// Replaces the uses of macros in a value by what the macros stand for.
+// Replaces the uses of macros in a value by the values of the macros.
 class MacroExpansion {
  public:
   MacroExpansion(const std::map<std::string, ConfigValue>& macros, const std::string& where)
@@ -190,8 +202,8 @@ class MacroExpansion {
   }
 
  private:
-  // What a macro stands for holds no uses of macros any more. Its size is counted before it is copied: a few lines,
-  // each of which uses the macro before twice, stand for more values than fit into memory.
+  // Copies the value of a macro, in which all macros are replaced already. Its size is counted before it is copied,
+  // because a few lines, each of which uses the macro before twice, can stand for more values than fit into memory.
   ConfigValue copy(const ConfigValue& value, const std::string& name) {
     count(value, name, 0);
     return value;
@@ -312,7 +324,8 @@ void Config::require_read(const std::string& run) const {
   if (!list.empty()) fail<InvalidArgument>("[config] ", run, " has no use for what was set:", list);
 }
 
-// Where a group has a type and a group for each, those of the other types are not for this run.
+// Says why nothing has read the field. Where a group has a type and an inner group for each type, the fields of the
+// types that are not chosen are not for this run.
 std::string Config::why_unread(const ConfigFields::Field& field) const {
   for (std::size_t dot = field.path.find('.'); dot != std::string::npos; dot = field.path.find('.', dot + 1)) {
     const std::string group = field.path.substr(0, dot);
@@ -352,8 +365,10 @@ std::string Config::help() const {
     std::string choices;
     for (const std::string& each : field.choices)
       choices += (choices.empty() ? "; " : ", ") + (each.empty() ? "\"\"" : each);
+    std::string bounds;
+    for (const std::string& each : field.bounds) bounds += (bounds.empty() ? "; wanted " : ", ") + each;
     text += c10::str(field.path, "  (", type_name(field.target), ", default ", field.default_value, ")\n    ",
-                     field.help, choices, "\n");
+                     field.help, choices, bounds, field.flag.empty() ? "" : "; " + field.flag, "\n");
   }
   return text;
 }

@@ -38,7 +38,7 @@ class GinParser {
     return true;
   }
 
-  // Blanks, comments and continued lines; the ends of lines too where they mean nothing.
+  // Skips blanks, comments and continued lines, and the ends of lines within brackets.
   void skip_space(bool lines) {
     while (at_ < text_.size()) {
       const char c = text_[at_];
@@ -114,7 +114,7 @@ class GinParser {
       skip_space(true);
       comma = take_if(',');
     }
-    // (1) is 1, as in Python.
+    // As in Python, (1) is 1.
     if (tuple && made.items.size() == 1 && !comma) return made.items.front();
     return made;
   }
@@ -137,7 +137,7 @@ class GinParser {
     return made;
   }
 
-  // Neighbours become one, as in Python.
+  // Reads texts; neighbouring ones become one, as in Python.
   ConfigValue string_value() {
     ConfigValue made{.kind = ConfigValue::Kind::kScalar, .line = line_};
     if (peek() != '\'' && peek() != '"') refuse("\"", peek(), "\", wanted a text in quotes");
@@ -189,7 +189,7 @@ class GinParser {
     return {.kind = ConfigValue::Kind::kMap, .members = {{"%" + used, {}}}, .line = line_};
   }
 
-  // A number, True, False or None.
+  // Reads a number, True, False or None.
   ConfigValue word() {
     const std::size_t begin = at_;
     while (std::isalnum(static_cast<unsigned char>(peek())) != 0 || peek() == '_' || peek() == '.' || peek() == '+' ||
@@ -203,7 +203,7 @@ class GinParser {
     if (!number && text != "True" && text != "False") {
       refuse("\"", text.empty() ? std::string(1, peek()) : text, "\" is no value; a text stands in quotes");
     }
-    if (number) std::erase(text, '_');  // 1_000
+    if (number) std::erase(text, '_');  // as in 1_000
     return {.kind = ConfigValue::Kind::kScalar, .text = std::move(text), .line = line_};
   }
 

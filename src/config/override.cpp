@@ -1,4 +1,4 @@
-// "a.b=1, c=[1,2], d='x'": assignments between commas.
+// Reads assignments with commas between them: "a.b=1, c=[1,2], d='x'". Each value is YAML.
 #include "base/fail.h"
 #include "config/text.h"
 
@@ -12,7 +12,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-// At the commas that are in no brackets and no quotes.
+// Splits the text at the commas outside of brackets and quotes.
 std::vector<std::string_view> split_at_commas(std::string_view text, const std::string& origin) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;

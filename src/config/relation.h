@@ -12,10 +12,11 @@ struct Relation {
   std::string right;
 };
 
-// InvalidArgument: it is none.
+// Reads a relation. InvalidArgument: the text is none.
 Relation parse_relation(std::string_view text);
 
-// Of two values as text: as numbers where both are, as texts otherwise, which only have == and != (InvalidArgument).
+// Returns whether the relation holds for two values: as numbers if both are, else as texts. InvalidArgument: texts are
+// compared by another operator than == and !=.
 bool holds(const Relation& relation, const std::string& left, const std::string& right);
 
 }  // namespace cohort

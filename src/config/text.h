@@ -1,4 +1,4 @@
-// The formats that configurations come in, as values.
+// The formats of configurations, read into values.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace cohort {
 
-// YAML, of which JSON is a part. InvalidArgument names the origin and the line; a key twice is one too.
+// Reads YAML, of which JSON is a part. InvalidArgument names the origin and the line; a key may not be there twice.
 ConfigValue parse_yaml(std::string_view text, const std::string& origin);
 
-// "a.b=1, c=[1,2], d='x'".
+// Reads assignments: "a.b=1, c=[1,2], d='x'".
 ConfigValue parse_assignments(std::string_view text, const std::string& origin);
 
 // A statement of a gin file.
@@ -21,14 +21,15 @@ struct GinStatement {
   enum class Kind { kBinding, kMacro, kInclude };
 
   Kind kind = Kind::kBinding;
-  std::string name;  // of a binding the path, of a macro its own, of an include the file
+  std::string name;  // the path of a binding, the name of a macro, the file of an include
   ConfigValue value;
   int64_t line = 0;
 };
-// A scalar "%NAME" in a value, not quoted, has become a map of that one member without value: the macro's use.
+// Reads gin's format. A use of a macro, "%NAME" without quotes, becomes a map whose one member has that name and no
+// value.
 std::vector<GinStatement> parse_gin(std::string_view text, const std::string& origin);
 
-// A macro's name where the value is its use; empty otherwise.
+// Returns the name of the macro if the value is a use of one; else an empty text.
 std::string macro_of(const ConfigValue& value);
 
 }  // namespace cohort

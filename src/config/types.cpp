@@ -26,7 +26,7 @@ bool parse(const std::string& text, double& number) {
 bool parse(const std::string& text, int64_t& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return true;
-  double real = 0.0;  // 1e5
+  double real = 0.0;  // for whole numbers such as 1e5
   constexpr double kExact = 9007199254740992.0;
   if (!parse(text, real) || std::abs(real) > kExact || real != std::floor(real)) return false;
   number = static_cast<int64_t>(real);
@@ -76,7 +76,7 @@ std::string text_of(int64_t number) {
 std::string text_of(double number) {
   return fmt::format("{}", number);
 }
-// Quoted as JSON, which YAML reads too.
+// Quotes a text as in JSON, which YAML reads too.
 std::string text_of(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -1,4 +1,4 @@
-// Fields by their type: from values, to text.
+// The types of fields: their names, and the way from values to fields and back to text.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace cohort {
 
-// "integer", "list of numbers", ...
+// Returns the name of the type: "integer", "list of numbers", ...
 std::string type_name(const ConfigFields::Target& target);
-// As YAML, in one line.
+// Returns the value as YAML, in one line.
 std::string to_text(const ConfigFields::Target& target);
-// False: the value is not of the field's type.
+// Gives the field the value. Returns false if that is not of the field's type.
 bool assign(const ConfigFields::Target& target, const ConfigValue& value);
-// What came, for messages.
+// Returns the value as a text for messages.
 std::string to_text(const ConfigValue& value);
 
 }  // namespace cohort

@@ -11,7 +11,7 @@ namespace cohort {
 
 namespace {
 
-// Aliases can make a small text a huge value.
+// The limits of a configuration. Aliases can make a huge value of a small text, so values are counted.
 constexpr int64_t kMostValues = 100'000;
 constexpr int kDeepest = 100;
 
@@ -66,7 +66,7 @@ class Converter {
   int64_t values_ = 0;
 };
 
-// Takes no notice of a document.
+// Ignores the events of a document.
 class Skipped final : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
@@ -83,7 +83,7 @@ class Skipped final : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// yaml-cpp sees documents without end behind some mistakes, so that all of them are not asked for.
+// yaml-cpp finds endless documents behind some mistakes, so not all documents are asked for.
 bool has_a_second_document(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);

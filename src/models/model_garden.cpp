@@ -9,11 +9,11 @@ namespace cohort {
 
 namespace {
 
-constexpr int64_t kImages = 1'281'167;  // of ImageNet, to train with
+constexpr int64_t kImages = 1'281'167;  // training images of ImageNet
 constexpr int64_t kValidationImages = 50'000;
 constexpr int64_t kBatch = 4096;
 constexpr int64_t kEpoch = kImages / kBatch;
-constexpr int64_t kBackgroundAndClasses = 1001;  // its records count classes from 1
+constexpr int64_t kBackgroundAndClasses = 1001;  // the records count classes from 1
 
 struct ImageNet {
   std::shared_ptr<ImageClassificationTask> task = std::make_shared<ImageClassificationTask>();

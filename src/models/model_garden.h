@@ -1,5 +1,5 @@
-// The experiments that TensorFlow's Model Garden has for images (official/vision/configs/image_classification.py),
-// under its names: what its configuration files are applied to.
+// The experiments of TensorFlow's Model Garden for images (official/vision/configs/image_classification.py), under its
+// names, to which its configuration files are applied.
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@ namespace cohort {
 
 std::vector<Experiment> model_garden_experiments();
 
-// Of one of its experiments whose model is not here: what it trains, and the nearest experiment; else empty.
+// Returns a sentence with the model and the nearest experiment if the name is an experiment of Model Garden whose model
+// is not here; else an empty text.
 std::string missing_of_model_garden(std::string_view name);
 
 }  // namespace cohort

@@ -118,6 +118,43 @@ class OwnPrograms(unittest.TestCase):
         self.assertIn("has one replica, but --num_replicas is 2", wrong.stderr)
 
 
+class Descriptions(unittest.TestCase):
+    """What the command line says of itself: describe, --help, completion."""
+
+    def test_every_plain_flag_has_the_meaning_and_the_default_of_its_key(self):
+        code, out, err = cohort("describe")
+        self.assertEqual(code, 0, err)
+        described = json.loads(out)
+        self.assertEqual(set(described["commands"]), {"devices", "launch", "report", "train"})
+        flags = {name: flag for flag in described["commands"]["train"] for name in flag["names"]}
+        keys = [key for key in described["keys"] if key["flag"]]
+        self.assertGreater(len(keys), 15)
+        for key in keys:
+            flag = flags[key["flag"]]
+            self.assertTrue(flag["meaning"].startswith(key["meaning"]), key)
+            self.assertIn(flag["default"], ("", key["default"].strip('"')))
+        staleness = next(key for key in keys if key["path"] == "runtime.staleness")
+        self.assertEqual((staleness["type"], staleness["default"], staleness["flag"]), ("integer", "4", "--staleness"))
+        epochs = next(key for key in keys if key["flag"] == "--epochs")
+        self.assertEqual((epochs["path"], epochs["bounds"]), ("trainer.train_epochs", [">= 0"]))
+
+    def test_describe_is_not_among_the_commands_for_people(self):
+        self.assertNotIn("describe", cohort("--help")[1])
+
+    def completions(self, *words):
+        script = pathlib.Path(__file__).parents[2] / "tools" / "cohort" / "completion.bash"
+        line = f'source {script}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _cohort; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        environment = {**os.environ, "PATH": f"{os.path.dirname(COHORT)}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", line, "bash", "cohort", *words], capture_output=True, text=True, check=True, env=environment)
+        return done.stdout.split()
+
+    def test_completion(self):
+        self.assertEqual(self.completions("tr"), ["train"])
+        self.assertEqual(self.completions("train", "--num_rep"), ["--num_replicas"])
+        self.assertEqual(self.completions("train", "--params_override", "=", "runtime.stale"), ["runtime.staleness="])
+        self.assertEqual(self.completions("train", "--experiment", "=", "mnist_mlp", "--gin_param", "=", "trainer.train_e"), ["trainer.train_epochs="])
+
+
 class Runs(unittest.TestCase):
     def test_devices(self):
         code, out, _ = cohort("devices")

@@ -155,19 +155,24 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
       "failed.");
   app.add_option("--nproc", flags->options.nproc, "workers on each machine")->capture_default_str();
   app.add_option("--ps", flags->options.ps,
-                 "start so many parameter servers on this machine, with --workers workers and a chief");
-  app.add_option("--workers", flags->options.workers, "workers beside --ps parameter servers")->capture_default_str();
+                 "parameter servers to start on this machine, with a chief and --workers workers; each task is started "
+                 "again by itself")
+      ->capture_default_str();
+  app.add_option("--workers", flags->options.workers, "workers beside the parameter servers")->capture_default_str();
   app.add_option("--hosts", flags->remote.hosts,
-                 "machines to start them on over ssh, separated by commas; this one: none")
+                 "machines to start the workers on over ssh, separated by commas; without it on this machine")
       ->delimiter(',');
   app.add_option("--nnodes", flags->options.nnodes, "machines, when a launcher is started by hand on each")
       ->capture_default_str();
-  app.add_option("--node_rank", flags->options.node_rank, "which of them this is")->capture_default_str();
+  app.add_option("--node_rank", flags->options.node_rank, "which of these machines this one is")->capture_default_str();
   app.add_option("--master_addr", flags->options.master_addr,
-                 "address of node 0, as the others reach it (127.0.0.1); with --join of this machine");
+                 "address of node 0, as the others reach it; with --join, of this machine")
+      ->default_str("127.0.0.1");
   app.add_option("--master_port", flags->options.master_port,
-                 "port of worker 0; with --hosts of the first worker on each; 0: a free one of this machine");
-  app.add_option("--node_hosts", flags->options.hosts, "addresses of all nodes, for TF_CONFIG")->delimiter(',');
+                 "port of worker 0, with --hosts of the first worker on each machine; 0: a free port of this machine")
+      ->capture_default_str();
+  app.add_option("--node_hosts", flags->options.hosts, "addresses of all nodes, for TF_CONFIG, separated by commas")
+      ->delimiter(',');
   app.add_option("--max_restarts", flags->max_restarts,
                  "times to start all workers anew when one has failed; with --ps, each task by itself")
       ->capture_default_str();
@@ -179,16 +184,18 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   app.add_option("--join", flags->elastic.join, "HOST:PORT: take part in the elastic run that is led there");
   app.add_option("--join_timeout", flags->elastic.join_timeout, "seconds to wait for MIN workers, or for the leader")
       ->capture_default_str();
-  app.add_option(
-      "--secret_file", flags->elastic.secret_file,
-      "of an elastic run: a file of 16 bytes or more, the same for all launchers, which then speak to nobody "
-      "else");
-  app.add_flag("--evaluator", flags->options.evaluator,
-               "start one more process, the evaluator: it evaluates the checkpoints and ends with the training");
+  app.add_option("--secret_file", flags->elastic.secret_file,
+                 "secret of an elastic run: a file of 16 bytes or more, the same for all launchers, which then speak "
+                 "(mutual TLS) to "
+                 "nobody else");
+  app.add_flag(
+      "--evaluator", flags->options.evaluator,
+      "start one more process beside the workers, the evaluator: it evaluates the checkpoints and ends with the "
+      "training");
   app.add_option("--log_dir", flags->log_dir,
                  "folder for the workers' output: attempt_0/worker_0.log, ... (host_a.log of a machine)");
-  app.add_option("-x,--export", flags->exports, "a variable of the workers: NAME=VALUE, or NAME as it is here");
-  app.add_option("--ssh", flags->remote.ssh, "how to reach a host; it is called with the host and one command")
+  app.add_option("-x,--export", flags->exports, "variable of the workers: NAME=VALUE, or NAME with its value here");
+  app.add_option("--ssh", flags->remote.ssh, "command that reaches a host; it is called with the host and one command")
       ->capture_default_str();
   app.add_flag("--until_eof", flags->until_eof, "end with standard input, as launchers do that another one started");
   return [flags] { return launch(*flags); };

@@ -38,6 +38,8 @@ int main(int argc, char** argv) {
   CLI::App& launch = *app.add_subcommand("launch", "start the workers of a program");
   CLI::App& report = *app.add_subcommand("report", "show runs of train on a page of HTML");
   CLI::App& train = *app.add_subcommand("train", "train or evaluate an experiment");
+  CLI::App& describe = *app.add_subcommand("describe", "print all flags and keys as JSON");
+  const auto run_describe = cohort::cli::add_describe(describe, app);
   const auto run_devices = cohort::cli::add_devices(devices);
   const auto run_launch = cohort::cli::add_launch(launch, program);
   const auto run_report = cohort::cli::add_report(report);
@@ -51,8 +53,9 @@ int main(int argc, char** argv) {
     std::cerr << "[cohort] " << error.what() << "\nRun with --help for the flags.\n";
     return cohort::kWrongCall;
   }
-  return cohort::exit_status(devices.parsed()  ? run_devices
-                             : launch.parsed() ? run_launch
-                             : report.parsed() ? run_report
-                                               : run_train);
+  return cohort::exit_status(describe.parsed()  ? run_describe
+                             : devices.parsed() ? run_devices
+                             : launch.parsed()  ? run_launch
+                             : report.parsed()  ? run_report
+                                                : run_train);
 }

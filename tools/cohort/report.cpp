@@ -115,8 +115,8 @@ int report(const ReportFlags& flags) {
 
 Command add_report(CLI::App& app) {
   const auto flags = std::make_shared<ReportFlags>();
-  app.add_option("model_dir", flags->runs, "the folders of the runs to show")->required();
-  app.add_option("--output", flags->output, "the page")->capture_default_str();
+  app.add_option("model_dir", flags->runs, "folders of the runs to show")->required();
+  app.add_option("--output", flags->output, "file of the page")->capture_default_str();
   return [flags] { return report(*flags); };
 }
 

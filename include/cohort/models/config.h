@@ -1,4 +1,6 @@
-// Configurations: typed structs whose fields have names, defaults and meanings, and the layers that set them.
+// Configurations: typed structs whose fields have names, defaults and meanings, and the layers that set them. A field
+// is described once, by its struct: files, overrides, flags, messages, --help and the tables of the documentation take
+// its name, type, default, meaning and bounds from there.
 //
 //   struct TrainerConfig {
 //     Setting<int64_t> train_steps = 0;
@@ -12,9 +14,9 @@
 //   ...  // set up what trainer.train_steps is for
 //   config.require_read("training");
 //
-// Keys are paths ("trainer.train_steps"). A key that is not there is NotFound and suggests the nearest; a value of
-// another type is InvalidArgument; both say where it came from. What was set has its effect or is an error: a field
-// knows whether it was read (cohort/models/setting.h), and require_read() refuses those that were set for nothing.
+// Keys are paths ("trainer.train_steps"). A key that does not exist is NotFound and suggests the nearest; a value of
+// another type is InvalidArgument; both say where it came from. A setting has its effect or is an error: a field knows
+// whether it was read (cohort/models/setting.h), and require_read() refuses fields that were set without being read.
 #pragma once
 
 #include <atomic>
@@ -32,47 +34,50 @@
 
 namespace cohort {
 
-// A value as a file or a flag has it, before a field gives it its type.
+// A value of a file or a flag, before a field gives it its type.
 struct ConfigValue {
-  // What sort of value it is.
+  // The sort of a value.
   enum class Kind { kNull, kScalar, kList, kMap };
 
   Kind kind = Kind::kNull;                                        // which of the following members has the value
-  std::string text = {};                                          // of a scalar
-  std::vector<ConfigValue> items = {};                            // of a list
-  std::vector<std::pair<std::string, ConfigValue>> members = {};  // of a map, in the order of the text
-  int64_t line = 0;                                               // of its text, from 1; 0: not known
+  std::string text = {};                                          // the value of a scalar
+  std::vector<ConfigValue> items = {};                            // the items of a list
+  std::vector<std::pair<std::string, ConfigValue>> members = {};  // the members of a map, in the order of the text
+  int64_t line = 0;                                               // the line of its text, from 1; 0: not known
 };
 
-// Collects the fields of structs; describe() of a struct calls it. The structs have to outlive it.
+// Collects the descriptions of fields; describe() of a struct adds them. The structs have to outlive it.
 class ConfigFields {
  public:
   // Where a field's value lies.
   using Target = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
                               std::vector<std::string>*>;
-  // A field as the configuration sees it.
+  // The description of a field.
   struct Field {
-    std::string path;                               // names from the outermost struct, with dots between
-    Target target;                                  // where the value lies
-    std::string help;                               // what the field means
-    std::vector<std::string> choices;               // of a text; empty: any
-    std::string default_value;                      // as YAML
-    std::string origin;                             // who has set it; empty: the default
-    std::shared_ptr<const std::atomic<bool>> read;  // whether the program has read the value
+    std::string path;                                    // names from the outermost struct, with dots between
+    Target target;                                       // where the value lies
+    std::string help;                                    // the meaning of the field
+    std::vector<std::string> choices = {};               // the texts that are allowed; empty: any
+    std::string default_value = {};                      // the default as YAML
+    std::string flag = {};                               // a flag of `cohort train` that sets it; empty: none
+    std::vector<std::string> bounds = {};                // its relations that restrict() has, such as ">= 0"
+    std::string origin = {};                             // who has set it; empty: it has its default
+    std::shared_ptr<const std::atomic<bool>> read = {};  // whether the program has read the value
   };
 
-  // Adds a field. `help` says what it means, without a capital and a full stop; `choices` are all that a text may be.
+  // Adds a field and returns its description. `help` is its meaning in one line, without a capital and a full stop;
+  // `choices` are the texts that are allowed. The reference holds until another field is added.
   template <typename T>
-  void add(std::string_view name, Setting<T>& setting, std::string help, std::vector<std::string> choices = {}) {
+  Field& add(std::string_view name, Setting<T>& setting, std::string help, std::vector<std::string> choices = {}) {
     setting.read_ = std::make_shared<std::atomic<bool>>(false);
-    add(name, Target(&setting.value_), setting.read_, std::move(help), std::move(choices));
+    return add(name, Target(&setting.value_), setting.read_, std::move(help), std::move(choices));
   }
-  // A struct within.
+  // Adds the fields of an inner struct.
   template <typename Inner>
   void nest(std::string_view name, Inner& inner) {
     group(name, [&](ConfigFields& fields) { inner.describe(fields); });
   }
-  // Fields that share a name before theirs: describe(*this) adds them.
+  // Adds the fields that describe(*this) adds, with a name before theirs.
   template <typename Describe>
   void group(std::string_view name, const Describe& describe) {
     const std::string outer = prefix_;
@@ -80,8 +85,8 @@ class ConfigFields {
     describe(*this);
     prefix_ = outer;
   }
-  // A relation that has to hold in the end, of paths within this struct and numbers or texts: "train_steps >= 0",
-  // "a.b == c.d"; with ==, !=, <, <=, > or >=.
+  // Adds a relation that Config::lock() checks, between a path within this struct and another one, a number or a text:
+  // "train_steps >= 0", "a.b == c.d". The operators are ==, !=, <, <=, > and >=.
   void restrict(std::string_view relation);
 
  private:
@@ -91,8 +96,8 @@ class ConfigFields {
     std::string relation;
   };
 
-  void add(std::string_view name, Target target, std::shared_ptr<const std::atomic<bool>> read, std::string help,
-           std::vector<std::string> choices);
+  Field& add(std::string_view name, Target target, std::shared_ptr<const std::atomic<bool>> read, std::string help,
+             std::vector<std::string> choices);
 
   std::string prefix_;
   std::vector<Field> fields_;
@@ -103,49 +108,50 @@ class ConfigFields {
 // thread-safe.
 class Config {
  public:
-  // What the fields hold now are the defaults.
+  // Takes the present values of the fields as their defaults.
   explicit Config(const std::function<void(ConfigFields&)>& describe);
 
-  // A file of YAML or JSON: a map of maps. NotFound: no such file.
+  // Sets what a file of YAML or JSON, a map of maps, says. NotFound: there is no such file.
   void apply_file(const std::filesystem::path& file);
-  // The same as text. `origin` is named in messages and in changes().
+  // Sets what the text of such a file says. `origin` is named in messages and in changes().
   void apply_yaml(std::string_view text, const std::string& origin);
-  // YAML or JSON text (keys may be paths), "a.b=1,c=[1,2],d='x'", or the name of a file. (--params_override)
+  // Sets what YAML or JSON text (whose keys may be paths), assignments as in "a.b=1,c=[1,2],d='x'", or a file of that
+  // name says. (--params_override)
   void apply_override(const std::string& text, const std::string& origin = "--params_override");
-  // Bindings in gin's format: "trainer.train_steps = 100", values as in Python, comments, include 'file.gin', macros
-  // (STEPS = 100 and %STEPS). A key may leave out the beginning of its path where the rest, of two names or more, is
-  // unambiguous. References to code (@name, import): Unimplemented.
+  // Sets what bindings in gin's format say: "trainer.train_steps = 100", values as in Python, comments,
+  // include 'file.gin', macros (STEPS = 100 and %STEPS). A key may leave out the beginning of its path if the rest, of
+  // two names or more, is unambiguous. Unimplemented: references to code (@name, import).
   void apply_gin_file(const std::filesystem::path& file);
-  // The same as text. `origin` is named in messages and in changes().
+  // Sets what the text of such a file says. `origin` is named in messages and in changes().
   void apply_gin(std::string_view text, const std::string& origin = "--gin_param");
-  // One field, by its text.
+  // Sets one field to the value of a text.
   void set(const std::string& path, const std::string& value, const std::string& origin);
-  // Back to its default.
+  // Sets one field back to its default.
   void reset(const std::string& path);
 
-  // Checks the restrictions (InvalidArgument) and allows no more change (FailedPrecondition).
+  // Checks the restrictions (InvalidArgument) and allows no more changes (FailedPrecondition).
   void lock();
 
   // A field that has another value than its default.
   struct Change {
     std::string path;    // names from the outermost struct, with dots between
     std::string value;   // as YAML
-    std::string origin;  // what set it, such as "--params_override"
+    std::string origin;  // who has set it, such as "--params_override"
   };
-  // The fields that differ from their defaults.
+  // Returns the fields that differ from their defaults.
   std::vector<Change> changes() const;
-  // Those of them that somebody set and that nothing has read since.
+  // Returns those of them that somebody has set and nothing has read since.
   std::vector<Change> unread() const;
-  // InvalidArgument: there are such, and `run` ("a run of mnist_mlp on drawn digits") does not do what they ask for.
-  // Called when all is set up and nothing has begun.
+  // Fails with InvalidArgument if there are such: `run` ("a run of mnist_mlp on drawn digits") does not do what they
+  // ask for. Call it when everything is set up and nothing has begun.
   void require_read(const std::string& run) const;
-  // Whether anything has read the field. NotFound: there is no such key.
+  // Returns whether anything has read the field. NotFound: there is no such key.
   bool was_read(const std::string& path) const;
-  // All of them, in their order.
+  // Returns the descriptions of all fields, in their order.
   const std::vector<ConfigFields::Field>& fields() const { return fields_.fields_; }
-  // Everything, as YAML that apply_file() reads.
+  // Returns all values as YAML that apply_file() reads.
   std::string to_yaml() const;
-  // Every key with its type, default and meaning.
+  // Returns a text with the type, default, meaning and bounds of every key.
   std::string help() const;
 
  private:
@@ -155,13 +161,13 @@ class Config {
   const ConfigFields::Field* field_at(const std::string& path) const;
   ConfigFields::Field& find(const std::string& path, const std::string& origin);
   std::string why_unread(const ConfigFields::Field& field) const;
-  // The full path of gin's shortened one.
+  // Returns the full path for a shortened one of gin.
   std::string full_path(const std::string& shortened, const std::string& origin) const;
   void check(const ConfigFields::Restriction& restriction) const;
   void apply_gin_text(std::string_view text, const std::string& origin, const std::filesystem::path& folder, int depth);
 
   ConfigFields fields_;
-  std::map<std::string, ConfigValue> macros_;  // of gin
+  std::map<std::string, ConfigValue> macros_;  // gin's
   bool locked_ = false;
 };
 

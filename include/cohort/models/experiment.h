@@ -1,7 +1,6 @@
-// Experiments: what `cohort train --experiment=NAME` trains, as a typed configuration with a task behind it. Names and
-// defaults are those of TensorFlow's Model Garden (official/core/config_definitions.py,
-// official/modeling/optimization), as far as they mean something here; its switches of TensorFlow's machinery are
-// accepted with their defaults only.
+// Experiments: typed configurations with a task, which `cohort train --experiment=NAME` trains. Names and defaults are
+// those of TensorFlow's Model Garden (official/core/config_definitions.py, official/modeling/optimization), as far as
+// they have a meaning here; its switches of TensorFlow's machinery are accepted with their defaults only.
 //
 // An experiment of your own is a factory, registered before the command line is read:
 //
@@ -24,18 +23,19 @@
 
 #include "cohort/models/config.h"
 #include "cohort/models/strategy_flags.h"
+#include "cohort/train/actions.h"
 #include "cohort/train/model.h"
 #include "cohort/train/model_trainer.h"
 
 namespace cohort {
 
-// Where an experiment runs: the strategy's flags, precision, seed.
+// Where and how an experiment runs: the strategy's flags, precision, seed.
 struct RuntimeConfig : StrategyFlags {
   Setting<std::string> mixed_precision_dtype;
   Setting<std::string> loss_scale;
   Setting<int64_t> dataset_num_private_threads = 0;
   Setting<int64_t> seed = 1;
-  // Model Garden's for TensorFlow: accepted as they are.
+  // Model Garden's switches for TensorFlow, accepted with these values only.
   Setting<bool> enable_xla = false;
   Setting<bool> run_eagerly = false;
   Setting<std::string> gpu_thread_mode;
@@ -133,11 +133,11 @@ struct OptimizerConfig {
     void describe(ConfigFields& fields);
   } warmup;  // the beginning of the rate
 
-  struct {  // as MovingAverageOptions
-    Setting<double> average_decay = 0.0;
-    Setting<int64_t> start_step = 0;
-    Setting<bool> dynamic_decay = true;
-    Setting<bool> trainable_weights_only = true;
+  struct {
+    Setting<double> average_decay = MovingAverageOptions().average_decay;
+    Setting<int64_t> start_step = MovingAverageOptions().start_step;
+    Setting<bool> dynamic_decay = MovingAverageOptions().dynamic_decay;
+    Setting<bool> trainable_weights_only = MovingAverageOptions().trainable_weights_only;
   } ema;  // averages of the weights
   Setting<bool> scale_by_replicas = false;
   Setting<int64_t> accumulate_steps = 1;
@@ -161,7 +161,7 @@ struct TrainerConfig {
   Setting<int64_t> steps_per_loop = 1000;
   Setting<int64_t> summary_interval = 1000;
   Setting<int64_t> checkpoint_interval = 1000;
-  Setting<int64_t> max_to_keep = 5;
+  Setting<int64_t> max_to_keep = ControllerOptions().max_to_keep;
   Setting<int64_t> validation_steps = -1;
   Setting<int64_t> validation_interval = 1000;
   Setting<int64_t> continuous_eval_timeout = 3600;
@@ -169,13 +169,13 @@ struct TrainerConfig {
   Setting<std::string> best_checkpoint_eval_metric;
   Setting<std::string> best_checkpoint_metric_comp = "higher";
   Setting<std::string> validation_summary_subdir = "validation";
-  Setting<double> loss_upper_bound = 1e6;
-  Setting<int64_t> recovery_begin_steps = 0;
-  Setting<int64_t> recovery_max_trials = 0;
+  Setting<double> loss_upper_bound = RecoveryOptions().loss_upper_bound;
+  Setting<int64_t> recovery_begin_steps = RecoveryOptions().begin_steps;
+  Setting<int64_t> recovery_max_trials = RecoveryOptions().max_trials;
   Setting<bool> preemption_on_demand_checkpoint = true;
   Setting<int64_t> summary_images = 0;
   Setting<bool> summary_histograms = false;
-  // Model Garden's for TensorFlow: accepted as they are.
+  // Model Garden's switches for TensorFlow, accepted with these values only.
   Setting<bool> train_tf_while_loop = true;
   Setting<bool> train_tf_function = true;
   Setting<bool> eval_tf_function = true;
@@ -186,34 +186,35 @@ struct TrainerConfig {
   void describe(ConfigFields& fields);
 };
 
-// What Task::build_inputs() returns.
+// The data of a task.
 struct TaskData {
   std::optional<Dataset> train;       // batched, repeated
   std::optional<Dataset> validation;  // batched
-  int64_t steps_per_epoch = 0;        // of the training; 0: not known
-  std::string description;            // "drawn digits", for the reader of a log
-  bool shard_train = true;            // whether each worker reads its part; else all of it
-  bool shard_validation = true;       // the same for the validation
+  int64_t steps_per_epoch = 0;        // steps of a pass over the training data; 0: not known
+  std::string description;            // a name for logs, such as "drawn digits"
+  bool shard_train = true;            // whether each worker reads its part of the training data; else all of it
+  bool shard_validation = true;       // whether each worker reads its part of the validation data; else all of it
 };
 
-// What is learnt: a model, its data, its loss. Its fields are the group "task" of the configuration.
+// A learning task: a model, its data and its loss. Its fields are the group "task" of the configuration.
 class Task {
  public:
   virtual ~Task() = default;
 
   // Adds the fields of the group "task" with their meanings.
   virtual void describe(ConfigFields& fields) = 0;
-  // Where data comes from that no field names, and where the fields of the batches are: for the plain flags.
+  // Sets the fields that hold the folder of the data, for --data_dir.
   virtual void set_data(Config& config, const std::string& folder, const std::string& origin) = 0;
-  // Sets the fields that hold the batch size.
+  // Sets the fields that hold the batch size, for --batch_size.
   virtual void set_batch(Config& config, int64_t size, const std::string& origin) = 0;
 
-  // Under the current strategy, for a configuration that is locked. With `training` one follows, and data that it
-  // cannot be made with are an error. An evaluation comes with the configuration of its training: settings are read for
-  // both. What build_inputs(), build_model(), build_loss(), build_metrics(), l2_weight_decay() and stages() have not
-  // read by then, once each, is an error where somebody has set it; so keep what is wanted later.
+  // Opens the data under the current strategy, for a configuration that is locked. With `training` a training follows;
+  // data that do not suffice for it are an error. An evaluation has the configuration of its training, so the settings
+  // of both are read. A setting that somebody has set and that build_inputs(), build_model(), build_loss(),
+  // build_metrics(), l2_weight_decay() and stages() do not read, called once each, is an error; so keep the values that
+  // are needed later.
   virtual TaskData build_inputs(const RuntimeConfig& runtime, bool training) = 0;
-  // Built (Model::built), not compiled.
+  // Makes the model, built (Model::built) but not compiled.
   virtual Model build_model() = 0;
   // Makes the loss.
   virtual Loss build_loss() = 0;
@@ -221,11 +222,12 @@ class Task {
   virtual std::vector<Metric> build_metrics() = 0;
   // Returns the decay of the weights by the gradient, `l2` of OptimizerConfig::build().
   virtual double l2_weight_decay() const { return 0.0; }
-  // Weights to start from, where no checkpoint is.
+  // Sets the weights to start from; called if there is no checkpoint.
   virtual void initialize(Model& /*model*/) {}
 
-  // The global steps after which the training changes, ascending; before_stage(0), then after each of them
-  // before_stage(1), ... sets up the model, which is compiled afterwards. Not under parameter servers.
+  // Returns the global steps after which the training changes, ascending. before_stage(0) sets up the model at the
+  // beginning and before_stage(i) after the i-th of these steps; the model is compiled afterwards. Parameter servers
+  // have no stages.
   virtual std::vector<int64_t> stages() const { return {}; }
   // Sets up the model for the stage; see stages().
   virtual void before_stage(std::size_t /*stage*/, Model& /*model*/) {}
@@ -233,48 +235,48 @@ class Task {
 
 // The configuration of an experiment.
 struct ExperimentConfig {
-  std::shared_ptr<Task> task;  // what is learnt
-  TrainerConfig trainer;       // how long, and what is written
+  std::shared_ptr<Task> task;  // the learning task
+  TrainerConfig trainer;       // how long it trains and what it writes
   RuntimeConfig runtime;       // where it runs
 
-  // "task", "trainer", "runtime".
+  // Adds the fields of the groups "task", "trainer" and "runtime".
   void describe(ConfigFields& fields);
 };
 
 // An experiment by its name.
 struct Experiment {
-  std::string name;                        // what --experiment says
+  std::string name;                        // the value of --experiment
   std::string description;                 // a line for the list of experiments
   std::function<ExperimentConfig()> make;  // makes its configuration, with the defaults
 };
 
-// InvalidArgument: the name is empty or taken. Thread-safe.
+// Adds an experiment. InvalidArgument: the name is empty or taken. Thread-safe.
 void register_experiment(Experiment experiment);
-// The library's own first, in their order.
+// Returns all experiments, the library's own first.
 std::vector<Experiment> experiments();
-// NotFound lists the experiments that there are.
+// Returns the experiment of that name. NotFound lists the experiments that there are.
 Experiment find_experiment(std::string_view name);
 
 struct RunOptions {
   // train, eval, train_and_eval, train_and_post_eval, continuous_eval, or continuous_train_and_eval (also called
   // train_and_validate), which evaluates every checkpoint that it writes.
   std::string mode = "train_and_eval";
-  // For checkpoints (ckpt-<step>), summaries (train, validation), metrics.jsonl, params.yaml, and at the end
+  // The folder of checkpoints (ckpt-<step>), summaries (train, validation), metrics.jsonl, params.yaml, and at the end
   // model.safetensors.
   std::filesystem::path model_dir;
-  std::string experiment;          // its name, for what is written
-  std::ostream* output = nullptr;  // what the chief says; null: standard output
+  std::string experiment;          // the name of the experiment, for what is written
+  std::ostream* output = nullptr;  // where the chief reports; null: standard output
 };
 
-// Does what the mode says with an experiment whose configuration is locked, under the strategy, and returns the last
-// evaluation. A run that was interrupted goes on where its latest checkpoint is. Under parameter servers all tasks call
-// it, and those that are not the chief serve. Preempted: SIGTERM came to a worker; a checkpoint is written.
+// Runs an experiment, whose configuration is locked, in the mode under the strategy, and returns the last evaluation. A
+// run that was interrupted goes on at its latest checkpoint. Under parameter servers all tasks call it, and those that
+// are not the chief serve. Preempted: SIGTERM came to a worker; a checkpoint is written.
 Logs run_experiment(const ExperimentConfig& experiment, const Config& config, const Strategy& strategy,
                     const RunOptions& options);
 
-// The main function of a program with experiments of its own: all that `cohort train` does, by the same flags, with
+// The main function of a program with experiments of its own: does what `cohort train` does, by the same flags, with
 // the library's experiments and those that were registered before. Returns the exit status: 0; 2 for a wrong call; 42
-// after a preemption (cohort/preemption.h); else 1. What is wrong is told on standard error.
+// after a preemption (cohort/preemption.h); else 1. Errors are told on standard error.
 int train_main(int argc, char** argv);
 
 }  // namespace cohort

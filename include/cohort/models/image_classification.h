@@ -1,5 +1,5 @@
-// ImageClassificationTask: classifying images of any data that the library reads, with any of its models. Field names
-// are those of Model Garden's image classification (official/vision/configs/image_classification.py).
+// ImageClassificationTask: classifies images of any data that the library reads, with any of its models. The names of
+// the fields are those of Model Garden's image classification (official/vision/configs/image_classification.py).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace cohort {
 
-// Where images come from and how they are changed. `cohort train --help_experiment` prints what each field means.
+// The source of the images and their augmentation. docs/settings.md has the meaning of each field.
 struct ImageDataConfig {
   Setting<std::string> input_path;
   Setting<std::string> tfds_name;
@@ -69,22 +69,21 @@ struct ImageDataConfig {
   void describe(ConfigFields& fields);
 };
 
-// Which model, and how its input is prepared.
+// The model, and the preparation of its input. docs/settings.md has the meaning of each field.
 struct ImageModelConfig {
   Setting<int64_t> num_classes = 1000;
-  Setting<std::vector<int64_t>> input_size = {224, 224, 3};  // height, width, channels
+  Setting<std::vector<int64_t>> input_size = {224, 224, 3};
   Setting<std::vector<double>> input_mean = {0.485, 0.456, 0.406};
   Setting<std::vector<double>> input_stddev = {0.229, 0.224, 0.225};
   Setting<double> dropout_rate = 0.0;
   Setting<bool> channels_last = true;
   Setting<std::string> kernel_initializer;
-  // Negative and empty: the model's own.
   struct {
     Setting<std::string> activation;
     Setting<bool> use_sync_bn = false;
     Setting<double> norm_momentum = -1.0;
     Setting<double> norm_epsilon = -1.0;
-  } norm_activation;
+  } norm_activation;  // changes to batch norms and activation  // changes to batch norms and activation  // changes to batch norms and activation
   struct {
     Setting<std::string> type = "resnet";
     struct {
@@ -102,7 +101,7 @@ struct ImageModelConfig {
     } efficientnet;
     struct {
       Setting<std::string> model_name = "vit-b16";
-      Setting<int64_t> patch_size = 0;  // 0: what the name says
+      Setting<int64_t> patch_size = 0;
       Setting<int64_t> representation_size = 0;
       Setting<double> init_stochastic_depth_rate = 0.0;
       Setting<bool> original_init = true;
@@ -113,7 +112,7 @@ struct ImageModelConfig {
   void describe(ConfigFields& fields);
   // Returns the number of colour channels.
   int64_t channels() const { return input_size->at(2); }
-  // Whether the model takes grey images as [height, width], without a dimension for the channel.
+  // Returns whether the model takes grey images as [height, width], without a dimension for the channel.
   bool takes_planes() const { return channels() == 1 && (backbone.type == "mlp" || backbone.type == "cnn"); }
 };
 
@@ -133,7 +132,7 @@ class ImageClassificationTask : public Task {
   Setting<std::string> init_checkpoint_modules = "all";
   Setting<bool> freeze_backbone = false;
   Setting<int64_t> freeze_backbone_steps = 0;
-  std::string builtin_data;  // what there is without a folder: "digits"; empty: nothing
+  std::string builtin_data;  // the data without a folder: "digits"; empty: none
 
   void describe(ConfigFields& fields) override;
   void set_data(Config& config, const std::string& folder, const std::string& origin) override;
@@ -144,13 +143,14 @@ class ImageClassificationTask : public Task {
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;
   double l2_weight_decay() const override { return l2_decay; }
-  // From a safetensors file or a checkpoint's folder; with the modules "backbone" all but the classifier.
+  // Takes the weights of a safetensors file or of a checkpoint's folder; with the modules "backbone" all but the
+  // classifier's.
   void initialize(Model& model) override;
   std::vector<int64_t> stages() const override;
   void before_stage(std::size_t stage, Model& model) override;
 
  private:
-  // The weights to start from, of the model that was built last.
+  // The weights that the model that was built last starts from.
   struct Initial {
     std::filesystem::path place;
     bool backbone_only = false;

@@ -1,4 +1,4 @@
-// Setting<T>: a field of a configuration, which notes whether it was read.
+// Setting<T>: a field of a configuration, which notes whether it was read. Its struct describes it (config.h).
 //
 //   struct TrainerConfig {
 //     Setting<int64_t> train_steps = 0;
@@ -36,20 +36,20 @@ struct ListElement<std::vector<E>> {
 
 }  // namespace detail
 
-// Stands where a T is wanted. A copy is the same field: who reads it has read the field; a value that is assigned
-// changes nothing about that. So read a setting where it has an effect, and only there. As thread-safe as a T; reads
-// may be at the same time.
+// A T with a note of whether it was read; it converts to a T. A copy is the same field: reading the copy is reading the
+// field, and assigning a value keeps the note. So read a setting where it has its effect, and only there. It is as
+// thread-safe as a T.
 template <typename T>
 class Setting {
   using Element = typename detail::ListElement<T>::Type;
 
  public:
   Setting() = default;
-  // Holds this default.
+  // Takes the value as the default.
   template <typename U>
   requires(std::convertible_to<U, T> && !std::same_as<U, Setting>) Setting(U value)
       : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  // Holds this list as its default.
+  // Takes the list as the default.
   Setting(std::initializer_list<Element> items) requires std::same_as<T, std::vector<Element>> : value_(items) {}
   Setting(const Setting&) = default;
   Setting& operator=(const Setting& other) {
@@ -65,14 +65,14 @@ class Setting {
     if (read_) read_->store(true, std::memory_order_relaxed);
     return value_;
   }
-  // The same as get().
+  // Returns the value, as get() does.
   operator const T&() const { return get(); }  // NOLINT(google-explicit-constructor)
-  // The same as get().
+  // Returns the value, as get() does.
   const T& operator*() const { return get(); }
-  // The same as get().
+  // Returns a pointer to the value, as get() does.
   const T* operator->() const { return &get(); }
 
-  // Numbers have the language's own.
+  // Compares values; numbers are compared by the language's own operator.
   friend bool operator==(const Setting& a, const T& b) requires(!std::is_arithmetic_v<T>) { return a.get() == b; }
   friend std::ostream& operator<<(std::ostream& out, const Setting& setting) requires
       requires(std::ostream& to, const T& value) {
@@ -84,7 +84,7 @@ class Setting {
   friend class ConfigFields;
 
   T value_{};
-  std::shared_ptr<std::atomic<bool>> read_;  // of the Config that describes it
+  std::shared_ptr<std::atomic<bool>> read_;  // shared with the description of the field; null: there is none
 };
 
 }  // namespace cohort

@@ -81,36 +81,36 @@ enum class Verbose {
 };
 
 struct FitOptions {
-  int64_t epochs = 1;         // the last one's number, from 1: with initial_epoch fewer are run
-  int64_t initial_epoch = 0;  // epochs before this one are taken as done
-  // 0: an epoch is one pass over the dataset. Otherwise epochs are cut out of one pass, which should be infinite or
-  // long enough: training ends with a warning where it is not.
+  int64_t epochs = 1;         // the number of the last epoch, from 1
+  int64_t initial_epoch = 0;  // epochs that are taken as done already
+  // Steps of an epoch; 0: an epoch is one pass over the dataset. Otherwise epochs are cut out of one pass, which has to
+  // be long enough or repeated: training ends with a warning where it ends.
   int64_t steps_per_epoch = 0;
-  // Evaluated at the ends of epochs; batched; its logs begin with "val_".
+  // The data that is evaluated at the ends of epochs, in batches; its logs begin with "val_".
   std::optional<Dataset> validation_data = std::nullopt;
-  int64_t validation_steps = 0;             // 0: all
-  int64_t validation_freq = 1;              // every so many epochs
-  std::vector<CallbackPtr> callbacks = {};  // called in this order
+  int64_t validation_steps = 0;             // batches of a validation; 0: all
+  int64_t validation_freq = 1;              // epochs between validations
+  std::vector<CallbackPtr> callbacks = {};  // called in this order; what one adds to the logs the next ones see
   Verbose verbose = Verbose::kAuto;         // how the progress is shown
-  std::ostream* output = nullptr;           // of the progress; null: standard output
+  std::ostream* output = nullptr;           // where the progress is written; null: standard output
   InputOptions input = {};                  // how the data is divided and prepared
-  int64_t batch_size = 32;                  // global; only for fit() of tensors
-  bool shuffle = true;                      // only for fit() of tensors
+  int64_t batch_size = 32;                  // the global batch of fit() of tensors
+  bool shuffle = true;                      // whether fit() of tensors shuffles them
 };
 
 struct EvaluateOptions {
-  int64_t steps = 0;                        // 0: all
+  int64_t steps = 0;                        // batches to evaluate; 0: all
   std::vector<CallbackPtr> callbacks = {};  // their on_test_begin and on_test_end are called
   Verbose verbose = Verbose::kAuto;         // how the progress is shown
-  std::ostream* output = nullptr;           // where the progress goes; null: standard output
+  std::ostream* output = nullptr;           // where the progress is written; null: standard output
   InputOptions input = {};                  // how the data is divided and prepared
-  int64_t batch_size = 32;                  // global; only for tensors
+  int64_t batch_size = 32;                  // the global batch of evaluate() of tensors
 };
 
 struct PredictOptions {
-  int64_t steps = 0;        // 0: all
+  int64_t steps = 0;        // batches to predict; 0: all
   InputOptions input = {};  // how the data is divided and prepared
-  int64_t batch_size = 32;  // global; only for tensors
+  int64_t batch_size = 32;  // the global batch of predict() of tensors
 };
 
 struct ModelOptions {

@@ -11,17 +11,18 @@
 namespace cohort {
 
 struct SidecarEvaluatorOptions {
-  std::filesystem::path checkpoint_dir;  // of BackupAndRestore or a CheckpointManager, of fit()'s whole state
+  std::filesystem::path checkpoint_dir;                   // the folder that a training of fit() is saved in
   CheckpointFollowerOptions follow = {.name = "backup"};  // how it waits for checkpoints
-  int64_t max_evaluations = 0;                            // 0: until the writer has finished
-  EvaluateOptions evaluate = {};                          // of each
+  int64_t max_evaluations = 0;                            // evaluations to make; 0: until the writer has finished
+  EvaluateOptions evaluate = {};                          // how each checkpoint is evaluated
 };
 
-// Keras' SidecarEvaluator. Of checkpoints that are written faster than they are evaluated some are left out, but not
-// the last one. Keep the last one (delete_checkpoint = false), or there is nothing to evaluate at the end.
+// Evaluates the checkpoints of a training (Keras' SidecarEvaluator). If checkpoints are written faster than they are
+// evaluated, some are left out, but not the last one. The training has to keep the last one (delete_checkpoint =
+// false).
 class SidecarEvaluator {
  public:
-  // InvalidArgument: no folder, a negative number.
+  // InvalidArgument: there is no folder, or a number is negative.
   SidecarEvaluator(Model model, Dataset data, SidecarEvaluatorOptions options);
 
   // Returns the number of evaluations when the training has ended. DeadlineExceeded: no checkpoint came in time.

@@ -27,21 +27,21 @@ class SummaryWriter {
   explicit SummaryWriter(const std::filesystem::path& folder);
   SummaryWriter(SummaryWriter&&) noexcept;
   SummaryWriter& operator=(SummaryWriter&&) noexcept;
-  // Writes what is left; errors are only logged.
+  // Writes what is not written yet; errors are only logged.
   ~SummaryWriter();
 
-  // A number at a step, a point of the curve called `tag`.
+  // Adds a number at a step, a point of the curve called `tag`.
   void scalar(std::string_view tag, double value, int64_t step);
-  // uint8 [channels, height, width], or floating point from 0 to 1; 1 or 3 channels.
+  // Adds an image of 1 or 3 channels: uint8 [channels, height, width], or floating point from 0 to 1.
   void image(std::string_view tag, const torch::Tensor& image, int64_t step);
-  // The distribution of the tensor's elements, in `buckets` of the same width.
+  // Adds the distribution of the elements of a tensor, in `buckets` of the same width.
   void histogram(std::string_view tag, const torch::Tensor& values, int64_t step, int buckets = 30);
-  // Markdown.
+  // Adds a text in Markdown.
   void text(std::string_view tag, std::string_view text, int64_t step);
-  // What the run was made with, for the table of runs (the HParams tab); once a file.
+  // Adds the hyperparameters of the run, for the table of runs (the HParams tab); once in a file.
   void hparams(const std::map<std::string, HParam>& values);
 
-  // So that others see what was written. Done by itself every few seconds.
+  // Makes everything visible to readers of the file, which otherwise happens every few seconds.
   void flush();
 
  private:

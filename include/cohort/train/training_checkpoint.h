@@ -1,5 +1,5 @@
-// Checkpoint: what a training loop of one's own saves, and goes on from, under any strategy (tf.train.Checkpoint with
-// its manager, and tf.distribute.experimental.PreemptionCheckpointHandler). BackupAndRestore does the same for fit().
+// Checkpoint: saves a training loop of one's own and lets it go on, under any strategy (tf.train.Checkpoint with its
+// manager, and tf.distribute.experimental.PreemptionCheckpointHandler). BackupAndRestore does the same for fit().
 //
 //   cohort::Checkpoint checkpoint(strategy, "run", {.modules = {{"model", net}}, .optimizers = {{"optimizer", adam}}});
 //   cohort::DistributedIterator batches = data.iterator();
@@ -30,32 +30,33 @@
 
 namespace cohort {
 
-// What is saved, by names of the program's own: letters, digits, "_", "-" and ".", not first; no name twice. Random
-// states, of LibTorch on the CPU and of every replica, are saved with it.
+// The parts that are saved, under names of the program: letters, digits, "_", "-" and ".", which may not come first; no
+// name twice. The random states of LibTorch on the CPU and of every replica are saved with them.
 struct CheckpointParts {
-  std::map<std::string, MirroredModule> modules = {};  // with their buffers
-  // With their slots, steps, rates that were set, and gradients that accumulate_steps holds.
+  std::map<std::string, MirroredModule> modules = {};  // the modules, with their buffers
+  // The optimizers, with their slots, steps, rates that were set, and gradients that accumulate_steps holds.
   std::map<std::string, MirroredOptimizer> optimizers = {};
-  std::map<std::string, Variable> variables = {};  // with the replicas' own components
+  std::map<std::string, Variable> variables = {};  // the variables, with the components of the replicas
 };
 
-// How far a training has come.
+// The progress of a training.
 struct Progress {
   int64_t step = 0;  // the number of the checkpoint
-  // Whatever the program needs besides, such as the number of the pass over the data.
+  // Anything else that the program needs, such as the number of the pass over the data.
   std::map<std::string, std::string> values = {};
 };
 
 struct CheckpointOptions {
-  CheckpointManagerOptions manager = {};  // how many are kept, and how they are written
-  // Tells that the machine will be taken away; asked by preempted(). Empty: SIGTERM, which no longer ends the program
-  // once preempted() was called.
+  CheckpointManagerOptions manager = {};  // how many checkpoints are kept, and how they are written
+  // Returns whether the machine will be taken away; called by preempted(). Empty: SIGTERM is the sign, which no longer
+  // ends the program once preempted() was called.
   std::function<bool()> told = {};
 };
 
-// Used by one thread, across replicas. All workers make one, with the same parts, and the same calls; the chief writes
-// and reads, so that no common file system is needed. A run that was interrupted at any moment and goes on from a
-// checkpoint ends with the bits of one that was not, where a pass over the data begins or its iterator was saved too.
+// The checkpoints of a training loop. It is used by one thread, across replicas. All workers make one with the same
+// parts and make the same calls; the chief writes and reads, so no common file system is needed. A run that was
+// interrupted and goes on from a checkpoint ends with the bits of a run that was not interrupted, if the iterator was
+// saved, too, or a pass over the data begins there.
 class Checkpoint {
  public:
   // Makes the directory. InvalidArgument: a part is empty, of another strategy, or its name is wrong.
@@ -68,21 +69,21 @@ class Checkpoint {
   // Waits for a write under way; an error of it is logged.
   ~Checkpoint();
 
-  // Goes on from the newest checkpoint that is whole, and returns how far it had come; nothing where there is none.
-  // `input`, if given, goes where it was, unless it was not saved, or there are more or fewer workers or replicas now:
-  // then it stays where it is, with a warning. NotFound, InvalidArgument: it does not fit the parts.
+  // Restores the newest checkpoint that is whole and returns its progress, or nothing if there is none. `input`, if
+  // given, goes to its position; it stays where it is, with a warning, if it was not saved or if there are more or
+  // fewer workers or replicas now. NotFound, InvalidArgument: the checkpoint does not fit the parts.
   std::optional<Progress> restore(DistributedIterator* input = nullptr);
 
-  // Saves everything between two steps. Returns when it is copied; what the write before met is thrown here.
-  // FailedPrecondition: inside a replica.
+  // Saves everything between two steps. Returns when it is copied; an error of the write before is thrown here.
+  // FailedPrecondition: it is called inside a replica.
   void save(const Progress& progress, DistributedIterator* input = nullptr);
 
-  // Returns when what was saved is on the disk, and throws what writing it met.
+  // Returns when everything that was saved is on the disk. An error of writing it is thrown here.
   void wait();
 
-  // Whether any worker's machine will be taken away; asked once after every step, with the iterator of its batches. All
-  // workers hear of it after the same step, one or two after the sign: then save, and exit with kPreemptedExitCode. It
-  // takes the highest bit but one of DistributedIterator::raise.
+  // Returns whether the machine of any worker will be taken away. Call it once after every step, with the iterator of
+  // the batches. All workers learn it after the same step, one or two steps after the sign: then save, and exit with
+  // kPreemptedExitCode. It uses the highest bit but one of DistributedIterator::raise.
   bool preempted(DistributedIterator& input);
 
  private:

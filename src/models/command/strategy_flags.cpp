@@ -1,6 +1,9 @@
+// A strategy by its name: one table has the names, the functions that make the strategies and, in describe(), the text
+// of --help.
 #include "cohort/models/strategy_flags.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <limits>
 
@@ -9,20 +12,19 @@
 #include "cluster/local_place.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_strategy.h"
-#include "cohort/cluster/parameter_server_strategy.h"
 
 namespace cohort {
 
 namespace {
 
-constexpr int64_t kMostReplicas = 1024;  // each has a thread and a model
+constexpr int64_t kMostReplicas = 1024;  // because each has a thread and a model
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
 }
 
-// One CPU device a replica, or the first GPUs.
+// Returns one CPU device for each replica, or the first GPUs.
 std::vector<std::string> devices_of(const StrategyFlags& flags) {
   if (flags.num_gpus == 0) return cpu_devices(static_cast<int>(std::max<int64_t>(1, flags.num_replicas)));
   const auto visible = static_cast<int64_t>(list_logical_devices("GPU").size());
@@ -34,7 +36,7 @@ std::vector<std::string> devices_of(const StrategyFlags& flags) {
   return names;
 }
 
-// The same for one of several workers, which takes its own part of its machine's GPUs.
+// Returns the devices of one of several workers, which takes its own part of the GPUs of its machine.
 std::vector<std::string> worker_devices_of(const StrategyFlags& flags) {
   if (flags.num_gpus == 0) return devices_of(flags);
   const auto visible = static_cast<int>(list_logical_devices("GPU").size());
@@ -103,7 +105,7 @@ int packs_of(const StrategyFlags& flags) {
   return static_cast<int>(flags.num_packs);
 }
 
-// Before the cluster is what the flags say.
+// Fails if the flags describe another cluster than the environment does.
 void check_cluster(const StrategyFlags& flags) {
   if (flags.worker_hosts->empty() && flags.task_index != -1) {
     fail<InvalidArgument>("[train] --task_index=", flags.task_index,
@@ -126,7 +128,7 @@ void check_cluster(const StrategyFlags& flags) {
                         task ? task->to_string() : "missing", "; give one of them");
 }
 
-// Many who each train a model of their own is seldom what was meant.
+// Warns of several workers that would each train a model of their own, which is seldom what was meant.
 void warn_of_workers(const std::string& name) {
   try {
     const ClusterResolverPtr environment = resolve_cluster();
@@ -137,23 +139,48 @@ void warn_of_workers(const std::string& name) {
         "[train] the environment ({}) names {} workers, but --distribution_strategy={} knows this process only: each "
         "of them trains a model of its own; multi_worker_mirrored makes it one",
         environment->name(), workers, name);
-  } catch (const Error&) {  // A cluster that cannot be read is none that this strategy needs.
+  } catch (const Error&) {  // This strategy does not need the cluster, so one that cannot be read does not matter.
   }
+}
+
+struct ConsistencyRow {
+  const char* name;
+  Consistency::Kind kind;
+};
+constexpr std::array kConsistencies = {
+    ConsistencyRow{"asynchronous", Consistency::Kind::kAsynchronous},
+    ConsistencyRow{"bounded_staleness", Consistency::Kind::kBoundedStaleness},
+    ConsistencyRow{"synchronous", Consistency::Kind::kSynchronous},
+};
+
+// Returns the names in a table as a text.
+template <typename Table>
+std::string names_in(const Table& table) {
+  std::string names;
+  for (const auto& row : table) names += c10::str(names.empty() ? "" : ", ", row.name);
+  return names;
 }
 
 Consistency consistency_of(const StrategyFlags& flags) {
   const std::string name = lower(flags.consistency);
-  if (name == "asynchronous") return {};
-  if (name == "synchronous") return {.kind = Consistency::Kind::kSynchronous};
-  if (name == "bounded_staleness") {
+  for (const ConsistencyRow& row : kConsistencies) {
+    if (name != row.name) continue;
+    Consistency consistency{.kind = row.kind};
+    if (row.kind != Consistency::Kind::kBoundedStaleness) return consistency;
     if (flags.staleness < 0) fail<InvalidArgument>("[train] --staleness is ", flags.staleness, ", wanted 0 or more");
-    return {.kind = Consistency::Kind::kBoundedStaleness, .staleness = flags.staleness};
+    consistency.staleness = flags.staleness;
+    return consistency;
   }
-  fail<InvalidArgument>("[train] --consistency=", flags.consistency,
-                        " is not known; asynchronous, bounded_staleness and synchronous are");
+  fail<InvalidArgument>("[train] --consistency=", flags.consistency, " is not known; there are ",
+                        names_in(kConsistencies));
 }
 
-// What --tpu names, in words.
+// Returns the algorithm that --all_reduce_alg names.
+std::string exchange_of(const StrategyFlags& flags) {
+  return flags.all_reduce_alg->empty() ? "auto" : lower(flags.all_reduce_alg);
+}
+
+// Returns a description of what --tpu names.
 std::string described_tpu(const std::string& tpu) {
   constexpr std::string_view kScheme = "grpc://";
   if (tpu.empty()) return "the TPU that the environment speaks of";
@@ -167,7 +194,82 @@ std::string described_tpu(const std::string& tpu) {
   return "the TPU at " + address;
 }
 
+Strategy make_off(const StrategyFlags& flags) {
+  require_one_replica(flags, "off");
+  const DeviceScope device(devices_of(flags).front());
+  return DefaultStrategy();
+}
+
+Strategy make_one_device(const StrategyFlags& flags) {
+  require_one_replica(flags, "one_device");
+  return OneDeviceStrategy(devices_of(flags).front());
+}
+
+Strategy make_mirrored(const StrategyFlags& flags) {
+  return MirroredStrategy({.devices = devices_of(flags),
+                           .exchange = {.cross_device_ops = exchange_of(flags), .num_packs = packs_of(flags)}});
+}
+
+Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
+  check_cluster(flags);
+  configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
+  return MultiWorkerMirroredStrategy({.communication = {.implementation = exchange_of(flags)},
+                                      .devices = worker_devices_of(flags),
+                                      .exchange = {.num_packs = packs_of(flags)}});
+}
+
+Strategy make_parameter_server(const StrategyFlags& flags) {
+  return ParameterServerStrategy({.consistency = consistency_of(flags),
+                                  .replicas = static_cast<int>(flags.ps_replicas),
+                                  .devices = devices_of(flags)});
+}
+
+Strategy make_central_storage(const StrategyFlags& flags) {
+  return CentralStorageStrategy({.compute_devices = devices_of(flags)});
+}
+
+Strategy make_tpu(const StrategyFlags& flags) {
+  fail<Unimplemented>("[train] --distribution_strategy=tpu with --tpu=", flags.tpu, " asks for ",
+                      described_tpu(flags.tpu), ", but this build cannot drive TPUs");
+}
+
+struct StrategyRow {
+  const char* name;
+  Strategy (*make)(const StrategyFlags& flags);
+};
+constexpr std::array kStrategies = {
+    StrategyRow{"off", make_off},
+    StrategyRow{"one_device", make_one_device},
+    StrategyRow{"mirrored", make_mirrored},
+    StrategyRow{"multi_worker_mirrored", make_multi_worker_mirrored},
+    StrategyRow{"parameter_server", make_parameter_server},
+    StrategyRow{"central_storage", make_central_storage},
+    StrategyRow{"tpu", make_tpu},
+};
+
 }  // namespace
+
+void StrategyFlags::describe(ConfigFields& fields) {
+  const auto add = [&](const char* name, auto& setting, const std::string& help) {
+    fields.add(name, setting, help).flag = c10::str("--", name);
+  };
+  add("distribution_strategy", distribution_strategy, "the strategy: " + names_in(kStrategies));
+  add("num_gpus", num_gpus, "GPUs to use; 0: the CPU");
+  add("num_replicas", num_replicas, "replicas on the CPU; 0: one");
+  add("all_reduce_alg", all_reduce_alg,
+      "how gradients are summed under mirrored: auto, ring, nccl, hierarchical_copy or reduction_to_one_device; under "
+      "multi_worker_mirrored: auto, ring, mpi or nccl; empty: auto");
+  add("num_packs", num_packs,
+      "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
+      "reduction_to_one_device and hierarchical_copy; 0: no packing");
+  add("worker_hosts", worker_hosts,
+      "addresses of all workers of multi_worker_mirrored, host:port,host:port; empty: as the environment says");
+  add("task_index", task_index, "which of the worker_hosts this process is");
+  add("tpu", tpu, "a TPU: its name, its address (grpc://host:port), local, or empty for the one of the environment");
+  add("consistency", consistency, "how parameter_server keeps workers together: " + names_in(kConsistencies));
+  add("staleness", staleness, "steps that a worker may be ahead of the slowest one under bounded_staleness");
+  add("ps_replicas", ps_replicas, "servers of parameter_server that have each variable, 1 or 2");
+}
 
 bool is_evaluator(const StrategyFlags& flags) {
   const std::string name = lower(flags.distribution_strategy);
@@ -185,42 +287,11 @@ Strategy make_strategy(const StrategyFlags& flags) {
   }
   check(flags, name);
   if (name != "multi_worker_mirrored" && name != "parameter_server") warn_of_workers(name);
-  if (name == "off") {
-    require_one_replica(flags, name);
-    const DeviceScope device(devices_of(flags).front());
-    return DefaultStrategy();
+  for (const StrategyRow& row : kStrategies) {
+    if (name == row.name) return row.make(flags);
   }
-  if (name == "one_device") {
-    require_one_replica(flags, name);
-    return OneDeviceStrategy(devices_of(flags).front());
-  }
-  if (name == "mirrored") {
-    const std::string ops = flags.all_reduce_alg->empty() ? "auto" : lower(flags.all_reduce_alg);
-    return MirroredStrategy(
-        {.devices = devices_of(flags), .exchange = {.cross_device_ops = ops, .num_packs = packs_of(flags)}});
-  }
-  if (name == "multi_worker_mirrored") {
-    check_cluster(flags);
-    configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
-    const std::string implementation = flags.all_reduce_alg->empty() ? "auto" : lower(flags.all_reduce_alg);
-    return MultiWorkerMirroredStrategy({.communication = {.implementation = implementation},
-                                        .devices = worker_devices_of(flags),
-                                        .exchange = {.num_packs = packs_of(flags)}});
-  }
-  if (name == "parameter_server") {
-    return ParameterServerStrategy({.consistency = consistency_of(flags),
-                                    .replicas = static_cast<int>(flags.ps_replicas),
-                                    .devices = devices_of(flags)});
-  }
-  if (name == "central_storage") return CentralStorageStrategy({.compute_devices = devices_of(flags)});
-  if (name == "tpu") {
-    fail<Unimplemented>("[train] --distribution_strategy=tpu with --tpu=", flags.tpu, " asks for ",
-                        described_tpu(flags.tpu), ", but this build cannot drive TPUs");
-  }
-  fail<InvalidArgument>(
-      "[train] --distribution_strategy=", flags.distribution_strategy,
-      " is not known; off, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage "
-      "and tpu are");
+  fail<InvalidArgument>("[train] --distribution_strategy=", flags.distribution_strategy, " is not known; there are ",
+                        names_in(kStrategies));
 }
 
 }  // namespace cohort

@@ -1,7 +1,8 @@
+// `cohort train`: flags become layers of a configuration, which an experiment is run with. Most flags are fields of the
+// configuration under shorter names, and are made of the descriptions of these fields.
 #include "models/command/train_command.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "cohort/models/strategy_flags.h"
 #include "cohort/preemption.h"
 #include "cohort/trace.h"
+#include "models/run/plan.h"
 #include "strategy/core.h"
 
 namespace cohort {
@@ -23,32 +25,41 @@ namespace {
 
 constexpr int kFailure = 1;
 
-// A plain flag that sets one field.
+// A flag that sets one field, as the description of the field says.
 struct PlainFlag {
-  const char* name;
-  const char* path;
-  const char* help;
+  std::string name;
+  std::string path;
+  std::string help;
+  std::string default_value;         // empty: the experiment decides
+  std::optional<std::string> given;  // a flag that is not given sets nothing
 };
-constexpr std::array kPlainFlags = {
-    PlainFlag{"--distribution_strategy", "runtime.distribution_strategy",
-              "off, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage or tpu"},
-    PlainFlag{"--num_gpus", "runtime.num_gpus", "GPUs to use; 0: the CPU"},
-    PlainFlag{"--num_replicas", "runtime.num_replicas", "replicas on the CPU; 0: one"},
-    PlainFlag{"--all_reduce_alg", "runtime.all_reduce_alg", "how gradients are summed: ring, nccl, mpi, ..."},
-    PlainFlag{"--num_packs", "runtime.num_packs", "messages that the gradients are packed into"},
-    PlainFlag{"--worker_hosts", "runtime.worker_hosts", "host:port,host:port of all workers; without, the environment"},
-    PlainFlag{"--task_index", "runtime.task_index", "which of the worker_hosts this process is"},
-    PlainFlag{"--tpu", "runtime.tpu", "name of a TPU, its address (grpc://host:port), or local"},
-    PlainFlag{"--consistency", "runtime.consistency",
-              "parameter_server: asynchronous, bounded_staleness or synchronous"},
-    PlainFlag{"--staleness", "runtime.staleness", "bounded_staleness: steps ahead of the slowest"},
-    PlainFlag{"--ps_replicas", "runtime.ps_replicas", "parameter_server: servers that have each variable, 1 or 2"},
-    PlainFlag{"--mixed_precision", "runtime.mixed_precision_dtype", "float32, float16 or bfloat16"},
-    PlainFlag{"--seed", "runtime.seed", "of everything random"},
-    PlainFlag{"--train_steps", "trainer.train_steps", "the global step to reach"},
-    PlainFlag{"--epochs", "trainer.train_epochs", "passes over the data"},
-    PlainFlag{"--save_freq", "trainer.checkpoint_interval", "steps between checkpoints; 0: one after every epoch"},
-};
+
+// Returns the flags that the fields of all experiments have.
+std::vector<PlainFlag> plain_flags() {
+  RuntimeConfig runtime;
+  TrainerConfig trainer;
+  const Config config([&](ConfigFields& fields) {
+    fields.nest("runtime", runtime);
+    fields.nest("trainer", trainer);
+  });
+  std::vector<PlainFlag> flags;
+  for (const ConfigFields::Field& field : config.fields()) {
+    if (field.flag.empty()) continue;
+    std::string choices;
+    for (const std::string& each : field.choices) {
+      if (!each.empty()) choices += (choices.empty() ? "; one of " : ", ") + each;
+    }
+    // The defaults of the trainer are the experiment's.
+    std::string default_value = field.path.starts_with("runtime.") ? field.default_value : "";
+    std::erase(default_value, '"');
+    flags.push_back({.name = field.flag,
+                     .path = field.path,
+                     .help = field.help + choices,
+                     .default_value = default_value,
+                     .given = std::nullopt});
+  }
+  return flags;
+}
 
 struct TrainFlags {
   std::string experiment;
@@ -56,7 +67,7 @@ struct TrainFlags {
   // Those that were not given set nothing.
   std::optional<std::string> data_dir;
   std::optional<int64_t> batch_size;
-  std::array<std::optional<std::string>, kPlainFlags.size()> plain;
+  std::vector<PlainFlag> plain = plain_flags();
   std::vector<std::string> config_files;
   std::vector<std::string> overrides;
   std::vector<std::string> gin_files;
@@ -65,13 +76,11 @@ struct TrainFlags {
   RunOptions run;
 
   const std::optional<std::string>& given(std::string_view name) const {
-    const auto found =
-        std::find_if(kPlainFlags.begin(), kPlainFlags.end(), [&](const PlainFlag& flag) { return name == flag.name; });
-    return plain[static_cast<std::size_t>(found - kPlainFlags.begin())];
+    return std::find_if(plain.begin(), plain.end(), [&](const PlainFlag& flag) { return name == flag.name; })->given;
   }
 };
 
-// What makes no sense whatever the experiment is.
+// Fails if the flags make no sense, whatever the experiment is.
 void check(const TrainFlags& flags) {
   if (flags.given("--train_steps") && flags.given("--epochs")) {
     fail<InvalidArgument>("[train] --train_steps=", *flags.given("--train_steps"),
@@ -83,13 +92,13 @@ void check(const TrainFlags& flags) {
   if (flags.data_dir && flags.data_dir->empty()) fail<InvalidArgument>("[train] --data_dir is empty, wanted a folder");
 }
 
-// The layers, each over the one before.
+// Sets the fields by all layers, each over the one before.
 void configure(Config& config, Task& task, const TrainFlags& flags) {
   for (const std::string& file : flags.config_files) config.apply_file(file);
-  for (std::size_t i = 0; i < kPlainFlags.size(); ++i) {
-    if (flags.plain[i]) config.set(kPlainFlags[i].path, *flags.plain[i], kPlainFlags[i].name);
+  for (const PlainFlag& flag : flags.plain) {
+    if (flag.given) config.set(flag.path, *flag.given, flag.name);
   }
-  // A number of epochs is meant to count, whatever a file says of steps; and the other way round.
+  // --epochs counts whatever a file says of steps, and --train_steps whatever it says of epochs.
   if (flags.given("--epochs")) config.set("trainer.train_steps", "0", "--epochs");
   if (flags.given("--train_steps")) config.reset("trainer.train_epochs");
   if (flags.data_dir) task.set_data(config, *flags.data_dir, "--data_dir");
@@ -108,14 +117,14 @@ int print_help(const std::string& name) {
   return 0;
 }
 
-// Each worker has a file of its own: trace.json, trace.worker-1.json, ...
+// Returns the file of a worker: trace.json, trace.worker-1.json, ...
 std::filesystem::path trace_file(std::filesystem::path file, int rank) {
   if (rank == 0) return file;
   const std::filesystem::path extension = file.extension();
   return file.replace_extension().string() + ".worker-" + std::to_string(rank) + extension.string();
 }
 
-// What the threads did, for the reader and for cohort report.
+// Tells what the threads did, to the reader and to cohort report.
 void tell(const TraceSummary& summary, const std::filesystem::path& model_dir) {
   nlohmann::ordered_json json{
       {"seconds", summary.seconds}, {"threads", nlohmann::json::object()}, {"parts", nlohmann::json::object()}};
@@ -185,20 +194,21 @@ std::function<int()> add_train_flags(CLI::App& app) {
     names += c10::str("\n  ", experiment.name, ": ", experiment.description);
   }
   app.footer("Every key of an experiment's configuration: --help_experiment=NAME. Experiments:" + names);
-  app.add_option("--experiment", flags->experiment, "what to train, see below");
+  app.add_option("--experiment", flags->experiment, "experiment to train (needed)");
   app.add_option("--help_experiment", flags->help_experiment, "print every key of an experiment's configuration");
-  app.add_option("--mode", flags->run.mode,
-                 "train, eval, train_and_eval, train_and_post_eval, continuous_eval or continuous_train_and_eval")
-      ->capture_default_str();
-  app.add_option("--model_dir", flags->run.model_dir,
-                 "folder for checkpoints, summaries and weights; a run that was interrupted there goes on");
-  app.add_option("--data_dir", flags->data_dir, "folder of the data; without, built-in data where there are some");
-  app.add_option("--batch_size", flags->batch_size, "global batch, of training and evaluation");
-  for (std::size_t i = 0; i < kPlainFlags.size(); ++i) {
-    app.add_option(kPlainFlags[i].name, flags->plain[i], kPlainFlags[i].help);
-  }
+  app.add_option("--mode", flags->run.mode, "what to do: " + run_modes())->capture_default_str();
+  app.add_option(
+      "--model_dir", flags->run.model_dir,
+      "folder for checkpoints, summaries, weights and the configuration (needed); a run that was interrupted "
+      "there goes on");
+  app.add_option("--data_dir", flags->data_dir,
+                 "folder of the data; without it the drawn digits, for MNIST's experiments");
+  app.add_option("--batch_size", flags->batch_size, "global batch of training and evaluation");
+  for (PlainFlag& flag : flags->plain)
+    app.add_option(flag.name, flag.given, flag.help)->default_str(flag.default_value);
   app.get_option("--tpu")->expected(0, 1);  // --tpu= is the TPU that the environment speaks of
-  app.add_option("--config_file", flags->config_files, "YAML or JSON; may be given several times, later ones win")
+  app.add_option("--config_file", flags->config_files,
+                 "file of YAML or JSON; may be given several times, later ones win")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--params_override", flags->overrides,
@@ -206,14 +216,16 @@ std::function<int()> add_train_flags(CLI::App& app) {
       ->expected(1)
       ->delimiter('\0')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--gin_file", flags->gin_files, "bindings in gin's format; win over all others")
+  app.add_option("--gin_file", flags->gin_files, "file of bindings in gin's format; wins over all others")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--gin_param,--gin_params", flags->gin_params, "one such binding: trainer.train_steps=100")
+  app.add_option("--gin_param,--gin_params", flags->gin_params, "one binding in gin's format: trainer.train_steps=100")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--trace", flags->trace,
-                 "a picture of what every thread did, for chrome://tracing or ui.perfetto.dev");
+  app.add_option(
+      "--trace", flags->trace,
+      "file for a picture of what every thread did, for chrome://tracing or ui.perfetto.dev; that of worker 2 "
+      "gets the name FILE.worker-2.json");
   return [flags] { return train(*flags); };
 }
 

@@ -1,4 +1,4 @@
-// What `cohort train` and train_main() are made of.
+// The parts of `cohort train` and train_main().
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,13 +6,13 @@
 
 namespace cohort {
 
-// The call was wrong, as opposed to: the run failed.
+// The exit status after a wrong call; a run that fails has another one.
 constexpr int kWrongCall = 2;
 
-// Adds the flags of a training to `app`; what it returns trains, and gives the exit status.
+// Adds the flags of a training to `app`. Returns a function that trains and returns the exit status.
 std::function<int()> add_train_flags(CLI::App& app);
 
-// That of a command: what it returns, or what stands for what it throws, which is told on standard error.
+// Runs a command and returns its exit status, or that of the error that it throws, which is told on standard error.
 int exit_status(const std::function<int()>& command);
 
 }  // namespace cohort

@@ -4,32 +4,35 @@ namespace cohort {
 
 void TrainerConfig::describe(ConfigFields& fields) {
   fields.nest("optimizer_config", optimizer_config);
-  fields.add("train_steps", train_steps, "the global step to reach; 0: train_epochs says");
-  fields.add("train_epochs", train_epochs, "passes over the training data, where train_steps is 0");
+  fields.add("train_steps", train_steps, "global step to reach; 0: train_epochs decides").flag = "--train_steps";
+  fields.add("train_epochs", train_epochs, "passes over the training data, if train_steps is 0").flag = "--epochs";
   const std::string epoch = "; 0: an epoch";
   fields.add("steps_per_loop", steps_per_loop, "steps of an inner loop" + epoch);
   fields.add("summary_interval", summary_interval, "steps between summaries, written between inner loops" + epoch);
-  fields.add("checkpoint_interval", checkpoint_interval,
-             "steps between checkpoints, written between inner loops" + epoch);
-  fields.add("max_to_keep", max_to_keep, "checkpoints; 0: all");
-  fields.add("validation_steps", validation_steps, "batches of an evaluation; -1: all");
+  fields
+      .add("checkpoint_interval", checkpoint_interval, "steps between checkpoints, written between inner loops" + epoch)
+      .flag = "--save_freq";
+  fields.add("max_to_keep", max_to_keep, "checkpoints that are kept; 0: all");
+  fields.add("validation_steps", validation_steps, "batches of an evaluation; -1: all of the data");
   fields.add("validation_interval", validation_interval, "steps between evaluations" + epoch);
   fields.add("continuous_eval_timeout", continuous_eval_timeout, "seconds that continuous_eval waits for a checkpoint");
   fields.add("best_checkpoint_export_subdir", best_checkpoint_export_subdir,
              "folder in model_dir for the weights of the best evaluation; empty: none");
-  fields.add("best_checkpoint_eval_metric", best_checkpoint_eval_metric, "which one is looked at; empty: none");
-  fields.add("best_checkpoint_metric_comp", best_checkpoint_metric_comp, "which of two is better", {"higher", "lower"});
+  fields.add("best_checkpoint_eval_metric", best_checkpoint_eval_metric,
+             "log of the evaluation that decides which is the best; empty: none");
+  fields.add("best_checkpoint_metric_comp", best_checkpoint_metric_comp, "which of two values of it is better",
+             {"higher", "lower"});
   fields.add("validation_summary_subdir", validation_summary_subdir,
              "folder in model_dir for the evaluations' summaries");
-  fields.add("loss_upper_bound", loss_upper_bound, "a larger loss is a failure of the training");
-  fields.add("recovery_begin_steps", recovery_begin_steps, "the step from which the bound holds");
+  fields.add("loss_upper_bound", loss_upper_bound, "largest loss that is no failure of the training");
+  fields.add("recovery_begin_steps", recovery_begin_steps, "step from which the bound holds");
   fields.add("recovery_max_trials", recovery_max_trials,
              "failures after which the latest checkpoint is restored; 0: the first is an error; negative: no check");
   fields.add("preemption_on_demand_checkpoint", preemption_on_demand_checkpoint,
              "whether SIGTERM makes all workers write a checkpoint and leave");
   fields.add("summary_images", summary_images, "training images that are written to the summaries at the beginning");
   fields.add("summary_histograms", summary_histograms, "whether each evaluation writes histograms of all weights");
-  const std::string tensorflow = "of TensorFlow's machinery, without a meaning here";
+  const std::string tensorflow = "a switch of TensorFlow's machinery, without a meaning here";
   fields.add("train_tf_while_loop", train_tf_while_loop, tensorflow);
   fields.add("train_tf_function", train_tf_function, tensorflow);
   fields.add("eval_tf_function", eval_tf_function, tensorflow);

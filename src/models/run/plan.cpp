@@ -1,3 +1,5 @@
+// Reads the configuration of the trainer into numbers of steps and options of the training loop.
+// Reads the configuration of the trainer into numbers of steps and options of the training loop.
 #include "models/run/plan.h"
 
 #include <algorithm>
@@ -42,7 +44,7 @@ std::optional<RunPlan::Best> best_of(const TrainerConfig& trainer) {
 }
 
 Optimizer scaled(const Optimizer& optimizer, const std::string& scale) {
-  if (scale.empty()) return optimizer;  // what the precision wants
+  if (scale.empty()) return optimizer;  // the precision decides
   if (scale == "dynamic") return LossScaleOptimizer(optimizer);
   char* end = nullptr;
   const double number = std::strtod(scale.c_str(), &end);
@@ -53,6 +55,12 @@ Optimizer scaled(const Optimizer& optimizer, const std::string& scale) {
 }
 
 }  // namespace
+
+std::string run_modes() {
+  std::string names;
+  for (const char* mode : kRunModes) names += c10::str(names.empty() ? "" : ", ", mode);
+  return names;
+}
 
 RunPlan plan_run(const TrainerConfig& trainer, const TaskData& data, bool trains) {
   RunPlan plan{.train_steps = length_of(trainer, data.steps_per_epoch, trains),

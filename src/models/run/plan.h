@@ -1,17 +1,31 @@
-// What a run will do, in plain numbers: here every field of the trainer and of the precision is read, before anything
-// begins, so that Config::require_read() can say which ones were set for nothing.
+// The plan of a run in plain numbers. Every field of the trainer and of the precision is read here, before anything
+// begins, so that Config::require_read() can name those that were set without an effect.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "cohort/models/experiment.h"
 #include "cohort/train/actions.h"
 
 namespace cohort {
 
+// The modes of a run. The last one is another name of the one before.
+inline constexpr std::array kRunModes = {"train",
+                                         "eval",
+                                         "train_and_eval",
+                                         "train_and_post_eval",
+                                         "continuous_eval",
+                                         "continuous_train_and_eval",
+                                         "train_and_validate"};
+// Returns the names of the modes as a text.
+std::string run_modes();
+
 struct RunPlan {
-  // In steps. An interval of 0 has become an epoch, or the whole training where its length is not known.
+  // Numbers of steps. An interval of 0 has become an epoch, or the whole training if the length of an epoch is not
+  // known.
   int64_t train_steps = 0;
   int64_t steps_per_epoch = 0;  // 0: not known
   int64_t steps_per_loop = 0;
@@ -35,18 +49,18 @@ struct RunPlan {
 
   struct Summaries {
     std::string validation_folder;
-    int64_t images = 0;  // at the beginning
+    int64_t images = 0;  // training images that are written at the beginning
     bool histograms = false;
   } summaries;
 };
 
-// InvalidArgument: the training has no length, and `trains`.
+// Makes the plan. InvalidArgument: `trains` is set, but the training has no length.
 RunPlan plan_run(const TrainerConfig& trainer, const TaskData& data, bool trains);
 
-// What the model is compiled with for the steps from `begin` on.
+// Returns the options with which the model is compiled for the steps from `begin` on.
 CompileOptions plan_compile(const ExperimentConfig& experiment, const RunPlan& plan, int replicas, int64_t begin);
 
-// InvalidArgument: evaluations will not have the metric that the best checkpoint is chosen by.
+// Fails with InvalidArgument if evaluations will not have the metric by which the best checkpoint is chosen.
 void check_best(const RunPlan& plan, const std::vector<Metric>& metrics);
 
 }  // namespace cohort

@@ -1,3 +1,7 @@
+// A run of an experiment: the task gives data, model and loss, the plan gives the numbers, and a Controller trains. A
+// mode is one of the ways to call the Controller.
+// A run of an experiment: the task gives data, model and loss, the plan gives the numbers, and a Controller trains. A
+// mode is one of the ways to call the Controller.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,14 +22,6 @@
 namespace cohort {
 
 namespace {
-
-constexpr std::array kModes = {"train",
-                               "eval",
-                               "train_and_eval",
-                               "train_and_post_eval",
-                               "continuous_eval",
-                               "continuous_train_and_eval",
-                               "train_and_validate"};
 
 std::filesystem::path make_folder(const std::filesystem::path& folder) {
   if (folder.empty()) fail<InvalidArgument>("[train] --model_dir is missing: the folder for checkpoints and metrics");
@@ -79,14 +75,14 @@ class ExperimentRun {
   Task& task() { return *experiment_.task; }
   const RuntimeConfig& runtime() const { return experiment_.runtime; }
 
-  // The chief speaks for all workers.
+  // Returns where to report; the chief reports for all workers.
   bool in_charge() const { return !servers_ || servers_->is_coordinator(); }
   std::ostream& out() {
     if (!strategy_.should_save_summary() || !in_charge()) return silence_;
     return options_.output != nullptr ? *options_.output : std::cout;
   }
 
-  // Whether this process only did what the chief asked for. To evaluate there is nothing to ask for.
+  // Serves the chief and returns true if this process is not the chief. An evaluation has nothing to serve.
   bool serves() const {
     if (!servers_) return false;
     return trains_ ? servers_->serve() : !servers_->is_coordinator();
@@ -192,7 +188,7 @@ class ExperimentRun {
 
   Logs train() {
     Controller controller(controller_options());
-    write_params();  // from here on the folder is this run's
+    write_params();  // the folder belongs to this run from here on
     const int64_t step = trainer_->global_step();
     if (step >= plan_.train_steps) {
       out() << "has been trained to step " << step << " already, of " << plan_.train_steps << "\n";
@@ -218,7 +214,7 @@ class ExperimentRun {
     return controller.train_and_evaluate(plan_.train_steps, plan_.validation_steps, interval);
   }
 
-  // Of the newest checkpoint that is whole, or else of the weights that a training left at its end.
+  // Evaluates the newest checkpoint that is whole, or else the weights that a training has left at its end.
   Logs evaluate_once() {
     Controller controller(controller_options());
     const std::string name = CheckpointManagerOptions().name;
@@ -249,7 +245,7 @@ class ExperimentRun {
     }
   }
 
-  // Beside the training, until that has ended.
+  // Evaluates beside a training until that has ended.
   Logs evaluate_continuously() {
     Controller controller(controller_options());
     const int64_t done =
@@ -260,10 +256,10 @@ class ExperimentRun {
 
   ExperimentConfig experiment_;
   const Config& config_;
-  std::optional<PreemptionWatcher> watcher_;  // until after the strategy's end
+  std::optional<PreemptionWatcher> watcher_;  // lives longer than the strategy
   Strategy strategy_;
   RunOptions options_;
-  std::optional<ParameterServerStrategy> servers_;  // the strategy, where it is one
+  std::optional<ParameterServerStrategy> servers_;  // the strategy if it has parameter servers
   std::filesystem::path folder_;
   bool trains_;
   std::optional<RunSummaries> summaries_;
@@ -279,10 +275,8 @@ class ExperimentRun {
 
 Logs run_experiment(const ExperimentConfig& experiment, const Config& config, const Strategy& strategy,
                     const RunOptions& options) {
-  if (std::find(kModes.begin(), kModes.end(), options.mode) == kModes.end()) {
-    std::string known;
-    for (const char* mode : kModes) known += c10::str(known.empty() ? "" : ", ", mode);
-    fail<InvalidArgument>("[train] --mode=", options.mode, " is not known; there are ", known);
+  if (std::find(kRunModes.begin(), kRunModes.end(), options.mode) == kRunModes.end()) {
+    fail<InvalidArgument>("[train] --mode=", options.mode, " is not known; there are ", run_modes());
   }
   return ExperimentRun(experiment, config, strategy, options)();
 }

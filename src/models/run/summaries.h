@@ -1,4 +1,4 @@
-// What a run leaves for people to look at: metrics.jsonl and TensorBoard's event files.
+// The files of a run that people look at: metrics.jsonl and TensorBoard's event files.
 #pragma once
 
 #include <filesystem>
@@ -12,12 +12,12 @@
 
 namespace cohort {
 
-// The chief's; on others it does nothing.
+// Writes them on the chief; it does nothing on the others.
 class RunSummaries {
  public:
   RunSummaries(const std::filesystem::path& model_dir, const RunPlan::Summaries& plan, bool writes);
 
-  // At the beginning of a training: its configuration and, of the data, some images.
+  // Writes the configuration of a training and some images of its data; called at the beginning.
   void begin(const Config& config, const TaskData& data);
   void trained(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second);
   void evaluated(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second, const Model& model);

@@ -1,3 +1,5 @@
+// ImageClassificationTask: puts together the data, the model and the loss that its fields ask for.
+// ImageClassificationTask: puts together the data, the model and the loss that its fields ask for.
 #include "cohort/models/image_classification.h"
 
 #include <algorithm>
@@ -81,7 +83,7 @@ std::vector<Metric> ImageClassificationTask::build_metrics() {
 }
 
 bool ImageClassificationTask::soft_labels() const {
-  const bool soft = smoothing() > 0.0 || mixing_of(train_data).any();  // which asks for all of them
+  const bool soft = smoothing() > 0.0 || mixing_of(train_data).any();  // reads all of them
   return one_hot || soft;
 }
 
@@ -125,7 +127,7 @@ void ImageClassificationTask::initialize(Model& built) {
   built.module().copy_from_chief();
 }
 
-// A backbone that is thawed later on: there a new stage begins.
+// A new stage begins where a backbone thaws.
 std::vector<int64_t> ImageClassificationTask::stages() const {
   if (freeze_backbone || freeze_backbone_steps == 0) return {};
   return {freeze_backbone_steps};

@@ -1,4 +1,4 @@
-// The fields of ImageClassificationTask.
+// The descriptions of the fields of ImageClassificationTask.
 #include "cohort/models/image_classification.h"
 
 namespace cohort {
@@ -7,44 +7,44 @@ namespace {
 
 void describe_augmentation(ImageDataConfig& data, ConfigFields& fields) {
   fields.add("aug_crop", data.aug_crop,
-             "what is cut out: a part of random area, resized (also: true); after padding; nothing (also: false)",
+             "how an image is cropped: a part of random area, resized (also: true); after padding; not (also: false)",
              {"resized", "padded", "none", "true", "false"});
   fields.add("aug_crop_padding", data.aug_crop_padding, "pixels around an image before a padded crop");
   fields.add("aug_crop_padding_mode", data.aug_crop_padding_mode,
-             "what they are: zeros, the outermost pixels, a mirror image",
+             "values of these pixels: zeros, the outermost pixels, a mirror image",
              {"constant", "edge", "reflect", "symmetric"});
-  fields.add("aug_min_area", data.aug_min_area, "of a resized crop, as a part of the image");
+  fields.add("aug_min_area", data.aug_min_area, "least area of a resized crop, as a part of the image");
   fields.add("aug_rand_hflip", data.aug_rand_hflip, "whether half of the images are flipped left to right");
-  fields.add("brightness", data.brightness, "most that it is changed by; 0: not");
-  fields.add("contrast", data.contrast, "the same");
-  fields.add("saturation", data.saturation, "the same");
-  fields.add("hue", data.hue, "the same, as a part of the circle of colours, at most 0.5");
-  fields.add("aug_policy", data.aug_policy, "further changes; empty: none", {"", "randaug"});
-  fields.add("randaug_num_layers", data.randaug_num_layers, "RandAugment's operations on an image");
-  fields.add("randaug_magnitude", data.randaug_magnitude, "their strength, 0 to 30");
-  fields.add("mixup_alpha", data.mixup_alpha, "of mixing two images; 0: none");
-  fields.add("cutmix_alpha", data.cutmix_alpha, "of pasting a box of another image; 0: none");
+  fields.add("brightness", data.brightness, "largest change of the brightness; 0: none");
+  fields.add("contrast", data.contrast, "largest change of the contrast; 0: none");
+  fields.add("saturation", data.saturation, "largest change of the saturation; 0: none");
+  fields.add("hue", data.hue, "largest change of the hue, as a part of the circle of colours; 0: none");
+  fields.add("aug_policy", data.aug_policy, "policy of further changes; empty: none", {"", "randaug"});
+  fields.add("randaug_num_layers", data.randaug_num_layers, "operations of RandAugment on an image");
+  fields.add("randaug_magnitude", data.randaug_magnitude, "strength of these operations");
+  fields.add("mixup_alpha", data.mixup_alpha, "alpha of mixing two images; 0: none");
+  fields.add("cutmix_alpha", data.cutmix_alpha, "alpha of pasting a box of another image; 0: none");
 }
 
-// Model Garden's groups.
+// Describes the groups of Model Garden.
 void describe_mixing(ImageDataConfig& data, ConfigFields& fields) {
   fields.group("aug_type", [&](ConfigFields& inner) {
-    inner.add("type", data.aug_type.type, "further changes by Model Garden's names; empty: aug_policy says",
-              {"", "randaug"});
+    inner.add("type", data.aug_type.type,
+              "policy of further changes with Model Garden's options; empty: aug_policy decides", {"", "randaug"});
     inner.group("randaug", [&](ConfigFields& own) {
       own.add("num_layers", data.aug_type.randaug.num_layers, "operations on an image");
-      own.add("magnitude", data.aug_type.randaug.magnitude, "their strength, 0 to 10");
+      own.add("magnitude", data.aug_type.randaug.magnitude, "strength of these operations");
       own.add("exclude_ops", data.aug_type.randaug.exclude_ops, "operations that are not drawn");
       own.add("translate_const", data.aug_type.randaug.translate_const, "pixels of the largest translation");
-      own.add("cutout_const", data.aug_type.randaug.cutout_const, "of Cutout, which is never drawn here; only 40");
-      own.add("magnitude_std", data.aug_type.randaug.magnitude_std, "deviation of the strength; only 0");
+      own.add("cutout_const", data.aug_type.randaug.cutout_const, "size of Cutout, which is never drawn here");
+      own.add("magnitude_std", data.aug_type.randaug.magnitude_std, "standard deviation of the strength");
     });
   });
   fields.group("mixup_and_cutmix", [&](ConfigFields& inner) {
-    inner.add("mixup_alpha", data.mixup_and_cutmix.mixup_alpha, "of mixing two images; 0: none");
-    inner.add("cutmix_alpha", data.mixup_and_cutmix.cutmix_alpha, "of pasting a box of another image; 0: none");
-    inner.add("prob", data.mixup_and_cutmix.prob, "part of the batches to which either happens");
-    inner.add("switch_prob", data.mixup_and_cutmix.switch_prob, "part of them that is pasted, where both are there");
+    inner.add("mixup_alpha", data.mixup_and_cutmix.mixup_alpha, "alpha of mixing two images; 0: none");
+    inner.add("cutmix_alpha", data.mixup_and_cutmix.cutmix_alpha, "alpha of pasting a box of another image; 0: none");
+    inner.add("prob", data.mixup_and_cutmix.prob, "part of the batches that are mixed or pasted");
+    inner.add("switch_prob", data.mixup_and_cutmix.switch_prob, "part of these batches that is pasted, if both are on");
     inner.add("label_smoothing", data.mixup_and_cutmix.label_smoothing,
               "part of each label that is spread over all classes, with losses.soft_labels");
   });
@@ -65,28 +65,28 @@ void ImageDataConfig::describe(ConfigFields& fields) {
       "input_path", input_path,
       "folder of the data: images in a folder for each class, a folder of TensorFlow Datasets, the files of MNIST "
       "or of CIFAR-10 (--data_dir); or files of records of TensorFlow, as patterns (data/train*), separated by commas. "
-      "Of validation_data: empty, where the training's folder has both");
-  fields.add("tfds_name", tfds_name, "data set of TensorFlow Datasets in tfds_data_dir or input_path");
+      "Empty for validation_data if the folder of train_data has both");
+  fields.add("tfds_name", tfds_name, "name of a data set of TensorFlow Datasets in tfds_data_dir or input_path");
   fields.add("tfds_data_dir", tfds_data_dir, "folder of TensorFlow Datasets");
   fields.add("tfds_split", tfds_split,
-             "which examples of it, such as train[:80%]; empty: train, and validation or test");
+             "split of that data set, such as train[:80%]; empty: train, and validation or test");
   fields.add("global_batch_size", global_batch_size, "examples of a step over all replicas");
   fields.add("is_training", is_training, "whether these are the data to learn from");
   fields.add("drop_remainder", drop_remainder, "whether a last batch that is too short is left out");
   fields.add("shuffle_buffer_size", shuffle_buffer_size, "examples that the next one is drawn from");
   fields.add("cache", cache, "whether decoded images are kept in memory");
   fields.add("prefetch_buffer_size", prefetch_buffer_size, "batches that are made ahead; -1: a few");
-  fields.add("seed", seed, "of the order and the changes of the images; -1: runtime.seed");
+  fields.add("seed", seed, "seed of the order and the changes of the images; -1: runtime.seed");
   fields.add("sharding", sharding, "whether each worker reads its part of the data; else all of it");
-  fields.add("dtype", dtype, "what the images are rounded to", {"float32", "float16", "bfloat16"});
-  fields.add("deterministic", deterministic, "the same order in every run; only true");
-  fields.add("file_type", file_type, "of input_path's files", {"tfrecord"});
+  fields.add("dtype", dtype, "dtype to which the images are rounded", {"float32", "float16", "bfloat16"});
+  fields.add("deterministic", deterministic, "whether the order is the same in every run");
+  fields.add("file_type", file_type, "format of the files of input_path", {"tfrecord"});
   fields.add("image_field_key", image_field_key, "the feature of a record that is the image, JPEG or PNG");
   fields.add("label_field_key", label_field_key, "the feature of a record that is its class");
-  fields.add("cycle_length", cycle_length, "of files of records: how many are read in turns; 0: ten");
-  fields.add("block_length", block_length, "of files of records: how many records from one before the next one's turn");
+  fields.add("cycle_length", cycle_length, "files of records that are read in turns; 0: ten");
+  fields.add("block_length", block_length, "records from one file of records before the turn of the next one");
   fields.add("skip_damaged", skip_damaged, "whether a damaged file of an image folder is left out instead of an error");
-  fields.add("held_out", held_out, "part of an image folder that is for validation");
+  fields.add("held_out", held_out, "part of a folder of images that is for validation");
   describe_augmentation(*this, fields);
   describe_mixing(*this, fields);
   fields.add("center_crop_fraction", center_crop_fraction, "part of an image that is evaluated, in height and width");
@@ -120,43 +120,48 @@ void ImageDataConfig::describe(ConfigFields& fields) {
 
 void ImageModelConfig::describe(ConfigFields& fields) {
   fields.add("num_classes", num_classes, "outputs of the model");
-  fields.add("input_size", input_size, "height, width, channels");
-  fields.add("input_mean", input_mean, "of each channel, taken from the image, whose values are from 0 to 1");
-  fields.add("input_stddev", input_stddev, "of each channel, by which it is divided then");
-  fields.add("dropout_rate", dropout_rate, "before the classifier; 0: the model's own");
+  fields.add("input_size", input_size, "height, width and channels of the input");
+  fields.add("input_mean", input_mean, "mean of each channel, subtracted from the image, whose values are from 0 to 1");
+  fields.add("input_stddev", input_stddev, "standard deviation of each channel, by which the image is divided then");
+  fields.add("dropout_rate", dropout_rate, "rate of dropout before the classifier; 0: the model's own");
   fields.add("channels_last", channels_last,
              "whether ResNets and EfficientNets compute with the channels last in memory: faster, mostly");
   fields.add("kernel_initializer", kernel_initializer, "how the classifier's weights start; empty: as the model's own",
              {"", "zeros", "random_uniform"});
   fields.group("norm_activation", [this](ConfigFields& inner) {
-    inner.add("activation", norm_activation.activation, "of ResNets and EfficientNets; empty: the model's own");
+    inner.add("activation", norm_activation.activation,
+              "activation of ResNets and EfficientNets; empty: the model's own");
     inner.add("use_sync_bn", norm_activation.use_sync_bn, "whether batch norms see the batch of all replicas");
     inner.add("norm_momentum", norm_activation.norm_momentum,
-              "Keras': share of the statistics before; negative: the model's own");
-    inner.add("norm_epsilon", norm_activation.norm_epsilon, "of batch norms; negative: the model's own");
+              "momentum of batch norms in Keras' form, the share of the earlier statistics; negative: the model's own");
+    inner.add("norm_epsilon", norm_activation.norm_epsilon, "epsilon of batch norms; negative: the model's own");
   });
   fields.group("backbone", [this](ConfigFields& inner) {
-    inner.add("type", backbone.type, "which model", {"mlp", "cnn", "resnet", "resnet_cifar", "efficientnet", "vit"});
+    inner.add("type", backbone.type, "the model", {"mlp", "cnn", "resnet", "resnet_cifar", "efficientnet", "vit"});
     inner.group("resnet", [this](ConfigFields& own) {
-      own.add("model_id", backbone.resnet.model_id, "layers: 18, 34, 50, 101 or 152");
+      own.add("model_id", backbone.resnet.model_id, "number of layers: 18, 34, 50, 101 or 152");
       own.add("zero_init_residual", backbone.resnet.zero_init_residual, "whether blocks start as identities");
     });
     inner.group("resnet_cifar", [this](ConfigFields& own) {
-      own.add("model_id", backbone.resnet_cifar.model_id, "layers: 20, 32, 44, 56, 110");
+      own.add("model_id", backbone.resnet_cifar.model_id, "number of layers: 20, 32, 44, 56 or 110");
       own.add("zero_init_residual", backbone.resnet_cifar.zero_init_residual, "whether blocks start as identities");
     });
     inner.group("efficientnet", [this](ConfigFields& own) {
-      own.add("model_id", backbone.efficientnet.model_id, "b0 to b7");
-      own.add("stochastic_depth_drop_rate", backbone.efficientnet.stochastic_depth_drop_rate, "of the last block");
-      own.add("se_ratio", backbone.efficientnet.se_ratio, "width of squeeze and excitation; 0: without");
+      own.add("model_id", backbone.efficientnet.model_id, "variant: b0 to b7");
+      own.add("stochastic_depth_drop_rate", backbone.efficientnet.stochastic_depth_drop_rate,
+              "rate at which the last block is dropped; that of earlier ones is smaller");
+      own.add("se_ratio", backbone.efficientnet.se_ratio,
+              "width of squeeze and excitation, as a part of the block's; 0: none");
     });
     inner.group("vit", [this](ConfigFields& own) {
-      own.add("model_name", backbone.vit.model_name, "vit-ti16, vit-s16, vit-b16 or vit-l16");
-      own.add("patch_size", backbone.vit.patch_size, "pixels of a patch's side; 0: as the name says");
-      own.add("representation_size", backbone.vit.representation_size, "of a layer before the classifier; 0: none");
-      own.add("init_stochastic_depth_rate", backbone.vit.init_stochastic_depth_rate, "of the last block");
+      own.add("model_name", backbone.vit.model_name, "variant: vit-ti16, vit-s16, vit-b16 or vit-l16");
+      own.add("patch_size", backbone.vit.patch_size, "pixels of the side of a patch; 0: as the variant says");
+      own.add("representation_size", backbone.vit.representation_size,
+              "units of a layer before the classifier; 0: there is none");
+      own.add("init_stochastic_depth_rate", backbone.vit.init_stochastic_depth_rate,
+              "rate at which the last block is dropped; that of earlier ones is smaller");
       own.add("original_init", backbone.vit.original_init,
-              "whether weights start as in the paper; else normal, of deviation 0.02");
+              "whether weights start as in the paper; else normally distributed with a deviation of 0.02");
     });
   });
   fields.restrict("num_classes > 0");
@@ -170,17 +175,20 @@ void ImageClassificationTask::describe(ConfigFields& fields) {
   fields.nest("validation_data", validation_data);
   fields.group("losses", [this](ConfigFields& inner) {
     inner.add("label_smoothing", label_smoothing, "part of each label that is spread over all classes");
-    inner.add("l2_weight_decay", l2_decay, "of the weights, by the gradient; not part of the loss that is shown");
-    inner.add("loss_weight", loss_weight, "what the loss is multiplied with");
+    inner.add("l2_weight_decay", l2_decay,
+              "decay of the weights, added to the gradient; not a part of the loss that is shown");
+    inner.add("loss_weight", loss_weight, "factor of the loss");
     inner.add("one_hot", one_hot, "whether labels are vectors; smoothing and mixing make them so anyway");
     inner.add("soft_labels", soft_labels_of_data,
               "whether train_data.mixup_and_cutmix, and its label_smoothing, makes the labels");
   });
   fields.group("evaluation", [this](ConfigFields& inner) {
-    inner.add("top_k", top_k, "of a second accuracy; 1, or as many as classes: none");
+    inner.add("top_k", top_k,
+              "k of a second accuracy, by the k most probable classes; 1, or the number of classes: none");
   });
   fields.add("init_checkpoint", init_checkpoint, "weights to start from: a safetensors file, or a checkpoint's folder");
-  fields.add("init_checkpoint_modules", init_checkpoint_modules, "which of them", {"all", "backbone"});
+  fields.add("init_checkpoint_modules", init_checkpoint_modules, "modules that take these weights",
+             {"all", "backbone"});
   fields.add("freeze_backbone", freeze_backbone, "whether only the classifier learns");
   fields.add("freeze_backbone_steps", freeze_backbone_steps,
              "steps at the beginning in which only the classifier learns");

@@ -1,3 +1,7 @@
+// The pipelines of image classification: what task.train_data and task.validation_data ask for, as transformations of
+// datasets.
+// The pipelines of image classification: what task.train_data and task.validation_data ask for, as transformations of
+// datasets.
 #include "models/tasks/image_data.h"
 
 #include <ATen/Functions.h>
@@ -52,21 +56,21 @@ Dataset ahead(const Dataset& batches, int64_t count) {
   return batches.prefetch(count < 0 ? kAuto : count);
 }
 
-// Model Garden's strengths are 0 to 10.
+// Converts strengths of Model Garden, which are 0 to 10.
 RandAugmentOptions rand_augment_options(const ImageDataConfig& data) {
   const auto& given = data.aug_type.randaug;
   RandAugmentOptions options{.num_ops = given.num_layers,
                              .magnitude = given.magnitude,
                              .num_magnitude_bins = 11,
                              .translation = given.translate_const};
-  constexpr std::array kNotHere = {"Cutout", "Invert", "SolarizeAdd"};  // excluded anyway
+  constexpr std::array kNotHere = {"Cutout", "Invert", "SolarizeAdd"};  // always excluded
   for (const std::string& name : *given.exclude_ops) {
     if (std::find(kNotHere.begin(), kNotHere.end(), name) == kNotHere.end()) options.exclude.push_back(name);
   }
   return options;
 }
 
-// The image in the channels that the model takes: grey is repeated, colours become their brightness.
+// Returns the image in the channels that the model takes: grey is repeated, colours become their brightness.
 torch::Tensor with_channels(const torch::Tensor& image, int64_t wanted) {
   const int64_t channels = image.size(0);
   if (channels == wanted) return image;
@@ -75,7 +79,7 @@ torch::Tensor with_channels(const torch::Tensor& image, int64_t wanted) {
   fail<InvalidArgument>("[task] an image of ", channels, " channels came, but task.model.input_size wants ", wanted);
 }
 
-// What the model takes, in plain numbers.
+// The input of the model, in plain numbers.
 struct ModelInput {
   int64_t height;
   int64_t width;
@@ -112,7 +116,7 @@ std::optional<RandomCropOptions> padded_crop(const ImageDataConfig& data) {
 
 std::optional<RandAugmentOptions> randaug(const ImageDataConfig& data) {
   if (data.aug_type.type == "randaug") {
-    constexpr int64_t kModelGardens = 10;  // its default of the older key, which its files write beside the newer one
+    constexpr int64_t kModelGardens = 10;  // the default of its older key, which its files have beside the newer one
     const int64_t older = data.randaug_magnitude;
     if (older != kModelGardens && older != ImageDataConfig().randaug_magnitude) {
       fail<InvalidArgument>("[task] task.train_data.randaug_magnitude is ", older,
@@ -168,7 +172,7 @@ class TrainingImage {
   std::optional<ColorJitterOptions> jitter_;
 };
 
-// The short side to the size over the fraction, then the middle (torchvision's evaluation).
+// Resizes the short side to the size divided by the fraction and crops the middle, as torchvision evaluates.
 torch::Tensor middle(const torch::Tensor& image, int64_t height, int64_t width, double fraction) {
   if (image.size(1) == height && image.size(2) == width) return image;
   const double scale = std::max(static_cast<double>(height) / static_cast<double>(image.size(1)),
@@ -213,7 +217,7 @@ Dataset training_batches(const ImageSource& source, const ImageClassificationTas
   const ImageDataConfig& data = task.train_data;
   const uint64_t seed = seed_of(data, runtime);
   const int64_t classes = task.model.num_classes;
-  // Digits are in memory anyway.
+  // Digits are in memory already.
   const bool caches = !source.ready && data.cache;
   Dataset images = (caches ? source.train.cache() : source.train).shuffle(data.shuffle_buffer_size, {.seed = seed});
   if (!source.ready) {

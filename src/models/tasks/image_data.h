@@ -1,4 +1,4 @@
-// Images from a folder of whichever kind: what is in it decides how it is read.
+// Images from a folder of any kind; its content decides how it is read.
 #pragma once
 
 #include <string>
@@ -10,23 +10,27 @@ namespace cohort {
 
 struct ImageSource {
   Dataset train;       // x: uint8 [1 or 3, height, width], or what the model takes (ready); y: int64
-  Dataset validation;  // the same
+  Dataset validation;  // as train
   std::string description;
   int64_t num_classes = 0;         // 0: not known
-  bool ready = false;              // x is what the model takes, and is not augmented
-  std::vector<int64_t> size = {};  // of every image, height and width; empty: they differ, or it is not known
+  bool ready = false;              // whether x is what the model takes, without augmentation
+  std::vector<int64_t> size = {};  // height and width of every image; empty: they differ, or are not known
 };
 
-// Without `training` data to validate with are enough: they then stand for both. InvalidArgument: there is no folder,
-// or nothing in it that is known.
+// Opens the data. Without `training` validation data are enough, which then stand for both. InvalidArgument: there is
+// no folder, or nothing known in it.
 ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig& runtime, bool training);
 
+// Returns the number of threads that decode.
+// Returns the number of threads that decode.
 int decoding_threads(const RuntimeConfig& runtime);
+// Returns the seed of a data set.
+// Returns the seed of a data set.
 uint64_t seed_of(const ImageDataConfig& data, const RuntimeConfig& runtime);
-// Of an image that is decoded: what is resized anyway need not be decoded in full.
+// Returns the size to which an image is decoded: an image that is resized anyway need not be decoded in full.
 int64_t smallest_side(const ImageClassificationTask& task);
 
-// What happens to pairs of training examples.
+// How pairs of training examples are mixed.
 struct Mixing {
   double mixup_alpha = 0.0;
   double cutmix_alpha = 0.0;
@@ -35,12 +39,14 @@ struct Mixing {
 
   bool any() const { return mixup_alpha > 0.0 || cutmix_alpha > 0.0; }
 };
-// InvalidArgument: it is said in two places.
+// Returns how pairs of training examples are mixed. InvalidArgument: both the older and the newer settings ask for it.
 Mixing mixing_of(const ImageDataConfig& data);
 
-// Decoded, augmented, in batches, without an end.
+// Returns the training data: decoded, augmented, in batches, without an end.
 Dataset training_batches(const ImageSource& source, const ImageClassificationTask& task, const RuntimeConfig& runtime,
                          bool one_hot);
+// Returns the validation data: decoded, in batches.
+// Returns the validation data: decoded, in batches.
 Dataset validation_batches(const ImageSource& source, const ImageClassificationTask& task, const RuntimeConfig& runtime,
                            bool one_hot);
 

@@ -1,3 +1,5 @@
+// The model of image classification: task.model becomes a module of the zoo, or the layers of the digit classifiers.
+// The model of image classification: task.model becomes a module of the zoo, or the layers of the digit classifiers.
 #include "models/tasks/image_model.h"
 
 #include "base/fail.h"
@@ -7,7 +9,7 @@ namespace cohort {
 
 namespace {
 
-// The number of a model among those that there are.
+// Fails if there is no model of that number.
 template <typename Id, typename Result>
 Result choose(const char* field, const Id& id, const std::vector<std::pair<Id, Result>>& known) {
   std::string names;
@@ -36,7 +38,7 @@ models::NormActivation norm_activation(const ImageModelConfig& config) {
   return options;
 }
 
-// Model Garden's files for vision transformers have its values for batch norms, of which there are none.
+// Fails unless the batch norms, which vision transformers do not have, have the values of Model Garden's files.
 void require_usual_norms(const ImageModelConfig& config) {
   const auto& given = config.norm_activation;
   const bool usual = (given.activation->empty() || given.activation == "relu") && !given.use_sync_bn &&
@@ -109,7 +111,7 @@ std::shared_ptr<LayerModule> build_original(const ImageModelConfig& config) {
   return build_vit(config);
 }
 
-// The classifier's weights, drawn as the user wants.
+// Draws the weights of the classifier as the user wants.
 void initialize_head(torch::nn::Module& made, const std::string& head, const std::string& initializer) {
   if (initializer.empty()) return;
   const torch::NoGradGuard no_grad;

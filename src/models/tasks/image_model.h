@@ -1,4 +1,4 @@
-// From task.model to a module.
+// Makes a module from task.model.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace cohort {
 
-// Not of the types mlp and cnn. `head`: the name of the classifier. InvalidArgument: a field's value that there is not.
+// Makes a backbone of another type than mlp and cnn, whose classifier is called `head`. InvalidArgument: a field has a
+// value that does not exist.
 std::shared_ptr<LayerModule> build_backbone(const ImageModelConfig& config, const std::string& head);
 
 }  // namespace cohort

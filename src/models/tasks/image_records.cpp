@@ -15,7 +15,7 @@ namespace cohort {
 
 namespace {
 
-constexpr int64_t kUsualCycle = 10;  // Model Garden's
+constexpr int64_t kUsualCycle = 10;  // as in Model Garden
 
 std::vector<std::string> patterns_of(const std::string& input_path) {
   std::vector<std::string> patterns;
@@ -30,7 +30,7 @@ std::vector<std::string> patterns_of(const std::string& input_path) {
   return patterns;
 }
 
-// In the order of the patterns and, of each, of the names.
+// Returns the files in the order of the patterns, those of each pattern in the order of their names.
 std::vector<std::filesystem::path> files_of(const std::string& input_path) {
   std::vector<std::filesystem::path> files;
   for (const std::string& pattern : patterns_of(input_path)) {

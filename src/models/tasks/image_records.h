@@ -1,4 +1,4 @@
-// Images in TFRecord files, as Model Garden's ImageNet has them: records that are tf.train.Examples.
+// Images in TFRecord files whose records are tf.train.Examples, as those of Model Garden's ImageNet.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace cohort {
 
-// Whether input_path names files and no folder: a pattern, several with commas between them, a file.
+// Returns whether input_path names files instead of a folder: a file, a pattern, or several with commas between them.
 bool names_records(const std::string& input_path);
 
-// x: uint8 [channels, height, width]; y: int64. The files, in an order of chance for training, are read in turns.
-// NotFound: a pattern that no file fits; InvalidArgument: an address of a cloud.
+// Returns the images of the files, x: uint8 [channels, height, width], y: int64. The files are read in turns, for
+// training in a random order. NotFound: no file fits a pattern. InvalidArgument: it is an address of a cloud.
 Dataset record_images(const std::string& input_path, const ImageDataConfig& data, const ImageClassificationTask& task,
                       const RuntimeConfig& runtime);
 

@@ -1,4 +1,4 @@
-// Where images come from.
+// Finds out what a folder has (MNIST, CIFAR-10, TensorFlow Datasets, records, a folder for each class) and opens it.
 #include <algorithm>
 #include <cmath>
 
@@ -23,7 +23,7 @@ bool holds(const std::filesystem::path& folder, std::initializer_list<const char
   return false;
 }
 
-// Whether it, or a version of it below, has what TensorFlow Datasets writes.
+// Returns whether the folder, or a version in it, has what TensorFlow Datasets writes.
 bool is_tfds(const std::filesystem::path& folder) {
   if (std::filesystem::exists(folder / "dataset_info.json")) return true;
   std::error_code ignored;
@@ -33,7 +33,7 @@ bool is_tfds(const std::filesystem::path& folder) {
   return false;
 }
 
-// A data set that TensorFlow Datasets made: the folder itself, or one in it.
+// Returns the data set of TensorFlow Datasets that is the folder itself or one in it.
 std::optional<std::filesystem::path> tfds_folder(const std::filesystem::path& folder, const std::string& name) {
   if (!name.empty()) return is_tfds(folder / name) ? std::optional(folder / name) : std::nullopt;
   if (is_tfds(folder)) return folder;
@@ -48,13 +48,13 @@ std::optional<std::filesystem::path> tfds_folder(const std::filesystem::path& fo
   return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
-// What a place is for. In the ImageSource of one that is for one thing the other is the same.
+// The use of a place. If a place has one use, both datasets of its ImageSource are the same.
 enum class Use { kBoth, kTrain, kValidation };
 
 struct Place {
   std::string path;
   std::string tfds_name;
-  bool tfds = false;  // a folder of TensorFlow Datasets has to be there
+  bool tfds = false;  // whether it has to be a folder of TensorFlow Datasets
   Use use = Use::kBoth;
 };
 
@@ -98,7 +98,7 @@ ImageSource open_cifar10(const std::string& folder) {
   return {data.train, data.test, folder, 10, /*ready=*/false, {32, 32}};
 }
 
-// Digits, floats [28, 28] from 0 to 1: as they are for the models that were made for them, else images as all others.
+// Returns digits, floats [28, 28] from 0 to 1: as they are for the models that take them so, else as images.
 ImageSource open_digits(const datasets::TrainTest& data, std::string description, const ImageModelConfig& model) {
   if (model.takes_planes() && model.input_size == std::vector<int64_t>{28, 28, 1}) {
     return {data.train, data.test, std::move(description), 10, /*ready=*/true, {28, 28}};
@@ -162,7 +162,7 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
                     .use = apart ? Use::kTrain : Use::kBoth};
   refuse_turns(data, place);
   const std::string& own = other.tfds_data_dir->empty() ? *other.input_path : *other.tfds_data_dir;
-  const bool alone = !training && place.path.empty() && !own.empty();  // an evaluation needs no data to train with
+  const bool alone = !training && place.path.empty() && !own.empty();  // an evaluation needs no training data
   if (place.path.empty() && !alone) {
     if (task.builtin_data == "digits" && !apart) {
       return open_digits(datasets::drawn_digits({.seed = static_cast<uint64_t>(runtime.seed)}), "drawn digits",

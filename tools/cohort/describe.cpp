@@ -1,0 +1,60 @@
+// cohort describe: every flag of every command and every key of a configuration, as JSON. A flag is described where it
+// is added to the command line, a key by its struct; scripts/option-tables makes the tables of the documentation and
+// the page of manual of them.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cohort/models/experiment.h"
+#include "commands.h"
+#include "config/types.h"
+
+namespace cohort::cli {
+
+namespace {
+
+nlohmann::ordered_json flags_of(const CLI::App& command) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const CLI::Option* option : command.get_options()) {
+    if (option == command.get_help_ptr()) continue;
+    nlohmann::ordered_json names = nlohmann::ordered_json::array();
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    if (names.empty()) names.push_back(option->get_name());
+    list.push_back({{"names", names}, {"default", option->get_default_str()}, {"meaning", option->get_description()}});
+  }
+  return list;
+}
+
+// Returns the keys of the experiment whose defaults are those of the structs.
+nlohmann::ordered_json keys() {
+  ExperimentConfig experiment = find_experiment("image_classification").make();
+  const Config config([&](ConfigFields& fields) { experiment.describe(fields); });
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ConfigFields::Field& field : config.fields()) {
+    list.push_back({{"path", field.path},
+                    {"type", type_name(field.target)},
+                    {"default", field.default_value},
+                    {"meaning", field.help},
+                    {"choices", field.choices},
+                    {"bounds", field.bounds},
+                    {"flag", field.flag}});
+  }
+  return list;
+}
+
+}  // namespace
+
+Command add_describe(CLI::App& app, const CLI::App& whole) {
+  app.group("");  // It is for scripts, so --help leaves it out.
+  return [&whole] {
+    nlohmann::ordered_json commands;
+    for (const CLI::App* command :
+         whole.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
+      commands[command->get_name()] = flags_of(*command);
+    }
+    std::cout << nlohmann::ordered_json{{"commands", commands}, {"keys", keys()}}.dump(1) << "\n";
+    return 0;
+  };
+}
+
+}  // namespace cohort::cli
