@@ -1,4 +1,4 @@
-// What this thread is doing: the scopes that it has entered and the replica that it runs. The only ambient state.
+// ThreadContext: the scopes that this thread has entered and the replica that it runs. It is the only ambient state.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ ThreadContext& thread_context();
 // Returns the replica that this thread runs if there are others in sync with it, else null.
 Replica* replica_among_others();
 
-// While it lives this thread runs a replica (or, with null, the cross-replica part of a merge_call).
+// Makes a replica this thread's current one while it lives; null stands for the cross-replica part of a merge_call.
 class ReplicaContext {
  public:
   explicit ReplicaContext(Replica* replica);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 
 #include "base/block_cache.h"
 #include "base/cpu_threads.h"
@@ -67,6 +68,7 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   first_replica_ = topology().replicas_of(worker_rank()).front();
   make_replicas();
   make_communicators();
+  make_groups();
 }
 
 StrategyCore::~StrategyCore() = default;
@@ -103,9 +105,37 @@ void StrategyCore::make_communicators() {
   }
 }
 
+void StrategyCore::make_groups() {
+  for (const Axis& axis : topology().axes()) {
+    if (axis.size == topology().size()) continue;  // its line is the whole group
+    lines_[axis.name] = split([&](int replica) { return topology().line_number(axis.name, replica); });
+  }
+  for (const auto& whole : communicators_) in_sync_.push_back(whole.get());
+  if (topology().num_replicas_in_sync() == topology().size()) return;
+  parts_in_sync_ = split([&](int replica) { return topology().replicas_in_sync(replica).front(); });
+  for (std::size_t i = 0; i < in_sync_.size(); ++i) in_sync_[i] = parts_in_sync_[i].get();
+  // Gradients are added up by messages within a part: where they lie are those of all replicas.
+  facts_.add_in_place = false;
+}
+
+std::vector<std::unique_ptr<Communicator>> StrategyCore::split(const std::function<int(int)>& color) {
+  std::vector<std::future<std::unique_ptr<Communicator>>> ends;  // each replica makes its own, all at the same time
+  for (int local_id = 0; local_id < num_local_replicas(); ++local_id) {
+    ends.push_back(std::async(std::launch::async, [this, &color, local_id] {
+      const int replica = replica_id(local_id);
+      return communicators_[static_cast<std::size_t>(local_id)]->split(color(replica), replica);
+    }));
+  }
+  std::vector<std::unique_ptr<Communicator>> parts;
+  for (auto& end : ends) parts.push_back(end.get());
+  return parts;
+}
+
 Communicator& StrategyCore::group(std::string_view axis, int local_id) const {
+  const auto lines = lines_.find(axis);
+  if (lines != lines_.end()) return *lines->second[static_cast<std::size_t>(local_id)];
   (void)topology().axis(axis);
-  return communicator(local_id);
+  return *communicators_[static_cast<std::size_t>(local_id)];
 }
 
 int StrategyCore::num_workers() const {

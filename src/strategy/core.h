@@ -5,7 +5,8 @@
 
 #include <torch/types.h>
 
-#include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,15 +61,15 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns the number of a local replica among those of all processes.
   int replica_id(int local_id) const { return first_replica_ + local_id; }
 
-  // Returns a local replica's end of the group of all replicas in sync.
-  Communicator& communicator(int local_id) const { return *communicators_[static_cast<std::size_t>(local_id)]; }
+  // Returns a local replica's end of the group of all replicas in sync with it.
+  Communicator& communicator(int local_id) const { return *in_sync_[static_cast<std::size_t>(local_id)]; }
   // Returns a local replica's end of its line along an axis. NotFound: there is no such axis.
   Communicator& group(std::string_view axis, int local_id) const;
-  // The place where the local replicas meet.
+  // Returns the place where the local replicas meet.
   Rendezvous& rendezvous() { return *rendezvous_; }
   const CrossDeviceSum& cross_device_sum() const { return sum_; }
 
-  // The processes that the strategy spans.
+  // Returns the processes that the strategy spans.
   WorkerGroup& workers() const { return *plan_.workers; }
   int num_workers() const;
   int worker_rank() const;
@@ -97,6 +98,10 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
  private:
   void make_replicas();
   void make_communicators();
+  void make_groups();
+  // Splits the group of all replicas by what "color" returns for each replica's number, and returns the ends of the
+  // local replicas. A collective of all processes.
+  std::vector<std::unique_ptr<Communicator>> split(const std::function<int(int)>& color);
 
   StrategyPlan plan_;
   int first_replica_ = 0;  // of this process, among those of all processes
@@ -105,9 +110,13 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   std::unique_ptr<Rendezvous> rendezvous_;
   CrossDeviceSum sum_;
   std::vector<std::unique_ptr<Communicator>> local_communicators_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;  // over all workers
+  std::vector<std::unique_ptr<Communicator>> communicators_;  // of all replicas of all workers
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::unique_ptr<Launch> launch_;
+  // Each axis' lines and the groups in sync, where these do not have all replicas: the ends of the local replicas.
+  std::map<std::string, std::vector<std::unique_ptr<Communicator>>, std::less<>> lines_;
+  std::vector<std::unique_ptr<Communicator>> parts_in_sync_;
+  std::vector<Communicator*> in_sync_;
 };
 
 }  // namespace cohort

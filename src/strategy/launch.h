@@ -14,7 +14,7 @@ namespace cohort {
 
 class StrategyCore;
 
-// The message of an exception that has none.
+// The text for an exception that is not derived from std::exception.
 inline constexpr const char* kNoStdException = "an exception that is no std::exception";
 
 class Launch {

@@ -170,7 +170,7 @@ void MirroredModule::train(bool on) const {
 NamedTensors MirroredModule::mean_buffers() const {
   const torch::NoGradGuard no_grad;
   NamedTensors means = buffers_of(*copies_.front());
-  if (core_->num_replicas_in_sync() == 1) return means;
+  if (core_->communicator(0).size() == 1) return means;
   std::vector<NamedTensors> buffers;
   for (const auto& copy : copies_) buffers.push_back(buffers_of(*copy));
   for (std::size_t i = 0; i < means.size(); ++i) {

@@ -16,7 +16,9 @@ struct ModuleTensor {
   std::vector<std::string> aliases;  // its further names
 };
 
+// Returns the parameters, in the module's order.
 std::vector<ModuleTensor> distinct_parameters(const torch::nn::Module& module);
+// Returns the buffers, in the module's order.
 std::vector<ModuleTensor> distinct_buffers(const torch::nn::Module& module);
 
 // Checks that no parameter that requires a gradient shares memory with another parameter or with a buffer: an optimizer

@@ -69,9 +69,10 @@ class Placement {
   virtual void require_here(const std::string& /*message*/) const {}
 };
 
-// A copy of every variable on every replica.
+// Makes the placement of a copy of every variable on every replica.
 std::shared_ptr<Placement> make_replicated(std::vector<LogicalDevice> devices);
-// One copy of every variable, on the parameter device. Replicas on CPUs use it where it lies, others copy it.
+// Makes the placement of one copy of every variable, on the parameter device. Replicas on CPUs use it where it lies,
+// others copy it.
 std::shared_ptr<Placement> make_central(std::vector<LogicalDevice> replicas, LogicalDevice parameter_device);
 
 // Variables that other processes keep; this one has copies of them on the parameter device.

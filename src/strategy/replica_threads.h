@@ -15,25 +15,25 @@ namespace cohort {
 
 class ReplicaThreads {
  public:
-  // What a thread does for one run(); must not throw, and must keep alive whatever it uses.
+  // The work of a thread in one run(). It must not throw, and must keep alive whatever it uses.
   using Work = std::function<void(int replica)>;
 
-  // `spin`: idle threads look for work for some hundred microseconds before they sleep.
+  // Starts the threads. With `spin` idle ones look for work for some hundred microseconds before they sleep.
   ReplicaThreads(int replicas, bool spin);
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
   // Waits for idle threads; one that is stuck in a work is left behind (with a warning) rather than waited for.
   ~ReplicaThreads();
 
-  // Runs work(0) here and work(i) on the other threads. False when one has not come back `limit` after work(0) did;
-  // then nothing more can be run. The work is shared, because a stuck thread may still use it.
+  // Runs work(0) here and work(i) on the other threads. Returns false if one has not come back `limit` after work(0)
+  // did; then nothing more can be run. The work is shared, because a stuck thread may still use it.
   bool run(const std::shared_ptr<const Work>& work, std::chrono::milliseconds limit);
 
-  // Replicas that had not come back when run() gave up.
+  // Returns the replicas that had not come back when run() gave up.
   std::vector<int> missing() const;
 
  private:
-  // What a thread and this object share; outlives both.
+  // The state that a thread and this object share, which outlives both.
   struct Desk;
   static void serve(const std::shared_ptr<Desk>& desk, int replica, bool spin);
 

@@ -122,7 +122,7 @@ torch::Tensor Strategy::reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& 
                                   torch::Device destination) const {
   require_cross_replica("reduce");
   require_values("reduce", *core_, value.size());
-  if (num_replicas_in_sync() == 1) return value[0].to(destination);
+  if (core_->communicator(0).size() == 1) return value[0].to(destination);
   return reduce_values(*core_, op, value.values(), destination);
 }
 

@@ -54,9 +54,9 @@ class VariableHome {
   virtual void write(Replica* inside, const torch::Tensor& value, VariableChange change, std::string_view method) = 0;
 };
 
-// The components are all there is.
+// Makes the home of a variable that has nothing but its components.
 std::unique_ptr<VariableHome> make_home_here(std::shared_ptr<VariableComponents> components);
-// Other processes keep the value; it is declared to them.
+// Makes the home of a variable that other processes keep, and declares it to them.
 std::unique_ptr<VariableHome> make_home_elsewhere(std::shared_ptr<VariableComponents> components,
                                                   RemoteVariables& remote, const torch::Tensor& value);
 

@@ -65,7 +65,7 @@ std::string machine_and_cores() {
   return text;
 }
 
-// What a worker told of itself; an empty object where that is something else.
+// Returns what a worker told of itself, or an empty object if that is something else.
 nlohmann::json parse_info(const std::string& text) {
   nlohmann::json info = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   return info.is_object() ? info : nlohmann::json::object();
@@ -150,7 +150,7 @@ std::unique_ptr<ProcessCommunicator> JoinedWorkers::make_group(const std::string
           .devices = std::move(devices)});
 }
 
-// The workers have to be alike; every one comes to the same verdict.
+// Checks that the workers are alike. Every one comes to the same verdict.
 void JoinedWorkers::check_members() {
   const auto& tasks = membership_->tasks();
   nlohmann::json first = parse_info(membership_->infos().front());

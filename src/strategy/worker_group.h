@@ -23,7 +23,7 @@ struct WorkerGroupOptions {
   MembershipOptions membership;
 };
 
-// InvalidArgument: there is no such implementation.
+// Throws InvalidArgument if there is no such implementation.
 void require_known(const CommunicationOptions& options);
 
 class WorkerGroup {
@@ -39,7 +39,8 @@ class WorkerGroup {
   // Returns the membership of the cluster; null for a process alone.
   virtual std::shared_ptr<Membership> membership() const { return nullptr; }
 
-  // Used by the thread of local replica 0, which is also the one of cross-replica context.
+  // Returns the group of the workers. The thread of local replica 0 uses it, which is also that of cross-replica
+  // context.
   ProcessCommunicator& world() const { return *world_; }
 
   // Returns whether gradients are to leave while backward runs, and the back end can.

@@ -18,8 +18,8 @@ class ServerBuffers {
   // Declares them as "<prefix>buffers/<name>".
   ServerBuffers(MirroredModule module, RemoteVariables& remote, const std::string& prefix);
 
-  // What the replicas have changed since the values were last spread: floating-point ones by the mean over the replicas
-  // and over all processes that share the step, others by the first of them.
+  // Returns what the replicas have changed since the values were last spread: floating-point buffers by the mean over
+  // the replicas and over all processes that share the step, others by the first of them.
   std::vector<RemoteVariables::Change> changes() const;
   // Gives a replica's copy the values as they were read.
   void spread(int replica) const;
