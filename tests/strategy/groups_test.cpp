@@ -3,13 +3,16 @@
 #include <torch/types.h>
 
 #include "base/access.h"
+#include "cohort/error.h"
 #include "cohort/optimizer.h"
 #include "strategy/core.h"
+#include "tests/support/errors.h"
 #include "tests/support/workers.h"
 
 namespace cohort::groups_test {
 namespace {
 
+using testing::expect_error;
 using testing::with_workers;
 
 // Two replicas share a model, and two such pairs share the batch.
@@ -58,6 +61,19 @@ TEST(Groups, OfSeveralProcessesFollowTheAxes) {
                [](const MultiWorkerMirroredStrategy& strategy) { expect_groups(on_mesh(strategy)); });
   with_workers({.workers = 4, .replicas = 1},
                [](const MultiWorkerMirroredStrategy& strategy) { expect_groups(on_mesh(strategy)); });
+}
+
+TEST(Groups, AFailureFreesWhoeverWaitsInALineAndTheLinesServeAgain) {
+  const Strategy strategy = on_mesh(MirroredStrategy({.devices = cpu_devices(4)}));
+  expect_error<DataLoss>(
+      [&] {
+        strategy.run([](Replica& replica) {
+          if (replica.id() == 0) throw DataLoss("[test] a torn record");
+          replica.group("model").barrier();
+        });
+      },
+      "a torn record");
+  expect_groups(strategy);
 }
 
 TEST(Groups, GradientsAreAddedUpOverTheReplicasInSync) {
