@@ -143,32 +143,73 @@ TEST(MeanTest, LossesAndFunctionsAreMetrics) {
   expect_error<InvalidArgument>([&] { of(bad, y, p); }, "do not reduce them");
 }
 
-// However the batch is cut, the sum of the states gives the same number.
-TEST(MirroredMetricTest, IsExactForUnevenAndEmptyShares) {
-  torch::manual_seed(2);
-  const torch::Tensor y = torch::randint(3, {7}, torch::kLong), p = torch::rand({7, 3}, torch::kDouble),
-                      w = torch::rand({7}, torch::kDouble);
-  const torch::Tensor hot = torch::one_hot(y, 3);
-  const MirroredStrategy strategy({.devices = cpu_devices(3)});
-  const std::vector<Example> shares = {{p.slice(0, 0, 5), hot.slice(0, 0, 5), w.slice(0, 0, 5)},
-                                       {p.slice(0, 5, 7), hot.slice(0, 5, 7), w.slice(0, 5, 7)},
-                                       {p.slice(0, 7), hot.slice(0, 7), w.slice(0, 7)}};
-  for (const Metric& metric :
-       {Metric("mse"), Metric("accuracy"), AUC(), Precision(), TopKCategoricalAccuracy({.k = 2})}) {
-    MirroredMetric mirrored(strategy, metric);
-    for (const bool weighted : {false, true}) {
-      strategy.run(
-          [&](Replica& replica, const Example& share) {
-            mirrored.update(replica, share.y, share.x, weighted ? share.weight : torch::Tensor());
-          },
-          PerReplica<Example>(shares));
-      const double whole = of(metric, hot, p, weighted ? w : torch::Tensor());
-      EXPECT_NEAR(mirrored.result(), whole, 1e-12) << metric.name();
-      EXPECT_NEAR(mirrored.local_result(), whole, 1e-12) << metric.name();
-      mirrored.reset();
-      EXPECT_EQ(mirrored.result(), 0.0);
-    }
+TEST(MeanTest, SumsAndEqualities) {
+  const torch::Tensor p = doubles({1, 1, 3, 0}, {2, 2});
+  EXPECT_DOUBLE_EQ(of(Sum(), {}, p), 5.0);
+  EXPECT_DOUBLE_EQ(of(Sum(), {}, p, doubles({3, 1})), 9.0);
+  EXPECT_DOUBLE_EQ(of(EqualityAccuracy(), doubles({1, 0, 3, 0}, {2, 2}), p), 0.75);
+  EXPECT_DOUBLE_EQ(of("crossentropy", labels({1}), doubles({0.5, 0.5}, {1, 2})), std::log(2.0));
+  EXPECT_NEAR(of("crossentropy", doubles({1}, {1, 1}), doubles({0.5}, {1, 1})), std::log(2.0), 1e-6);
+}
+
+// A mask leaves out what it says, whatever the weights are.
+TEST(MaskTest, LeavesOut) {
+  const torch::Tensor y = labels({0, 1, 1, 0}), p = doubles({0.9, 0.8, 0.2, 0.1});
+  const torch::Tensor mask = labels({1, 1, 0, 1}).to(torch::kBool);
+  for (const Metric& metric : {Metric("mse"), Metric("accuracy"), Precision(), Recall(), AUC(), TruePositives()}) {
+    MetricState state = metric.make_state();
+    metric.update(state, y, p, {}, mask);
+    metric.update(state, y, p, doubles({1, 2, 3, 4}), mask);
+    MetricState wanted = metric.make_state();
+    metric.update(wanted, y, p, mask.to(torch::kDouble));
+    metric.update(wanted, y, p, doubles({1, 2, 0, 4}));
+    EXPECT_DOUBLE_EQ(metric.result(state), metric.result(wanted)) << metric.name();
   }
+  // Steps of a sequence, with a weight for each example.
+  const Metric accuracy = SparseCategoricalAccuracy();
+  MetricState state = accuracy.make_state();
+  accuracy.update(state, labels({1, 0, 1, 1}).view({2, 2}), doubles({0, 1, 0, 1, 0, 1, 1, 0}, {2, 2, 2}),
+                  doubles({3, 1}), labels({1, 0, 1, 1}).view({2, 2}).to(torch::kBool));
+  EXPECT_DOUBLE_EQ(accuracy.result(state), 4.0 / 5.0);
+}
+
+TEST(ScoreTest, SeveralNumbers) {
+  const torch::Tensor hot = doubles({1, 0, 0, 1, 0, 1}, {3, 2}), p = doubles({0.9, 0.1, 0.6, 0.4, 0.2, 0.8}, {3, 2});
+  const Metric score = F1Score();
+  MetricState state = score.make_state();
+  EXPECT_EQ(score.results(state), (std::vector<double>{0.0}));
+  score.update(state, hot, p);
+  const std::vector<double> each = score.results(state);
+  ASSERT_EQ(each.size(), 2U);
+  EXPECT_NEAR(each[0], 2.0 / 3.0, 1e-6);
+  EXPECT_NEAR(each[1], 2.0 / 3.0, 1e-6);
+  EXPECT_NEAR(score.result(state), 2.0 / 3.0, 1e-6);
+  expect_error<InvalidArgument>([&] { score.update(state, p.slice(1, 0, 1), p.slice(1, 0, 1)); }, "a state of 8 sums");
+  // Thresholds in any order keep it.
+  const Metric recall = Recall({.thresholds = {0.85, 0.3}});
+  MetricState counts = recall.make_state();
+  recall.update(counts, hot, p);
+  EXPECT_NEAR(recall.results(counts)[0], 1.0 / 3.0, 1e-12);
+  EXPECT_NEAR(recall.results(counts)[1], 1.0, 1e-12);
+  expect_error<InvalidArgument>([] { Precision({.threshold = 0.5, .thresholds = {0.5}}); }, "both given");
+  expect_error<InvalidArgument>([] { F1Score({.threshold = 1.5}); }, "threshold must be between 0 and 1");
+}
+
+TEST(IoUTest, WeightsWithAndWithoutFractions) {
+  const torch::Tensor y = labels({0, 1, 1}), p = labels({0, 1, 0}), w = doubles({1.5, 2.5, 0.5});
+  // Cut: hits 1 and 2, nothing else.
+  EXPECT_NEAR(of(MeanIoU({.num_classes = 2}), y, p, w), 1.0, 1e-6);
+  EXPECT_NEAR(of(MeanIoU({.num_classes = 2, .truncate_weights = false}), y, p, w), (1.5 / 2.0 + 2.5 / 3.0) / 2.0, 1e-6);
+  expect_error<InvalidArgument>([&] { of(MeanIoU({.num_classes = 1}), y, p); }, "labels from 0 to 1");
+  expect_error<InvalidArgument>([] { IoU({.num_classes = 2, .target_class_ids = {2}}); }, "target_class_ids has 2");
+}
+
+TEST(MeanTest, ALossOfABatchIsNoMetric) {
+  expect_error<InvalidArgument>([] { Metric{Dice()}; }, "depends on all examples of a batch");
+  const torch::Tensor y = doubles({1, 0, 1, 1}, {2, 2}), p = doubles({1, 0, 0.5, 0.5}, {2, 2});
+  EXPECT_NEAR(of(Dice({.axis = {1}}), y, p), (0.0 + 1.0 - 2.0 / 3.0) / 2.0, 1e-6);
+  EXPECT_EQ(Metric(CosineSimilarity()).direction(), Direction::kUp);
+  EXPECT_NEAR(of(CosineSimilarity(), y, y), 1.0, 1e-6);
 }
 
 }  // namespace

@@ -22,12 +22,26 @@ struct MeanOptions {
 // The mean of all predicted values.
 Metric Mean(const MeanOptions& options = {});
 
+struct SumOptions {
+  std::string name = "sum";  // in logs
+};
+// The sum of all predicted values.
+Metric Sum(const SumOptions& options = {});
+
 struct AccuracyOptions {
   std::string name = "accuracy";  // in logs
 };
 // What Keras makes of "accuracy": chosen by the shapes. Integer labels without the class dimension: the sparse one;
 // more than one value in the last dimension: the categorical one; otherwise the binary one.
 Metric Accuracy(const AccuracyOptions& options = {});
+// The share of predictions that are equal to their targets, numbers or labels: what Keras' class Accuracy is.
+Metric EqualityAccuracy(const AccuracyOptions& options = {});
+
+struct CrossentropyOptions {
+  std::string name = "crossentropy";  // in logs
+};
+// What Keras makes of "crossentropy": the cross-entropy of probabilities that the shapes suggest, as for Accuracy().
+Metric Crossentropy(const CrossentropyOptions& options = {});
 
 struct SparseCategoricalAccuracyOptions {
   std::string name = "sparse_categorical_accuracy";  // in logs
@@ -58,7 +72,10 @@ Metric SparseTopKCategoricalAccuracy(const TopKAccuracyOptions& options = {});
 Metric TopKCategoricalAccuracy(const TopKAccuracyOptions& options = {});
 
 struct PrecisionOptions {
-  double threshold = 0.5;                          // a prediction above it is positive (0.0 for logits)
+  // A prediction above it is positive (0.0 for logits). Unset: 0.5, or with top_k none.
+  std::optional<double> threshold = std::nullopt;
+  std::vector<double> thresholds = {};             // several: the metric has a number for each
+  std::optional<int64_t> top_k = std::nullopt;     // only so many highest of the last dimension are positive
   std::optional<int64_t> class_id = std::nullopt;  // only this one of the last dimension
   std::string name = "precision";                  // in logs
 };
@@ -66,12 +83,64 @@ struct PrecisionOptions {
 Metric Precision(const PrecisionOptions& options = {});
 
 struct RecallOptions {
-  double threshold = 0.5;                          // a prediction above counts as positive
+  // A prediction above it is positive (0.0 for logits). Unset: 0.5, or with top_k none.
+  std::optional<double> threshold = std::nullopt;
+  std::vector<double> thresholds = {};             // several: the metric has a number for each
+  std::optional<int64_t> top_k = std::nullopt;     // only so many highest of the last dimension are positive
   std::optional<int64_t> class_id = std::nullopt;  // only this one of the last dimension
   std::string name = "recall";                     // in logs
 };
 // True positives / positives; 0 without any.
 Metric Recall(const RecallOptions& options = {});
+
+struct ConfusionCountOptions {
+  std::vector<double> thresholds = {};  // a prediction above it is positive; empty: 0.5; several: a number for each
+  std::string name = {};                // empty: true_positives, false_positives, true_negatives or false_negatives
+};
+// The weights of the positive predictions that are right.
+Metric TruePositives(const ConfusionCountOptions& options = {});
+// The weights of the positive predictions that are wrong.
+Metric FalsePositives(const ConfusionCountOptions& options = {});
+// The weights of the negative predictions that are right.
+Metric TrueNegatives(const ConfusionCountOptions& options = {});
+// The weights of the negative predictions that are wrong.
+Metric FalseNegatives(const ConfusionCountOptions& options = {});
+
+struct PrecisionAtRecallOptions {
+  double recall = 0.5;                             // at least so much
+  int64_t num_thresholds = 200;                    // how many are tried, from 0 to 1
+  std::optional<int64_t> class_id = std::nullopt;  // only this one of the last dimension
+  std::string name = "precision_at_recall";        // in logs
+};
+// The best precision among the thresholds whose recall is high enough; 0 where none is.
+Metric PrecisionAtRecall(const PrecisionAtRecallOptions& options);
+
+struct RecallAtPrecisionOptions {
+  double precision = 0.5;                          // at least so much
+  int64_t num_thresholds = 200;                    // how many are tried, from 0 to 1
+  std::optional<int64_t> class_id = std::nullopt;  // only this one of the last dimension
+  std::string name = "recall_at_precision";        // in logs
+};
+// The best recall among the thresholds whose precision is high enough; 0 where none is.
+Metric RecallAtPrecision(const RecallAtPrecisionOptions& options);
+
+struct SensitivityAtSpecificityOptions {
+  double specificity = 0.5;                         // at least so much
+  int64_t num_thresholds = 200;                     // how many are tried, from 0 to 1
+  std::optional<int64_t> class_id = std::nullopt;   // only this one of the last dimension
+  std::string name = "sensitivity_at_specificity";  // in logs
+};
+// The best recall among the thresholds at which enough of the negative examples are negative; 0 where none is.
+Metric SensitivityAtSpecificity(const SensitivityAtSpecificityOptions& options);
+
+struct SpecificityAtSensitivityOptions {
+  double sensitivity = 0.5;                         // at least so much
+  int64_t num_thresholds = 200;                     // how many are tried, from 0 to 1
+  std::optional<int64_t> class_id = std::nullopt;   // only this one of the last dimension
+  std::string name = "specificity_at_sensitivity";  // in logs
+};
+// The largest share of the negative examples that are negative, among the thresholds whose recall is high enough.
+Metric SpecificityAtSensitivity(const SpecificityAtSensitivityOptions& options);
 
 // Which curve: true positives over false positives, or precision over recall.
 enum class AucCurve { kRoc, kPr };
@@ -79,20 +148,140 @@ enum class AucCurve { kRoc, kPr };
 enum class AucSummation { kInterpolation, kMinoring, kMajoring };
 
 struct AucOptions {
-  int64_t num_thresholds = 200;     // how many, from 0 to 1
-  AucCurve curve = AucCurve::kRoc;  // which curve
+  int64_t num_thresholds = 200;         // how many, from 0 to 1
+  std::vector<double> thresholds = {};  // these, and 0 and 1, instead
+  AucCurve curve = AucCurve::kRoc;      // which curve
   // How the area between two thresholds is taken. For kPr kInterpolation is that of Davis and Goadrich (2006).
   AucSummation summation = AucSummation::kInterpolation;
-  bool from_logits = false;  // predictions are logits instead of probabilities
-  std::string name = "auc";  // in logs
+  bool from_logits = false;                // predictions are logits instead of probabilities
+  bool multi_label = false;                // the mean of the areas of each of the last dimension
+  int64_t num_labels = 0;                  // with multi_label; 0: the first batch tells
+  std::vector<double> label_weights = {};  // of the labels in the last dimension; empty: all 1
+  std::string name = "auc";                // in logs
 };
 // The area under a curve, approximated at evenly spread thresholds. Predictions outside [0, 1] count as the nearer end.
 Metric AUC(const AucOptions& options = {});
+
+// How the scores of the classes become one: not at all, by counting all classes together, as their mean, or as their
+// mean weighted by the number of their examples.
+enum class ScoreAverage { kNone, kMicro, kMacro, kWeighted };
+
+struct FBetaScoreOptions {
+  double beta = 1.0;                               // how many times recall counts as much as precision
+  ScoreAverage average = ScoreAverage::kNone;      // kNone: the metric has a number for each class
+  std::optional<double> threshold = std::nullopt;  // a prediction above it is positive; unset: the highest is
+  std::string name = "fbeta_score";                // in logs
+};
+// The weighted harmonic mean of precision and recall. y and prediction: [batch, classes].
+Metric FBetaScore(const FBetaScoreOptions& options = {});
+
+struct F1ScoreOptions {
+  ScoreAverage average = ScoreAverage::kNone;      // kNone: the metric has a number for each class
+  std::optional<double> threshold = std::nullopt;  // a prediction above it is positive; unset: the highest is
+  std::string name = "f1_score";                   // in logs
+};
+// FBetaScore() with beta 1.
+Metric F1Score(const F1ScoreOptions& options = {});
+
+struct IoUOptions {
+  int64_t num_classes = 0;                             // needed
+  std::vector<int64_t> target_class_ids = {};          // needed: those whose mean is the metric
+  std::optional<int64_t> ignore_class = std::nullopt;  // labels of this class do not count
+  bool sparse_y_true = true;                           // targets are labels instead of scores of the classes
+  bool sparse_y_pred = true;                           // predictions are labels instead of scores of the classes
+  int64_t axis = -1;                                   // of the scores
+  // Counts a weight without its fraction, as Keras does, whose counts are integers.
+  bool truncate_weights = true;
+  std::string name = "io_u";  // in logs
+};
+// Hits / (labels or predictions of a class), the mean over some classes.
+Metric IoU(const IoUOptions& options);
+
+struct MeanIoUOptions {
+  int64_t num_classes = 0;                             // needed
+  std::optional<int64_t> ignore_class = std::nullopt;  // labels of this class do not count
+  bool sparse_y_true = true;                           // targets are labels instead of scores of the classes
+  bool sparse_y_pred = true;                           // predictions are labels instead of scores of the classes
+  int64_t axis = -1;                                   // of the scores
+  // Counts a weight without its fraction, as Keras does, whose counts are integers.
+  bool truncate_weights = true;
+  std::string name = "mean_io_u";  // in logs
+};
+// IoU() over all classes that occur.
+Metric MeanIoU(const MeanIoUOptions& options);
+
+struct OneHotIoUOptions {
+  int64_t num_classes = 0;                             // needed
+  std::vector<int64_t> target_class_ids = {};          // needed: those whose mean is the metric
+  std::optional<int64_t> ignore_class = std::nullopt;  // labels of this class do not count
+  bool sparse_y_pred = false;                          // predictions are labels instead of scores of the classes
+  int64_t axis = -1;                                   // of the scores
+  // Counts a weight without its fraction, as Keras does, whose counts are integers.
+  bool truncate_weights = true;
+  std::string name = "one_hot_io_u";  // in logs
+};
+// IoU() of one-hot targets.
+Metric OneHotIoU(const OneHotIoUOptions& options);
+
+struct OneHotMeanIoUOptions {
+  int64_t num_classes = 0;                             // needed
+  std::optional<int64_t> ignore_class = std::nullopt;  // labels of this class do not count
+  bool sparse_y_pred = false;                          // predictions are labels instead of scores of the classes
+  int64_t axis = -1;                                   // of the scores
+  // Counts a weight without its fraction, as Keras does, whose counts are integers.
+  bool truncate_weights = true;
+  std::string name = "one_hot_mean_io_u";  // in logs
+};
+// MeanIoU() of one-hot targets.
+Metric OneHotMeanIoU(const OneHotMeanIoUOptions& options);
+
+struct BinaryIoUOptions {
+  std::vector<int64_t> target_class_ids = {0, 1};  // those whose mean is the metric
+  double threshold = 0.5;                          // a prediction that is at least so high means 1
+  // Counts a weight without its fraction, as Keras does, whose counts are integers.
+  bool truncate_weights = true;
+  std::string name = "binary_io_u";  // in logs
+};
+// IoU() of two classes.
+Metric BinaryIoU(const BinaryIoUOptions& options = {});
 
 struct RootMeanSquaredErrorOptions {
   std::string name = "root_mean_squared_error";  // in logs
 };
 // The root of the mean of the squares of the differences.
 Metric RootMeanSquaredError(const RootMeanSquaredErrorOptions& options = {});
+
+struct LogCoshErrorOptions {
+  std::string name = "logcosh";  // in logs
+};
+// The mean of LogCosh().
+Metric LogCoshError(const LogCoshErrorOptions& options = {});
+
+// How the scores of several outputs become one: not at all, as their mean, or as their mean weighted by the variation
+// of the targets.
+enum class R2Aggregation { kNone, kUniformAverage, kVarianceWeightedAverage };
+
+struct R2ScoreOptions {
+  R2Aggregation class_aggregation = R2Aggregation::kUniformAverage;  // kNone: the metric has a number for each output
+  int64_t num_regressors = 0;                                        // adjusts the score for so many variables; 0: not
+  std::string name = "r2_score";                                     // in logs
+};
+// The coefficient of determination: 1 - squared errors / squared deviations of the targets. y, prediction: [batch,
+// outputs].
+Metric R2Score(const R2ScoreOptions& options = {});
+
+struct PearsonCorrelationOptions {
+  int64_t axis = -1;                         // along which vectors are compared; not the batch
+  std::string name = "pearson_correlation";  // in logs
+};
+// The mean over the examples of the linear correlation of target and prediction.
+Metric PearsonCorrelation(const PearsonCorrelationOptions& options = {});
+
+struct ConcordanceCorrelationOptions {
+  int64_t axis = -1;                             // along which vectors are compared; not the batch
+  std::string name = "concordance_correlation";  // in logs
+};
+// The same, less where the two differ in mean or in scale (Lin, 1989).
+Metric ConcordanceCorrelation(const ConcordanceCorrelationOptions& options = {});
 
 }  // namespace cohort

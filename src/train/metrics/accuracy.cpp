@@ -1,3 +1,4 @@
+// Accuracies: shares of predictions that are right, and the crossentropy that shapes choose as they choose an accuracy.
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
@@ -9,7 +10,7 @@ namespace cohort {
 
 namespace {
 
-// Rows whose largest value (the first of equal ones) is at the label.
+// Returns the number of rows whose largest value (the first of equal ones) is at the label.
 template <typename T>
 int64_t count_hits(const torch::Tensor& prediction, const torch::Tensor& labels) {
   const T* row = prediction.data_ptr<T>();
@@ -77,7 +78,7 @@ bool looks_sparse(const torch::Tensor& y, const torch::Tensor& prediction) {
   return y.dim() == prediction.dim() - 1 || (y.dim() == prediction.dim() && y.size(-1) == 1);
 }
 
-// The one that the shapes suggest.
+// The accuracy that the shapes suggest.
 class ChosenAccuracy final : public SparseAccuracy {
  public:
   explicit ChosenAccuracy(const std::string& name)
@@ -108,6 +109,25 @@ void check_k(const std::string& name, int64_t k) {
 
 Metric Accuracy(const AccuracyOptions& options) {
   return Metric(std::make_shared<ChosenAccuracy>(options.name));
+}
+
+Metric EqualityAccuracy(const AccuracyOptions& options) {
+  return Metric(std::make_shared<MeanMetric>(
+      options.name, Direction::kUp, [speaker = "[metrics] " + options.name](const auto& y, const auto& prediction) {
+        return prediction.eq(fit_target(speaker, y, prediction));
+      }));
+}
+
+Metric Crossentropy(const CrossentropyOptions& options) {
+  return Metric(std::make_shared<MeanMetric>(options.name, Direction::kDown,
+                                             [](const torch::Tensor& y, const torch::Tensor& prediction) {
+                                               if (looks_sparse(y, prediction))
+                                                 return SparseCategoricalCrossentropy().per_example(y, prediction);
+                                               if (prediction.dim() > 1 && prediction.size(-1) > 1) {
+                                                 return CategoricalCrossentropy().per_example(y, prediction);
+                                               }
+                                               return BinaryCrossentropy().per_example(y, prediction);
+                                             }));
 }
 
 Metric SparseCategoricalAccuracy(const SparseCategoricalAccuracyOptions& options) {

@@ -1,0 +1,196 @@
+// Replicas' shares of a loss add up to the loss of the whole batch, and so do their gradients.
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "cohort/dataset.h"
+#include "cohort/train/losses.h"
+#include "cohort/train/model.h"
+#include "tests/support/errors.h"
+
+namespace cohort::loss_share_test {
+namespace {
+
+using testing::expect_error;
+
+struct Case {
+  Loss loss;
+  torch::Tensor y;
+  torch::Tensor prediction;
+  bool takes_examples = true;  // weights and masks of examples
+};
+
+torch::Tensor drawn(std::vector<int64_t> shape) {
+  return torch::rand(shape, torch::kDouble) * 0.8 + 0.1;
+}
+
+std::vector<Case> cases(LossReduction reduction) {
+  torch::manual_seed(7);
+  const torch::Tensor labels = torch::tensor({3, 1, 2, 0, 2, 0, 1}, torch::kLong);
+  const torch::Tensor hot = torch::one_hot(labels, 4).to(torch::kDouble);
+  const torch::Tensor sequence = torch::randint(4, {7, 3}, torch::kLong);
+  const torch::Tensor p = drawn({7, 4});
+  return {
+      {SparseCategoricalCrossentropy({.from_logits = true, .reduction = reduction}), labels, p},
+      {SparseCategoricalCrossentropy({.ignore_class = 2, .reduction = reduction}), labels, p},
+      {SparseCategoricalCrossentropy({.from_logits = true, .ignore_class = 1, .reduction = reduction}), sequence,
+       drawn({7, 3, 4})},
+      {CategoricalFocalCrossentropy({.reduction = reduction}), hot, p},
+      {CategoricalFocalCrossentropy({.class_alphas = {0.1, 0.2, 0.3, 0.4}, .reduction = reduction}), hot, p},
+      {BinaryCrossentropy({.reduction = reduction}), hot, p},
+      {BinaryFocalCrossentropy({.apply_class_balancing = true, .reduction = reduction}), hot, p},
+      {CategoricalGeneralizedCrossEntropy({.q = 0.7, .reduction = reduction}), labels, p},
+      {MeanSquaredError({.reduction = reduction}), drawn({7, 3, 2}), drawn({7, 3, 2})},
+      {LogCosh({.reduction = reduction}), drawn({7, 4}), p},
+      {CosineSimilarity({.reduction = reduction}), drawn({7, 4}), p},
+      {KLDivergence({.reduction = reduction}), drawn({7, 4}), p},
+      {Hinge({.reduction = reduction}), hot, p},
+      {Dice({.reduction = reduction}), hot, p},
+      {Tversky({.alpha = 0.3, .beta = 0.7, .reduction = reduction}), hot, p},
+      {Dice({.axis = {1}, .reduction = reduction}), hot, p},
+      {Dice({.axis = {0}, .reduction = reduction}), hot, p, /*takes_examples=*/false},
+      {Circle({.gamma = 4.0, .reduction = reduction}), labels, torch::nn::functional::normalize(drawn({7, 5}))},
+      {CTC({.reduction = reduction}),
+       torch::tensor({1, 2, 0, 3, 0, 0, 2, 2, 1, 1, 3, 2, 2, 0}, torch::kLong).view({7, 2}), drawn({7, 6, 4})},
+  };
+}
+
+struct Extra {
+  torch::Tensor weight;
+  torch::Tensor mask;
+};
+
+// The value and the gradient of a loss, of the batch as a whole.
+std::pair<double, torch::Tensor> whole(const Case& each, const Extra& extra) {
+  const torch::Tensor p = each.prediction.clone().requires_grad_();
+  const torch::Tensor value = each.loss(each.y, p, extra.weight, extra.mask);
+  value.backward();
+  return {value.item<double>(), p.grad()};
+}
+
+// The same by shares that end at these examples.
+std::pair<double, torch::Tensor> shared(const Case& each, const Extra& extra, const std::vector<int64_t>& ends) {
+  const MirroredStrategy strategy({.devices = cpu_devices(static_cast<int>(ends.size()))});
+  std::vector<Example> shares;
+  int64_t begin = 0;
+  for (const int64_t end : ends) {
+    const auto rows = [&](const torch::Tensor& all) { return all.defined() ? all.slice(0, begin, end) : all; };
+    shares.push_back({.x = rows(each.prediction), .y = rows(each.y), .weight = rows(extra.weight)});
+    shares.back().more = {rows(extra.mask)};
+    begin = end;
+  }
+  struct Found {
+    torch::Tensor value, gradient, total;
+  };
+  const auto found = strategy.run(
+      [&](Replica& replica, const Example& share) {
+        const torch::Tensor p = share.x.clone().requires_grad_();
+        const LossShare loss = each.loss.share(replica, share.y, p, share.weight, share.more[0]);
+        loss.value.backward();
+        return Found{loss.value.detach(), p.grad(), loss.total.detach()};
+      },
+      PerReplica<Example>(shares));
+  double value = 0.0, total = 0.0;
+  std::vector<torch::Tensor> gradients;
+  for (const Found& one : found) {
+    value += one.value.item<double>();
+    total += one.total.item<double>();
+    gradients.push_back(one.gradient);
+  }
+  EXPECT_NEAR(total, value * static_cast<double>(each.prediction.size(0)), 1e-9) << each.loss.name();
+  return {value, torch::cat(gradients)};
+}
+
+void expect_shares_add_up(LossReduction reduction) {
+  const torch::Tensor weight = torch::tensor({0.5, 2.0, 0.0, 1.0, 1.5, 0.25, 3.0}, torch::kDouble);
+  const torch::Tensor mask = torch::tensor({1, 1, 0, 1, 0, 1, 1}, torch::kInt).to(torch::kBool);
+  for (const Case& each : cases(reduction)) {
+    for (const Extra& extra : {Extra{}, Extra{weight, {}}, Extra{{}, mask}, Extra{weight, mask}}) {
+      if (!each.takes_examples && (extra.weight.defined() || extra.mask.defined())) continue;
+      const auto [value, gradient] = whole(each, extra);
+      for (const std::vector<int64_t>& ends : {std::vector<int64_t>{3, 7}, {5, 7, 7}, {0, 7}}) {
+        const auto [sum, gradients] = shared(each, extra, ends);
+        EXPECT_NEAR(sum, value, 1e-10) << each.loss.name() << " on " << ends.size();
+        EXPECT_LT((gradients - gradient).abs().max().item<double>(), 1e-10) << each.loss.name();
+      }
+    }
+  }
+}
+
+TEST(LossShareTest, MeansAddUp) {
+  expect_shares_add_up(LossReduction::kSumOverBatchSize);
+}
+
+TEST(LossShareTest, SumsAddUp) {
+  expect_shares_add_up(LossReduction::kSum);
+}
+
+TEST(LossShareTest, WeightedMeansAddUp) {
+  expect_shares_add_up(LossReduction::kMeanWithSampleWeight);
+}
+
+TEST(LossShareTest, NeedsOneNumber) {
+  const Loss loss = MeanSquaredError({.reduction = LossReduction::kNone});
+  const torch::Tensor y = torch::zeros({2, 3}), p = torch::ones({2, 3});
+  EXPECT_EQ(loss(y, p).sizes(), (std::vector<int64_t>{2}));
+  const MirroredStrategy strategy({.devices = cpu_devices(1)});
+  expect_error<InvalidArgument>(
+      [&] { strategy.run([&](Replica& replica) { return loss.share(replica, y, p).value; }); }, "kNone");
+  const StrategyScope scope = strategy.scope();
+  Sequential model{Dense(3)};
+  expect_error<InvalidArgument>([&] { model.compile({.optimizer = SGD(), .loss = loss}); }, "kNone");
+}
+
+// Weights of elements, where the loss is a mean over the last dimension.
+TEST(LossReductionTest, WeighsElements) {
+  const torch::Tensor y = torch::zeros({2, 2}, torch::kDouble), p = torch::tensor({1.0, 2.0, 3.0, 4.0}).view({2, 2});
+  const torch::Tensor weight = torch::tensor({1.0, 0.0, 2.0, 1.0}, torch::kDouble).view({2, 2});
+  const auto value = [&](LossReduction reduction) {
+    return MeanSquaredError({.reduction = reduction})(y, p.to(torch::kDouble), weight).sum().item<double>();
+  };
+  EXPECT_DOUBLE_EQ(value(LossReduction::kSumOverBatchSize), (1.0 + 18.0 + 16.0) / 4.0);
+  EXPECT_DOUBLE_EQ(value(LossReduction::kSum), (1.0 + 18.0 + 16.0) / 2.0);
+  EXPECT_DOUBLE_EQ(value(LossReduction::kMeanWithSampleWeight), (1.0 + 18.0 + 16.0) / 4.0);
+  EXPECT_DOUBLE_EQ(value(LossReduction::kNone), (1.0 + 18.0 + 16.0) / 2.0);
+}
+
+// A batch of which a mask leaves nothing has a loss and gradients of 0.
+TEST(LossReductionTest, NothingLeft) {
+  const torch::Tensor p = drawn({3, 4}).requires_grad_();
+  const torch::Tensor loss = MeanSquaredError()(drawn({3, 4}), p, {}, torch::zeros({3}, torch::kBool));
+  loss.backward();
+  EXPECT_EQ(loss.item<double>(), 0.0);
+  EXPECT_EQ(p.grad().abs().max().item<double>(), 0.0);
+}
+
+// A model trains the same on one device and on three, of which one is left without examples by the short last batch.
+TEST(LossShareTest, ModelsTrainAlike) {
+  torch::manual_seed(9);
+  const torch::Tensor x = torch::rand({9, 5}, torch::kDouble);
+  const torch::Tensor y = torch::randint(4, {9}, torch::kLong);
+  const std::vector<Loss> losses = {SparseCategoricalCrossentropy({.from_logits = true, .ignore_class = 1}), Dice()};
+  for (const Loss& loss : losses) {
+    std::vector<NamedTensors> weights;
+    std::vector<double> logged;
+    for (const int replicas : {1, 3}) {
+      const MirroredStrategy strategy({.devices = cpu_devices(replicas)});
+      const StrategyScope scope = strategy.scope();
+      torch::manual_seed(3);
+      Sequential model({Dense(4, loss.name() == "dice" ? Activation::kSigmoid : Activation::kLinear)},
+                       {.dtype = torch::kDouble});
+      model.compile({.optimizer = SGD({.learning_rate = 0.5}), .loss = loss});
+      const torch::Tensor target = loss.name() == "dice" ? torch::one_hot(y, 4).to(torch::kDouble) : y;
+      const auto data = Dataset::from_tensor_slices(x, target).batch(7);
+      const History history = model.fit(data, {.epochs = 4, .verbose = Verbose::kSilent});
+      weights.push_back(model.weights());
+      logged.push_back(history["loss"].back());
+    }
+    EXPECT_NEAR(logged[0], logged[1], 1e-12) << loss.name();
+    for (std::size_t i = 0; i < weights[0].size(); ++i) {
+      const torch::Tensor apart = weights[0][i].second - weights[1][i].second;
+      EXPECT_LT(apart.abs().max().item<double>(), 1e-12) << loss.name() << " " << weights[0][i].first;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::loss_share_test
