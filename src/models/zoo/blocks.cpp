@@ -90,7 +90,7 @@ torch::Tensor drop(const torch::Tensor& x, double probability, at::IntArrayRef s
 
 void draw_truncated_normal(torch::Tensor tensor, double deviation) {
   const torch::NoGradGuard no_grad;
-  const double within = std::erf(std::sqrt(2.0));  // the share of a normal distribution within two deviations
+  const double within = std::erf(std::sqrt(2.0));  // the part of a normal distribution within two deviations
   tensor.uniform_(-within, within).erfinv_().mul_(deviation * std::sqrt(2.0));
 }
 

@@ -1,4 +1,4 @@
-// What the image classifiers are made of.
+// The parts of the image classifiers.
 #pragma once
 
 #include <torch/nn/modules/batchnorm.h>
@@ -20,7 +20,7 @@ struct ConvShape {
   int64_t stride = 1;
   int64_t groups = 1;
 };
-// Padded by kernel / 2, without a bias, its weights drawn after He et al. by the fan out.
+// Makes a convolution without a bias, padded by kernel / 2, whose weights are drawn after He et al. by the fan out.
 torch::nn::Conv2d conv(const ConvShape& shape);
 
 struct NormShape {
@@ -28,14 +28,14 @@ struct NormShape {
   double momentum = 0.1;
   bool synchronized = false;
 };
-// With the user's values in place of the model's.
+// Returns the shape with the user's values in place of the model's own.
 NormShape chosen(NormShape own, const NormActivation& options);
 torch::nn::BatchNorm2d norm(int64_t channels, const NormShape& shape);
 
-// As norm->forward(x), and of no examples too; synchronized: by the statistics of all replicas.
+// Returns norm->forward(x), also for no examples; if `synchronized`, with the statistics of all replicas.
 torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, bool synchronized = false);
 
-// One after the other, named "0", "1", ...
+// Modules that are called one after the other, named "0", "1", ...
 class Chain final : public LayerModule {
  public:
   void push_back(const std::shared_ptr<LayerModule>& link);
@@ -45,7 +45,7 @@ class Chain final : public LayerModule {
   std::vector<std::shared_ptr<LayerModule>> links_;
 };
 
-// Convolution, batch norm, named "0" and "1", and an activation.
+// A convolution and a batch norm, named "0" and "1", and an activation.
 class ConvNorm final : public LayerModule {
  public:
   ConvNorm(const ConvShape& shape, const NormShape& norm, Activation activation = {});
@@ -58,15 +58,15 @@ class ConvNorm final : public LayerModule {
   Activation activation_;
 };
 
-// x with elements at zero by the probability, the others grown to make up for it; by the generator of the current
-// replica. Of `shape`, which broadcasts to x's: with [examples, 1, ...] whole examples (stochastic depth, G. Huang et
-// al., 2016).
+// Sets elements of x to zero with the probability, by the generator of the current replica, and scales the others to
+// make up for it. The draws have `shape`, which broadcasts to that of x: [examples, 1, ...] drops whole examples
+// (stochastic depth, G. Huang et al., 2016).
 torch::Tensor drop(const torch::Tensor& x, double probability, at::IntArrayRef shape);
 
 // Draws from a normal distribution that is cut off at two deviations.
 void draw_truncated_normal(torch::Tensor tensor, double deviation);
 
-// An image classifier's input: [examples, channels, height, width].
+// Fails unless x is the input of an image classifier: [examples, channels, height, width].
 void check_images(const char* model, const torch::Tensor& x, int64_t channels);
 
 }  // namespace cohort::models

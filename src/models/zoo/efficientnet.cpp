@@ -1,3 +1,4 @@
+// EfficientNets with torchvision's names and arithmetic: one table of stages, scaled in width and depth by the variant.
 #include <ATen/Functions.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
@@ -30,11 +31,11 @@ constexpr std::array<Variant, 8> kVariants = {{{1.0, 1.0, 0.2, 224, {1e-5, 0.1}}
                                                {1.8, 2.6, 0.5, 528, {1e-3, 0.01}},
                                                {2.0, 3.1, 0.5, 600, {1e-3, 0.01}}}};
 
-// A stage of blocks, of width and depth 1.
+// A stage of blocks, for width and depth 1.
 struct Stage {
   int64_t expand_ratio;
   int64_t kernel;
-  int64_t stride;  // of the first block
+  int64_t stride;  // the stride of the first block
   int64_t in;
   int64_t out;
   int64_t blocks;
@@ -53,13 +54,13 @@ const Variant& variant_of(int number) {
   fail<InvalidArgument>("[models] efficientnet: variant is ", number, ", wanted 0 to 7");
 }
 
-// The nearest multiple of 8, but not less than nine tenths.
+// Returns the nearest multiple of 8 that is not less than nine tenths of the channels.
 int64_t make_divisible(double channels) {
   const int64_t rounded = std::max<int64_t>(8, static_cast<int64_t>(channels + 4.0) / 8 * 8);
   return static_cast<double>(rounded) < 0.9 * channels ? rounded + 8 : rounded;
 }
 
-// J. Hu et al., "Squeeze-and-Excitation Networks" (2018).
+// Scales the channels by what all pixels say of them: J. Hu et al., "Squeeze-and-Excitation Networks" (2018).
 class SqueezeExcitation final : public LayerModule {
  public:
   SqueezeExcitation(int64_t channels, int64_t squeezed, Activation activation)
@@ -85,7 +86,7 @@ class SqueezeExcitation final : public LayerModule {
   torch::nn::Conv2d fc2_;
 };
 
-// What is the same in all blocks.
+// The properties that all blocks share.
 struct MobileStyle {
   NormShape norm;
   Activation activation;
@@ -163,7 +164,7 @@ class EfficientNet final : public LayerModule {
     features->push_back(
         std::make_shared<ConvNorm>(ConvShape{.in = last, .out = 4 * last}, style.norm, style.activation));
     features_ = register_module("features", features);
-    // Number 0 of torchvision's classifier is dropout.
+    // Member 0 of torchvision's classifier is dropout.
     linear_ = register_module("classifier", std::make_shared<torch::nn::Module>())
                   ->register_module("1", torch::nn::Linear(4 * last, options.num_classes));
     const double range = 1.0 / std::sqrt(static_cast<double>(options.num_classes));

@@ -1,3 +1,4 @@
+// ResNets with torchvision's names and arithmetic: stages of residual blocks, whose kind is a template argument.
 #include <ATen/Functions.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
@@ -10,13 +11,13 @@ namespace cohort::models {
 
 namespace {
 
-// How a block's input meets its output where their shapes differ.
+// How the input of a block is added to its output if their shapes differ.
 enum class Shortcut {
   kProjection,  // a convolution of 1 x 1
   kPadding,     // every second pixel, and channels of zeros
 };
 
-// What is the same in all blocks.
+// The properties that all blocks share.
 struct ResidualStyle {
   Shortcut shortcut;
   NormShape norm;
@@ -29,7 +30,7 @@ std::shared_ptr<ConvNorm> projection(int64_t in, int64_t out, int64_t stride, co
 
 class BasicBlock : public LayerModule {
  public:
-  // Channels of the output for each of `planes`.
+  // The channels of the output for each of `planes`.
   static constexpr int64_t kExpansion = 1;
 
   BasicBlock(int64_t in, int64_t planes, int64_t stride, const ResidualStyle& style)

@@ -1,3 +1,4 @@
+// Vision transformers with torchvision's names and arithmetic: an image is a sequence of patches.
 #include <ATen/Functions.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
@@ -19,7 +20,7 @@ torch::nn::LayerNorm layer_norm(int64_t size) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({size}).eps(kNormEpsilon));
 }
 
-// A. Vaswani et al., "Attention Is All You Need" (2017), with PyTorch's names.
+// Attention among the tokens of an image, with PyTorch's names: A. Vaswani et al., "Attention Is All You Need" (2017).
 class SelfAttention final : public LayerModule {
  public:
   SelfAttention(const VisionTransformerOptions& options)
@@ -37,7 +38,7 @@ class SelfAttention final : public LayerModule {
     const int64_t length = x.size(1);
     const int64_t size = x.size(2);
     const int64_t each = size / heads_;
-    // [3, examples, heads, length, each]
+    // The shape is [3, examples, heads, length, each].
     const torch::Tensor qkv =
         at::linear(x, in_weight_, in_bias_).view({n, length, 3, heads_, each}).permute({2, 0, 3, 1, 4});
     const torch::Tensor scores =
@@ -80,7 +81,7 @@ class EncoderBlock final : public LayerModule {
   }
 
  private:
-  // Stochastic depth: left out for some examples.
+  // Leaves the block out for some examples (stochastic depth).
   torch::Tensor branch(const torch::Tensor& y) const {
     return is_training() && left_out_ > 0.0 ? drop(y, left_out_, {y.size(0), 1, 1}) : y;
   }

@@ -1,3 +1,4 @@
+// Event files: TFRecords of tf.Event messages, as TensorFlow writes them.
 #include <ATen/Functions.h>
 #include <unistd.h>
 
@@ -15,13 +16,13 @@ namespace cohort {
 namespace {
 
 constexpr auto kFlushInterval = std::chrono::seconds(5);
-constexpr int kStringType = 7;  // TensorFlow's DT_STRING
+constexpr int kStringType = 7;  // DT_STRING of TensorFlow
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Unique among the processes that share the folder, and sorted by time.
+// Returns a name that is unique among the processes that share the folder, and sorted by time.
 std::filesystem::path new_file(const std::filesystem::path& folder) {
   static std::atomic<int> made = 0;
   std::error_code error;
@@ -47,7 +48,7 @@ class SummaryWriter::Impl {
     flush();
   }
 
-  // The value of a new event, to be filled in by fn.
+  // Writes a new event, whose value fn fills in.
   template <typename Fn>
   void add(std::string_view tag, int64_t step, const Fn& fn) {
     events::Event event;
