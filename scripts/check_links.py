@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the links of the documentation: relative ones and anchors of the pages, the files that they name, and the links of a built site
-when it is given.
+"""Checks the links of the documentation: relative ones and anchors of the pages, the files that they name, how many files and lines a
+page says that a table of files has, and the links of a built site when it is given.
 
 usage: check_links.py REPOSITORY [SITE]
 
@@ -15,6 +15,8 @@ import urllib.parse
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 # A file of the repository that a page names: `src/step/step.cpp`.
 FILE = re.compile(r"`((?:benchmarks|cmake|docs|examples|include|scripts|src|tests|tools)/[\w./-]*\w\.\w+)`")
+# "(14 files, less than 2,200 lines)" before a table whose rows begin with a file.
+COUNTED = re.compile(r"\((\d+) files, less than ([\d,]+) lines\)[^|]*((?:\|.*\n)+)")
 EXTERNAL = re.compile(r"^https?://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+(:\d+)?(/[^\s<>\"]*)?$")
 
 
@@ -52,6 +54,11 @@ def check_page(page, root):
     for name in FILE.findall(text):
         if not (root / name).exists():
             yield f"{page.relative_to(root)}: there is no {name}"
+    for files, most, table in COUNTED.findall(text):
+        paths = [root / name for name in re.findall(r"^\| `([^`]+)`", table, re.M)]
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths if path.exists())
+        if len(paths) != int(files) or lines >= int(most.replace(",", "")):
+            yield f"{page.relative_to(root)}: the table has {len(paths)} files with {lines} lines, wanted {files} with less than {most}"
 
 
 def pages(root):

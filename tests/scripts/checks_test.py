@@ -1,4 +1,5 @@
 """The checks find what they are there to find."""
+import json
 import pathlib
 import subprocess
 import sys
@@ -100,6 +101,14 @@ class Links(unittest.TestCase):
             self.assertEqual(code, 1, bad)
             self.assertIn(problem, out)
 
+    def test_files_of_a_table_are_counted(self):
+        page = "What a step does ({} files, less than {} lines):\n\n| file | what |\n|---|---|\n| `src/a.cpp` | a |\n| `src/b.cpp` | b |\n"
+        files = {"src/a.cpp": "\n" * 3, "src/b.cpp": "\n" * 4}
+        for numbers, code in ((("2", "8"), 0), (("2", "1,000"), 0), (("2", "7"), 1), (("3", "8"), 1)):
+            got, out = check("check_links.py", {"README.md": page.format(*numbers), **files})
+            self.assertEqual(got, code, out)
+        self.assertIn("the table has 2 files with 7 lines, wanted 3 with less than 8", out)
+
     def test_a_site_is_looked_through(self):
         with tempfile.TemporaryDirectory() as folder:
             page = pathlib.Path(folder) / "a.html"
@@ -107,6 +116,36 @@ class Links(unittest.TestCase):
                 page.write_text(text)
                 done = subprocess.run([sys.executable, SCRIPTS / "check_links.py", folder, folder], capture_output=True, text=True, check=False)
                 self.assertEqual(done.returncode, problems, done.stdout)
+
+
+class Options(unittest.TestCase):
+    DESCRIBED = {"commands": {"train": [{"names": ["-s", "--seed"], "default": "1", "meaning": "seed of all"}]},
+                 "keys": [{"path": "run.seed", "type": "integer", "default": "1", "meaning": "a|b", "choices": [], "bounds": [">= 0"], "flag": "--seed"},
+                          {"path": "run.in.x", "type": "text", "default": '"y"', "meaning": "letter", "choices": ["", "y"], "bounds": [], "flag": ""}]}
+
+    def test_tables_are_written_and_compared(self):
+        pages = {"docs/command-line.md": ("<!-- flags: train -->\n<!-- end -->\n", ["| `-s`, `--seed` | `1` | seed of all |"]),
+                 "docs/settings.md": ("<!-- keys: run but run.in -->\nold\n<!-- end -->\n<!-- keys: run.in -->\n<!-- end -->\n",
+                                      ["| `seed` | integer | `1` | a\\|b; wanted `>= 0` (`--seed`) |", '| `x` | text | `"y"` | letter; one of `""`, `y` |']),
+                 "docs/training.md": ("<!-- options: AOptions -->\n<!-- end -->\n", ["| `size` | `2` | how large |", "| `names` |  | first, second |"]),
+                 "tools/cohort/cohort.1": ('.\\" flags: train\n.\\" end\n', [".TP\n\\fB\\-s\\fR, \\fB\\-\\-seed\\fR\nSeed of all. Default: 1.\n"])}
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            files = {**{name: page for name, (page, _) in pages.items()},
+                     "include/cohort/a.h": "struct AOptions {\n  // First, second.\n  std::vector<std::string> names = {};\n  int size = 2;  // how large\n};\n",
+                     "cohort": f"#!/bin/sh\ncat <<'EOF'\n{json.dumps(self.DESCRIBED)}\nEOF\n"}
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            (root / "cohort").chmod(0o755)
+            call = [sys.executable, SCRIPTS / "option-tables", root / "cohort", f"--root={root}"]
+            for flags, code in ((["--check"], 1), ([], 0), (["--check"], 0)):
+                done = subprocess.run([*call, *flags], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            for name, (_, rows) in pages.items():
+                for row in rows:
+                    self.assertIn(row, (root / name).read_text())
+            self.assertNotIn("old", (root / "docs/settings.md").read_text())
 
 
 if __name__ == "__main__":
