@@ -9,6 +9,8 @@ one is a breach.
 Questions about what the topology is (one replica or several, one worker or several, CPUs that share memory) stand in src/strategy, and
 at most MOST_QUESTIONS of them.
 
+Only src/device knows kinds of devices, and a file that takes a tensor's pointer says so in its first lines.
+
 usage: check_layers.py REPOSITORY
 """
 import pathlib
@@ -51,6 +53,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 PUBLIC_FOLDERS = {"data": [], "cluster": [], "train": ["data", "cluster"], "models": ["train", "data", "cluster"]}
 PUBLIC_TORCH = {"torch/types.h", "torch/nn/module.h"}
 STANDARD = re.compile(r"^[a-z_0-9]+$|^bits/")
+# What only src/device names, and what calls NCCL.
+DEVICE_NAMES = re.compile(r"\b(torch::cuda|c10::cuda|at::cuda|is_cuda|kCUDA|createCPUGenerator|defaultGenerator|is_pinned|pin_memory|unsafeGetTensorImpl)\b")
+HEAD_LINES = 8
 
 
 def includes(path):
@@ -84,6 +89,17 @@ def check_source(path, layer, classes, arrows, problems):
             problems.append(f"{path}: includes {name}; only the layer rpc knows gRPC")
         if kind == '"' and top in ("tools", "tests", "examples", "benchmarks"):
             problems.append(f"{path}: the library includes {name}")
+
+
+def check_device(path, folders, problems):
+    """Kinds of devices, and tensors told apart by their addresses, are src/device's; a file that takes a tensor's pointer says so at its head."""
+    if folders[0] == "device" or (folders[0] == "collective" and any("nccl" in part for part in folders)):
+        return
+    text = path.read_text(encoding="utf-8")
+    for name in sorted(set(DEVICE_NAMES.findall(text))):
+        problems.append(f"{path}: names {name}; only src/device does (backend.h, host_random.h, identity.h)")
+    if "data_ptr" in text and not any(line.startswith("//") and "pointer" in line for line in text.splitlines()[:HEAD_LINES]):
+        problems.append(f"{path}: takes a tensor's pointer (data_ptr), which its first lines have to say and why; see also device/host_memory.h and identity.h")
 
 
 def may_include(header, name):
@@ -147,6 +163,7 @@ def main(root):
         for path in sorted((root / "src" / layer).rglob("*")):
             if path.suffix in (".h", ".cpp", ".cu"):
                 check_source(path, layer, classes, arrows, problems)
+                check_device(path, path.relative_to(root / "src").parts, problems)
     for folder in (root / "src").iterdir() if (root / "src").is_dir() else []:
         if folder.is_dir() and folder.name not in LAYERS:
             problems.append(f"{folder}: is no layer of the list")

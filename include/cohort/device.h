@@ -67,6 +67,14 @@ struct LogicalDeviceOptions {
   std::optional<int64_t> memory_limit_mb = std::nullopt;
 };
 
+// What a device's memory holds, in bytes.
+struct MemoryInfo {
+  int64_t total = 0;      // the size of the memory
+  int64_t available = 0;  // the part that a program could still get
+  int64_t in_use = 0;     // what this process uses: by the tensors on a GPU, by everything on the CPU
+  int64_t peak = 0;       // the most that this process has used so far
+};
+
 // The machine's devices: the CPU and the GPUs that LibTorch sees; `type` filters ("CPU", "GPU").
 // What follows is about the machine, not about any strategy, so it is the same for the whole process; all thread-safe.
 std::vector<PhysicalDevice> list_physical_devices(std::string_view type = "");
@@ -91,6 +99,9 @@ std::vector<std::string> cpu_devices(int count);
 // NotFound lists the devices that there are.
 LogicalDevice find_logical_device(const DeviceSpec& spec);
 LogicalDevice find_logical_device(std::string_view name);
+
+// Returns the figures of the memory on which a logical device computes, now. Parts of one physical device share them.
+MemoryInfo memory_info(std::string_view name);
 
 // Forgets visible and logical configuration and use. For tests.
 void reset_devices();

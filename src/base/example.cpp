@@ -24,9 +24,11 @@ int64_t Example::size() const {
   return first.size(0);
 }
 
+// A copy to the host is complete when this returns. A copy to a device may go on: LibTorch keeps pinned memory until it
+// is done, and has read other memory by then.
 Example Example::to(torch::Device device) const {
-  return map_columns(
-      *this, [&](const torch::Tensor& column) { return column.to(device, /*non_blocking=*/column.is_pinned()); });
+  return map_columns(*this,
+                     [&](const torch::Tensor& column) { return column.to(device, /*non_blocking=*/!device.is_cpu()); });
 }
 
 Example Example::rows(int64_t begin, int64_t end) const {

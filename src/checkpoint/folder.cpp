@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
+#include "device/host_memory.h"
 
 namespace cohort {
 
@@ -87,7 +88,7 @@ ManifestFile write_tensors(const std::filesystem::path& file, const NamedTensors
   const std::string header = safetensors_header(ordered, {{"format", "pt"}});
   out.write(std::as_bytes(std::span(header)));
   for (const auto& [name, tensor] : ordered) {
-    out.write({static_cast<const std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())});
+    out.write(host_bytes(tensor));
   }
   return out.commit(ManifestFile::Kind::kTensors);
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/fail.h"
+#include "device/host_memory.h"
 
 namespace cohort {
 
@@ -181,7 +182,8 @@ Weights parse_safetensors(std::span<const std::byte> bytes, const std::string& s
   require_cover(entries, data.size(), source);
   for (const Entry& entry : entries) {
     torch::Tensor tensor = at::empty(entry.shape, torch::TensorOptions(entry.dtype));
-    if (entry.end > entry.begin) std::memcpy(tensor.data_ptr(), data.data() + entry.begin, entry.end - entry.begin);
+    if (entry.end > entry.begin)
+      std::memcpy(host_bytes(tensor).data(), data.data() + entry.begin, entry.end - entry.begin);
     weights.tensors.emplace_back(entry.name, std::move(tensor));
   }
   return weights;

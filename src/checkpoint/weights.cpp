@@ -5,6 +5,7 @@
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "checkpoint/safetensors.h"
+#include "device/host_memory.h"
 
 namespace cohort {
 
@@ -18,7 +19,7 @@ void save_weights(const std::filesystem::path& file, const NamedTensors& tensors
   AtomicFile out(file);
   out.write(header);
   for (const auto& [name, tensor] : ordered) {
-    out.write({static_cast<const std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())});
+    out.write(host_bytes(tensor));
   }
   out.commit();
 }

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/trace.h"
+#include "data/device_copies.h"
 #include "data/node.h"
 #include "data/passes.h"
 #include "data/read_ahead.h"
@@ -27,25 +28,27 @@ class DistributedSource {
  public:
   DistributedSource(std::unique_ptr<StepSource> steps, std::shared_ptr<StrategyCore> core, const InputOptions& options,
                     Pass pass)
-      : steps_(std::move(steps)), core_(std::move(core)), pass_(std::move(pass)) {
+      : steps_(std::move(steps)), core_(std::move(core)), pass_(std::move(pass)), copies_(*core_) {
     join();
     if (options.prefetch_steps <= 0) return;
-    ahead_ = std::make_unique<ReadAhead<Shares>>("distributed input", static_cast<std::size_t>(options.prefetch_steps),
-                                                 options.timeout, [this] { return produce(); });
+    ahead_ = std::make_unique<ReadAhead<ArrivingShares>>("distributed input",
+                                                         static_cast<std::size_t>(options.prefetch_steps),
+                                                         options.timeout, [this] { return produce(); });
   }
 
   std::optional<GlobalBatch> next() {
     const TraceSpan span("input", "wait for input");
     auto step = joint_->next(std::exchange(flags_, 0));
     if (!step) return std::nullopt;
-    return GlobalBatch(to_devices(std::move(step->shares)), step->total, step->some_empty);
+    return GlobalBatch(on_devices(std::move(step->shares)), step->total, step->some_empty);
   }
 
   void raise(int64_t flags) { flags_ |= flags; }
   int64_t raised() const { return joint_->raised(); }
 
   std::string save() {
-    return ahead_ ? ahead_->paused([&](const std::deque<Shares>& items, bool ended) { return save_with(items, ended); })
+    return ahead_ ? ahead_->paused(
+                        [&](const std::deque<ArrivingShares>& items, bool ended) { return save_with(items, ended); })
                   : save_with({}, false);
   }
 
@@ -76,34 +79,41 @@ class DistributedSource {
         fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(),
                               " replicas, this strategy has ", core_->num_local_replicas());
       }
-      restored_.push_back(to_devices(std::move(shares)));
+      ArrivingShares arriving = copies_.begin(std::move(shares));
+      arriving.wait();
+      restored_.push_back(std::move(arriving.shares));
     }
   }
 
-  // This worker's own.
+  // Returns this worker's own next shares, or nothing at its end.
   std::optional<Shares> next_here() {
-    if (restored_.empty()) return ahead_ ? ahead_->take() : produce();
+    if (restored_.empty()) {
+      std::optional<ArrivingShares> step = ahead_ ? ahead_->take() : produce();
+      if (!step) return std::nullopt;
+      step->wait();
+      return std::move(step->shares);
+    }
     std::optional<Shares> shares = std::move(restored_.front());
     restored_.pop_front();
     return shares;
   }
 
-  std::optional<Shares> produce() {
+  std::optional<ArrivingShares> produce() {
     const TraceSpan span("input", "prepare a step");
     Shares shares;
     if (ended_ || !steps_->next(shares)) return std::nullopt;
-    return to_devices(std::move(shares));
+    return copies_.begin(std::move(shares));
   }
 
-  Shares to_devices(Shares shares) const {
+  // Moves what another worker's example of an empty share has left on the host; the rest is where it belongs.
+  Shares on_devices(Shares shares) const {
     for (std::size_t i = 0; i < shares.size(); ++i) {
-      const torch::Device device = core_->plan().devices[i].torch_device;
-      if (!device.is_cpu()) shares[i] = shares[i].to(device);
+      shares[i] = shares[i].to(core_->plan().devices[i].torch_device);
     }
     return shares;
   }
 
-  std::string save_with(const std::deque<Shares>& items, bool ended) {
+  std::string save_with(const std::deque<ArrivingShares>& items, bool ended) {
     IteratorState state;
     nlohmann::json waiting = nlohmann::json::array();
     const auto add = [&](const Shares& shares) {
@@ -113,7 +123,10 @@ class DistributedSource {
     };
     if (joint_->held()) add(*joint_->held());
     for (const Shares& shares : restored_) add(shares);
-    for (const Shares& shares : items) add(shares);
+    for (const ArrivingShares& step : items) {
+      step.wait();
+      add(step.shares);
+    }
     state.tree = pass_.save({{"steps", steps_->save(state.tensors)}, {"waiting", waiting}, {"ended", ended || ended_}});
     return to_bytes(state);
   }
@@ -125,7 +138,8 @@ class DistributedSource {
   int64_t flags_ = 0;
   std::deque<Shares> restored_;
   bool ended_ = false;
-  std::unique_ptr<ReadAhead<Shares>> ahead_;  // the last member: its thread uses the others
+  DeviceCopies copies_;
+  std::unique_ptr<ReadAhead<ArrivingShares>> ahead_;  // the last member: its thread uses the others
 };
 
 DistributedIterator::DistributedIterator(std::unique_ptr<DistributedSource> source) : source_(std::move(source)) {}

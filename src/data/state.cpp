@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "base/fail.h"
+#include "device/host_memory.h"
 
 namespace cohort {
 
@@ -52,7 +53,7 @@ torch::Tensor read_tensor(const nlohmann::json& entry, std::string_view& data, c
   if (bytes > data.size())
     fail<DataLoss>("[data] ", source, ": a tensor of ", bytes, " bytes, but only ", data.size(), " are left");
   torch::Tensor tensor = at::empty(shape, torch::TensorOptions(static_cast<torch::ScalarType>(dtype)));
-  if (bytes > 0) std::memcpy(tensor.data_ptr(), data.data(), bytes);
+  if (bytes > 0) std::memcpy(host_bytes(tensor).data(), data.data(), bytes);
   data.remove_prefix(bytes);
   return tensor;
 }
@@ -65,7 +66,7 @@ std::string to_bytes(const IteratorState& state) {
   for (const torch::Tensor& tensor : state.tensors) {
     const torch::Tensor dense = tensor.to(torch::kCPU).contiguous();
     header["tensors"].push_back({{"dtype", static_cast<int>(dense.scalar_type())}, {"shape", dense.sizes().vec()}});
-    data.append(static_cast<const char*>(dense.data_ptr()), dense.nbytes());
+    data.append(host_text(dense));
   }
   const std::string text = header.dump();
   std::string bytes(kMagic);

@@ -1,13 +1,13 @@
 #include "data/worker_steps.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "data/node.h"
 #include "data/state.h"
+#include "device/host_memory.h"
 
 namespace cohort {
 
@@ -21,14 +21,11 @@ constexpr int64_t kFailed = -3;
 torch::Tensor bytes_of(const Example& example) {
   IteratorState state;
   state.tree = save_element({.example = example}, state.tensors);
-  const std::string text = to_bytes(state);
-  torch::Tensor bytes = torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  return bytes;
+  return tensor_of_text(to_bytes(state));
 }
 
 Example example_of(const torch::Tensor& bytes) {
-  const std::string text(static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel()));
+  const std::string text(host_text(bytes));
   const IteratorState state = from_bytes(text, "the shape of another worker's input");
   return restore_element(state.tree, state.tensors).example;
 }

@@ -1,11 +1,10 @@
-// The process's table of devices.
-#include <torch/cuda.h>
-
+// The process's table of devices, which asks the back ends once what the machine has.
 #include <algorithm>
 #include <mutex>
 
 #include "base/fail.h"
 #include "cohort/device.h"
+#include "device/backend.h"
 
 namespace cohort {
 
@@ -22,9 +21,10 @@ struct Machine {
   Machine() { reset(); }
 
   void reset() {
-    physical = {{.type = "CPU", .index = 0}};
-    const auto gpus = static_cast<int>(torch::cuda::device_count());
-    for (int i = 0; i < gpus; ++i) physical.push_back({.type = "GPU", .index = i});
+    physical.clear();
+    for (const auto& backend : device_backends()) {
+      for (int i = 0; i < backend->count(); ++i) physical.push_back({.type = std::string(backend->type()), .index = i});
+    }
     visible = physical;
     parts.clear();
     used = false;
@@ -44,17 +44,14 @@ struct Machine {
 
   std::vector<LogicalDevice> logical(std::string_view type) const {
     std::vector<LogicalDevice> devices;
-    for (const std::string_view kind : {"CPU", "GPU"}) {
-      if (!type.empty() && type != kind) continue;
+    for (const auto& backend : device_backends()) {
+      if (!type.empty() && type != backend->type()) continue;
       int index = 0;
       for (const PhysicalDevice& device : visible) {
-        if (device.type != kind) continue;
-        const torch::Device where = kind == "CPU"
-                                        ? torch::Device(torch::kCPU)
-                                        : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
+        if (device.type != backend->type()) continue;
         for (const LogicalDeviceOptions& part : parts_of(device)) {
-          const DeviceSpec spec{.type = std::string(kind), .index = index++};
-          devices.push_back({spec.canonical(), where, part.memory_limit_mb});
+          const DeviceSpec spec{.type = device.type, .index = index++};
+          devices.push_back({spec.canonical(), backend->device(device.index), part.memory_limit_mb});
         }
       }
     }
@@ -132,11 +129,12 @@ void set_logical_devices(const PhysicalDevice& device, const std::vector<Logical
   require_physical(machine(), device);
   machine().require_unused("set_logical_devices");
   if (parts.empty()) fail<InvalidArgument>("[device] set_logical_devices: ", device.name(), " needs at least one part");
+  const bool is_host = find_backend(device.type)->is_host();
   for (const LogicalDeviceOptions& part : parts) {
-    if (device.type == "CPU" && part.memory_limit_mb) {
+    if (is_host && part.memory_limit_mb) {
       fail<InvalidArgument>("[device] set_logical_devices: the CPU takes no memory limit");
     }
-    if (device.type == "GPU" && parts.size() > 1 && part.memory_limit_mb.value_or(0) <= 0) {
+    if (!is_host && parts.size() > 1 && part.memory_limit_mb.value_or(0) <= 0) {
       fail<InvalidArgument>("[device] set_logical_devices: ", device.name(), " is split in ", parts.size(),
                             ", so each part needs a positive memory_limit_mb");
     }
@@ -175,6 +173,11 @@ LogicalDevice find_logical_device(const DeviceSpec& spec) {
 
 LogicalDevice find_logical_device(std::string_view name) {
   return find_logical_device(DeviceSpec::parse(name));
+}
+
+MemoryInfo memory_info(std::string_view name) {
+  const torch::Device device = find_logical_device(name).torch_device;
+  return backend_of(device).memory(device);
 }
 
 void reset_devices() {

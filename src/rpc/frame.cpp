@@ -1,3 +1,5 @@
+// A frame is a message and tensors. The tensors travel as the bytes that they are on the CPU: gRPC gets pointers to
+// them, and keeps the tensors until they are sent.
 #include "rpc/frame.h"
 
 #include <ATen/Functions.h>

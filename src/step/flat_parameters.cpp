@@ -7,6 +7,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/slices.h"
+#include "device/identity.h"
 #include "strategy/module_tensors.h"
 
 namespace cohort {
@@ -81,7 +82,7 @@ void FlatParameters::lay_out(const StrategyCore& core) {
   }
   homes_.resize(tensors_.size());
   for (std::size_t r = 0; r < tensors_.size(); ++r) {
-    for (const torch::Tensor& tensor : tensors_[r]) homes_[r].push_back(tensor.data_ptr());
+    for (const torch::Tensor& tensor : tensors_[r]) homes_[r].push_back(memory_id(tensor));
   }
 }
 
@@ -109,7 +110,7 @@ std::vector<torch::Tensor> FlatParameters::take_gradients(int local_id) {
   gradients.reserve(parameters_.size());
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     torch::Tensor& parameter = tensors_[r][p];
-    if (parameter.data_ptr() != homes_[r][p]) {
+    if (memory_id(parameter) != homes_[r][p]) {
       fail<FailedPrecondition>("[optimizer] ", parameters_[p].name, " of replica ", local_id,
                                " was moved or converted after ",
                                "the optimizer was made; make a new optimizer after Module::to()");

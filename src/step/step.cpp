@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "cohort/strategy.h"
 #include "cohort/trace.h"
+#include "device/backend.h"
 #include "strategy/core.h"
 
 namespace cohort {
@@ -64,6 +65,7 @@ void Step::update(Replica& replica, std::vector<torch::Tensor> gradients, bool r
   const bool updated = exchange_->step(replica, gradients, reduced, context);
   if (updated) ++progress.iterations;
   progress.scaler.note(updated);
+  Access::core(replica).backend(replica.local_id()).flush(replica.device());
 }
 
 // Adds the gradients to those of the calls before. True: enough came, and `gradients` are their sums.

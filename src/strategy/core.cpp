@@ -3,15 +3,15 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
-#include <cstring>
 #include <future>
 
-#include "base/block_cache.h"
 #include "base/cpu_threads.h"
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "collective/algorithms/hierarchical.h"
 #include "collective/local/local.h"
+#include "device/backend.h"
+#include "device/host_memory.h"
 #include "strategy/context.h"
 #include "strategy/worker_group.h"
 
@@ -19,14 +19,10 @@ namespace cohort {
 
 namespace {
 
-torch::Tensor bytes_of(const std::string& text) {
-  torch::Tensor bytes = torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  return bytes;
-}
-
-std::string text_of(const torch::Tensor& bytes) {
-  return {static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel())};
+std::vector<const DeviceBackend*> backends_of(const std::vector<LogicalDevice>& devices) {
+  std::vector<const DeviceBackend*> list;
+  for (const LogicalDevice& device : devices) list.push_back(&backend_of(device.torch_device));
+  return list;
 }
 
 std::vector<torch::Device> torch_devices(const std::vector<LogicalDevice>& devices) {
@@ -76,7 +72,8 @@ StrategyCore::~StrategyCore() = default;
 void StrategyCore::make_replicas() {
   const int count = num_local_replicas();
   const bool on_cpu = all_on_cpu(plan_.devices);
-  if (on_cpu) install_block_cache();
+  if (plan_.backends.empty()) plan_.backends = backends_of(plan_.devices);
+  for (const DeviceBackend* backend : plan_.backends) backend->prepare();
   const int cores = std::max(1, hardware_cores() / std::max(workers().sharing_cores(), plan_.sharing_cores));
   threads_per_replica_ = plan_.exchange.threads_per_replica;
   // On GPUs the host threads only feed the devices.
@@ -153,14 +150,15 @@ void StrategyCore::broadcast_from_chief(std::span<torch::Tensor> tensors) const 
 std::string StrategyCore::text_from_chief(const std::string& text) const {
   torch::Tensor size = torch::tensor(static_cast<int64_t>(text.size()), torch::kLong);
   broadcast_from_chief({&size, 1});
-  torch::Tensor bytes = worker_rank() == 0 ? bytes_of(text) : torch::empty({size.item<int64_t>()}, torch::kByte);
+  torch::Tensor bytes = worker_rank() == 0 ? tensor_of_text(text) : torch::empty({size.item<int64_t>()}, torch::kByte);
   broadcast_from_chief({&bytes, 1});
-  return text_of(bytes);
+  return std::string(host_text(bytes));
 }
 
 std::vector<std::string> StrategyCore::gather_texts(const std::string& text) const {
   std::vector<std::string> texts;
-  for (const torch::Tensor& bytes : workers().world().all_gather(bytes_of(text))) texts.push_back(text_of(bytes));
+  for (const torch::Tensor& bytes : workers().world().all_gather(tensor_of_text(text)))
+    texts.emplace_back(host_text(bytes));
   return texts;
 }
 
@@ -204,6 +202,7 @@ void StrategyCore::call(detail::Job& job, int local_id) {
   // the sizes of their shares.
   own.begin_run(job.global_size, job.global_size < 0 || job.some_empty ? -1 : job.share_sizes[local]);
   job.run(own);
+  backend(local_id).flush(own.device());
 }
 
 void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {

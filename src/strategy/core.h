@@ -22,6 +22,7 @@
 
 namespace cohort {
 
+class DeviceBackend;
 class WorkerGroup;
 
 // Returns the group of this process alone.
@@ -33,6 +34,8 @@ struct StrategyPlan {
   Topology topology;                     // the replicas of all processes
   std::vector<LogicalDevice> devices;    // those of the local replicas, at least one
   std::shared_ptr<Placement> placement;  // where variables live
+  // The back ends of the devices; empty: those of the table in device/backends.cpp.
+  std::vector<const DeviceBackend*> backends = {};
   std::shared_ptr<WorkerGroup> workers = only_this_process();
   // How the replicas are launched and exchange gradients.
   ExchangeOptions exchange;
@@ -88,6 +91,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // every dtype of them.
   PathChoice gradient_path(bool has_kernels) const;
   torch::Device parameter_device(int local_id) const { return placement().device(local_id).torch_device; }
+  // Returns the back end of a local replica's device.
+  const DeviceBackend& backend(int local_id) const { return *plan_.backends[static_cast<std::size_t>(local_id)]; }
 
   // Runs the job on all local replicas; other workers hear of its failure.
   void run(const std::shared_ptr<detail::Job>& job);

@@ -1,4 +1,3 @@
-#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/core/Generator.h>
 #include <c10/core/DeviceGuard.h>
@@ -8,6 +7,7 @@
 #include "base/fail.h"
 #include "cohort/mirrored.h"
 #include "cohort/strategy.h"
+#include "device/host_random.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
 #include "strategy/worker_group.h"
@@ -119,8 +119,7 @@ void synchronize_workers(const StrategyCore& core, const NamedTensors& buffers) 
 // be noticed by whoever draws next.
 class UndisturbedRandomness {
  public:
-  UndisturbedRandomness()
-      : generator_(at::globalContext().defaultGenerator(torch::kCPU)), state_(generator_.get_state()) {}
+  UndisturbedRandomness() : generator_(host_generator()), state_(generator_.get_state()) {}
   UndisturbedRandomness(const UndisturbedRandomness&) = delete;
   UndisturbedRandomness& operator=(const UndisturbedRandomness&) = delete;
   ~UndisturbedRandomness() { generator_.set_state(state_); }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/fail.h"
+#include "device/identity.h"
 
 namespace cohort {
 
@@ -16,7 +17,7 @@ std::vector<ModuleTensor> distinct(const Named& named) {
   std::vector<ModuleTensor> list;
   std::unordered_map<const void*, std::size_t> seen;
   for (const auto& item : named) {
-    const auto [found, is_new] = seen.emplace(item.value().unsafeGetTensorImpl(), list.size());
+    const auto [found, is_new] = seen.emplace(tensor_id(item.value()), list.size());
     if (is_new) {
       list.push_back({.name = item.key(), .tensor = item.value(), .aliases = {}});
     } else {
@@ -30,24 +31,12 @@ std::vector<ModuleTensor> distinct(const Named& named) {
 struct Extent {
   const ModuleTensor* of = nullptr;
   const char* kind = nullptr;
-  const char* begin = nullptr;
-  const char* end = nullptr;
+  MemoryRange range;
 };
-
-int64_t span_of(const torch::Tensor& tensor) {  // elements
-  int64_t span = 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) span += (tensor.size(d) - 1) * tensor.stride(d);
-  return span;
-}
 
 void add_extents(std::vector<Extent>& extents, const std::vector<ModuleTensor>& tensors, const char* kind) {
   for (const ModuleTensor& each : tensors) {
-    const torch::Tensor& tensor = each.tensor;
-    if (!tensor.defined() || tensor.layout() != torch::kStrided || tensor.numel() == 0) continue;
-    if (!tensor.has_storage() || tensor.storage().nbytes() == 0 || tensor.is_meta()) continue;
-    const auto* begin = static_cast<const char*>(tensor.data_ptr());
-    const int64_t bytes = span_of(tensor) * static_cast<int64_t>(tensor.element_size());
-    extents.push_back({.of = &each, .kind = kind, .begin = begin, .end = begin + bytes});
+    if (const auto range = memory_range(each.tensor)) extents.push_back({.of = &each, .kind = kind, .range = *range});
   }
 }
 
@@ -58,10 +47,11 @@ bool have_common_element(const Extent& first, const Extent& second) {
   if (a.device() != b.device()) return false;
   if (a.is_contiguous() && b.is_contiguous()) return true;
   const auto item = static_cast<int64_t>(a.element_size());
-  const int64_t distance = second.begin - first.begin;
+  const int64_t distance = second.range.begin - first.range.begin;
   if (b.element_size() != a.element_size() || distance % item != 0) return true;
   const auto places = [](const torch::Tensor& tensor, int64_t begin) {
-    return at::arange(begin, begin + span_of(tensor), torch::kLong).as_strided(tensor.sizes(), tensor.strides());
+    return at::arange(begin, begin + elements_spanned(tensor), torch::kLong)
+        .as_strided(tensor.sizes(), tensor.strides());
   };
   return at::isin(places(b, distance / item).reshape({-1}), places(a, 0).reshape({-1})).any().item<bool>();
 }
@@ -89,10 +79,11 @@ void require_apart(const torch::nn::Module& module) {
   std::vector<Extent> extents;
   add_extents(extents, parameters, "parameter");
   add_extents(extents, buffers, "buffer");
-  std::stable_sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  std::stable_sort(extents.begin(), extents.end(),
+                   [](const Extent& a, const Extent& b) { return a.range.begin < b.range.begin; });
   std::vector<const Extent*> open;  // those that reach beyond the beginning of the current one
   for (const Extent& each : extents) {
-    std::erase_if(open, [&](const Extent* before) { return before->end <= each.begin; });
+    std::erase_if(open, [&](const Extent* before) { return before->range.end <= each.range.begin; });
     for (const Extent* before : open) {
       if (!before->of->tensor.requires_grad() && !each.of->tensor.requires_grad()) continue;
       if (have_common_element(*before, each)) refuse(*before, each);

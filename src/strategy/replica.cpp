@@ -1,12 +1,12 @@
 #include "cohort/replica.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/access.h"
 #include "base/fail.h"
 #include "cohort/strategy.h"
+#include "device/backend.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
 
@@ -87,13 +87,6 @@ uint64_t mix(uint64_t seed, uint64_t stream) {  // splitmix64 (Steele, Lea and F
   return z ^ (z >> 31);
 }
 
-at::Generator make_generator(torch::Device device) {
-  const at::Generator& standard = at::globalContext().defaultGenerator(device);
-  at::Generator generator = device.is_cpu() ? at::detail::createCPUGenerator() : standard.clone();
-  generator.set_current_seed(standard.current_seed());
-  return generator;
-}
-
 }  // namespace
 
 Replica::Replica(StrategyCore& core, int local_id)
@@ -101,7 +94,7 @@ Replica::Replica(StrategyCore& core, int local_id)
       local_id_(local_id),
       id_(core.replica_id(local_id)),
       device_(core.plan().devices[static_cast<std::size_t>(local_id)].torch_device),
-      generator_(make_generator(device_)) {
+      generator_(core.backend(local_id).make_generator(device_)) {
   seed(generator_.current_seed());
 }
 

@@ -45,7 +45,7 @@ class HomeHere final : public VariableHome {
   void write_together(Replica& replica, const torch::Tensor& value, VariableChange change, std::string_view method) {
     const PerReplica<torch::Tensor>& values = components_->values;
     const torch::Tensor result = components_->aggregate(replica, value, method);
-    const bool shared = replica.local_id() > 0 && values[replica].data_ptr() == values[0].data_ptr();
+    const bool shared = replica.local_id() > 0 && same_memory(values[replica], values[0]);
     if (!shared) {
       torch::Tensor own = values[replica].detach();
       apply(change, own, result);

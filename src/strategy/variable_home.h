@@ -10,6 +10,7 @@
 #include "cohort/replica.h"
 #include "cohort/values.h"
 #include "cohort/variable.h"
+#include "device/identity.h"
 
 namespace cohort {
 
@@ -33,7 +34,7 @@ struct VariableComponents {
   void each(const Fn& fn) const {
     const torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      if (i > 0 && values[i].data_ptr() == values[0].data_ptr()) continue;
+      if (i > 0 && same_memory(values[i], values[0])) continue;
       torch::Tensor component = values[i].detach();
       fn(component);
     }

@@ -14,6 +14,7 @@
 #include "collective/local/alone.h"
 #include "collective/nccl/nccl.h"
 #include "collective/process/transports.h"
+#include "device/backend.h"
 
 namespace cohort {
 
@@ -103,7 +104,7 @@ WorkerGroup::WorkerGroup(std::unique_ptr<ProcessCommunicator> world) : world_(st
 WorkerGroup::~WorkerGroup() = default;
 
 JoinedWorkers::JoinedWorkers(const WorkerGroupOptions& options) : WorkerGroup(nullptr), options_(options) {
-  const bool on_gpus = options.devices.front().torch_device.is_cuda();
+  const bool on_gpus = is_gpu(options.devices.front().torch_device);
   const std::string kind = choose_communication(options.communication, options.under_mpi, on_gpus);
   MembershipOptions membership = options.membership;
   const std::optional<bool> overlap = options.communication.overlap;
@@ -147,7 +148,8 @@ std::unique_ptr<ProcessCommunicator> JoinedWorkers::make_group(const std::string
       ProcessGroupOptions{
           .agreement = {.name = name, .membership = membership_, .timeout = options_.communication.timeout},
           .shared_memory = options_.communication.shared_memory,
-          .devices = std::move(devices)});
+          .devices = std::move(devices),
+          .device_type = options_.devices.front().torch_device.type()});
 }
 
 // Checks that the workers are alike. Every one comes to the same verdict.

@@ -159,7 +159,7 @@ class Runs(unittest.TestCase):
     def test_devices(self):
         code, out, _ = cohort("devices")
         self.assertEqual(code, 0)
-        self.assertIn("/physical_device:CPU:0", out)
+        self.assertRegex(out, r"/physical_device:CPU:0  memory [0-9.]+ GiB, available [0-9.]+ GiB")
 
     def test_train_then_evaluate(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/fail.h"
+#include "device/backend.h"
 
 namespace cohort {
 
@@ -16,7 +17,7 @@ bool any_device(const std::vector<torch::Device>&) {
 
 bool distinct_gpus(const std::vector<torch::Device>& devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (!devices[i].is_cuda()) return false;
+    if (!is_gpu(devices[i])) return false;
     for (std::size_t j = 0; j < i; ++j) {
       if (devices[i] == devices[j]) return false;
     }

@@ -1,3 +1,4 @@
+// Collectives made of messages. They take pointers into CPU tensors, because messages are bytes.
 #include "collective/algorithms/exchange.h"
 
 #include <ATen/Functions.h>

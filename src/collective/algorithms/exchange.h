@@ -1,5 +1,5 @@
 // Collectives made of messages, the same for all transports. All ranks call the same with the same sizes. On an error
-// the messages under way are given up.
+// the messages under way are given up. Messages are bytes, so pointers into CPU tensors are taken.
 #pragma once
 
 #include <torch/types.h>

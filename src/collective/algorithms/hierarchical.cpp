@@ -1,5 +1,6 @@
 // Every operation is one within the process, one between the processes by local rank 0, and one within the process
 // again. Where each rank lives is a list, because a group that is split from another may have any of its ranks.
+// Lists travel as numbers in CPU tensors, read by a pointer.
 #include "collective/algorithms/hierarchical.h"
 
 #include <ATen/Functions.h>

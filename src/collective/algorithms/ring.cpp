@@ -1,5 +1,6 @@
 // Each rank reduces its own slice of every tensor and writes it to all: the reduce-scatter and all-gather of a ring
-// all-reduce (Patarasuk and Yuan, 2009), with the hops replaced by memory that all ranks can reach.
+// all-reduce (Patarasuk and Yuan, 2009), with the hops replaced by memory that all ranks can reach: pointers
+// into the ranks' CPU tensors.
 #include <ATen/Functions.h>
 
 #include <algorithm>

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "collective/checks.h"
 #include "collective/work_queues.h"
+#include "device/identity.h"
 
 namespace cohort {
 
@@ -44,7 +45,7 @@ class Local final : public Communicator {
     sum_.all_reduce(*meeting, rank_, all, op);
     meeting->depart(rank_);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (tensors[i].data_ptr() != dense[i].data_ptr()) tensors[i].detach().copy_(dense[i]);
+      if (!same_memory(tensors[i], dense[i])) tensors[i].detach().copy_(dense[i]);
     }
   }
 

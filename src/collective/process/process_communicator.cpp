@@ -14,6 +14,7 @@
 #include "collective/algorithms/exchange.h"
 #include "collective/algorithms/shared_sum.h"
 #include "collective/checks.h"
+#include "device/identity.h"
 
 namespace cohort {
 
@@ -169,7 +170,7 @@ void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) 
       torch::Tensor flat = ready(tensor);
       stays(flat) ? options_.devices->broadcast({&flat, 1}, root)
                   : exchange_broadcast(Peers(*transport_), bytes_of(flat), root);
-      if (rank() != root && flat.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(flat);
+      if (rank() != root && !same_memory(flat, tensor)) tensor.detach().copy_(flat);
     }
   });
 }
@@ -296,7 +297,7 @@ void ProcessCommunicator::recv(torch::Tensor tensor, Peer from) {
     } else if (own.numel() > 0) {
       transport_->receive(from.rank, bytes_of(own), lane)->wait();
     }
-    if (own.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(own);
+    if (!same_memory(own, tensor)) tensor.detach().copy_(own);
   });
 }
 

@@ -24,7 +24,7 @@ struct ProcessGroupOptions {
   // The same ranks for the tensors of these devices, which stay there; null: all go through the host's memory. It need
   // not check anything: it gets contiguous tensors that are alike on all ranks.
   std::shared_ptr<Communicator> devices = nullptr;
-  torch::DeviceType device_type = torch::kCUDA;
+  torch::DeviceType device_type = torch::kCPU;  // the type of these devices
 };
 
 // Operations are announced by a small message before their data, so that one that differs is found on every rank before

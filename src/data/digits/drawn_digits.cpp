@@ -1,3 +1,4 @@
+// Digits drawn by strokes. Pixels are written by pointers into CPU tensors.
 #include <ATen/Functions.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Random changes to pictures, as torchvision makes them. The last step, to floating-point planes, is a kernel that
+// takes pointers into CPU tensors.
 #include "cohort/data/augment.h"
 
 #include <ATen/Functions.h>

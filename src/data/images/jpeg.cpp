@@ -1,4 +1,4 @@
-// JPEG, by libjpeg-turbo.
+// JPEG, by libjpeg-turbo, which takes a pointer to the pixels of a CPU tensor.
 #include <ATen/Functions.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// PNG, by libpng.
+// PNG, by libpng, which takes pointers to the rows of a CPU tensor.
 #include <ATen/Functions.h>
 #include <png.h>
 

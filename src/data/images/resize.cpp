@@ -1,5 +1,6 @@
 // Resizing as Pillow does it: two passes, first along the rows and then along the columns, each output a weighted sum
-// of inputs, the weights rounded to 22 bits behind the point and the sums to bytes.
+// of inputs, the weights rounded to 22 bits behind the point and the sums to bytes. The kernels take pointers into
+// CPU tensors.
 #include <ATen/Functions.h>
 
 #include <algorithm>

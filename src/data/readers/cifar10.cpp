@@ -1,4 +1,5 @@
-// CIFAR-10 from its binary files: records of a label and 3 x 32 x 32 bytes.
+// CIFAR-10 from its binary files: records of a label and 3 x 32 x 32 bytes, read to where a
+// pointer into a CPU tensor leads.
 #include <ATen/Functions.h>
 
 #include "base/fail.h"

@@ -1,3 +1,4 @@
+// IDX files, the format of MNIST. Values are written by a pointer into a CPU tensor.
 #include "data/readers/idx.h"
 
 #include <ATen/Functions.h>

@@ -1,5 +1,4 @@
 // Images in a folder with one subfolder for each class.
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "data/images/decode.h"
 #include "data/node.h"
 #include "data/readers/byte_source.h"
+#include "device/host_random.h"
 
 namespace cohort::datasets {
 
@@ -110,7 +110,7 @@ ImageFolder image_folder(const std::filesystem::path& folder, const ImageFolderO
   }
   const auto count = static_cast<int64_t>(files->size());
   const auto held_out = static_cast<int64_t>(std::llround(static_cast<double>(count) * options.held_out));
-  const torch::Tensor order = at::randperm(count, at::detail::createCPUGenerator(options.seed), torch::kLong);
+  const torch::Tensor order = at::randperm(count, make_host_generator(options.seed), torch::kLong);
   const torch::Tensor test = std::get<0>(order.slice(0, 0, held_out).sort());
   const torch::Tensor train = std::get<0>(order.slice(0, held_out).sort());
   Dataset numbers = Dataset::from_tensor_slices(train);

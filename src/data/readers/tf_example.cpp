@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/fail.h"
+#include "device/host_memory.h"
 #include "tf_example.pb.h"
 
 namespace cohort {
@@ -48,7 +49,7 @@ decltype(auto) only(const List& list, const std::string& name) {
 template <typename List>
 torch::Tensor tensor_of(const List& list, torch::ScalarType dtype) {
   torch::Tensor values = at::empty({list.value_size()}, dtype);
-  if (list.value_size() > 0) std::memcpy(values.data_ptr(), list.value().data(), values.nbytes());
+  if (list.value_size() > 0) std::memcpy(host_bytes(values).data(), list.value().data(), values.nbytes());
   return values;
 }
 

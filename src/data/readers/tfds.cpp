@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include "data/readers/label.h"
 #include "data/readers/split_spec.h"
 #include "data/sources/records.h"
+#include "device/host_memory.h"
 
 namespace cohort {
 
@@ -218,11 +218,9 @@ Dataset TFDSFolder::split(std::string_view spec, const TFDSOptions& options) con
   for (const RecordRange& range : ranges) files.push_back(range.file.string());
   const auto read = [impl = impl_, decode = options.decode, classes = options.num_classes,
                      files = std::move(files)](const Example& record) {
-    const auto* const place = record.more.at(0).data_ptr<int64_t>();
+    const auto place = record.more.at(0).accessor<int64_t, 1>();
     const std::string source = c10::str(files.at(static_cast<std::size_t>(place[0])), ", record at byte ", place[1]);
-    const std::string_view bytes(static_cast<const char*>(record.x.data_ptr()),
-                                 static_cast<std::size_t>(record.x.numel()));
-    const TFExample example = TFExample::parse(bytes, source);
+    const TFExample example = TFExample::parse(host_text(record.x), source);
     const torch::Tensor label = impl->column(1).read(example, decode, source);
     require_label(label, classes, source);
     return Example{.x = impl->column(0).read(example, decode, source), .y = label};

@@ -2,10 +2,9 @@
 
 #include <ATen/Functions.h>
 
-#include <cstring>
-
 #include "base/fail.h"
 #include "data/sources/records.h"
+#include "device/host_memory.h"
 
 namespace cohort {
 
@@ -33,9 +32,7 @@ class RecordIterator final : public ElementIterator {
         continue;
       }
       ++taken_;
-      const torch::Tensor bytes = at::empty({static_cast<int64_t>(record->size())}, torch::kByte);
-      if (!record->empty()) std::memcpy(bytes.data_ptr(), record->data(), record->size());
-      element = {.example = {.x = bytes}};
+      element = {.example = {.x = tensor_of_text(*record)}};
       if (places_) element.example.more = {at::tensor({range.number, offset}, torch::kLong)};
       return true;
     }

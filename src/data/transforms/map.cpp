@@ -1,4 +1,3 @@
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
 #include <deque>
@@ -10,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "data/node.h"
 #include "data/random.h"
+#include "device/host_random.h"
 
 namespace cohort {
 
@@ -175,9 +175,9 @@ NodePtr make_map(NodePtr input, Dataset::Map fn, const MapOptions& options) {
 
 NodePtr make_random_map(NodePtr input, Dataset::RandomMap fn, std::optional<uint64_t> seed, const MapOptions& options) {
   auto numbered = [fn = std::move(fn)](Example example, uint64_t number) {
-    return fn(std::move(example), at::detail::createCPUGenerator(number));
+    return fn(std::move(example), make_host_generator(number));
   };
-  const uint64_t given = seed ? *seed : at::globalContext().defaultGenerator(torch::kCPU).current_seed();
+  const uint64_t given = seed ? *seed : host_generator().current_seed();
   return std::make_shared<MapNode>(std::move(input), std::move(numbered), given, options);
 }
 

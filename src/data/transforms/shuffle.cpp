@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "data/node.h"
 #include "data/random.h"
+#include "device/host_random.h"
 
 namespace cohort {
 
@@ -67,7 +68,7 @@ class ShuffleNode final : public UnaryNode {
   ShuffleNode(NodePtr input, int64_t size, const ShuffleOptions& options)
       : UnaryNode(std::move(input)),
         size_(size),
-        seed_(options.seed ? *options.seed : at::globalContext().defaultGenerator(torch::kCPU).current_seed()),
+        seed_(options.seed ? *options.seed : host_generator().current_seed()),
         reshuffle_(options.reshuffle_each_iteration) {}
 
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {

@@ -9,6 +9,7 @@
 #include "cohort/data/tf_example.h"
 #include "data/readers/label.h"
 #include "data/sources/records.h"
+#include "device/host_memory.h"
 #include "models/tasks/image_data.h"
 
 namespace cohort {
@@ -67,7 +68,7 @@ Dataset record_images(const std::string& input_path, const ImageDataConfig& data
     return Dataset(make_records({{.file = files.at(static_cast<std::size_t>(file))}}, {.skip_damaged = skip},
                                 /*places=*/true))
         .map([file](Example record) {
-          const auto* const place = record.more.at(0).data_ptr<int64_t>();
+          const auto place = record.more.at(0).accessor<int64_t, 1>();
           record.more[0] = at::tensor({file, place[1]}, torch::kLong);
           return record;
         });
@@ -76,12 +77,10 @@ Dataset record_images(const std::string& input_path, const ImageDataConfig& data
       [files, image = data.image_field_key.get(), label = data.label_field_key.get(),
        decode = DecodeOptions{.channels = static_cast<int>(task.model.channels()), .at_least = smallest_side(task)},
        classes = task.model.num_classes.get()](const Example& record) {
-        const auto* const place = record.more.at(0).data_ptr<int64_t>();
+        const auto place = record.more.at(0).accessor<int64_t, 1>();
         const std::string source =
             c10::str(files.at(static_cast<std::size_t>(place[0])).string(), ", record at byte ", place[1]);
-        const std::string_view bytes(static_cast<const char*>(record.x.data_ptr()),
-                                     static_cast<std::size_t>(record.x.numel()));
-        const TFExample example = TFExample::parse(bytes, source);
+        const TFExample example = TFExample::parse(host_text(record.x), source);
         const torch::Tensor y = at::tensor(example.int64(label), torch::kLong).squeeze();
         require_label(y, classes, source);
         return Example{.x = decode_image(example.bytes(image), decode, source), .y = y};

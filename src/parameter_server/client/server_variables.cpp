@@ -1,3 +1,4 @@
+// The worker's side of the variables that servers keep. Row numbers are read by pointers into CPU tensors.
 #include "parameter_server/client/server_variables.h"
 
 #include <ATen/Functions.h>

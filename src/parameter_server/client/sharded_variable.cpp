@@ -1,10 +1,10 @@
 #include "cohort/cluster/sharded_variable.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "device/host_random.h"
 #include "parameter_server/rows.h"
 #include "parameter_server/state.h"
 
@@ -22,7 +22,7 @@ void fill_uniform(const torch::Tensor& rows, int64_t first_row, uint64_t seed) {
     std::vector<int64_t> shape = rows.sizes().vec();
     shape[0] = kRowsOfADraw;
     const std::string stream = c10::str(seed, '/', draw);
-    at::Generator generator = at::detail::createCPUGenerator(hash_of(stream));
+    at::Generator generator = make_host_generator(hash_of(stream));
     const torch::Tensor values = at::empty(shape, rows.scalar_type()).uniform_(-kLimit, kLimit, generator);
     const int64_t from = std::max(first_row, draw * kRowsOfADraw);
     const int64_t to = std::min(end, (draw + 1) * kRowsOfADraw);

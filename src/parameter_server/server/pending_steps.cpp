@@ -1,3 +1,4 @@
+// Synchronous steps that wait for shares. They are saved as numbers in CPU tensors, read back by a pointer.
 #include "parameter_server/server/pending_steps.h"
 
 #include <ATen/Functions.h>

@@ -1,3 +1,4 @@
+// A shard's values and slots lie in a server's memory on the CPU. Updates of rows take pointers into them.
 #include "parameter_server/server/shard.h"
 
 #include <ATen/Functions.h>

@@ -1,3 +1,4 @@
+// The ids of finished updates, and how they are saved: numbers in a CPU tensor, written and read by pointers.
 #include "parameter_server/server/update_log.h"
 
 #include <ATen/Functions.h>

@@ -1,3 +1,5 @@
+// Sums that leave for other workers while backward is still running. Each bucket is added up by kernels that take
+// pointers into the replicas' CPU tensors.
 #include "step/exchange/overlapped.h"
 
 #include <c10/util/SmallVector.h>

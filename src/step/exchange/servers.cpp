@@ -4,6 +4,8 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "device/host_memory.h"
+#include "device/identity.h"
 #include "step/exchange/exchange.h"
 #include "step/exchange/server_buffers.h"
 #include "step/scaling.h"
@@ -147,7 +149,7 @@ class ServersExchange final : public Exchange {
     const torch::NoGradGuard no_grad;
     for (std::size_t g = 0; g < masters_.size(); ++g) {
       torch::Tensor copy = flat_.groups()[g].copies[static_cast<std::size_t>(replica)];
-      if (copy.data_ptr() != masters_[g].data_ptr()) copy.copy_(masters_[g]);
+      if (!same_memory(copy, masters_[g])) copy.copy_(masters_[g]);
     }
     buffers_->spread(replica);
   }
@@ -156,7 +158,7 @@ class ServersExchange final : public Exchange {
     const torch::NoGradGuard no_grad;
     for (std::size_t g = 0; g < masters_.size(); ++g) {
       const torch::Tensor& copy = flat_.groups()[g].copies[0];
-      if (copy.data_ptr() != masters_[g].data_ptr()) masters_[g].copy_(copy);
+      if (!same_memory(copy, masters_[g])) masters_[g].copy_(copy);
     }
     buffers_->gather();
   }
@@ -164,14 +166,9 @@ class ServersExchange final : public Exchange {
   // A server keeps the values elsewhere.
   void forget_values() {
     for (std::size_t g = 0; g < masters_.size(); ++g) {
-      for (const torch::Tensor& copy : flat_.groups()[g].copies) release(copy);
-      release(masters_[g]);
+      for (const torch::Tensor& copy : flat_.groups()[g].copies) release_memory(copy);
+      release_memory(masters_[g]);
     }
-  }
-  static void release(const torch::Tensor& tensor) {
-    const c10::Storage& storage = tensor.storage();
-    storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));
-    storage.set_nbytes(0);
   }
 
   StrategyCore& core_;

@@ -1,5 +1,6 @@
 // Without norms a replica's range is added up and updated in one pass over memory. Otherwise the sums are kept: all are
-// made, then the norms, then the update follows, and the replicas wait for each other between these phases.
+// made, then the norms, then the update follows, and the replicas wait for each other between these phases. They hand
+// each other pointers into their CPU tensors.
 #include "step/exchange/shared_memory.h"
 
 #include <cstring>

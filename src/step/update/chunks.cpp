@@ -1,3 +1,5 @@
+// The update of a replica's range, in chunks that stay in the first cache, for the copies of all replicas: pointers
+// into CPU tensors, which these replicas share.
 #include "step/update/chunks.h"
 
 #include <algorithm>

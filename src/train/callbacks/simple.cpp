@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/train/model.h"
+#include "device/backend.h"
 
 namespace cohort {
 
@@ -40,7 +41,7 @@ class NanGuard final : public Callback {
   void on_train_begin(const RunInfo& run) override {
     every_ = 1;
     for (const LogicalDevice& device : run.model.strategy().worker_devices()) {
-      if (!device.torch_device.is_cpu()) every_ = kOtherDevices;
+      if (!backend_of(device.torch_device).is_host()) every_ = kOtherDevices;
     }
   }
 

@@ -1,3 +1,5 @@
+// Batch normalization. The number of batches lies on the CPU and is counted up by a pointer, because an operation of
+// LibTorch takes many times as long.
 #include <ATen/Functions.h>
 
 #include "cohort/replica.h"

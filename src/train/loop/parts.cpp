@@ -1,12 +1,13 @@
 #include "train/loop/parts.h"
 
-#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/fail.h"
 #include "data/state.h"
+#include "device/host_memory.h"
+#include "device/host_random.h"
 #include "step/optimizer_state.h"
 
 namespace cohort {
@@ -64,7 +65,7 @@ void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimize
 
 std::string save_own(const StrategyCore& core, const OwnParts& parts, const std::string& input) {
   IteratorState own;
-  own.tensors.push_back(at::globalContext().defaultGenerator(torch::kCPU).get_state());
+  own.tensors.push_back(host_generator().get_state());
   for (int i = 0; i < core.num_local_replicas(); ++i) own.tensors.push_back(core.replica(i).generator().get_state());
   for (const torch::Tensor& tensor : parts.more) own.tensors.push_back(tensor);
   for (const torch::Tensor& buffer : buffers_of(parts)) own.tensors.push_back(buffer.cpu());
@@ -72,9 +73,7 @@ std::string save_own(const StrategyCore& core, const OwnParts& parts, const std:
     for (const torch::Tensor& sum : optimizer.accumulated()) own.tensors.push_back(sum);
   }
   // A position is bytes, which JSON texts cannot hold.
-  torch::Tensor position = torch::empty({static_cast<int64_t>(input.size())}, torch::kByte);
-  std::copy(input.begin(), input.end(), position.data_ptr<uint8_t>());
-  own.tensors.push_back(position);
+  own.tensors.push_back(tensor_of_text(input));
   return to_bytes(own);
 }
 
@@ -95,7 +94,7 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
       next += static_cast<std::ptrdiff_t>(count);
       return std::vector<torch::Tensor>(first, next);
     };
-    at::Generator standard = at::globalContext().defaultGenerator(torch::kCPU);
+    at::Generator standard = host_generator();
     standard.set_state(*next++);
     for (std::size_t i = 0; i < replicas; ++i) core.replica(static_cast<int>(i)).generator().set_state(*next++);
     result.more = take(parts.more.size());
@@ -104,7 +103,7 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
     for (const MirroredOptimizer& optimizer : parts.optimizers) {
       optimizer.load_accumulated(take(optimizer.accumulated().size()));
     }
-    result.input.assign(static_cast<const char*>(next->data_ptr()), static_cast<std::size_t>(next->numel()));
+    result.input.assign(host_text(*next));
   });
   return result;
 }

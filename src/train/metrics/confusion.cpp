@@ -1,3 +1,4 @@
+// Totals are on the CPU when a result is computed, and are read by a pointer.
 #include "train/metrics/confusion.h"
 
 #include <ATen/Functions.h>

@@ -1,4 +1,5 @@
 // F-scores: weighted harmonic means of precision and recall, of each class or averaged over them.
+// The scores of a result are on the CPU, and are read by a pointer.
 #include <ATen/Functions.h>
 
 #include <numeric>

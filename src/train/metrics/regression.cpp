@@ -1,4 +1,5 @@
 // Metrics of numbers that are not the mean of a loss.
+// The scores of a result are on the CPU, and are read by a pointer.
 #include <ATen/Functions.h>
 
 #include <cmath>

@@ -9,6 +9,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "cohort/checkpoint.h"
+#include "device/identity.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
 #include "train/loop/loop.h"
@@ -72,7 +73,7 @@ int64_t ModelLayer::count_params() const {
   std::set<const void*> counted;
   int64_t count = 0;
   for (const auto& [name, tensor] : weights()) {
-    if (counted.insert(tensor.unsafeGetTensorImpl()).second) count += tensor.numel();
+    if (counted.insert(tensor_id(tensor)).second) count += tensor.numel();
   }
   return count;
 }
@@ -199,7 +200,7 @@ int64_t Model::count_params() const {
   int64_t count = 0;
   for (const ModelLayer& each : layers()) {
     for (const auto& [name, tensor] : each.weights()) {
-      if (counted.insert(tensor.unsafeGetTensorImpl()).second) count += tensor.numel();
+      if (counted.insert(tensor_id(tensor)).second) count += tensor.numel();
     }
   }
   return count;

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "data/split.h"
+#include "device/backend.h"
 #include "strategy/core.h"
 #include "train/layers/frozen.h"
 #include "train/layers/sequential_module.h"
@@ -165,7 +166,7 @@ void ModelState::compile(const CompileOptions& options) {
   rule_ = options.optimizer;
   if (precision_ == PrecisionPolicy::kMixedFloat16) {
     for (const LogicalDevice& device : strategy_.worker_devices()) {
-      if (device.torch_device.is_cuda()) continue;
+      if (backend_of(device.torch_device).trains_in(torch::kHalf)) continue;
       fail<Unimplemented>("[model] ", name_,
                           ": compile: LibTorch computes mixed_float16 on GPUs only, and a replica is on ",
                           device.torch_device.str(), "; mixed_bfloat16 is for CPUs too");

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "data/node.h"
 #include "data/split.h"
+#include "device/host_memory.h"
 #include "parameter_server/state.h"
 #include "train/model/model_state.h"
 
@@ -32,17 +33,12 @@ std::vector<torch::Tensor> to_arguments(const ShareOfStep& share) {
   nlohmann::json description;
   description["columns"] = save_element({.example = share.examples}, tensors);
   description["scales"] = share.scales;
-  const std::string text = description.dump();
-  torch::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, torch::kByte);
-  std::copy(text.begin(), text.end(), bytes.data_ptr<uint8_t>());
-  tensors.push_back(bytes);
+  tensors.push_back(tensor_of_text(description.dump()));
   return tensors;
 }
 
 ShareOfStep from_arguments(const std::vector<torch::Tensor>& tensors) {
-  const torch::Tensor& bytes = tensors.at(tensors.size() - 1);
-  const auto* text = bytes.data_ptr<uint8_t>();
-  const auto description = nlohmann::json::parse(text, text + bytes.numel());
+  const auto description = nlohmann::json::parse(host_text(tensors.at(tensors.size() - 1)));
   return {.examples = restore_element(description.at("columns"), tensors).example,
           .scales = description.at("scales").get<std::vector<double>>()};
 }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "device/identity.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
@@ -80,8 +81,8 @@ std::set<const void*> learning_parameters(const ModelState& state) {
   for (std::size_t i = 0; i < state.entries().size(); ++i) {
     const auto& entry = state.entries()[i];
     for (const auto& [name, tensor] : state.entry_parameters(i, 0)) {
-      if (!entry.trainable) frozen.insert(tensor.unsafeGetTensorImpl());
-      if (tensor.requires_grad() || !entry.applied) learning.insert(tensor.unsafeGetTensorImpl());
+      if (!entry.trainable) frozen.insert(tensor_id(tensor));
+      if (tensor.requires_grad() || !entry.applied) learning.insert(tensor_id(tensor));
     }
   }
   std::erase_if(learning, [&](const void* each) { return frozen.contains(each); });
@@ -102,9 +103,9 @@ void Model::summary(std::ostream& output) const {
     NamedTensors weights = state_->entry_parameters(i, 0);
     for (auto& buffer : state_->entry_buffers(i, 0)) weights.push_back(std::move(buffer));
     for (const auto& [name, tensor] : weights) {
-      if (!counted.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      if (!counted.insert(tensor_id(tensor)).second) continue;
       total.add(tensor);
-      (learning.contains(tensor.unsafeGetTensorImpl()) ? trainable : fixed).add(tensor);
+      (learning.contains(tensor_id(tensor)) ? trainable : fixed).add(tensor);
     }
     const int64_t own = ModelLayer(state_, i).count_params();
     rows.push_back({entry.name + " (" + entry.type + ")", shape_text(entry.output), with_commas(own)});

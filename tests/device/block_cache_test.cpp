@@ -1,4 +1,4 @@
-#include "base/block_cache.h"
+#include "device/cpu/block_cache.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

@@ -1,4 +1,4 @@
-#include "base/block_cache.h"
+#include "device/cpu/block_cache.h"
 
 #include <c10/core/impl/alloc_cpu.h>
 #include <unistd.h>

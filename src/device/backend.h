@@ -1,0 +1,85 @@
+// DeviceBackend: what the library asks of a kind of device, besides computing on it, which is LibTorch's. A back end is
+// a folder of src/device and a row of the table in backends.cpp; nothing outside src/device (and NCCL's folder) names
+// CUDA.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cohort/device.h"
+
+namespace cohort {
+
+// A point in a stream's work. Thread-safe.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+
+  // Makes what the calling thread computes on the device from now on wait for the point. `tensors`, which the stream
+  // made, may be used and given up by that work. May return before the point is reached.
+  virtual void wait(std::span<const torch::Tensor> tensors) const = 0;
+};
+
+// Copies beside the device's other work, one after the other. One thread at a time.
+class DeviceStream {
+ public:
+  virtual ~DeviceStream() = default;
+
+  // Begins to copy a tensor of the host and returns the tensor on the device. Its values are there where the event of a
+  // later record() has been waited for. The host's tensor may be given up at once, but not written to.
+  virtual torch::Tensor copy(const torch::Tensor& host) = 0;
+
+  // Returns the point behind all copies that have begun.
+  virtual std::shared_ptr<const DeviceEvent> record() = 0;
+};
+
+// Stateless and thread-safe.
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend() = default;
+
+  // Returns the type in the names of devices, such as "GPU".
+  virtual std::string_view type() const = 0;
+  // Returns LibTorch's name of the type.
+  virtual torch::DeviceType torch_type() const = 0;
+  // Returns how many devices this process can use.
+  virtual int count() const = 0;
+  // Returns what LibTorch calls a device; the index is below count().
+  virtual torch::Device device(int index) const = 0;
+  // Returns whether the device is the host: a pointer reaches its tensors, and an operation is done when it returns.
+  virtual bool is_host() const = 0;
+  // Returns whether LibTorch trains in that dtype there.
+  virtual bool trains_in(torch::ScalarType dtype) const = 0;
+  // Returns the figures of a device's memory at this moment.
+  virtual MemoryInfo memory(torch::Device device) const = 0;
+
+  // Prepares the process for training on such devices; from the second call on, nothing happens.
+  virtual void prepare() const = 0;
+  // Makes a generator of random numbers on the device, with the seed of LibTorch's own one (torch::manual_seed).
+  virtual at::Generator make_generator(torch::Device device) const = 0;
+  // Makes a stream for copies to the device.
+  virtual std::unique_ptr<DeviceStream> make_stream(torch::Device device) const = 0;
+
+  // Returns whether operations are recorded instead of done. Such work begins at flush(), or when a value is read.
+  virtual bool records() const { return false; }
+  // Begins the work that the calling thread has recorded for the device. Every training step ends with it, and every
+  // function that is given to Strategy::run().
+  virtual void flush(torch::Device /*device*/) const {}
+};
+
+// Returns the back ends of this build, in the order in which devices are listed. The first one is the host's.
+const std::vector<std::unique_ptr<DeviceBackend>>& device_backends();
+
+// Returns the back end of a device. Unimplemented: this build has none for it.
+const DeviceBackend& backend_of(torch::Device device);
+// Returns the back end of a type in the names of devices, or null if this build has none.
+const DeviceBackend* find_backend(std::string_view type);
+// Returns whether NCCL can carry the tensors of a device.
+bool is_gpu(torch::Device device);
+
+}  // namespace cohort

@@ -1,0 +1,50 @@
+// The table of back ends. A new one adds its row here.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "device/backend.h"
+#include "device/cpu/cpu.h"
+#include "device/cuda/cuda.h"
+
+namespace cohort {
+
+namespace {
+
+using MakeBackend = std::unique_ptr<DeviceBackend> (*)();
+
+// The makers of those that this build lacks return null.
+constexpr MakeBackend kBackendMakers[] = {make_cpu_backend, make_cuda_backend};
+
+}  // namespace
+
+const std::vector<std::unique_ptr<DeviceBackend>>& device_backends() {
+  static const auto backends = [] {
+    std::vector<std::unique_ptr<DeviceBackend>> list;
+    for (const MakeBackend make : kBackendMakers) {
+      if (auto backend = make()) list.push_back(std::move(backend));
+    }
+    return list;
+  }();
+  return backends;
+}
+
+const DeviceBackend& backend_of(torch::Device device) {
+  std::string known;
+  for (const auto& backend : device_backends()) {
+    if (backend->torch_type() == device.type()) return *backend;
+    known += c10::str(known.empty() ? "" : ", ", backend->type());
+  }
+  fail<Unimplemented>("[device] there is no back end for ", device.str(), " in this build, only for ", known);
+}
+
+const DeviceBackend* find_backend(std::string_view type) {
+  const auto& all = device_backends();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each->type() == type; });
+  return found == all.end() ? nullptr : found->get();
+}
+
+bool is_gpu(torch::Device device) {
+  return device.is_cuda();
+}
+
+}  // namespace cohort

@@ -1,0 +1,108 @@
+// The GPUs' back end. Copies run on a stream of their own, from pinned memory, beside what the device computes; what
+// computes waits for them on the device, not on the host. Streams and events are LibTorch's, by their general names, so
+// that only the figures of memory need CUDA's headers.
+#include "device/cuda/cuda.h"
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+
+namespace cohort {
+
+namespace {
+
+class CudaEvent final : public DeviceEvent {
+ public:
+  explicit CudaEvent(const c10::Stream& stream) : device_(stream.device()), event_(stream.device_type()) {
+    event_.record(stream);
+  }
+
+  // A replica computes on its device's default stream, unless the program has made another one current.
+  void wait(std::span<const torch::Tensor> tensors) const override {
+    const c10::impl::VirtualGuardImpl streams(device_.type());
+    const c10::Stream standard = streams.getDefaultStream(device_);
+    const c10::Stream current = streams.getStream(device_);
+    make_wait(standard, tensors);
+    if (current != standard) make_wait(current, tensors);
+  }
+
+ private:
+  // The allocator hands the memory of a tensor on once the streams that are noted with it have come so far.
+  void make_wait(const c10::Stream& stream, std::span<const torch::Tensor> tensors) const {
+    event_.block(stream);
+    for (const torch::Tensor& tensor : tensors) {
+      if (tensor.numel() > 0) tensor.record_stream(stream);
+    }
+  }
+
+  torch::Device device_;
+  c10::Event event_;
+};
+
+class CudaStream final : public DeviceStream {
+ public:
+  explicit CudaStream(torch::Device device)
+      : stream_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
+
+  // LibTorch keeps pinned memory from being used again until the copies from it are done.
+  torch::Tensor copy(const torch::Tensor& host) override {
+    if (!host.is_cpu()) return host.to(stream_.device());
+    const torch::Tensor pinned = host.is_pinned() || host.numel() == 0 ? host : host.pin_memory();
+    const c10::StreamGuard guard(stream_);
+    return pinned.to(stream_.device(), /*non_blocking=*/true);
+  }
+
+  std::shared_ptr<const DeviceEvent> record() override { return std::make_shared<CudaEvent>(stream_); }
+
+ private:
+  c10::Stream stream_;
+};
+
+class CudaBackend final : public DeviceBackend {
+ public:
+  std::string_view type() const override { return "GPU"; }
+  torch::DeviceType torch_type() const override { return torch::kCUDA; }
+  int count() const override { return static_cast<int>(c10::cuda::device_count()); }
+  torch::Device device(int index) const override { return {torch::kCUDA, static_cast<c10::DeviceIndex>(index)}; }
+  bool is_host() const override { return false; }
+  bool trains_in(torch::ScalarType /*dtype*/) const override { return true; }
+
+  MemoryInfo memory(torch::Device device) const override {
+    const c10::DeviceGuard guard(device);
+    // LibTorch's allocator has no figures before its first tensor.
+    const torch::Tensor first = at::empty({1}, at::TensorOptions().device(device));
+    std::size_t available = 0;
+    std::size_t total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&available, &total));
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+    const auto& tensors = stats.allocated_bytes.front();  // of all pools
+    return {.total = static_cast<int64_t>(total),
+            .available = static_cast<int64_t>(available),
+            .in_use = tensors.current,
+            .peak = tensors.peak};
+  }
+
+  // LibTorch's allocator for GPUs keeps what is freed by itself.
+  void prepare() const override {}
+  at::Generator make_generator(torch::Device device) const override {
+    return at::globalContext().defaultGenerator(device).clone();
+  }
+  std::unique_ptr<DeviceStream> make_stream(torch::Device device) const override {
+    return std::make_unique<CudaStream>(device);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceBackend> make_cuda_backend() {
+  return std::make_unique<CudaBackend>();
+}
+
+}  // namespace cohort

@@ -1,0 +1,10 @@
+// Stands in for cuda.cpp where LibTorch is without CUDA.
+#include "device/cuda/cuda.h"
+
+namespace cohort {
+
+std::unique_ptr<DeviceBackend> make_cuda_backend() {
+  return nullptr;
+}
+
+}  // namespace cohort

@@ -1,0 +1,143 @@
+// A device without a card: its memory is the host's, but copies to it are made late, by a thread for each stream. Who
+// reads a copy without having waited for its event reads what was there before, and the thread sanitizer says so.
+#pragma once
+
+#include <ATen/Functions.h>
+#include <torch/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "device/backend.h"
+#include "device/host_memory.h"
+#include "device/host_random.h"
+
+namespace cohort::testing {
+
+// What the tests want to know of a fake device.
+struct FakeDeviceCounts {
+  std::atomic<int> copies_begun = 0;
+  std::atomic<int> copies_done = 0;
+  std::atomic<int> waits = 0;
+  std::atomic<int> flushes = 0;
+};
+
+class FakeEvent final : public DeviceEvent {
+ public:
+  explicit FakeEvent(FakeDeviceCounts& counts) : counts_(counts) {}
+
+  void reach() {
+    const std::lock_guard lock(mutex_);
+    reached_ = true;
+    changed_.notify_all();
+  }
+
+  // The calling thread is what computes on this device, so it waits itself.
+  void wait(std::span<const torch::Tensor> /*tensors*/) const override {
+    ++counts_.waits;
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::seconds(30), [this] { return reached_; })) return;
+    throw std::runtime_error("fake device: an event was not reached within 30 s");
+  }
+
+ private:
+  FakeDeviceCounts& counts_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool reached_ = false;
+};
+
+class FakeStream final : public DeviceStream {
+ public:
+  FakeStream(FakeDeviceCounts& counts, std::chrono::milliseconds delay)
+      : counts_(counts), delay_(delay), thread_([this](const std::stop_token& stop) { work(stop); }) {}
+
+  torch::Tensor copy(const torch::Tensor& host) override {
+    const torch::Tensor source = host.contiguous();
+    const torch::Tensor made = at::full_like(source, 99);
+    ++counts_.copies_begun;
+    enqueue([this, source, made] {
+      std::this_thread::sleep_for(delay_);
+      const std::span<std::byte> to = host_bytes(made);
+      const std::span<const std::byte> from = host_bytes(source);
+      // A loop, because the thread sanitizer does not look into memcpy() as the tests run it.
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i];
+      ++counts_.copies_done;
+    });
+    return made;
+  }
+
+  std::shared_ptr<const DeviceEvent> record() override {
+    auto event = std::make_shared<FakeEvent>(counts_);
+    enqueue([event] { event->reach(); });
+    return event;
+  }
+
+ private:
+  void enqueue(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+
+  // Does what is in the queue before it ends, as a device does.
+  void work(const std::stop_token& stop) {
+    while (true) {
+      std::function<void()> task;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, stop, [this] { return !tasks_.empty(); });
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      task();
+    }
+  }
+
+  FakeDeviceCounts& counts_;
+  std::chrono::milliseconds delay_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::function<void()>> tasks_;
+  std::jthread thread_;  // the last member: it uses the others
+};
+
+// Outlives the strategies that use it. Give it in StrategyPlan::backends.
+class FakeDevice final : public DeviceBackend {
+ public:
+  explicit FakeDevice(std::chrono::milliseconds delay) : delay_(delay) {}
+
+  FakeDeviceCounts& counts() const { return counts_; }
+
+  std::string_view type() const override { return "FAKE"; }
+  torch::DeviceType torch_type() const override { return torch::kCPU; }
+  int count() const override { return 1; }
+  torch::Device device(int /*index*/) const override { return torch::kCPU; }
+  bool is_host() const override { return false; }
+  bool trains_in(torch::ScalarType /*dtype*/) const override { return true; }
+  MemoryInfo memory(torch::Device /*device*/) const override { return {}; }
+  void prepare() const override {}
+  at::Generator make_generator(torch::Device /*device*/) const override {
+    return make_host_generator(host_generator().current_seed());
+  }
+  std::unique_ptr<DeviceStream> make_stream(torch::Device /*device*/) const override {
+    return std::make_unique<FakeStream>(counts_, delay_);
+  }
+  bool records() const override { return true; }
+  void flush(torch::Device /*device*/) const override { ++counts_.flushes; }
+
+ private:
+  std::chrono::milliseconds delay_;
+  mutable FakeDeviceCounts counts_;
+};
+
+}  // namespace cohort::testing
