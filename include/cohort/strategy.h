@@ -216,6 +216,9 @@ class Strategy {
   template <typename Factory>
   auto mirror(Factory&& factory) const -> Mirrored<std::decay_t<std::invoke_result_t<Factory&>>>;
 
+  // Mirrors a module from Python's: every replica gets a copy of it; see ScriptModule in mirrored.h.
+  Mirrored<std::shared_ptr<ScriptModule>> mirror(const torch::jit::Module& module) const;
+
   // A variable with this initial value; see variable.h.
   Variable variable(const torch::Tensor& initial, const VariableOptions& options = {}) const;
   // Whether the variable was made by this strategy.

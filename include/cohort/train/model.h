@@ -164,6 +164,11 @@ class Model {
       : Model([factory = std::move(factory)]() mutable { return detail::module_call(factory()); }, options, Foreign{}) {
   }
 
+  // Over copies of a module that Python wrote: Model(torch::jit::load("net.pt")); see ScriptModule. Several inputs are
+  // given by position.
+  explicit Model(const torch::jit::Module& module, std::string name = "model");
+  Model(const torch::jit::Module& module, const ModelOptions& options);
+
   // Returns the name that the model was made with.
   const std::string& name() const;
   // Returns the strategy that the model belongs to.

@@ -2,6 +2,8 @@
 
 #include <torch/nn/modules/batchnorm.h>
 
+#include "cohort/mirrored.h"
+
 namespace cohort {
 
 void hold_statistics(torch::nn::Module& module) {
@@ -9,7 +11,8 @@ void hold_statistics(torch::nn::Module& module) {
     const bool batch_norm = each.as<torch::nn::BatchNorm1dImpl>() != nullptr ||
                             each.as<torch::nn::BatchNorm2dImpl>() != nullptr ||
                             each.as<torch::nn::BatchNorm3dImpl>() != nullptr;
-    if (batch_norm) each.eval();
+    const bool of_python = each.as<ScriptModule>() != nullptr && each.name().find("BatchNorm") != std::string::npos;
+    if (batch_norm || of_python) each.eval();
   });
 }
 

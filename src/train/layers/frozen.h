@@ -5,8 +5,8 @@
 
 namespace cohort {
 
-// Puts LibTorch's batch norms in a module (itself included) into evaluation mode: they use their statistics and learn
-// none.
+// Puts LibTorch's batch norms in a module (itself included), and those of scripts, into evaluation mode: they use their
+// statistics and learn none.
 void hold_statistics(torch::nn::Module& module);
 
 }  // namespace cohort

@@ -44,6 +44,18 @@ Weights weights_of(const std::filesystem::path& checkpoint) {
   return {.tensors = std::move(model->second), .metadata = std::move(data.values)};
 }
 
+// What a script returns is known when it runs, not when the program is compiled.
+detail::ModuleCall call_of(const std::shared_ptr<ScriptModule>& module) {
+  detail::ModuleCall call{.module = module};
+  if (module->has_one_output()) call.one = [module](const torch::Tensor& x) { return module->forward(x); };
+  call.several = [module](const NamedTensors& inputs) {
+    std::vector<torch::Tensor> list;
+    for (const auto& [name, tensor] : inputs) list.push_back(tensor);
+    return module->outputs(list);
+  };
+  return call;
+}
+
 }  // namespace
 
 const std::string& ModelLayer::name() const {
@@ -82,6 +94,12 @@ Model::Model(const std::function<detail::ModuleCall()>& factory, const ModelOpti
     : state_(std::make_shared<ModelState>(current_strategy(), options.name, torch::kFloat)) {
   state_->adopt(factory, options);
 }
+
+Model::Model(const torch::jit::Module& module, std::string name)
+    : Model(module, ModelOptions{.name = std::move(name)}) {}
+
+Model::Model(const torch::jit::Module& module, const ModelOptions& options)
+    : Model([&module] { return call_of(std::make_shared<ScriptModule>(module)); }, options, Foreign{}) {}
 
 const std::string& Model::name() const {
   return state_->name();
