@@ -221,11 +221,19 @@ class Strategy {
 
   // A variable with this initial value; see variable.h.
   Variable variable(const torch::Tensor& initial, const VariableOptions& options = {}) const;
+  // Returns the variables that were made by this strategy and are still in use, in the order in which they were made.
+  // Checkpoints of a Model or a Controller hold them, by their names.
+  std::vector<Variable> variables() const;
   // Whether the variable was made by this strategy.
   bool owns(const Variable& variable) const;
 
   // An optimizer for the trainable parameters of a mirrored module; see optimizer.h.
   MirroredOptimizer optimizer(const MirroredModule& module, const Optimizer& rule) const;
+  // The same for variables of this strategy, whose names the optimizer's state has. As a module's parameters, they get
+  // the sum of the replicas' gradients, whatever their aggregation, which is about assignments. InvalidArgument: a
+  // variable that is not trainable or belongs to another strategy, an empty name, or two alike. Unimplemented:
+  // parameter servers, where each variable is kept and changed by assignments alone.
+  MirroredOptimizer optimizer(const std::vector<Variable>& variables, const Optimizer& rule) const;
 
  protected:
   explicit Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) {}

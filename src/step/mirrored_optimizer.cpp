@@ -1,11 +1,39 @@
 // The handles of cohort/optimizer.h: each call goes to the step or its state.
+#include <set>
 #include "base/access.h"
+
 #include "base/fail.h"
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
 #include "step/step.h"
+#include "strategy/core.h"
 
 namespace cohort {
+
+namespace {
+
+// A replica's components of variables in the place of a module's parameters, under the variables' names.
+class VariablesModule final : public torch::nn::Module {
+ public:
+  // register_parameter() would refuse a name with a dot.
+  void add(const std::string& name, const torch::Tensor& component) { parameters_.insert(name, component); }
+};
+
+void require_trainable(const Strategy& strategy, const Variable& variable, const std::string& who) {
+  if (!strategy.owns(variable)) {
+    fail<InvalidArgument>(who, ": a variable is empty, or made under another strategy than ", strategy.name());
+  }
+  if (variable.name().empty()) fail<InvalidArgument>(who, ": a variable has an empty name, by which slots are saved");
+  if (variable.options().synchronization == VariableSynchronization::kOnRead) {
+    fail<InvalidArgument>(who, ": the variable \"", variable.name(),
+                          "\" is synchronised on read: its replicas have values of their own, so it cannot learn");
+  }
+  if (!variable.components()[0].requires_grad()) {
+    fail<InvalidArgument>(who, ": the variable \"", variable.name(), "\" is not trainable");
+  }
+}
+
+}  // namespace
 
 void ReplicaOptimizer::minimize(const torch::Tensor& loss) {
   step_.minimize(replica_, loss);
@@ -57,6 +85,30 @@ MirroredOptimizer Strategy::optimizer(const MirroredModule& module, const Optimi
     fail<InvalidArgument>("[optimizer] ", rule.name(), ": the module was mirrored by another strategy");
   }
   return MirroredOptimizer(std::make_shared<Step>(module, rule));
+}
+
+MirroredOptimizer Strategy::optimizer(const std::vector<Variable>& variables, const Optimizer& rule) const {
+  require_cross_replica("optimizer");
+  const std::string who = "[optimizer] " + std::string(rule.name());
+  core_->placement().require_here(
+      who + ": parameter servers keep each variable by itself and change it by assignments alone; for an optimizer " +
+      "there, register the tensors as parameters of a module");
+  if (variables.empty()) fail<InvalidArgument>(who, ": there are no variables");
+  std::vector<std::shared_ptr<torch::nn::Module>> copies;
+  for (int replica = 0; replica < num_local_replicas(); ++replica) {
+    const auto copy = std::make_shared<VariablesModule>();
+    std::set<std::string_view> names;
+    for (const Variable& variable : variables) {
+      require_trainable(*this, variable, who);
+      if (!names.insert(variable.name()).second) {
+        fail<InvalidArgument>(who, ": two variables have the name \"", variable.name(),
+                              "\"; VariableOptions::name gives each its own");
+      }
+      copy->add(variable.name(), variable.components()[static_cast<std::size_t>(replica)]);
+    }
+    copies.push_back(copy);
+  }
+  return MirroredOptimizer(std::make_shared<Step>(Access::make<MirroredModule>(core_, std::move(copies)), rule));
 }
 
 }  // namespace cohort

@@ -94,6 +94,9 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns the back end of a local replica's device.
   const DeviceBackend& backend(int local_id) const { return *plan_.backends[static_cast<std::size_t>(local_id)]; }
 
+  // The states of the variables that the strategy has made; see Strategy::variables().
+  std::vector<std::weak_ptr<void>>& variables() { return variables_; }
+
   // Runs the job on all local replicas; other workers hear of its failure.
   void run(const std::shared_ptr<detail::Job>& job);
   // Runs one replica's part of the job on this thread.
@@ -122,6 +125,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   std::map<std::string, std::vector<std::unique_ptr<Communicator>>, std::less<>> lines_;
   std::vector<std::unique_ptr<Communicator>> parts_in_sync_;
   std::vector<Communicator*> in_sync_;
+  std::vector<std::weak_ptr<void>> variables_;
 };
 
 }  // namespace cohort

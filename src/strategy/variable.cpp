@@ -54,7 +54,17 @@ Variable Strategy::variable(const torch::Tensor& initial, const VariableOptions&
   auto state = std::make_shared<Variable::State>();
   state->components = made;
   state->home = core_->placement().home(std::move(made), value);
+  std::erase_if(core_->variables(), [](const auto& each) { return each.expired(); });
+  core_->variables().push_back(state);
   return Variable(std::move(state));
+}
+
+std::vector<Variable> Strategy::variables() const {
+  std::vector<Variable> list;
+  for (const std::weak_ptr<void>& each : core_->variables()) {
+    if (auto state = std::static_pointer_cast<Variable::State>(each.lock())) list.push_back(Variable(std::move(state)));
+  }
+  return list;
 }
 
 bool Strategy::owns(const Variable& variable) const {

@@ -11,22 +11,13 @@
 #include "cohort/preemption.h"
 #include "strategy/core.h"
 #include "train/loop/parts.h"
+#include "train/loop/variables.h"
 
 namespace cohort {
 
 namespace {
 
-constexpr const char* kVariables = "variables";
 constexpr int64_t kTold = int64_t{1} << 62;  // the flag of the input that a preempted worker raises
-
-bool on_read(const Variable& variable) {
-  return variable.options().synchronization == VariableSynchronization::kOnRead;
-}
-
-// Returns whether the variable has one value across the replicas.
-bool has_value(const Variable& variable) {
-  return !on_read(variable) || variable.options().aggregation != VariableAggregation::kNone;
-}
 
 }  // namespace
 
@@ -55,7 +46,7 @@ class Checkpoint::Impl {
     for (const auto& [name, optimizer] : parts_.optimizers) {
       load_from_chief(core_, optimizer, [&, name = &name] { return tensors_of(data, *name, "[checkpoint] restore"); });
     }
-    restore_variables(data);
+    load_from_chief(core_, parts_.variables, data, "[checkpoint] restore");
     Progress progress{.step = step, .values = values};
     const std::string shape = std::exchange(progress.values["replicas"], "");
     progress.values.erase("replicas");
@@ -63,7 +54,7 @@ class Checkpoint::Impl {
     if (shape == own_shape()) {
       restore_own_parts(own, input);
     } else {
-      require_values(shape);
+      require_values(parts_.variables, "[checkpoint] restore", shape, own_shape());
       log().warn("[checkpoint] step {} was saved with {} replicas, now there are {}: random states begin anew{}", step,
                  shape, own_shape(), input == nullptr ? "" : ", and the input stays where it is");
     }
@@ -80,10 +71,7 @@ class Checkpoint::Impl {
     }
     for (const auto& [name, module] : parts_.modules) data.tensors[name] = module.state();
     for (const auto& [name, optimizer] : parts_.optimizers) data.tensors[name] = optimizer.state();
-    NamedTensors& variables = data.tensors[kVariables];
-    for (const auto& [name, variable] : parts_.variables) {
-      if (has_value(variable)) variables.emplace_back(name, variable.read());
-    }
+    data.tensors[kVariablesGroup] = values_of(parts_.variables);
     data.bytes = gather_own(core_, save_own(core_, own_parts(), input == nullptr ? "" : input->save()));
     core_.on_chief("save", [&] { manager_->save(progress.step, data); });
   }
@@ -101,7 +89,7 @@ class Checkpoint::Impl {
 
  private:
   void require_parts() const {
-    std::set<std::string> names = {kVariables};
+    std::set<std::string> names = {kVariablesGroup};
     const auto require = [&](const std::string& name, bool ours) {
       if (!names.insert(name).second) fail<InvalidArgument>("[checkpoint] \"", name, "\" is the name of two parts");
       if (!ours) fail<InvalidArgument>("[checkpoint] \"", name, "\" is empty, or made under another strategy");
@@ -121,11 +109,7 @@ class Checkpoint::Impl {
   }
 
   OwnParts own_parts() const {
-    OwnParts own{.who = "[checkpoint] restore"};
-    for (const auto& [name, variable] : parts_.variables) {
-      if (!on_read(variable)) continue;
-      for (const torch::Tensor& component : variable.components()) own.more.push_back(component.detach().cpu());
-    }
+    OwnParts own{.who = "[checkpoint] restore", .more = own_components(variables())};
     for (const auto& [name, module] : parts_.modules) own.modules.push_back(module);
     for (const auto& [name, optimizer] : parts_.optimizers) own.optimizers.push_back(optimizer);
     return own;
@@ -133,54 +117,17 @@ class Checkpoint::Impl {
 
   void restore_own_parts(const std::string& bytes, DistributedIterator* input) {
     const OwnState own = restore_own(core_, own_parts(), bytes);
-    const torch::NoGradGuard no_grad;
-    auto next = own.more.begin();
-    for (const auto& [name, variable] : parts_.variables) {
-      if (!on_read(variable)) continue;
-      for (const torch::Tensor& component : variable.components()) component.detach().copy_(*next++);
-    }
+    set_own_components(variables(), own.more);
     if (input == nullptr) return;
     const bool saved = !own.input.empty();
     if (saved) input->restore(own.input);
     if (!saved) log().warn("[checkpoint] restore: the input was not saved, and stays where it is");
   }
 
-  // Fails if a variable has no aggregation, because each of its components belongs to one of the earlier replicas.
-  void require_values(const std::string& shape) const {
-    for (const auto& [name, variable] : parts_.variables) {
-      if (has_value(variable)) continue;
-      fail<InvalidArgument>("[checkpoint] restore: the variable \"", name, "\" has no aggregation, and was saved with ",
-                            shape, " replicas; now there are ", own_shape());
-    }
-  }
-
-  // Sets the variables of all workers to the values in the chief's checkpoint.
-  void restore_variables(const CheckpointData& data) const {
-    std::vector<torch::Tensor> values;
-    for (const auto& [name, variable] : parts_.variables) {
-      if (has_value(variable)) values.push_back(variable.components()[0].detach().clone());
-    }
-    core_.on_chief("restore", [&] {
-      if (parts_.variables.empty()) return;
-      const NamedTensors saved = tensors_of(data, kVariables, "[checkpoint] restore");
-      const std::map<std::string, torch::Tensor> given(saved.begin(), saved.end());
-      auto value = values.begin();
-      for (const auto& [name, variable] : parts_.variables) {
-        if (!has_value(variable)) continue;
-        const auto found = given.find(name);
-        if (found == given.end()) fail<NotFound>("[checkpoint] restore: there is no variable \"", name, "\" in it");
-        if (found->second.sizes() != value->sizes()) {
-          fail<InvalidArgument>("[checkpoint] restore: the variable \"", name, "\" has shape ", found->second.sizes(),
-                                ", wanted ", value->sizes());
-        }
-        (value++)->copy_(found->second);
-      }
-    });
-    core_.broadcast_from_chief(values);
-    auto value = values.begin();
-    for (const auto& [name, variable] : parts_.variables) {
-      if (has_value(variable)) variable.assign(*value++);
-    }
+  std::vector<Variable> variables() const {
+    std::vector<Variable> list;
+    for (const auto& [name, variable] : parts_.variables) list.push_back(variable);
+    return list;
   }
 
   Strategy strategy_;

@@ -10,11 +10,13 @@
 #include "base/log.h"
 #include "strategy/core.h"
 #include "train/loop/parts.h"
+#include "train/loop/variables.h"
 
 namespace cohort {
 
 namespace {
 
+constexpr const char* kResume = "[model] resume";
 // The value of a checkpoint that has the ending, and its texts; the value is absent for Ending::kNone.
 constexpr const char* kStopped = "stopped";
 constexpr std::array<std::string_view, 4> kEndings = {"", "after the next step", "before the next step", "yes"};
@@ -25,12 +27,15 @@ int64_t number(const std::map<std::string, std::string>& values, const std::stri
   return std::strtoll(found->second.c_str(), nullptr, 10);
 }
 
-// Returns what this process has of its own, with the sums of the metrics so far.
+// Returns what this process has of its own, with the sums of the metrics so far and the components of variables.
 OwnParts own_parts(ModelState& state) {
-  return {.who = "[model] " + state.name(),
-          .more = state.metric_sums(),
-          .modules = {state.module()},
-          .optimizers = {state.optimizer()}};
+  OwnParts own{.who = "[model] " + state.name(),
+               .more = state.metric_sums(),
+               .modules = {state.module()},
+               .optimizers = {state.optimizer()}};
+  for (torch::Tensor& component : own_components(state.strategy().variables()))
+    own.more.push_back(std::move(component));
+  return own;
 }
 
 std::string save_own_state(ModelState& state, const std::string& input) {
@@ -40,7 +45,9 @@ std::string save_own_state(ModelState& state, const std::string& input) {
 // Sets everything but the input, and returns the position in the input.
 std::string restore_own_state(ModelState& state, const std::string& bytes) {
   OwnState own = restore_own(*Access::core(state.strategy()), own_parts(state), bytes);
-  state.set_metric_sums(own.more);
+  const auto metrics = own.more.begin() + static_cast<std::ptrdiff_t>(state.metric_sums().size());
+  state.set_metric_sums({own.more.begin(), metrics});
+  set_own_components(state.strategy().variables(), {metrics, own.more.end()});
   return own.input;
 }
 
@@ -64,6 +71,8 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
                                  {"workers", std::to_string(core.num_workers())},
                                  {"replicas", std::to_string(core.num_replicas_in_sync())}}};
   if (position.ending != Ending::kNone) data.values[kStopped] = kEndings.at(static_cast<std::size_t>(position.ending));
+  const VariableMap variables = variables_of(state.strategy(), "[model] " + state.name());
+  if (!variables.empty()) data.tensors[kVariablesGroup] = values_of(variables);
   data.bytes = gather_own(core, save_own_state(state, position.input));
   if (core.worker_rank() > 0) return {};
   return data;
@@ -72,9 +81,11 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
 TrainingPosition restore_training(ModelState& state, const CheckpointData& data) {
   const StrategyCore& core = *Access::core(state.strategy());
   state.finish_steps();
-  load_from_chief(core, state.module(), [&] { return tensors_of(data, "model", "[model] resume"); });
-  load_from_chief(core, state.optimizer(), [&] { return tensors_of(data, "optimizer", "[model] resume"); });
+  load_from_chief(core, state.module(), [&] { return tensors_of(data, "model", kResume); });
+  load_from_chief(core, state.optimizer(), [&] { return tensors_of(data, "optimizer", kResume); });
   state.note_change();
+  const VariableMap variables = variables_of(state.strategy(), kResume);
+  load_from_chief(core, variables, data, kResume);
   const std::map<std::string, std::string> values =
       nlohmann::json::parse(core.text_from_chief(nlohmann::json(data.values).dump()));
   TrainingPosition position{.epoch = number(values, "epoch"), .batch = number(values, "batch"), .input = {}};
@@ -88,6 +99,7 @@ TrainingPosition restore_training(ModelState& state, const CheckpointData& data)
                  state.name(), values.at("replicas"), values.at("workers"), core.num_replicas_in_sync(),
                  core.num_workers(), position.epoch + 1);
     }
+    require_values(variables, kResume, values.at("replicas"), std::to_string(core.num_replicas_in_sync()));
     position.batch = 0;
     return position;
   }
