@@ -47,7 +47,7 @@ SavedCheckpoint read_checkpoint(const std::filesystem::path& folder);
 
 struct CheckpointManagerOptions {
   std::string name = "ckpt";  // checkpoints are called <name>-<step>
-  // The latest so many; 0: all.
+  // The number of latest checkpoints that are kept; 0: all.
   int64_t max_to_keep = 5;
   // Hours after which one of the checkpoints that max_to_keep would remove is kept for good; 0: none is.
   double keep_every_n_hours = 0.0;
@@ -55,8 +55,8 @@ struct CheckpointManagerOptions {
   bool asynchronous = true;
   // The longest wait for a write under way.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // The longest wait for another process that writes to the directory and may be about to end. If that one is on
-  // another machine it is two minutes longer, in which a file server notices the loss of a machine.
+  // The longest wait for another process that writes to the directory and may be about to end. If that process is on
+  // another machine the wait is two minutes longer, in which a file server notices the loss of a machine.
   std::chrono::milliseconds lock_timeout = std::chrono::seconds(10);
 };
 

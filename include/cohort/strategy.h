@@ -257,13 +257,13 @@ bool in_cross_replica_context();
 
 // What a strategy is built with; each strategy has its own struct below.
 struct ExchangeOptions {
-  // reduction_to_one_device, hierarchical_copy, ring, nccl, or auto: nccl for GPUs, ring for CPUs and for logical
-  // devices of one GPU, reduction_to_one_device for a mix.
+  // The way in which tensors are summed: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which is nccl
+  // for GPUs, ring for CPUs and for logical devices of one GPU, and reduction_to_one_device for a mix.
   std::string cross_device_ops = "auto";
-  // Gradients are packed into this many messages; 0: no packing, one message a tensor. Negative, or where there are no
-  // messages (one replica, the ring of replicas on CPUs, central storage, parameter servers): InvalidArgument.
+  // The number of messages that the gradients are packed into; 0: one message for each tensor. InvalidArgument: it is
+  // negative, or there are no messages (one replica, the ring of replicas on CPUs, central storage, parameter servers).
   int num_packs = 1;
-  // When above 0: packs of at least so many bytes instead; not together with num_packs (InvalidArgument).
+  // The least bytes of a message, instead of num_packs; 0: num_packs decides. InvalidArgument: both are set.
   int64_t bytes_per_pack = 0;
   // Cores that an operation of one CPU replica may use; 0: all cores, divided among the replicas.
   int threads_per_replica = 0;
@@ -285,8 +285,8 @@ class OneDeviceStrategy : public Strategy {
 };
 
 struct MirroredOptions {
-  // One replica a device, as device strings. Empty: every visible GPU, without one the CPU. A device twice, or one that
-  // is not there: InvalidArgument or NotFound. For CPU replicas: cpu_devices(n).
+  // The devices, as device strings, each of which gets a replica. Empty: every visible GPU, or the CPU if there is
+  // none. For CPU replicas: cpu_devices(n). InvalidArgument: a device is there twice. NotFound: it does not exist.
   std::vector<std::string> devices = {};
   ExchangeOptions exchange = {};  // how the replicas exchange gradients
 };
@@ -298,11 +298,12 @@ class MirroredStrategy : public Strategy {
 };
 
 struct CentralStorageOptions {
-  // Where the replicas compute. Empty: every visible GPU, without one the CPU.
+  // The devices of the replicas. Empty: every visible GPU, or the CPU if there is none.
   std::vector<std::string> compute_devices = {};
-  // Where variables live. Empty: the compute device when there is one, else the CPU.
+  // The device of the variables. Empty: the compute device if there is only one, else the CPU.
   std::string parameter_device;
-  // Reductions run on the parameter device: others of the cross_device_ops are an InvalidArgument.
+  // How the replicas exchange gradients. Sums are computed on the parameter device; InvalidArgument: cross_device_ops
+  // asks for another way.
   ExchangeOptions exchange = {};
 };
 

@@ -83,17 +83,17 @@ std::optional<TaskId> coordination_leader(const ClusterSpec& cluster);
 
 // How the tasks of a cluster find each other, and notice when one is gone.
 struct MembershipOptions {
-  // For all tasks to be there.
+  // The longest wait for all tasks at the start.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
-  // How often those who wait say who is missing.
+  // The interval in which waiting tasks report who is missing.
   std::chrono::milliseconds report_interval = std::chrono::seconds(5);
-  // A task that is silent for so long is lost. At least 100 ms.
+  // The silence after which a task is lost; at least 100 ms.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
-  // How long the leader stays at the end for tasks that have not left.
+  // The longest wait of the leader at the end for tasks that have not left.
   std::chrono::milliseconds leave_timeout = std::chrono::minutes(1);
-  // What the other tasks are to know of this one: Membership::infos().
+  // A text about this task for the other tasks (Membership::infos()).
   std::string info = "";
-  SecurityOptions security = {};  // encryption of the membership's calls; by default none
+  SecurityOptions security = {};  // encryption of the calls of the membership; by default there is none
 };
 
 // Thread-safe. Once the group has failed, every call throws Unavailable with the first reason; the program has to be

@@ -20,10 +20,10 @@ struct Consistency {
     kSynchronous,
   };
 
-  Kind kind = Kind::kAsynchronous;  // which of the three
-  // With another kind than theirs: InvalidArgument.
-  int64_t staleness = 4;   // of kBoundedStaleness: steps
-  int backup_workers = 0;  // of kSynchronous: closures that may be run by two workers at a time
+  Kind kind = Kind::kAsynchronous;  // how workers are kept together
+  // InvalidArgument: one of these is set with another kind than its own.
+  int64_t staleness = 4;   // steps that a worker may be ahead of the slowest one, with kBoundedStaleness
+  int backup_workers = 0;  // closures that two workers may run at a time, with kSynchronous
 };
 
 }  // namespace cohort

@@ -22,34 +22,35 @@ namespace cohort {
 
 // How workers exchange gradients.
 struct CommunicationOptions {
-  // ring (TCP, by Gloo), mpi (under mpirun, builds with MPI), nccl (builds with NCCL, replicas on GPUs), or auto: nccl
-  // on GPUs, else mpi when the cluster runs under mpirun, else ring. What the build lacks: Unimplemented.
+  // The back end: ring (TCP, by Gloo), mpi (under mpirun, in builds with MPI), nccl (in builds with NCCL, for replicas
+  // on GPUs), or auto: nccl on GPUs, else mpi if the cluster runs under mpirun, else ring. Unimplemented: the build
+  // lacks it.
   std::string implementation = "auto";
-  // Gradients go to the other workers in messages of at least so many bytes; 0: as ExchangeOptions says. Where that
-  // says nothing, and they overlap with backward, from 1 MiB for the last layers to 8 MiB for those before them.
+  // The least bytes of a message of gradients to the other workers; 0: as ExchangeOptions says. If that says nothing
+  // and messages overlap with backward, they have from 1 MiB for the last layers to 8 MiB for those before them.
   int64_t bytes_per_pack = 0;
-  // Whether gradients leave while backward computes those of the layers before (ring only). Nothing: unless all workers
-  // share the same cores, where communication is nothing but work for these. The same on all workers.
+  // Whether gradients leave while backward computes those of earlier layers (ring only). Unset: unless all workers
+  // share the same cores, which would have to do the work of the communication. It is the same on all workers.
   std::optional<bool> overlap = std::nullopt;
   // Whether workers on the same machine (boot, process and network namespace, user) add up their gradients in memory
-  // that they share; they send messages where they cannot. The same on all workers.
+  // that they share; they send messages where they cannot. It is the same on all workers.
   bool shared_memory = true;
   // The longest wait for another worker that is alive.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
 struct MultiWorkerOptions {
-  // Who is who; null: resolve_cluster(), which reads the environment. Without a cluster, or alone in it, the strategy
-  // is one of this process's devices.
+  // The cluster; null: resolve_cluster(), which reads the environment. Without a cluster, or with a single task, the
+  // strategy uses the devices of this process alone.
   ClusterResolverPtr resolver = nullptr;
   CommunicationOptions communication = {};  // how gradients travel between workers
-  // Start-up deadline, heartbeats, security. `info` is the strategy's own.
+  // The deadline of the start, heartbeats and security. The strategy sets `info` itself.
   MembershipOptions membership = {};
-  // The devices of this worker's replicas, as in MirroredOptions; every worker needs as many (InvalidArgument). None:
-  // every visible GPU, of which the workers of one machine take equal parts in the order of their local ranks.
+  // The devices of this worker's replicas, as in MirroredOptions. Empty: every visible GPU, of which the workers of one
+  // machine take equal parts in the order of their local ranks. InvalidArgument: another worker has more or fewer.
   std::vector<std::string> devices = {};
-  // Between this worker's replicas. Its timeout is made longer than the workers'. threads_per_replica 0: all cores,
-  // divided among the replicas of all workers that share them.
+  // How the replicas of this worker exchange gradients. The timeout is made longer than that of the workers. With
+  // threads_per_replica 0 the cores are divided among the replicas of all workers that share them.
   ExchangeOptions exchange = {};
 };
 

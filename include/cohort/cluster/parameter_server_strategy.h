@@ -35,33 +35,34 @@ namespace cohort {
 class ParameterServerState;
 
 struct ParameterServerOptions {
-  // Who is who: a chief, workers and ps; null: resolve_cluster(), which reads the environment.
+  // The cluster of a chief, workers and ps; null: resolve_cluster(), which reads the environment.
   ClusterResolverPtr resolver = nullptr;
-  // Cuts variables; empty: no variable is cut. See partitioners.h.
+  // The function that cuts variables into parts (partitioners.h); empty: no variable is cut.
   Partitioner variable_partitioner = {};
   Consistency consistency = {};  // how far the workers may be apart
-  // 2: every shard is on two servers, and the loss of one loses no update.
+  // The servers that have each shard, 1 or 2. With 2 the loss of a server loses no update.
   int replicas = 1;
-  // How floating-point values and gradients travel: "", "bfloat16" or "float16".
+  // The dtype in which floating-point values and gradients travel: "bfloat16", "float16", or "" for their own.
   std::string compression = "";
-  // Where the coordinator keeps its checkpoints, and what makes it known when it is started again. Empty: it has none.
+  // The folder of the coordinator's checkpoints and of its identity after a restart. Empty: it has none.
   std::filesystem::path directory = {};
-  // Between all tasks. Without it a task listens only on an address of its own machine, unless allow_insecure.
+  // The encryption between all tasks. Without it a task listens only on an address of its own machine, unless
+  // allow_insecure is set.
   SecurityOptions security = {};
   bool allow_insecure = false;  // whether tasks without security may listen where other machines can reach them
-  // For all servers to be there.
+  // The longest wait for all servers at the start.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
-  // Who is silent for so long is lost.
+  // The silence after which a task is lost.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
-  // For a lost server to come back.
+  // The longest wait for a lost server to come back.
   std::chrono::milliseconds server_timeout = std::chrono::minutes(10);
-  // For a lost coordinator to come back.
+  // The longest wait for a lost coordinator to come back.
   std::chrono::milliseconds coordinator_timeout = std::chrono::hours(1);
-  // The longest of every other wait: for work to get on, for an answer that a server owes.
+  // The longest of all other waits, such as those for work to go on and for the answer of a server.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // Where a worker's replicas compute, as MirroredOptions has them.
+  // The devices of a worker's replicas, as in MirroredOptions.
   std::vector<std::string> devices = {};
-  // Between a worker's replicas.
+  // How the replicas of a worker exchange gradients.
   ExchangeOptions exchange = {};
 };
 
