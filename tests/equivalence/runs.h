@@ -10,6 +10,7 @@
 
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
+#include "models/command/strategy_table.h"
 
 namespace cohort::equivalence {
 
@@ -143,7 +144,15 @@ inline const std::vector<Case>& cases() {
                             .exchange = {.cross_device_ops = "reduction_to_one_device", .num_packs = packs}});
                      }});
     }
-    all.push_back({"off", [] { return DefaultStrategy(); }});
+    for (const StrategyRow& row : strategy_table()) {
+      for (const int64_t replicas : {1, 2, 3}) {
+        const bool here =
+            row.takes == StrategyTakes::kReplicas || (row.takes == StrategyTakes::kOneReplica && replicas == 1);
+        if (!here) continue;
+        all.push_back({c10::str("table_", row.name, "_", replicas),
+                       [=] { return make_strategy({.distribution_strategy = row.name, .num_replicas = replicas}); }});
+      }
+    }
     return all;
   }();
   return list;

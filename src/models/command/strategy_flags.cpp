@@ -12,6 +12,7 @@
 #include "cluster/local_place.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_strategy.h"
+#include "models/command/strategy_table.h"
 
 namespace cohort {
 
@@ -195,13 +196,11 @@ std::string described_tpu(const std::string& tpu) {
 }
 
 Strategy make_off(const StrategyFlags& flags) {
-  require_one_replica(flags, "off");
   const DeviceScope device(devices_of(flags).front());
   return DefaultStrategy();
 }
 
 Strategy make_one_device(const StrategyFlags& flags) {
-  require_one_replica(flags, "one_device");
   return OneDeviceStrategy(devices_of(flags).front());
 }
 
@@ -233,21 +232,21 @@ Strategy make_tpu(const StrategyFlags& flags) {
                       described_tpu(flags.tpu), ", but this build cannot drive TPUs");
 }
 
-struct StrategyRow {
-  const char* name;
-  Strategy (*make)(const StrategyFlags& flags);
-};
 constexpr std::array kStrategies = {
-    StrategyRow{"off", make_off},
-    StrategyRow{"one_device", make_one_device},
-    StrategyRow{"mirrored", make_mirrored},
-    StrategyRow{"multi_worker_mirrored", make_multi_worker_mirrored},
-    StrategyRow{"parameter_server", make_parameter_server},
-    StrategyRow{"central_storage", make_central_storage},
-    StrategyRow{"tpu", make_tpu},
+    StrategyRow{"off", make_off, StrategyTakes::kOneReplica},
+    StrategyRow{"one_device", make_one_device, StrategyTakes::kOneReplica},
+    StrategyRow{"mirrored", make_mirrored, StrategyTakes::kReplicas},
+    StrategyRow{"multi_worker_mirrored", make_multi_worker_mirrored, StrategyTakes::kReplicas},
+    StrategyRow{"parameter_server", make_parameter_server, StrategyTakes::kCluster},
+    StrategyRow{"central_storage", make_central_storage, StrategyTakes::kReplicas},
+    StrategyRow{"tpu", make_tpu, StrategyTakes::kTpu},
 };
 
 }  // namespace
+
+std::span<const StrategyRow> strategy_table() {
+  return kStrategies;
+}
 
 void StrategyFlags::describe(ConfigFields& fields) {
   const auto add = [&](const char* name, auto& setting, const std::string& help) {
@@ -288,7 +287,9 @@ Strategy make_strategy(const StrategyFlags& flags) {
   check(flags, name);
   if (name != "multi_worker_mirrored" && name != "parameter_server") warn_of_workers(name);
   for (const StrategyRow& row : kStrategies) {
-    if (name == row.name) return row.make(flags);
+    if (name != row.name) continue;
+    if (row.takes == StrategyTakes::kOneReplica) require_one_replica(flags, name);
+    return row.make(flags);
   }
   fail<InvalidArgument>("[train] --distribution_strategy=", flags.distribution_strategy, " is not known; there are ",
                         names_in(kStrategies));

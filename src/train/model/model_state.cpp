@@ -35,7 +35,11 @@ torch::ScalarType dtype_of(const torch::nn::Module& module, torch::ScalarType ot
 }  // namespace
 
 ModelState::ModelState(const Strategy& strategy, std::string name, torch::ScalarType dtype)
-    : strategy_(strategy), name_(std::move(name)), dtype_(dtype), loss_metric_(strategy, Mean({.name = "loss"})) {}
+    : strategy_(strategy),
+      name_(std::move(name)),
+      dtype_(dtype),
+      loss_metric_(strategy, Mean({.name = "loss"})),
+      steps_(std::make_unique<StepsHere>(*this)) {}
 
 ModelState::~ModelState() = default;
 
@@ -78,7 +82,7 @@ void ModelState::declare() {
   if (!built() || !compiled()) return;
   const auto strategy = ParameterServerStrategy::of(strategy_);
   if (!strategy) return;
-  if (!servers_) servers_ = std::make_unique<ServerTraining>(*strategy, shared_from_this());
+  if (!std::exchange(declared_, true)) steps_ = std::make_unique<ServerTraining>(*strategy, shared_from_this());
   optimizer();
 }
 

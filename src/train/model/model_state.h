@@ -10,10 +10,9 @@
 
 #include "cohort/train/model.h"
 #include "train/model/outputs.h"
+#include "train/model/training_steps.h"
 
 namespace cohort {
-
-class ServerTraining;
 
 class ModelState : public std::enable_shared_from_this<ModelState> {
  public:
@@ -152,7 +151,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   MirroredMetric loss_metric_;
   std::vector<MirroredMetric> output_losses_;  // where there are several outputs: those that have a loss
   std::vector<Measured> metrics_;
-  std::unique_ptr<ServerTraining> servers_;  // where variables are on parameter servers
+  std::unique_ptr<TrainingSteps> steps_;
+  bool declared_ = false;  // parameter servers have heard of the model's step
 };
 
 }  // namespace cohort

@@ -2,7 +2,6 @@
 #include <set>
 
 #include "train/model/model_state.h"
-#include "train/model/server_training.h"
 
 namespace cohort {
 
@@ -71,7 +70,7 @@ Logs ModelState::results() const {
 }
 
 Logs ModelState::local_results() const {
-  if (servers_) servers_->collect();
+  steps_->collect();
   return collect([](const MirroredMetric& metric) { return metric.local_results(); });
 }
 
@@ -97,7 +96,7 @@ void ModelState::add_metric_sums(const std::vector<torch::Tensor>& more) {
 }
 
 double ModelState::local_loss() const {
-  if (servers_) servers_->collect();
+  steps_->collect();
   return loss_metric_.local_result();
 }
 

@@ -73,8 +73,8 @@ ServerTraining::ServerTraining(const ParameterServerStrategy& strategy, const st
   });
 }
 
-void ServerTraining::require_chief(const std::string& what) const {
-  if (!is_chief()) {
+void ServerTraining::require_in_charge(const std::string& what) const {
+  if (!strategy_.is_coordinator()) {
     fail<FailedPrecondition>("[model] ", state_.name(), ": ", what, ": this is ", strategy_.task().to_string(),
                              ", which does what the chief asks for: write if (strategy.serve()) return 0; before it");
   }
@@ -84,7 +84,7 @@ void ServerTraining::require_chief(const std::string& what) const {
 }
 
 void ServerTraining::begin() {
-  require_chief("training");
+  require_in_charge("training");
   if (state_.optimizer().rule().gradient().accumulate_steps > 1) {
     fail<InvalidArgument>("[model] ", state_.name(), ": accumulate_steps is ",
                           state_.optimizer().rule().gradient().accumulate_steps,
@@ -136,7 +136,7 @@ void ServerTraining::collect() {
 }
 
 void ServerTraining::finish() {
-  if (steps_ == 0) return;
+  if (!strategy_.is_coordinator() || steps_ == 0) return;
   const ClusterCoordinator coordinator(strategy_);
   coordinator.join();
   while (!under_way_.empty()) take_oldest();

@@ -9,35 +9,26 @@
 
 #include "cohort/cluster/cluster_coordinator.h"
 #include "cohort/cluster/parameter_server_strategy.h"
-#include "cohort/distributed_dataset.h"
+#include "train/model/training_steps.h"
 
 namespace cohort {
 
-class ModelState;
-
-class ServerTraining {
+class ServerTraining final : public TrainingSteps {
  public:
   // Registers the model's step, which has to happen before serve().
   ServerTraining(const ParameterServerStrategy& strategy, const std::shared_ptr<ModelState>& state);
 
-  bool is_chief() const { return strategy_.is_coordinator(); }
-  // FailedPrecondition: this is a worker or a server, or serve() was not called.
-  void require_chief(const std::string& what) const;
-
-  // All below are the chief's.
-
-  // Before steps. The servers get this process's values where these have been changed since they had them.
-  void begin();
-  void note_change() { changed_ = true; }
+  // Throws FailedPrecondition, too, if serve() was not called.
+  void require_in_charge(const std::string& what) const override;
+  // Gives the servers the values of this process if these have been changed since they had them.
+  void begin() override;
   // Hands out a step. Waits while the workers have more than enough to do.
-  void step(const GlobalBatch& batch);
-  // Adds to the model's metrics what the steps have measured that have ended.
-  void collect();
-  // When all have ended; the values of this process are those of the servers then.
-  void finish();
-
-  // Of the optimizer, with those that are still being done.
-  int64_t iterations() const;
+  void step(const GlobalBatch& batch) override;
+  void collect() override;
+  // Reads the values of the servers when all steps have ended. Only the chief has handed out any.
+  void finish() override;
+  void note_change() override { changed_ = true; }
+  int64_t iterations() const override;
 
  private:
   void take_oldest();

@@ -1,7 +1,6 @@
 // What a replica does with its share of a global batch: forward, the losses of all outputs, the step, the metrics.
 #include "cohort/trace.h"
 #include "train/model/model_state.h"
-#include "train/model/server_training.h"
 
 namespace cohort {
 
@@ -45,9 +44,17 @@ void ModelState::record(const Replica& replica, int64_t examples, const std::vec
   }
 }
 
+void StepsHere::step(const GlobalBatch& batch) {
+  state_.train_here(batch, {});
+}
+
+int64_t StepsHere::iterations() const {
+  return state_.optimizer().iterations();
+}
+
 void ModelState::train_step(const GlobalBatch& batch) {
   outputs_->check(batch[0]);
-  servers_ ? servers_->step(batch) : train_here(batch, {});
+  steps_->step(batch);
 }
 
 void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>& scales) {
@@ -88,24 +95,23 @@ PerReplica<NamedTensors> ModelState::predict_step(const GlobalBatch& batch) cons
 }
 
 void ModelState::begin_steps() const {
-  if (servers_) servers_->begin();
+  steps_->begin();
 }
 
 void ModelState::finish_steps() const {
-  if (servers_ && servers_->is_chief()) servers_->finish();
+  steps_->finish();
 }
 
 void ModelState::note_change() const {
-  if (servers_) servers_->note_change();
+  steps_->note_change();
 }
 
 void ModelState::require_in_charge(const std::string& what) const {
-  if (servers_) servers_->require_chief(what);
+  steps_->require_in_charge(what);
 }
 
 int64_t ModelState::iterations() const {
-  if (!optimizer_.defined()) return loaded_step;
-  return servers_ ? servers_->iterations() : optimizer_.iterations();
+  return optimizer_.defined() ? steps_->iterations() : loaded_step;
 }
 
 }  // namespace cohort

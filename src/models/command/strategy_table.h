@@ -1,0 +1,28 @@
+// The table of all strategies by name. It is the only list of them: flags, the help and the errors that name them, and
+// the equivalence tests read it.
+#pragma once
+
+#include <span>
+
+#include "cohort/models/strategy_flags.h"
+
+namespace cohort {
+
+// What a strategy takes to train.
+enum class StrategyTakes {
+  kOneReplica,  // one replica of this process
+  kReplicas,    // any number of replicas of this process
+  kCluster,     // the other tasks of a cluster
+  kTpu,         // a TPU
+};
+
+struct StrategyRow {
+  const char* name;
+  Strategy (*make)(const StrategyFlags& flags);
+  StrategyTakes takes;
+};
+
+// Returns the rows.
+std::span<const StrategyRow> strategy_table();
+
+}  // namespace cohort

@@ -1,0 +1,46 @@
+// TrainingSteps: how a model's training steps are made. Usually this process makes them; with parameter servers
+// (server_training.h) the chief hands them out, and they may still be under way when step() returns.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cohort/distributed_dataset.h"
+
+namespace cohort {
+
+class ModelState;
+
+class TrainingSteps {
+ public:
+  virtual ~TrainingSteps() = default;
+
+  // Throws FailedPrecondition if this process only does what another one asks for.
+  virtual void require_in_charge(const std::string& /*what*/) const {}
+  // Begins a run of steps.
+  virtual void begin() {}
+  // Makes or hands out one step.
+  virtual void step(const GlobalBatch& batch) = 0;
+  // Adds to the model's metrics what steps have measured that have ended since.
+  virtual void collect() {}
+  // Waits for all steps; the values of this process are the trained ones then.
+  virtual void finish() {}
+  // Notes that weights or slots have been set here.
+  virtual void note_change() {}
+  // Returns the number of the optimizer's steps, with those that are still under way.
+  virtual int64_t iterations() const = 0;
+};
+
+// Steps of this process.
+class StepsHere final : public TrainingSteps {
+ public:
+  explicit StepsHere(ModelState& state) : state_(state) {}
+
+  void step(const GlobalBatch& batch) override;
+  int64_t iterations() const override;
+
+ private:
+  ModelState& state_;  // the owner
+};
+
+}  // namespace cohort
