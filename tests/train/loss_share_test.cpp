@@ -140,6 +140,41 @@ TEST(LossShareTest, NeedsOneNumber) {
   expect_error<InvalidArgument>([&] { model.compile({.optimizer = SGD(), .loss = loss}); }, "kNone");
 }
 
+// Keras averages over the replicas' means: two examples of one replica count as much as the one of another.
+TEST(LossShareTest, MeanOfReplicas) {
+  const torch::Tensor y = torch::zeros({3}, torch::kDouble), p = torch::tensor({1.0, 2.0, 3.0}, torch::kDouble);
+  const std::vector<Example> shares = {{.x = p.slice(0, 0, 2), .y = y.slice(0, 0, 2)},
+                                       {.x = p.slice(0, 2, 3), .y = y.slice(0, 2, 3)},
+                                       {.x = p.slice(0, 3, 3), .y = y.slice(0, 3, 3)}};
+  const MirroredStrategy strategy({.devices = cpu_devices(3)});
+  const auto sum_of = [&](const Loss& loss, torch::Tensor LossShare::*part) {
+    const auto found = strategy.run(
+        [&](Replica& replica, const Example& share) { return loss.mean_share(replica, share.y, share.x).*part; },
+        PerReplica<Example>(shares));
+    return strategy.reduce(ReduceOp::kSum, found).item<double>();
+  };
+  EXPECT_NEAR(sum_of(MeanSquaredError(), &LossShare::value), (2.5 + 9.0) / 3.0, 1e-12);
+  EXPECT_NEAR(sum_of(MeanSquaredError(), &LossShare::total), 1.0 + 4.0 + 9.0, 1e-12);
+  EXPECT_NEAR(sum_of(MeanSquaredError({.reduction = LossReduction::kSum}), &LossShare::value), 14.0, 1e-12);
+}
+
+// The first step of a model whose two replicas have two examples and one.
+TEST(LossShareTest, ModelsAverageAsTold) {
+  const torch::Tensor x = torch::tensor({1.0, 2.0, 4.0}, torch::kDouble).view({3, 1}), y = torch::zeros_like(x);
+  const auto weight_after = [&](LossAverage average) {
+    const MirroredStrategy strategy({.devices = cpu_devices(2)});
+    const StrategyScope scope = strategy.scope();
+    Sequential model({Dense({.units = 1, .use_bias = false})}, {.dtype = torch::kDouble});
+    model.build({1});
+    model.set_weights({{"dense.weight", torch::ones({1, 1}, torch::kDouble)}});
+    model.compile({.optimizer = SGD({.learning_rate = 0.01}), .loss = MeanSquaredError(), .loss_average = average});
+    EXPECT_NEAR(model.train_on_batch({.x = x, .y = y})["loss"], 7.0, 1e-12);
+    return model.weights()[0].second.item<double>();
+  };
+  EXPECT_NEAR(weight_after(LossAverage::kGlobalBatch), 1.0 - 0.01 * 2.0 * 7.0, 1e-12);
+  EXPECT_NEAR(weight_after(LossAverage::kReplicas), 1.0 - 0.01 * 2.0 * (2.5 + 16.0) / 2.0, 1e-12);
+}
+
 // Weights of elements, where the loss is a mean over the last dimension.
 TEST(LossReductionTest, WeighsElements) {
   const torch::Tensor y = torch::zeros({2, 2}, torch::kDouble), p = torch::tensor({1.0, 2.0, 3.0, 4.0}).view({2, 2});

@@ -31,6 +31,12 @@ enum class LossReduction {
   kNone,                  // none: the values themselves; not for Model::compile()
 };
 
+// Over what the loss of a step is averaged where several replicas share its batch.
+enum class LossAverage {
+  kGlobalBatch,  // over all examples, each of which counts as much as any other
+  kReplicas,     // over the means of the replicas, as in Keras: examples of a smaller share count more
+};
+
 // What distinguishes one loss from another; immutable, thread-safe.
 class LossRule {
  public:
@@ -120,6 +126,11 @@ class Loss {
   // others' examples, which a mask and some losses need.
   LossShare share(Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
                   const torch::Tensor& weight = {}, const torch::Tensor& mask = {}) const;
+
+  // The same with LossAverage::kReplicas: the loss of the replica's own examples, divided by the number of replicas
+  // unless it is a sum. Local.
+  LossShare mean_share(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
+                       const torch::Tensor& weight = {}, const torch::Tensor& mask = {}) const;
 
   // [batch]: each example's mean value, times its weight, whatever the reduction is.
   torch::Tensor per_example(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight = {},

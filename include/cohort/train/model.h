@@ -68,6 +68,8 @@ struct CompileOptions {
   std::vector<Metric> weighted_metrics = {};  // with them
   NamedMetrics output_metrics = {};           // of several outputs, without the examples' weights
   NamedMetrics weighted_output_metrics = {};  // with them
+  // kReplicas gives Keras' numbers where the replicas do not divide a batch; not with parameter servers.
+  LossAverage loss_average = LossAverage::kGlobalBatch;
   // With kMixedFloat16 an optimizer without a loss_scale gets the dynamic one.
   PrecisionPolicy precision = PrecisionPolicy::kFloat32;
 };

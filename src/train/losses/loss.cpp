@@ -118,6 +118,12 @@ int64_t examples_of_step(Replica& replica, const torch::Tensor& prediction) {
   return replica.all_reduce(ReduceOp::kSum, mine).item<int64_t>();
 }
 
+void require_reduced(const Loss& loss) {
+  if (loss.reduction() != LossReduction::kNone) return;
+  fail<InvalidArgument>("[losses] ", loss.name(),
+                        ": its reduction is kNone, but a step takes the gradients of one number");
+}
+
 void require_whole_step(const Replica& replica, const std::string& name) {
   if (Access::core(replica).placement().step_weight() == 1.0) return;
   fail<Unimplemented>("[losses] ", name,
@@ -176,12 +182,18 @@ torch::Tensor Loss::operator()(const torch::Tensor& y, const torch::Tensor& pred
   return total / static_cast<double>(std::max<int64_t>(1, weighed.each.numel()));
 }
 
+LossShare Loss::mean_share(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
+                           const torch::Tensor& weight, const torch::Tensor& mask) const {
+  require_reduced(*this);
+  const torch::Tensor own = (*this)(y, prediction, weight, mask);
+  const bool divides = reduction_ != LossReduction::kSum;
+  return {.value = divides ? own / static_cast<double>(replica.num_replicas_in_sync()) : own,
+          .total = own * static_cast<double>(prediction.size(0))};
+}
+
 LossShare Loss::share(Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
                       const torch::Tensor& weight, const torch::Tensor& mask) const {
-  if (reduction_ == LossReduction::kNone) {
-    fail<InvalidArgument>("[losses] ", name(),
-                          ": its reduction is kNone, but a step takes the gradients of one number");
-  }
+  require_reduced(*this);
   require_targets(name(), y, prediction);
   const auto examples = static_cast<double>(std::max<int64_t>(1, examples_of_step(replica, prediction)));
   if (is_plain_mean(*rule_, reduction_, weight, mask)) {

@@ -166,6 +166,11 @@ void ModelState::compile(const CompileOptions& options) {
   require_scope("compile");
   outputs_ = ModelOutputs(speaker(), output_names_, options);
   add_metrics(options);
+  if (options.loss_average == LossAverage::kReplicas && ParameterServerStrategy::of(strategy_)) {
+    fail<InvalidArgument>("[model] ", name_, ": compile: loss_average is kReplicas, but the workers of parameter ",
+                          "servers are no replicas that share a batch");
+  }
+  loss_average_ = options.loss_average;
   precision_ = options.precision;
   rule_ = options.optimizer;
   if (precision_ == PrecisionPolicy::kMixedFloat16) {

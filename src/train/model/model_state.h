@@ -145,6 +145,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::vector<std::string> output_names_;
 
   PrecisionPolicy precision_ = PrecisionPolicy::kFloat32;
+  LossAverage loss_average_ = LossAverage::kGlobalBatch;
   std::optional<Optimizer> rule_;
   std::optional<ModelOutputs> outputs_;
   MirroredOptimizer optimizer_;

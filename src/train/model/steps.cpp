@@ -14,8 +14,14 @@ ModelState::ShareLosses ModelState::losses_of(Replica& replica, const std::vecto
     const OutputShare& own = outputs[i];
     losses.each.emplace_back();
     if (!output.loss) continue;
-    LossShare loss = scales.empty() ? output.loss->share(replica, own.y, own.prediction, own.weight, own.mask)
-                                    : output.loss->share(replica, own.y, own.prediction, own.masked_weight);
+    LossShare loss;
+    if (loss_average_ == LossAverage::kReplicas) {
+      loss = output.loss->mean_share(replica, own.y, own.prediction, own.weight, own.mask);
+    } else if (scales.empty()) {
+      loss = output.loss->share(replica, own.y, own.prediction, own.weight, own.mask);
+    } else {
+      loss = output.loss->share(replica, own.y, own.prediction, own.masked_weight);
+    }
     if (!scales.empty() && scales[i] != 1.0) loss = {.value = loss.value * scales[i], .total = loss.total * scales[i]};
     losses.each.back() = loss.total;
     if (output.weight != 1.0) loss = {.value = loss.value * output.weight, .total = loss.total * output.weight};
