@@ -209,7 +209,7 @@ class Header:
 
 def without_detail(text):
     """A header without what its namespaces "detail" hold, which is nobody's to use; their lines stay, empty."""
-    return re.sub(r"^namespace detail \{$.*?^\}  // namespace detail$", lambda match: "\n" * match.group(0).count("\n"),
+    return re.sub(r"^namespace (cohort::)?detail \{$.*?^\}  // namespace (cohort::)?detail$", lambda match: "\n" * match.group(0).count("\n"),
                   text, flags=re.S | re.M)
 
 

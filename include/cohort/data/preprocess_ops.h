@@ -24,7 +24,7 @@ std::array<int64_t, 2> compute_padded_size(const std::array<int64_t, 2>& desired
 
 // A picture and what was done to it.
 struct ResizedImage {
-  torch::Tensor image;
+  torch::Tensor image;  // the picture afterwards
   // float32 [4, 2]: the size that came, the size that was wanted, the factors, the offset; height first.
   torch::Tensor info;
 };
