@@ -20,6 +20,15 @@ namespace cohort {
 
 class StrategyCore;
 
+// Base of modules that may want the first replica's buffers to count where those of all replicas become one. Of other
+// modules floating-point buffers become their mean.
+class FirstReplicaBuffers {
+ public:
+  virtual ~FirstReplicaBuffers() = default;
+  // Returns whether the first replica's buffers count. The same on every copy.
+  virtual bool first_replica_counts() const = 0;
+};
+
 // What Mirrored<M> is without the type of the module: used by optimizers, checkpoints and Model.
 class MirroredModule {
  public:
@@ -36,13 +45,14 @@ class MirroredModule {
   void eval() const { train(false); }
 
   // Buffers (such as batch-norm statistics) stay per replica while training. This makes them equal: floating ones
-  // become the mean over the replicas, others the first replica's. Done before evaluating; a collective of all workers.
+  // become the mean over the replicas, others, and those of FirstReplicaBuffers, the first replica's. Done before
+  // evaluating; a collective of all workers.
   void synchronize_buffers() const;
 
   // The conceptual module's parameters and buffers by name; a tied one, which is registered under several names, under
   // the first of them. The parameters, and with one replica the buffers, are the
-  // first copy's own, so copy what must not change; with several the buffers are the means over the replicas (integer
-  // ones the first replica's), and those of the replicas stay as they are. A collective of all workers.
+  // first copy's own, so copy what must not change; with several the buffers are what synchronize_buffers()
+  // makes of them, and those of the replicas stay as they are. A collective of all workers.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
 
   // Sets parameters and buffers of every copy by name; a tied one by any of its names. A name that is not there:

@@ -3,11 +3,13 @@
 #include <c10/core/DeviceGuard.h>
 
 #include <map>
+#include <set>
 
 #include "base/fail.h"
 #include "cohort/mirrored.h"
 #include "cohort/strategy.h"
 #include "device/host_random.h"
+#include "device/identity.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
 #include "strategy/worker_group.h"
@@ -106,11 +108,27 @@ void start_from_chief(const StrategyCore& core, const NamedTensors& parameters, 
   core.broadcast_from_chief(tensors);
 }
 
-// Floating-point buffers become the mean over the workers, others the chief's.
-void synchronize_workers(const StrategyCore& core, const NamedTensors& buffers) {
+// Returns for each buffer of a module whether it becomes the mean over the replicas; of others the first one counts.
+std::vector<bool> averaged_buffers(const torch::nn::Module& module) {
+  std::set<const void*> first;
+  const auto note = [&](const torch::nn::Module& each) {
+    const auto* chooses = dynamic_cast<const FirstReplicaBuffers*>(&each);
+    if (chooses == nullptr || !chooses->first_replica_counts()) return;
+    for (const torch::Tensor& buffer : each.buffers(/*recurse=*/false)) first.insert(tensor_id(buffer));
+  };
+  module.apply(note);
+  std::vector<bool> averaged;
+  for (const ModuleTensor& each : distinct_buffers(module)) {
+    averaged.push_back(each.tensor.is_floating_point() && !first.contains(tensor_id(each.tensor)));
+  }
+  return averaged;
+}
+
+// Buffers become the mean over the workers, or the chief's.
+void synchronize_workers(const StrategyCore& core, const NamedTensors& buffers, const std::vector<bool>& is_averaged) {
   std::vector<torch::Tensor> averaged;
   std::vector<torch::Tensor> copied;
-  for (const auto& [name, tensor] : buffers) (tensor.is_floating_point() ? averaged : copied).push_back(tensor);
+  for (std::size_t i = 0; i < buffers.size(); ++i) (is_averaged[i] ? averaged : copied).push_back(buffers[i].second);
   if (!averaged.empty()) core.workers().world().all_reduce(averaged, ReduceOp::kMean);
   core.broadcast_from_chief(copied);
 }
@@ -170,17 +188,18 @@ NamedTensors MirroredModule::mean_buffers() const {
   const torch::NoGradGuard no_grad;
   NamedTensors means = buffers_of(*copies_.front());
   if (core_->communicator(0).size() == 1) return means;
+  const std::vector<bool> averaged = averaged_buffers(*copies_.front());
   std::vector<NamedTensors> buffers;
   for (const auto& copy : copies_) buffers.push_back(buffers_of(*copy));
   for (std::size_t i = 0; i < means.size(); ++i) {
     torch::Tensor& mean = means[i].second;
     mean = mean.clone();
-    if (!mean.is_floating_point()) continue;
+    if (!averaged[i]) continue;
     std::vector<torch::Tensor> values;
     for (const NamedTensors& own : buffers) values.push_back(own[i].second);
     reduce_into(mean, values, ReduceOp::kMean);
   }
-  synchronize_workers(*core_, means);
+  synchronize_workers(*core_, means, averaged);
   return means;
 }
 
