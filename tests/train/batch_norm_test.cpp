@@ -31,7 +31,7 @@ torch::Tensor named(const torch::nn::Module& module, const std::string& name) {
 
 TEST(BatchNormalizationTest, MatchesTheFunctional) {
   for (const Shape& shape : {Shape{3}, Shape{3, 4}, Shape{3, 4, 5}}) {
-    const auto layer = build({}, shape);
+    const auto layer = build({.moving_variance = MovingVariance::kTorch}, shape);
     Shape batch = shape;
     batch.insert(batch.begin(), 6);
     torch::Tensor mean = torch::zeros(3, torch::kDouble), var = torch::ones(3, torch::kDouble);
@@ -46,6 +46,24 @@ TEST(BatchNormalizationTest, MatchesTheFunctional) {
     layer->eval();
     const torch::Tensor x = random(batch);
     EXPECT_LT(distance(layer->forward(x), F::batch_norm(x, mean, var, F::BatchNormFuncOptions().eps(1e-3))), 1e-12);
+  }
+}
+
+TEST(BatchNormalizationTest, TheMovingVarianceIsTheOneThatWasChosen) {
+  for (const Shape& shape : {Shape{3}, Shape{3, 4}, Shape{3, 4, 5}}) {
+    Shape batch = shape;
+    batch.insert(batch.begin(), 6);
+    for (const auto kind : {MovingVariance::kKeras3, MovingVariance::kKeras2, MovingVariance::kTorch}) {
+      const auto layer = build({.momentum = 0.9, .moving_variance = kind}, shape);
+      const bool unbiased = kind == MovingVariance::kTorch || (kind == MovingVariance::kKeras2 && batch.size() == 4);
+      torch::Tensor wanted = torch::ones(3, torch::kDouble);
+      for (int step = 0; step < 3; ++step) {
+        const torch::Tensor x = random(batch) * 3 + 1;
+        layer->forward(x);
+        wanted = wanted * 0.9 + x.transpose(0, 1).reshape({3, -1}).var(1, unbiased) * 0.1;
+      }
+      EXPECT_LT(distance(named(*layer, "running_var"), wanted), 1e-12);
+    }
   }
 }
 
@@ -169,11 +187,16 @@ TEST(SyncBatchNormTest, NoExamplesAnywhereChangeNothing) {
 
 TEST(SyncBatchNormTest, WithoutSynchronisationReplicasDiffer) {
   const MirroredStrategy strategy({.devices = cpu_devices(2)});
-  const auto layer = strategy.mirror([] { return build({}, {2}); });
-  strategy.run([&](Replica& replica) { layer[replica]->forward(random({4, 2}) + replica.id()); });
-  EXPECT_GT(distance(named(*layer.copies()[0], "running_mean"), named(*layer.copies()[1], "running_mean")), 1e-4);
-  layer.synchronize_buffers();
-  EXPECT_EQ(distance(named(*layer.copies()[0], "running_mean"), named(*layer.copies()[1], "running_mean")), 0.0);
+  for (const auto kind : {ReplicaStatistics::kFirst, ReplicaStatistics::kMean}) {
+    const auto layer = strategy.mirror([&] { return build({.replica_statistics = kind}, {2}); });
+    strategy.run([&](Replica& replica) { layer[replica]->forward(random({4, 2}) + replica.id()); });
+    const torch::Tensor first = named(*layer.copies()[0], "running_mean").clone();
+    const torch::Tensor second = named(*layer.copies()[1], "running_mean").clone();
+    EXPECT_GT(distance(first, second), 1e-4);
+    layer.synchronize_buffers();
+    const torch::Tensor wanted = kind == ReplicaStatistics::kFirst ? first : (first + second) / 2;
+    for (const auto& copy : layer.copies()) EXPECT_LT(distance(named(*copy, "running_mean"), wanted), 1e-12);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "cohort/error.h"
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
+#include "tests/train/layer_checks.h"
 #include "train/layers/sequential_module.h"
 
 namespace cohort::layers_test {
@@ -17,53 +18,11 @@ using testing::expect_error;
 
 namespace F = torch::nn::functional;
 
-struct Built {
-  std::shared_ptr<LayerModule> module;
-  Shape output;
-  torch::Tensor operator()(const torch::Tensor& x) const { return module->forward(x); }
-  torch::Tensor operator[](const std::string& name) const {
-    for (const auto& item : module->named_parameters()) {
-      if (item.key() == name) return item.value();
-    }
-    for (const auto& item : module->named_buffers()) {
-      if (item.key() == name) return item.value();
-    }
-    return {};
-  }
-};
-
-Built build(const Layer& layer, Shape input, torch::ScalarType dtype = torch::kDouble) {
-  const BuildContext context{.name = "it", .input = std::move(input), .dtype = dtype, .input_dtype = dtype};
-  Shape output = layer.kind().output_shape(context);
-  return {layer.kind().build(context), std::move(output)};
-}
-
-torch::Tensor random(std::vector<int64_t> shape) {
-  return torch::randn(shape, torch::kDouble);
-}
-
-void expect_close(const torch::Tensor& a, const torch::Tensor& b, double tolerance = 1e-12) {
-  ASSERT_EQ(a.sizes(), b.sizes());
-  EXPECT_LT(a.numel() == 0 ? 0.0 : (a - b).abs().max().item<double>(), tolerance);
-}
-
-// The output has the promised shape, also for a batch of none, whose gradients are zeros.
-void expect_shape(const Built& layer, const Shape& input) {
-  for (const int64_t batch : {3, 0}) {
-    Shape in = input, out = layer.output;
-    in.insert(in.begin(), batch);
-    out.insert(out.begin(), batch);
-    const torch::Tensor y = layer(random(in));
-    EXPECT_EQ(y.sizes().vec(), out);
-    if (batch > 0 || layer.module->parameters().empty()) continue;
-    y.sum().backward();
-    for (auto& parameter : layer.module->parameters()) {
-      ASSERT_TRUE(parameter.grad().defined());
-      EXPECT_EQ(parameter.grad().abs().sum().item<double>(), 0.0);
-      parameter.mutable_grad() = torch::Tensor();
-    }
-  }
-}
+using testing::build;
+using testing::Built;
+using testing::expect_close;
+using testing::expect_shape;
+using testing::random;
 
 TEST(DenseTest, IsAnAffineMapWithActivation) {
   torch::manual_seed(1);

@@ -44,6 +44,7 @@ class ActivationModule final : public LayerModule {
  public:
   explicit ActivationModule(Activation activation) : activation_(std::move(activation)) {}
   torch::Tensor forward(const torch::Tensor& x) override { return activation_(x); }
+  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
 
  private:
   Activation activation_;

@@ -2,7 +2,9 @@
 // LibTorch takes many times as long.
 #include <ATen/Functions.h>
 
+#include "cohort/mirrored.h"
 #include "cohort/replica.h"
+#include "cohort/train/layers.h"
 #include "strategy/context.h"
 #include "train/layers/support.h"
 #include "train/layers/sync_batch_norm.h"
@@ -13,7 +15,7 @@ namespace {
 
 constexpr std::string_view kBatchNormalization = "BatchNormalization";
 
-class BatchNormModule final : public LayerModule {
+class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
  public:
   BatchNormModule(const BatchNormalizationOptions& options, const BuildContext& context)
       : name_(context.name),
@@ -21,7 +23,10 @@ class BatchNormModule final : public LayerModule {
         rank_(static_cast<int64_t>(context.input.size()) + 1),
         momentum_(1.0 - options.momentum),
         epsilon_(options.epsilon),
-        synchronized_(options.synchronized) {
+        synchronized_(options.synchronized),
+        first_replica_counts_(options.replica_statistics == ReplicaStatistics::kFirst),
+        unbiased_(options.moving_variance == MovingVariance::kTorch ||
+                  (options.moving_variance == MovingVariance::kKeras2 && rank_ == 4)) {
     if (options.scale) weight_ = register_parameter("weight", torch::ones({channels_}, context.dtype));
     if (options.center) bias_ = register_parameter("bias", torch::zeros({channels_}, context.dtype));
     running_mean_ = register_buffer("running_mean", torch::zeros({channels_}, context.dtype));
@@ -30,6 +35,7 @@ class BatchNormModule final : public LayerModule {
   }
 
   void set_frozen(bool frozen) override { frozen_ = frozen; }
+  bool first_replica_counts() const override { return first_replica_counts_; }
 
   torch::Tensor forward(const torch::Tensor& x) override {
     check_input(name_, kBatchNormalization, x, rank_, 1, channels_);
@@ -37,13 +43,13 @@ class BatchNormModule final : public LayerModule {
     Replica* replica = replica_among_others();
     if (synchronized_ && replica != nullptr) {
       count_batch();
-      return sync_batch_norm(x, {weight_, bias_, running_mean_, running_var_, momentum_, epsilon_},
+      return sync_batch_norm(x, {weight_, bias_, running_mean_, running_var_, momentum_, epsilon_, unbiased_},
                              replica->communicator());
     }
     const int64_t values = x.numel() / channels_;
     if (values == 0) return empty_output(x);
     count_batch();
-    if (values > 1) return normalize(x, running_mean_, running_var_, /*learn=*/true);
+    if (values > 1) return learn(x, static_cast<double>(values));
     learn_from_one(x);
     return normalize(x, {}, {}, /*learn=*/true);
   }
@@ -54,6 +60,16 @@ class BatchNormModule final : public LayerModule {
     return at::batch_norm(x, weight_, bias_, mean, var, learn, momentum_, epsilon_, /*cudnn_enabled=*/true);
   }
 
+  // LibTorch's running variance moves to the unbiased variance, n / (n - 1) times the batch's own. For the other one a
+  // copy is moved, of which a part is taken. (The backward pass holds on to what LibTorch was given.)
+  torch::Tensor learn(const torch::Tensor& x, double values) {
+    if (unbiased_) return normalize(x, running_mean_, running_var_, /*learn=*/true);
+    const torch::Tensor moved = running_var_.clone();
+    const torch::Tensor y = normalize(x, running_mean_, moved, /*learn=*/true);
+    running_var_.mul_((1.0 - momentum_) / values).add_(moved, (values - 1.0) / values);
+    return y;
+  }
+
   void count_batch() {
     if (batches_.is_cpu() && batches_.scalar_type() == torch::kLong) {
       ++*batches_.data_ptr<int64_t>();
@@ -62,7 +78,7 @@ class BatchNormModule final : public LayerModule {
     }
   }
 
-  // Connected to the parameters, so that their gradients are zeros.
+  // Returns an output that is connected to the parameters, so that their gradients are zeros.
   torch::Tensor empty_output(const torch::Tensor& x) const {
     std::vector<int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
     shape[1] = channels_;
@@ -85,6 +101,8 @@ class BatchNormModule final : public LayerModule {
   double momentum_;  // LibTorch's: the share of the new statistics
   double epsilon_;
   bool synchronized_;
+  bool first_replica_counts_;
+  bool unbiased_;  // the running variance is
   bool frozen_ = false;
   torch::Tensor weight_, bias_, running_mean_, running_var_, batches_;
 };

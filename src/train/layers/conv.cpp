@@ -1,7 +1,8 @@
-// Conv2D and DepthwiseConv2D: the second is the first with a group a channel.
+// Convolutions of images: Conv2D; DepthwiseConv2D, which is Conv2D with a group a channel; SeparableConv2D, a depthwise
+// one and a pointwise one.
 #include <ATen/Functions.h>
 
-#include "cohort/device.h"
+#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -22,18 +23,9 @@ struct Convolution {
   bool use_bias = true;
   Initializer kernel_initializer = Initializer::kGlorotUniform;
   Initializer bias_initializer = Initializer::kZeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer bias_regularizer = {};
 };
-
-// LibTorch's CPU kernels around convolutions (pooling above all) are faster with the channels last, a layout that
-// outputs take over from the weights. Strides that say so even of a single channel spare the way back and forth. Of
-// pointwise kernels both layouts are the same.
-torch::Tensor channels_last(const torch::Tensor& weight) {
-  const auto size = weight.sizes();
-  const bool helps = current_torch_device().is_cpu() && weight.scalar_type() == torch::kFloat;
-  if (!helps || size[2] * size[3] == 1) return weight;
-  const std::vector<int64_t> strides = {size[1] * size[2] * size[3], 1, size[1] * size[3], size[1]};
-  return torch::empty_strided(size, strides, weight.options()).copy_(weight);
-}
 
 class ConvModule final : public ConvolutionModule {
  public:
@@ -42,7 +34,7 @@ class ConvModule final : public ConvolutionModule {
     const torch::Tensor weight = torch::empty(
         {conv_.filters, conv_.channels / conv_.groups, conv_.kernel.height, conv_.kernel.width}, context.dtype);
     conv_.kernel_initializer.fill(weight, conv_.fan_in, conv_.fan_out);
-    weight_ = register_parameter("weight", channels_last(weight));
+    weight_ = register_parameter("weight", fast_layout(weight));
     if (!conv_.use_bias) return;
     bias_ = register_parameter("bias", torch::empty({conv_.filters}, context.dtype));
     conv_.bias_initializer.fill(bias_, conv_.fan_in, conv_.fan_out);
@@ -54,17 +46,10 @@ class ConvModule final : public ConvolutionModule {
   torch::Tensor convolve(const torch::Tensor& input) override {
     torch::Tensor x = adds_channel_ && input.dim() == 3 ? input.unsqueeze(1) : input;
     check_input(name_, conv_.type, x, 4, 1, conv_.channels);
-    const auto [top, bottom] = conv_.window.height.pads(x.size(2));
-    const auto [left, right] = conv_.window.width.pads(x.size(3));
-    std::vector<int64_t> padding = {top, left};
-    if (top != bottom || left != right) {
-      x = at::constant_pad_nd(x, {left, right, top, bottom});
-      padding = {0, 0};
-    }
-    // LibTorch takes an empty batch another way, with contiguous weights only.
-    const torch::Tensor weight = x.numel() == 0 ? weight_.contiguous() : weight_;
-    return at::conv2d(x, weight, bias_, {conv_.window.height.stride, conv_.window.width.stride}, padding,
-                      {conv_.window.height.dilation, conv_.window.width.dilation}, conv_.groups);
+    return convolve_images(x, weight_, bias_, conv_.window, conv_.groups);
+  }
+  torch::Tensor penalty() const override {
+    return penalty_of({{conv_.kernel_regularizer, weight_}, {conv_.bias_regularizer, bias_}});
   }
 
  private:
@@ -74,18 +59,16 @@ class ConvModule final : public ConvolutionModule {
   torch::Tensor weight_, bias_;
 };
 
-void check_window(std::string_view type, Size2 kernel, Size2 strides, Size2 dilation) {
-  if (kernel.height <= 0 || kernel.width <= 0) {
-    fail_option(type, "kernel_size must be positive, got ", kernel.height, " x ", kernel.width);
-  }
-  if (strides.height <= 0 || strides.width <= 0) {
-    fail_option(type, "strides must be positive, got ", strides.height, " x ", strides.width);
-  }
-  if (dilation.height <= 0 || dilation.width <= 0) {
-    fail_option(type, "dilation_rate must be positive, got ", dilation.height, " x ", dilation.width);
-  }
-  if (strides != Size2(1) && dilation != Size2(1))
-    fail_option(type, "strides and dilation_rate cannot both be above 1");
+void check_images_window(std::string_view type, Size2 kernel, Size2 strides, Size2 dilation, Padding padding) {
+  check_window(type, {kernel.height, kernel.width}, {strides.height, strides.width}, {dilation.height, dilation.width});
+  check_padding(type, padding);
+}
+
+// Returns the shape of an image. InvalidArgument: the number of its channels is not known.
+Shape known_image(const BuildContext& context, std::string_view type) {
+  Shape image = image_shape(context, type, /*may_add_channel=*/true);
+  if (image[0] > 0) return image;
+  fail_input(context.name, type, to_text(context.input) + " an example", "a number of channels that is known");
 }
 
 class Conv2DKind final : public LayerKind {
@@ -94,7 +77,7 @@ class Conv2DKind final : public LayerKind {
 
   explicit Conv2DKind(Conv2DOptions options) : options_(std::move(options)) {
     if (options_.filters <= 0) fail_option(kType, "filters must be positive, got ", options_.filters);
-    check_window(kType, options_.kernel_size, options_.strides, options_.dilation_rate);
+    check_images_window(kType, options_.kernel_size, options_.strides, options_.dilation_rate, options_.padding);
     if (options_.groups <= 0 || options_.filters % options_.groups != 0) {
       fail_option(kType, "groups must be positive and divide the ", options_.filters, " filters, got ",
                   options_.groups);
@@ -123,7 +106,9 @@ class Conv2DKind final : public LayerKind {
                                                     .activation = options_.activation,
                                                     .use_bias = options_.use_bias,
                                                     .kernel_initializer = options_.kernel_initializer,
-                                                    .bias_initializer = options_.bias_initializer},
+                                                    .bias_initializer = options_.bias_initializer,
+                                                    .kernel_regularizer = options_.kernel_regularizer,
+                                                    .bias_regularizer = options_.bias_regularizer},
                                         context);
   }
 
@@ -151,18 +136,18 @@ class DepthwiseConv2DKind final : public LayerKind {
     if (options_.depth_multiplier <= 0) {
       fail_option(kType, "depth_multiplier must be positive, got ", options_.depth_multiplier);
     }
-    check_window(kType, options_.kernel_size, options_.strides, options_.dilation_rate);
+    check_images_window(kType, options_.kernel_size, options_.strides, options_.dilation_rate, options_.padding);
   }
   std::string_view type() const override { return kType; }
   std::string_view base_name() const override { return "depthwise_conv2d"; }
 
   Shape output_shape(const BuildContext& context) const override {
-    const Shape image = checked_image(context);
+    const Shape image = known_image(context, kType);
     return window_output(context, kType, image, image[0] * options_.depth_multiplier, window());
   }
 
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    const int64_t channels = checked_image(context)[0];
+    const int64_t channels = known_image(context, kType)[0];
     const auto area = static_cast<double>(options_.kernel_size.height * options_.kernel_size.width);
     return std::make_shared<ConvModule>(
         // The fans are those of Keras' kernel, [height, width, channels, multiplier].
@@ -177,7 +162,9 @@ class DepthwiseConv2DKind final : public LayerKind {
                     .activation = options_.activation,
                     .use_bias = options_.use_bias,
                     .kernel_initializer = options_.depthwise_initializer,
-                    .bias_initializer = options_.bias_initializer},
+                    .bias_initializer = options_.bias_initializer,
+                    .kernel_regularizer = options_.depthwise_regularizer,
+                    .bias_regularizer = options_.bias_regularizer},
         context);
   }
 
@@ -185,15 +172,84 @@ class DepthwiseConv2DKind final : public LayerKind {
   Window2 window() const {
     return make_window(options_.kernel_size, options_.strides, options_.dilation_rate, options_.padding);
   }
-  static Shape checked_image(const BuildContext& context) {
-    Shape image = image_shape(context, kType, /*may_add_channel=*/true);
-    if (image[0] <= 0) {
-      fail_input(context.name, kType, to_text(context.input) + " an example", "a number of channels that is known");
-    }
-    return image;
-  }
 
   DepthwiseConv2DOptions options_;
+};
+
+// Both steps of a separable convolution.
+class SeparableConvModule final : public ConvolutionModule {
+ public:
+  SeparableConvModule(const SeparableConv2DOptions& options, int64_t channels, const Window2& window,
+                      const BuildContext& context)
+      : options_(options),
+        window_(window),
+        channels_(channels),
+        name_(context.name),
+        adds_channel_(context.input.size() == 2) {
+    const int64_t height = options.kernel_size.height;
+    const int64_t width = options.kernel_size.width;
+    const int64_t inner = channels * options.depth_multiplier;
+    const torch::Tensor depthwise = torch::empty({inner, 1, height, width}, context.dtype);
+    options.depthwise_initializer.fill(depthwise, Fans::of_kernel({height, width, channels, options.depth_multiplier}));
+    depthwise_ = register_parameter("depthwise_weight", fast_layout(depthwise));
+    pointwise_ = register_parameter("pointwise_weight", torch::empty({options.filters, inner, 1, 1}, context.dtype));
+    options.pointwise_initializer.fill(pointwise_, Fans::of_kernel({1, 1, inner, options.filters}));
+    if (!options.use_bias) return;
+    bias_ = register_parameter("bias", torch::empty({options.filters}, context.dtype));
+    options.bias_initializer.fill(bias_, Fans::of_kernel({options.filters}));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override { return options_.activation.overwrite(convolve(x)); }
+  const Activation& activation() const override { return options_.activation; }
+
+  torch::Tensor convolve(const torch::Tensor& input) override {
+    const torch::Tensor x = adds_channel_ && input.dim() == 3 ? input.unsqueeze(1) : input;
+    check_input(name_, "SeparableConv2D", x, 4, 1, channels_);
+    const torch::Tensor inner = convolve_images(x, depthwise_, {}, window_, channels_);
+    return convolve_images(inner, pointwise_, bias_, Window2{}, 1);
+  }
+  torch::Tensor penalty() const override {
+    return penalty_of({{options_.depthwise_regularizer, depthwise_},
+                       {options_.pointwise_regularizer, pointwise_},
+                       {options_.bias_regularizer, bias_}});
+  }
+
+ private:
+  SeparableConv2DOptions options_;
+  Window2 window_;
+  int64_t channels_;
+  std::string name_;
+  bool adds_channel_;
+  torch::Tensor depthwise_, pointwise_, bias_;
+};
+
+class SeparableConv2DKind final : public LayerKind {
+ public:
+  static constexpr std::string_view kType = "SeparableConv2D";
+
+  explicit SeparableConv2DKind(SeparableConv2DOptions options) : options_(std::move(options)) {
+    if (options_.filters <= 0) fail_option(kType, "filters must be positive, got ", options_.filters);
+    if (options_.depth_multiplier <= 0) {
+      fail_option(kType, "depth_multiplier must be positive, got ", options_.depth_multiplier);
+    }
+    check_images_window(kType, options_.kernel_size, options_.strides, options_.dilation_rate, options_.padding);
+  }
+  std::string_view type() const override { return kType; }
+  std::string_view base_name() const override { return "separable_conv2d"; }
+
+  Shape output_shape(const BuildContext& context) const override {
+    return window_output(context, kType, known_image(context, kType), options_.filters, window());
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<SeparableConvModule>(options_, known_image(context, kType)[0], window(), context);
+  }
+
+ private:
+  Window2 window() const {
+    return make_window(options_.kernel_size, options_.strides, options_.dilation_rate, options_.padding);
+  }
+
+  SeparableConv2DOptions options_;
 };
 
 }  // namespace
@@ -208,6 +264,10 @@ Layer Conv2D(int64_t filters, Size2 kernel_size, const Activation& activation) {
 
 Layer DepthwiseConv2D(const DepthwiseConv2DOptions& options) {
   return make_layer<DepthwiseConv2DKind>(options, options.trainable);
+}
+
+Layer SeparableConv2D(const SeparableConv2DOptions& options) {
+  return make_layer<SeparableConv2DKind>(options, options.trainable);
 }
 
 }  // namespace cohort

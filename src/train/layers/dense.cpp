@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 
+#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -11,7 +12,11 @@ constexpr std::string_view kDense = "Dense";
 class DenseModule final : public LayerModule {
  public:
   DenseModule(const DenseOptions& options, const BuildContext& context)
-      : name_(context.name), inputs_(context.input.back()), activation_(options.activation) {
+      : name_(context.name),
+        inputs_(context.input.back()),
+        activation_(options.activation),
+        kernel_regularizer_(options.kernel_regularizer),
+        bias_regularizer_(options.bias_regularizer) {
     weight_ = register_parameter("weight", torch::empty({options.units, inputs_}, context.dtype));
     options.kernel_initializer.fill(weight_, static_cast<double>(inputs_), static_cast<double>(options.units));
     if (!options.use_bias) return;
@@ -24,10 +29,16 @@ class DenseModule final : public LayerModule {
     return activation_.overwrite(at::linear(x, weight_, bias_));
   }
 
+  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
+  torch::Tensor penalty() const override {
+    return penalty_of({{kernel_regularizer_, weight_}, {bias_regularizer_, bias_}});
+  }
+
  private:
   std::string name_;
   int64_t inputs_;
   Activation activation_;
+  Regularizer kernel_regularizer_, bias_regularizer_;
   torch::Tensor weight_, bias_;
 };
 

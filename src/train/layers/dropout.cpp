@@ -1,6 +1,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/replica.h"
+#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -12,23 +13,11 @@ class DropoutModule final : public LayerModule {
   explicit DropoutModule(double rate) : rate_(rate) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    if (!is_training() || rate_ == 0.0) return x;
-    return x * mask_like(x);
+    return !is_training() || rate_ == 0.0 ? x : drop_out(x, rate_);
   }
+  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
 
  private:
-  torch::Tensor mask_like(const torch::Tensor& x) const {
-    const torch::NoGradGuard no_grad;
-    torch::Tensor mask = at::empty_like(x);
-    Replica* replica = Replica::current();
-    if (replica != nullptr && replica->device().type() == x.device().type()) {
-      mask.bernoulli_(1.0 - rate_, replica->generator());
-    } else {
-      mask.bernoulli_(1.0 - rate_);
-    }
-    return mask.mul_(1.0 / (1.0 - rate_));
-  }
-
   double rate_;
 };
 
@@ -49,6 +38,22 @@ class DropoutKind final : public LayerKind {
 };
 
 }  // namespace
+
+torch::Tensor drop_out(const torch::Tensor& x, double rate) {
+  torch::Tensor kept;
+  {
+    const torch::NoGradGuard no_grad;
+    kept = at::empty_like(x);
+    Replica* replica = Replica::current();
+    if (replica != nullptr && replica->device().type() == x.device().type()) {
+      kept.bernoulli_(1.0 - rate, replica->generator());
+    } else {
+      kept.bernoulli_(1.0 - rate);
+    }
+    kept.mul_(1.0 / (1.0 - rate));
+  }
+  return x * kept;
+}
 
 Layer Dropout(const DropoutOptions& options) {
   return make_layer<DropoutKind>(options);

@@ -1,6 +1,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -12,7 +13,10 @@ constexpr std::string_view kEmbedding = "Embedding";
 class EmbeddingModule final : public LayerModule {
  public:
   EmbeddingModule(const EmbeddingOptions& options, const BuildContext& context)
-      : name_(context.name), rows_(options.input_dim) {
+      : name_(context.name),
+        rows_(options.input_dim),
+        mask_zero_(options.mask_zero),
+        regularizer_(options.embeddings_regularizer) {
     weight_ = register_parameter("weight", torch::empty({options.input_dim, options.output_dim}, context.dtype));
     options.embeddings_initializer.fill(weight_, static_cast<double>(options.input_dim),
                                         static_cast<double>(options.output_dim));
@@ -30,9 +34,17 @@ class EmbeddingModule final : public LayerModule {
     }
   }
 
+  torch::Tensor mask_of(const torch::Tensor& x, const torch::Tensor& mask) override {
+    return mask_zero_ ? x.ne(0) : mask;
+  }
+  bool makes_mask() const override { return mask_zero_; }
+  torch::Tensor penalty() const override { return penalty_of({{regularizer_, weight_}}); }
+
  private:
   std::string name_;
   int64_t rows_;
+  bool mask_zero_;
+  Regularizer regularizer_;
   torch::Tensor weight_;
 };
 
@@ -47,6 +59,9 @@ class EmbeddingKind final : public LayerKind {
   std::string_view type() const override { return kEmbedding; }
   std::string_view base_name() const override { return "embedding"; }
   Shape output_shape(const BuildContext& context) const override {
+    if (options_.mask_zero && context.input.size() != 1) {
+      fail_input(context.name, kEmbedding, to_text(context.input) + " an example", "[steps], for mask_zero");
+    }
     Shape output = context.input;
     output.push_back(options_.output_dim);
     return output;

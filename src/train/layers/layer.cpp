@@ -1,6 +1,7 @@
+#include <ATen/Functions.h>
+
 #include <algorithm>
 
-#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -45,14 +46,29 @@ Layer::Layer(std::shared_ptr<const LayerKind> kind, std::string name, bool train
 
 int64_t Window::output(int64_t input) const {
   if (input < 0) return -1;
-  if (padding == Padding::kSame) return (input + stride - 1) / stride;
+  if (padding != Padding::kValid) return (input + stride - 1) / stride;
   return input < reach() ? 0 : (input - reach()) / stride + 1;
 }
 
 std::pair<int64_t, int64_t> Window::pads(int64_t input) const {
   if (padding == Padding::kValid) return {0, 0};
+  if (padding == Padding::kCausal) return {reach() - 1, 0};
   const int64_t total = std::max<int64_t>((output(input) - 1) * stride + reach() - input, 0);
   return {total / 2, total - total / 2};
+}
+
+void check_padding(std::string_view type, Padding padding) {
+  if (padding == Padding::kCausal) fail_option(type, "padding kCausal is Conv1D's; images have kValid and kSame");
+}
+
+torch::Tensor empty_from(const std::vector<torch::Tensor>& parameters, torch::IntArrayRef shape) {
+  torch::Tensor y;
+  for (const torch::Tensor& parameter : parameters) {
+    if (!parameter.defined()) continue;
+    if (!y.defined()) y = at::zeros(shape, parameter.options().requires_grad(false));
+    y = y + parameter.sum();
+  }
+  return y;
 }
 
 Window2 make_window(Size2 size, Size2 stride, Size2 dilation, Padding padding) {

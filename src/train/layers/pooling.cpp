@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -59,6 +60,7 @@ class PoolingKind final : public LayerKind {
     if (strides_.height <= 0 || strides_.width <= 0) {
       fail_option(type(), "strides must be positive, got ", strides_.height, " x ", strides_.width);
     }
+    check_padding(type(), padding_);
   }
   std::string_view type() const override { return pool_ == Pool::kMax ? "MaxPooling2D" : "AveragePooling2D"; }
   std::string_view base_name() const override { return pool_ == Pool::kMax ? "max_pooling2d" : "average_pooling2d"; }
@@ -80,35 +82,42 @@ class PoolingKind final : public LayerKind {
   Padding padding_;
 };
 
-class GlobalAverageModule final : public LayerModule {
+class GlobalPoolingModule final : public LayerModule {
  public:
-  GlobalAverageModule(bool keepdims, const BuildContext& context)
-      : keepdims_(keepdims), name_(context.name), channels_(context.input[0]) {}
+  GlobalPoolingModule(Pool pool, std::string_view type, bool keepdims, const BuildContext& context)
+      : pool_(pool), type_(type), keepdims_(keepdims), name_(context.name), channels_(context.input[0]) {}
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, "GlobalAveragePooling2D", x, 4, 1, channels_);
-    return x.mean({2, 3}, keepdims_);
+    check_input(name_, type_, x, 4, 1, channels_);
+    return pool_ == Pool::kMax ? x.amax({2, 3}, keepdims_) : x.mean({2, 3}, keepdims_);
   }
 
  private:
+  Pool pool_;
+  std::string_view type_;
   bool keepdims_;
   std::string name_;
   int64_t channels_;
 };
 
-class GlobalAverageKind final : public LayerKind {
+class GlobalPoolingKind final : public LayerKind {
  public:
-  explicit GlobalAverageKind(const GlobalAveragePooling2DOptions& options) : keepdims_(options.keepdims) {}
-  std::string_view type() const override { return "GlobalAveragePooling2D"; }
-  std::string_view base_name() const override { return "global_average_pooling2d"; }
+  GlobalPoolingKind(Pool pool, bool keepdims) : pool_(pool), keepdims_(keepdims) {}
+  std::string_view type() const override {
+    return pool_ == Pool::kMax ? "GlobalMaxPooling2D" : "GlobalAveragePooling2D";
+  }
+  std::string_view base_name() const override {
+    return pool_ == Pool::kMax ? "global_max_pooling2d" : "global_average_pooling2d";
+  }
   Shape output_shape(const BuildContext& context) const override {
     const Shape image = image_shape(context, type(), /*may_add_channel=*/false);
     return keepdims_ ? Shape{image[0], 1, 1} : Shape{image[0]};
   }
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<GlobalAverageModule>(keepdims_, context);
+    return std::make_shared<GlobalPoolingModule>(pool_, type(), keepdims_, context);
   }
 
  private:
+  Pool pool_;
   bool keepdims_;
 };
 
@@ -123,7 +132,11 @@ Layer AveragePooling2D(const Pooling2DOptions& options) {
 }
 
 Layer GlobalAveragePooling2D(const GlobalAveragePooling2DOptions& options) {
-  return make_layer<GlobalAverageKind>(options);
+  return Layer(std::make_shared<GlobalPoolingKind>(Pool::kAverage, options.keepdims), options.name);
+}
+
+Layer GlobalMaxPooling2D(const GlobalMaxPooling2DOptions& options) {
+  return Layer(std::make_shared<GlobalPoolingKind>(Pool::kMax, options.keepdims), options.name);
 }
 
 }  // namespace cohort

@@ -1,8 +1,9 @@
-// Layers without parameters and without arithmetic worth the name: Flatten, Reshape, Rescaling.
+// Layers without parameters and without arithmetic worth the name: Flatten, Permute, Reshape, Rescaling.
 #include <ATen/Functions.h>
 
 #include <algorithm>
 
+#include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -95,6 +96,53 @@ class ReshapeKind final : public LayerKind {
   Shape target_;
 };
 
+class PermuteModule final : public LayerModule {
+ public:
+  PermuteModule(std::vector<int64_t> dims, const BuildContext& context) : dims_(std::move(dims)), name_(context.name) {
+    dims_.insert(dims_.begin(), 0);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    if (x.dim() == static_cast<int64_t>(dims_.size())) return x.permute(dims_);
+    fail_called(name_, "Permute", x, c10::str(dims_.size() - 1, " dimensions an example"));
+  }
+
+ private:
+  std::vector<int64_t> dims_;  // the batch's place first
+  std::string name_;
+};
+
+class PermuteKind final : public LayerKind {
+ public:
+  explicit PermuteKind(std::vector<int64_t> dims) : dims_(std::move(dims)) {
+    std::vector<int64_t> sorted = dims_;
+    std::sort(sorted.begin(), sorted.end());
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+      if (sorted[i] != static_cast<int64_t>(i) + 1) {
+        fail_option("Permute", "dims must be the numbers from 1 on in another order, got ", to_text(dims_));
+      }
+    }
+  }
+  std::string_view type() const override { return "Permute"; }
+  std::string_view base_name() const override { return "permute"; }
+
+  Shape output_shape(const BuildContext& context) const override {
+    if (context.input.size() != dims_.size()) {
+      fail_input(context.name, "Permute", to_text(context.input) + " an example",
+                 c10::str(dims_.size(), " dimensions"));
+    }
+    Shape output;
+    for (const int64_t dim : dims_) output.push_back(context.input[static_cast<std::size_t>(dim - 1)]);
+    return output;
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<PermuteModule>(dims_, context);
+  }
+
+ private:
+  std::vector<int64_t> dims_;
+};
+
 class RescalingModule final : public LayerModule {
  public:
   RescalingModule(double scale, double offset, torch::ScalarType dtype)
@@ -103,6 +151,7 @@ class RescalingModule final : public LayerModule {
     const torch::Tensor scaled = x.to(dtype_).mul(scale_);
     return offset_ == 0.0 ? scaled : scaled.add(offset_);
   }
+  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
 
  private:
   double scale_;
@@ -129,6 +178,10 @@ class RescalingKind final : public LayerKind {
 
 Layer Flatten() {
   return Layer(std::make_shared<FlattenKind>());
+}
+
+Layer Permute(std::vector<int64_t> dims) {
+  return Layer(std::make_shared<PermuteKind>(std::move(dims)));
 }
 
 Layer Reshape(Shape target_shape) {

@@ -54,6 +54,7 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
     : torch::nn::Module("Sequential") {
   walk(layers, std::move(context), [&](const Layer& layer, const BuildContext& here, const Shape& /*output*/) {
     layers_.push_back(register_module(layer.name(), layer.kind().build(here)));
+    makes_masks_ = makes_masks_ || layers_.back()->makes_mask();
   });
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     rectified_later_.push_back(i + 1 < layers_.size() ? rectified_before(*layers_[i], *layers_[i + 1]) : nullptr);
@@ -61,6 +62,7 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
 }
 
 torch::Tensor SequentialModule::forward(const torch::Tensor& input) {
+  if (makes_masks_) return forward_with_masks(input);
   torch::Tensor x = input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     ConvolutionModule* convolution = rectified_later_[i];
@@ -71,6 +73,28 @@ torch::Tensor SequentialModule::forward(const torch::Tensor& input) {
     }
   }
   return x;
+}
+
+// The mask goes beside the values from the layer that makes it to the last one that keeps the steps.
+torch::Tensor SequentialModule::forward_with_masks(const torch::Tensor& input) {
+  torch::Tensor x = input;
+  torch::Tensor mask;
+  for (const auto& layer : layers_) {
+    const torch::Tensor y = mask.defined() ? layer->forward_masked(x, mask) : layer->forward(x);
+    mask = mask.defined() || layer->makes_mask() ? layer->mask_of(x, mask) : mask;
+    x = y;
+  }
+  output_mask_ = mask;
+  return x;
+}
+
+torch::Tensor SequentialModule::penalty() const {
+  torch::Tensor sum;
+  for (const auto& layer : layers_) {
+    const torch::Tensor cost = layer->penalty();
+    if (cost.defined()) sum = sum.defined() ? sum + cost : cost;
+  }
+  return sum;
 }
 
 std::vector<Shape> output_shapes(const std::vector<Layer>& layers, BuildContext context) {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/layer.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -19,14 +19,23 @@ class SequentialModule final : public torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& input);
 
+  // Returns what the regularizers of all layers add to the loss, a scalar; undefined for nothing.
+  torch::Tensor penalty() const;
+  // Returns the mask of the last output, undefined for none.
+  const torch::Tensor& output_mask() const { return output_mask_; }
+
   const std::vector<std::shared_ptr<LayerModule>>& layers() const { return layers_; }
 
  private:
+  torch::Tensor forward_with_masks(const torch::Tensor& input);
+
   std::vector<std::shared_ptr<LayerModule>> layers_;
+  bool makes_masks_ = false;                         // a layer does
+  torch::Tensor output_mask_;                        // of the last output
   std::vector<ConvolutionModule*> rectified_later_;  // one a layer, null for those that do all of their own work
 };
 
-// Of each layer, for an input of this shape.
+// Returns the output shape of each layer, for an input of this shape.
 std::vector<Shape> output_shapes(const std::vector<Layer>& layers, BuildContext context);
 
 }  // namespace cohort

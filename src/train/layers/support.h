@@ -3,19 +3,24 @@
 
 #include <torch/types.h>
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/fail.h"
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/layer.h"
 
 namespace cohort {
 
 // "[784]", "[3, ?, ?]"
 std::string to_text(const Shape& shape);
 
-// "[batch, 3, 28, 28]" of a tensor that came, for messages.
+// Returns a name in lower case without underscores: "GlorotUniform" and "glorot_uniform" are the same.
+std::string plain_name(std::string_view name);
+
+// Fails with InvalidArgument that tells what came to a layer and what it wants.
 [[noreturn]] void fail_input(const std::string& layer, std::string_view type, const std::string& came,
                              const std::string& wanted);
 
@@ -31,7 +36,22 @@ void check_input(const std::string& layer, std::string_view type, const torch::T
 [[noreturn]] void fail_called(const std::string& layer, std::string_view type, const torch::Tensor& x,
                               const std::string& wanted);
 
-// A layer whose kind is K(options).
+// A parameter with what it costs.
+struct Regularized {
+  const Regularizer& regularizer;
+  torch::Tensor parameter;
+};
+// Adds up what parameters that learn cost; undefined for nothing.
+torch::Tensor penalty_of(std::initializer_list<Regularized> parameters);
+
+// Sets elements to zero with probability `rate`, and lets the others grow by 1 / (1 - rate). Draws from the replica's
+// own generator, outside replicas from LibTorch's default one.
+torch::Tensor drop_out(const torch::Tensor& x, double rate);
+
+// Returns zeros of a shape without elements that depend on the parameters, so that their gradients are zeros.
+torch::Tensor empty_from(const std::vector<torch::Tensor>& parameters, torch::IntArrayRef shape);
+
+// Makes a layer whose kind is Kind(options).
 template <typename Kind, typename Options>
 Layer make_layer(const Options& options, bool trainable = true) {
   return Layer(std::make_shared<Kind>(options), options.name, trainable);
@@ -49,16 +69,18 @@ class PoolingModule : public LayerModule {
   virtual bool takes_maximum() const = 0;
 };
 
-// Along one dimension of a convolution or a pooling.
+// A convolution or a pooling along one dimension.
 struct Window {
   int64_t size = 1;
   int64_t stride = 1;
   int64_t dilation = 1;
   Padding padding = Padding::kValid;
 
+  // Returns how many inputs lie under the window, from the first to the last.
   int64_t reach() const { return (size - 1) * dilation + 1; }
-  int64_t output(int64_t input) const;  // -1 for -1
-  // Zeros before and after.
+  // Returns the number of outputs; -1 for -1.
+  int64_t output(int64_t input) const;
+  // Returns how many zeros stand before and after.
   std::pair<int64_t, int64_t> pads(int64_t input) const;
 };
 
@@ -67,10 +89,20 @@ struct Window2 {
   Window width;
 };
 Window2 make_window(Size2 size, Size2 stride, Size2 dilation, Padding padding);
+// Fails with InvalidArgument for Padding::kCausal, which images do not have.
+void check_padding(std::string_view type, Padding padding);
+// Fails with InvalidArgument unless all sizes are positive and strides and dilation are not both above 1.
+void check_window(std::string_view type, torch::IntArrayRef kernel, torch::IntArrayRef strides,
+                  torch::IntArrayRef dilation);
+// Returns the weight of a convolution in the layout that is fastest here.
+torch::Tensor fast_layout(const torch::Tensor& weight);
+// Computes a convolution of [batch, channels, height, width] with the window's padding.
+torch::Tensor convolve_images(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                              const Window2& window, int64_t groups);
 
-// Channels, height and width of an image's shape; with `may_add_channel` [height, width] is one channel.
+// Returns the channels, height and width of an image's shape; with `may_add_channel` [height, width] is one channel.
 Shape image_shape(const BuildContext& context, std::string_view type, bool may_add_channel);
-// The spatial output; InvalidArgument when the window does not fit.
+// Returns the output's shape. InvalidArgument: the window does not fit.
 Shape window_output(const BuildContext& context, std::string_view type, const Shape& image, int64_t channels,
                     const Window2& window);
 

@@ -9,21 +9,21 @@ namespace cohort {
 
 namespace {
 
-// All dimensions but the channels'.
+// Returns all dimensions but the channels'.
 std::vector<int64_t> reduced_dims(const torch::Tensor& x) {
   std::vector<int64_t> dims = {0};
   for (int64_t i = 2; i < x.dim(); ++i) dims.push_back(i);
   return dims;
 }
 
-// A value a channel, to be combined with x.
+// Shapes one value a channel so that it combines with x.
 torch::Tensor along_channels(const torch::Tensor& value, const torch::Tensor& x) {
   std::vector<int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
   shape[1] = value.numel();
   return value.to(x.scalar_type()).view(shape);
 }
 
-// Of the global batch, float64.
+// The statistics of the global batch, float64.
 struct Statistics {
   torch::Tensor count;  // of values a channel, a scalar
   torch::Tensor mean;   // [channels]
@@ -54,13 +54,13 @@ Statistics global_statistics(const torch::Tensor& x, Communicator& communicator)
 }
 
 void update_running(const Statistics& now, const SyncBatchNormArgs& args) {
-  const torch::Tensor unbiased = now.var * (now.count / (now.count - 1.0).clamp_min(1.0));
+  const torch::Tensor var = args.unbiased ? now.var * (now.count / (now.count - 1.0).clamp_min(1.0)) : now.var;
   const torch::Tensor share = (now.count > 0).to(torch::kDouble) * args.momentum;  // none: nothing is learned
   const auto blend = [&](const torch::Tensor& running, const torch::Tensor& value) {
     running.copy_(running.to(torch::kDouble) * (1.0 - share) + value * share);
   };
   blend(args.running_mean, now.mean);
-  blend(args.running_var, unbiased);
+  blend(args.running_var, var);
 }
 
 class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
@@ -68,9 +68,9 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias,
                                const torch::Tensor& running_mean, const torch::Tensor& running_var, double momentum,
-                               double epsilon, int64_t communicator) {
+                               double epsilon, bool unbiased, int64_t communicator) {
     const Statistics now = global_statistics(x, *reinterpret_cast<Communicator*>(communicator));  // NOLINT
-    update_running(now, {weight, bias, running_mean, running_var, momentum, epsilon});
+    update_running(now, {weight, bias, running_mean, running_var, momentum, epsilon, unbiased});
     const torch::Tensor mean = now.mean.to(x.scalar_type());
     const torch::Tensor var = now.var.to(x.scalar_type());
     const torch::Tensor inverse = (now.var + epsilon).rsqrt().to(x.scalar_type());
@@ -102,7 +102,7 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
     const torch::Tensor dx =
         along_channels(weight * inverse, x) *
         (dy - along_channels(sums.slice(0, 0, channels), x) - normal * along_channels(sums.slice(0, channels), x));
-    return {dx, weight_gradient, bias_gradient, {}, {}, {}, {}, {}};
+    return {dx, weight_gradient, bias_gradient, {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -113,7 +113,7 @@ torch::Tensor sync_batch_norm(const torch::Tensor& x, const SyncBatchNormArgs& a
   const torch::Tensor weight = args.weight.defined() ? args.weight : torch::ones({x.size(1)}, options);
   const torch::Tensor bias = args.bias.defined() ? args.bias : torch::zeros({x.size(1)}, options);
   return SyncBatchNorm::apply(x, weight, bias, args.running_mean, args.running_var, args.momentum, args.epsilon,
-                              reinterpret_cast<int64_t>(&communicator));
+                              args.unbiased, reinterpret_cast<int64_t>(&communicator));
 }
 
 }  // namespace cohort

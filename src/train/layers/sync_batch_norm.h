@@ -14,6 +14,7 @@ struct SyncBatchNormArgs {
   torch::Tensor running_var;
   double momentum = 0.01;  // share of the new statistics, as LibTorch's
   double epsilon = 1e-3;
+  bool unbiased = true;  // the running variance moves to the unbiased one
 };
 
 // Collective: every rank calls it, also with no examples. Differentiable; the backward pass is a collective too.

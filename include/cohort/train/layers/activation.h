@@ -1,0 +1,68 @@
+// Activations: elementwise functions, as options of layers and as layers of their own.
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace cohort {
+
+// An elementwise function (softmax and log-softmax: over the last dimension). As the option of a layer, and, because it
+// converts to Layer, as a layer of its own: Sequential{..., Activation(Activation::kSoftmax)}.
+class Activation {
+ public:
+  // The functions of the library.
+  enum Kind {
+    kLinear,
+    kRelu,
+    kRelu6,
+    kLeakyRelu,  // slope 0.2 below zero, Keras 3's
+    kElu,
+    kSelu,
+    kGelu,  // exact, by the error function
+    kSigmoid,
+    kHardSigmoid,  // relu6(x + 3) / 6
+    kTanh,
+    kSoftmax,
+    kLogSoftmax,
+    kSoftplus,
+    kSoftsign,
+    kSilu,  // also called swish
+    kMish,
+    kExponential,
+  };
+  // A function of the user's.
+  using Function = std::function<torch::Tensor(const torch::Tensor&)>;
+
+  // One of the library's functions; implicit, so that {.activation = Activation::kRelu} reads well.
+  Activation(Kind kind = kLinear) : kind_(kind) {}  // NOLINT(google-explicit-constructor)
+  // The one of this name, as parse(); implicit, too.
+  Activation(const char* name) : Activation(parse(name)) {}  // NOLINT(google-explicit-constructor)
+  // A function of the user's; it must not change the shape. Called from several threads at once.
+  Activation(std::string name, Function function);
+
+  // Returns the one of Keras' name: "relu", "leaky_relu", "swish", ... Unknown: NotFound lists them.
+  static Activation parse(std::string_view name);
+
+  // Returns Keras' name of the function, or the user's.
+  std::string_view name() const;
+  // Returns whether it changes nothing.
+  bool is_linear() const { return kind_ == kLinear && !function_; }
+  // Returns whether it is the library's relu.
+  bool is_relu() const { return kind_ == kRelu && !function_; }
+
+  // Applies the function; the result has the shape of x.
+  torch::Tensor operator()(const torch::Tensor& x) const;
+  // The same for a tensor that nobody else holds and whose values the operation that made it does not need for its
+  // gradient: it is overwritten where the function allows it.
+  torch::Tensor overwrite(torch::Tensor x) const;
+
+ private:
+  Kind kind_ = kLinear;
+  std::string name_;
+  Function function_;
+};
+
+}  // namespace cohort

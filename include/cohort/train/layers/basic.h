@@ -1,0 +1,101 @@
+// Layers that have no family: dense, embedding, shapes, dropout, and those around functions and modules of the user's.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/train/layers/layer.h"
+
+namespace cohort {
+
+struct DenseOptions {
+  int64_t units = 0;                                             // size of the output; needed
+  Activation activation = Activation::kLinear;                   // applied to the output
+  bool use_bias = true;                                          // whether a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
+  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
+  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
+  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // whether its parameters learn
+};
+// [batch, ..., inputs] -> [batch, ..., units]; parameters weight [units, inputs], bias [units].
+Layer Dense(const DenseOptions& options);
+Layer Dense(int64_t units, const Activation& activation = Activation::kLinear);
+
+struct EmbeddingOptions {
+  int64_t input_dim = 0;                                       // number of rows: indices are in [0, input_dim)
+  int64_t output_dim = 0;                                      // size of a row
+  Initializer embeddings_initializer = Initializer::kUniform;  // how the rows start
+  Regularizer embeddings_regularizer = {};                     // what the rows add to the loss
+  bool mask_zero = false;                                      // index 0 does not count: it makes a mask
+  std::string name = {};                                       // empty: the model gives one
+  bool trainable = true;                                       // whether its parameters learn
+};
+// Integers [batch, ...] -> [batch, ..., output_dim]; weight [input_dim, output_dim].
+Layer Embedding(const EmbeddingOptions& options);
+Layer Embedding(int64_t input_dim, int64_t output_dim);
+
+// [batch, ...] -> [batch, product]; [batch] -> [batch, 1].
+Layer Flatten();
+// Puts the dimensions into another order; they count from 1, the batch's is 0 (Keras' Permute).
+Layer Permute(std::vector<int64_t> dims);
+// [batch, ...] -> [batch, target...]; one dimension may be -1.
+Layer Reshape(Shape target_shape);
+
+struct DropoutOptions {
+  double rate = 0.5;      // of elements set to zero while training, the others grow by 1 / (1 - rate); in [0, 1)
+  std::string name = {};  // empty: the model gives one
+};
+// Draws from the replica's own generator (Replica::generator()), outside replicas from LibTorch's default one.
+Layer Dropout(const DropoutOptions& options);
+Layer Dropout(double rate);
+
+// x * scale + offset; integers become floating point.
+Layer Rescaling(double scale, double offset = 0.0);
+
+// Masks steps of sequences [batch, steps, size] whose elements all are mask_value, and sets them to zero.
+Layer Masking(double mask_value = 0.0);
+
+// Applies a layer to each step of [batch, steps, ...], with the same parameters.
+Layer TimeDistributed(const Layer& layer);
+
+// A function without parameters. The output's shape is found by calling it on zeros.
+Layer Lambda(std::function<torch::Tensor(const torch::Tensor&)> function, std::string name = {});
+
+namespace detail {
+struct ForeignModule {
+  std::shared_ptr<torch::nn::Module> module;
+  std::function<torch::Tensor(const torch::Tensor&)> forward;
+};
+Layer foreign_layer(std::function<ForeignModule(const Shape&)> build, std::string name);
+
+// What is common to module holders and shared pointers.
+template <typename M>
+ForeignModule foreign_module(M module) {
+  std::shared_ptr<torch::nn::Module> base;
+  if constexpr (requires { module.ptr(); }) {
+    base = module.ptr();
+  } else {
+    base = module;
+  }
+  return {std::move(base), [module](const torch::Tensor& x) mutable -> torch::Tensor { return module->forward(x); }};
+}
+}  // namespace detail
+
+// Any torch::nn::Module as a layer. build(input shape) returns a module holder or a shared_ptr, a new one at each call;
+// its forward takes a tensor. The output's shape is found by calling it on zeros.
+template <typename Build>
+Layer Wrap(Build build, std::string name = {}) {
+  return detail::foreign_layer([build](const Shape& input) { return detail::foreign_module(build(input)); },
+                               std::move(name));
+}
+
+}  // namespace cohort

@@ -1,0 +1,147 @@
+// Convolutions. Defaults are Keras', tensors LibTorch's: the channels come before the places.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cohort/train/layers/layer.h"
+
+namespace cohort {
+
+struct Conv2DOptions {
+  int64_t filters = 0;                                           // channels of the output; needed
+  Size2 kernel_size = 0;                                         // needed
+  Size2 strides = 1;                                             // step of the kernel
+  Padding padding = Padding::kValid;                             // what is added around the image
+  Size2 dilation_rate = 1;                                       // not together with strides above 1
+  int64_t groups = 1;                                            // divides the channels of input and output
+  Activation activation = Activation::kLinear;                   // applied to the output
+  bool use_bias = true;                                          // whether a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
+  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
+  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
+  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // whether its parameters learn
+};
+// [batch, channels, height, width] -> [batch, filters, height', width']. Images without a channel dimension
+// ([batch, height, width], as MNIST's) count as having one channel.
+Layer Conv2D(const Conv2DOptions& options);
+Layer Conv2D(int64_t filters, Size2 kernel_size, const Activation& activation = Activation::kLinear);
+
+struct DepthwiseConv2DOptions {
+  Size2 kernel_size = 0;                                            // needed
+  Size2 strides = 1;                                                // step of the kernel
+  Padding padding = Padding::kValid;                                // what is added around the image
+  int64_t depth_multiplier = 1;                                     // output channels an input channel
+  Size2 dilation_rate = 1;                                          // not together with strides above 1
+  Activation activation = Activation::kLinear;                      // applied to the output
+  bool use_bias = true;                                             // whether a bias is added
+  Initializer depthwise_initializer = Initializer::kGlorotUniform;  // how the weight starts
+  Initializer bias_initializer = Initializer::kZeros;               // how the biases start
+  Regularizer depthwise_regularizer = {};                           // what the weight adds to the loss
+  Regularizer bias_regularizer = {};                                // what the biases add to the loss
+  std::string name = {};                                            // empty: the model gives one
+  bool trainable = true;                                            // whether its parameters learn
+};
+// As Conv2D, each channel by itself; weight [channels * depth_multiplier, 1, height, width].
+Layer DepthwiseConv2D(const DepthwiseConv2DOptions& options);
+
+struct SeparableConv2DOptions {
+  int64_t filters = 0;                                              // channels of the output; needed
+  Size2 kernel_size = 0;                                            // needed
+  Size2 strides = 1;                                                // step of the kernel
+  Padding padding = Padding::kValid;                                // what is added around the image
+  int64_t depth_multiplier = 1;                                     // channels between the two steps, an input channel
+  Size2 dilation_rate = 1;                                          // not together with strides above 1
+  Activation activation = Activation::kLinear;                      // applied to the output
+  bool use_bias = true;                                             // whether a bias is added
+  Initializer depthwise_initializer = Initializer::kGlorotUniform;  // how the weight of the first step starts
+  Initializer pointwise_initializer = Initializer::kGlorotUniform;  // how the weight of the second step starts
+  Initializer bias_initializer = Initializer::kZeros;               // how the bias starts
+  Regularizer depthwise_regularizer = {};                           // what the first weight adds to the loss
+  Regularizer pointwise_regularizer = {};                           // what the second weight adds to the loss
+  Regularizer bias_regularizer = {};                                // what the bias adds to the loss
+  std::string name = {};                                            // empty: the model gives one
+  bool trainable = true;                                            // whether its parameters learn
+};
+// Each channel by itself, then a mixture of the channels at each place; depthwise_weight [channels * depth_multiplier,
+// 1, height, width], pointwise_weight [filters, channels * depth_multiplier, 1, 1], bias [filters].
+Layer SeparableConv2D(const SeparableConv2DOptions& options);
+
+struct Conv2DTransposeOptions {
+  int64_t filters = 0;                // channels of the output; needed
+  Size2 kernel_size = 0;              // needed
+  Size2 strides = 1;                  // how many outputs an input stands for
+  Padding padding = Padding::kValid;  // kSame: input * strides outputs
+  std::optional<Size2> output_padding =
+      std::nullopt;                             // more outputs at the end, fewer than strides; unset: Keras' size
+  Size2 dilation_rate = 1;                      // not together with strides above 1
+  Activation activation = Activation::kLinear;  // applied to the output
+  bool use_bias = true;                         // whether a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
+  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
+  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
+  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // whether its parameters learn
+};
+// The gradient of Conv2D as a layer: [batch, channels, height, width] -> [batch, filters, height', width']; weight
+// [channels, filters, height, width].
+Layer Conv2DTranspose(const Conv2DTransposeOptions& options);
+
+struct Conv1DOptions {
+  int64_t filters = 0;                                           // channels of the output; needed
+  int64_t kernel_size = 0;                                       // needed
+  int64_t strides = 1;                                           // step of the kernel
+  Padding padding = Padding::kValid;                             // kCausal: an output sees no later input
+  int64_t dilation_rate = 1;                                     // not together with strides above 1
+  int64_t groups = 1;                                            // divides the channels of input and output
+  Activation activation = Activation::kLinear;                   // applied to the output
+  bool use_bias = true;                                          // whether a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
+  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
+  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
+  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // whether its parameters learn
+};
+// [batch, channels, length] -> [batch, filters, length']; weight [filters, channels / groups, length]. Sequences
+// [batch, steps, channels] need a Permute({2, 1}) before it.
+Layer Conv1D(const Conv1DOptions& options);
+
+// Depth, height and width; one number stands for all.
+struct Size3 {
+  // The same number for all.
+  Size3(int64_t all) : depth(all), height(all), width(all) {}  // NOLINT(google-explicit-constructor)
+  // A number for each.
+  Size3(int64_t depth, int64_t height, int64_t width) : depth(depth), height(height), width(width) {}
+  bool operator==(const Size3&) const = default;
+
+  int64_t depth;   // slices
+  int64_t height;  // rows
+  int64_t width;   // columns
+};
+
+struct Conv3DOptions {
+  int64_t filters = 0;                                           // channels of the output; needed
+  Size3 kernel_size = 0;                                         // needed
+  Size3 strides = 1;                                             // step of the kernel
+  Padding padding = Padding::kValid;                             // what is added around the volume
+  Size3 dilation_rate = 1;                                       // not together with strides above 1
+  int64_t groups = 1;                                            // divides the channels of input and output
+  Activation activation = Activation::kLinear;                   // applied to the output
+  bool use_bias = true;                                          // whether a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
+  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
+  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
+  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // whether its parameters learn
+};
+// [batch, channels, depth, height, width] -> [batch, filters, depth', height', width']; weight [filters, channels /
+// groups, depth, height, width].
+Layer Conv3D(const Conv3DOptions& options);
+
+}  // namespace cohort

@@ -1,0 +1,106 @@
+// What all layers are: values that describe a layer, from which a model builds a torch::nn::Module once a replica.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/train/layers/activation.h"
+#include "cohort/train/layers/initializer.h"
+
+namespace cohort {
+
+// Sizes of dimensions, without the batch; -1: not known yet.
+using Shape = std::vector<int64_t>;
+
+// Height and width; one number stands for both.
+struct Size2 {
+  // The same number for both.
+  Size2(int64_t both) : height(both), width(both) {}  // NOLINT(google-explicit-constructor)
+  // A number for each.
+  Size2(int64_t height, int64_t width) : height(height), width(width) {}
+  bool operator==(const Size2&) const = default;
+
+  int64_t height;  // rows
+  int64_t width;   // columns
+};
+
+// kSame: TensorFlow's: the output has ceil(input / stride) elements, and an odd number of padded ones has the larger
+// part at the end. kCausal: all of it at the beginning, so that no output sees a later input; Conv1D's only.
+enum class Padding { kValid, kSame, kCausal };
+
+// What a layer becomes: a module with one input and one output.
+class LayerModule : public torch::nn::Module {
+ public:
+  // Computes the output for a batch, which may be empty.
+  virtual torch::Tensor forward(const torch::Tensor& x) = 0;
+  // Computes the output where some steps of a sequence do not count: mask is boolean, [batch, steps], false for those
+  // (Keras' masks). A layer that has no use for it leaves it out.
+  virtual torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& /*mask*/) { return forward(x); }
+  // Returns the mask of the output for an input with a mask (undefined: it has none, asked of layers that make one
+  // only). Undefined, for none, unless a layer keeps the steps of its input.
+  virtual torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& /*mask*/) { return {}; }
+  // Returns whether it makes a mask from its input (Masking, Embedding with mask_zero).
+  virtual bool makes_mask() const { return false; }
+  // Returns what its parameters add to the loss by their regularizers, a scalar; undefined for nothing.
+  virtual torch::Tensor penalty() const { return {}; }
+  // Called when the layer is frozen or thawed, besides setting requires_grad; batch norm stops learning statistics.
+  virtual void set_frozen(bool /*frozen*/) {}
+};
+
+// What LayerKind::build() is told.
+struct BuildContext {
+  std::string name;                               // of the layer, for messages
+  Shape input;                                    // without the batch
+  torch::ScalarType dtype = torch::kFloat;        // of parameters and of what flows between layers
+  torch::ScalarType input_dtype = torch::kFloat;  // of what comes in: another one only where the data do
+};
+
+// One sort of layer with its options; immutable, thread-safe. Derive from it for a sort of your own.
+class LayerKind {
+ public:
+  virtual ~LayerKind() = default;
+
+  virtual std::string_view type() const = 0;       // "Dense"
+  virtual std::string_view base_name() const = 0;  // "dense": what unnamed layers are called, with _1, _2, ... appended
+  // Throws InvalidArgument, naming context.name, when the input does not fit.
+  virtual Shape output_shape(const BuildContext& context) const = 0;
+  // Only after output_shape() of the same context has passed.
+  virtual std::shared_ptr<LayerModule> build(const BuildContext& context) const = 0;
+};
+
+// A value: a kind of layer, its name and whether it learns.
+class Layer {
+ public:
+  // An activation as a layer of its own.
+  Layer(const Activation& activation);  // NOLINT(google-explicit-constructor)
+  explicit Layer(std::shared_ptr<const LayerKind> kind, std::string name = {}, bool trainable = true);
+
+  // Empty: the model gives it one. A name is unique in its model and has no dot (InvalidArgument).
+  const std::string& name() const { return name_; }
+  // Returns whether its parameters learn.
+  bool trainable() const { return trainable_; }
+  // Returns the sort of layer: "Dense".
+  std::string_view type() const { return kind_->type(); }
+  // Returns the sort of layer with its options.
+  const LayerKind& kind() const { return *kind_; }
+  // Returns the same for keeping, as a layer around this one does.
+  const std::shared_ptr<const LayerKind>& shared_kind() const { return kind_; }
+
+  // Returns the same layer with another name.
+  Layer named(std::string name) const { return Layer(kind_, std::move(name), trainable_); }
+  // Sets whether its parameters learn.
+  void set_trainable(bool trainable) { trainable_ = trainable; }
+
+ private:
+  std::shared_ptr<const LayerKind> kind_;
+  std::string name_;
+  bool trainable_ = true;
+};
+
+}  // namespace cohort

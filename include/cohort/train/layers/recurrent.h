@@ -1,0 +1,63 @@
+// Recurrent layers over sequences.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cohort/train/layers/layer.h"
+
+namespace cohort {
+
+// Common to LSTM and GRU: sequences are [batch, steps, inputs], and with a mask the steps that do not count leave the
+// state, and the output, as they are (Keras). Parameters are LibTorch's: weight_ih_l0 [gates * units, inputs],
+// weight_hh_l0 [gates * units, units], and bias_ih_l0 and bias_hh_l0 [gates * units]; the state starts as zeros.
+
+struct LSTMOptions {
+  int64_t units = 0;              // size of the state; needed
+  bool return_sequences = false;  // [batch, steps, units] instead of the last step's [batch, units]
+  bool go_backwards = false;      // from the last step to the first
+  bool use_bias = true;           // whether biases are added
+  bool unit_forget_bias = true;   // the forget gates' bias_ih starts as ones
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how weight_ih starts
+  Initializer recurrent_initializer = Initializer::kOrthogonal;  // how weight_hh starts
+  Initializer bias_initializer = Initializer::kZeros;            // how bias_ih starts; bias_hh is zeros
+  Regularizer kernel_regularizer = {};                           // what weight_ih adds to the loss
+  Regularizer recurrent_regularizer = {};                        // what weight_hh adds to the loss
+  Regularizer bias_regularizer = {};                             // what bias_ih adds to the loss
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // whether its parameters learn
+};
+// Hochreiter and Schmidhuber, "Long short-term memory" (1997); gates in the order input, forget, cell, output.
+Layer LSTM(const LSTMOptions& options);
+Layer LSTM(int64_t units);
+
+struct GRUOptions {
+  int64_t units = 0;              // size of the state; needed
+  bool return_sequences = false;  // [batch, steps, units] instead of the last step's [batch, units]
+  bool go_backwards = false;      // from the last step to the first
+  bool use_bias = true;           // whether biases are added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how weight_ih starts
+  Initializer recurrent_initializer = Initializer::kOrthogonal;  // how weight_hh starts
+  Initializer bias_initializer = Initializer::kZeros;            // how bias_ih starts; bias_hh is zeros
+  Regularizer kernel_regularizer = {};                           // what weight_ih adds to the loss
+  Regularizer recurrent_regularizer = {};                        // what weight_hh adds to the loss
+  Regularizer bias_regularizer = {};                             // what bias_ih adds to the loss
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // whether its parameters learn
+};
+// Cho et al. (2014), with the reset gate after the product (Keras' reset_after); gates in the order reset, update, new.
+Layer GRU(const GRUOptions& options);
+Layer GRU(int64_t units);
+
+struct BidirectionalOptions {
+  // How the outputs of the two directions become one: side by side, or elementwise.
+  enum class Merge { kConcat, kSum, kMul, kAve };
+
+  Merge merge_mode = Merge::kConcat;  // the way that is taken
+  std::string name = {};              // empty: the model gives one
+};
+// Runs an LSTM or a GRU in both directions, with parameters of its own in each ("forward" and "backward").
+// InvalidArgument: another sort of layer.
+Layer Bidirectional(const Layer& layer, const BidirectionalOptions& options = {});
+
+}  // namespace cohort

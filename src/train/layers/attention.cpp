@@ -1,0 +1,201 @@
+// MultiHeadAttention: softmax(query key^T / sqrt(key_dim)) value, for each head. Masks are added as numbers to the
+// scores, as Keras does.
+#include <ATen/Functions.h>
+
+#include <cmath>
+
+#include "cohort/train/layers.h"
+#include "train/layers/support.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::string_view kAttention = "MultiHeadAttention";
+constexpr double kUnseen = -1e9;      // is added to scores that are masked out
+constexpr double kUnseenHalf = -3e4;  // the same in float16
+
+// One of the four products with a matrix.
+class ProjectionModule final : public torch::nn::Module {
+ public:
+  ProjectionModule(const MultiHeadAttentionOptions& options, int64_t inputs, int64_t outputs, const Fans& fans,
+                   torch::ScalarType dtype) {
+    weight = register_parameter("weight", torch::empty({outputs, inputs}, dtype));
+    options.kernel_initializer.fill(weight, fans);
+    if (!options.use_bias) return;
+    bias = register_parameter("bias", torch::empty({outputs}, dtype));
+    options.bias_initializer.fill(bias, Fans::of_kernel({outputs}));
+  }
+  torch::Tensor operator()(const torch::Tensor& x) const { return at::linear(x, weight, bias); }
+
+  torch::Tensor weight, bias;
+};
+
+class AttentionModule final : public Attention {
+ public:
+  AttentionModule(const MultiHeadAttentionOptions& options, int64_t query_dim, int64_t value_dim,
+                  torch::ScalarType dtype, std::string name)
+      : options_(options),
+        name_(std::move(name)),
+        query_dim_(query_dim),
+        value_dim_(value_dim),
+        head_value_(options.value_dim > 0 ? options.value_dim : options.key_dim) {
+    const int64_t heads = options.num_heads;
+    const int64_t output = options.output_dim > 0 ? options.output_dim : query_dim;
+    // The fans are those of Keras' kernels [inputs, heads, size].
+    const auto add = [&](const char* part, int64_t inputs, int64_t size) {
+      return register_module(part, std::make_shared<ProjectionModule>(options, inputs, heads * size,
+                                                                      Fans::of_kernel({inputs, heads, size}), dtype));
+    };
+    query_ = add("query", query_dim, options.key_dim);
+    key_ = add("key", value_dim, options.key_dim);
+    value_ = add("value", value_dim, head_value_);
+    output_ = register_module("output",
+                              std::make_shared<ProjectionModule>(options, heads * head_value_, output,
+                                                                 Fans::of_kernel({heads, head_value_, output}), dtype));
+  }
+
+  AttentionOutput attend(const AttentionInputs& inputs) override {
+    check(inputs.query, "the query", query_dim_);
+    check(inputs.value, "the value", value_dim_);
+    if (inputs.key.defined()) check(inputs.key, "the key", value_dim_);
+    const torch::Tensor query = by_heads((*query_)(inputs.query), options_.key_dim);
+    torch::Tensor key = by_heads((*key_)(inputs.key.defined() ? inputs.key : inputs.value), options_.key_dim);
+    torch::Tensor value = by_heads((*value_)(inputs.value), head_value_);
+    const int64_t before = inputs.cache != nullptr && inputs.cache->key.defined() ? inputs.cache->key.size(2) : 0;
+    if (before > 0) {
+      key = at::cat({inputs.cache->key, key}, 2);
+      value = at::cat({inputs.cache->value, value}, 2);
+    }
+    if (inputs.cache != nullptr) *inputs.cache = {.key = key, .value = value};
+    torch::Tensor scores =
+        at::matmul(query * (1.0 / std::sqrt(static_cast<double>(options_.key_dim))), key.transpose(2, 3));
+    const torch::Tensor seen = mask_for(inputs, before, scores);
+    if (seen.defined()) {
+      const double unseen = scores.scalar_type() == torch::kHalf ? kUnseenHalf : kUnseen;
+      scores = scores + seen.logical_not().to(scores.scalar_type()) * unseen;
+    }
+    scores = at::softmax(scores, -1);
+    const bool drops = is_training() && options_.dropout > 0.0;
+    const torch::Tensor mixed = at::matmul(drops ? drop_out(scores, options_.dropout) : scores, value);
+    const std::vector<int64_t> shape = {mixed.size(0), mixed.size(2), options_.num_heads * head_value_};
+    return {.output = (*output_)(mixed.transpose(1, 2).reshape(shape)), .scores = scores};
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override { return attend({.query = x, .value = x}).output; }
+  torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) override {
+    return attend({.query = x, .value = x, .query_mask = mask, .value_mask = mask}).output;
+  }
+  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
+  torch::Tensor penalty() const override {
+    const Regularizer &kernel = options_.kernel_regularizer, &bias = options_.bias_regularizer;
+    return penalty_of({{kernel, query_->weight},
+                       {bias, query_->bias},
+                       {kernel, key_->weight},
+                       {bias, key_->bias},
+                       {kernel, value_->weight},
+                       {bias, value_->bias},
+                       {kernel, output_->weight},
+                       {bias, output_->bias}});
+  }
+
+ private:
+  void check(const torch::Tensor& x, const char* which, int64_t size) const {
+    if (x.defined() && x.dim() == 3 && x.size(2) == size && x.is_floating_point()) return;
+    fail_called(name_, kAttention, x, c10::str("floating point [batch, steps, ", size, "] as ", which));
+  }
+
+  // [batch, steps, heads * size] -> [batch, heads, steps, size]
+  torch::Tensor by_heads(const torch::Tensor& x, int64_t size) const {
+    return x.view({x.size(0), x.size(1), options_.num_heads, size}).transpose(1, 2);
+  }
+
+  // Returns what all masks let be seen, to be broadcast to the scores; undefined for everything.
+  torch::Tensor mask_for(const AttentionInputs& inputs, int64_t before, const torch::Tensor& scores) const {
+    torch::Tensor seen;
+    const auto narrow = [&](const torch::Tensor& mask) {
+      seen = seen.defined() ? seen.logical_and(mask) : mask.to(torch::kBool);
+    };
+    const auto check_mask = [&](const torch::Tensor& mask, const char* which, int64_t rank, int64_t size) {
+      const bool fits = mask.dim() == rank && mask.size(-1) == size;
+      if (!fits)
+        fail_called(name_, kAttention, mask,
+                    c10::str("a mask of ", rank, " dimensions, ", size, " the last, as ", which));
+    };
+    const int64_t queries = scores.size(2);
+    const int64_t keys = scores.size(3);
+    if (inputs.query_mask.defined()) {
+      check_mask(inputs.query_mask, "query_mask", 2, queries);
+      narrow(inputs.query_mask.unsqueeze(1).unsqueeze(-1));
+    }
+    for (const torch::Tensor& mask : {inputs.value_mask, inputs.key_mask}) {
+      if (!mask.defined()) continue;
+      check_mask(mask, "the mask of keys and values", 2, keys);
+      narrow(mask.unsqueeze(1).unsqueeze(1));
+    }
+    if (inputs.attention_mask.defined()) {
+      check_mask(inputs.attention_mask, "attention_mask", 3, keys);
+      narrow(inputs.attention_mask.unsqueeze(1));
+    }
+    if (inputs.use_causal_mask || options_.use_causal_mask) {
+      const auto options = at::TensorOptions(torch::kLong).device(scores.device());
+      narrow(at::arange(queries, options).add(before).unsqueeze(1).ge(at::arange(keys, options)));
+    }
+    return seen;
+  }
+
+  MultiHeadAttentionOptions options_;
+  std::string name_;
+  int64_t query_dim_, value_dim_;
+  int64_t head_value_;
+  std::shared_ptr<ProjectionModule> query_, key_, value_, output_;
+};
+
+void check_attention(const MultiHeadAttentionOptions& options) {
+  if (options.num_heads <= 0 || options.key_dim <= 0 || options.value_dim < 0 || options.output_dim < 0) {
+    fail_option(kAttention, "num_heads and key_dim must be positive, value_dim and output_dim 0 or more, got ",
+                options.num_heads, ", ", options.key_dim, ", ", options.value_dim, " and ", options.output_dim);
+  }
+  if (!(options.dropout >= 0.0 && options.dropout < 1.0)) {
+    fail_option(kAttention, "dropout must be in [0, 1), got ", options.dropout);
+  }
+}
+
+class AttentionKind final : public LayerKind {
+ public:
+  explicit AttentionKind(MultiHeadAttentionOptions options) : options_(std::move(options)) {
+    check_attention(options_);
+  }
+  std::string_view type() const override { return kAttention; }
+  std::string_view base_name() const override { return "multi_head_attention"; }
+  Shape output_shape(const BuildContext& context) const override {
+    if (context.input.size() != 2 || context.input[1] <= 0) {
+      fail_input(context.name, kAttention, to_text(context.input) + " an example", "[steps, size] with a known size");
+    }
+    return {context.input[0], options_.output_dim > 0 ? options_.output_dim : context.input[1]};
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<AttentionModule>(options_, context.input[1], context.input[1], context.dtype, context.name);
+  }
+
+ private:
+  MultiHeadAttentionOptions options_;
+};
+
+}  // namespace
+
+std::shared_ptr<Attention> make_attention(const MultiHeadAttentionOptions& options, int64_t query_dim,
+                                          int64_t value_dim, torch::ScalarType dtype) {
+  check_attention(options);
+  if (query_dim <= 0 || value_dim <= 0) {
+    fail_option(kAttention, "queries and values must have a size, got ", query_dim, " and ", value_dim);
+  }
+  return std::make_shared<AttentionModule>(options, query_dim, value_dim, dtype,
+                                           options.name.empty() ? "attention" : options.name);
+}
+
+Layer MultiHeadAttention(const MultiHeadAttentionOptions& options) {
+  return make_layer<AttentionKind>(options, options.trainable);
+}
+
+}  // namespace cohort

@@ -1,0 +1,195 @@
+// LSTM and GRU. Whole sequences go through LibTorch's kernels; with a mask the cells are called step by step, and a
+// step that does not count leaves the state as it is.
+#include "train/layers/recurrent.h"
+
+#include <ATen/Functions.h>
+
+#include "cohort/train/layers.h"
+#include "train/layers/support.h"
+
+namespace cohort {
+
+namespace {
+
+enum class Cell { kLstm, kGru };
+
+// What the two have in common.
+struct Recurrence {
+  Cell cell = Cell::kLstm;
+  int64_t units = 0;
+  bool return_sequences = false;
+  bool go_backwards = false;
+  bool use_bias = true;
+  bool unit_forget_bias = false;
+  Initializer kernel_initializer = Initializer::kGlorotUniform;
+  Initializer recurrent_initializer = Initializer::kOrthogonal;
+  Initializer bias_initializer = Initializer::kZeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer recurrent_regularizer = {};
+  Regularizer bias_regularizer = {};
+
+  std::string_view type() const { return cell == Cell::kLstm ? "LSTM" : "GRU"; }
+  int64_t rows() const { return (cell == Cell::kLstm ? 4 : 3) * units; }  // of the weights
+};
+
+class RecurrentModule final : public LayerModule {
+ public:
+  RecurrentModule(Recurrence recurrence, const BuildContext& context)
+      : recurrence_(std::move(recurrence)), name_(context.name), inputs_(context.input[1]) {
+    const int64_t units = recurrence_.units;
+    const int64_t rows = recurrence_.rows();
+    input_weight_ = register_parameter("weight_ih_l0", torch::empty({rows, inputs_}, context.dtype));
+    recurrence_.kernel_initializer.fill(input_weight_, Fans::of_kernel({inputs_, rows}));
+    state_weight_ = register_parameter("weight_hh_l0", torch::empty({rows, units}, context.dtype));
+    recurrence_.recurrent_initializer.fill(state_weight_, Fans::of_kernel({units, rows}));
+    if (!recurrence_.use_bias) return;
+    input_bias_ = register_parameter("bias_ih_l0", torch::empty({rows}, context.dtype));
+    recurrence_.bias_initializer.fill(input_bias_, Fans::of_kernel({rows}));
+    if (recurrence_.unit_forget_bias) {
+      const torch::NoGradGuard no_grad;
+      input_bias_.slice(0, units, 2 * units).fill_(1.0);
+    }
+    state_bias_ = register_parameter("bias_hh_l0", torch::zeros({rows}, context.dtype));
+  }
+
+  torch::Tensor forward(const torch::Tensor& input) override {
+    check(input);
+    if (input.numel() == 0) return no_output(input);
+    const torch::Tensor x = recurrence_.go_backwards ? input.flip({1}) : input;
+    std::vector<torch::Tensor> weights = {input_weight_, state_weight_};
+    if (recurrence_.use_bias) weights.insert(weights.end(), {input_bias_, state_bias_});
+    const torch::Tensor start = first_state(x).unsqueeze(0);
+    const torch::Tensor y =
+        recurrence_.cell == Cell::kLstm
+            ? std::get<0>(at::lstm(x, {start, start}, weights, recurrence_.use_bias, /*num_layers=*/1, /*dropout=*/0.0,
+                                   is_training(), /*bidirectional=*/false, /*batch_first=*/true))
+            : std::get<0>(at::gru(x, start, weights, recurrence_.use_bias, /*num_layers=*/1, /*dropout=*/0.0,
+                                  is_training(), /*bidirectional=*/false, /*batch_first=*/true));
+    return recurrence_.return_sequences ? y : y.select(1, y.size(1) - 1);
+  }
+
+  torch::Tensor forward_masked(const torch::Tensor& input, const torch::Tensor& mask) override {
+    check(input);
+    if (input.numel() == 0) return no_output(input);
+    const torch::Tensor counts = mask.unsqueeze(-1);
+    torch::Tensor state = first_state(input);
+    torch::Tensor cell = state;
+    std::vector<torch::Tensor> outputs;
+    const int64_t steps = input.size(1);
+    for (int64_t i = 0; i < steps; ++i) {
+      const int64_t step = recurrence_.go_backwards ? steps - 1 - i : i;
+      const torch::Tensor x = input.select(1, step);
+      const torch::Tensor here = counts.select(1, step);
+      if (recurrence_.cell == Cell::kLstm) {
+        const auto [next, next_cell] =
+            at::lstm_cell(x, {state, cell}, input_weight_, state_weight_, input_bias_, state_bias_);
+        state = at::where(here, next, state);
+        cell = at::where(here, next_cell, cell);
+      } else {
+        const torch::Tensor next = at::gru_cell(x, state, input_weight_, state_weight_, input_bias_, state_bias_);
+        state = at::where(here, next, state);
+      }
+      if (recurrence_.return_sequences) outputs.push_back(state);
+    }
+    return recurrence_.return_sequences ? at::stack(outputs, 1) : state;
+  }
+
+  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override {
+    if (!recurrence_.return_sequences) return {};
+    return recurrence_.go_backwards && mask.defined() ? mask.flip({1}) : mask;
+  }
+  torch::Tensor penalty() const override {
+    return penalty_of({{recurrence_.kernel_regularizer, input_weight_},
+                       {recurrence_.recurrent_regularizer, state_weight_},
+                       {recurrence_.bias_regularizer, input_bias_}});
+  }
+
+ private:
+  void check(const torch::Tensor& x) const {
+    if (x.dim() == 3 && x.size(2) == inputs_ && x.is_floating_point()) return;
+    fail_called(name_, recurrence_.type(), x, c10::str("floating point [batch, steps, ", inputs_, "]"));
+  }
+  torch::Tensor first_state(const torch::Tensor& x) const {
+    return at::zeros({x.size(0), recurrence_.units}, x.options().requires_grad(false));
+  }
+  // The output of no examples, or of no steps.
+  torch::Tensor no_output(const torch::Tensor& x) const {
+    const std::vector<torch::Tensor> parameters = {input_weight_, state_weight_, input_bias_, state_bias_};
+    if (recurrence_.return_sequences) return empty_from(parameters, {x.size(0), x.size(1), recurrence_.units});
+    if (x.size(0) == 0) return empty_from(parameters, {0, recurrence_.units});
+    fail_called(name_, recurrence_.type(), x, "sequences of one step or more");
+  }
+
+  Recurrence recurrence_;
+  std::string name_;
+  int64_t inputs_;
+  torch::Tensor input_weight_, state_weight_, input_bias_, state_bias_;
+};
+
+class RecurrentLayerKind final : public RecurrentKind {
+ public:
+  explicit RecurrentLayerKind(Recurrence recurrence) : recurrence_(std::move(recurrence)) {
+    if (recurrence_.units <= 0) fail_option(type(), "units must be positive, got ", recurrence_.units);
+  }
+  std::string_view type() const override { return recurrence_.type(); }
+  std::string_view base_name() const override { return recurrence_.cell == Cell::kLstm ? "lstm" : "gru"; }
+  bool returns_sequences() const override { return recurrence_.return_sequences; }
+  std::shared_ptr<const RecurrentKind> reversed() const override {
+    Recurrence other = recurrence_;
+    other.go_backwards = !other.go_backwards;
+    return std::make_shared<RecurrentLayerKind>(std::move(other));
+  }
+
+  Shape output_shape(const BuildContext& context) const override {
+    if (context.input.size() != 2 || context.input[1] <= 0) {
+      fail_input(context.name, type(), to_text(context.input) + " an example",
+                 "[steps, inputs] with a number of inputs that is known");
+    }
+    if (recurrence_.return_sequences) return {context.input[0], recurrence_.units};
+    return {recurrence_.units};
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<RecurrentModule>(recurrence_, context);
+  }
+
+ private:
+  Recurrence recurrence_;
+};
+
+template <typename Options>
+Recurrence recurrence_of(Cell cell, const Options& options) {
+  return {.cell = cell,
+          .units = options.units,
+          .return_sequences = options.return_sequences,
+          .go_backwards = options.go_backwards,
+          .use_bias = options.use_bias,
+          .kernel_initializer = options.kernel_initializer,
+          .recurrent_initializer = options.recurrent_initializer,
+          .bias_initializer = options.bias_initializer,
+          .kernel_regularizer = options.kernel_regularizer,
+          .recurrent_regularizer = options.recurrent_regularizer,
+          .bias_regularizer = options.bias_regularizer};
+}
+
+}  // namespace
+
+Layer LSTM(const LSTMOptions& options) {
+  Recurrence recurrence = recurrence_of(Cell::kLstm, options);
+  recurrence.unit_forget_bias = options.unit_forget_bias;
+  return Layer(std::make_shared<RecurrentLayerKind>(std::move(recurrence)), options.name, options.trainable);
+}
+
+Layer LSTM(int64_t units) {
+  return LSTM(LSTMOptions{.units = units});
+}
+
+Layer GRU(const GRUOptions& options) {
+  return Layer(std::make_shared<RecurrentLayerKind>(recurrence_of(Cell::kGru, options)), options.name,
+               options.trainable);
+}
+
+Layer GRU(int64_t units) {
+  return GRU(GRUOptions{.units = units});
+}
+
+}  // namespace cohort

@@ -1,0 +1,113 @@
+// UpSampling2D, ZeroPadding2D and Cropping2D: images of another size without parameters.
+#include <ATen/Functions.h>
+
+#include "cohort/train/layers.h"
+#include "train/layers/support.h"
+
+namespace cohort {
+
+namespace {
+
+class UpSamplingModule final : public LayerModule {
+ public:
+  UpSamplingModule(UpSampling2DOptions options, const BuildContext& context)
+      : options_(std::move(options)), name_(context.name), channels_(context.input[0]) {}
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    check_input(name_, "UpSampling2D", x, 4, 1, channels_);
+    const std::vector<int64_t> size = {x.size(2) * options_.size.height, x.size(3) * options_.size.width};
+    if (x.numel() == 0) return x.new_zeros({x.size(0), x.size(1), size[0], size[1]});
+    if (options_.interpolation == UpSampling2DOptions::Interpolation::kNearest) return at::upsample_nearest2d(x, size);
+    return at::upsample_bilinear2d(x, size, /*align_corners=*/false);
+  }
+
+ private:
+  UpSampling2DOptions options_;
+  std::string name_;
+  int64_t channels_;
+};
+
+class UpSamplingKind final : public LayerKind {
+ public:
+  explicit UpSamplingKind(UpSampling2DOptions options) : options_(std::move(options)) {
+    if (options_.size.height > 0 && options_.size.width > 0) return;
+    fail_option(type(), "size must be positive, got ", options_.size.height, " x ", options_.size.width);
+  }
+  std::string_view type() const override { return "UpSampling2D"; }
+  std::string_view base_name() const override { return "up_sampling2d"; }
+  Shape output_shape(const BuildContext& context) const override {
+    const Shape image = image_shape(context, type(), /*may_add_channel=*/false);
+    const auto times = [](int64_t size, int64_t factor) { return size < 0 ? size : size * factor; };
+    return {image[0], times(image[1], options_.size.height), times(image[2], options_.size.width)};
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<UpSamplingModule>(options_, context);
+  }
+
+ private:
+  UpSampling2DOptions options_;
+};
+
+// Grows images where the numbers are positive, and cuts where they are negative.
+class BorderModule final : public LayerModule {
+ public:
+  BorderModule(const Border2& border, std::string_view type, const BuildContext& context)
+      : border_(border), type_(type), name_(context.name), channels_(context.input[0]) {}
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    check_input(name_, type_, x, 4, 1, channels_);
+    return at::constant_pad_nd(x, {border_.left, border_.right, border_.top, border_.bottom});
+  }
+
+ private:
+  Border2 border_;
+  std::string_view type_;
+  std::string name_;
+  int64_t channels_;
+};
+
+class BorderKind final : public LayerKind {
+ public:
+  BorderKind(const Border2& border, bool cuts) : border_(border), cuts_(cuts) {
+    for (const int64_t size : {border.top, border.bottom, border.left, border.right}) {
+      if (size < 0) fail_option(type(), "the numbers of rows and columns must be 0 or more, got ", size);
+    }
+  }
+  std::string_view type() const override { return cuts_ ? "Cropping2D" : "ZeroPadding2D"; }
+  std::string_view base_name() const override { return cuts_ ? "cropping2d" : "zero_padding2d"; }
+  Shape output_shape(const BuildContext& context) const override {
+    const Shape image = image_shape(context, type(), /*may_add_channel=*/false);
+    const int64_t sign = cuts_ ? -1 : 1;
+    const Shape output = {image[0], image[1] < 0 ? -1 : image[1] + sign * (border_.top + border_.bottom),
+                          image[2] < 0 ? -1 : image[2] + sign * (border_.left + border_.right)};
+    if ((image[1] >= 0 && output[1] <= 0) || (image[2] >= 0 && output[2] <= 0)) {
+      fail_input(context.name, type(), to_text(context.input) + " an example",
+                 c10::str("images of more than ", border_.top + border_.bottom, " x ", border_.left + border_.right));
+    }
+    return output;
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    const Border2 cut(-border_.top, -border_.bottom, -border_.left, -border_.right);
+    return std::make_shared<BorderModule>(cuts_ ? cut : border_, type(), context);
+  }
+
+ private:
+  Border2 border_;
+  bool cuts_;
+};
+
+}  // namespace
+
+Layer UpSampling2D(const UpSampling2DOptions& options) {
+  return make_layer<UpSamplingKind>(options);
+}
+
+Layer ZeroPadding2D(const Border2& padding) {
+  return Layer(std::make_shared<BorderKind>(padding, /*cuts=*/false));
+}
+
+Layer Cropping2D(const Border2& cropping) {
+  return Layer(std::make_shared<BorderKind>(cropping, /*cuts=*/true));
+}
+
+}  // namespace cohort

@@ -1,0 +1,105 @@
+// Attention: against PyTorch's formula, its masks, and output that is made step by step from a cache.
+#include "cohort/train/layers/attention.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "cohort/error.h"
+#include "tests/support/errors.h"
+#include "tests/train/layer_checks.h"
+
+namespace cohort::attention_test {
+namespace {
+
+using testing::build;
+using testing::Built;
+using testing::expect_close;
+using testing::expect_error;
+using testing::expect_shape;
+using testing::random;
+
+TEST(AttentionTest, IsPyTorchsMultiheadAttention) {
+  torch::manual_seed(1);
+  const Built layer = build(MultiHeadAttention({.num_heads = 2, .key_dim = 3}), {5, 6});
+  expect_shape(layer, {5, 6});
+  torch::nn::MultiheadAttention own(torch::nn::MultiheadAttentionOptions(6, 2));
+  own->to(torch::kDouble);
+  {
+    const torch::NoGradGuard no_grad;
+    own->in_proj_weight.copy_(torch::cat({layer["query.weight"], layer["key.weight"], layer["value.weight"]}));
+    own->in_proj_bias.zero_();
+    own->out_proj->weight.copy_(layer["output.weight"]);
+    own->out_proj->bias.zero_();
+  }
+  const torch::Tensor x = random({2, 5, 6});
+  const torch::Tensor turned = x.transpose(0, 1);
+  const torch::Tensor wanted = std::get<0>(own->forward(turned, turned, turned)).transpose(0, 1);
+  expect_close(layer(x), wanted, 1e-10);
+  layer(x).square().sum().backward();
+  wanted.square().sum().backward();
+  expect_close(layer["value.weight"].grad(), own->in_proj_weight.grad().slice(0, 12), 1e-9);
+}
+
+TEST(AttentionTest, MasksHideWhatTheySay) {
+  torch::manual_seed(2);
+  const auto attention =
+      make_attention({.num_heads = 2, .key_dim = 3, .value_dim = 4, .output_dim = 5}, 6, 7, torch::kDouble);
+  const torch::Tensor query = random({2, 4, 6}), value = random({2, 5, 7});
+  const auto all = attention->attend({.query = query, .value = value});
+  EXPECT_EQ(all.output.sizes(), (torch::IntArrayRef{2, 4, 5}));
+  expect_close(all.scores.sum(-1), torch::ones({2, 2, 4}, torch::kDouble));
+  const torch::Tensor seen = torch::tensor({{1, 1, 1, 0, 0}, {1, 1, 1, 0, 0}}).to(torch::kBool);
+  const auto part = attention->attend({.query = query, .value = value, .value_mask = seen});
+  expect_close(part.output, attention->attend({.query = query, .value = value.slice(1, 0, 3)}).output);
+  const torch::Tensor mask = seen.unsqueeze(1).expand({2, 4, 5});
+  expect_close(attention->attend({.query = query, .value = value, .attention_mask = mask}).output, part.output);
+  expect_close(attention->attend({.query = query, .value = value, .key_mask = seen}).output, part.output);
+  // What a query that does not count sees is as if nothing were hidden.
+  const torch::Tensor none = torch::zeros({2, 4}, torch::kBool);
+  expect_close(attention->attend({.query = query, .value = value, .query_mask = none}).output, all.output, 1e-5);
+  expect_error<InvalidArgument>([&] { attention->attend({.query = query, .value = value, .value_mask = none}); },
+                                "5 the last");
+  expect_error<InvalidArgument>([&] { attention->attend({.query = value, .value = value}); }, "as the query");
+}
+
+TEST(AttentionTest, ACacheGivesTheSameStepByStep) {
+  torch::manual_seed(3);
+  const auto attention = make_attention({.num_heads = 2, .key_dim = 3}, 6, 6, torch::kDouble);
+  const torch::Tensor x = random({2, 5, 6});
+  const torch::Tensor together = attention->attend({.query = x, .value = x, .use_causal_mask = true}).output;
+  AttentionCache cache;
+  std::vector<torch::Tensor> outputs;
+  for (const auto& [begin, end] : {std::pair(0, 2), std::pair(2, 3), std::pair(3, 5)}) {
+    const torch::Tensor next = x.slice(1, begin, end);
+    outputs.push_back(
+        attention->attend({.query = next, .value = next, .use_causal_mask = true, .cache = &cache}).output);
+  }
+  EXPECT_EQ(cache.key.sizes(), (torch::IntArrayRef{2, 2, 5, 3}));
+  expect_close(torch::cat(outputs, 1), together);
+  const Built causal = build(MultiHeadAttention({.num_heads = 2, .key_dim = 3, .use_causal_mask = true}), {5, 6});
+  torch::Tensor later = x.clone();
+  later.slice(1, 3).fill_(4.0);
+  expect_close(causal(x).slice(1, 0, 3), causal(later).slice(1, 0, 3));
+}
+
+TEST(AttentionTest, DropoutIsForTraining) {
+  torch::manual_seed(4);
+  const Built layer = build(MultiHeadAttention({.num_heads = 1, .key_dim = 2, .dropout = 0.5}), {6, 4});
+  const torch::Tensor x = random({3, 6, 4});
+  EXPECT_FALSE(torch::allclose(layer(x), layer(x)));
+  layer.module->eval();
+  expect_close(layer(x), layer(x));
+}
+
+TEST(AttentionTest, RefusesWhatMakesNoSense) {
+  expect_error<InvalidArgument>([] { MultiHeadAttention({.key_dim = 2}); }, "num_heads and key_dim must be positive");
+  expect_error<InvalidArgument>([] { MultiHeadAttention({.num_heads = 1, .key_dim = 2, .dropout = 1.0}); }, "dropout");
+  expect_error<InvalidArgument>([] { build(MultiHeadAttention({.num_heads = 1, .key_dim = 2}), {4}); },
+                                "[steps, size]");
+  expect_error<InvalidArgument>([] { make_attention({.num_heads = 1, .key_dim = 2}, 0, 3); }, "must have a size");
+}
+
+}  // namespace
+}  // namespace cohort::attention_test

@@ -1,0 +1,148 @@
+// The convolutions beside Conv2D, and the layers that change the size of images.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/error.h"
+#include "cohort/train/layers.h"
+#include "tests/support/errors.h"
+#include "tests/train/layer_checks.h"
+
+namespace cohort::convolution_layers_test {
+namespace {
+
+using testing::build;
+using testing::Built;
+using testing::expect_close;
+using testing::expect_error;
+using testing::expect_shape;
+using testing::random;
+
+namespace F = torch::nn::functional;
+
+// The layer's output and the gradients of its parameters and input are those of the function.
+void expect_same(const Built& layer, const torch::Tensor& x,
+                 const std::function<torch::Tensor(const torch::Tensor&)>& function) {
+  std::vector<torch::Tensor> inputs = layer.module->parameters();
+  inputs.push_back(x);
+  x.requires_grad_();
+  const torch::Tensor y = layer(x);
+  const torch::Tensor wanted = function(x);
+  expect_close(y, wanted);
+  const torch::Tensor weights = torch::randn_like(y);
+  const auto ours = torch::autograd::grad({(y * weights).sum()}, inputs);
+  const auto theirs = torch::autograd::grad({(wanted * weights).sum()}, inputs);
+  for (std::size_t i = 0; i < inputs.size(); ++i) expect_close(ours[i], theirs[i], 1e-10);
+}
+
+TEST(Conv1DTest, MatchesTheFunctional) {
+  torch::manual_seed(1);
+  const Built layer =
+      build(Conv1D({.filters = 6, .kernel_size = 3, .strides = 2, .groups = 2, .activation = "tanh"}), {4, 11});
+  expect_shape(layer, {4, 11});
+  expect_same(layer, random({2, 4, 11}), [&](const torch::Tensor& x) {
+    return torch::tanh(F::conv1d(x, layer["weight"], F::Conv1dFuncOptions().bias(layer["bias"]).stride(2).groups(2)));
+  });
+  expect_shape(build(Conv1D({.filters = 2, .kernel_size = 4, .padding = Padding::kSame}), {3, 9}), {3, 9});
+}
+
+TEST(Conv1DTest, CausalOutputsSeeNoLaterInput) {
+  const Built layer =
+      build(Conv1D({.filters = 2, .kernel_size = 3, .padding = Padding::kCausal, .dilation_rate = 2}), {3, 8});
+  expect_shape(layer, {3, 8});
+  const torch::Tensor x = random({1, 3, 8});
+  torch::Tensor later = x.clone();
+  later.slice(2, 5).fill_(9.0);
+  expect_close(layer(x).slice(2, 0, 5), layer(later).slice(2, 0, 5));
+  expect_same(layer, x, [&](const torch::Tensor& y) {
+    return F::conv1d(F::pad(y, F::PadFuncOptions({4, 0})), layer["weight"],
+                     F::Conv1dFuncOptions().bias(layer["bias"]).dilation(2));
+  });
+}
+
+TEST(Conv3DTest, MatchesTheFunctional) {
+  torch::manual_seed(2);
+  const Built layer = build(Conv3D({.filters = 4, .kernel_size = {2, 3, 3}, .strides = {1, 2, 2}}), {2, 4, 7, 7});
+  expect_shape(layer, {2, 4, 7, 7});
+  expect_same(layer, random({2, 2, 4, 7, 7}), [&](const torch::Tensor& x) {
+    return F::conv3d(x, layer["weight"], F::Conv3dFuncOptions().bias(layer["bias"]).stride({1, 2, 2}));
+  });
+  expect_shape(build(Conv3D({.filters = 1, .kernel_size = 2, .padding = Padding::kSame}), {1, 3, 5, 4}), {1, 3, 5, 4});
+}
+
+TEST(SeparableConv2DTest, IsADepthwiseAndAPointwiseOne) {
+  torch::manual_seed(3);
+  const Built layer = build(SeparableConv2D({.filters = 5, .kernel_size = 3, .depth_multiplier = 2}), {3, 8, 7});
+  expect_shape(layer, {3, 8, 7});
+  EXPECT_EQ(layer["depthwise_weight"].sizes(), (torch::IntArrayRef{6, 1, 3, 3}));
+  expect_same(layer, random({2, 3, 8, 7}), [&](const torch::Tensor& x) {
+    const torch::Tensor inner = F::conv2d(x, layer["depthwise_weight"], F::Conv2dFuncOptions().groups(3));
+    return F::conv2d(inner, layer["pointwise_weight"], F::Conv2dFuncOptions().bias(layer["bias"]));
+  });
+}
+
+TEST(Conv2DTransposeTest, HasKerasSizes) {
+  torch::manual_seed(4);
+  const Built plain = build(Conv2DTranspose({.filters = 3, .kernel_size = 4, .strides = 2}), {2, 5, 6});
+  expect_shape(plain, {2, 5, 6});
+  expect_same(plain, random({2, 2, 5, 6}), [&](const torch::Tensor& x) {
+    return F::conv_transpose2d(x, plain["weight"], F::ConvTranspose2dFuncOptions().bias(plain["bias"]).stride(2));
+  });
+  const auto size = [](const Conv2DTransposeOptions& options) {
+    const Built layer = build(Conv2DTranspose(options), {2, 5, 6});
+    expect_shape(layer, {2, 5, 6});
+    return layer.output;
+  };
+  EXPECT_EQ(size({.filters = 1, .kernel_size = 3, .strides = 2, .padding = Padding::kSame}), (Shape{1, 10, 12}));
+  EXPECT_EQ(size({.filters = 1, .kernel_size = 2, .strides = 3}), (Shape{1, 15, 18}));
+  EXPECT_EQ(size({.filters = 1, .kernel_size = 3, .strides = 2, .output_padding = 1}), (Shape{1, 12, 14}));
+  EXPECT_EQ(size({.filters = 1, .kernel_size = 3, .strides = 2, .padding = Padding::kSame, .output_padding = 1}),
+            (Shape{1, 10, 12}));
+  EXPECT_EQ(size({.filters = 1, .kernel_size = 3, .dilation_rate = 2}), (Shape{1, 9, 10}));
+}
+
+TEST(ResamplingTest, GrowsAndCutsImages) {
+  const torch::Tensor x = random({2, 3, 4, 5});
+  const Built nearest = build(UpSampling2D({.size = {2, 3}}), {3, 4, 5});
+  expect_shape(nearest, {3, 4, 5});
+  expect_close(nearest(x), x.repeat_interleave(2, 2).repeat_interleave(3, 3));
+  expect_shape(build(UpSampling2D({.interpolation = UpSampling2DOptions::Interpolation::kBilinear}), {3, 4, 5}),
+               {3, 4, 5});
+  const Built padded = build(ZeroPadding2D({1, 0, 2, 1}), {3, 4, 5});
+  expect_shape(padded, {3, 4, 5});
+  expect_close(padded(x), F::pad(x, F::PadFuncOptions({2, 1, 1, 0})));
+  const Built cropped = build(Cropping2D({1, 2}), {3, 4, 5});
+  expect_shape(cropped, {3, 4, 5});
+  expect_close(cropped(x), x.slice(2, 1, 3).slice(3, 2, 3));
+  const Built largest = build(GlobalMaxPooling2D(), {3, 4, 5});
+  expect_shape(largest, {3, 4, 5});
+  expect_close(largest(x), std::get<0>(x.flatten(2).max(2)));
+  expect_shape(build(GlobalMaxPooling2D({.keepdims = true}), {3, 4, 5}), {3, 4, 5});
+  const Built permuted = build(Permute({2, 3, 1}), {3, 4, 5});
+  expect_shape(permuted, {3, 4, 5});
+  expect_close(permuted(x), x.permute({0, 2, 3, 1}));
+}
+
+TEST(ConvolutionLayersTest, RefuseWhatMakesNoSense) {
+  expect_error<InvalidArgument>([] { Conv1D({.kernel_size = 3}); }, "filters must be positive");
+  expect_error<InvalidArgument>([] { Conv1D({.filters = 2}); }, "kernel_size must be positive, got 0");
+  expect_error<InvalidArgument>([] { Conv3D({.filters = 1, .kernel_size = 2, .strides = 2, .dilation_rate = 2}); },
+                                "cannot both be above 1");
+  expect_error<InvalidArgument>([] { Conv2D({.filters = 1, .kernel_size = 2, .padding = Padding::kCausal}); },
+                                "kCausal is Conv1D's");
+  expect_error<InvalidArgument>([] { MaxPooling2D({.padding = Padding::kCausal}); }, "kCausal is Conv1D's");
+  expect_error<InvalidArgument>([] { Conv2DTranspose({.filters = 1, .kernel_size = 2, .output_padding = 1}); },
+                                "output_padding must be 0 or more and below the strides");
+  expect_error<InvalidArgument>([] { build(Conv1D({.filters = 2, .kernel_size = 9}), {3, 8}); }, "at least 9");
+  expect_error<InvalidArgument>([] { build(Cropping2D(3), {3, 4, 9}); }, "images of more than 6 x 6");
+  expect_error<InvalidArgument>([] { UpSampling2D({.size = 0}); }, "size must be positive");
+  expect_error<InvalidArgument>([] { ZeroPadding2D(-1); }, "0 or more, got -1");
+  expect_error<InvalidArgument>([] { Permute({1, 3}); }, "the numbers from 1 on");
+  expect_error<InvalidArgument>(
+      [] {
+        build(SeparableConv2D({.filters = 2, .kernel_size = 3}), {-1, 8, 8});
+      },
+      "a number of channels that is known");
+}
+
+}  // namespace
+}  // namespace cohort::convolution_layers_test
