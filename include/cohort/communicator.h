@@ -31,17 +31,31 @@ std::string_view to_string(ReduceOp op);
 template <typename Result = void>
 class Work {
  public:
-  // Makes the handle of the operation that will set the result.
-  explicit Work(std::shared_future<Result> result) : result_(std::move(result)) {}
+  using Clock = std::chrono::steady_clock;
+  // When an operation began, and when it ended.
+  struct Times {
+    Clock::time_point begin = {};
+    Clock::time_point end = {};
+  };
+
+  // Makes the handle of the operation that will set the times and then the result.
+  Work(std::shared_future<Result> result, std::shared_ptr<const Times> times)
+      : result_(std::move(result)), times_(std::move(times)) {}
 
   // Returns the result once the operation has ended, or throws what ended it. The group's timeout counts from when the
   // operation begins, which is when those before it have ended.
   Result wait() const { return result_.get(); }
   // Returns whether the operation has ended.
   bool done() const { return result_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+  // Returns when the operation began and ended, once it has ended.
+  Times times() const {
+    result_.wait();
+    return *times_;
+  }
 
  private:
   std::shared_future<Result> result_;
+  std::shared_ptr<const Times> times_;
 };
 
 // The other end of a message.

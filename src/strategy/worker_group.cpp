@@ -117,8 +117,8 @@ JoinedWorkers::JoinedWorkers(const WorkerGroupOptions& options) : WorkerGroup(nu
                         .dump();
   membership_ = std::make_shared<Membership>(options.cluster, options.task, membership);
   check_members();
-  world_ = make_group("collective", kind);
-  if (overlaps()) gradients_ = make_group("gradients", kind);
+  world_ = connect(kind);
+  if (overlaps()) gradients_ = world_->split_processes(/*color=*/0, /*key=*/rank());
 }
 
 bool JoinedWorkers::overlaps() const {
@@ -126,13 +126,13 @@ bool JoinedWorkers::overlaps() const {
 }
 
 // NCCL moves tensors only: what the workers have to agree on goes over the ring.
-std::unique_ptr<ProcessCommunicator> JoinedWorkers::make_group(const std::string& name, const std::string& kind) const {
+std::unique_ptr<ProcessCommunicator> JoinedWorkers::connect(const std::string& kind) const {
   const std::shared_ptr<Membership>& members = membership_;
   Meeting meeting{
       .rank = id_in_cluster(options_.cluster, options_.task),
       .size = worker_count(options_.cluster, options_.task.type),
       .host = own_host(options_.cluster, options_.task),
-      .prefix = name + "/gloo/",
+      .prefix = "collective/transport/",
       .timeout = options_.communication.timeout,
       .put = [members](const std::string& key, const std::string& value) { members->put(key, value); },
       .get = [members](const std::string& key, std::chrono::milliseconds limit) { return members->get(key, limit); },
@@ -140,16 +140,15 @@ std::unique_ptr<ProcessCommunicator> JoinedWorkers::make_group(const std::string
   std::unique_ptr<Transport> transport = make_transport(kind == "nccl" ? "ring" : kind, meeting);
   std::shared_ptr<Communicator> devices;
   if (kind == "nccl") {
-    meeting.prefix = name + "/nccl/";
+    meeting.prefix = "collective/nccl/";
     devices = make_nccl(meeting);
   }
   return std::make_unique<ProcessCommunicator>(
       std::move(transport),
-      ProcessGroupOptions{
-          .agreement = {.name = name, .membership = membership_, .timeout = options_.communication.timeout},
-          .shared_memory = options_.communication.shared_memory,
-          .devices = std::move(devices),
-          .device_type = options_.devices.front().torch_device.type()});
+      ProcessGroupOptions{.agreement = {.membership = membership_, .timeout = options_.communication.timeout},
+                          .shared_memory = options_.communication.shared_memory,
+                          .devices = std::move(devices),
+                          .device_type = options_.devices.front().torch_device.type()});
 }
 
 // Checks that the workers are alike. Every one comes to the same verdict.

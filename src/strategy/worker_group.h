@@ -81,7 +81,7 @@ class JoinedWorkers final : public WorkerGroup {
 
  private:
   void check_members();
-  std::unique_ptr<ProcessCommunicator> make_group(const std::string& name, const std::string& kind) const;
+  std::unique_ptr<ProcessCommunicator> connect(const std::string& kind) const;
 
   WorkerGroupOptions options_;
   std::shared_ptr<Membership> membership_;

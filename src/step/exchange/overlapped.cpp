@@ -50,14 +50,15 @@ OverlappedExchange::OverlappedExchange(ProcessCommunicator& workers, FlatParamet
   plan(sums, packs);
   begin_anew();
   for (int r = 0; r < replicas; ++r) watch_gradients(r);
-  carrier_ = std::jthread([this](const std::stop_token& stop) { carry(stop); });
 }
 
 OverlappedExchange::~OverlappedExchange() {
-  carrier_.request_stop();
   const std::lock_guard lock(mutex_);
+  const auto under_way = [](const Bucket& bucket) { return bucket.sum && !bucket.sum->done(); };
   // The others may never come to what was begun.
-  if (carries_) workers_.abort("the optimizer was destroyed within a step");
+  if (std::any_of(buckets_.begin(), buckets_.end(), under_way)) {
+    workers_.abort("the optimizer was destroyed within a step");
+  }
 }
 
 void OverlappedExchange::plan(const std::vector<torch::Tensor>& sums, const std::vector<std::vector<Pack>>& packs) {
@@ -139,7 +140,7 @@ void OverlappedExchange::give(int local_id, std::size_t parameter, const torch::
     const std::lock_guard lock(mutex_);
     bucket->ready = true;
     bucket->ready_at = Clock::now();
-    changed_.notify_all();
+    send_ready();
   }
 }
 
@@ -163,38 +164,24 @@ void OverlappedExchange::add_up(Bucket& bucket) const {
   }
 }
 
-// The thread that speaks to the other workers, bucket by bucket in an order that is the same on all of them.
-void OverlappedExchange::carry(const std::stop_token& stop) {
-  name_traced_thread("exchange");
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    const auto has_work = [&] { return next_ < buckets_.size() && buckets_[next_].ready && !error_; };
-    if (!changed_.wait(lock, stop, has_work)) return;
-    Bucket& bucket = buckets_[next_];
-    carries_ = true;
-    lock.unlock();
-    bucket.begin = Clock::now();
-    std::exception_ptr error;
-    try {
-      const TraceSpan span("communication", "all-reduce over the workers");
-      workers_.all_reduce({&bucket.message, 1}, ReduceOp::kSum);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    bucket.end = Clock::now();
-    lock.lock();
-    carries_ = false;
-    if (error && !error_) error_ = error;
-    ++next_;
-    changed_.notify_all();
+// Sends what is ready to the other workers, bucket by bucket in an order that is the same on all of them.
+void OverlappedExchange::send_ready() {
+  for (; next_ < buckets_.size() && buckets_[next_].ready && !error_; ++next_) {
+    buckets_[next_].sum = workers_.all_reduce_async({buckets_[next_].message}, ReduceOp::kSum);
   }
 }
 
 void OverlappedExchange::wait() {
-  std::unique_lock lock(mutex_);
-  // Every bucket is ready, and what carries it has a deadline.
-  changed_.wait(lock, [&] { return next_ == buckets_.size() || error_; });
-  if (error_) std::rethrow_exception(error_);
+  require_well();
+  // All replicas have brought their gradients: every bucket has left.
+  try {
+    for (const Bucket& bucket : buckets_) bucket.sum->wait();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    error_ = std::current_exception();
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
   if (backward_begin_ != Clock::time_point()) note_timeline();
   begin_anew();
 }
@@ -204,8 +191,8 @@ void OverlappedExchange::note_timeline() {
   for (const Bucket& bucket : buckets_) {
     timeline_.messages.push_back({.bytes = static_cast<int64_t>(bucket.message.nbytes()),
                                   .ready = seconds(bucket.ready_at - backward_begin_),
-                                  .begin = seconds(bucket.begin - backward_begin_),
-                                  .end = seconds(bucket.end - backward_begin_)});
+                                  .begin = seconds(bucket.sum->times().begin - backward_begin_),
+                                  .end = seconds(bucket.sum->times().end - backward_begin_)});
   }
 }
 
@@ -214,6 +201,7 @@ void OverlappedExchange::begin_anew() {
   backward_begin_ = {};
   for (Bucket& bucket : buckets_) {
     bucket.ready = false;
+    bucket.sum.reset();
     bucket.missing = static_cast<int64_t>(bucket.pieces.size()) * replicas_;
   }
   for (Given& given : given_) {

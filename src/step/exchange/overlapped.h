@@ -6,11 +6,10 @@
 #include <torch/types.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <optional>
 #include <vector>
 
 #include "base/libtorch_compat.h"
@@ -37,7 +36,7 @@ class OverlappedExchange {
   // Called once a step, after complete() of all replicas: returns when the sums of all workers are there.
   void wait();
 
-  // Of the last step that began with backward(); replica 0's view.
+  // Returns when the messages of the last step left that began with backward(), as replica 0 sees it.
   ExchangeTimeline timeline() const;
 
  private:
@@ -53,7 +52,8 @@ class OverlappedExchange {
     std::vector<Piece> pieces;
     std::atomic<int64_t> missing;  // pieces, of all replicas
     bool ready = false;
-    Clock::time_point ready_at, begin, end;
+    Clock::time_point ready_at;
+    std::optional<Work<>> sum;  // nothing before it leaves
   };
   struct Given {  // by one replica, in this step
     std::vector<torch::Tensor> gradients;
@@ -65,7 +65,7 @@ class OverlappedExchange {
   void watch_gradients(int local_id);
   void give(int local_id, std::size_t parameter, const torch::Tensor& gradient);
   void add_up(Bucket& bucket) const;
-  void carry(const std::stop_token& stop);
+  void send_ready();
   void require_well() const;
   void note_timeline();
   void begin_anew();
@@ -80,13 +80,10 @@ class OverlappedExchange {
   std::shared_ptr<OverlappedExchange*> self_;          // for the hooks, which may outlive this
 
   mutable std::mutex mutex_;
-  std::condition_variable_any changed_;
   std::size_t next_ = 0;  // bucket to leave
-  bool carries_ = false;  // it is under way
   std::exception_ptr error_;
   Clock::time_point backward_begin_, backward_end_;
   ExchangeTimeline timeline_;
-  std::jthread carrier_;
 };
 
 }  // namespace cohort
