@@ -1,4 +1,4 @@
-// What every back end asks of the arguments. All throw InvalidArgument, which names the operation.
+// The checks of arguments that all back ends share. All throw InvalidArgument, which names the operation.
 #pragma once
 
 #include <torch/types.h>

@@ -47,7 +47,7 @@ class Pipe {
       : socket_(socket), timeout_(timeout), reader_([this] { read_all(); }), writer_([this] { write_all(); }) {}
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
-  // What was sent still leaves; what has not come by now is lost.
+  // Lets what was sent leave; drops what has not come by now.
   ~Pipe() {
     {
       const std::lock_guard lock(mutex_);

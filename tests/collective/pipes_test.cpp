@@ -52,6 +52,57 @@ TEST(Pipes, DoWhatACommunicatorMust) {
   }
 }
 
+// Counts the bytes that leave a rank.
+class Counted final : public Transport {
+ public:
+  Counted(std::unique_ptr<Transport> inner, int64_t& bytes) : inner_(std::move(inner)), bytes_(bytes) {}
+  std::string_view name() const override { return inner_->name(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::unique_ptr<Message> send(int to, std::span<const std::byte> bytes, Lane lane) override {
+    bytes_ += static_cast<int64_t>(bytes.size());
+    return inner_->send(to, bytes, lane);
+  }
+  std::unique_ptr<Message> receive(int from, std::span<std::byte> bytes, Lane lane) override {
+    return inner_->receive(from, bytes, lane);
+  }
+  std::unique_ptr<Transport> subset(std::span<const int> ranks, const std::string& name) override {
+    return inner_->subset(ranks, name);
+  }
+  void abort() noexcept override { inner_->abort(); }
+
+ private:
+  std::unique_ptr<Transport> inner_;
+  int64_t& bytes_;
+};
+
+TEST(Pipes, ARankSendsNoMoreThanThePiecesOfTheOthers) {
+  const auto mesh = std::make_shared<testing::PipeMesh>();
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([mesh, rank] {
+      int64_t bytes = 0;
+      ProcessCommunicator world(
+          std::make_unique<Counted>(std::make_unique<testing::PipeTransport>(mesh, "world", rank, 4, seconds(20)),
+                                    bytes),
+          {});
+      world.barrier();
+      const int64_t announcement = std::exchange(bytes, 0);
+      const torch::Tensor tensor = torch::ones({4 * 1000, 16});
+      (void)world.reduce_scatter(tensor, ReduceOp::kSum);
+      EXPECT_EQ(std::exchange(bytes, 0) - announcement, 3 * 1000 * 16 * 4);
+      std::vector<torch::Tensor> parts;
+      for (int to = 0; to < 4; ++to) parts.push_back(torch::ones({100 * to, 2}));
+      (void)world.all_to_all(parts);
+      EXPECT_EQ(std::exchange(bytes, 0) - announcement, (0 + 1 + 2 + 3 - rank) * 100 * 2 * 4);
+      torch::Tensor whole = tensor.clone();
+      world.all_reduce({&whole, 1}, ReduceOp::kSum);
+      EXPECT_EQ(bytes - announcement, 2 * 3 * 1000 * 16 * 4);
+      world.barrier();
+    });
+  }
+}
+
 TEST(Pipes, AMismatchIsFoundOnEveryRank) {
   with_pipes(3, seconds(20), [](ProcessCommunicator& world) {
     torch::Tensor tensor = torch::ones({world.rank() == 1 ? 4 : 5});

@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-// What the given call throws, as text; empty when it does not throw.
+// Returns what the given call throws, as text; empty when it does not throw.
 template <typename Kind, typename Fn>
 std::string message_of(const Fn& fn) {
   try {

@@ -119,7 +119,7 @@ class Hierarchical final : public Communicator {
  private:
   // The groups between processes that a split makes, by color.
   using Worlds = std::map<int64_t, std::shared_ptr<ProcessCommunicator>>;
-  // What each member of this process gets from all ranks, in rank order, and how many rows are from each.
+  // The rows that each member of this process gets from all ranks, in rank order, and how many are from each.
   struct Parcels {
     std::vector<torch::Tensor> data;
     std::vector<torch::Tensor> rows;

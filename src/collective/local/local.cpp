@@ -146,7 +146,7 @@ class Local final : public Communicator {
   void abort(const std::string& reason) override { meeting_->abort(reason); }
 
  private:
-  // What a rank brings to a split.
+  // The things that a rank brings to a split.
   struct Choice {
     int color = 0;
     int key = 0;

@@ -179,7 +179,7 @@ std::shared_ptr<Rendezvous> Rendezvous::branch(std::vector<int> ranks) {
   std::erase_if(branches_, [](const Branch& old) { return old.meeting.expired(); });
   branches_.push_back({.meeting = meeting, .ranks = ranks});
   has_branches_.store(true);
-  // What happens from now on is told to the branch; what has happened is told here.
+  // The branch hears from now on of what happens; it hears here of what has happened.
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (seats_[static_cast<std::size_t>(ranks[i])].left.load()) meeting->leave(static_cast<int>(i));
   }
@@ -215,6 +215,11 @@ void Rendezvous::leave(int rank) {
   seats_[static_cast<std::size_t>(rank)].left.store(true);
   wake_sleepers();
   each_branch([&](Rendezvous& branch, const std::vector<int>& ranks) {
+    // abort() may not have come to the branch yet: there, too, the reason is the abort and not the leaving.
+    if (aborted_.load()) {
+      const std::lock_guard lock(mutex_);
+      branch.abort(reason_);
+    }
     const auto found = std::find(ranks.begin(), ranks.end(), rank);
     if (found != ranks.end()) branch.leave(static_cast<int>(found - ranks.begin()));
   });
@@ -243,7 +248,10 @@ void Rendezvous::wake_sleepers() {
 void Rendezvous::reopen() {
   for (Seat& seat : seats_) seat.left.store(false, std::memory_order_relaxed);
   runs_.fetch_add(1);
-  if (has_letters_.exchange(false)) drop_letters();
+  if (has_letters_.load()) {
+    has_letters_.store(false);
+    drop_letters();
+  }
   each_branch([](Rendezvous& branch, const auto&) { branch.reopen(); });
 }
 

@@ -29,7 +29,7 @@
 
 namespace cohort {
 
-// What LibTorch's groups ask of a store, which is to be told the addresses of their ranks. From any thread: NCCL's
+// The store in which LibTorch's groups find the addresses of their ranks. From any thread: NCCL's
 // group has one that asks every second whether another rank has put a sign of failure there.
 class MeetingStore final : public compat::Cloneable<c10d::Store> {
  public:

@@ -17,8 +17,8 @@
 
 namespace cohort {
 
-// What the membership's thread ends when the group fails. It must own nothing of it: newer Gloos keep what they met by,
-// and with it the membership, which cannot be destroyed by its own thread.
+// The agreement whose waits the membership's thread ends when the group fails. That thread must own nothing of it:
+// newer Gloos keep what they met by, and with it the membership, which cannot be destroyed by its own thread.
 struct Agreement::Ends {
   std::mutex mutex;
   Agreement* agreement;  // null: it is gone

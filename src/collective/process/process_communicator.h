@@ -19,7 +19,8 @@ class SharedSum;
 struct ProcessGroupOptions {
   AgreementOptions agreement = {};
   bool shared_memory = true;  // whether ranks of one machine may share memory
-  // What ranks of one machine have in common; empty: its boot, and the namespaces of their processes and network.
+  // A text that ranks of one machine have in common; empty: its boot, and the namespaces of their processes and
+  // network.
   std::string machine = {};
   // The same ranks for the tensors of these devices, which stay there; null: all go through the host's memory. It need
   // not check anything: it gets contiguous tensors that are alike on all ranks.

@@ -86,7 +86,7 @@ TEST(SharedSum, OtherPartsOrOtherMemoryAreAMismatch) {
   });
 }
 
-// Of all ranks: they are threads of this process.
+// Returns the number of mappings of all ranks, which are threads of this process.
 int64_t mappings() {
   std::ifstream maps("/proc/self/maps");
   int64_t count = 0;

@@ -1,4 +1,4 @@
-// What every communicator must do: the checks that the tests of all back ends share. Each is called by all ranks.
+// The checks of what every communicator must do, which the tests of all back ends share. Each is called by all ranks.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ inline void check_sums(Communicator& world) {
       EXPECT_TRUE(torch::equal(mean[0], torch::full({5}, size - 1, dtype)));
     }
   }
-  // What is not contiguous, and dtypes together.
+  // Tensors that are not contiguous, and dtypes together.
   const torch::Tensor matrix = torch::ones({4, 6}) * world.rank();
   std::vector<torch::Tensor> views{matrix.t(), torch::tensor(int64_t{1}), matrix.new_ones({2}, torch::kDouble)};
   world.all_reduce(views, ReduceOp::kSum);
@@ -56,7 +56,7 @@ inline void check_order_of_sums(Communicator& world, ProcessCommunicator* shared
   }
 }
 
-// Of tensors that the ranks may share memory for, whole and in parts: as of any others.
+// Checks sums of tensors that the ranks may share memory for, whole and in parts.
 inline void check_shared_sums(ProcessCommunicator& world) {
   for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kLong}) {
     for (const int64_t count : {0, 1, 17, 5000, 300'000}) {
@@ -167,7 +167,7 @@ inline void check_messages(Communicator& world) {
     world.recv(matrix.t(), {.rank = 0});
     EXPECT_TRUE(torch::equal(matrix.t(), values));
   }
-  // What differs is refused, and the message after it arrives.
+  // A message that differs is refused, and the one after it arrives.
   if (me == 0) {
     (void)error_of<FailedPrecondition>([&] { world.send(torch::ones({3}), {.rank = 1, .tag = 4}); });
     world.send(torch::ones({2}), {.rank = 1});
@@ -248,7 +248,9 @@ inline void check_split(Communicator& world) {
 
   const auto some = world.split(me == size - 1 ? 7 : -1, 0);
   ASSERT_EQ(some == nullptr, me != size - 1);
-  if (some) EXPECT_EQ(some->size(), 1);
+  if (some) {
+    EXPECT_EQ(some->size(), 1);
+  }
   world.barrier();
 }
 

@@ -1,4 +1,4 @@
-// What a communicator must do, over every transport of the table whose ranks may be threads.
+// Holds every transport of the table whose ranks may be threads to what a communicator must do.
 #include "collective/process/transports.h"
 
 #include "tests/collective/process/conformance.h"

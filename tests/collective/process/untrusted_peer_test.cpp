@@ -27,7 +27,7 @@ class Liar final : public Transport {
   int size() const override { return 2; }
 
   std::unique_ptr<Message> send(int /*to*/, std::span<const std::byte> bytes, Lane /*lane*/) override {
-    // What the ranks tell each other before they do something: a hash and two numbers.
+    // The ranks tell each other a hash and two numbers before they do something.
     std::copy(bytes.begin(), bytes.end(), place_.begin());
     std::memcpy(place_.data() + sizeof(uint64_t), &number_, sizeof number_);
     return std::make_unique<Done>();
