@@ -3,7 +3,7 @@
 // missing. When the transport fails, the health of the membership knows more than the broken connection does.
 #include "collective/process/agreement.h"
 
-#include <ATen/core/grad_mode.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <charconv>
