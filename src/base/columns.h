@@ -39,11 +39,17 @@ void for_each_column(AnyExample& example, const Fn& fn) {
 
 // Returns the example with fn(column) in place of each column that is defined.
 template <typename Fn>
-Example map_columns(Example example, const Fn& fn) {
-  for_each_column(example, [&](torch::Tensor& column) {
-    if (column.defined()) column = fn(column);
-  });
-  return example;
+Example map_columns(const Example& example, const Fn& fn) {
+  Example result;
+  const auto each = [&](const torch::Tensor& column) { return column.defined() ? fn(column) : column; };
+  for (const SingleColumn& single : kSingleColumns) result.*single.column = each(example.*single.column);
+  for (const NamedColumns& group : kNamedColumns) {
+    for (const auto& [name, column] : example.*group.columns) {
+      (result.*group.columns).emplace_back(name, each(column));
+    }
+  }
+  for (const torch::Tensor& column : example.more) result.more.push_back(each(column));
+  return result;
 }
 
 // Returns all columns in the order of for_each_column().

@@ -74,7 +74,7 @@ class DistributedSource {
     restored_.clear();
     for (const auto& step : tree.at("waiting")) {
       Shares shares;
-      for (const auto& share : step) shares.push_back(restore_element(share, tensors).example);
+      for (const auto& share : step) shares.push_back(restore_example(share, tensors));
       if (shares.size() != static_cast<std::size_t>(core_->num_local_replicas())) {
         fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(),
                               " replicas, this strategy has ", core_->num_local_replicas());
@@ -118,7 +118,7 @@ class DistributedSource {
     nlohmann::json waiting = nlohmann::json::array();
     const auto add = [&](const Shares& shares) {
       nlohmann::json step = nlohmann::json::array();
-      for (const Example& share : shares) step.push_back(save_element({.example = share}, state.tensors));
+      for (const Example& share : shares) step.push_back(save_example(share, state.tensors));
       waiting.push_back(std::move(step));
     };
     if (joint_->held()) add(*joint_->held());

@@ -31,9 +31,8 @@ bool is_plain(const Example& example) {
 
 }  // namespace
 
-Example ElementIterator::materialise(Element element) const {
-  if (element.row < 0) return std::move(element.example);
-  return map_columns(*table(), [&](const torch::Tensor& column) { return column.select(0, element.row); });
+Example ElementIterator::example_of_row(int64_t row) const {
+  return map_columns(*table(), [&](const torch::Tensor& column) { return column.select(0, row); });
 }
 
 Element ElementIterator::restore_own(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) const {
@@ -50,7 +49,10 @@ Element ElementIterator::restore_own(const nlohmann::json& tree, const std::vect
 
 nlohmann::json save_element(const Element& element, std::vector<torch::Tensor>& tensors) {
   if (element.row >= 0) return element.row;
-  const Example& example = element.example;
+  return save_example(*element.example, tensors);
+}
+
+nlohmann::json save_example(const Example& example, std::vector<torch::Tensor>& tensors) {
   nlohmann::json columns = nlohmann::json::array();
   for_each_column(example, [&](const torch::Tensor& column) { columns.push_back(save_tensor(column, tensors)); });
   if (is_plain(example)) {
@@ -65,7 +67,16 @@ nlohmann::json save_element(const Element& element, std::vector<torch::Tensor>& 
 }
 
 Element restore_element(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {
-  if (tree.is_number()) return {.example = {}, .row = tree.get<int64_t>()};
+  Element element;
+  if (tree.is_number()) {
+    element.row = tree.get<int64_t>();
+  } else {
+    element = restore_example(tree, tensors);
+  }
+  return element;
+}
+
+Example restore_example(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {
   const nlohmann::json& saved = tree.is_array() ? tree : tree.at("columns");
   std::vector<torch::Tensor> columns;
   for (const auto& column : saved) columns.push_back(restore_tensor(column, tensors));
@@ -84,7 +95,7 @@ Element restore_element(const nlohmann::json& tree, const std::vector<torch::Ten
   if (columns.size() < least) {
     fail<InvalidArgument>("[data] iterator state: an example has ", columns.size(), " columns, wanted ", least);
   }
-  return {.example = with_columns(like, std::move(columns))};
+  return with_columns(like, std::move(columns));
 }
 
 Iterator::Iterator(std::unique_ptr<ElementIterator> elements) : elements_(std::move(elements)) {}

@@ -14,9 +14,13 @@ namespace cohort {
 
 // An element that flows through a pipeline: an example, or only the number of a row of the source's table. Rows pass
 // through shuffle, repeat, take and the like as plain numbers, and batch() gathers a whole batch at once.
+// It is as cheap to move as two numbers, however many columns an example has.
 struct Element {
-  Example example;
-  int64_t row = -1;  // 0 or more: this row of the table, and `example` is empty
+  Element() = default;
+  Element(Example of) : example(std::make_unique<Example>(std::move(of))) {}  // NOLINT(google-explicit-constructor)
+
+  std::unique_ptr<Example> example;  // null for a row
+  int64_t row = -1;                  // 0 or more: this row of the table
 };
 
 // An iterator's position, as a tree of plain values, with the tensors beside it.
@@ -42,10 +46,11 @@ class ElementIterator {
   bool next_example(Example& example) {
     Element element;
     if (!next(element)) return false;
-    example = materialise(std::move(element));
+    example = element.row < 0 ? std::move(*element.example) : example_of_row(element.row);
     return true;
   }
-  Example materialise(Element element) const;
+  // Returns a row of the table.
+  Example example_of_row(int64_t row) const;
 
  protected:
   // Returns an element that save_element() saved for this iterator. InvalidArgument: it is not of this pipeline, such
@@ -91,6 +96,8 @@ class UnaryNode : public DatasetNode {
 // Writes an element into a saved state.
 nlohmann::json save_element(const Element& element, std::vector<torch::Tensor>& tensors);
 Element restore_element(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors);
+nlohmann::json save_example(const Example& example, std::vector<torch::Tensor>& tensors);
+Example restore_example(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors);
 
 // The functions that make nodes, one for each transformation.
 NodePtr make_tensors(Example example);

@@ -55,7 +55,7 @@ bool Rebatch::next(std::vector<Example>& shares) {
 
 nlohmann::json Rebatch::save(std::vector<torch::Tensor>& tensors) const {
   nlohmann::json tree{{"turn", turn_}, {"at", at_}, {"rows", rows_}, {"ended", ended_}};
-  if (current_.input().defined()) tree["current"] = save_element({.example = current_}, tensors);
+  if (current_.input().defined()) tree["current"] = save_example(current_, tensors);
   return tree;
 }
 
@@ -64,7 +64,7 @@ void Rebatch::restore(const nlohmann::json& tree, const std::vector<torch::Tenso
   at_ = tree.at("at").get<int64_t>();
   rows_ = tree.at("rows").get<int64_t>();
   ended_ = tree.at("ended").get<bool>();
-  current_ = tree.contains("current") ? restore_element(tree.at("current"), tensors).example : Example{};
+  current_ = tree.contains("current") ? restore_example(tree.at("current"), tensors) : Example{};
 }
 
 }  // namespace cohort

@@ -76,7 +76,7 @@ class CutSource final : public StepSource {
 
   nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
     nlohmann::json tree{{"input", elements_->save(tensors)}, {"at", at_}};
-    if (at_ > 0) tree["batch"] = save_element({.example = batch_}, tensors);
+    if (at_ > 0) tree["batch"] = save_example(batch_, tensors);
     return tree;
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
@@ -85,7 +85,7 @@ class CutSource final : public StepSource {
     if (at_ < 0 || at_ >= group_.workers * group_.replicas || at_ % group_.replicas != 0) {
       fail<InvalidArgument>("[data] distributed input state: piece ", at_, " of ", group_.workers * group_.replicas);
     }
-    if (at_ > 0) batch_ = restore_element(tree.at("batch"), tensors).example;
+    if (at_ > 0) batch_ = restore_example(tree.at("batch"), tensors);
   }
 
  private:

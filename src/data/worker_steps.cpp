@@ -20,14 +20,14 @@ constexpr int64_t kFailed = -3;
 
 torch::Tensor bytes_of(const Example& example) {
   IteratorState state;
-  state.tree = save_element({.example = example}, state.tensors);
+  state.tree = save_example(example, state.tensors);
   return tensor_of_text(to_bytes(state));
 }
 
 Example example_of(const torch::Tensor& bytes) {
   const std::string text(host_text(bytes));
   const IteratorState state = from_bytes(text, "the shape of another worker's input");
-  return restore_element(state.tree, state.tensors).example;
+  return restore_example(state.tree, state.tensors);
 }
 
 int64_t examples_in(const Shares& shares) {

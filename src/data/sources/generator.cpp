@@ -14,7 +14,7 @@ class GeneratorIterator final : public ElementIterator {
     ended_ = !example;
     if (ended_) return false;
     ++yielded_;
-    element = {.example = std::move(*example)};
+    element = std::move(*example);
     return true;
   }
 

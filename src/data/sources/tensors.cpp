@@ -45,7 +45,7 @@ class TensorsIterator final : public CountedIterator {
   explicit TensorsIterator(Example example) : CountedIterator(1), example_(std::move(example)) {}
 
  private:
-  void fill(int64_t /*at*/, Element& element) const override { element = {.example = example_}; }
+  void fill(int64_t /*at*/, Element& element) const override { element = example_; }
   Example example_;
 };
 
@@ -110,7 +110,7 @@ class RangeIterator final : public CountedIterator {
 
  private:
   void fill(int64_t at, Element& element) const override {
-    element = {.example = {.x = at::scalar_tensor(start_ + at * step_, torch::kLong)}};
+    element = Example{.x = at::scalar_tensor(start_ + at * step_, torch::kLong)};
   }
   int64_t start_;
   int64_t step_;

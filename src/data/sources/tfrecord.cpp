@@ -32,8 +32,8 @@ class RecordIterator final : public ElementIterator {
         continue;
       }
       ++taken_;
-      element = {.example = {.x = tensor_of_text(*record)}};
-      if (places_) element.example.more = {at::tensor({range.number, offset}, torch::kLong)};
+      element = Example{.x = tensor_of_text(*record)};
+      if (places_) element.example->more = {at::tensor({range.number, offset}, torch::kLong)};
       return true;
     }
     return false;

@@ -115,7 +115,7 @@ class BatchIterator final : public ElementIterator {
     while (static_cast<int64_t>(rows_.size()) < size_ && input_->next(row)) rows_.push_back(row.row);
     if (!enough(static_cast<int64_t>(rows_.size()))) return false;
     const auto gathered = [&](const torch::Tensor& column) { return gather_rows(column, rows_); };
-    element = {.example = map_columns(*input_->table(), gathered)};
+    element = map_columns(*input_->table(), gathered);
     return true;
   }
 
@@ -126,30 +126,36 @@ class BatchIterator final : public ElementIterator {
     int64_t count = 0;
     Example example;
     for (; count < size_ && input_->next_example(example); ++count) {
-      if (!mismatch.empty()) continue;  // the next batch begins after this element all the same
+      if (!mismatch.empty()) continue;  // the next batch begins behind it all the same
       if (count == 0) first = example;
-      if (!same_names(example, first)) {
-        mismatch = c10::str("columns, ", list_columns(first), " and ", list_columns(example));
-        continue;
-      }
-      Columns columns = columns_of(example);
-      columns.resize(std::max(columns.size(), stacked.size()));
-      while (stacked.size() < columns.size()) stacked.emplace_back(count);
-      for (std::size_t i = 0; i < columns.size(); ++i) {
-        if (stacked[i].add(columns[i], likely_rows_)) continue;
-        mismatch = c10::str("shapes or dtypes, ", described(stacked[i].first()), " and ", described(columns[i]));
-        break;
-      }
+      mismatch = add_row(stacked, first, example, count);
     }
-    if (!mismatch.empty()) {
-      fail<InvalidArgument>("[data] batch: elements of different ", mismatch);
-    }
+    if (!mismatch.empty()) fail<InvalidArgument>("[data] batch: elements of different ", mismatch);
     if (!enough(count)) return false;
     likely_rows_ = count;
     Columns columns;
     for (StackedColumn& column : stacked) columns.push_back(column.finish());
-    element = {.example = with_columns(first, std::move(columns))};
+    element = with_columns(first, std::move(columns));
     return true;
+  }
+
+  // Adds an example behind "count" others. Returns how it differs from them, or nothing.
+  std::string add_row(std::vector<StackedColumn>& stacked, const Example& first, const Example& example,
+                      int64_t count) const {
+    if (!same_names(example, first)) {
+      return c10::str("columns, ", list_columns(first), " and ", list_columns(example));
+    }
+    std::string mismatch;
+    std::size_t next = 0;
+    const auto add = [&](const torch::Tensor& value) {
+      if (next == stacked.size()) stacked.emplace_back(count);
+      StackedColumn& column = stacked[next++];
+      if (column.add(value, likely_rows_) || !mismatch.empty()) return;
+      mismatch = c10::str("shapes or dtypes, ", described(column.first()), " and ", described(value));
+    };
+    for_each_column(example, add);
+    while (next < stacked.size()) add({});  // an example that lacks some of "more"
+    return mismatch;
   }
 
   std::unique_ptr<ElementIterator> input_;

@@ -52,7 +52,7 @@ class CacheIterator final : public ElementIterator {
   bool next(Element& element) override {
     if (kept_) {
       if (at_ >= kept_->size()) return false;
-      element = {.example = (*kept_)[at_++]};
+      element = (*kept_)[at_++];
       return true;
     }
     Example example;
@@ -63,7 +63,7 @@ class CacheIterator final : public ElementIterator {
     }
     if (from_start_) seen_.push_back(example);
     ++at_;
-    element = {.example = std::move(example)};
+    element = std::move(example);
     return true;
   }
 
@@ -124,7 +124,7 @@ class MemoryCacheNode final : public UnaryNode {
 // Writes the cache to a file in the form of a saved state: elements in the tree, columns beside it.
 void write_cache(const std::filesystem::path& file, const std::vector<Example>& examples) {
   IteratorState state{.tree = nlohmann::json::array(), .tensors = {}};
-  for (const Example& example : examples) state.tree.push_back(save_element({.example = example}, state.tensors));
+  for (const Example& example : examples) state.tree.push_back(save_example(example, state.tensors));
   AtomicFile out(file);
   out.write(to_bytes(state));
   out.commit();
@@ -136,7 +136,7 @@ std::vector<Example> read_cache(const std::filesystem::path& file) {
   const IteratorState state = from_bytes(bytes, file.string());
   std::vector<Example> examples;
   try {
-    for (const auto& element : state.tree) examples.push_back(restore_element(element, state.tensors).example);
+    for (const auto& element : state.tree) examples.push_back(restore_example(element, state.tensors));
   } catch (const std::exception& error) {
     fail<DataLoss>("[data] cache: ", file.string(), ": ", error.what());
   }

@@ -14,7 +14,8 @@ class FilterIterator final : public ElementIterator {
   bool next(Element& element) override {
     while (input_->next(element)) {
       // A row stays a number, so that batch() can gather rows.
-      if (predicate_(element.row < 0 ? element.example : input_->materialise(element))) return true;
+      const bool is_row = element.row >= 0;
+      if (is_row ? predicate_(input_->example_of_row(element.row)) : predicate_(*element.example)) return true;
     }
     return false;
   }

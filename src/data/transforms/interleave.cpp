@@ -28,7 +28,7 @@ class InterleaveIterator final : public ElementIterator {
       }
       if (place && place->elements->next_example(example)) {
         if (++taken_ >= options_.block_length) pass_turn();
-        element = {.example = std::move(example)};
+        element = std::move(example);
         return true;
       }
       idle = place ? 0 : idle + 1;
@@ -43,7 +43,7 @@ class InterleaveIterator final : public ElementIterator {
     for (const std::optional<Open>& place : places_) {
       nlohmann::json entry;
       if (place) {
-        entry["of"] = save_element({.example = place->of}, tensors);
+        entry["of"] = save_example(place->of, tensors);
         entry["at"] = place->elements->save(tensors);
       }
       places.push_back(std::move(entry));
@@ -67,7 +67,7 @@ class InterleaveIterator final : public ElementIterator {
       const auto& entry = tree.at("places").at(i);
       places_[i].reset();
       if (entry.is_null()) continue;
-      places_[i] = open(restore_element(entry.at("of"), tensors).example);
+      places_[i] = open(restore_example(entry.at("of"), tensors));
       places_[i]->elements->restore(entry.at("at"), tensors);
     }
     turn_ = turn;

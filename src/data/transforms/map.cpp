@@ -44,7 +44,7 @@ class MapIterator final : public ElementIterator {
   bool next(Element& element) override {
     Example example;
     if (!input_->next_example(example)) return false;
-    element = {.example = fn_(std::move(example), numbers_.next())};
+    element = fn_(std::move(example), numbers_.next());
     return true;
   }
   nlohmann::json save(std::vector<torch::Tensor>& tensors) override {
@@ -74,7 +74,7 @@ class ParallelMapIterator final : public ElementIterator {
     wait_for(pending_.front());
     std::future<Example> done = std::move(pending_.front());
     pending_.pop_front();
-    element = {.example = done.get()};
+    element = done.get();
     return true;
   }
 
@@ -87,7 +87,7 @@ class ParallelMapIterator final : public ElementIterator {
       wait_for(future);
       try {
         Example example = future.get();
-        waiting.push_back(save_element({.example = example}, tensors));
+        waiting.push_back(save_example(example, tensors));
         future = ready(std::move(example));
       } catch (...) {
         if (!error) error = std::current_exception();
@@ -102,7 +102,7 @@ class ParallelMapIterator final : public ElementIterator {
     input_->restore(tree.at("map"), tensors);
     numbers_.restore(tree.at("numbers"));
     ended_ = tree.at("ended").get<bool>();
-    for (const auto& element : tree.at("waiting")) pending_.push_back(ready(restore_element(element, tensors).example));
+    for (const auto& element : tree.at("waiting")) pending_.push_back(ready(restore_example(element, tensors)));
   }
 
  private:

@@ -15,7 +15,7 @@ class UnbatchIterator final : public ElementIterator {
       rows_ = batch_.size();
       at_ = 0;
     }
-    element = {.example = map_columns(batch_, [&](const torch::Tensor& column) { return column.select(0, at_); })};
+    element = map_columns(batch_, [&](const torch::Tensor& column) { return column.select(0, at_); });
     ++at_;
     return true;
   }
@@ -24,13 +24,13 @@ class UnbatchIterator final : public ElementIterator {
     return {{"unbatch", input_->save(tensors)},
             {"at", at_},
             {"rows", rows_},
-            {"batch", rows_ > 0 ? save_element({.example = batch_}, tensors) : nlohmann::json()}};
+            {"batch", rows_ > 0 ? save_example(batch_, tensors) : nlohmann::json()}};
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
     input_->restore(tree.at("unbatch"), tensors);
     at_ = tree.at("at").get<int64_t>();
     rows_ = tree.at("rows").get<int64_t>();
-    if (rows_ > 0) batch_ = restore_element(tree.at("batch"), tensors).example;
+    if (rows_ > 0) batch_ = restore_example(tree.at("batch"), tensors);
   }
 
  private:

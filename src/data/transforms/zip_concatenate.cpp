@@ -65,7 +65,7 @@ class ZipIterator final : public ElementIterator {
       ended_ = true;
       return false;
     }
-    element = {.example = side_by_side(std::move(left), std::move(right))};
+    element = side_by_side(std::move(left), std::move(right));
     return true;
   }
 
@@ -111,7 +111,7 @@ class ConcatenateIterator final : public ElementIterator {
     Example example;
     if (!in_second_ && !first_->next_example(example)) in_second_ = true;
     if (in_second_ && !second_->next_example(example)) return false;
-    element = {.example = std::move(example)};
+    element = std::move(example);
     return true;
   }
 

@@ -21,7 +21,7 @@ void RunSummaries::begin(const Config& config, const TaskData& data) {
   out.text("params", "```\n" + config.to_yaml() + "```", 0);
   if (plan_.images == 0 || !data.train) return;
   const std::optional<Example> batch = data.train->iterator({.epoch = 0}).next();
-  if (!batch || batch->x.dim() < 3) return;
+  if (!batch || !batch->x.defined() || batch->x.dim() < 3) return;
   for (int64_t i = 0; i < std::min(plan_.images, batch->x.size(0)); ++i) {
     torch::Tensor image = batch->x[i].to(torch::kFloat);
     if (image.dim() == 2) image = image.unsqueeze(0);

@@ -31,7 +31,7 @@ struct ShareOfStep {
 std::vector<torch::Tensor> to_arguments(const ShareOfStep& share) {
   std::vector<torch::Tensor> tensors;
   nlohmann::json description;
-  description["columns"] = save_element({.example = share.examples}, tensors);
+  description["columns"] = save_example(share.examples, tensors);
   description["scales"] = share.scales;
   tensors.push_back(tensor_of_text(description.dump()));
   return tensors;
@@ -39,7 +39,7 @@ std::vector<torch::Tensor> to_arguments(const ShareOfStep& share) {
 
 ShareOfStep from_arguments(const std::vector<torch::Tensor>& tensors) {
   const auto description = nlohmann::json::parse(host_text(tensors.at(tensors.size() - 1)));
-  return {.examples = restore_element(description.at("columns"), tensors).example,
+  return {.examples = restore_example(description.at("columns"), tensors),
           .scales = description.at("scales").get<std::vector<double>>()};
 }
 
