@@ -66,12 +66,15 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   const BuildContext context{.input = input, .dtype = dtype_, .input_dtype = entering};
   const std::vector<Shape> outputs = output_shapes(layers_, context);
   std::vector<detail::ModuleCall> calls;
+  std::vector<const SequentialModule*> sequentials;
   module_ = strategy_.mirror([&] {
     auto module = std::make_shared<SequentialModule>(layers_, context);
     calls.push_back(detail::module_call(module));
+    sequentials.push_back(module.get());
     return module;
   });
   calls_ = std::move(calls);
+  sequentials_ = std::move(sequentials);
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
   if (compiled()) apply_trainable();
   declare();

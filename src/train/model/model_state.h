@@ -14,6 +14,8 @@
 
 namespace cohort {
 
+class SequentialModule;
+
 class ModelState : public std::enable_shared_from_this<ModelState> {
  public:
   // A layer, or a child of the user's module.
@@ -115,6 +117,10 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   NamedTensors forward(const Replica& replica, const Example& share) const;
   NamedTensors with_output_names(NamedTensors outputs) const;
   std::vector<OutputShare> judge(const Replica& replica, const Example& share) const;
+  // Returns the replica's layers; null for a module of the user's.
+  const SequentialModule* layers_of(const Replica& replica) const;
+  // Adds what the regularizers of the layers cost to the losses of a share of so many examples.
+  void add_penalty(Replica& replica, int64_t examples, ShareLosses& losses) const;
   ShareLosses losses_of(Replica& replica, const std::vector<OutputShare>& outputs,
                         const std::vector<double>& scales) const;
   void record(const Replica& replica, int64_t examples, const std::vector<OutputShare>& outputs,
@@ -140,8 +146,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::vector<Layer> layers_;
   std::vector<Entry> entries_;
   MirroredModule module_;
-  std::vector<detail::ModuleCall> calls_;  // one a replica
-  std::vector<std::string> input_names_;   // as the model was made with
+  std::vector<detail::ModuleCall> calls_;             // one a replica
+  std::vector<const SequentialModule*> sequentials_;  // the same as layers; empty for a module of the user's
+  std::vector<std::string> input_names_;              // as the model was made with
   std::vector<std::string> output_names_;
 
   PrecisionPolicy precision_ = PrecisionPolicy::kFloat32;

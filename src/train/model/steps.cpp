@@ -1,5 +1,6 @@
 // What a replica does with its share of a global batch: forward, the losses of all outputs, the step, the metrics.
 #include "cohort/trace.h"
+#include "train/layers/sequential_module.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
@@ -30,6 +31,15 @@ ModelState::ShareLosses ModelState::losses_of(Replica& replica, const std::vecto
     losses.sum.total = first ? loss.total : losses.sum.total + loss.total;
   }
   return losses;
+}
+
+// Each share has the penalty as many times as it has examples, and the mean over the global batch has it once.
+void ModelState::add_penalty(Replica& replica, int64_t examples, ShareLosses& losses) const {
+  const SequentialModule* layers = layers_of(replica);
+  const torch::Tensor cost = layers == nullptr ? torch::Tensor() : layers->penalty();
+  if (!cost.defined()) return;
+  losses.sum.value = losses.sum.value + replica.global_mean(cost.expand({examples}));
+  losses.sum.total = losses.sum.total + cost * static_cast<double>(examples);
 }
 
 void ModelState::record(const Replica& replica, int64_t examples, const std::vector<OutputShare>& outputs,
@@ -72,6 +82,7 @@ void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>&
           const TraceSpan span("compute", "forward");
           outputs = judge(replica, share);
           losses = losses_of(replica, outputs, scales);
+          add_penalty(replica, share.size(), losses);
         }
         optimizer_[replica].minimize(losses.sum.value);
         record(replica, share.size(), outputs, losses);
@@ -86,7 +97,9 @@ void ModelState::test_step(const GlobalBatch& batch) {
         const torch::NoGradGuard no_grad;
         const TraceSpan span("evaluation", "forward");
         const std::vector<OutputShare> outputs = judge(replica, share);
-        record(replica, share.size(), outputs, losses_of(replica, outputs, {}));
+        ShareLosses losses = losses_of(replica, outputs, {});
+        add_penalty(replica, share.size(), losses);
+        record(replica, share.size(), outputs, losses);
       },
       batch);
 }
