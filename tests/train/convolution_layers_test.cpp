@@ -122,6 +122,40 @@ TEST(ResamplingTest, GrowsAndCutsImages) {
   expect_close(permuted(x), x.permute({0, 2, 3, 1}));
 }
 
+TEST(Pooling1DTest, MatchesTheFunctional) {
+  const torch::Tensor x = random({2, 3, 7});
+  const Built largest = build(MaxPooling1D({.pool_size = 3, .strides = 2}), {3, 7});
+  expect_shape(largest, {3, 7});
+  expect_close(largest(x), F::max_pool1d(x, F::MaxPool1dFuncOptions(3).stride(2)));
+  const Built mean = build(AveragePooling1D(), {3, 7});
+  expect_shape(mean, {3, 7});
+  expect_close(mean(x), F::avg_pool1d(x, F::AvgPool1dFuncOptions(2)));
+  const Built same = build(AveragePooling1D({.pool_size = 4, .strides = 1, .padding = Padding::kSame}), {3, 7});
+  expect_shape(same, {3, 7});
+  expect_close(same(x).select(2, 0), x.slice(2, 0, 3).mean(2));
+  expect_shape(build(MaxPooling1D({.pool_size = 4, .padding = Padding::kSame}), {3, 7}), {3, 7});
+  expect_error<InvalidArgument>([] { MaxPooling1D({.pool_size = 0}); }, "pool_size must be positive");
+  expect_error<InvalidArgument>([] { build(MaxPooling1D({.pool_size = 9}), {3, 7}); }, "at least 9");
+}
+
+TEST(GlobalPooling1DTest, LeavesMaskedStepsOut) {
+  const torch::Tensor x = random({2, 5, 3});
+  const torch::Tensor mask = torch::tensor({{1, 1, 1, 0, 0}, {1, 0, 1, 0, 1}}).to(torch::kBool);
+  const torch::Tensor second = x[1].index_select(0, torch::tensor({0, 2, 4}));
+  const Built mean = build(GlobalAveragePooling1D(), {5, 3});
+  expect_shape(mean, {5, 3});
+  expect_close(mean(x), x.mean(1));
+  expect_close(mean.module->forward_masked(x, mask), torch::stack({x[0].slice(0, 0, 3).mean(0), second.mean(0)}));
+  const Built largest = build(GlobalMaxPooling1D(), {5, 3});
+  expect_shape(largest, {5, 3});
+  expect_close(largest.module->forward_masked(x, mask), torch::stack({x[0].slice(0, 0, 3).amax(0), second.amax(0)}));
+  for (const bool keeps : {false, true}) {
+    const Built first = build(GlobalMaxPooling1D({.channels_first = true, .keepdims = keeps}), {5, 3});
+    expect_shape(first, {5, 3});
+    expect_close(first(x), x.amax(2, keeps));
+  }
+}
+
 TEST(ConvolutionLayersTest, RefuseWhatMakesNoSense) {
   expect_error<InvalidArgument>([] { Conv1D({.kernel_size = 3}); }, "filters must be positive");
   expect_error<InvalidArgument>([] { Conv1D({.filters = 2}); }, "kernel_size must be positive, got 0");

@@ -99,8 +99,8 @@ class RandAugment {
 
 // One operation of a policy.
 struct PolicyStep {
-  std::string operation;     // as for level_to_arg()
-  double probability = 1.0;  // that it is applied
+  std::string operation;     // a name that level_to_arg() knows
+  double probability = 1.0;  // the share of pictures that it is applied to
   double level = 0.0;        // 0 to 10
 };
 // Operations that are applied one after the other.
@@ -109,7 +109,7 @@ using SubPolicy = std::vector<PolicyStep>;
 struct AutoAugmentOptions {
   // "v0", "reduced_cifar10", "svhn", "reduced_imagenet", "simple", "panoptic_deeplab_policy", "vit" or "test".
   std::string augmentation_name = "v0";
-  std::vector<SubPolicy> policies = {};  // in place of those with the name
+  std::vector<SubPolicy> policies = {};  // taken instead of those with the name, unless empty
   double cutout_const = 100.0;           // half the side of Cutout's square at level 10, in pixels
   double translate_const = 250.0;        // pixels of a translation at level 10
 };
@@ -127,14 +127,14 @@ class AutoAugment {
 };
 
 struct RandomErasingOptions {
-  double probability = 0.25;                        // that a picture is changed
+  double probability = 0.25;                        // the share of pictures that are changed
   double min_area = 0.02;                           // smallest part of the area
   double max_area = 1.0 / 3.0;                      // largest part of the area
   double min_aspect = 0.3;                          // smallest ratio of height to width
   std::optional<double> max_aspect = std::nullopt;  // largest ratio; unset: 1 / min_aspect
   int64_t min_count = 1;                            // fewest rectangles
   int64_t max_count = 1;                            // most rectangles
-  int64_t trials = 10;                              // to draw a rectangle that fits
+  int64_t trials = 10;                              // the most attempts to draw a rectangle that fits
 };
 // Z. Zhong et al., "Random Erasing" (2020): fills rectangles with normal noise, in floating-point pictures.
 class RandomErasing {
@@ -148,10 +148,10 @@ class RandomErasing {
 };
 
 struct MixupAndCutmixOptions {
-  double mixup_alpha = 0.8;      // of the Beta distribution of shares; 0: no mixup
-  double cutmix_alpha = 1.0;     // of the Beta distribution of areas; 0: no CutMix
-  double prob = 1.0;             // that a batch is mixed
-  double switch_prob = 0.5;      // that CutMix does it, where both are there
+  double mixup_alpha = 0.8;      // the parameter of the Beta distribution of shares; 0: no mixup
+  double cutmix_alpha = 1.0;     // the parameter of the Beta distribution of areas; 0: no CutMix
+  double prob = 1.0;             // the share of batches that are mixed
+  double switch_prob = 0.5;      // the share of these that CutMix mixes, where both are there
   double label_smoothing = 0.1;  // given to all classes alike
   int64_t num_classes = 1001;    // labels are below it
 };

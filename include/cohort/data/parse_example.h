@@ -39,7 +39,7 @@ struct VarLenFeature {
 };
 // Any number of elements of a shape, stacked: [number, shape...].
 struct FixedLenSequenceFeature {
-  std::vector<int64_t> shape = {};              // of one element
+  std::vector<int64_t> shape = {};              // the shape of one element
   FeatureDtype dtype = FeatureDtype::kFloat32;  // the sort of values
   bool allow_missing = false;                   // a record without the feature has none; else it is an error
 };

@@ -31,8 +31,8 @@ struct ResizedImage {
 struct ResizeAndCropOptions {
   // The size that the result is filled up to with zeros; unset: it is not.
   std::optional<std::array<int64_t, 2>> padded_size = std::nullopt;
-  double aug_scale_min = 1.0;                                   // the desired size is multiplied by a number from here
-  double aug_scale_max = 1.0;                                   // to here; another range than 1 to 1 needs a generator
+  double aug_scale_min = 1.0;  // the least number that the desired size is multiplied by
+  double aug_scale_max = 1.0;  // the largest one; another range than 1 to 1 needs a generator
   image::ResizeMethod method = image::ResizeMethod::kBilinear;  // the sort of interpolation
   bool keep_aspect_ratio = true;  // the picture becomes as large as fits, without distortion
   bool centered_crop = false;     // the zeros lie around instead of behind
@@ -61,9 +61,9 @@ ResizedImage resize_image(const torch::Tensor& image, const std::array<int64_t, 
 torch::Tensor center_crop_image(const torch::Tensor& image, double center_crop_fraction = 0.875);
 
 struct RandomCropImageOptions {
-  std::array<double, 2> aspect_ratio_range = {3.0 / 4.0, 4.0 / 3.0};  // of width to height
-  std::array<double, 2> area_range = {0.08, 1.0};                     // of the picture's area
-  int64_t max_attempts = 10;                                          // then the whole picture is returned
+  std::array<double, 2> aspect_ratio_range = {3.0 / 4.0, 4.0 / 3.0};  // the ratio of width to height
+  std::array<double, 2> area_range = {0.08, 1.0};                     // the part of the picture's area
+  int64_t max_attempts = 10;                                          // after so many the whole picture is returned
 };
 // Returns a part of random area and shape, as a view.
 torch::Tensor random_crop_image(const torch::Tensor& image, at::Generator generator,
@@ -85,9 +85,9 @@ torch::Tensor random_saturation(const torch::Tensor& image, double reach, at::Ge
 // Blends a picture with its grey image: 0 is grey, 1 the picture.
 torch::Tensor saturation(const torch::Tensor& image, double factor);
 struct ColorJitterOptions {
-  double brightness = 0.0;  // reach of the factor, here and below
-  double contrast = 0.0;    // as for random_contrast()
-  double saturation = 0.0;  // as for random_saturation()
+  double brightness = 0.0;  // the reach of random_brightness()
+  double contrast = 0.0;    // the reach of random_contrast()
+  double saturation = 0.0;  // the reach of random_saturation()
 };
 // Applies the three in this order.
 torch::Tensor color_jitter(const torch::Tensor& image, at::Generator generator, const ColorJitterOptions& options);

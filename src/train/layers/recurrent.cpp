@@ -29,7 +29,8 @@ struct Recurrence {
   Regularizer bias_regularizer = {};
 
   std::string_view type() const { return cell == Cell::kLstm ? "LSTM" : "GRU"; }
-  int64_t rows() const { return (cell == Cell::kLstm ? 4 : 3) * units; }  // of the weights
+  // Returns the number of rows of the weights.
+  int64_t rows() const { return (cell == Cell::kLstm ? 4 : 3) * units; }
 };
 
 class RecurrentModule final : public LayerModule {
@@ -112,7 +113,7 @@ class RecurrentModule final : public LayerModule {
   torch::Tensor first_state(const torch::Tensor& x) const {
     return at::zeros({x.size(0), recurrence_.units}, x.options().requires_grad(false));
   }
-  // The output of no examples, or of no steps.
+  // Returns the output for no examples, or for no steps.
   torch::Tensor no_output(const torch::Tensor& x) const {
     const std::vector<torch::Tensor> parameters = {input_weight_, state_weight_, input_bias_, state_bias_};
     if (recurrence_.return_sequences) return empty_from(parameters, {x.size(0), x.size(1), recurrence_.units});

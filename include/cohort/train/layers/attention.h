@@ -12,13 +12,13 @@
 namespace cohort {
 
 struct MultiHeadAttentionOptions {
-  int64_t num_heads = 0;                                         // needed
-  int64_t key_dim = 0;                                           // size of a head's queries and keys; needed
-  int64_t value_dim = 0;                                         // size of a head's values; 0: key_dim
-  int64_t output_dim = 0;                                        // size of the output; 0: the query's
-  double dropout = 0.0;                                          // of attention scores, while training; in [0, 1)
-  bool use_bias = true;                                          // whether biases are added
-  bool use_causal_mask = false;                                  // a step sees none behind it
+  int64_t num_heads = 0;         // needed
+  int64_t key_dim = 0;           // size of a head's queries and keys; needed
+  int64_t value_dim = 0;         // size of a head's values; 0: key_dim
+  int64_t output_dim = 0;        // size of the output; 0: the query's
+  double dropout = 0.0;          // the share of scores that are set to zero while training; in [0, 1)
+  bool use_bias = true;          // whether biases are added
+  bool use_causal_mask = false;  // a step sees none behind it
   Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weights start
   Initializer bias_initializer = Initializer::kZeros;            // how the biases start
   Regularizer kernel_regularizer = {};                           // what the weights add to the loss

@@ -51,7 +51,8 @@ Layer Permute(std::vector<int64_t> dims);
 Layer Reshape(Shape target_shape);
 
 struct DropoutOptions {
-  double rate = 0.5;      // of elements set to zero while training, the others grow by 1 / (1 - rate); in [0, 1)
+  double rate =
+      0.5;  // the share of elements that are set to zero while training, in [0, 1); the others grow by 1 / (1 - rate)
   std::string name = {};  // empty: the model gives one
 };
 // Draws from the replica's own generator (Replica::generator()), outside replicas from LibTorch's default one.

@@ -55,10 +55,10 @@ class LayerModule : public torch::nn::Module {
 
 // What LayerKind::build() is told.
 struct BuildContext {
-  std::string name;                               // of the layer, for messages
+  std::string name;                               // the name of the layer, for messages
   Shape input;                                    // without the batch
-  torch::ScalarType dtype = torch::kFloat;        // of parameters and of what flows between layers
-  torch::ScalarType input_dtype = torch::kFloat;  // of what comes in: another one only where the data do
+  torch::ScalarType dtype = torch::kFloat;        // the dtype of parameters and of what flows between layers
+  torch::ScalarType input_dtype = torch::kFloat;  // the dtype of what comes in: another one only where the data do
 };
 
 // One sort of layer with its options; immutable, thread-safe. Derive from it for a sort of your own.

@@ -1,4 +1,5 @@
-// Layers that change the size of images [batch, channels, height, width]: pooling, up-sampling, borders.
+// Layers that change the size of images [batch, channels, height, width], and of sequences: pooling, up-sampling,
+// borders.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,28 @@ struct GlobalMaxPooling2DOptions {
 };
 // The largest value of each channel: [batch, channels, height, width] -> [batch, channels].
 Layer GlobalMaxPooling2D(const GlobalMaxPooling2DOptions& options = {});
+
+struct Pooling1DOptions {
+  int64_t pool_size = 2;                          // length of a window
+  std::optional<int64_t> strides = std::nullopt;  // unset: pool_size
+  Padding padding = Padding::kValid;              // what is added around the sequence
+  std::string name = {};                          // empty: the model gives one
+};
+// The largest element of each window: [batch, channels, length] -> [batch, channels, length'], as Conv1D has sequences.
+// Padding takes no part in maxima and averages.
+Layer MaxPooling1D(const Pooling1DOptions& options = {});
+// The mean of each window.
+Layer AveragePooling1D(const Pooling1DOptions& options = {});
+
+struct GlobalPooling1DOptions {
+  bool channels_first = false;  // [batch, channels, length], as Conv1D's, instead of [batch, steps, size], as LSTM's
+  bool keepdims = false;        // the steps stay as a dimension of size 1
+  std::string name = {};        // empty: the model gives one
+};
+// The mean of all steps of a sequence, [batch, steps, size] -> [batch, size]. Masked steps take no part.
+Layer GlobalAveragePooling1D(const GlobalPooling1DOptions& options = {});
+// The largest element of all steps that are not masked.
+Layer GlobalMaxPooling1D(const GlobalPooling1DOptions& options = {});
 
 struct UpSampling2DOptions {
   // kNearest repeats rows and columns, kBilinear interpolates between them.

@@ -29,7 +29,7 @@ struct Operation {
   std::string_view name;
   Argument argument;
   double at_most;  // the argument at level 10; Cutout's and the translations' are options
-  bool drawn;      // by RandAugment
+  bool drawn;      // RandAugment draws it
 };
 constexpr std::array kAugmentOperations = {
     Operation{"AutoContrast", Argument::kNone, 0, true},    Operation{"Equalize", Argument::kNone, 0, true},
