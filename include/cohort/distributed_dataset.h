@@ -29,7 +29,8 @@ struct InputOptions {
   int64_t prefetch_steps = 2;
   // The longest wait for one step's input.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  AutoShard auto_shard = AutoShard::kAuto;  // no effect in a single process
+  // In a single process nothing is divided, but it decides how batches are cut: see DistributedDataset.
+  AutoShard auto_shard = AutoShard::kAuto;
 };
 
 // One step's input: a share for every local replica. A replica without data gets a share of size 0.
@@ -79,10 +80,11 @@ class DistributedIterator {
   std::unique_ptr<DistributedSource> source_;
 };
 
-// A cheap value. The sizes of the shares: a global batch of G over R replicas gives the first G mod R replicas one
-// example more. Rebatching goes on over the borders of incoming batches, so a short last batch fills replica 0 first
-// and may leave later replicas without data. Where the batch size is not known each incoming batch is cut into pieces
-// of ceil(b / R).
+// A cheap value. The sizes of the shares are TensorFlow's. With AutoShard::kData, which kAuto means for data in memory,
+// and where the batch size is not known, each batch of b examples is cut by itself, into pieces of ceil(b / R) for R
+// replicas: a short last batch of 30 gives 2 replicas 15 each. With kFile and kOff a global batch of G gives the first
+// G mod R replicas one example more, and the sizes go on over the borders of batches: 30 after batches of 50 are 25
+// and 5.
 class DistributedDataset {
  public:
   // Makes a pass; for the library.

@@ -65,9 +65,6 @@ ClusterSpec::ClusterSpec(std::map<std::string, Tasks> jobs) : jobs_(std::move(jo
   for (const auto& [job, tasks] : jobs_) {
     require_job(job);
     if (tasks.empty()) fail<InvalidArgument>("[cluster] job ", job, " has no tasks; leave it out");
-    if ((job == "chief" || job == "evaluator") && tasks.size() > 1) {
-      fail<InvalidArgument>("[cluster] job ", job, " has ", tasks.size(), " tasks, at most 1 is allowed");
-    }
     for (const auto& [index, address] : tasks) {
       const TaskId task{job, index};
       if (index < 0) fail<InvalidArgument>("[cluster] job ", job, " has a task of index ", index);

@@ -10,9 +10,19 @@ bool takes_part(const std::string& type) {
   return type == "chief" || type == "worker";
 }
 
+// Throws if the cluster has several chiefs or evaluators. TensorFlow, too, accepts such a cluster until roles are asked
+// for.
+void require_roles(const ClusterSpec& cluster) {
+  for (const char* job : {"chief", "evaluator"}) {
+    if (cluster.num_tasks(job) <= 1) continue;
+    fail<InvalidArgument>("[cluster] job ", job, " has ", cluster.num_tasks(job), " tasks, at most 1 is allowed");
+  }
+}
+
 }  // namespace
 
 void require_task(const ClusterSpec& cluster, const TaskId& task) {
+  require_roles(cluster);
   if (task.type == "evaluator" && !cluster.has_job("evaluator") && task.index == 0) return;
   if (cluster.has(task)) return;
   if (!cluster.has_job(task.type)) {
@@ -29,6 +39,7 @@ bool is_chief(const ClusterSpec& cluster, const TaskId& task) {
 }
 
 int worker_count(const ClusterSpec& cluster, const std::string& task_type) {
+  require_roles(cluster);
   if (task_type == "evaluator") return std::max(1, cluster.num_tasks("evaluator"));
   if (takes_part(task_type)) return cluster.num_tasks("chief") + cluster.num_tasks("worker");
   fail<InvalidArgument>("[cluster] worker count: the task type is \"", task_type,

@@ -214,16 +214,17 @@ DistributedDataset Strategy::distribute_from_function(const std::function<Datase
     fail<InvalidArgument>(
         "[strategy] distribute_from_function: the dataset is not batched; batch it by the per-replica batch size");
   }
-  const auto replicas = static_cast<int64_t>(num_local_replicas());
-  const auto make = [core = core_, dataset, options, replicas](const IteratorOptions& at) {
+  const InputGroup group = group_of(*core_);
+  const auto make = [core = core_, dataset, options, group](const IteratorOptions& at) {
     const Pass pass(at, dataset.passes()->under(core));
-    return std::make_unique<DistributedSource>(
-        make_per_replica_source(dataset, pass.options(), static_cast<std::size_t>(replicas)), core, options, pass);
+    return std::make_unique<DistributedSource>(make_per_replica_source(dataset, pass.options(), group), core, options,
+                                               pass);
   };
   const int64_t count = dataset.cardinality();
   if (count < 0) return {make, count};
-  // The longest of the workers' inputs decides.
-  const std::optional<int64_t> steps = core_->workers().known_total((count + replicas - 1) / replicas);
+  if (drops_partial_steps(dataset, group)) return {make, count / group.replicas};
+  // The longest input of a worker decides.
+  const std::optional<int64_t> steps = core_->workers().known_total((count + group.replicas - 1) / group.replicas);
   return {make, steps.value_or(kUnknownCardinality)};
 }
 

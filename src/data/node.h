@@ -62,6 +62,7 @@ class ElementIterator {
 struct Batching {
   bool batched = false;
   std::optional<int64_t> size = std::nullopt;
+  bool full = false;  // whether every batch has this size: a short last one is dropped
 };
 
 class DatasetNode {

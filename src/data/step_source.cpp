@@ -28,7 +28,7 @@ class WholeSource final : public StepSource {
   std::unique_ptr<ElementIterator> elements_;
 };
 
-// Shares of exact sizes, over the borders of the batches that come in.
+// Shares of exact sizes, which go on over the borders of the batches that come in.
 class RebatchSource final : public StepSource {
  public:
   RebatchSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group, int64_t size)
@@ -54,8 +54,8 @@ class RebatchSource final : public StepSource {
 };
 
 // Each batch that comes in is cut into as many pieces as there are replicas in all. When every worker sees all batches
-// (`shared`) it takes its own replicas' pieces of each, in the order of the replicas; otherwise all of its batch, step
-// by step.
+// (`shared`) it takes every workers-th piece of each, as TensorFlow shards the stream of pieces; otherwise all of its
+// batch, step by step.
 class CutSource final : public StepSource {
  public:
   CutSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group, bool shared)
@@ -67,7 +67,7 @@ class CutSource final : public StepSource {
     const std::vector<int64_t> borders = legacy_borders(batch_.size(), pieces);
     shares.clear();
     for (int64_t j = 0; j < group_.replicas; ++j) {
-      const auto piece = static_cast<std::size_t>((shared_ ? group_.worker * group_.replicas : at_) + j);
+      const auto piece = static_cast<std::size_t>(shared_ ? j * group_.workers + group_.worker : at_ + j);
       shares.push_back(batch_.rows(borders[piece], borders[piece + 1]));
     }
     if (!shared_) at_ = (at_ + group_.replicas) % pieces;
@@ -94,13 +94,17 @@ class CutSource final : public StepSource {
   InputGroup group_;
   bool shared_;
   Example batch_;
-  int64_t at_ = 0;  // the next piece of it
+  int64_t at_ = 0;  // the next piece of the batch
 };
 
+// One element for each replica. At the end the replicas that get none have an empty share, or the step is left out.
 class PerReplicaSource final : public StepSource {
  public:
-  PerReplicaSource(const Dataset& dataset, const IteratorOptions& options, std::size_t replicas)
-      : dataset_(dataset), elements_(dataset.node().iterate(options)), replicas_(replicas) {}
+  PerReplicaSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group)
+      : dataset_(dataset),
+        elements_(dataset.node().iterate(options)),
+        replicas_(static_cast<std::size_t>(group.replicas)),
+        full_(drops_partial_steps(dataset, group)) {}
 
   bool next(std::vector<Example>& shares) override {
     shares.clear();
@@ -109,7 +113,7 @@ class PerReplicaSource final : public StepSource {
       if (elements_->next_example(share)) {
         last_ = share;
         shares.push_back(std::move(share));
-      } else if (i == 0) {
+      } else if (i == 0 || full_) {
         return false;
       } else {
         shares.push_back(last_.rows(0, 0));
@@ -126,17 +130,19 @@ class PerReplicaSource final : public StepSource {
   Dataset dataset_;
   std::unique_ptr<ElementIterator> elements_;
   std::size_t replicas_;
+  bool full_;  // whether only full steps count
   Example last_;
 };
 
 }  // namespace
 
 AutoShard choose_shard(AutoShard asked, const Dataset& dataset, const InputGroup& group) {
-  if (group.workers == 1) return AutoShard::kOff;
+  const bool alone = group.workers == 1;
   const int64_t files = dataset.node().num_files();
-  const bool possible = files == kInfiniteCardinality || files >= group.workers;
+  const bool possible = files == kInfiniteCardinality || files >= group.workers || (alone && files != 0);
   if (asked == AutoShard::kAuto) return possible ? AutoShard::kFile : AutoShard::kData;
   if (asked != AutoShard::kFile || possible) return asked;
+  if (alone) return AutoShard::kOff;
   if (files == 0) {
     fail<InvalidArgument>(
         "[data] auto_shard: there are no files to shard by: interleave() opens none, there are no TFRecord files and "
@@ -160,8 +166,12 @@ std::unique_ptr<StepSource> make_split_source(const Dataset& dataset, IteratorOp
 }
 
 std::unique_ptr<StepSource> make_per_replica_source(const Dataset& dataset, const IteratorOptions& options,
-                                                    std::size_t replicas) {
-  return std::make_unique<PerReplicaSource>(dataset, options, replicas);
+                                                    const InputGroup& group) {
+  return std::make_unique<PerReplicaSource>(dataset, options, group);
+}
+
+bool drops_partial_steps(const Dataset& dataset, const InputGroup& group) {
+  return group.workers == 1 && dataset.node().batching().full;
 }
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// StepSource: where one worker's shares of each step come from.
+// StepSource: yields the shares of one worker for each step.
 #pragma once
 
 #include <memory>
@@ -10,32 +10,39 @@
 
 namespace cohort {
 
-// Who the input is for: replica `j` of worker `w` has number w * replicas + j.
+// The replicas that the input is for: replica `j` of worker `w` has number w * replicas + j.
 struct InputGroup {
   int64_t workers = 1;
   int64_t worker = 0;
-  int64_t replicas = 1;  // of each worker
+  int64_t replicas = 1;  // replicas of each worker
 };
 
 class StepSource {
  public:
   virtual ~StepSource() = default;
-  // One share a local replica; false at the end of this worker's data.
+  // Returns one share for each local replica. Returns false at the end of this worker's data.
   virtual bool next(std::vector<Example>& shares) = 0;
   virtual nlohmann::json save(std::vector<torch::Tensor>& tensors) = 0;
   virtual void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) = 0;
 };
 
-// kFile where the dataset reads at least as many files as there are workers, else kData; kOff with one worker.
-// InvalidArgument: kFile was asked for and is not possible.
+// Returns the way in which a dataset is divided: for kAuto it is kFile if the dataset reads at least as many files as
+// there are workers, else kData. One worker divides nothing, but the choice decides how batches are cut: see
+// make_split_source(). InvalidArgument: kFile was asked for and is not possible.
 AutoShard choose_shard(AutoShard asked, const Dataset& dataset, const InputGroup& group);
 
-// Of global batches. `whole`: each step is a batch as it comes, for the only replica.
+// Returns the source of a dataset of global batches. With kData, and where the size of the batches is not known, each
+// batch is cut by itself into pieces of ceil(size / replicas); otherwise the sizes of the shares go on over the borders
+// of batches. `whole`: each step is a batch as it comes, for the only replica.
 std::unique_ptr<StepSource> make_split_source(const Dataset& dataset, IteratorOptions options, const InputGroup& group,
                                               AutoShard shard, bool whole);
 
-// Of the user's own dataset of per-replica batches: each replica takes one element a step.
+// Returns the source of the user's own dataset of per-replica batches: each replica takes one element for each step.
 std::unique_ptr<StepSource> make_per_replica_source(const Dataset& dataset, const IteratorOptions& options,
-                                                    std::size_t replicas);
+                                                    const InputGroup& group);
+
+// Returns whether a step in which not all replicas get a batch is left out, as TensorFlow does for one worker if all
+// batches are full (drop_remainder).
+bool drops_partial_steps(const Dataset& dataset, const InputGroup& group);
 
 }  // namespace cohort

@@ -38,8 +38,8 @@ std::vector<int64_t> cut_rows(at::IntArrayRef shape, int64_t shards) {
 }  // namespace
 
 Partitioner FixedShardsPartitioner(int64_t num_shards) {
-  require_positive("FixedShardsPartitioner", "num_shards", num_shards);
   return [=](at::IntArrayRef shape, torch::ScalarType /*dtype*/) {
+    require_positive("FixedShardsPartitioner", "num_shards", num_shards);
     require_rows("FixedShardsPartitioner", shape);
     return cut_rows(shape, num_shards);
   };

@@ -54,13 +54,20 @@ TEST(ClusterSpec, MalformedJsonNamesTheKeyAndTheValue) {
       {R"({"worker": {"-1": "a:1"}})", "a task of index -1"},
       {R"({"worker": []})", "job worker has no tasks"},
       {R"({"master": ["a:1"]})", "job \"master\" is not allowed, only chief, worker, ps and evaluator are"},
-      {R"({"chief": ["a:1", "b:1"]})", "job chief has 2 tasks, at most 1"},
-      {R"({"evaluator": ["a:1", "b:1"]})", "job evaluator has 2 tasks, at most 1"},
       {R"({"worker": ["a:1", "b:1"], "ps": ["b:1"]})", "ps 0 and worker 1 have the same address, b:1"},
   };
   for (const auto& [text, problem] : cases) {
     expect_error<InvalidArgument>([&, text = text] { (void)ClusterSpec::from_json(text); }, problem);
   }
+}
+
+TEST(Roles, ThereIsOneChiefAndOneEvaluator) {
+  const ClusterSpec chiefs(Jobs{{"chief", {"a:1", "b:1"}}, {"worker", {"c:1"}}});
+  const ClusterSpec evaluators(Jobs{{"evaluator", {"a:1", "b:1"}}, {"worker", {"c:1"}}});
+  expect_error<InvalidArgument>([&] { is_chief(chiefs, {"chief", 0}); }, "job chief has 2 tasks, at most 1");
+  expect_error<InvalidArgument>([&] { worker_count(chiefs, "worker"); }, "job chief has 2 tasks, at most 1");
+  expect_error<InvalidArgument>([&] { id_in_cluster(evaluators, {"worker", 0}); }, "job evaluator has 2 tasks");
+  expect_error<InvalidArgument>([&] { collective_leader(evaluators, {"worker", 0}); }, "job evaluator has 2 tasks");
 }
 
 TEST(Roles, ChiefIsWhoOwnsCheckpoints) {

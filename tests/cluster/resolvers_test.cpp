@@ -26,9 +26,10 @@ TEST(TFConfig, GivesTheClusterAndTheTask) {
   const TFConfigResolver resolver = tf_config(kConfig);
   EXPECT_EQ(resolver.cluster_spec(), ClusterSpec(Jobs{{"chief", {"c:1"}}, {"worker", {"a:1", "b:1"}}}));
   EXPECT_EQ(resolver.task(), (TaskId{"worker", 1}));
-  EXPECT_EQ(resolver.master(), "grpc://c:1");
-  EXPECT_EQ(resolver.master(TaskId{"worker", 0}), "grpc://a:1");
-  EXPECT_EQ(resolver.rpc_layer(), "grpc");
+  EXPECT_EQ(resolver.master(), "b:1");
+  EXPECT_EQ(resolver.master(TaskId{"worker", 0}), "a:1");
+  EXPECT_EQ(tf_config(kConfig, {.rpc_layer = "grpc"}).master(), "grpc://b:1");
+  EXPECT_EQ(resolver.rpc_layer(), "");
   EXPECT_EQ(resolver.environment(), "");
 }
 
@@ -38,17 +39,21 @@ TEST(TFConfig, OverridesAndOptionalKeys) {
   EXPECT_EQ(tf_config(R"({"task": {"type": "worker", "index": "2"}})").task(), (TaskId{"worker", 2}));
   EXPECT_EQ(tf_config(R"({"task": {"type": "chief"}})").task(), (TaskId{"chief", 0}));
   EXPECT_EQ(tf_config(R"({"rpc_layer": "grpc+x", "environment": "google"})").rpc_layer(), "grpc+x");
-  EXPECT_EQ(tf_config(R"({"rpc_layer": "grpc+x", "environment": "google"})").environment(), "google");
+  EXPECT_EQ(tf_config(R"({"rpc_layer": "grpc+x", "environment": "google"})").environment(), "");
   EXPECT_EQ(tf_config(R"({"session_master": "here"})").master(), "here");
   EXPECT_EQ(tf_config(R"({"cluster": {"worker": ["a:1"]}})").master(), "") << "a single task";
 }
 
 TEST(TFConfig, WithoutItThereIsNoCluster) {
-  for (const char* text : {"", "{}"}) {
+  for (const char* text : {"{}", "[]"}) {
     EXPECT_TRUE(tf_config(text).cluster_spec().empty());
     EXPECT_EQ(tf_config(text).task(), std::nullopt);
     EXPECT_EQ(tf_config(text).master(), "");
   }
+  const TFConfigResolver unset({.variables = environment_of({})});
+  EXPECT_TRUE(unset.cluster_spec().empty());
+  EXPECT_EQ(unset.task(), std::nullopt);
+  expect_error<InvalidArgument>([] { (void)tf_config("").cluster_spec(); }, "TF_CONFIG is no JSON");
 }
 
 TEST(TFConfig, WhatIsMalformedIsNamed) {
@@ -134,6 +139,7 @@ TEST(Slurm, GpusAreDividedAmongTheTasksOfANode) {
   EXPECT_EQ(slurm(variables).num_accelerators(), (std::map<std::string, int>{{"GPU", 2}}));
   EXPECT_EQ(slurm(variables, {.gpus_per_task = 1}).visible_gpus(), (std::vector<int>{5}));
   EXPECT_EQ(slurm(variables, {.gpus_per_node = 2}).visible_gpus(), (std::vector<int>{5}));
+  EXPECT_EQ(slurm(slurm_step("3"), {.gpus_per_node = 4}).visible_gpus(), (std::vector<int>{2, 3})) << "as it is told";
   expect_error<InvalidArgument>([&] { (void)slurm(variables, {.gpus_per_node = 5}).visible_gpus(); },
                                 "gpus_per_node is 5, this node has 4");
   expect_error<InvalidArgument>([&] { (void)slurm(variables, {.gpus_per_task = 3}).visible_gpus(); },

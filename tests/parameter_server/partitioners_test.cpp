@@ -78,8 +78,11 @@ TEST(Partitioners, AScalarHasNothingToCut) {
 }
 
 TEST(Partitioners, RefuseWrongOptions) {
-  expect_error<InvalidArgument>([] { FixedShardsPartitioner(0); },
-                                "[parameter server] FixedShardsPartitioner: num_shards must be positive, got 0");
+  expect_error<InvalidArgument>(
+      [] {
+        (void)FixedShardsPartitioner(0)({4, 2}, torch::kFloat);
+      },
+      "[parameter server] FixedShardsPartitioner: num_shards must be positive, got 0");
   expect_error<InvalidArgument>([] { MinSizePartitioner({.min_shard_bytes = 0}); }, "min_shard_bytes must be positive");
   expect_error<InvalidArgument>([] { MinSizePartitioner({.max_shards = -1}); }, "max_shards must be positive, got -1");
   expect_error<InvalidArgument>([] { MaxSizePartitioner({}); }, "max_shard_bytes must be positive, got 0");

@@ -59,14 +59,16 @@ struct TFConfigOptions {
   Environment variables = process_environment();        // where TF_CONFIG is read from
 };
 
-// TF_CONFIG, JSON: {"cluster": {job: [addresses]}, "task": {"type": job, "index": i}}. Unset or empty: no cluster.
+// Reads TF_CONFIG, JSON: {"cluster": {job: [addresses]}, "task": {"type": job, "index": i}}. Without it there is no
+// cluster. task() throws InvalidArgument for a task that the cluster does not have (an evaluator may be missing), and
+// master() without a task gives the address of this process's own task, both as TensorFlow's resolver does. The
+// protocol is that of "rpc_layer"; empty: none.
 class TFConfigResolver final : public ClusterResolver {
  public:
   explicit TFConfigResolver(TFConfigOptions options = {}) : options_(std::move(options)) {}
   std::string_view name() const override { return "tf_config"; }
   ClusterSpec cluster_spec() const override;
   std::optional<TaskId> task() const override;
-  std::string environment() const override;
   std::string rpc_layer() const override;
   std::string master(const std::optional<TaskId>& task = std::nullopt) const override;
 

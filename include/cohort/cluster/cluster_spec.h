@@ -38,8 +38,8 @@ class ClusterSpec {
   using Tasks = std::map<int, std::string>;  // by index; indices may have gaps
 
   ClusterSpec() = default;
-  // InvalidArgument: an unknown job, a job without tasks, two chiefs or evaluators, a negative index, an address that
-  // is not "host:port", an address that two tasks share.
+  // InvalidArgument: an unknown job, a job without tasks, a negative index, an address that is not "host:port", an
+  // address that two tasks share.
   explicit ClusterSpec(std::map<std::string, Tasks> jobs);
   explicit ClusterSpec(const std::map<std::string, std::vector<std::string>>& jobs);
 
@@ -65,8 +65,8 @@ class ClusterSpec {
   std::map<std::string, Tasks> jobs_;
 };
 
-// The roles of reference "multi_worker_util". All throw InvalidArgument for a task that the cluster does not have; an
-// evaluator may be missing from the cluster.
+// The roles of reference "multi_worker_util". All throw InvalidArgument for a task that the cluster does not have (an
+// evaluator may be missing from the cluster), and for a cluster with several chiefs or evaluators.
 void require_task(const ClusterSpec& cluster, const TaskId& task);
 // Chief and evaluator are; worker 0 where there is no chief job.
 bool is_chief(const ClusterSpec& cluster, const TaskId& task);

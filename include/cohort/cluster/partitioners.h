@@ -16,7 +16,7 @@ namespace cohort {
 // throw InvalidArgument for a scalar's shape.
 using Partitioner = std::function<std::vector<int64_t>(at::IntArrayRef shape, torch::ScalarType dtype)>;
 
-// `num_shards`, but not more than rows. InvalidArgument unless it is positive.
+// Cuts into `num_shards`, but not more than rows. Its call throws InvalidArgument unless `num_shards` is positive.
 Partitioner FixedShardsPartitioner(int64_t num_shards);
 
 struct MinSizePartitionerOptions {

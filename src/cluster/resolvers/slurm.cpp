@@ -105,7 +105,13 @@ std::vector<TaskId> assign(const SlurmOptions& options, std::size_t tasks) {
 
 std::vector<int> gpus_on_node(const SlurmOptions& options) {
   std::vector<int> gpus;
-  if (const auto visible = variable(options.variables, "CUDA_VISIBLE_DEVICES")) {
+  const auto visible = variable(options.variables, "CUDA_VISIBLE_DEVICES");
+  if (!visible && options.gpus_per_node) {  // as the user says, who may know more than this process sees
+    gpus.resize(static_cast<std::size_t>(std::max(0, *options.gpus_per_node)));
+    std::iota(gpus.begin(), gpus.end(), 0);
+    return gpus;
+  }
+  if (visible) {
     std::string_view rest = *visible;
     while (!rest.empty()) {
       const std::size_t comma = std::min(rest.find(','), rest.size());

@@ -11,13 +11,14 @@ namespace cohort {
 namespace {
 
 nlohmann::json read(const Environment& variables) {
-  const std::string text = variable(variables, "TF_CONFIG").value_or("{}");
+  const std::string text = variables("TF_CONFIG").value_or("{}");
   nlohmann::json tree;
   try {
     tree = nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
     fail<InvalidArgument>("[cluster] TF_CONFIG is no JSON, ", error.what(), ": ", text);
   }
+  if (tree.is_array() && tree.empty()) return nlohmann::json::object();  // TensorFlow reads a cluster without tasks
   if (!tree.is_object()) fail<InvalidArgument>("[cluster] TF_CONFIG is ", text, ", wanted a JSON map");
   return tree;
 }
@@ -59,16 +60,15 @@ std::optional<TaskId> TFConfigResolver::task() const {
   const std::optional<int> index = options_.task_id ? options_.task_id : index_of(task);
   if (!type && !index) return std::nullopt;
   if (!type) fail<InvalidArgument>("[cluster] TF_CONFIG: task.type is missing");
-  return TaskId{.type = *type, .index = index.value_or(0)};
-}
-
-std::string TFConfigResolver::environment() const {
-  return text_at(read(options_.variables), "environment", "").value_or("");
+  const TaskId named{.type = *type, .index = index.value_or(0)};
+  const ClusterSpec cluster = cluster_spec();
+  if (!cluster.empty() && !cluster.has(named)) require_task(cluster, named);
+  return named;
 }
 
 std::string TFConfigResolver::rpc_layer() const {
   if (options_.rpc_layer) return *options_.rpc_layer;
-  return text_at(read(options_.variables), "rpc_layer", "").value_or("grpc");
+  return text_at(read(options_.variables), "rpc_layer", "").value_or("");
 }
 
 std::string TFConfigResolver::master(const std::optional<TaskId>& task) const {
@@ -76,7 +76,10 @@ std::string TFConfigResolver::master(const std::optional<TaskId>& task) const {
   if (session) return *session;
   const ClusterSpec cluster = cluster_spec();
   const bool alone = cluster.jobs().size() == 1 && cluster.jobs().begin()->second.size() == 1;
-  return alone ? "" : ClusterResolver::master(task);
+  if (alone || cluster.empty()) return "";
+  const std::optional<TaskId> wanted = task ? task : this->task();
+  if (!wanted) fail<InvalidArgument>("[cluster] TF_CONFIG has no task, wanted the type and the index of this process");
+  return ClusterResolver::master(wanted);
 }
 
 int configure_cluster(const std::string& worker_hosts, int task_index) {

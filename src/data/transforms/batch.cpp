@@ -178,7 +178,7 @@ class BatchNode final : public UnaryNode {
     if (count < 0) return count;
     return drop_remainder_ ? count / size_ : (count + size_ - 1) / size_;
   }
-  Batching batching() const override { return {.batched = true, .size = size_}; }
+  Batching batching() const override { return {.batched = true, .size = size_, .full = drop_remainder_}; }
   // If the remainder of a part is dropped there are no more parts than have a whole batch each.
   int64_t num_files() const override {
     const int64_t files = input().num_files();
