@@ -111,6 +111,38 @@ TEST(LinearWarmup, LeadsIntoAnySchedule) {
   EXPECT_DOUBLE_EQ(LinearWarmup({.warmup_steps = 0, .after = 2.0})(0), 2.0);
 }
 
+TEST(PolynomialWarmup, RisesToTheRateAtItsEnd) {
+  const Schedule rate = PolynomialWarmup({.warmup_steps = 4, .power = 2.0, .after = 0.8});
+  EXPECT_DOUBLE_EQ(rate(0), 0.05);
+  EXPECT_DOUBLE_EQ(rate(2), 0.2);
+  EXPECT_DOUBLE_EQ(rate(4), 0.8);
+}
+
+TEST(CosineDecayRestarts, BeginsAnewAtEachPeriod) {
+  const Schedule rate = CosineDecayRestarts({.initial_learning_rate = 1.0, .first_decay_steps = 10, .m_mul = 0.5});
+  for (const auto& [step, wanted] : {std::pair{0, 1.0}, {10, 0.5}, {30, 0.25}, {70, 0.125}}) {
+    EXPECT_DOUBLE_EQ(rate(step), wanted) << step;
+    if (step > 0) EXPECT_LT(rate(step - 1), 0.05 * rate(step)) << step;
+  }
+}
+
+TEST(StepCosineDecay, KeepsItsLastRate) {
+  const Schedule rate = StepCosineDecay({.boundaries = {0, 10, 30}, .values = {1.0, 0.5, 0.1}});
+  EXPECT_DOUBLE_EQ(rate(0), 1.0);
+  EXPECT_DOUBLE_EQ(rate(5), 0.75);
+  EXPECT_DOUBLE_EQ(rate(20), 0.3);
+  EXPECT_DOUBLE_EQ(rate(30), 0.1);
+  EXPECT_DOUBLE_EQ(rate(1000), 0.1);
+}
+
+TEST(WithOffset, MovesASchedule) {
+  const Schedule rate =
+      WithOffset(ExponentialDecay({.initial_learning_rate = 1.0, .decay_steps = 1, .decay_rate = 0.5}), 3);
+  EXPECT_DOUBLE_EQ(rate(3), 1.0);
+  EXPECT_DOUBLE_EQ(rate(5), 0.25);
+  EXPECT_DOUBLE_EQ(rate(1), 4.0);
+}
+
 TEST(Schedules, RefuseWrongNumbers) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THROW(ExponentialDecay({.decay_steps = 0}), InvalidArgument);
@@ -124,6 +156,13 @@ TEST(Schedules, RefuseWrongNumbers) {
   EXPECT_THROW(LinearWarmup({.warmup_steps = -1, .after = 1.0}), InvalidArgument);
   EXPECT_THROW(LinearWarmup({.warmup_learning_rate = -1.0, .after = 1.0}), InvalidArgument);
   EXPECT_THROW(LinearWarmup({.after = -1.0}), InvalidArgument);
+  EXPECT_THROW(PolynomialWarmup({.power = -1.0, .after = 1.0}), InvalidArgument);
+  EXPECT_THROW(CosineDecay({.warmup_steps = 5}), InvalidArgument);
+  EXPECT_THROW(CosineDecayRestarts({.t_mul = 0.5}), InvalidArgument);
+  EXPECT_THROW(InverseTimeDecay({.decay_rate = -0.5}), InvalidArgument);
+  EXPECT_THROW(PowerDecay({.power = nan}), InvalidArgument);
+  EXPECT_THROW(StepCosineDecay({.boundaries = {1, 2}, .values = {0.1}}), InvalidArgument);
+  EXPECT_THROW(StepCosineDecay({.boundaries = {2, 2}, .values = {0.1, 0.2}}), InvalidArgument);
 }
 
 TEST(Schedules, SayWhatCameAndWhatWasWanted) {
