@@ -70,7 +70,9 @@ int main() {
   torch::manual_seed(1);
   const cohort::OneDeviceStrategy strategy("CPU");
   auto net = strategy.mirror([] { return Net(); });
-  auto adam = strategy.optimizer(net, cohort::Adam({.learning_rate = 1e-3}));
+  // LibTorch's Adam adds another epsilon, and at another place, than Keras', which is the default.
+  auto adam = strategy.optimizer(
+      net, cohort::Adam({.learning_rate = 1e-3, .epsilon = 1e-8, .formulation = cohort::Formulation::kTorch}));
 
   double difference = 0.0;
   std::cout << std::fixed << std::setprecision(9);

@@ -31,16 +31,17 @@ struct Recipe {
     trainer.optimizer_config.warmup.type = "linear";
     trainer.optimizer_config.warmup.linear.warmup_steps = steps;
   }
-  void sgd(double weight_decay) {
+  void sgd(double l2_decay) {
     OptimizerConfig::Rule& rule = trainer.optimizer_config.optimizer;
     rule.type = "sgd";
     rule.sgd.momentum = 0.9;
     rule.sgd.nesterov = true;
-    rule.sgd.weight_decay = weight_decay;
+    task->l2_decay = l2_decay;
   }
   void adamw(double weight_decay) {
     trainer.optimizer_config.optimizer.type = "adamw";
     trainer.optimizer_config.optimizer.adamw.weight_decay = weight_decay;
+    trainer.optimizer_config.optimizer.adamw.exclude_from_weight_decay = {"1d"};
   }
   ExperimentConfig config() const { return {.task = task, .trainer = trainer}; }
 };
@@ -111,7 +112,7 @@ ExperimentConfig efficientnet(const std::string& variant, int64_t image_size) {
   optimizer.optimizer.type = "rmsprop";
   optimizer.optimizer.rmsprop.momentum = 0.9;
   optimizer.optimizer.rmsprop.epsilon = 1e-3;
-  optimizer.optimizer.rmsprop.weight_decay = 1e-5;
+  recipe.task->l2_decay = 1e-5;
   optimizer.ema.average_decay = 0.9999;
   recipe.cosine(0.016);
   recipe.warm_up(1000);

@@ -49,6 +49,7 @@ struct ImageNet {
     rule.type = "adamw";
     rule.adamw.weight_decay_rate = weight_decay;
     rule.adamw.include_in_weight_decay = ".*(kernel|weight):0$";
+    rule.adamw.gradient_clip_norm = 0.0;
   }
   void vit(const char* kernel_initializer) {
     task->model.backbone.type = "vit";

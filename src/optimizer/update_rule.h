@@ -17,9 +17,18 @@ struct StepContext {
   int64_t step = 1;         // 1 at the first update
   double grad_scale = 1.0;  // the gradient is multiplied by it as it is read (clipping by norm, averages)
   double clipvalue = 0.0;   // then clipped to [-clipvalue, clipvalue]; 0: not
+  double l2 = 0.0;          // then l2 * p is added to it, where weight decay applies
+  int64_t calls = 1;        // calls of minimize() that make this update
 };
 
-// A run of elements of one parameter, contiguous in memory, on the CPU; without needs_norms() also of several
+// How a parameter is treated.
+struct Treatment {
+  bool decay = true;  // weight decay applies
+  bool adapt = true;  // a trust ratio applies
+  friend bool operator==(const Treatment&, const Treatment&) = default;
+};
+
+// A run of elements of one parameter, contiguous in memory, on the CPU; without one_by_one() also of several
 // neighbouring parameters that are treated alike. The four kinds of memory do not overlap.
 struct Segment {
   torch::ScalarType dtype = torch::kFloat;  // kFloat or kDouble, of all pointers
@@ -27,8 +36,11 @@ struct Segment {
   void* gradient = nullptr;      // already reduced; rules with needs_norms() overwrite it with the direction
   void* const* slots = nullptr;  // as many as slots() names
   int64_t size = 0;
-  bool decay = true;         // whether weight decay (and a trust ratio) applies to this parameter
+  Treatment treatment = {};
   double trust_ratio = 1.0;  // of the whole parameter, in the second phase
+  // The layout of the parameter, for rules with takes_whole().
+  std::span<const int64_t> shape = {};
+  std::span<const int64_t> strides = {};
 };
 
 // Sums of squares over a segment, for trust ratios. Summed over segments in a fixed order by the update.
@@ -49,15 +61,23 @@ class UpdateRule {
   // neither on how a parameter is cut into segments nor on the CPU.
   virtual void update(const Segment& segment, const StepContext& context) const = 0;
 
-  // The same by tensor operations, for other devices and dtypes; all of one parameter, trust ratio included (without
-  // needs_norms() also several neighbouring ones). Overwrites the gradient. Half-precision parameters take float32
-  // slots and are updated in float32. Never waits for a device.
-  virtual void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots, bool decay,
-                      const StepContext& context) const = 0;
+  // Does the same by tensor operations, for other devices and dtypes; all of one parameter, trust ratio included
+  // (without one_by_one() also several neighbouring ones). Overwrites the gradient. Half-precision parameters take
+  // float32 slots and are updated in float32. Never waits for a device.
+  virtual void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots,
+                      Treatment treatment, const StepContext& context) const = 0;
+
+  // Returns whether the slots hold averages of the parameters, in the last one.
+  virtual bool keeps_averages() const { return false; }
+
+  // Returns whether the update of an element depends on all of its parameter: parameters come alone and uncut.
+  bool one_by_one() const { return needs_norms() || takes_whole(); }
+  // Returns whether segments have to be whole parameters, with their shapes and strides (Adafactor).
+  virtual bool takes_whole() const { return false; }
 
   // LAMB and LARS scale each parameter's step by norms over the whole parameter. Then the update calls prepare() on all
   // segments first, sums the norms of a parameter, and calls update() with its trust_ratio (which update() leaves out
-  // where the segment says no decay).
+  // where the segment says no adaptation).
   virtual bool needs_norms() const { return false; }
   virtual SquaredNorms prepare(const Segment& /*segment*/, const StepContext& /*context*/) const { return {}; }
   virtual double trust_ratio(const SquaredNorms& /*norms*/) const { return 1.0; }

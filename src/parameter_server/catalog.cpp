@@ -21,9 +21,11 @@ const Optimizer& no_optimizer() {
   return none;
 }
 
-// Returns a hash of the rule's effect on two elements in two steps, which stands for its options.
+// Returns a number that stands for the options of the rule: what it makes of two elements and their slots in two steps.
 uint64_t behaviour(const UpdateRule& rule) {
   constexpr std::size_t kElements = 2;
+  static constexpr std::array<int64_t, 2> kShape = {2, 1};
+  static constexpr std::array<int64_t, 2> kStrides = {1, 1};
   std::array<double, kElements> parameter = {0.5, -2.0};
   std::array<double, kElements> gradient{};
   std::vector<std::array<double, kElements>> slots;
@@ -39,12 +41,15 @@ uint64_t behaviour(const UpdateRule& rule) {
                     .parameter = parameter.data(),
                     .gradient = gradient.data(),
                     .slots = pointers.data(),
-                    .size = kElements};
+                    .size = kElements,
+                    .shape = kShape,
+                    .strides = kStrides};
     const StepContext context{.learning_rate = 0.1, .step = step};
     if (rule.needs_norms()) segment.trust_ratio = rule.trust_ratio(rule.prepare(segment, context));
     rule.update(segment, context);
   }
-  return hash_of({reinterpret_cast<const char*>(parameter.data()), sizeof parameter});
+  slots.push_back(parameter);
+  return hash_of({reinterpret_cast<const char*>(slots.data()), slots.size() * sizeof parameter});
 }
 
 std::string text_of(const Optimizer& optimizer) {
@@ -53,7 +58,9 @@ std::string text_of(const Optimizer& optimizer) {
        << optimizer.learning_rate().name();
   text.precision(17);
   for (const int64_t step : {0, 1, 10, 100, 1000, 10'000}) text << ' ' << optimizer.learning_rate()(step);
-  text << " clipvalue " << optimizer.gradient().clipvalue;
+  const GradientOptions& gradient = optimizer.gradient();
+  text << " clipvalue " << gradient.clipvalue << " l2 " << gradient.l2 << " of "
+       << gradient.gradient_accumulation_steps;
   return text.str();
 }
 
@@ -70,16 +77,16 @@ std::size_t Catalog::declare(ServerVariable variable) {
     fail<InvalidArgument>("[parameter server] there are two variables of the name ", variable.name);
   }
   const std::vector<int64_t> parts = shard_rows(variable.shape, variable.dtype, partitioner_);
-  const bool uncut = variable.optimizer && variable.optimizer->rule().needs_norms();
+  const bool uncut = variable.optimizer && variable.optimizer->rule().one_by_one();
   if (uncut && parts.size() > 1) {
     fail<InvalidArgument>("[parameter server] ", variable.name, " would be cut into ", parts.size(), " parts, and ",
-                          variable.optimizer->name(), " needs norms of the whole: leave it uncut");
+                          variable.optimizer->name(), " needs the whole: leave it uncut");
   }
   const int64_t bytes = static_cast<int64_t>(c10::elementSize(variable.dtype)) *
                         c10::multiply_integers(variable.shape.begin(), variable.shape.end());
   if (uncut && bytes > kLongestFrame / 2) {
     fail<InvalidArgument>("[parameter server] ", variable.name, " has ", bytes, " bytes and cannot be cut, because ",
-                          variable.optimizer->name(), " needs norms of the whole; at most ", kLongestFrame / 2,
+                          variable.optimizer->name(), " needs the whole; at most ", kLongestFrame / 2,
                           " fit a message");
   }
   const bool scalar = variable.shape.empty();
@@ -107,7 +114,7 @@ std::size_t Catalog::declare(ServerVariable variable) {
                                   .dtype = variable.dtype,
                                   .trainable = variable.optimizer.has_value(),
                                   .has_siblings = count < rows,
-                                  .decay = variable.decay}});
+                                  .treatment = variable.treatment}});
       done += count;
     } while (done < part_rows);
     first_row += part_rows;
@@ -145,7 +152,10 @@ std::string Catalog::description() const {
     for (std::size_t shard = first; shard < last; ++shard) {
       text << ' ' << shards_[shard].home << ':' << shards_[shard].first_row;
     }
-    if (variable.optimizer) text << ", " << text_of(*variable.optimizer) << (variable.decay ? "" : " without decay");
+    if (variable.optimizer) {
+      text << ", " << text_of(*variable.optimizer) << (variable.treatment.decay ? "" : " without decay")
+           << (variable.treatment.adapt ? "" : " without a trust ratio");
+    }
     text << '\n';
   }
   return text.str();

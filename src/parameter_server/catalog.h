@@ -22,7 +22,7 @@ struct ServerVariable {
   torch::ScalarType dtype = torch::kFloat;
   // The optimizer of a trained variable. Nothing: only assign and add change the variable.
   std::optional<Optimizer> optimizer = std::nullopt;
-  bool decay = true;  // whether weight decay applies
+  Treatment treatment = {};  // how the optimizer treats it
   // Whether it is read and updated by rows (embeddings). Other variables move whole, in blocks that fit a message.
   bool by_rows = false;
   // Fills the rows of a shard, the first of which is row `first_row` of the variable. Servers call it, so it has to

@@ -2,8 +2,6 @@
 
 #include <ATen/Functions.h>
 
-#include <algorithm>
-
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/slices.h"
@@ -14,10 +12,15 @@ namespace cohort {
 
 namespace {
 
-// A parameter with several names is excluded from weight decay by any of them.
-bool decays(const Optimizer& rule, const std::string& name, const std::vector<std::string>& aliases, int64_t rank) {
-  return rule.decays(name, rank) && std::all_of(aliases.begin(), aliases.end(),
-                                                [&](const std::string& alias) { return rule.decays(alias, rank); });
+// Returns how the rule treats a parameter. One with several names is excluded by any of them.
+Treatment treatment_of(const Optimizer& rule, const std::string& name, const std::vector<std::string>& aliases,
+                       int64_t rank) {
+  Treatment treatment{.decay = rule.decays(name, rank), .adapt = rule.adapts(name, rank)};
+  for (const std::string& alias : aliases) {
+    treatment.decay = treatment.decay && rule.decays(alias, rank);
+    treatment.adapt = treatment.adapt && rule.adapts(alias, rank);
+  }
+  return treatment;
 }
 
 }  // namespace
@@ -40,7 +43,7 @@ void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule
                              .shape = tensor.sizes().vec(),
                              .strides = (dense ? tensor : tensor.detach().contiguous()).strides().vec(),
                              .size = tensor.numel(),
-                             .decay = decays(rule, name, aliases, tensor.dim())});
+                             .treatment = treatment_of(rule, name, aliases, tensor.dim())});
     }
     if (tensors_[r].size() != parameters_.size()) {
       fail<FailedPrecondition>("[optimizer] replica ", r, " has ", tensors_[r].size(),

@@ -10,6 +10,7 @@
 
 #include "cohort/mirrored.h"
 #include "cohort/optimizer.h"
+#include "optimizer/update_rule.h"
 #include "strategy/core.h"
 
 namespace cohort {
@@ -19,7 +20,7 @@ struct FlatParameter {
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  // its own layout is kept where it has no gaps
   int64_t size = 0;
-  bool decay = true;      // weight decay applies
+  Treatment treatment = {};
   std::size_t group = 0;  // which FlatGroup holds it
   int64_t offset = 0;     // its first element there
 };

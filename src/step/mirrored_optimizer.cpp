@@ -72,6 +72,9 @@ std::vector<std::pair<std::string, torch::Tensor>> MirroredOptimizer::state() co
 void MirroredOptimizer::load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const {
   step_->state().load(state);
 }
+void MirroredOptimizer::finalize_variable_values() const {
+  step_->state().put_averages();
+}
 std::vector<torch::Tensor> MirroredOptimizer::accumulated() const {
   return step_->state().save_accumulated();
 }

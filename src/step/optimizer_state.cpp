@@ -1,3 +1,4 @@
+// What an optimizer knows between steps, as named tensors that can be saved and gone on from.
 #include "step/optimizer_state.h"
 
 #include <map>
@@ -11,6 +12,19 @@ namespace {
 constexpr const char* kLossScale = "loss_scale";
 constexpr const char* kGoodSteps = "good_steps";
 
+// Says what is the matter where the other formulation's velocity was saved.
+std::string other_formulation(const std::string& name, const std::map<std::string, torch::Tensor>& given) {
+  const std::size_t cut = name.rfind('/');
+  if (cut == std::string::npos) return "";
+  const std::string slot = name.substr(cut + 1);
+  const bool keras = slot == "momentum";
+  const std::string other = keras ? "momentum_buffer" : "momentum";
+  if ((!keras && slot != "momentum_buffer") || !given.contains(name.substr(0, cut + 1) + other)) return "";
+  return c10::str("; \"", other, "\" is there, the momentum of another formulation: formulation = ",
+                  keras ? "kTorch goes on with what LibTorch's form (the only one until 0.1) saved"
+                        : "kKeras goes on with what Keras' form saved");
+}
+
 }  // namespace
 
 OptimizerState::OptimizerState(const Optimizer& rule, FlatParameters& flat, Exchange& exchange)
@@ -20,6 +34,10 @@ OptimizerState::OptimizerState(const Optimizer& rule, FlatParameters& flat, Exch
       schedule_(rule.learning_rate()),
       progress_(flat.groups().front().copies.size(),
                 ReplicaProgress{.scaler = LossScaler(rule.gradient().loss_scale)}) {}
+
+double OptimizerState::learning_rate() const {
+  return schedule_(iterations() * rule_.gradient().gradient_accumulation_steps + of(0).accumulated);
+}
 
 void OptimizerState::set_learning_rate(Schedule schedule) {
   exchange_.set_learning_rate(schedule);
@@ -55,9 +73,9 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
   const std::map<std::string, torch::Tensor> given(state.begin(), state.end());
   const auto take = [&](const std::string& name) {
     const auto item = given.find(name);
-    if (item == given.end())
-      fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", given.size(), " tensors");
-    return item->second;
+    if (item != given.end()) return item->second;
+    fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", given.size(), " tensors",
+                   other_formulation(name, given));
   };
   each_slot([&](const std::string& name, torch::Tensor slot) {
     const torch::Tensor value = take(name);
@@ -80,6 +98,18 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
   }
 }
 
+void OptimizerState::put_averages() {
+  const torch::NoGradGuard no_grad;
+  if (!rule_.rule().keeps_averages() || iterations() == 0) return;
+  if (exchange_.slots().empty()) {
+    fail<FailedPrecondition>("[optimizer] finalize_variable_values: this task has no averages of ", rule_.name(),
+                             "'s parameters; the coordinator of the parameter servers has them");
+  }
+  std::vector<torch::Tensor> averages;
+  for (const auto& slots : exchange_.slots()) averages.push_back(slots.back());
+  exchange_.set_values(averages);
+}
+
 // Makes the rate what it was. A schedule that the program has set is the program's own and stays.
 void OptimizerState::load_rate(std::optional<double> saved) {
   if (saved) return set_learning_rate(*saved);
@@ -91,7 +121,7 @@ void OptimizerState::load_rate(std::optional<double> saved) {
 // For each replica: how many calls were added up, then a sum for each parameter, empty where none came.
 std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
   std::vector<torch::Tensor> list;
-  if (rule_.gradient().accumulate_steps == 1) return list;
+  if (rule_.gradient().gradient_accumulation_steps == 1) return list;
   for (const ReplicaProgress& progress : progress_) {
     list.push_back(torch::tensor(progress.accumulated, torch::kLong));
     for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
@@ -104,7 +134,7 @@ std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
 }
 
 void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
-  const bool accumulates = rule_.gradient().accumulate_steps > 1;
+  const bool accumulates = rule_.gradient().gradient_accumulation_steps > 1;
   const std::size_t count = flat_.parameters().size();
   const std::size_t wanted = accumulates ? progress_.size() * (1 + count) : 0;
   if (sums.size() != wanted) {

@@ -36,8 +36,12 @@ class OptimizerState {
   const ReplicaProgress& of(int replica) const { return progress_[static_cast<std::size_t>(replica)]; }
   int64_t iterations() const { return exchange_.iterations().value_or(of(0).iterations); }
   const Schedule& schedule() const { return schedule_; }
-  double learning_rate() const { return schedule_(iterations()); }
+  // Returns the rate of the next call of minimize().
+  double learning_rate() const;
   void set_learning_rate(Schedule schedule);
+
+  // Puts the averages of the parameters into them; MirroredOptimizer::finalize_variable_values().
+  void put_averages();
 
   // The contracts are those of MirroredOptimizer's methods.
   std::vector<std::pair<std::string, torch::Tensor>> save() const;

@@ -1,7 +1,11 @@
+// The policy of scaling and clipping; see scaling.h.
 #include "step/scaling.h"
+
+#include <ATen/Functions.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace cohort {
 
@@ -26,16 +30,28 @@ void LossScaler::restore(double scale, int64_t good_steps) {
   good_steps_ = good_steps;
 }
 
-bool needs_norm(const GradientOptions& options) {
-  return options.global_clipnorm > 0.0 || options.loss_scale.has_value();
+StepContext step_context(const GradientOptions& options, const Schedule& rate, int64_t iterations) {
+  const int64_t calls = options.gradient_accumulation_steps;
+  return {.learning_rate = rate(iterations * calls + calls - 1),
+          .step = iterations + 1,
+          .clipvalue = options.clipvalue,
+          .l2 = options.l2,
+          .calls = calls};
 }
 
-double clip_factor(double squared_norm, double global_clipnorm) {
-  if (global_clipnorm <= 0.0) return 1.0;
-  const double norm = std::sqrt(squared_norm);
-  // PyTorch's form; a NaN norm passes through, so that it is seen.
-  const double factor = global_clipnorm / (norm + 1e-6);
-  return factor < 1.0 || std::isnan(factor) ? factor : 1.0;
+bool needs_norm(const GradientOptions& options) {
+  return options.global_clipnorm > 0.0 || options.clipnorm > 0.0 || options.loss_scale.has_value();
+}
+
+double clip_factor(double squared_norm, double clipnorm) {
+  if (clipnorm <= 0.0) return 1.0;
+  if (!std::isfinite(squared_norm)) return std::numeric_limits<double>::quiet_NaN();
+  return std::min(1.0, clipnorm / std::sqrt(squared_norm));
+}
+
+torch::Tensor clip_factor(const torch::Tensor& norm, double clipnorm) {
+  const torch::Tensor factor = norm.reciprocal().mul_(clipnorm).clamp_max_(1.0);
+  return factor.add_(norm - norm);
 }
 
 bool scale_by_norm(double squared_norm, const GradientOptions& options, StepContext& context) {

@@ -2,6 +2,8 @@
 // scale, averages over several calls and clipping by norm are one policy, which every exchange follows.
 #pragma once
 
+#include <torch/types.h>
+
 #include <cstdint>
 #include <optional>
 
@@ -32,11 +34,18 @@ class LossScaler {
   int64_t good_steps_ = 0;
 };
 
-// Whether the norm of all summed gradients is needed before the update.
+// Returns what the update of all elements knows after so many updates. The rate is that of the call of minimize() that
+// makes the update: a schedule counts the calls.
+StepContext step_context(const GradientOptions& options, const Schedule& rate, int64_t iterations);
+
+// Returns whether norms of the summed gradients are needed before the update: of all of them, or of each.
 bool needs_norm(const GradientOptions& options);
 
-// The factor of clipping by global norm: 1 when the norm is small enough or `global_clipnorm` is 0.
-double clip_factor(double squared_norm, double global_clipnorm);
+// Returns the factor of clipping by norm: 1 when the norm is at most `clipnorm`, or that is 0. A norm that is not
+// finite gives NaN, so that it is seen.
+double clip_factor(double squared_norm, double clipnorm);
+// The same for norms on a device, without a wait for it.
+torch::Tensor clip_factor(const torch::Tensor& norm, double clipnorm);
 
 // Multiplies `context.grad_scale` by the factor of clipping, for summed gradients of this squared norm (before
 // grad_scale). Returns false, and changes nothing, when the step is to be left out: with a loss scale the sums are not

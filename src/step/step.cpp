@@ -25,7 +25,8 @@ Step::Step(MirroredModule module, Optimizer rule)
 }
 
 void Step::minimize(Replica& replica, const torch::Tensor& loss) {
-  if (rule_.gradient().accumulate_steps > 1) return apply_gradients(replica, gradients(replica, loss), false);
+  if (rule_.gradient().gradient_accumulation_steps > 1)
+    return apply_gradients(replica, gradients(replica, loss), false);
   require_loss(replica, loss);
   {
     const TraceSpan span("compute", "backward");
@@ -57,10 +58,8 @@ void Step::update(Replica& replica, std::vector<torch::Tensor> gradients, bool r
   ReplicaProgress& progress = state_.of(replica.local_id());
   if (!accumulate(progress, gradients)) return;
   const GradientOptions& options = rule_.gradient();
-  const StepContext context{.learning_rate = state_.schedule()(progress.iterations),
-                            .step = progress.iterations + 1,
-                            .grad_scale = 1.0 / (loss_scale * static_cast<double>(options.accumulate_steps)),
-                            .clipvalue = options.clipvalue};
+  StepContext context = step_context(options, state_.schedule(), progress.iterations);
+  context.grad_scale = 1.0 / (loss_scale * fixed_scale() * static_cast<double>(options.gradient_accumulation_steps));
   // Every replica of every worker comes to the same answer.
   const bool updated = exchange_->step(replica, gradients, reduced, context);
   if (updated) ++progress.iterations;
@@ -70,7 +69,7 @@ void Step::update(Replica& replica, std::vector<torch::Tensor> gradients, bool r
 
 // Adds the gradients to those of the calls before. True: enough came, and `gradients` are their sums.
 bool Step::accumulate(ReplicaProgress& progress, std::vector<torch::Tensor>& gradients) const {
-  const int64_t every = rule_.gradient().accumulate_steps;
+  const int64_t every = rule_.gradient().gradient_accumulation_steps;
   if (every == 1) return true;
   const torch::NoGradGuard no_grad;
   progress.sums.resize(gradients.size());
@@ -86,8 +85,14 @@ bool Step::accumulate(ReplicaProgress& progress, std::vector<torch::Tensor>& gra
 }
 
 torch::Tensor Step::scaled(const Replica& replica, const torch::Tensor& loss) const {
-  const double scale = state_.of(replica.local_id()).scaler.scale();
+  const double scale = state_.of(replica.local_id()).scaler.scale() * fixed_scale();
   return scale == 1.0 ? loss : loss * scale;
+}
+
+// Returns what the loss is multiplied with besides the scale that follows the gradients.
+double Step::fixed_scale() const {
+  const double factor = rule_.gradient().loss_scale_factor;
+  return factor == 0.0 ? 1.0 : factor;
 }
 
 void Step::require_own(const Replica& replica) const {

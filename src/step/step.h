@@ -33,6 +33,7 @@ class Step {
 
  private:
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;
+  double fixed_scale() const;
   bool accumulate(ReplicaProgress& progress, std::vector<torch::Tensor>& gradients) const;
   void update(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double loss_scale);
   void require_own(const Replica& replica) const;

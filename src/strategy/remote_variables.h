@@ -21,10 +21,10 @@ class RemoteVariables {
 
   struct Local {
     std::string name;
-    torch::Tensor value;  // contiguous, on the CPU; readings write to it
-    // Of trained variables.
-    std::optional<Optimizer> optimizer = std::nullopt;
-    bool decay = true;
+    torch::Tensor value;                                // contiguous, on the CPU; readings write to it
+    std::optional<Optimizer> optimizer = std::nullopt;  // trains the variable
+    bool decay = true;                                  // weight decay applies
+    bool adapt = true;                                  // a trust ratio applies
     // Like the value; only where keeps_slots() says so.
     std::vector<torch::Tensor> slots = {};
     int64_t iterations = 0;  // steps that the slots have seen

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
+#include "tests/equivalence/runs.h"
 #include "tests/support/server_cluster.h"
 
 namespace cohort::parameter_server_test {
@@ -120,6 +121,17 @@ TEST(ParameterServers, OneWorkerAloneTakesTheStepsOfOneDeviceBitForBit) {
   }
 }
 
+TEST(ParameterServers, EveryOptimizerInFloat64) {
+  for (const equivalence::Rule& rule : equivalence::rules()) {
+    SCOPED_TRACE(rule.name);
+    const Outcome wanted = on_one_device(rule.make(), torch::kDouble);
+    const Outcome got = on_servers({.servers = 2}, rule.make(), torch::kDouble);
+    for (const auto& [name, value] : wanted.values) {
+      EXPECT_TRUE(torch::allclose(got.values.at(name), value, 0, 1e-9)) << name;
+    }
+  }
+}
+
 TEST(ParameterServers, SynchronousStepsAreThoseOfOneDevice) {
   const Optimizer rule = Adam({.learning_rate = 0.01});
   const Outcome wanted = on_one_device(rule, torch::kDouble);
@@ -202,11 +214,15 @@ TEST(ParameterServers, AnEmbeddingIsTrainedAsOneInMemory) {
       const ParameterServerStrategy strategy(own);
       const auto net = strategy.mirror([&] { return Net(torch::kDouble); });
       const auto optimizer = strategy.optimizer(net, SGD({.learning_rate = 0.1}));
-      const ShardedVariable table = strategy.sharded_variable({.name = "table",
-                                                               .shape = {50, 4},
-                                                               .dtype = torch::kDouble,
-                                                               .optimizer = Adagrad({.learning_rate = 0.1}),
-                                                               .initializer = fill});
+      const ShardedVariable table =
+          strategy.sharded_variable({.name = "table",
+                                     .shape = {50, 4},
+                                     .dtype = torch::kDouble,
+                                     .optimizer = Adagrad({.learning_rate = 0.1,
+                                                           .initial_accumulator_value = 0.0,
+                                                           .epsilon = 1e-10,
+                                                           .formulation = Formulation::kTorch}),
+                                     .initializer = fill});
       strategy.register_step("train", [&](const std::vector<torch::Tensor>& arguments) -> std::vector<torch::Tensor> {
         strategy.run([&](Replica& replica) {
           // Two lookups of one step, and a module that the loss does not depend on much.

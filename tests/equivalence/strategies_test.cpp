@@ -70,7 +70,8 @@ TEST(EquivalenceTest, MatchesLibTorchsOwnAdam) {
   std::vector<torch::Tensor> flat;
   for (const auto& parameter : net->parameters()) flat.push_back(parameter.detach().reshape({-1}));
   const torch::Tensor ours =
-      weights_after(MirroredStrategy({.devices = cpu_devices(2)}), Adam({.learning_rate = 0.01}));
+      weights_after(MirroredStrategy({.devices = cpu_devices(2)}),
+                    Adam({.learning_rate = 0.01, .epsilon = 1e-8, .formulation = Formulation::kTorch}));
   EXPECT_LT(distance(torch::cat(flat), ours), 1e-9);
 }
 

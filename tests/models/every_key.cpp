@@ -158,4 +158,51 @@ std::string step_of(OpenExperiment& experiment) {
   return text.str();
 }
 
+const std::map<std::string, std::string>& other_values() {
+  static const std::map<std::string, std::string> values = {
+      {"runtime.distribution_strategy", "one_device"},
+      {"runtime.num_replicas", "2"},
+      {"runtime.all_reduce_alg", "reduction_to_one_device"},
+      {"runtime.worker_hosts", "a:1"},
+      {"runtime.task_index", "0"},
+      {"runtime.tpu", "local"},
+      {"runtime.consistency", "synchronous"},
+      {"runtime.mixed_precision_dtype", "bfloat16"},
+      {"runtime.loss_scale", "48"},
+      {"task.train_data.shuffle_buffer_size", "2"},
+      {"task.train_data.global_batch_size", "3"},
+      {"task.validation_data.global_batch_size", "2"},
+      {"task.train_data.randaug_magnitude", "12"},
+      {"task.train_data.aug_type.randaug.magnitude", "5"},
+      {"task.model.norm_activation.activation", "tanh"},
+      {"task.model.norm_activation.norm_momentum", "0.5"},
+      {"task.model.norm_activation.norm_epsilon", "0.01"},
+      {"task.model.backbone.vit.patch_size", "8"},
+      {"trainer.optimizer_config.optimizer.adamw.weight_decay_rate", "0.7"},
+      {"trainer.optimizer_config.optimizer.adamw.exclude_from_weight_decay", "[weight]"},
+      {"trainer.optimizer_config.optimizer.lamb.exclude_from_weight_decay", "[weight]"},
+      {"trainer.optimizer_config.optimizer.lamb.exclude_from_layer_adaptation", "[weight]"},
+      {"trainer.optimizer_config.optimizer.lamb.weight_decay_rate", "0.7"},
+      {"trainer.optimizer_config.optimizer.lars.exclude_from_weight_decay", "[weight]"},
+      {"trainer.optimizer_config.optimizer.lars.exclude_from_layer_adaptation", "[weight]"},
+      {"trainer.optimizer_config.optimizer.adafactor.epsilon_2", "10"},
+      {"trainer.optimizer_config.learning_rate.step_cosine_with_offset.boundaries", "[0, 3]"},
+      {"trainer.optimizer_config.learning_rate.step_cosine_with_offset.values", "[0.1, 0.02]"},
+      {"trainer.validation_steps", "2"},
+      {"task.model.input_mean", "[0.1, 0.2, 0.3]"},
+      {"task.model.input_stddev", "[0.5, 0.6, 0.7]"},
+      {"task.model.backbone.resnet.model_id", "34"},
+      {"task.model.backbone.resnet_cifar.model_id", "14"},
+      {"task.model.backbone.efficientnet.model_id", "b1"},
+      {"task.model.backbone.vit.model_name", "vit-s16"},
+      {"task.evaluation.top_k", "3"},
+      {"trainer.best_checkpoint_eval_metric", "loss"},
+      {"trainer.best_checkpoint_metric_comp", "lower"},
+      {"trainer.optimizer_config.optimizer.exclude_from_weight_decay", "[weight]"},
+      {"trainer.optimizer_config.learning_rate.stepwise.boundaries", "[3]"},
+      {"trainer.optimizer_config.learning_rate.stepwise.values", "[0.1, 0.02]"},
+  };
+  return values;
+}
+
 }  // namespace cohort::testing

@@ -1,6 +1,7 @@
 // What an experiment's run would do, in parts that are cheap to look at, as texts that can be compared.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,8 @@ std::string data_of(OpenExperiment& experiment);
 std::string memory_of(OpenExperiment& experiment);
 // The model's parameters and how they lie in memory, and two steps of its training.
 std::string step_of(OpenExperiment& experiment);
+
+// Returns valid values other than the defaults, by key, where the kind of a field does not give one.
+const std::map<std::string, std::string>& other_values();
 
 }  // namespace cohort::testing

@@ -143,8 +143,9 @@ std::vector<std::string> stage_for(const std::string& key, const std::string& sp
   if (key.ends_with("train_data.skip_damaged")) return {"task.train_data.input_path=" + spoiled};
   if (key.ends_with("all_reduce_alg") || key.ends_with("scale_by_replicas")) return {"runtime.num_replicas=2"};
   if (key.ends_with("include_in_weight_decay")) {
-    return {"trainer.optimizer_config.optimizer.exclude_from_weight_decay=[nothing]"};
+    return {"trainer.optimizer_config.optimizer.adamw.exclude_from_weight_decay=[nothing]"};
   }
+  if (key.ends_with("optimizer.formulation")) return {"trainer.optimizer_config.optimizer.sgd.momentum=0.5"};
   if (key.ends_with("use_sync_bn")) return {"runtime.num_replicas=2"};
   if (key == "task.losses.one_hot")
     return {
@@ -202,44 +203,14 @@ std::string EveryKey::weights_for(const Subject& subject) {
 }
 
 std::string EveryKey::other_value(const Subject& subject, const ConfigFields::Field& field) {
-  static const std::map<std::string, std::string> others = {
-      {"runtime.distribution_strategy", "one_device"},
-      {"runtime.num_replicas", "2"},
-      {"runtime.all_reduce_alg", "reduction_to_one_device"},
-      {"runtime.worker_hosts", "a:1"},
-      {"runtime.task_index", "0"},
-      {"runtime.tpu", "local"},
-      {"runtime.consistency", "synchronous"},
-      {"runtime.mixed_precision_dtype", "bfloat16"},
-      {"runtime.loss_scale", "48"},
+  static const std::map<std::string, std::string> folders = {
       {"task.train_data.input_path", path("others")},
       {"task.validation_data.input_path", path("others")},
       {"task.train_data.tfds_data_dir", path("others")},
       {"task.validation_data.tfds_data_dir", path("others")},
-      {"task.train_data.shuffle_buffer_size", "2"},
-      {"task.train_data.global_batch_size", "3"},
-      {"task.validation_data.global_batch_size", "2"},
-      {"task.train_data.randaug_magnitude", "12"},
-      {"task.train_data.aug_type.randaug.magnitude", "5"},
-      {"task.model.norm_activation.activation", "tanh"},
-      {"task.model.norm_activation.norm_momentum", "0.5"},
-      {"task.model.norm_activation.norm_epsilon", "0.01"},
-      {"task.model.backbone.vit.patch_size", "8"},
-      {"trainer.optimizer_config.optimizer.adamw.weight_decay_rate", "0.7"},
-      {"trainer.validation_steps", "2"},
-      {"task.model.input_mean", "[0.1, 0.2, 0.3]"},
-      {"task.model.input_stddev", "[0.5, 0.6, 0.7]"},
-      {"task.model.backbone.resnet.model_id", "34"},
-      {"task.model.backbone.resnet_cifar.model_id", "14"},
-      {"task.model.backbone.efficientnet.model_id", "b1"},
-      {"task.model.backbone.vit.model_name", "vit-s16"},
-      {"task.evaluation.top_k", "3"},
-      {"trainer.best_checkpoint_eval_metric", "loss"},
-      {"trainer.best_checkpoint_metric_comp", "lower"},
-      {"trainer.optimizer_config.optimizer.exclude_from_weight_decay", "[weight]"},
-      {"trainer.optimizer_config.learning_rate.stepwise.boundaries", "[3]"},
-      {"trainer.optimizer_config.learning_rate.stepwise.values", "[0.1, 0.02]"},
   };
+  if (const auto found = folders.find(field.path); found != folders.end()) return found->second;
+  const std::map<std::string, std::string>& others = testing::other_values();
   if (const auto found = others.find(field.path); found != others.end()) return found->second;
   if (field.path == "task.model.input_size") {
     return subject.experiment.starts_with("mnist") ? "[48, 48, 1]" : "[48, 48, 3]";
@@ -249,6 +220,13 @@ std::string EveryKey::other_value(const Subject& subject, const ConfigFields::Fi
   const auto* const text = std::get_if<std::string*>(&field.target);
   if (field.path == "task.model.backbone.type") return **text == "resnet_cifar" ? "resnet" : "resnet_cifar";
   if (field.path.ends_with("kernel_initializer")) return **text == "random_uniform" ? "zeros" : "random_uniform";
+  if (field.path.ends_with("optimizer.formulation")) {
+    // These are the same in Model Garden's form and in LibTorch's.
+    const std::string all = c10::Join(",", subject.overrides);
+    return all.find("type=adagrad") != std::string::npos || all.find("type=lamb") != std::string::npos ? "keras"
+                                                                                                       : "torch";
+  }
+  if (field.path.ends_with("optimizer.type")) return **text == "adam" ? "sgd" : "adam";
   if (field.path.ends_with("learning_rate.type")) return **text == "exponential" ? "polynomial" : "exponential";
   return other_by_kind(field);
 }
@@ -344,14 +322,19 @@ TEST_F(EveryKey, OfEveryOptimizerAndScheduleSaysSomething) {
         subject.overrides.push_back("{" + config + "learning_rate.stepwise.boundaries: [2], " + config +
                                     "learning_rate.stepwise.values: [0.1, 0.05]}");
       }
-      if (choice == "linear") subject.overrides.push_back(config + "warmup.linear.warmup_steps=4");
+      if (choice == "step_cosine_with_offset") {
+        subject.overrides.push_back("{" + config + "learning_rate.step_cosine_with_offset.boundaries: [0, 5], " +
+                                    config + "learning_rate.step_cosine_with_offset.values: [0.1, 0.05]}");
+      }
+      const bool warms_up = field.path.ends_with("warmup.type");
+      if (warms_up) subject.overrides.push_back(config + "warmup." + choice + ".warmup_steps=4");
       if (field.path.ends_with("optimizer.type") && choice != "adagrad") {
-        subject.overrides.push_back(config + "optimizer." + choice + ".weight_decay=0.1");
+        subject.overrides.push_back(config + "optimizer." + choice +
+                                    (choice == "lars" ? ".weight_decay_rate=0.1" : ".weight_decay=0.1"));
       }
       if (choice == "sgd") subject.overrides.push_back(config + "optimizer.sgd.momentum=0.5");
       subject.beginning =
-          config +
-          (choice == "linear" ? "warmup" : field.path.substr(config.size(), field.path.rfind('.') - config.size()));
+          config + (warms_up ? "warmup" : field.path.substr(config.size(), field.path.rfind('.') - config.size()));
       walk(subject);
     }
   }

@@ -5,6 +5,7 @@
 
 #include "base/kernels/isa.h"
 #include "optimizer/kernels/update_table.h"
+#include "tests/optimizer/rule_cases.h"
 #include "tests/optimizer/rule_runs.h"
 
 namespace cohort::kernels_test {
@@ -15,21 +16,13 @@ using testing_support::each_segment;
 using testing_support::make_slots;
 using testing_support::numbers;
 
+// Every rule in every form; those that take whole parameters cannot be cut.
 std::vector<Optimizer> all_rules() {
-  return {
-      SGD({}),
-      SGD({.momentum = 0.9, .weight_decay = 0.1}),
-      SGD({.momentum = 0.9, .nesterov = true}),
-      Adam({}),
-      Adam({.amsgrad = true, .weight_decay = 0.1}),
-      AdamW({}),
-      RMSprop({}),
-      RMSprop({.momentum = 0.9, .centered = true, .weight_decay = 0.1}),
-      Adagrad({}),
-      LAMB({.weight_decay = 0.1}),
-      LARS({.weight_decay = 0.1}),
-      LARS({.nesterov = true}),
-  };
+  std::vector<Optimizer> rules;
+  for (const testing_support::Case& each : testing_support::all_cases()) {
+    if (!each.optimizer.rule().takes_whole()) rules.push_back(each.optimizer);
+  }
+  return rules;
 }
 
 bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
@@ -56,8 +49,9 @@ State run(const UpdateRule& rule, torch::ScalarType dtype, int64_t size, const s
   for (const torch::Tensor& slot : make_slots(rule, state.parameter)) state.slots.push_back(shifted(slot, shift));
   for (int64_t step = 1; step <= 3; ++step) {
     const torch::Tensor gradient = shifted(numbers(100 * step, {size}, dtype), shift);
-    const StepContext context{.learning_rate = 0.01, .step = step, .grad_scale = 0.7, .clipvalue = 0.3};
-    each_segment(state.parameter, gradient, state.slots, true, 0.37, cuts, [&](const Segment& segment) {
+    const StepContext context{
+        .learning_rate = 0.01, .step = step, .grad_scale = 0.7, .clipvalue = 0.3, .l2 = 0.01, .calls = 2};
+    each_segment(state.parameter, gradient, state.slots, {}, 0.37, cuts, [&](const Segment& segment) {
       if (rule.needs_norms()) rule.prepare(segment, context);
       rule.update(segment, context);
     });
@@ -66,16 +60,16 @@ State run(const UpdateRule& rule, torch::ScalarType dtype, int64_t size, const s
 }
 
 TEST(UpdateKernels, DoNotDependOnTheCuts) {
-  constexpr int64_t kSize = 1003;
+  constexpr int64_t kLength = 1003;
   std::vector<int64_t> everywhere;
-  for (int64_t cut = 1; cut < kSize; ++cut) everywhere.push_back(cut);
+  for (int64_t cut = 1; cut < kLength; ++cut) everywhere.push_back(cut);
   const std::vector<std::vector<int64_t>> all_cuts{{1}, {501}, {16, 32, 512}, {7, 50, 64, 65, 999, 1000}, everywhere};
   for (const Optimizer& optimizer : all_rules()) {
     for (const auto dtype : {torch::kFloat, torch::kDouble}) {
-      const State whole = run(optimizer.rule(), dtype, kSize, {}, 0);
+      const State whole = run(optimizer.rule(), dtype, kLength, {}, 0);
       for (const int64_t shift : {0, 1, 5}) {
         for (const auto& cuts : all_cuts) {
-          const State other = run(optimizer.rule(), dtype, kSize, cuts, shift);
+          const State other = run(optimizer.rule(), dtype, kLength, cuts, shift);
           EXPECT_TRUE(same_bits(other.parameter, whole.parameter)) << optimizer.name() << ", cut at " << cuts[0];
           for (std::size_t s = 0; s < whole.slots.size(); ++s) {
             EXPECT_TRUE(same_bits(other.slots[s], whole.slots[s])) << optimizer.name() << ", slot " << s;
@@ -95,10 +89,41 @@ const kernels::UpdateTable<T>& table_of(Isa isa) {
   }
 }
 
+constexpr int64_t kSize = 517;
+
+// Slots that are squares have no negative elements.
+void make_positive(std::vector<torch::Tensor>& arrays) {
+  for (std::size_t i = 2; i < arrays.size(); ++i) arrays[i].abs_();
+}
+
+template <typename T>
+void run_keras_kernels(const kernels::UpdateTable<T>& table, const std::vector<torch::Tensor>& arrays,
+                       const kernels::GradientArgs& in) {
+  T* p = arrays[0].data_ptr<T>();
+  T* g = arrays[1].data_ptr<T>();
+  T* a = arrays[2].data_ptr<T>();
+  T* b = arrays[3].data_ptr<T>();
+  T* c = arrays[4].data_ptr<T>();
+  table.adadelta(p, g, b, c, kSize, in, {.learning_rate = 0.01, .rho = 0.9, .epsilon = 1e-4});
+  table.adamax(p, g, a, b, kSize, in, {.beta_1 = 0.9, .beta_2 = 0.99, .step_size = 0.01, .epsilon = 1e-4});
+  table.nadam(p, g, a, b, kSize, in,
+              {.beta_1 = 0.9, .beta_2 = 0.99, .of_mean = 0.01, .of_gradient = 0.02, .epsilon = 1e-4});
+  for (const double exponent : {0.5, 0.7}) {
+    table.ftrl(p, g, b, a, kSize, in,
+               {.learning_rate = 0.1, .exponent = exponent, .l1 = 0.01, .twice_l2 = 0.1, .twice_shrinkage = 0.1});
+  }
+  table.lion(p, g, a, kSize, in, {.learning_rate = 0.01, .beta_1 = 0.9, .beta_2 = 0.99});
+  table.lars_direction(p, g, a, kSize, in, {.momentum = 0.9, .nesterov = in.decay != 0.0});
+  table.add_squares(b, g, kSize);
+  table.blend(c, b, kSize, {.keep = 0.9, .share = 0.5, .add = 1e-3});
+  table.divide_by_root(g, c, kSize, 0.7);
+  table.scale(p, kSize, 0.99);
+  table.average(a, p, kSize, 0.9);
+}
+
 // Every kernel in each of its forms, one after the other on the same five arrays; returns them.
 template <typename T>
 std::vector<torch::Tensor> run_all(Isa isa) {
-  constexpr int64_t kSize = 517;
   const kernels::UpdateTable<T>& table = table_of<T>(isa);
   std::vector<torch::Tensor> arrays;
   for (int64_t i = 0; i < 5; ++i) {
@@ -121,23 +146,24 @@ std::vector<torch::Tensor> run_all(Isa isa) {
                 {.learning_rate = 0.1, .momentum = 0.9, .keep = 0.9, .fresh = 0.8, .nesterov = nesterov});
       table.lars(p, g, a, kSize, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = decay, .nesterov = nesterov});
     }
-    for (T* slot : {a, b, c}) {
-      for (int64_t i = 0; i < kSize; ++i) slot[i] = std::abs(slot[i]);
-    }
+    make_positive(arrays);
     for (T* largest : {static_cast<T*>(nullptr), c}) {
       table.adam(p, g, a, b, largest, kSize, in,
                  {.beta_1 = 0.9, .beta_2 = 0.99, .step_size = 0.01, .epsilon = 1e-8, .shrink = 0.99});
     }
-    const kernels::RmspropArgs rmsprop{.learning_rate = 0.01, .rho = 0.9, .momentum = 0.9, .epsilon = 1e-4};
+    const kernels::RmspropArgs rmsprop{
+        .learning_rate = 0.01, .fresh_rate = 0.9, .rho = 0.9, .momentum = 0.9, .inside = 1e-3, .epsilon = 1e-4};
     table.rmsprop(p, g, b, nullptr, nullptr, kSize, in, rmsprop);
     table.rmsprop(p, g, b, nullptr, c, kSize, in, rmsprop);
     table.rmsprop(p, g, b, a, nullptr, kSize, in, rmsprop);
     table.rmsprop(p, g, b, a, c, kSize, in, rmsprop);
-    table.adagrad(p, g, b, kSize, in, {.learning_rate = 0.01, .epsilon = 1e-10});
+    table.adagrad(p, g, b, kSize, in, {.learning_rate = 0.01, .inside = 1e-3, .epsilon = 1e-10});
     table.lamb_direction(p, g, a, b, kSize, in,
                          {.beta_1 = 0.9, .beta_2 = 0.99, .scale = 1.1, .epsilon = 1e-6, .weight_decay = decay});
     table.subtract(p, g, kSize, 0.01);
-    table.read_gradient(g, kSize, in);
+    table.read_gradient(p, g, kSize, in);
+    make_positive(arrays);
+    run_keras_kernels(table, arrays, in);
   }
   return arrays;
 }

@@ -21,9 +21,11 @@ namespace {
 using nlohmann::json;
 using testing_support::all_cases;
 using testing_support::Case;
+using testing_support::keras_cases;
 using testing_support::kShapes;
 using testing_support::make_slots;
 using testing_support::numbers;
+using testing_support::torch_cases;
 using testing_support::update_by_segments;
 
 constexpr int64_t kSteps = 100;
@@ -44,14 +46,16 @@ std::vector<torch::Tensor> run(const Case& test, torch::ScalarType dtype, Path p
     slots.push_back(make_slots(test.optimizer.rule(), parameters.back()));
   }
   for (int64_t step = 1; step <= kSteps; ++step) {
-    const StepContext context{.learning_rate = test.optimizer.learning_rate()(step - 1), .step = step};
+    const StepContext context{
+        .learning_rate = test.optimizer.learning_rate()(step - 1), .step = step, .l2 = test.optimizer.gradient().l2};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const torch::Tensor gradient = gradient_at(step, i, dtype);
-      const bool decay = test.optimizer.decays("weight", parameters[i].dim());
+      const Treatment treatment{.decay = test.optimizer.decays("weight", parameters[i].dim()),
+                                .adapt = test.optimizer.adapts("weight", parameters[i].dim())};
       if (path == Path::kTensors) {
-        test.optimizer.rule().update(parameters[i], gradient, slots[i], decay, context);
+        test.optimizer.rule().update(parameters[i], gradient, slots[i], treatment, context);
       } else {
-        update_by_segments(test.optimizer.rule(), parameters[i], gradient, slots[i], decay, context, {2, 19});
+        update_by_segments(test.optimizer.rule(), parameters[i], gradient, slots[i], treatment, context, {2, 19});
       }
     }
   }
@@ -68,7 +72,7 @@ class AgainstReference : public testing::TestWithParam<torch::ScalarType> {
     const auto folder = std::filesystem::path(testing::TempDir()) / ("cohort-optimizers-" + std::to_string(getpid()));
     std::filesystem::create_directories(folder);
     json cases = json::array();
-    for (const Case& test : all_cases()) {
+    for (const Case& test : torch_cases()) {
       for (const auto dtype : {torch::kDouble, torch::kFloat}) {
         cases.push_back({{"name", test.name + " " + dtype_name(dtype)},
                          {"optimizer", test.reference},
@@ -93,7 +97,7 @@ class AgainstReference : public testing::TestWithParam<torch::ScalarType> {
   // Against the largest element of each parameter.
   void compare(Path path) const {
     const double tolerance = GetParam() == torch::kDouble ? 1e-12 : 1e-5;
-    for (const Case& test : all_cases()) {
+    for (const Case& test : torch_cases()) {
       const std::vector<torch::Tensor> parameters = run(test, GetParam(), path);
       const json& wanted = results_.at(test.name + " " + dtype_name(GetParam()));
       for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -123,6 +127,57 @@ TEST_P(AgainstReference, TensorOperations) {
 INSTANTIATE_TEST_SUITE_P(Dtypes, AgainstReference, testing::Values(torch::kDouble, torch::kFloat),
                          [](const auto& dtype) { return std::string(c10::toString(dtype.param)); });
 
+TEST(KerasForms, KernelsAgreeWithTensorOperations) {
+  for (const Case& test : keras_cases()) {
+    for (const auto dtype : {torch::kDouble, torch::kFloat}) {
+      const double tolerance = dtype == torch::kDouble ? 1e-11 : 2e-4;
+      const std::vector<torch::Tensor> by_kernels = run(test, dtype, Path::kSegments);
+      const std::vector<torch::Tensor> by_tensors = run(test, dtype, Path::kTensors);
+      for (std::size_t i = 0; i < by_kernels.size(); ++i) {
+        const torch::Tensor difference = (by_kernels[i] - by_tensors[i]).abs().max() / by_tensors[i].abs().max();
+        EXPECT_LE(difference.item<double>(), tolerance) << test.name << ", parameter " << i;
+        EXPECT_FALSE(by_kernels[i].equal(numbers(1 + static_cast<int64_t>(i), kShapes[i], dtype)))
+            << test.name << ", parameter " << i << ": never updated";
+      }
+    }
+  }
+}
+
+// A parameter that does not lie row by row, as a channels-last convolution's: the means are still by row and column.
+TEST(Adafactor, TakesAnyLayout) {
+  const Optimizer optimizer = Adafactor({.learning_rate = 0.01});
+  torch::Tensor plain = numbers(1, {4, 3, 5}, torch::kDouble);
+  torch::Tensor turned = plain.permute({0, 2, 1}).contiguous().permute({0, 2, 1});
+  std::vector<torch::Tensor> plain_slots = make_slots(optimizer.rule(), plain);
+  std::vector<torch::Tensor> turned_slots = make_slots(optimizer.rule(), turned);
+  for (int64_t step = 1; step <= 5; ++step) {
+    const torch::Tensor gradient = numbers(100 * step, {4, 3, 5}, torch::kDouble);
+    const StepContext context{.learning_rate = 0.01, .step = step};
+    update_by_segments(optimizer.rule(), plain, gradient.clone(), plain_slots, {}, context, {});
+    const torch::Tensor same = gradient.permute({0, 2, 1}).contiguous().permute({0, 2, 1});
+    update_by_segments(optimizer.rule(), turned, same, turned_slots, {}, context, {});
+  }
+  EXPECT_TRUE(torch::allclose(plain, turned, 0, 1e-12));
+}
+
+// The averages move at every call of minimize(), also at those that only add up gradients.
+TEST(Averages, CountTheCallsOfAnUpdate) {
+  const Optimizer optimizer = SGD({.learning_rate = 1.0, .ema = {.use_ema = true, .ema_momentum = 0.5}});
+  for (const Path path : {Path::kSegments, Path::kTensors}) {
+    torch::Tensor parameter = torch::full({3}, 8.0, torch::kDouble);
+    std::vector<torch::Tensor> slots = make_slots(optimizer.rule(), parameter);
+    for (int64_t step = 1; step <= 2; ++step) {
+      const torch::Tensor gradient = torch::full({3}, 4.0, torch::kDouble);
+      const StepContext context{.learning_rate = 1.0, .step = step, .calls = 3};
+      path == Path::kTensors ? optimizer.rule().update(parameter, gradient, slots, {}, context)
+                             : update_by_segments(optimizer.rule(), parameter, gradient, slots, {}, context, {});
+    }
+    EXPECT_EQ(parameter[0].item<double>(), 0.0);
+    // 4 after the first update; three calls later 4, 4, and half of 4 and 0.
+    EXPECT_EQ(slots.back()[0].item<double>(), 2.0);
+  }
+}
+
 // Scaled by half and clipped at 0.1, on both paths: the same as a gradient that came so.
 TEST(Gradient, IsScaledThenClipped) {
   for (const Case& test : all_cases()) {
@@ -132,13 +187,13 @@ TEST(Gradient, IsScaledThenClipped) {
     const StepContext plain{.learning_rate = 0.1};
     const StepContext scaled{.learning_rate = 0.1, .grad_scale = 0.5, .clipvalue = 0.1};
     const torch::Tensor wanted = start.clone();
-    update_by_segments(rule, wanted, (gradient * 0.5).clamp(-0.1, 0.1), make_slots(rule, start), true, plain, {});
+    update_by_segments(rule, wanted, (gradient * 0.5).clamp(-0.1, 0.1), make_slots(rule, start), {}, plain, {});
     const torch::Tensor by_kernel = start.clone();
-    update_by_segments(rule, by_kernel, gradient.clone(), make_slots(rule, start), true, scaled, {});
+    update_by_segments(rule, by_kernel, gradient.clone(), make_slots(rule, start), {}, scaled, {});
     EXPECT_TRUE(by_kernel.equal(wanted)) << test.name;
     torch::Tensor by_tensors = start.clone();
     std::vector<torch::Tensor> slots = make_slots(rule, start);
-    rule.update(by_tensors, gradient.clone(), slots, true, scaled);
+    rule.update(by_tensors, gradient.clone(), slots, {}, scaled);
     EXPECT_TRUE(torch::allclose(by_tensors, wanted, 1e-12, 1e-15)) << test.name;
   }
 }
@@ -151,11 +206,11 @@ TEST(Gradient, NanIsSeen) {
     gradient[21] = std::numeric_limits<double>::quiet_NaN();
     const StepContext context{.learning_rate = 0.1, .clipvalue = 0.1};
     const torch::Tensor by_kernel = numbers(5, {40}, torch::kFloat);
-    update_by_segments(rule, by_kernel, gradient.clone(), make_slots(rule, by_kernel), true, context, {});
+    update_by_segments(rule, by_kernel, gradient.clone(), make_slots(rule, by_kernel), {}, context, {});
     EXPECT_TRUE(by_kernel[21].isnan().item<bool>()) << test.name;
     const torch::Tensor by_tensors = numbers(5, {40}, torch::kFloat);
     std::vector<torch::Tensor> slots = make_slots(rule, by_tensors);
-    rule.update(by_tensors, gradient.clone(), slots, true, context);
+    rule.update(by_tensors, gradient.clone(), slots, {}, context);
     EXPECT_TRUE(by_tensors[21].isnan().item<bool>()) << test.name;
   }
 }
@@ -170,9 +225,9 @@ TEST(Rmsprop, CenteredSurvivesConstantGradients) {
       const StepContext context{.learning_rate = 1e-9, .step = step};
       const torch::Tensor gradient = numbers(9, {1000}, torch::kFloat);
       if (path == Path::kTensors) {
-        optimizer.rule().update(parameter, gradient, slots, true, context);
+        optimizer.rule().update(parameter, gradient, slots, {}, context);
       } else {
-        update_by_segments(optimizer.rule(), parameter, gradient, slots, true, context, {});
+        update_by_segments(optimizer.rule(), parameter, gradient, slots, {}, context, {});
       }
     }
     EXPECT_TRUE(torch::isfinite(parameter).all().item<bool>());
@@ -190,8 +245,8 @@ TEST(HalfPrecision, IsUpdatedInFloat) {
       for (int64_t step = 1; step <= 3; ++step) {
         const torch::Tensor gradient = numbers(100 * step, {40}, dtype);
         const StepContext context{.learning_rate = 0.1, .step = step};
-        rule.update(half, gradient.clone(), half_slots, true, context);
-        rule.update(single, gradient.to(torch::kFloat), single_slots, true, context);
+        rule.update(half, gradient.clone(), half_slots, {}, context);
+        rule.update(single, gradient.to(torch::kFloat), single_slots, {}, context);
         single = single.to(dtype).to(torch::kFloat);
       }
       EXPECT_EQ(half.scalar_type(), dtype);
@@ -211,9 +266,9 @@ TEST(TrustRatio, IsOneWhereANormIsZero) {
       std::vector<torch::Tensor> slots = make_slots(optimizer.rule(), parameter);
       const StepContext context{.learning_rate = 0.1};
       if (path == Path::kTensors) {
-        optimizer.rule().update(parameter, gradient, slots, true, context);
+        optimizer.rule().update(parameter, gradient, slots, {}, context);
       } else {
-        update_by_segments(optimizer.rule(), parameter, gradient, slots, true, context, {});
+        update_by_segments(optimizer.rule(), parameter, gradient, slots, {}, context, {});
       }
       EXPECT_TRUE(torch::isfinite(parameter).all().item<bool>());
       EXPECT_GT(parameter.abs().max().item<double>(), 1e-3);
@@ -224,11 +279,16 @@ TEST(TrustRatio, IsOneWhereANormIsZero) {
 TEST(Slots, HavePyTorchsNames) {
   using testing::ElementsAre;
   EXPECT_THAT(SGD().rule().slots(), ElementsAre());
-  EXPECT_THAT(SGD({.momentum = 0.9}).rule().slots(), ElementsAre("momentum_buffer"));
+  EXPECT_THAT(SGD({.momentum = 0.9}).rule().slots(), ElementsAre("momentum"));
+  EXPECT_THAT(SGD({.momentum = 0.9, .formulation = Formulation::kTorch}).rule().slots(),
+              ElementsAre("momentum_buffer"));
   EXPECT_THAT(Adam().rule().slots(), ElementsAre("exp_avg", "exp_avg_sq"));
   EXPECT_THAT(AdamW({.amsgrad = true}).rule().slots(), ElementsAre("exp_avg", "exp_avg_sq", "max_exp_avg_sq"));
   EXPECT_THAT(RMSprop({.momentum = 0.5, .centered = true}).rule().slots(),
-              ElementsAre("square_avg", "grad_avg", "momentum_buffer"));
+              ElementsAre("square_avg", "grad_avg", "momentum"));
+  EXPECT_THAT(RMSprop({.momentum = 0.5, .formulation = Formulation::kTorch}).rule().slots(),
+              ElementsAre("square_avg", "momentum_buffer"));
+  EXPECT_THAT(Lion({.ema = {.use_ema = true}}).rule().slots(), ElementsAre("exp_avg", "average"));
   EXPECT_THAT(Adagrad().rule().slots(), ElementsAre("sum"));
   EXPECT_EQ(Adagrad({.initial_accumulator_value = 0.25}).rule().initial_slot_value(0), 0.25);
   EXPECT_EQ(Adam().name(), "Adam");
@@ -257,7 +317,9 @@ TEST(Options, WrongNumbersAreRefused) {
   EXPECT_THROW(SGD({.learning_rate = nan}), InvalidArgument);
   EXPECT_THROW(SGD({.momentum = 1.0}), InvalidArgument);
   EXPECT_THROW(SGD({.nesterov = true}), InvalidArgument);
-  EXPECT_THROW(SGD({.momentum = 0.9, .nesterov = true, .dampening = 0.1}), InvalidArgument);
+  EXPECT_THROW(SGD({.momentum = 0.9, .nesterov = true, .dampening = 0.1, .formulation = Formulation::kTorch}),
+               InvalidArgument);
+  EXPECT_THROW(SGD({.momentum = 0.9, .dampening = 0.1}), InvalidArgument);
   EXPECT_THROW(SGD({.weight_decay = -1.0}), InvalidArgument);
   EXPECT_THROW(Adam({.beta_1 = 1.0}), InvalidArgument);
   EXPECT_THROW(Adam({.beta_2 = -0.1}), InvalidArgument);
@@ -266,14 +328,22 @@ TEST(Options, WrongNumbersAreRefused) {
   EXPECT_THROW(RMSprop({.rho = 1.5}), InvalidArgument);
   EXPECT_THROW(RMSprop({.momentum = -0.5}), InvalidArgument);
   EXPECT_THROW(Adagrad({.initial_accumulator_value = -1.0}), InvalidArgument);
-  EXPECT_THROW(Adagrad({.lr_decay = -1.0}), InvalidArgument);
+  EXPECT_THROW(Adagrad({.lr_decay = -1.0, .formulation = Formulation::kTorch}), InvalidArgument);
+  EXPECT_THROW(Adagrad({.lr_decay = 1.0}), InvalidArgument);
+  EXPECT_THROW(Ftrl({.learning_rate_power = 0.5}), InvalidArgument);
+  EXPECT_THROW(Adafactor({.clip_threshold = 0.0}), InvalidArgument);
+  EXPECT_THROW(Nadam({.beta_1 = 1.0}), InvalidArgument);
+  EXPECT_THROW(LARS({.classic_momentum = false, .formulation = Formulation::kTorch}), InvalidArgument);
+  EXPECT_THROW(Lion({.ema = {.ema_overwrite_frequency = 2}}), InvalidArgument);
+  EXPECT_THROW(Adadelta({.ema = {.use_ema = true, .ema_momentum = 1.0}}), InvalidArgument);
   EXPECT_THROW(LAMB({.beta_2 = 1.0}), InvalidArgument);
   EXPECT_THROW(LARS({.trust_coefficient = -1.0}), InvalidArgument);
   EXPECT_THROW(LARS({.momentum = 0.0, .nesterov = true}), InvalidArgument);
   EXPECT_THROW(Adam({.gradient = {.global_clipnorm = -1.0}}), InvalidArgument);
   EXPECT_THROW(Adam({.gradient = {.clipvalue = nan}}), InvalidArgument);
   EXPECT_THROW(Adam({.gradient = {.global_clipnorm = 1.0, .clipvalue = 1.0}}), InvalidArgument);
-  EXPECT_THROW(Adam({.gradient = {.accumulate_steps = 0}}), InvalidArgument);
+  EXPECT_THROW(Adam({.gradient = {.gradient_accumulation_steps = 0}}), InvalidArgument);
+  EXPECT_THROW(Adam({.gradient = {.clipnorm = 1.0, .clipvalue = 1.0}}), InvalidArgument);
   EXPECT_THROW(Optimizer(nullptr, 0.1, {}), InvalidArgument);
 }
 

@@ -32,8 +32,8 @@ inline std::vector<torch::Tensor> make_slots(const UpdateRule& rule, const torch
 // Calls visit with a segment for each range between neighbouring cuts (elements; the ends are implied).
 template <typename Visit>
 void each_segment(const torch::Tensor& parameter, const torch::Tensor& gradient,
-                  const std::vector<torch::Tensor>& slots, bool decay, double trust_ratio, std::vector<int64_t> cuts,
-                  const Visit& visit) {
+                  const std::vector<torch::Tensor>& slots, Treatment treatment, double trust_ratio,
+                  std::vector<int64_t> cuts, const Visit& visit) {
   const auto item = static_cast<int64_t>(parameter.element_size());
   cuts.insert(cuts.begin(), 0);
   cuts.push_back(parameter.numel());
@@ -48,8 +48,10 @@ void each_segment(const torch::Tensor& parameter, const torch::Tensor& gradient,
                           .gradient = static_cast<char*>(gradient.data_ptr()) + begin * item,
                           .slots = pointers.data(),
                           .size = end - begin,
-                          .decay = decay,
-                          .trust_ratio = trust_ratio};
+                          .treatment = treatment,
+                          .trust_ratio = trust_ratio,
+                          .shape = {parameter.sizes().data(), parameter.sizes().size()},
+                          .strides = {parameter.strides().data(), parameter.strides().size()}};
     visit(segment);
   }
 }
@@ -57,19 +59,20 @@ void each_segment(const torch::Tensor& parameter, const torch::Tensor& gradient,
 // One update of a whole parameter, cut into segments, as an engine makes it. Overwrites the gradient where the rule
 // does.
 inline void update_by_segments(const UpdateRule& rule, const torch::Tensor& parameter, const torch::Tensor& gradient,
-                               const std::vector<torch::Tensor>& slots, bool decay, const StepContext& context,
-                               const std::vector<int64_t>& cuts) {
+                               const std::vector<torch::Tensor>& slots, Treatment treatment, const StepContext& context,
+                               std::vector<int64_t> cuts) {
+  if (rule.takes_whole()) cuts.clear();
   double trust_ratio = 1.0;
   if (rule.needs_norms()) {
     SquaredNorms total;
-    each_segment(parameter, gradient, slots, decay, 1.0, cuts, [&](const Segment& segment) {
+    each_segment(parameter, gradient, slots, treatment, 1.0, cuts, [&](const Segment& segment) {
       const SquaredNorms norms = rule.prepare(segment, context);
       total.parameter += norms.parameter;
       total.direction += norms.direction;
     });
     trust_ratio = rule.trust_ratio(total);
   }
-  each_segment(parameter, gradient, slots, decay, trust_ratio, cuts,
+  each_segment(parameter, gradient, slots, treatment, trust_ratio, cuts,
                [&](const Segment& segment) { rule.update(segment, context); });
 }
 

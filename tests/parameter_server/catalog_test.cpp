@@ -62,7 +62,7 @@ TEST(Catalog, WhatCannotBeIsRefused) {
   catalog.declare({.name = "a", .shape = {3}});
   expect_error<InvalidArgument>([&] { catalog.declare({.name = "a", .shape = {}}); }, "two variables of the name a");
   expect_error<InvalidArgument>([&] { catalog.declare({.name = "l", .shape = {3}, .optimizer = LAMB()}); },
-                                "l would be cut into 2 parts, and LAMB needs norms of the whole");
+                                "l would be cut into 2 parts, and LAMB needs the whole");
 }
 
 std::string description(const Optimizer& optimizer, std::vector<int64_t> shape = {3, 4}, int servers = 2) {
@@ -76,7 +76,7 @@ TEST(Catalog, DescriptionsTellProgramsApart) {
   EXPECT_EQ(same, description(Adam({.learning_rate = 0.1})));
   for (const std::string& other :
        {description(Adam({.learning_rate = 0.2})), description(Adam({.learning_rate = 0.1, .beta_2 = 0.99})),
-        description(Adam({.learning_rate = 0.1, .epsilon = 1e-7})),
+        description(Adam({.learning_rate = 0.1, .epsilon = 1e-8})),
         description(Adam({.learning_rate = 0.1, .weight_decay = 0.1})), description(SGD({.learning_rate = 0.1})),
         description(LAMB({.learning_rate = 0.1})), description(Adam({.learning_rate = 0.1}), {3, 5}),
         description(Adam({.learning_rate = 0.1, .gradient = {.clipvalue = 1.0}})),

@@ -103,7 +103,7 @@ inline std::shared_ptr<Catalog> two_servers() {
   catalog->declare({.name = "w", .shape = {4000, 1024}, .optimizer = SGD({.learning_rate = 1.0}), .initializer = fill});
   catalog->declare({.name = "table",
                     .shape = {100, 8},
-                    .optimizer = Adagrad({.learning_rate = 0.1}),
+                    .optimizer = Adagrad({.learning_rate = 0.1, .initial_accumulator_value = 0.0}),
                     .by_rows = true,
                     .initializer = fill});
   catalog->declare(

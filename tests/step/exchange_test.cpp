@@ -57,7 +57,7 @@ TEST_P(ExchangeTest, GradientsAreAveragedOverAccumulateSteps) {
   const auto make = [&](int64_t every) {
     const auto net = strategy.mirror([] { return torch::nn::Linear(3, 2); });
     net.load_state({{"weight", torch::full({2, 3}, 0.5)}, {"bias", torch::full({2}, 0.5)}});
-    return std::pair(net, strategy.optimizer(net, Adam({.gradient = {.accumulate_steps = every}})));
+    return std::pair(net, strategy.optimizer(net, Adam({.gradient = {.gradient_accumulation_steps = every}})));
   };
   const auto gradient = [](int step, int replica) { return torch::arange(6.0F).view({2, 3}) * (step + 1) + replica; };
   const auto [net, adam] = make(3);

@@ -229,7 +229,7 @@ class Experiments(unittest.TestCase):
     def test_help_of_an_experiment(self):
         code, out, _ = cohort("train", "--help_experiment=vit_base")
         self.assertEqual(code, 0)
-        self.assertIn("trainer.optimizer_config.optimizer.adamw.weight_decay  (number, default 0.1)\n    of the weights", out)
+        self.assertIn("trainer.optimizer_config.optimizer.adamw.weight_decay  (number, default 0.1)\n    decoupled decay", out)
         self.assertGreater(out.count("\n"), 250)
 
     def test_a_damaged_photograph(self):

@@ -34,7 +34,7 @@ struct Interrupted : std::exception {};
 Sequential model(int64_t accumulate_steps = 1) {
   Sequential made{Dense(8), BatchNormalization(), Activation(Activation::kRelu), Dropout(0.3), Dense(2)};
   made.compile({.optimizer = Adam({.learning_rate = ExponentialDecay({.initial_learning_rate = 0.05, .decay_steps = 5}),
-                                   .gradient = {.accumulate_steps = accumulate_steps}}),
+                                   .gradient = {.gradient_accumulation_steps = accumulate_steps}}),
                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                 .metrics = {SparseCategoricalAccuracy()}});
   made.build({4});

@@ -169,6 +169,24 @@ TEST(FitTest, ShufflesAnewEachEpoch) {
   EXPECT_TRUE(seen[0] != seen[1] || seen[1] != seen[2]);
 }
 
+TEST(FitTest, EndsWithTheAveragesOfTheParameters) {
+  Sequential model = linear();
+  model.compile({.optimizer = SGD({.learning_rate = 0.5, .ema = {.use_ema = true}}),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  model.fit(Dataset::from_tensor_slices(clusters()).batch(10), {.epochs = 2, .verbose = Verbose::kSilent});
+  const auto state = model.optimizer().state();
+  const auto weights = model.weights();
+  std::size_t compared = 0;
+  for (const auto& [name, value] : weights) {
+    for (const auto& [slot, average] : state) {
+      if (slot != name + "/average") continue;
+      EXPECT_TRUE(torch::equal(value, average)) << name;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, weights.size());
+}
+
 TEST(FitTest, ShowsItsProgress) {
   std::ostringstream text;
   Sequential model = linear();

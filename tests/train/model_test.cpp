@@ -323,8 +323,9 @@ TEST(CompileTest, NamesAreKerasAndMeanTheFunctions) {
   const Example classes = batch();
   const Layer softmax = Activation(Activation::kSoftmax);
   const std::vector<std::pair<const char*, Optimizer>> optimizers = {
-      {"adam", Adam()},       {"SGD", SGD()},   {"adamw", AdamW()}, {"RMSprop", RMSprop()},
-      {"adagrad", Adagrad()}, {"lamb", LAMB()}, {"lars", LARS()}};
+      {"adam", Adam()}, {"SGD", SGD()},   {"adamw", AdamW()},        {"RMSprop", RMSprop()}, {"adagrad", Adagrad()},
+      {"lamb", LAMB()}, {"lars", LARS()}, {"adadelta", Adadelta()},  {"adamax", Adamax()},   {"nadam", Nadam()},
+      {"ftrl", Ftrl()}, {"lion", Lion()}, {"adafactor", Adafactor()}};
   for (const auto& [name, optimizer] : optimizers) {
     EXPECT_EQ(Optimizer(name).name(), optimizer.name());
     expect_same({.optimizer = name, .loss = "sparse_categorical_crossentropy", .metrics = {"accuracy"}},

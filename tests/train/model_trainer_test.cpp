@@ -124,7 +124,7 @@ TEST(ModelTrainerTest, AveragesFollowTheirFormulaAndAreWhatIsEvaluated) {
   for (int64_t step = 1; step <= 12; ++step) {
     run.trainer->train(1);
     const auto since = static_cast<double>(step - 2);
-    const double decay = step <= 2 ? 0.0 : std::min(0.8, (1.0 + since) / (10.0 + since));
+    const double decay = step < 2 ? 0.0 : std::min(0.8, (1.0 + since) / (10.0 + since));
     for (const auto& [name, tensor] : run.model.weights()) {
       if (name.find("running") != std::string::npos || name.find("num_batches") != std::string::npos) continue;
       average[name] = step == 1 ? tensor.clone() : average[name] * decay + tensor * (1.0 - decay);

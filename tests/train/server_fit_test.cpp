@@ -190,7 +190,7 @@ TEST(ServerFit, WhatIsWrongIsSaid) {
   ServerCluster({}).run([&](const ParameterServerOptions& own) {
     const ParameterServerStrategy strategy(own);
     const auto scope = strategy.scope();
-    Sequential net = model({.rule = SGD({.gradient = {.accumulate_steps = 2}})});
+    Sequential net = model({.rule = SGD({.gradient = {.gradient_accumulation_steps = 2}})});
     if (strategy.task().type != "chief") {
       expect_error<FailedPrecondition>([&] { (void)net.fit(batches(), {}); }, "if (strategy.serve()) return 0;");
       strategy.serve();
@@ -199,7 +199,7 @@ TEST(ServerFit, WhatIsWrongIsSaid) {
     expect_error<FailedPrecondition>([&] { (void)net.fit(batches(), {}); }, "serve() comes first");
     strategy.serve();
     expect_error<InvalidArgument>([&] { (void)net.fit(batches(), {.verbose = Verbose::kSilent}); },
-                                  "accumulate_steps is 2");
+                                  "gradient_accumulation_steps is 2");
     expect_error<Unimplemented>([&] { ModelTrainer(net, {.train = batches(), .ema = {.average_decay = 0.9}}); },
                                 "ema has no meaning under parameter servers");
     expect_error<Unimplemented>(

@@ -52,48 +52,92 @@ struct RuntimeConfig : StrategyFlags {
 
 // The optimizer of an experiment: a rule, a schedule of the rate, a warmup, averages of the weights.
 struct OptimizerConfig {
-  // The update rule: `type` chooses one, and only the group of that name counts.
-  struct Rule {
+  // Clipping of the gradient, at most one of the three; 0: off.
+  struct Clips {
+    Setting<double> clipnorm = 0.0, clipvalue = 0.0, global_clipnorm = 0.0;
+    // Adds the fields with their meanings.
+    void describe(ConfigFields& fields);
+  };
+  // What Adam and its relatives have.
+  struct Moments : Clips {
+    Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 0.0;
+    // Adds the fields with their meanings.
+    void describe(ConfigFields& fields);
+  };
+
+  // The update rule: `type` chooses one, and only the group of that name counts. Names and defaults are Model Garden's
+  // where it has the rule, else Keras'.
+  struct Rule : Clips {
     Setting<std::string> type = "sgd";
-    Setting<double> global_clipnorm = 0.0;
-    Setting<double> clipvalue = 0.0;
-    Setting<std::vector<std::string>> exclude_from_weight_decay = {"1d"};
-    struct {
-      Setting<double> momentum = 0.0, dampening = 0.0;
+    Setting<std::string> formulation = "model_garden";
+    Setting<std::vector<std::string>> exclude_from_weight_decay;
+    struct : Clips {
+      Setting<double> momentum = 0.0, decay = 0.0, dampening = 0.0, weight_decay = 0.0;
       Setting<bool> nesterov = false;
-      Setting<double> weight_decay = 0.0;
     } sgd;  // where type is sgd
-    struct {
-      Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 0.0;
+    struct : Clips {
+      Setting<double> momentum = 0.0, weight_decay = 0.0;
+      Setting<bool> nesterov = false;
+    } sgd_experimental;  // where type is sgd_experimental
+    struct : Moments {
       Setting<bool> amsgrad = false;
-    } adam;  // where type is adam
-    struct {
-      Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 1e-2;
+    } adam, adam_experimental;  // where type is that
+    struct : Moments {
       Setting<bool> amsgrad = false;
-      // Model Garden's names: of weight_decay, where it is not negative; and of what alone decays.
-      Setting<double> weight_decay_rate = -1.0;
+      // Model Garden's names: of weight_decay, where it is not negative; of what alone decays; of what does not; of
+      // global_clipnorm.
+      Setting<double> weight_decay_rate = -1.0, gradient_clip_norm = 1.0;
       Setting<std::string> include_in_weight_decay;
+      Setting<std::vector<std::string>> exclude_from_weight_decay;
     } adamw;  // where type is adamw
-    struct {
+    struct AdamWExperimental : Moments {
+      Setting<bool> amsgrad = false;
+      AdamWExperimental() { global_clipnorm = 1.0; }
+    } adamw_experimental;  // where type is adamw_experimental
+    struct : Clips {
       Setting<double> rho = 0.9, momentum = 0.0, epsilon = 1e-7, weight_decay = 0.0;
       Setting<bool> centered = false;
     } rmsprop;  // where type is rmsprop
-    struct {
+    struct : Clips {
       Setting<double> initial_accumulator_value = 0.1, epsilon = 1e-7, lr_decay = 0.0, weight_decay = 0.0;
     } adagrad;  // where type is adagrad
-    struct {
-      Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-6, weight_decay = 0.0;
+    struct : Clips {
+      Setting<double> rho = 0.95, epsilon = 1e-7, weight_decay = 0.0;
+    } adadelta;             // where type is adadelta
+    Moments adamax, nadam;  // where type is that
+    struct : Clips {
+      Setting<double> learning_rate_power = -0.5, initial_accumulator_value = 0.1, l1_regularization_strength = 0.0;
+      Setting<double> l2_regularization_strength = 0.0, l2_shrinkage_regularization_strength = 0.0, beta = 0.0;
+      Setting<double> weight_decay = 0.0;
+    } ftrl;  // where type is ftrl
+    struct : Clips {
+      Setting<double> beta_1 = 0.9, beta_2 = 0.99, weight_decay = 0.0;
+    } lion;  // where type is lion
+    struct : Clips {
+      Setting<double> beta_2_decay = -0.8, epsilon_1 = 1e-30, epsilon_2 = 1e-3, clip_threshold = 1.0;
+      Setting<double> weight_decay = 0.0;
+    } adafactor;  // where type is adafactor
+    struct Lamb : Moments {
+      Setting<double> weight_decay_rate = -1.0;
+      Setting<std::vector<std::string>> exclude_from_weight_decay, exclude_from_layer_adaptation;
+      Lamb() { epsilon = 1e-6; }
     } lamb;  // where type is lamb
-    struct {
-      Setting<double> momentum = 0.9, trust_coefficient = 1e-3, epsilon = 1e-8, weight_decay = 0.0;
-      Setting<bool> nesterov = false;
+    struct : Clips {
+      Setting<double> momentum = 0.9, eeta = 1e-3, epsilon = 1e-8, weight_decay_rate = 0.0;
+      Setting<bool> nesterov = false, classic_momentum = true;
+      Setting<std::vector<std::string>> exclude_from_weight_decay, exclude_from_layer_adaptation;
     } lars;  // where type is lars
 
     // Adds the fields with their meanings.
     void describe(ConfigFields& fields);
+
+   private:
+    void describe_newer(ConfigFields& fields);
+    void describe_layerwise(ConfigFields& fields);
   } optimizer;  // the rule
 
-  // The learning rate: a schedule by its type, of which only its own group counts.
+  // The learning rate: a schedule by its type, of which only its own group counts. An offset is the step from which it
+  // counts.
   struct Rate {
     Setting<std::string> type = "constant";
     struct {
@@ -102,23 +146,39 @@ struct OptimizerConfig {
     struct {
       Setting<std::vector<int64_t>> boundaries;
       Setting<std::vector<double>> values;
-    } stepwise;  // where type is stepwise
+      Setting<int64_t> offset = 0;
+    } stepwise, step_cosine_with_offset;  // where type is that
     struct {
       Setting<double> initial_learning_rate = 0.1, decay_rate = 0.96;
-      Setting<int64_t> decay_steps = 0;
+      Setting<int64_t> decay_steps = 0, offset = 0;
       Setting<bool> staircase = false;
     } exponential;  // where type is exponential
     struct {
-      Setting<double> initial_learning_rate = 0.1, end_learning_rate = 0.0, power = 1.0;
-      Setting<int64_t> decay_steps = 0;
+      Setting<double> initial_learning_rate = 0.1, end_learning_rate = 1e-4, power = 1.0;
+      Setting<int64_t> decay_steps = 0, offset = 0;
+      Setting<bool> cycle = false;
     } polynomial;  // where type is polynomial
     struct {
       Setting<double> initial_learning_rate = 0.1, alpha = 0.0;
-      Setting<int64_t> decay_steps = 0;
+      Setting<int64_t> decay_steps = 0, offset = 0;
     } cosine;  // where type is cosine
+    struct {
+      Setting<double> initial_learning_rate = 0.1, power = -0.5;
+    } power;  // where type is power
+    struct {
+      Setting<double> initial_learning_rate = 0.1, power = -0.5, linear_decay_fraction = 0.1;
+      Setting<int64_t> total_decay_steps = 0, offset = 0;
+    } power_linear;  // where type is power_linear
+    struct {
+      Setting<double> initial_learning_rate = 0.1, power = -0.5, pre_offset_learning_rate = 1e6;
+      Setting<int64_t> offset = 0;
+    } power_with_offset;  // where type is power_with_offset
 
     // Adds the fields with their meanings.
     void describe(ConfigFields& fields);
+
+   private:
+    void describe_powers(ConfigFields& fields);
   } learning_rate;  // the learning rate
 
   // How the rate begins; without a type as the schedule says.
@@ -128,6 +188,10 @@ struct OptimizerConfig {
       Setting<int64_t> warmup_steps = 0;
       Setting<double> warmup_learning_rate = 0.0;
     } linear;  // where type is linear
+    struct {
+      Setting<int64_t> warmup_steps = 0;
+      Setting<double> power = 1.0;
+    } polynomial;  // where type is polynomial
 
     // Adds the fields with their meanings.
     void describe(ConfigFields& fields);
@@ -145,9 +209,10 @@ struct OptimizerConfig {
   // Adds the fields with their meanings.
   void describe(ConfigFields& fields);
 
-  // For a run of so many steps on so many replicas. The schedule is of the global step, of which `begin` is where the
-  // optimizer starts. `l2` is the gradient's share of the weights, as of a loss to which l2 / 2 times the sum of their
-  // squares is added; the gradients are clipped before.
+  // Makes the optimizer for a run of so many steps on so many replicas. The schedule is of the global step, of which
+  // `begin` is where the optimizer starts. `l2` is the gradient's share of the weights, as of a loss to which l2 / 2
+  // times the sum of their squares is added; the gradients are clipped before, and where exclude_from_weight_decay says
+  // nothing, biases and the scales and shifts of norms have no part in it.
   Optimizer build(int64_t train_steps, int replicas, int64_t begin = 0, double l2 = 0.0) const;
   // Returns the averages of the weights that `ema` asks for.
   MovingAverageOptions averages() const;

@@ -34,7 +34,7 @@ namespace cohort {
 // name twice. The random states of LibTorch on the CPU and of every replica are saved with them.
 struct CheckpointParts {
   std::map<std::string, MirroredModule> modules = {};  // the modules, with their buffers
-  // The optimizers, with their slots, steps, rates that were set, and gradients that accumulate_steps holds.
+  // The optimizers, with their slots, steps, rates that were set, and gradients that gradient_accumulation_steps holds.
   std::map<std::string, MirroredOptimizer> optimizers = {};
   std::map<std::string, Variable> variables = {};  // the variables, with the components of the replicas
 };

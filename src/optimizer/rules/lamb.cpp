@@ -1,5 +1,5 @@
 // LAMB (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020), algorithm 2 with
-// phi the identity.
+// phi the identity. The paper's decay is part of the step whose norm the trust ratio takes; Keras' is decoupled.
 #include "cohort/optimizer.h"
 #include "optimizer/rules/rule.h"
 
@@ -9,7 +9,10 @@ namespace {
 
 class LambRule final : public Rule<LambRule> {
  public:
-  explicit LambRule(const LambOptions& options) : Rule("LAMB", {"exp_avg", "exp_avg_sq"}), options_(options) {}
+  explicit LambRule(const LambOptions& options)
+      : Rule("LAMB", {"exp_avg", "exp_avg_sq"},
+             {.weight_decay = decouples(options) ? options.weight_decay : 0.0, .ema = options.ema}),
+        options_(options) {}
 
   bool needs_norms() const override { return true; }
   double trust_ratio(const SquaredNorms& norms) const override {
@@ -20,8 +23,9 @@ class LambRule final : public Rule<LambRule> {
   SquaredNorms prepare(const Segment& segment, const StepContext& context) const override {
     SquaredNorms norms;
     with_kernels(segment, [&]<typename T>(const kernels::UpdateTable<T>& table) {
-      const kernels::GradientArgs in = gradient_args(context, 0.0);
-      const kernels::LambArgs a = args(segment.decay, context);
+      begin(table, segment, context);
+      const kernels::GradientArgs in = reading(segment, context);
+      const kernels::LambArgs a = args(segment.treatment, context);
       norms = prepare_in_blocks(segment, [&](int64_t at, int64_t n) {
         table.lamb_direction(parameter_of<T>(segment) + at, gradient_of<T>(segment) + at, slot_of<T>(segment, 0) + at,
                              slot_of<T>(segment, 1) + at, n, in, a);
@@ -33,18 +37,18 @@ class LambRule final : public Rule<LambRule> {
   template <typename T>
   void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
     table.subtract(parameter_of<T>(segment), gradient_of<T>(segment), segment.size,
-                   context.learning_rate * (segment.decay ? segment.trust_ratio : 1.0));
+                   context.learning_rate * (segment.treatment.adapt ? segment.trust_ratio : 1.0));
   }
 
-  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay,
+  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    const kernels::LambArgs a = args(decay, context);
-    const torch::Tensor d = read_gradient(p, g, context, 0.0);
+    const kernels::LambArgs a = args(treatment, context);
+    const torch::Tensor d = read(p, g, treatment, context);
     slots[0].mul_(a.beta_1).add_(d, 1.0 - a.beta_1);
     slots[1].mul_(a.beta_2).addcmul_(d, d, 1.0 - a.beta_2);
     torch::Tensor direction = (slots[0] * a.scale).div_(slots[1].sqrt().add_(a.epsilon));
     if (a.weight_decay != 0.0) direction.add_(p, a.weight_decay);
-    if (decay) {
+    if (treatment.adapt) {
       const torch::Tensor weights = norm_of(p);
       const torch::Tensor length = norm_of(direction);
       direction.mul_(trust_or_one(weights / length, weights, length));
@@ -53,13 +57,15 @@ class LambRule final : public Rule<LambRule> {
   }
 
  private:
-  kernels::LambArgs args(bool decay, const StepContext& context) const {
+  static bool decouples(const LambOptions& options) { return options.formulation == Formulation::kKeras; }
+
+  kernels::LambArgs args(Treatment treatment, const StepContext& context) const {
     const BiasCorrections corrections = bias_corrections(options_.beta_1, options_.beta_2, context.step);
     return {.beta_1 = options_.beta_1,
             .beta_2 = options_.beta_2,
             .scale = corrections.root_second / corrections.first,
             .epsilon = options_.epsilon * corrections.root_second,
-            .weight_decay = decay ? options_.weight_decay : 0.0};
+            .weight_decay = treatment.decay && !decouples(options_) ? options_.weight_decay : 0.0};
   }
 
   LambOptions options_;
@@ -71,9 +77,9 @@ Optimizer LAMB(const LambOptions& options) {
   require_fraction("LAMB", "beta_1", options.beta_1);
   require_fraction("LAMB", "beta_2", options.beta_2);
   require_not_negative("LAMB", "epsilon", options.epsilon);
-  require_not_negative("LAMB", "weight_decay", options.weight_decay);
-  return {std::make_shared<LambRule>(options), options.learning_rate, options.gradient,
-          options.exclude_from_weight_decay};
+  return make_optimizer(
+      std::make_shared<const LambRule>(options), options,
+      unadapted(options.exclude_from_layer_adaptation, options.exclude_from_weight_decay, options.formulation));
 }
 
 }  // namespace cohort

@@ -1,5 +1,6 @@
-// LARS (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017), algorithm 1: the learning
-// rate is part of the velocity.
+// LARS (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017): the learning rate is part of
+// the velocity. The paper divides by the norms of gradient and weights, Model Garden by the norm of the gradient with
+// the decay in it. With classic_momentum = false the trust ratio is that of the velocity.
 #include "cohort/optimizer.h"
 #include "optimizer/rules/rule.h"
 
@@ -9,53 +10,80 @@ namespace {
 
 class LarsRule final : public Rule<LarsRule> {
  public:
-  explicit LarsRule(const LarsOptions& options) : Rule("LARS", {"momentum_buffer"}), options_(options) {}
+  explicit LarsRule(const LarsOptions& options)
+      : Rule("LARS", {"momentum_buffer"}, {.ema = options.ema}),
+        options_(options),
+        papers_(options.formulation == Formulation::kTorch) {}
 
   bool needs_norms() const override { return true; }
 
   double trust_ratio(const SquaredNorms& norms) const override {
     if (norms.parameter == 0.0 || norms.direction == 0.0) return 1.0;
     const double weights = std::sqrt(norms.parameter);
+    const double length = std::sqrt(norms.direction);
     return options_.trust_coefficient * weights /
-           (std::sqrt(norms.direction) + options_.weight_decay * weights + options_.epsilon);
+           (papers_ ? length + options_.weight_decay * weights + options_.epsilon : length);
   }
 
   SquaredNorms prepare(const Segment& segment, const StepContext& context) const override {
     SquaredNorms norms;
     with_kernels(segment, [&]<typename T>(const kernels::UpdateTable<T>& table) {
-      const kernels::GradientArgs in = gradient_args(context, 0.0);
-      norms = prepare_in_blocks(
-          segment, [&](int64_t at, int64_t n) { table.read_gradient(gradient_of<T>(segment) + at, n, in); });
+      begin(table, segment, context);
+      kernels::GradientArgs in = reading(segment, context);
+      if (!papers_) in.decay += decay_of(segment.treatment);
+      const kernels::LarsArgs a{.momentum = options_.momentum, .nesterov = options_.nesterov};
+      norms = prepare_in_blocks(segment, [&](int64_t at, int64_t n) {
+        T* p = parameter_of<T>(segment) + at;
+        T* g = gradient_of<T>(segment) + at;
+        options_.classic_momentum ? table.read_gradient(p, g, n, in)
+                                  : table.lars_direction(p, g, slot_of<T>(segment, 0) + at, n, in, a);
+      });
     });
     return norms;
   }
 
   template <typename T>
   void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+    const double rate = context.learning_rate * (segment.treatment.adapt ? segment.trust_ratio : 1.0);
+    if (!options_.classic_momentum) {
+      return table.subtract(parameter_of<T>(segment), gradient_of<T>(segment), segment.size, rate);
+    }
     table.lars(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), segment.size,
-               {.learning_rate = context.learning_rate * (segment.decay ? segment.trust_ratio : 1.0),
+               {.learning_rate = rate,
                 .momentum = options_.momentum,
-                .weight_decay = segment.decay ? options_.weight_decay : 0.0,
+                .weight_decay = papers_ ? decay_of(segment.treatment) : 0.0,
                 .nesterov = options_.nesterov});
   }
 
-  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay,
+  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    torch::Tensor step = read_gradient(p, g, context, 0.0);
-    if (decay) {
+    torch::Tensor step = read(p, g, treatment, context);
+    torch::Tensor length = papers_ ? norm_of(step) : torch::Tensor();
+    step.add_(p, decay_of(treatment));
+    if (!options_.classic_momentum) {
+      slots[0].mul_(options_.momentum).add_(step);
+      step = options_.nesterov ? step.add_(slots[0], options_.momentum) : step.copy_(slots[0]);
+    }
+    if (treatment.adapt) {
       const torch::Tensor weights = norm_of(p);
-      const torch::Tensor length = norm_of(step);
-      const torch::Tensor ratio =
-          (weights * options_.trust_coefficient) / (length + weights * options_.weight_decay).add_(options_.epsilon);
-      step.add_(p, options_.weight_decay).mul_(trust_or_one(ratio, weights, length));
+      if (!papers_) length = norm_of(step);
+      const torch::Tensor divisor =
+          papers_ ? (length + weights * options_.weight_decay).add_(options_.epsilon) : length;
+      step.mul_(trust_or_one((weights * options_.trust_coefficient) / divisor, weights, length));
     }
     step.mul_(context.learning_rate);
-    slots[0].mul_(options_.momentum).add_(step);
-    p.sub_(options_.nesterov ? step.add_(slots[0], options_.momentum) : slots[0]);
+    if (options_.classic_momentum) {
+      slots[0].mul_(options_.momentum).add_(step);
+      step = options_.nesterov ? step.add_(slots[0], options_.momentum) : slots[0];
+    }
+    p.sub_(step);
   }
 
  private:
+  double decay_of(Treatment treatment) const { return treatment.decay ? options_.weight_decay : 0.0; }
+
   LarsOptions options_;
+  bool papers_;
 };
 
 }  // namespace
@@ -64,12 +92,16 @@ Optimizer LARS(const LarsOptions& options) {
   require_fraction("LARS", "momentum", options.momentum);
   require_not_negative("LARS", "trust_coefficient", options.trust_coefficient);
   require_not_negative("LARS", "epsilon", options.epsilon);
-  require_not_negative("LARS", "weight_decay", options.weight_decay);
   if (options.nesterov && options.momentum <= 0.0) {
     fail<InvalidArgument>("[optimizer] LARS: nesterov without momentum came, a momentum above 0 was wanted");
   }
-  return {std::make_shared<LarsRule>(options), options.learning_rate, options.gradient,
-          options.exclude_from_weight_decay};
+  if (!options.classic_momentum && options.formulation == Formulation::kTorch) {
+    fail<InvalidArgument>("[optimizer] LARS: classic_momentum = false came with formulation = kTorch, which has none");
+  }
+  const bool papers = options.formulation == Formulation::kTorch;
+  return make_optimizer(std::make_shared<const LarsRule>(options), options,
+                        unadapted(options.exclude_from_layer_adaptation, options.exclude_from_weight_decay,
+                                  papers ? Formulation::kTorch : Formulation::kLegacy));
 }
 
 }  // namespace cohort

@@ -1,3 +1,4 @@
+// What the rules share: reading gradients, the correction of biases, averages of the parameters, checks of options.
 #include "optimizer/rules/rule.h"
 
 #include <algorithm>
@@ -37,6 +38,48 @@ void require_not_negative(const char* rule, const char* field, double value) {
 void require_fraction(const char* rule, const char* field, double value) {
   if (value >= 0.0 && value < 1.0) return;
   fail<InvalidArgument>("[optimizer] ", rule, ": ", field, " is ", value, ", wanted 0 or more and below 1");
+}
+
+void require_ema(const char* rule, const EmaOptions& ema) {
+  require_fraction(rule, "ema_momentum", ema.ema_momentum);
+  if (ema.ema_overwrite_frequency < 0) {
+    fail<InvalidArgument>("[optimizer] ", rule, ": ema_overwrite_frequency is ", ema.ema_overwrite_frequency,
+                          ", wanted 0 or more");
+  }
+  if (ema.ema_overwrite_frequency > 0 && !ema.use_ema) {
+    fail<InvalidArgument>("[optimizer] ", rule, ": ema_overwrite_frequency is ", ema.ema_overwrite_frequency,
+                          " without use_ema, which makes the averages");
+  }
+}
+
+void require_torch(const char* rule, const char* field, bool unset, Formulation formulation) {
+  if (unset || formulation == Formulation::kTorch) return;
+  fail<InvalidArgument>("[optimizer] ", rule, ": ", field, " came, which only formulation = kTorch has");
+}
+
+Surroundings surroundings(double weight_decay, const EmaOptions& ema, Formulation formulation) {
+  if (formulation == Formulation::kTorch) return {.l2 = weight_decay, .ema = ema};
+  return {.weight_decay = weight_decay, .ema = ema};
+}
+
+double ema_momentum(const EmaOptions& ema, const StepContext& context, int64_t moves) {
+  // The average begins as the parameter is after the first update.
+  return context.step == 1 ? 0.0 : std::pow(ema.ema_momentum, static_cast<double>(moves));
+}
+
+bool overwrites(const EmaOptions& ema, const StepContext& context) {
+  return ema.ema_overwrite_frequency > 0 && context.step % ema.ema_overwrite_frequency == 0;
+}
+
+void move_average(torch::Tensor& average, const torch::Tensor& parameter, double momentum) {
+  average.mul_(momentum).add_(parameter, 1.0 - momentum);
+}
+
+std::vector<std::string> unadapted(std::vector<std::string> adaptation, const std::vector<std::string>& decay,
+                                   Formulation formulation) {
+  const bool also = formulation == Formulation::kTorch || (formulation == Formulation::kLegacy && adaptation.empty());
+  if (also) adaptation.insert(adaptation.end(), decay.begin(), decay.end());
+  return adaptation;
 }
 
 SquaredNorms prepare_in_blocks(const Segment& segment, const std::function<void(int64_t at, int64_t n)>& visit) {

@@ -4,13 +4,16 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/fail.h"
+#include "cohort/optimizer.h"
 #include "optimizer/kernels/update_table.h"
 #include "optimizer/update_rule.h"
 
@@ -59,46 +62,141 @@ T* slot_of(const Segment& segment, std::size_t slot) {
   return static_cast<T*>(segment.slots[slot]);
 }
 
-// Implements UpdateRule over Derived's two forms of the arithmetic:
-//   template <typename T> void apply(const kernels::UpdateTable<T>&, const Segment&, const StepContext&) const;
-//   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay, const
-//   StepContext&) const;
-template <typename Derived>
-class Rule : public UpdateRule {
- public:
-  Rule(std::string name, std::vector<std::string> slots) : name_(std::move(name)), slots_(std::move(slots)) {}
-
-  const std::string& name() const override { return name_; }
-  const std::vector<std::string>& slots() const override { return slots_; }
-
-  void update(const Segment& segment, const StepContext& context) const override {
-    with_kernels(segment, [&](const auto& table) { derived().apply(table, segment, context); });
-  }
-
-  void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots, bool decay,
-              const StepContext& context) const override {
-    const torch::NoGradGuard no_grad;
-    const bool half = parameter.scalar_type() == torch::kHalf || parameter.scalar_type() == torch::kBFloat16;
-    if (!half) {
-      derived().apply(parameter, gradient, slots, decay, context);
-      return;
-    }
-    torch::Tensor wide = parameter.to(torch::kFloat);
-    derived().apply(wide, gradient.to(torch::kFloat), slots, decay, context);
-    parameter.copy_(wide);
-  }
-
- private:
-  const Derived& derived() const { return static_cast<const Derived&>(*this); }
-
-  std::string name_;
-  std::vector<std::string> slots_;
-};
-
 // Options that are out of range; `rule` opens the message.
 void require_not_negative(const char* rule, const char* field, double value);
 // 0 or more and below 1.
 void require_fraction(const char* rule, const char* field, double value);
+void require_ema(const char* rule, const EmaOptions& ema);
+// Refuses what only LibTorch's formulation has.
+void require_torch(const char* rule, const char* field, bool unset, Formulation formulation);
+
+// What every rule does beside its own arithmetic.
+struct Surroundings {
+  double l2 = 0.0;            // LibTorch's weight_decay: added to the gradient
+  double weight_decay = 0.0;  // decoupled, where the rule's own kernel does not do it
+  EmaOptions ema = {};
+};
+
+// Returns where the weight decay of the options belongs: into the gradient in LibTorch's formulation, else decoupled.
+Surroundings surroundings(double weight_decay, const EmaOptions& ema, Formulation formulation);
+
+// Returns the share of the average before that `moves` moves leave.
+double ema_momentum(const EmaOptions& ema, const StepContext& context, int64_t moves);
+// Returns whether the averages replace the parameters after this update.
+bool overwrites(const EmaOptions& ema, const StepContext& context);
+void move_average(torch::Tensor& average, const torch::Tensor& parameter, double momentum);
+
+// Implements UpdateRule over Derived's two forms of the arithmetic:
+//   template <typename T> void apply(const kernels::UpdateTable<T>&, const Segment&, const StepContext&) const;
+//   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment, const StepContext&)
+//   const;
+// Decoupled decay comes before them and the averages of the parameters come after them.
+template <typename Derived>
+class Rule : public UpdateRule {
+ public:
+  Rule(std::string name, std::vector<std::string> slots, const Surroundings& around)
+      : name_(std::move(name)), slots_(std::move(slots)), around_(around) {
+    if (around_.ema.use_ema) slots_.emplace_back("average");
+  }
+
+  const std::string& name() const override { return name_; }
+  const std::vector<std::string>& slots() const override { return slots_; }
+  bool keeps_averages() const override { return around_.ema.use_ema; }
+
+  void update(const Segment& segment, const StepContext& context) const override {
+    with_kernels(segment, [&](const auto& table) {
+      if (!needs_norms()) begin(table, segment, context);
+      derived().apply(table, segment, context);
+      finish(table, segment, context);
+    });
+  }
+
+  void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots, Treatment treatment,
+              const StepContext& context) const override {
+    const torch::NoGradGuard no_grad;
+    const bool half = parameter.scalar_type() == torch::kHalf || parameter.scalar_type() == torch::kBFloat16;
+    torch::Tensor wide = half ? parameter.to(torch::kFloat) : parameter;
+    begin(wide, slots, treatment, context);
+    derived().apply(wide, half ? gradient.to(torch::kFloat) : gradient, slots, treatment, context);
+    finish(wide, slots, context);
+    if (half) parameter.copy_(wide);
+  }
+
+ protected:
+  // Returns how the gradient of the segment is read.
+  kernels::GradientArgs reading(const Segment& segment, const StepContext& context) const {
+    return gradient_args(context, segment.treatment.decay ? around_.l2 + context.l2 : 0.0);
+  }
+  // The tensor form of the same; overwrites the gradient.
+  torch::Tensor read(const torch::Tensor& parameter, const torch::Tensor& gradient, Treatment treatment,
+                     const StepContext& context) const {
+    return read_gradient(parameter, gradient, context, treatment.decay ? around_.l2 + context.l2 : 0.0);
+  }
+
+  // Does what precedes the rule's own arithmetic. Rules with needs_norms() call it in prepare(), because their norms
+  // are of the decayed parameter.
+  template <typename T>
+  void begin(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+    // The averages have moved at the calls that only added up gradients, too.
+    if (around_.ema.use_ema && context.calls > 1) {
+      table.average(average_of<T>(segment), parameter_of<T>(segment), segment.size,
+                    ema_momentum(around_.ema, context, context.calls - 1));
+    }
+    if (shrinks(segment.treatment)) table.scale(parameter_of<T>(segment), segment.size, shrink(context));
+  }
+
+ private:
+  const Derived& derived() const { return static_cast<const Derived&>(*this); }
+  bool shrinks(Treatment treatment) const { return treatment.decay && around_.weight_decay != 0.0; }
+  double shrink(const StepContext& context) const { return 1.0 - context.learning_rate * around_.weight_decay; }
+
+  template <typename T>
+  T* average_of(const Segment& segment) const {
+    return slot_of<T>(segment, slots_.size() - 1);
+  }
+
+  template <typename T>
+  void finish(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+    if (!around_.ema.use_ema) return;
+    T* average = average_of<T>(segment);
+    table.average(average, parameter_of<T>(segment), segment.size, ema_momentum(around_.ema, context, 1));
+    if (overwrites(around_.ema, context)) {
+      std::memcpy(segment.parameter, average, static_cast<std::size_t>(segment.size) * sizeof(T));
+    }
+  }
+
+  void begin(torch::Tensor& p, std::span<torch::Tensor> slots, Treatment treatment, const StepContext& context) const {
+    if (around_.ema.use_ema && context.calls > 1) {
+      move_average(slots.back(), p, ema_momentum(around_.ema, context, context.calls - 1));
+    }
+    if (shrinks(treatment)) p.mul_(shrink(context));
+  }
+
+  void finish(torch::Tensor& p, std::span<torch::Tensor> slots, const StepContext& context) const {
+    if (!around_.ema.use_ema) return;
+    move_average(slots.back(), p, ema_momentum(around_.ema, context, 1));
+    if (overwrites(around_.ema, context)) p.copy_(slots.back());
+  }
+
+  std::string name_;
+  std::vector<std::string> slots_;
+  Surroundings around_;
+};
+
+// Makes an Optimizer of a rule and the options that all rules have.
+template <typename MadeRule, typename Options>
+Optimizer make_optimizer(std::shared_ptr<const MadeRule> rule, const Options& options,
+                         std::vector<std::string> unadapted = {}) {
+  require_not_negative(rule->name().c_str(), "weight_decay", options.weight_decay);
+  require_ema(rule->name().c_str(), options.ema);
+  return {std::move(rule), options.learning_rate, options.gradient, options.exclude_from_weight_decay,
+          std::move(unadapted)};
+}
+
+// Returns what layer adaptation leaves out: in the papers' formulation also what does not decay, in the legacy one that
+// where nothing else is said.
+std::vector<std::string> unadapted(std::vector<std::string> adaptation, const std::vector<std::string>& decay,
+                                   Formulation formulation);
 
 // LAMB's and LARS' prepare(): calls visit(first element, elements) for one block after the other, which writes the
 // directions over the gradients there, and sums the squares while they are in the first-level cache.

@@ -1,5 +1,5 @@
-// Stochastic gradient descent with momentum, in the form of torch::optim::SGD (Sutskever et al., 2013, with the
-// learning rate outside of the velocity).
+// Stochastic gradient descent with momentum. In Keras' formulation the rate is part of the velocity, as in Sutskever et
+// al. (2013); in torch::optim::SGD's it is not, so that a rate that changes acts on all of the velocity at once.
 #include "cohort/optimizer.h"
 #include "optimizer/rules/rule.h"
 
@@ -7,42 +7,58 @@ namespace cohort {
 
 namespace {
 
+// The two velocities mean different things, so they have different names in checkpoints.
+std::vector<std::string> sgd_slots(const SgdOptions& options) {
+  if (options.momentum == 0.0) return {};
+  return {options.formulation == Formulation::kTorch ? "momentum_buffer" : "momentum"};
+}
+
 class SgdRule final : public Rule<SgdRule> {
  public:
   explicit SgdRule(const SgdOptions& options)
-      : Rule("SGD", options.momentum > 0.0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{}),
+      : Rule("SGD", sgd_slots(options), surroundings(options.weight_decay, options.ema, options.formulation)),
         options_(options) {}
 
   template <typename T>
   void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
-    // The first velocity is the gradient itself, without dampening.
-    const bool first = context.step == 1;
     table.sgd(parameter_of<T>(segment), gradient_of<T>(segment), has_momentum() ? slot_of<T>(segment, 0) : nullptr,
-              segment.size, gradient_args(context, segment.decay ? options_.weight_decay : 0.0),
-              {.learning_rate = context.learning_rate,
-               .momentum = options_.momentum,
-               .keep = first ? 0.0 : options_.momentum,
-               .fresh = first ? 1.0 : 1.0 - options_.dampening,
-               .nesterov = options_.nesterov});
+              segment.size, reading(segment, context), args(context));
   }
 
-  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, bool decay,
+  void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    torch::Tensor d = read_gradient(p, g, context, decay ? options_.weight_decay : 0.0);
+    const kernels::SgdArgs a = args(context);
+    torch::Tensor d = read(p, g, treatment, context);
     if (has_momentum()) {
       torch::Tensor& velocity = slots[0];
-      if (context.step == 1) {
-        velocity.copy_(d);
+      if (a.keep == 0.0) {
+        velocity.copy_(d).mul_(a.fresh);
       } else {
-        velocity.mul_(options_.momentum).add_(d, 1.0 - options_.dampening);
+        velocity.mul_(a.keep).add_(d, a.fresh);
       }
-      d = options_.nesterov ? d.add_(velocity, options_.momentum) : velocity;
+      d = options_.nesterov ? d.mul_(a.ahead).add_(velocity, a.momentum) : velocity;
     }
-    p.sub_(d, context.learning_rate);
+    p.sub_(d, a.learning_rate);
   }
 
  private:
   bool has_momentum() const { return options_.momentum > 0.0; }
+
+  kernels::SgdArgs args(const StepContext& context) const {
+    kernels::SgdArgs a{.learning_rate = context.learning_rate,
+                       .momentum = options_.momentum,
+                       .keep = options_.momentum,
+                       .nesterov = options_.nesterov};
+    if (options_.formulation != Formulation::kTorch) {
+      a.fresh = a.ahead = context.learning_rate;
+      if (has_momentum()) a.learning_rate = 1.0;
+    } else if (context.step == 1) {
+      a.keep = 0.0;  // the first velocity is the gradient itself, without dampening
+    } else {
+      a.fresh = 1.0 - options_.dampening;
+    }
+    return a;
+  }
 
   SgdOptions options_;
 };
@@ -52,13 +68,12 @@ class SgdRule final : public Rule<SgdRule> {
 Optimizer SGD(const SgdOptions& options) {
   require_fraction("SGD", "momentum", options.momentum);
   require_not_negative("SGD", "dampening", options.dampening);
-  require_not_negative("SGD", "weight_decay", options.weight_decay);
+  require_torch("SGD", "dampening", options.dampening == 0.0, options.formulation);
   if (options.nesterov && (options.momentum <= 0.0 || options.dampening != 0.0)) {
     fail<InvalidArgument>("[optimizer] SGD: nesterov with momentum ", options.momentum, " and dampening ",
                           options.dampening, " came, a momentum above 0 and no dampening were wanted");
   }
-  return {std::make_shared<SgdRule>(options), options.learning_rate, options.gradient,
-          options.exclude_from_weight_decay};
+  return make_optimizer(std::make_shared<const SgdRule>(options), options);
 }
 
 }  // namespace cohort

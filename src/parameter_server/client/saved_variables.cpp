@@ -33,6 +33,17 @@ const std::vector<std::string>& slots_of(const Catalog& catalog, std::size_t sha
   return variable.optimizer ? variable.optimizer->rule().slots() : none;
 }
 
+// Refuses slots that mean something else than the optimizer's: momentum in Keras' formulation has the rate in it, in
+// LibTorch's, the only one of checkpoints that name no slots, it has not.
+void require_same_slots(const ServerVariable& variable, const std::string& saved) {
+  const std::vector<std::string>& slots = variable.optimizer->rule().slots();
+  const bool keras = std::find(slots.begin(), slots.end(), "momentum") != slots.end();
+  if (saved.empty() ? !keras : saved == slot_names(*variable.optimizer)) return;
+  fail<InvalidArgument>("[parameter server] ", variable.name, ": the slots ", saved.empty() ? "before 0.1" : saved,
+                        " were saved, and ", variable.optimizer->name(), " has ", slot_names(*variable.optimizer),
+                        "; formulation = kTorch goes on with what LibTorch's form saved");
+}
+
 // Returns the tensor with a row dimension: a scalar is one row.
 torch::Tensor as_rows(const torch::Tensor& tensor) {
   return tensor.dim() == 0 ? tensor.view({1}) : tensor;
@@ -53,6 +64,10 @@ void for_each_piece(const ShardInfo& place, std::size_t slots, const Fn& fn) {
 
 }  // namespace
 
+std::string slot_names(const Optimizer& optimizer) {
+  return c10::Join(",", optimizer.rule().slots());
+}
+
 void require_fit(const Catalog& catalog, const SavedVariables& saved) {
   for (const ServerVariable& variable : catalog.variables()) {
     const auto found = saved.find(variable.name);
@@ -69,10 +84,12 @@ void require_fit(const Catalog& catalog, const SavedVariables& saved) {
     check(found->second.value);
     for (const torch::Tensor& slot : found->second.slots) check(slot);
     const std::size_t wanted = variable.optimizer ? variable.optimizer->rule().slots().size() : 0;
-    if (!found->second.slots.empty() && found->second.slots.size() != wanted) {
+    if (found->second.slots.empty()) continue;
+    if (found->second.slots.size() != wanted) {
       fail<InvalidArgument>("[parameter server] ", variable.name, " has ", wanted, " slots, but ",
                             found->second.slots.size(), " were saved");
     }
+    if (variable.optimizer) require_same_slots(variable, found->second.slot_names);
   }
 }
 
@@ -123,6 +140,7 @@ SavedVariables collect(ServerClient& client, const Catalog& catalog, std::chrono
     if (!variable.value.defined()) {
       variable.value = at::empty(declared.shape, declared.dtype);
       for (std::size_t i = 0; i < slots; ++i) variable.slots.push_back(at::empty_like(variable.value));
+      if (declared.optimizer) variable.slot_names = slot_names(*declared.optimizer);
     }
     const int server = view.homes(place.home).primary();
     proto::StateRequest request;

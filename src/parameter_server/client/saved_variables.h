@@ -18,7 +18,11 @@ struct SavedVariable {
   torch::Tensor value;
   std::vector<torch::Tensor> slots = {};  // in the order of the optimizer's slot names; empty: the initial ones
   int64_t iterations = 0;
+  std::string slot_names = {};  // in a checkpoint; empty in those that were written before 0.1
 };
+
+// Returns the names of the slots of a variable that this optimizer trains, as checkpoints note them.
+std::string slot_names(const Optimizer& optimizer);
 using SavedVariables = std::map<std::string, SavedVariable>;
 
 // Throws NotFound or InvalidArgument if a variable of the catalog is missing or has another shape or dtype. Variables

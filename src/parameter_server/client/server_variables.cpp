@@ -43,7 +43,7 @@ std::size_t ServerVariables::declare(Local local) {
                                                 .shape = local.value.sizes().vec(),
                                                 .dtype = local.value.scalar_type(),
                                                 .optimizer = local.optimizer,
-                                                .decay = local.decay});
+                                                .treatment = {.decay = local.decay, .adapt = local.adapt}});
   locals_.push_back(std::move(local));
   return number;
 }
@@ -332,6 +332,7 @@ std::shared_ptr<SavedVariables> ServerVariables::saved() const {
     SavedVariable& variable = (*saved)[local.name];
     variable.value = local.value.clone();
     for (const torch::Tensor& slot : local.slots) variable.slots.push_back(slot.clone());
+    if (local.optimizer) variable.slot_names = slot_names(*local.optimizer);
     variable.iterations = local.iterations;
   }
   return saved;

@@ -42,7 +42,10 @@ ShardedVariable ParameterServerStrategy::sharded_variable(const ShardedVariableO
                           .optimizer = options.optimizer,
                           .initializer = options.initializer};
   const auto rank = static_cast<int64_t>(options.shape.size());
-  if (options.optimizer) variable.decay = options.optimizer->decays(options.name, rank);
+  if (options.optimizer) {
+    variable.treatment = {.decay = options.optimizer->decays(options.name, rank),
+                          .adapt = options.optimizer->adapts(options.name, rank)};
+  }
   if (!variable.initializer) {
     variable.initializer = [seed = options.seed](const torch::Tensor& rows, int64_t first_row) {
       fill_uniform(rows, first_row, seed);

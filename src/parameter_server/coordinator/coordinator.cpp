@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kClosure = "next_closure";
 constexpr const char* kUser = "user.";
 constexpr const char* kIterations = "iterations.";
+constexpr const char* kSlots = "slots.";
 
 // Returns the number of the run, which stands in its directory. A coordinator that finds one there goes on with that
 // run; without a directory every coordinator begins a run of its own.
@@ -37,7 +38,7 @@ uint64_t run_of(const std::filesystem::path& directory) {
   return drawn;
 }
 
-CheckpointData checkpoint_of(const SavedVariables& saved, int64_t next_closure,
+CheckpointData checkpoint_of(const SavedVariables& saved, const Catalog& catalog, int64_t next_closure,
                              const std::map<std::string, std::string>& values) {
   CheckpointData data;
   NamedTensors& variables = data.tensors["variables"];
@@ -48,6 +49,9 @@ CheckpointData checkpoint_of(const SavedVariables& saved, int64_t next_closure,
       slots.emplace_back(c10::str(name, "/slot_", i), variable.slots[i]);
     }
     data.values[kIterations + name] = std::to_string(variable.iterations);
+  }
+  for (const ServerVariable& variable : catalog.variables()) {
+    if (variable.optimizer) data.values[kSlots + variable.name] = slot_names(*variable.optimizer);
   }
   data.values[kClosure] = std::to_string(next_closure);
   for (const auto& [name, value] : values) data.values[kUser + name] = value;
@@ -65,6 +69,9 @@ SavedVariables saved_in(const CheckpointData& data) {
   if (const auto variables = data.tensors.find("variables"); variables != data.tensors.end()) {
     for (const auto& [name, value] : variables->second) {
       saved[name] = {.value = value, .iterations = number_in(data, kIterations + name)};
+      if (const auto names = data.values.find(kSlots + name); names != data.values.end()) {
+        saved[name].slot_names = names->second;
+      }
     }
   }
   const auto slots = data.tensors.find("slots");
@@ -207,7 +214,7 @@ void Coordinator::save(const std::map<std::string, std::string>& values) {
   }
   auto saved = std::make_shared<SavedVariables>(collect_all());
   const int64_t next = queue_.next_id();
-  checkpoints_->save(next, checkpoint_of(*saved, next, values));
+  checkpoints_->save(next, checkpoint_of(*saved, *variables_->freeze(), next, values));
   variables_->load(*saved);
   settle(std::move(saved), next);
 }

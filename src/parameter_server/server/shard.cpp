@@ -12,6 +12,7 @@
 #include "base/kernels/kernels.h"
 #include "base/parallel.h"
 #include "parameter_server/rows.h"
+#include "step/scaling.h"
 
 namespace cohort {
 
@@ -65,9 +66,9 @@ Shard::Shard(ShardSpec spec, const torch::Tensor& value, Optimizer optimizer)
     fail<InvalidArgument>("[parameter server] ", spec_.name, " is trained, so it must be float32 or float64, not ",
                           spec_.dtype);
   }
-  if (rule.needs_norms() && spec_.has_siblings) {
+  if (rule.one_by_one() && spec_.has_siblings) {
     fail<InvalidArgument>("[parameter server] ", spec_.name, " is a part of a variable, and ", rule.name(),
-                          " needs norms of the whole: leave it uncut");
+                          " needs the whole: leave it uncut");
   }
   for (std::size_t slot = 0; slot < rule.slots().size(); ++slot) {
     slots_.push_back(torch::full(spec_.shape, rule.initial_slot_value(slot), spec_.dtype));
@@ -118,9 +119,11 @@ void Shard::require_rows(const char* what, const torch::Tensor& indices) const {
 void Shard::require_gradient_rows(const torch::Tensor& indices, const torch::Tensor& rows) const {
   require_trainable("a gradient of rows");
   require_rows("a gradient", indices);
-  if (optimizer_.rule().needs_norms()) {
-    fail<Unimplemented>("[parameter server] ", spec_.name, ": ", optimizer_.name(),
-                        " needs norms of the whole gradient, but one of rows came");
+  if (optimizer_.rule().one_by_one() || optimizer_.rule().keeps_averages()) {
+    fail<Unimplemented>(
+        "[parameter server] ", spec_.name, ": ", optimizer_.name(),
+        optimizer_.rule().one_by_one() ? " needs the whole gradient" : " with use_ema needs whole updates",
+        ", but a gradient of rows came");
   }
   if (rows.defined() && rows.scalar_type() == spec_.dtype && rows.is_cpu() && rows.is_contiguous() &&
       rows.numel() == indices.numel() * width_) {
@@ -156,9 +159,7 @@ void Shard::require_share(const Share& share) const {
 }
 
 StepContext Shard::next_step() const {
-  return {.learning_rate = learning_rate_(iterations_),
-          .step = iterations_ + 1,
-          .clipvalue = optimizer_.gradient().clipvalue};
+  return step_context(optimizer_.gradient(), learning_rate_, iterations_);
 }
 
 bool Shard::apply_gradient(const UpdateId& id, const torch::Tensor& gradient, const Share& share) {
@@ -169,7 +170,7 @@ bool Shard::apply_gradient(const UpdateId& id, const torch::Tensor& gradient, co
     const auto whole = share.count == 1 ? std::vector{gradient} : pending_.add(id, share, {gradient});
     if (!whole) return false;
     const torch::Tensor& sum = whole->front();
-    update_in_chunks(optimizer_.rule(), memory_, sum.numel(), sum.data_ptr(), spec_.decay, next_step());
+    update_in_chunks(optimizer_.rule(), memory_, spec_.shape, sum.data_ptr(), spec_.treatment, next_step());
     ++iterations_;
     return true;
   });
@@ -209,7 +210,7 @@ void Shard::step_rows(const torch::Tensor& indices, const torch::Tensor& rows, c
         kernels::sum_into(gradient, sources.data(), static_cast<int>(sources.size()), width_, spec_.dtype);
       }
       const int64_t row = groups.order[groups.begins[group]].first;
-      optimizer_.rule().update(memory_.segment(row * width_, width_, gradient, spec_.decay, slots), context);
+      optimizer_.rule().update(memory_.segment(row * width_, width_, gradient, spec_.treatment, slots), context);
     }
   });
 }
@@ -229,7 +230,8 @@ void Shard::step_ascending_rows(const torch::Tensor& indices, const torch::Tenso
         for (const torch::Tensor& slot : slots_) prefetch(address_of(slot, next), width_ * element);
       }
       optimizer_.rule().update(
-          memory_.segment(index[i] * width_, width_, gradients + i * width_ * element, spec_.decay, slots), context);
+          memory_.segment(index[i] * width_, width_, gradients + i * width_ * element, spec_.treatment, slots),
+          context);
     }
   });
 }

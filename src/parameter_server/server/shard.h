@@ -24,7 +24,7 @@ struct ShardSpec {
   torch::ScalarType dtype = torch::kFloat;
   bool trainable = true;      // whether gradients update it; it is float32 or float64 then, and has slots
   bool has_siblings = false;  // whether there are other shards of the same variable
-  bool decay = true;          // whether weight decay applies
+  Treatment treatment = {};   // how the optimizer treats it
 };
 
 // A part of a variable, on the CPU. Readers see it before an update or after it, never in between. Arguments and

@@ -25,7 +25,7 @@ std::vector<torch::Tensor> central_values(const StrategyCore& core, const FlatPa
 class CentralExchange final : public Exchange {
  public:
   CentralExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
-      : core_(core), flat_(flat), gradients_(flat), update_(flat, rule, central_values(core, flat)) {}
+      : Exchange(flat), core_(core), gradients_(flat), update_(flat, rule, central_values(core, flat)) {}
 
   bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
@@ -42,6 +42,10 @@ class CentralExchange final : public Exchange {
 
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return update_.slots(); }
   void spread_slots(int64_t /*iterations*/) override {}
+  void set_values(const std::vector<torch::Tensor>& values) override {
+    Exchange::set_values(values);
+    for (std::size_t g = 0; g < values.size(); ++g) torch::Tensor(update_.values()[g]).copy_(values[g]);
+  }
 
  private:
   // With `reduced` every replica has the sum already.
@@ -57,7 +61,6 @@ class CentralExchange final : public Exchange {
   }
 
   StrategyCore& core_;
-  FlatParameters& flat_;
   FlatGradients gradients_;
   TensorUpdate update_;
   bool updated_ = false;  // written while all meet

@@ -13,7 +13,7 @@ namespace {
 class CommunicatorExchange final : public Exchange {
  public:
   CommunicatorExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
-      : gradients_(flat), packs_(gradient_packs(core, flat)) {
+      : Exchange(flat), gradients_(flat), packs_(gradient_packs(core, flat)) {
     for (std::size_t r = 0; r < static_cast<std::size_t>(core.num_local_replicas()); ++r) {
       std::vector<torch::Tensor> values;
       for (const FlatGroup& group : flat.groups()) values.push_back(group.copies[r]);

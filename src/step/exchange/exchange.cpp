@@ -1,3 +1,4 @@
+// The table that chooses an exchange, and what all of them have in common.
 #include "step/exchange/exchange.h"
 
 #include <algorithm>
@@ -36,6 +37,12 @@ void Exchange::backward(Replica& /*replica*/, const torch::Tensor& loss) {
 
 ExchangeTimeline Exchange::timeline() const {
   return {};
+}
+
+void Exchange::set_values(const std::vector<torch::Tensor>& values) {
+  for (std::size_t g = 0; g < values.size(); ++g) {
+    for (torch::Tensor copy : flat_.groups()[g].copies) copy.copy_(values[g]);
+  }
 }
 
 std::optional<int64_t> Exchange::iterations() const {

@@ -36,10 +36,18 @@ class Exchange {
   // Makes all holders equal to what slots() now says, of that step.
   virtual void spread_slots(int64_t iterations) = 0;
 
-  // Where other processes update: the steps that they are known to have made.
+  // Gives every copy of the parameters these values, flat, one a group.
+  virtual void set_values(const std::vector<torch::Tensor>& values);
+
+  // Returns the steps that other processes, where they update, are known to have made.
   virtual std::optional<int64_t> iterations() const;
-  // Of the steps from now on, for processes that update elsewhere; step() hears of it by its context.
+  // Tells processes that update elsewhere the rate from now on; step() hears of it by its context.
   virtual void set_learning_rate(const Schedule& schedule);
+
+ protected:
+  explicit Exchange(FlatParameters& flat) : flat_(flat) {}
+
+  FlatParameters& flat_;
 };
 
 // Returns the exchange for a module and a rule: the strategy says on which path gradients become parameters

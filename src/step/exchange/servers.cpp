@@ -20,9 +20,9 @@ namespace {
 class ServersExchange final : public Exchange {
  public:
   ServersExchange(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule)
-      : core_(*Access::core(module)),
+      : Exchange(flat),
+        core_(*Access::core(module)),
         remote_(dynamic_cast<const ServersPlacement&>(core_.placement()).variables()),
-        flat_(flat),
         rule_(rule) {
     const torch::NoGradGuard no_grad;
     if (rule.gradient().loss_scale) {
@@ -39,7 +39,8 @@ class ServersExchange final : public Exchange {
       RemoteVariables::Local local{.name = prefix + flat.parameters()[p].name,
                                    .value = run_of(masters_, p),
                                    .optimizer = rule,
-                                   .decay = flat.parameters()[p].decay};
+                                   .decay = flat.parameters()[p].treatment.decay,
+                                   .adapt = flat.parameters()[p].treatment.adapt};
       for (std::size_t s = 0; s < rule.rule().slots().size() && remote_.keeps_slots(); ++s) {
         local.slots.push_back(shaped(slots_[flat.parameters()[p].group][s], p));
       }
@@ -81,6 +82,9 @@ class ServersExchange final : public Exchange {
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_; }
   void spread_slots(int64_t iterations) override {
     for (const std::size_t variable : variables_) remote_.local(variable).iterations = iterations;
+  }
+  void set_values(const std::vector<torch::Tensor>& values) override {
+    for (std::size_t p = 0; p < variables_.size(); ++p) remote_.assign(variables_[p], run_of(values, p));
   }
   std::optional<int64_t> iterations() const override {
     if (!remote_.keeps_slots()) return std::nullopt;
@@ -132,17 +136,22 @@ class ServersExchange final : public Exchange {
     return run_of(sums_, p);
   }
 
+  // Multiplies the sums by the factor and by those of clipping by norm.
   void scale(std::vector<torch::Tensor>& sums, double factor) const {
-    if (rule_.gradient().global_clipnorm > 0.0) {
+    const GradientOptions& gradient = rule_.gradient();
+    std::vector<double> factors(sums.size(), factor);
+    if (gradient.global_clipnorm > 0.0 || gradient.clipnorm > 0.0) {
       double squared_norm = 0.0;
-      for (const torch::Tensor& sum : sums) {
-        const double norm = sum.norm(2, torch::kDouble).item<double>() * factor;
+      for (std::size_t p = 0; p < sums.size(); ++p) {
+        const double norm = sums[p].norm(2, torch::kDouble).item<double>() * factor;
         squared_norm += norm * norm;
+        factors[p] *= clip_factor(norm * norm, gradient.clipnorm);
       }
-      factor *= clip_factor(squared_norm, rule_.gradient().global_clipnorm);
+      for (double& each : factors) each *= clip_factor(squared_norm, gradient.global_clipnorm);
     }
-    if (factor == 1.0) return;
-    for (torch::Tensor& sum : sums) sum = sum * factor;
+    for (std::size_t p = 0; p < sums.size(); ++p) {
+      if (factors[p] != 1.0) sums[p] = sums[p] * factors[p];
+    }
   }
 
   void spread(int replica) const {
@@ -173,7 +182,6 @@ class ServersExchange final : public Exchange {
 
   StrategyCore& core_;
   RemoteVariables& remote_;
-  FlatParameters& flat_;
   Optimizer rule_;
   std::vector<torch::Tensor> masters_;             // [group], on the CPU: the first replica's copy where that is
   std::vector<torch::Tensor> sums_;                // [group]

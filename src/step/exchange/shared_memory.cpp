@@ -13,14 +13,14 @@
 namespace cohort {
 
 SharedMemoryExchange::SharedMemoryExchange(const ExchangeParts& parts)
-    : core_(parts.core),
-      flat_(parts.flat),
+    : Exchange(parts.flat),
+      core_(parts.core),
       rule_(parts.rule),
       replicas_(core_.num_local_replicas()),
       update_(flat_, rule_, replicas_),
       wants_norm_(needs_norm(rule_.gradient())),
       offers_(static_cast<std::size_t>(replicas_), {.gradients = std::vector<const void*>(flat_.parameters().size())}) {
-  if (wants_norm_ || rule_.rule().needs_norms()) keep_sums();
+  if (wants_norm_ || rule_.rule().one_by_one()) keep_sums();
 }
 
 void SharedMemoryExchange::keep_sums() {

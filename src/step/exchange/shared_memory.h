@@ -36,7 +36,6 @@ class SharedMemoryExchange : public Exchange {
   bool wants_norm() const { return wants_norm_; }
 
   StrategyCore& core_;
-  FlatParameters& flat_;
   Optimizer rule_;
   int replicas_;
   ChunkUpdate update_;

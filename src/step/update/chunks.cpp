@@ -8,11 +8,29 @@
 
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
+#include "step/scaling.h"
 #include "step/update/slots.h"
 
 namespace cohort {
 
 namespace {
+
+// Gives each parameter as one chunk to the range in which its middle lies.
+std::vector<std::vector<Chunk>> plan_whole_parameters(const FlatParameters& flat, int ranges) {
+  std::vector<std::vector<Chunk>> chunks(static_cast<std::size_t>(ranges));
+  for (const FlatGroup& group : flat.groups()) {
+    for (const std::size_t p : group.members) {
+      const FlatParameter& parameter = flat.parameters()[p];
+      const int64_t middle = parameter.offset + parameter.size / 2;
+      for (int r = 0; r < ranges; ++r) {
+        const Slice range = slice_of(group.size, r, ranges);
+        if (middle < range.begin || middle >= range.end) continue;
+        chunks[static_cast<std::size_t>(r)].push_back({p, 0, parameter.size});
+      }
+    }
+  }
+  return chunks;
+}
 
 // Cuts the flat memory of all groups into ranges of about the same size, and these into chunks.
 std::vector<std::vector<Chunk>> plan_chunks(const FlatParameters& flat, int ranges) {
@@ -39,8 +57,9 @@ ChunkUpdate::ChunkUpdate(const FlatParameters& flat, const Optimizer& rule, int 
     : flat_(flat),
       rule_(rule),
       slots_(make_slots(flat, rule.rule(), 0)),
-      chunks_(plan_chunks(flat, ranges)),
-      norms_(static_cast<std::size_t>(ranges)) {
+      chunks_(rule.rule().takes_whole() ? plan_whole_parameters(flat, ranges) : plan_chunks(flat, ranges)),
+      norms_(static_cast<std::size_t>(ranges)),
+      chunks_a_thread_(rule.rule().takes_whole() ? 1 : kChunksAThread) {
   for (std::size_t g = 0; g < flat.groups().size(); ++g) {
     const std::vector<torch::Tensor>& copies = flat.groups()[g].copies;
     memory_.emplace_back(copies.front(), slots_[g]);
@@ -57,6 +76,9 @@ ChunkUpdate::ChunkUpdate(const FlatParameters& flat, const Optimizer& rule, int 
   if (rule.rule().needs_norms()) {
     parameter_norms_.assign(chunks_.size(), std::vector<SquaredNorms>(flat.parameters().size()));
   }
+  if (rule.gradient().clipnorm > 0.0) {
+    gradient_norms_.assign(chunks_.size(), std::vector<double>(flat.parameters().size()));
+  }
 }
 
 void* ChunkUpdate::place_in(const std::vector<torch::Tensor>& flats, const Chunk& chunk) const {
@@ -65,14 +87,32 @@ void* ChunkUpdate::place_in(const std::vector<torch::Tensor>& flats, const Chunk
          (parameter.offset + chunk.begin) * memory_of(chunk).item();
 }
 
+Segment ChunkUpdate::segment_of(const Chunk& chunk, void* gradient, UpdateMemory::SlotPointers& slots) const {
+  const FlatParameter& parameter = parameter_of(chunk);
+  Segment segment =
+      memory_of(chunk).segment(parameter.offset + chunk.begin, chunk.size, gradient, parameter.treatment, slots);
+  segment.shape = parameter.shape;
+  segment.strides = parameter.strides;
+  return segment;
+}
+
+// Returns the context with the factor of clipping the gradient of the chunk's parameter.
+StepContext ChunkUpdate::clipped(const Chunk& chunk, StepContext context) const {
+  if (gradient_norms_.empty()) return context;
+  double squared_norm = 0.0;
+  for (const std::vector<double>& own : gradient_norms_) squared_norm += own[chunk.parameter];
+  context.grad_scale *= clip_factor(squared_norm * context.grad_scale * context.grad_scale, rule_.gradient().clipnorm);
+  return context;
+}
+
 void ChunkUpdate::update(const Chunk& chunk, void* gradient, const StepContext& context, double trust_ratio) const {
   const FlatParameter& parameter = parameter_of(chunk);
   const UpdateMemory& memory = memory_of(chunk);
   const int64_t begin = parameter.offset + chunk.begin;
   UpdateMemory::SlotPointers slots;
-  Segment segment = memory.segment(begin, chunk.size, gradient, parameter.decay, slots);
+  Segment segment = segment_of(chunk, gradient, slots);
   segment.trust_ratio = trust_ratio;
-  rule_.rule().update(segment, context);
+  rule_.rule().update(segment, clipped(chunk, context));
   for (std::byte* copy : others_[parameter.group]) {
     std::memcpy(copy + begin * memory.item(), segment.parameter, static_cast<std::size_t>(chunk.size * memory.item()));
   }
@@ -87,6 +127,11 @@ void ChunkUpdate::add_norms(int range) {
   double& norm = norms_[static_cast<std::size_t>(range)];
   norm = 0.0;
   for (const SquaredNorms& chunk : chunk_norms_[static_cast<std::size_t>(range)]) norm += chunk.direction;
+  if (gradient_norms_.empty()) return;
+  std::vector<double>& totals = gradient_norms_[static_cast<std::size_t>(range)];
+  std::fill(totals.begin(), totals.end(), 0.0);
+  const std::vector<SquaredNorms>& own = chunk_norms_[static_cast<std::size_t>(range)];
+  for (std::size_t i = 0; i < own.size(); ++i) totals[chunks(range)[i].parameter] += own[i].direction;
 }
 
 double ChunkUpdate::squared_norm() const {
@@ -96,11 +141,8 @@ double ChunkUpdate::squared_norm() const {
 void ChunkUpdate::prepare(int range, const std::vector<torch::Tensor>& sums, const StepContext& context) {
   std::vector<SquaredNorms>& own = chunk_norms_[static_cast<std::size_t>(range)];
   each_chunk(range, [&](const Chunk& chunk, std::size_t i) {
-    const FlatParameter& parameter = parameter_of(chunk);
     UpdateMemory::SlotPointers slots;
-    own[i] = rule_.rule().prepare(memory_of(chunk).segment(parameter.offset + chunk.begin, chunk.size,
-                                                           place_in(sums, chunk), parameter.decay, slots),
-                                  context);
+    own[i] = rule_.rule().prepare(segment_of(chunk, place_in(sums, chunk), slots), clipped(chunk, context));
   });
   std::vector<SquaredNorms>& totals = parameter_norms_[static_cast<std::size_t>(range)];
   std::fill(totals.begin(), totals.end(), SquaredNorms{});
@@ -117,7 +159,7 @@ void ChunkUpdate::update_range(int range, const std::vector<torch::Tensor>& sums
 }
 
 double ChunkUpdate::trust_ratio(std::size_t parameter) const {
-  if (parameter_norms_.empty() || !flat_.parameters()[parameter].decay) return 1.0;
+  if (parameter_norms_.empty() || !flat_.parameters()[parameter].treatment.adapt) return 1.0;
   SquaredNorms total;
   for (const auto& own : parameter_norms_) {
     total.parameter += own[parameter].parameter;

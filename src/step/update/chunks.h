@@ -44,7 +44,7 @@ class ChunkUpdate {
   template <typename Visit>
   void each_chunk(int range, const Visit& visit) const {
     const std::vector<Chunk>& own = chunks(range);
-    parallel_for(static_cast<int64_t>(own.size()), kChunksAThread, [&](int64_t begin, int64_t end) {
+    parallel_for(static_cast<int64_t>(own.size()), chunks_a_thread_, [&](int64_t begin, int64_t end) {
       const FlushDenormals flush;
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) visit(own[i], i);
     });
@@ -57,6 +57,7 @@ class ChunkUpdate {
   // that the number of threads does not change.
 
   // Keeps the norm of one chunk's sum; then add_norms() adds up a range's, and squared_norm() is that of all ranges.
+  // With clipnorm the updates that follow clip by them.
   void keep_norm(int range, const Chunk& chunk, std::size_t number, const void* sum);
   void add_norms(int range);
   double squared_norm() const;
@@ -68,6 +69,8 @@ class ChunkUpdate {
  private:
   const FlatParameter& parameter_of(const Chunk& chunk) const { return flat_.parameters()[chunk.parameter]; }
   const UpdateMemory& memory_of(const Chunk& chunk) const { return memory_[parameter_of(chunk).group]; }
+  Segment segment_of(const Chunk& chunk, void* gradient, UpdateMemory::SlotPointers& slots) const;
+  StepContext clipped(const Chunk& chunk, StepContext context) const;
   double trust_ratio(std::size_t parameter) const;
 
   const FlatParameters& flat_;
@@ -79,6 +82,8 @@ class ChunkUpdate {
   std::vector<double> norms_;                               // [range]
   std::vector<std::vector<SquaredNorms>> chunk_norms_;      // [range][chunk]
   std::vector<std::vector<SquaredNorms>> parameter_norms_;  // [range][parameter], where the rule needs norms
+  std::vector<std::vector<double>> gradient_norms_;         // [range][parameter], with clipnorm; squared
+  int64_t chunks_a_thread_;
 };
 
 }  // namespace cohort

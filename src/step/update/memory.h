@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "optimizer/update_rule.h"
@@ -38,14 +39,14 @@ class UpdateMemory {
   int64_t item() const { return item_; }
   std::byte* values(int64_t element) const { return values_ + element * item_; }
 
-  Segment segment(int64_t begin, int64_t size, void* gradient, bool decay, SlotPointers& slots) const {
+  Segment segment(int64_t begin, int64_t size, void* gradient, Treatment treatment, SlotPointers& slots) const {
     for (std::size_t s = 0; s < slots_.size(); ++s) slots[s] = slots_[s] + begin * item_;
     return {.dtype = dtype_,
             .parameter = values(begin),
             .gradient = gradient,
             .slots = slots.data(),
             .size = size,
-            .decay = decay};
+            .treatment = treatment};
   }
 
  private:
@@ -55,9 +56,9 @@ class UpdateMemory {
   c10::SmallVector<std::byte*, 4> slots_;
 };
 
-// Updates the first `size` elements by a gradient that lies in a run of its own, which the rule may overwrite; on all
-// threads that the calling thread's operations may use.
-void update_in_chunks(const UpdateRule& rule, const UpdateMemory& memory, int64_t size, void* gradient, bool decay,
-                      const StepContext& context);
+// Updates a contiguous parameter of this shape by a gradient that lies in a run of its own, which the rule may
+// overwrite; on all threads that the calling thread's operations may use.
+void update_in_chunks(const UpdateRule& rule, const UpdateMemory& memory, std::span<const int64_t> shape,
+                      void* gradient, Treatment treatment, const StepContext& context);
 
 }  // namespace cohort

@@ -1,3 +1,4 @@
+// The update by tensor operations: one call of the rule for each run of parameters that are treated alike.
 #include "step/update/tensors.h"
 
 #include <ATen/Functions.h>
@@ -24,22 +25,23 @@ void TensorUpdate::copy_slots(const TensorUpdate& other) {
 
 bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context) {
   const FlushDenormals flush;
-  if (needs_norm(rule_.gradient())) {
+  const GradientOptions& gradient = rule_.gradient();
+  if (gradient.global_clipnorm > 0.0 || gradient.loss_scale) {
     double squared_norm = 0.0;
     for (const torch::Tensor& flat : sums) {
       const double norm = flat.norm(2, torch::kDouble).item<double>();
       squared_norm += norm * norm;
     }
-    if (!scale_by_norm(squared_norm, rule_.gradient(), context)) return false;
+    if (!scale_by_norm(squared_norm, gradient, context)) return false;
   }
   // Runs of parameters that are treated alike go in one call.
-  const bool alike = !rule_.rule().needs_norms();
+  const bool alike = !rule_.rule().one_by_one() && gradient.clipnorm == 0.0;
   for (std::size_t g = 0; g < sums.size(); ++g) {
     const auto& members = flat_.groups()[g].members;
     for (std::size_t first = 0; first < members.size();) {
       std::size_t last = first + 1;
-      const bool decay = flat_.parameters()[members[first]].decay;
-      while (alike && last < members.size() && flat_.parameters()[members[last]].decay == decay) ++last;
+      const Treatment treatment = flat_.parameters()[members[first]].treatment;
+      while (alike && last < members.size() && flat_.parameters()[members[last]].treatment == treatment) ++last;
       update_run(g, members[first], members[last - 1], sums[g], context);
       first = last;
     }
@@ -51,10 +53,18 @@ void TensorUpdate::update_run(std::size_t group, std::size_t first, std::size_t 
                               const StepContext& context) {
   const int64_t begin = flat_.parameters()[first].offset;
   const int64_t end = flat_.parameters()[last].offset + flat_.parameters()[last].size;
+  // A rule that takes whole parameters gets them in their shapes, others get runs of elements.
+  const auto part = [&](const torch::Tensor& flat) {
+    return rule_.rule().takes_whole() ? flat_.part_of(flat, first) : flat.slice(0, begin, end);
+  };
   std::vector<torch::Tensor> slots;
-  for (const torch::Tensor& slot : slots_[group]) slots.push_back(slot.slice(0, begin, end));
-  rule_.rule().update(values_[group].slice(0, begin, end), sums.slice(0, begin, end), slots,
-                      flat_.parameters()[first].decay, context);
+  for (const torch::Tensor& slot : slots_[group]) slots.push_back(part(slot));
+  torch::Tensor gradient = part(sums);
+  if (rule_.gradient().clipnorm > 0.0) {
+    const torch::Tensor norm = gradient.norm(2, torch::kDouble).mul_(context.grad_scale);
+    gradient.mul_(clip_factor(norm, rule_.gradient().clipnorm));
+  }
+  rule_.rule().update(part(values_[group]), gradient, slots, flat_.parameters()[first].treatment, context);
 }
 
 }  // namespace cohort

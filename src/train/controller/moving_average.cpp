@@ -1,3 +1,4 @@
+// Averages of a model's weights, in the form of Model Garden's ExponentialMovingAverage: they begin at zero.
 #include "train/controller/moving_average.h"
 
 #include <algorithm>
@@ -32,9 +33,12 @@ NamedTensors MovingAverage::followed(const MirroredModule& module) const {
 
 void MovingAverage::update(const MirroredModule& module, int64_t step) {
   const torch::NoGradGuard no_grad;
-  if (averages_.empty()) return begin(module);
+  if (averages_.empty()) {
+    begin(module);
+    for (auto& [name, tensor] : averages_) tensor.zero_();
+  }
   double decay = 0.0;
-  if (step > options_.start_step) {
+  if (step >= options_.start_step) {
     const auto since = static_cast<double>(step - options_.start_step);
     decay = options_.average_decay;
     if (options_.dynamic_decay) decay = std::min(decay, (1.0 + since) / (10.0 + since));

@@ -22,6 +22,7 @@ Logs run_rounds(Rounds& rounds, const Listeners& listeners) {
     if (rounds.due(Moment::kCheckpoint)) listeners.tell(Moment::kCheckpoint, logs);
     rounds.end_round(logs);
   }
+  rounds.finish();
   listeners.tell(Moment::kTrainEnd, logs);
   return logs;
 }

@@ -38,6 +38,8 @@ class Rounds {
   // Called before and after the listeners of kRoundEnd.
   virtual void complete_round() {}
   virtual void end_round(const Logs& /*logs*/) {}
+  // Does what ends the training, before the listeners hear of it.
+  virtual void finish() {}
 };
 
 // Trains by rounds and tells the listeners of every moment. Returns the logs of the last round, which are empty if

@@ -86,7 +86,7 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
     for (const MirroredOptimizer& optimizer : parts.optimizers) wanted += optimizer.accumulated().size();
     if (own.tensors.size() != wanted) {
       fail<InvalidArgument>(parts.who, ": the state of this worker has ", own.tensors.size(), " parts, wanted ", wanted,
-                            "; were the metrics, the variables and accumulate_steps the same?");
+                            "; were the metrics, the variables and gradient_accumulation_steps the same?");
     }
     auto next = own.tensors.begin();
     const auto take = [&](std::size_t count) {

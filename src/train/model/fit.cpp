@@ -133,6 +133,8 @@ class Epochs final : public Rounds, public TrainingRun {
     start_.batch = 0;
   }
 
+  void finish() override { state_.optimizer().finalize_variable_values(); }
+
   CheckpointData save() override {
     const StrategyCore& core = *Access::core(state_.strategy());
     CheckpointData data = save_training(state_, {.epoch = run_.epoch + (epoch_done_ ? 1 : 0),

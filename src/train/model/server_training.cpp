@@ -85,9 +85,9 @@ void ServerTraining::require_in_charge(const std::string& what) const {
 
 void ServerTraining::begin() {
   require_in_charge("training");
-  if (state_.optimizer().rule().gradient().accumulate_steps > 1) {
-    fail<InvalidArgument>("[model] ", state_.name(), ": accumulate_steps is ",
-                          state_.optimizer().rule().gradient().accumulate_steps,
+  if (state_.optimizer().rule().gradient().gradient_accumulation_steps > 1) {
+    fail<InvalidArgument>("[model] ", state_.name(), ": gradient_accumulation_steps is ",
+                          state_.optimizer().rule().gradient().gradient_accumulation_steps,
                           ", but steps go to several workers: use larger batches");
   }
   under_way_.clear();

@@ -28,6 +28,9 @@ std::vector<Case> cases() {
           {"adamw", AdamW({.learning_rate = rate, .weight_decay = 0.1})},
           {"rmsprop", RMSprop({.learning_rate = rate, .momentum = 0.5})},
           {"adagrad", Adagrad({.learning_rate = rate, .initial_accumulator_value = 0.1})},
+          {"nadam", Nadam({.learning_rate = rate})},
+          {"ftrl", Ftrl({.learning_rate = rate, .l1_regularization_strength = 0.01})},
+          {"adafactor", Adafactor({.learning_rate = rate}), true},
           {"lamb", LAMB({.learning_rate = rate, .weight_decay = 0.1}), true},
           {"lars", LARS({.learning_rate = rate, .momentum = 0.9}), true}};
 }
@@ -123,7 +126,7 @@ TEST(Shard, SharesOfRowsAreAppliedTogether) {
 
 // As torch.optim.SparseAdam: moments and corrections of the rows that came, the others stay.
 TEST(Shard, RowsAreUpdatedAlone) {
-  const Optimizer adam = Adam({.learning_rate = 0.1});
+  const Optimizer adam = Adam({.learning_rate = 0.1, .epsilon = 1e-8, .formulation = Formulation::kTorch});
   Shard table({.name = "table", .shape = {6, 3}, .dtype = torch::kDouble}, torch::ones({6, 3}, torch::kDouble), adam);
   torch::Tensor p = torch::ones({6, 3}, torch::kDouble);
   torch::Tensor m = torch::zeros_like(p);
@@ -299,13 +302,13 @@ TEST(Shard, WhatDoesNotFitIsRefusedByName) {
   refused([&] { Shard({.name = "h", .shape = {1}, .dtype = torch::kHalf}, torch::ones({1}, torch::kHalf), sgd); },
           "h is trained, so it must be float32 or float64, not Half");
   refused([&] { Shard({.name = "v/part_0", .shape = {2}, .has_siblings = true}, torch::ones({2}), LAMB()); },
-          "v/part_0 is a part of a variable, and LAMB needs norms of the whole");
+          "v/part_0 is a part of a variable, and LAMB needs the whole");
   Shard counter({.name = "n", .shape = {}, .dtype = torch::kLong, .trainable = false}, torch::tensor(int64_t{0}), sgd);
   refused([&] { counter.apply_gradient({}, torch::tensor(int64_t{0})); }, "n is not trained, but a gradient came");
   refused([&] { counter.read_rows(torch::tensor({int64_t{0}})); }, "n is a scalar");
   Shard lamb({.name = "l", .shape = {2}}, torch::ones({2}), LAMB());
   expect_error<Unimplemented>([&] { lamb.apply_rows({}, torch::tensor({int64_t{0}}), torch::ones({1})); },
-                              "LAMB needs norms of the whole gradient");
+                              "LAMB needs the whole gradient");
 
   refused(
       [&] {

@@ -42,7 +42,7 @@ struct Program {
       const std::function<bool()>& told = [] { return false; })
       : strategy(strategy),
         net(strategy.mirror([] { return Net(); })),
-        adam(strategy.optimizer(net, Adam({.learning_rate = 0.05, .gradient = {.accumulate_steps = 2}}))),
+        adam(strategy.optimizer(net, Adam({.learning_rate = 0.05, .gradient = {.gradient_accumulation_steps = 2}}))),
         seen(strategy.variable(torch::tensor(0.0), {.synchronization = VariableSynchronization::kOnRead,
                                                     .aggregation = VariableAggregation::kSum})),
         best(strategy.variable(torch::tensor(100.0))),
