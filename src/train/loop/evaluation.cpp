@@ -31,13 +31,21 @@ std::optional<int64_t> for_each_batch(const DistributedDataset& data, int64_t st
   return step;
 }
 
-// Returns each output for a whole global batch, on the CPU.
+// Returns each output for a whole global batch, on the CPU, in the order of the examples: batches are cut into pieces
+// that the first replicas of all workers take in turn, then the second ones, and so on.
 NamedTensors gathered(const Strategy& strategy, const PerReplica<NamedTensors>& shares) {
   NamedTensors whole = shares[0];
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    std::vector<torch::Tensor> parts;
-    for (const NamedTensors& share : shares) parts.push_back(share.at(i).second);
-    whole[i].second = strategy.gather(PerReplica<torch::Tensor>(std::move(parts)), 0).cpu();
+    std::vector<torch::Tensor> pieces;
+    for (std::size_t turn = 0; turn < shares.size(); ++turn) {
+      std::vector<torch::Tensor> parts;
+      for (std::size_t replica = 0; replica < shares.size(); ++replica) {
+        const torch::Tensor& output = shares[replica].at(i).second;
+        parts.push_back(replica == turn ? output : output.narrow(0, 0, 0));
+      }
+      pieces.push_back(strategy.gather(PerReplica<torch::Tensor>(std::move(parts)), 0).cpu());
+    }
+    whole[i].second = pieces.size() == 1 ? pieces.front() : at::cat(pieces, 0);
   }
   return whole;
 }
