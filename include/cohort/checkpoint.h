@@ -1,4 +1,4 @@
-// Checkpoints: what a run needs to go on, a folder each, which appears whole or not at all.
+// Checkpoints: the state from which a run goes on. Each is a folder that appears whole or not at all.
 //
 //   <directory>/checkpoint                   names the latest one and those that are kept for good (JSON)
 //   <directory>/ckpt-120/manifest.json       step, time, values; size and CRC32C of every file
@@ -21,7 +21,7 @@
 
 namespace cohort {
 
-// What is in a checkpoint: groups of tensors, pieces of bytes, and texts.
+// The contents of a checkpoint: groups of tensors, pieces of bytes, and texts.
 struct CheckpointData {
   // Names of groups and of bytes: letters, digits, "_", "-" and ".", not first.
   std::map<std::string, NamedTensors> tensors = {};
@@ -37,12 +37,12 @@ struct SavedCheckpoint {
   CheckpointData data;           // what is in it
 };
 
-// Writes one folder; one that is there already is replaced. Makes the folder that it is to stand in. Unavailable: a
-// full disk and others.
+// Writes one folder, and replaces one of the same name. Makes the folder around it. Unavailable: the disk is full, and
+// other failures of the file system.
 void save_checkpoint(const std::filesystem::path& folder, int64_t step, const CheckpointData& data);
 
-// A checkpoint folder, with everything in it checked. NotFound: there is none; DataLoss: damaged, named with the file
-// and the place; Unimplemented: of a later format.
+// Reads a checkpoint folder and checks everything in it. NotFound: there is none. DataLoss: it is damaged; the message
+// has the file and the place. Unimplemented: its format is a later one.
 SavedCheckpoint read_checkpoint(const std::filesystem::path& folder);
 
 struct CheckpointManagerOptions {
@@ -60,8 +60,8 @@ struct CheckpointManagerOptions {
   std::chrono::milliseconds lock_timeout = std::chrono::seconds(10);
 };
 
-// One a directory at a time, used by one thread: while it lives, no other process's manager writes to the directory,
-// and the file ".writer" there says whose it is. Who only reads is not concerned.
+// The writer of a directory of checkpoints. While it lives no other manager writes to the directory, and the file
+// ".writer" there names its process; readers are not affected. Used by one thread.
 class CheckpointManager {
  public:
   // Makes the directory and removes what an interrupted write has left there. InvalidArgument: wrong options.
@@ -69,32 +69,30 @@ class CheckpointManager {
   explicit CheckpointManager(std::filesystem::path directory, const CheckpointManagerOptions& options = {});
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;
-  // Waits for a write under way; an error of it is logged. One that takes longer than the timeout is left to its
-  // thread.
+  // Waits for a write under way, and logs its error. A write that takes longer than the timeout is left to its thread.
   ~CheckpointManager();
 
   // Returns the directory that the manager was made with.
   const std::filesystem::path& directory() const;
 
   // Copies the data, waits for the write before this one, and returns the folder. A checkpoint of the same step is
-  // replaced. What the write before met is thrown here: Unavailable (a full disk and others), NotFound; or that it has
-  // not ended: DeadlineExceeded.
+  // replaced. An error of the write before is thrown here: Unavailable (a full disk and others), NotFound, or
+  // DeadlineExceeded if it has not ended.
   std::filesystem::path save(int64_t step, const CheckpointData& data);
-  // Returns when what was saved is on the disk; throws what writing it met.
+  // Waits until everything that was saved is on the disk, and throws the error of writing it.
   void wait();
 
-  // Steps of the checkpoints that there are, ascending.
+  // Returns the steps of the checkpoints, in ascending order.
   std::vector<int64_t> steps();
   // Returns the step of the newest checkpoint, or nothing if there is none.
   std::optional<int64_t> latest();
   // Returns the folder of the checkpoint of a step, whether there is one or not.
   std::filesystem::path folder(int64_t step) const;
 
-  // The newest checkpoint that is whole; a damaged one is skipped with a warning for the one before. Nothing where
-  // there is none.
+  // Returns the newest checkpoint that is whole, or nothing if there is none. Damaged ones are skipped with a warning.
   std::optional<SavedCheckpoint> restore_latest();
 
-  // Says in the directory that no more will come, until the next save(): who follows it comes to an end.
+  // Marks the series as complete until the next save(), so that followers of the directory end.
   void finish();
   // Returns whether finish() was called and nothing was saved since.
   bool finished();
@@ -104,29 +102,29 @@ class CheckpointManager {
 
  private:
   class Impl;
-  std::shared_ptr<Impl> impl_;  // its thread's too
+  std::shared_ptr<Impl> impl_;  // shared with its thread
 };
 
 struct CheckpointFollowerOptions {
-  std::string name = "ckpt";                                  // the manager's
-  std::chrono::milliseconds poll = std::chrono::seconds(1);   // between looks at the directory
-  std::chrono::milliseconds timeout = std::chrono::hours(1);  // of every wait for a new one
-  // An earlier run that has ended in the directory and is not to be looked at: what finished_run() said before the
-  // writer began. Empty: there is none.
+  std::string name = "ckpt";                                  // the manager's name for its checkpoints
+  std::chrono::milliseconds poll = std::chrono::seconds(1);   // the time between two looks at the directory
+  std::chrono::milliseconds timeout = std::chrono::hours(1);  // the longest wait for a new checkpoint
+  // An earlier run in the directory, which is ignored: the result of finished_run() before the writer began. Empty:
+  // there is none.
   std::string skip_run = {};
 };
 
-// A name of the run whose checkpoints are in the directory, when it has finished; empty otherwise.
+// Returns a name of the run whose checkpoints are in the directory if it has finished, otherwise an empty text.
 std::string finished_run(const std::filesystem::path& directory);
 
-// Follows the checkpoints that another process writes; only reads. Used by one thread.
+// Follows the checkpoints that another process writes, and only reads. Used by one thread.
 class CheckpointFollower {
  public:
-  // The directory need not be there yet.
+  // Makes a follower of a directory, which need not exist yet.
   explicit CheckpointFollower(std::filesystem::path directory, const CheckpointFollowerOptions& options = {});
 
-  // The newest checkpoint's folder, when it is newer than the one before; waits for it. It may go at any time, when the
-  // writer keeps few. Nothing when the writer has finished. DeadlineExceeded: none came.
+  // Waits for a checkpoint that is newer than the one before, and returns its folder. The folder may be deleted at any
+  // time if the writer keeps few. Returns nothing if the writer has finished. DeadlineExceeded: none came.
   std::optional<std::filesystem::path> next();
 
  private:

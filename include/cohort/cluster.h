@@ -1,4 +1,4 @@
-// Clusters: who is in one, and the strategies that span several processes.
+// Clusters: their members, and the strategies that span several processes.
 #pragma once
 
 #include "cohort/cluster/cluster_coordinator.h"        // IWYU pragma: export

@@ -28,48 +28,48 @@ class PassCounters;
 constexpr int64_t kInfiniteCardinality = -1;
 // The cardinality of a dataset whose size is found out only by reading it.
 constexpr int64_t kUnknownCardinality = -2;
-// The library chooses.
+// Leaves the choice to the library.
 constexpr int64_t kAuto = -1;
 
 struct BatchOptions {
-  bool drop_remainder = false;  // leave a last batch that is short out
+  bool drop_remainder = false;  // whether to leave out a short last batch
 };
 struct ShuffleOptions {
   std::optional<uint64_t> seed = std::nullopt;  // unset: LibTorch's seed (torch::manual_seed)
-  bool reshuffle_each_iteration = true;         // another order each pass, which depends on (seed, epoch) only
+  bool reshuffle_each_iteration = true;  // whether each pass has another order, which depends on (seed, epoch) alone
 };
 struct MapOptions {
-  int num_parallel_calls = 1;  // threads; the order of the elements is kept
+  int num_parallel_calls = 1;  // number of threads; the order of the elements is kept
   // The longest wait for one element.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 struct RandomMapOptions {
   std::optional<uint64_t> seed = std::nullopt;  // unset: LibTorch's seed (torch::manual_seed)
-  MapOptions threads = {};                      // as for map()
+  MapOptions threads = {};                      // the options of map()
 };
 struct InterleaveOptions {
-  int64_t cycle_length = 1;  // datasets open at once
-  int64_t block_length = 1;  // elements from one before the next one's turn
+  int64_t cycle_length = 1;  // number of datasets that are open at a time
+  int64_t block_length = 1;  // number of elements from one dataset before the next one's turn
 };
 struct PrefetchOptions {
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of the wait for one element
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // the longest wait for one element
 };
 struct GeneratorOptions {
-  bool batched = false;                       // what it yields are batches already
-  int64_t cardinality = kUnknownCardinality;  // number of elements, where it is known
+  bool batched = false;                       // whether the elements are batches
+  int64_t cardinality = kUnknownCardinality;  // number of elements if it is known
 };
 struct IteratorOptions {
-  // Which pass over the data this is, from 0: the orders of shuffle() and the numbers of random_map() depend on it.
+  // The number of the pass over the data, from 0: the orders of shuffle() and the numbers of random_map() depend on it.
   // kAuto: the next one. What is derived from a dataset goes on with its count, except by shuffle() and random_map(),
   // which count their own passes; those under a strategy are counted apart. fit() gives its epochs here.
   int64_t epoch = kAuto;
-  // Every file_shards-th file only, beginning with number file_shard: of those that interleave() opens, of TFRecord
-  // files and of an image folder.
+  // Selects every file_shards-th file, beginning with number file_shard, of the files that interleave() opens, of
+  // TFRecord files and of an image folder.
   int64_t file_shards = 1;
   int64_t file_shard = 0;  // see file_shards
 };
 
-// A position in a dataset. Move-only; one thread at a time. Destroying it ends its threads at once.
+// A position in a dataset. It is move-only and used by one thread at a time. Destroying it ends its threads at once.
 class Iterator {
  public:
   explicit Iterator(std::unique_ptr<ElementIterator> elements);
@@ -77,12 +77,12 @@ class Iterator {
   Iterator& operator=(Iterator&&) noexcept;
   ~Iterator();
 
-  // The next element; nullopt at the end, and from then on. What a function of the pipeline throws arrives here.
+  // Returns the next element, or nullopt at the end and from then on. Throws what a function of the pipeline threw.
   std::optional<Example> next();
 
-  // Everything that is needed to go on from here in another process, shuffle buffers and random states included, as
-  // bytes. A generator is restored by calling it again and skipping. Passes that begin after a restore are counted on
-  // from the restored one.
+  // Returns everything that is needed to go on from here in another process, as bytes: shuffle buffers and random
+  // states are included. A generator is restored by calling it again and skipping. Passes that begin after a restore
+  // are counted on from the restored one.
   std::string save() const;
   // Continues where save() was called on an iterator of an equal pipeline. DataLoss: damaged bytes; InvalidArgument:
   // the bytes of another pipeline.
@@ -106,19 +106,20 @@ class Dataset {
 
   explicit Dataset(std::shared_ptr<const DatasetNode> node);
 
-  // One element.
+  // Returns a dataset of one element.
   static Dataset from_tensors(Example example);
-  // One element a row; all columns have as many rows (InvalidArgument otherwise).
+  // Returns a dataset with one element for each row. InvalidArgument: columns have different numbers of rows.
   static Dataset from_tensor_slices(Example columns);
   static Dataset from_tensor_slices(const torch::Tensor& x, const torch::Tensor& y = {},
                                     const torch::Tensor& weight = {});
-  // make() is called for every iteration and returns a function that yields the elements, then nullopt.
+  // Returns a dataset of generated elements. make() is called for every iteration and returns a function that yields
+  // the elements, then nullopt.
   static Dataset from_generator(std::function<Generator()> make, const GeneratorOptions& options = {});
-  // Elements whose x is an int64 scalar: start, start + step, ... before stop.
+  // Returns a dataset of int64 scalars x: start, start + step, ... before stop.
   static Dataset range(int64_t stop);
   static Dataset range(int64_t start, int64_t stop, int64_t step = 1);
 
-  // Applies fn to every element. What fn throws arrives at Iterator::next().
+  // Applies fn to every element. An exception of fn arrives at Iterator::next().
   Dataset map(Map fn, const MapOptions& options = {}) const;
   // The same with a generator of the element's own, which depends on the seed (unset: LibTorch's), the epoch and the
   // place in the pipeline only: the same random numbers however many threads compute, and in a run that goes on.
@@ -126,49 +127,49 @@ class Dataset {
   // Stacks `size` elements; every column gets a batch dimension. Elements whose columns have different names, shapes or
   // dtypes: InvalidArgument.
   Dataset batch(int64_t size, const BatchOptions& options = {}) const;
-  // The rows of each element as elements of their own; the opposite of batch().
+  // Makes an element of each row of each element: the opposite of batch().
   Dataset unbatch() const;
-  // A buffer of `size` elements from which the next one is drawn uniformly.
+  // Draws the next element uniformly from a buffer of `size` elements.
   Dataset shuffle(int64_t size, const ShuffleOptions& options = {}) const;
-  // The elements `count` times, each time by a pass of its own; without a count for ever.
+  // Repeats the elements `count` times, each time with a pass of its own; without a count for ever.
   Dataset repeat(int64_t count = kInfiniteCardinality) const;
-  // The first `count` elements.
+  // Keeps the first `count` elements.
   Dataset take(int64_t count) const;
-  // All elements but the first `count`.
+  // Drops the first `count` elements.
   Dataset skip(int64_t count) const;
-  // The elements for which predicate returns true.
+  // Keeps the elements for which predicate returns true.
   Dataset filter(Predicate predicate) const;
-  // Elements of two datasets side by side: the inputs of the first stay inputs (x, or the named ones), those of the
-  // second become targets (y, or the named ones). Other named columns of both stay under their names, which have to
-  // differ; all others follow in `more`. Ends with the shorter one.
+  // Joins the elements of two datasets side by side: the inputs of the first stay inputs (x, or the named ones), those
+  // of the second become targets (y, or the named ones). Other named columns of both stay under their names, which have
+  // to differ; all others follow in `more`. Ends with the shorter one.
   Dataset zip(const Dataset& other) const;
-  // The elements of this dataset, then those of the other one.
+  // Yields the elements of this dataset, then those of the other one.
   Dataset concatenate(const Dataset& other) const;
-  // fn makes a dataset of each element; their elements are taken in turns.
+  // Makes a dataset of each element with fn, and takes their elements in turns.
   Dataset interleave(std::function<Dataset(Example)> fn, const InterleaveOptions& options = {}) const;
   // Keeps the elements of the first complete pass, in memory or in a file, and yields them in later ones. A worker that
   // reads only its part of the files keeps that, in a file of its own name ("file-0-of-2").
   Dataset cache() const;
   Dataset cache(const std::filesystem::path& file) const;
-  // A thread of its own works up to `count` elements ahead.
+  // Lets a thread work up to `count` elements ahead.
   Dataset prefetch(int64_t count = kAuto, const PrefetchOptions& options = {}) const;
-  // Every count-th element, beginning with the index-th.
+  // Keeps every count-th element, beginning with the index-th.
   Dataset shard(int64_t count, int64_t index) const;
 
-  // Number of elements, kInfiniteCardinality or kUnknownCardinality.
+  // Returns the number of elements, kInfiniteCardinality or kUnknownCardinality.
   int64_t cardinality() const;
-  // Whether the elements are batches, and of how many examples where that is known.
+  // Returns whether the elements are batches.
   bool is_batched() const;
   // Returns the number of examples in a batch, or nothing if the elements are no batches or of unknown size.
   std::optional<int64_t> batch_size() const;
 
-  // A pass over the data, the next one unless the options say which. Thread-safe.
+  // Begins a pass over the data, the next one unless the options say which. Thread-safe.
   Iterator iterator(const IteratorOptions& options = {}) const;
 
-  // For range-based for loops: each loop is the next pass, so the data is shuffled and augmented anew.
+  // The iterator of range-based for loops. Each loop is the next pass, so the data is shuffled and augmented anew.
   class Cursor {
    public:
-    // What the loop's variable is.
+    // The type of the loop's variable.
     using value_type = Example;
     explicit Cursor(std::shared_ptr<Iterator> iterator);
     const Example& operator*() const { return *current_; }

@@ -1,4 +1,4 @@
-// Devices: how they are named, which there are, and where things are placed.
+// Devices: their names, the devices of this machine, and the placement of tensors and modules.
 //
 // Names follow TensorFlow's grammar: "/job:worker/replica:0/task:1/device:GPU:0", or short "/GPU:0", "gpu:0", "CPU".
 #pragma once
@@ -24,19 +24,20 @@ struct DeviceSpec {
   std::optional<std::string> type;  // CPU, GPU, TPU, EPU, CUSTOM
   std::optional<int> index;         // absent with a type: any ("*")
 
-  // Parts in any order. InvalidArgument: an unknown attribute or type, two types, an index that is no number.
+  // Parses a name, whose parts may have any order. InvalidArgument: an unknown attribute or type, two types, or an
+  // index that is no number.
   static DeviceSpec parse(std::string_view text);
 
-  // "/job:worker/replica:0/task:1/device:GPU:0", the parts that are there; an index that is absent prints as *.
+  // Returns "/job:worker/replica:0/task:1/device:GPU:0" with the parts that are there. An absent index prints as *.
   std::string to_string() const;
-  // "/GPU:0"; empty without a type.
+  // Returns "/GPU:0", or an empty text without a type.
   std::string short_form() const;
 
-  // This one's parts where present, otherwise the outer one's: how nested scopes combine.
+  // Returns this name with absent parts taken from the outer one, as nested scopes combine.
   DeviceSpec merged_into(const DeviceSpec& outer) const;
-  // Absent parts filled: job localhost, replica 0, task 0, type CPU, index 0.
+  // Returns this name with absent parts filled: job localhost, replica 0, task 0, type CPU, index 0.
   DeviceSpec canonical() const;
-  // CPU:0 of the same task.
+  // Returns CPU:0 of the same task.
   DeviceSpec host() const;
 
   bool operator==(const DeviceSpec&) const = default;
@@ -47,11 +48,11 @@ struct PhysicalDevice {
   std::string type;  // CPU or GPU
   int index = 0;     // its number among those of its type, from 0
 
-  std::string name() const;  // "/physical_device:GPU:0"
+  std::string name() const;  // returns "/physical_device:GPU:0"
   bool operator==(const PhysicalDevice&) const = default;
 };
 
-// A device that computations are placed on: a physical one or a part of it.
+// A device on which computations are placed: a physical one or a part of it.
 struct LogicalDevice {
   DeviceSpec spec;                           // canonical
   torch::Device torch_device = torch::kCPU;  // what LibTorch computes on; parts of one GPU share it
@@ -63,7 +64,7 @@ struct LogicalDevice {
 
 // One part of a physical device; see set_logical_devices().
 struct LogicalDeviceOptions {
-  // Megabytes. Needed for each part when a GPU is split in several, refused for the CPU.
+  // The memory in megabytes. It is needed for each part if a GPU is split into several, and refused for the CPU.
   std::optional<int64_t> memory_limit_mb = std::nullopt;
 };
 
@@ -75,10 +76,10 @@ struct MemoryInfo {
   int64_t peak = 0;       // the most that this process has used so far
 };
 
-// The machine's devices: the CPU and the GPUs that LibTorch sees; `type` filters ("CPU", "GPU").
-// What follows is about the machine, not about any strategy, so it is the same for the whole process; all thread-safe.
+// Returns the machine's devices: the CPU and the GPUs that LibTorch sees. `type` filters ("CPU", "GPU"). This function
+// and the next ones are about the machine, so they hold for the whole process. All are thread-safe.
 std::vector<PhysicalDevice> list_physical_devices(std::string_view type = "");
-// The logical devices, of which every physical one that is visible has at least one.
+// Returns the logical devices, of which every visible physical device has at least one.
 std::vector<LogicalDevice> list_logical_devices(std::string_view type = "");
 
 // Hides the physical devices of a type that are not listed. After logical devices were used (listed, found or placed
@@ -92,11 +93,11 @@ std::vector<PhysicalDevice> get_visible_devices(std::string_view type = "");
 void set_logical_devices(const PhysicalDevice& device, const std::vector<LogicalDeviceOptions>& parts);
 void set_logical_devices(const PhysicalDevice& device, int parts);
 
-// The names of `count` logical CPUs, for CPU replicas. Splits the CPU further when it has fewer: existing logical CPUs
-// keep their names, so this works at any time.
+// Returns the names of `count` logical CPUs, for CPU replicas. Splits the CPU further if it has fewer. Existing logical
+// CPUs keep their names, so this works at any time.
 std::vector<std::string> cpu_devices(int count);
 
-// NotFound lists the devices that there are.
+// Returns the logical device of that name. NotFound lists the devices that there are.
 LogicalDevice find_logical_device(const DeviceSpec& spec);
 LogicalDevice find_logical_device(std::string_view name);
 
@@ -106,9 +107,9 @@ MemoryInfo memory_info(std::string_view name);
 // Forgets visible and logical configuration and use. For tests.
 void reset_devices();
 
-// Where library layers and factories create things in this thread, while it lives. Scopes nest and merge part by part;
-// an empty name clears. With soft placement (the default, as TensorFlow's) a GPU that is not there becomes the CPU,
-// with one warning; without, InvalidArgument.
+// The device on which the library's layers and factories create things in this thread while it lives. Scopes nest and
+// merge part by part; an empty name clears. With soft placement (the default, as TensorFlow's) a GPU that is not there
+// becomes the CPU, with one warning; without, InvalidArgument.
 class [[nodiscard]] DeviceScope {
  public:
   // Opens a scope for the device of that name.
@@ -120,15 +121,15 @@ class [[nodiscard]] DeviceScope {
   ~DeviceScope();
 };
 
-// The innermost scope's device; the CPU without one.
+// Returns the device of the innermost scope, or the CPU without one.
 LogicalDevice current_logical_device();
-// The same as LibTorch names it.
+// Returns the same device as LibTorch names it.
 torch::Device current_torch_device();
-// For torch factories: torch::randn({2, 3}, cohort::placement_options()). (LibTorch's own factories cannot be
-// intercepted.)
+// Returns the options for torch factories: torch::randn({2, 3}, cohort::placement_options()). (LibTorch's own factories
+// cannot be intercepted.)
 torch::TensorOptions placement_options();
 
-// Moves to the current device and logs it when placement is logged.
+// Moves a tensor or a module to the current device, and logs it if placement is logged.
 torch::Tensor place(const torch::Tensor& tensor, std::string_view name = "tensor");
 void place(torch::nn::Module& module, std::string_view name = "module");
 
@@ -136,7 +137,7 @@ void place(torch::nn::Module& module, std::string_view name = "module");
 void set_soft_device_placement(bool on);
 // Returns whether soft placement is on.
 bool get_soft_device_placement();
-// One line on standard error for everything that place() and mirror() put somewhere.
+// Turns the log of placement on or off: one line on standard error for everything that place() and mirror() place.
 void set_log_device_placement(bool on);
 // Returns whether placement is logged.
 bool get_log_device_placement();

@@ -14,18 +14,18 @@ namespace cohort {
 
 class DistributedSource;
 
-// How a dataset is divided among the workers of a strategy over several processes (tf.data's AutoShardPolicy). Every
-// worker has made the same dataset.
+// The division of a dataset among the workers of a strategy over several processes (tf.data's AutoShardPolicy). Every
+// worker makes the same dataset.
 enum class AutoShard {
-  kAuto,  // kFile where there are enough files, else kData
+  kAuto,  // kFile if there are enough files, else kData
   kFile,  // a worker reads its own part of the files: what interleave() opens, TFRecord files, an image folder's images
   kData,  // a worker reads all and keeps its part: needs the same order on every worker (the same seed of a shuffle)
   kOff,   // a worker trains on all
 };
 
-// How the input of a strategy is divided and prepared.
+// The division and preparation of a strategy's input.
 struct InputOptions {
-  // Steps that are prepared ahead by a thread of their own: batched, split and copied to the devices. 0: none.
+  // The number of steps that a thread prepares ahead: it batches, splits and copies them to the devices. 0: none.
   int64_t prefetch_steps = 2;
   // The longest wait for one step's input.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
@@ -41,7 +41,7 @@ class GlobalBatch : public PerReplica<Example> {
   GlobalBatch(std::vector<Example> shares, int64_t global_size, bool some_empty = false)
       : PerReplica(std::move(shares)), global_size_(global_size), some_empty_(some_empty) {}
 
-  // Examples in the step over all replicas.
+  // Returns the number of examples in the step over all replicas.
   int64_t global_size() const { return global_size_; }
   // Returns whether the share of some replica, of any worker, is empty.
   bool some_empty() const { return some_empty_; }
@@ -51,7 +51,7 @@ class GlobalBatch : public PerReplica<Example> {
   bool some_empty_ = false;
 };
 
-// A position; move-only, one thread at a time.
+// A position in a distributed dataset. It is move-only and used by one thread at a time.
 class DistributedIterator {
  public:
   explicit DistributedIterator(std::unique_ptr<DistributedSource> source);
@@ -59,18 +59,18 @@ class DistributedIterator {
   DistributedIterator& operator=(DistributedIterator&&) noexcept;
   ~DistributedIterator();
 
-  // The next step's input; nullopt at the end, which is the end of the worker that has most: until then the others get
-  // shares of size 0. A collective of all workers. Called inside a replica, or by workers that are in different passes:
-  // FailedPrecondition.
+  // Returns the input of the next step, or nullopt at the end. The end is that of the worker with the most data; until
+  // then the others get shares of size 0. A collective of all workers. Called inside a replica, or by workers that are
+  // in different passes: FailedPrecondition.
   std::optional<GlobalBatch> next();
 
-  // How training loops on several workers come to a decision together: bits that this worker wants all to hear, and
-  // those that came with the last next(). They travel with the agreement on a step, which is made one step ahead.
+  // Tells all workers bits of this one, by which training loops decide together. They travel with the agreement on a
+  // step, which is made one step ahead, and arrive in raised().
   void raise(int64_t flags);
   // Returns the bits that any worker raised, as of the last next().
   int64_t raised() const;
 
-  // As Iterator's, steps prepared ahead included.
+  // Returns the position as Iterator::save() does, with the steps that are prepared ahead.
   std::string save();
   // Goes on where save() was called, on every worker with its own bytes. DataLoss, InvalidArgument: as
   // Iterator::restore().
@@ -92,16 +92,16 @@ class DistributedDataset {
   // For the library: Strategy::distribute() makes distributed datasets.
   DistributedDataset(Make make, int64_t cardinality) : make_(std::move(make)), cardinality_(cardinality) {}
 
-  // A pass over the data, the next one unless the options say which. All workers begin the same passes.
+  // Begins a pass over the data, the next one unless the options say which. All workers begin the same passes.
   DistributedIterator iterator(const IteratorOptions& options = {}) const;
 
-  // Steps in one pass, kInfiniteCardinality or kUnknownCardinality.
+  // Returns the number of steps in one pass, kInfiniteCardinality or kUnknownCardinality.
   int64_t cardinality() const { return cardinality_; }
 
-  // For range-based for loops: each loop is the next pass.
+  // The iterator of range-based for loops. Each loop is the next pass.
   class Cursor {
    public:
-    // What the loop's variable is.
+    // The type of the loop's variable.
     using value_type = GlobalBatch;
     explicit Cursor(std::shared_ptr<DistributedIterator> iterator);
     const GlobalBatch& operator*() const { return *current_; }

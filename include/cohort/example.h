@@ -1,4 +1,4 @@
-// Example: what a dataset yields and a training step consumes.
+// Example: the element that a dataset yields and a training step consumes.
 #pragma once
 
 #include <torch/types.h>
@@ -36,10 +36,10 @@ struct Example {
   // scalar: InvalidArgument.
   int64_t size() const;
 
-  // This example on another device; asynchronous from pinned memory.
+  // Returns this example on another device. The copy is asynchronous from pinned memory.
   Example to(torch::Device device) const;
 
-  // Rows [begin, end) of every column, as views.
+  // Returns rows [begin, end) of every column, as views.
   Example rows(int64_t begin, int64_t end) const;
 };
 

@@ -29,7 +29,7 @@ class FirstReplicaBuffers {
   virtual bool first_replica_counts() const = 0;
 };
 
-// What Mirrored<M> is without the type of the module: used by optimizers, checkpoints and Model.
+// A mirrored module without the type of the module, for optimizers, checkpoints and Model.
 class MirroredModule {
  public:
   MirroredModule() = default;
@@ -39,9 +39,9 @@ class MirroredModule {
   // Returns whether the handle refers to a module.
   bool defined() const { return !copies_.empty(); }
 
-  // Training or evaluation mode, on every copy.
+  // Sets training or evaluation mode on every copy.
   void train(bool on = true) const;
-  // Evaluation mode, on every copy.
+  // Sets evaluation mode on every copy.
   void eval() const { train(false); }
 
   // Buffers (such as batch-norm statistics) stay per replica while training. This makes them equal: floating ones
@@ -88,7 +88,7 @@ class Mirrored : public MirroredModule {
   Mirrored(MirroredModule base, std::vector<M> modules)
       : MirroredModule(std::move(base)), modules_(std::make_shared<PerReplica<M>>(std::move(modules))) {}
 
-  // This replica's copy; net[replica]->forward(x).
+  // Returns this replica's copy: net[replica]->forward(x).
   M& operator[](const Replica& replica) const { return (*modules_)[replica]; }
   M& operator[](std::size_t local_replica) const { return (*modules_)[local_replica]; }
 

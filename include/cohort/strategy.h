@@ -136,16 +136,16 @@ class Strategy {
   int num_local_replicas() const;
   // Returns the replicas of all processes, on named axes.
   const Topology& topology() const;
-  // Devices of the local replicas, in replica order, and where variables live under central storage (else the same).
+  // Returns the devices of the local replicas, in replica order.
   const std::vector<LogicalDevice>& worker_devices() const;
-  // Devices where the variables of each local replica live: under central storage the parameter device, else as
-  // worker_devices().
+  // Returns the devices where the variables of each local replica live: under central storage the parameter device,
+  // else as worker_devices().
   const std::vector<LogicalDevice>& parameter_devices() const;
-  // Name of the cross-device ops in use: "ring", "nccl", ...
+  // Returns the name of the cross-device ops in use: "ring", "nccl", ...
   std::string_view cross_device_ops() const;
-  // Whether this process writes the checkpoints and the summaries.
+  // Returns whether this process writes the checkpoints and the summaries.
   bool should_checkpoint() const;
-  // Whether this process writes the summaries and shows the progress.
+  // Returns whether this process writes the summaries and shows the progress.
   bool should_save_summary() const;
 
   // Makes the strategy current for this thread until the returned object is destroyed; models that are made meanwhile
@@ -162,7 +162,7 @@ class Strategy {
   template <typename Fn, typename... Args>
   auto run(Fn&& fn, Args&&... args) const;
 
-  // Elementwise over all replicas; shapes must agree. The result is on the first replica's device.
+  // Reduces elementwise over all replicas; shapes must agree. The result is on the first replica's device.
   torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& value) const;
 
   // Reduces over dimensions `axis` too: with kSum each replica's value is summed over them first; with kMean the sum is
@@ -174,19 +174,20 @@ class Strategy {
     const auto dimension = static_cast<int64_t>(axis);
     return reduce(op, value, at::IntArrayRef(&dimension, 1));
   }
-  // A value that is the same on all replicas: kMean returns it, kSum over several replicas is InvalidArgument.
+  // Reduces a value that is the same on all replicas: kMean returns it, kSum over several replicas is an
+  // InvalidArgument.
   torch::Tensor reduce(ReduceOp op, const torch::Tensor& value) const;
 
-  // As reduce(), with the result on the given device, for one value or for several at once (StrategyExtended).
+  // Reduces as reduce(), with the result on the given device (StrategyExtended).
   torch::Tensor reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& value, torch::Device destination) const;
-  // The same for several values, each with a destination of its own.
+  // Reduces several values, each with a destination of its own.
   std::vector<torch::Tensor> batch_reduce_to(
       ReduceOp op, const std::vector<std::pair<PerReplica<torch::Tensor>, torch::Device>>& values) const;
 
   // Concatenates the replicas' values along `axis`, in replica order. Rank 1 or more.
   torch::Tensor gather(const PerReplica<torch::Tensor>& value, int64_t axis) const;
 
-  // The values that this process holds, by local replica; a plain value becomes a vector of one.
+  // Returns the values that this process holds, by local replica. A plain value becomes a vector of one.
   template <typename T>
   const std::vector<T>& local_results(const PerReplica<T>& value) const {
     return value.values();
@@ -196,7 +197,7 @@ class Strategy {
     return {value};
   }
 
-  // Calls fn(ValueContext) once a local replica.
+  // Calls fn(ValueContext) once for each local replica.
   template <typename Fn>
   auto values_from_function(Fn&& fn) const -> PerReplica<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>>;
 
@@ -204,27 +205,27 @@ class Strategy {
   // (InvalidArgument).
   DistributedDataset distribute(const Dataset& dataset) const;
   DistributedDataset distribute(const Dataset& dataset, const InputOptions& options) const;
-  // fn is called once an input pipeline and returns a dataset of per-replica batches.
+  // Calls fn once for each input pipeline; it returns a dataset of per-replica batches.
   DistributedDataset distribute_from_function(const std::function<Dataset(const InputContext&)>& fn) const;
   DistributedDataset distribute_from_function(const std::function<Dataset(const InputContext&)>& fn,
                                               const InputOptions& options) const;
   // Returns what distribute_from_function() passes to its function.
   InputContext input_context() const;
 
-  // Builds one copy of a module a replica: factory() returns a module holder or a shared_ptr, and is called once a
-  // replica on the replica's device; all start from the first one's values.
+  // Builds one copy of a module for each replica. factory() returns a module holder or a shared_ptr, and is called once
+  // for each replica on the replica's device. All copies start from the values of the first one.
   template <typename Factory>
   auto mirror(Factory&& factory) const -> Mirrored<std::decay_t<std::invoke_result_t<Factory&>>>;
 
   // Mirrors a module from Python's: every replica gets a copy of it; see ScriptModule in mirrored.h.
   Mirrored<std::shared_ptr<ScriptModule>> mirror(const torch::jit::Module& module) const;
 
-  // A variable with this initial value; see variable.h.
+  // Makes a variable with this initial value; see variable.h.
   Variable variable(const torch::Tensor& initial, const VariableOptions& options = {}) const;
   // Returns the variables that were made by this strategy and are still in use, in the order in which they were made.
   // Checkpoints of a Model or a Controller hold them, by their names.
   std::vector<Variable> variables() const;
-  // Whether the variable was made by this strategy.
+  // Returns whether this strategy made the variable.
   bool owns(const Variable& variable) const;
 
   // An optimizer for the trainable parameters of a mirrored module; see optimizer.h.
@@ -248,14 +249,14 @@ class Strategy {
   std::shared_ptr<StrategyCore> core_;
 };
 
-// The thread's current strategy: the innermost scope's, or a default one (one replica on the current device).
+// Returns the thread's current strategy: the innermost scope's, or a default one (one replica on the current device).
 Strategy current_strategy();
 // Returns whether a scope is entered on this thread.
 bool has_strategy();
-// True inside a scope and inside merge_call's function; false in a replica and when no scope is entered.
+// Returns true inside a scope and inside merge_call's function, false in a replica and without a scope.
 bool in_cross_replica_context();
 
-// What a strategy is built with; each strategy has its own struct below.
+// The options of every strategy's exchange; each strategy has its own struct below.
 struct ExchangeOptions {
   // The way in which tensors are summed: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which is nccl
   // for GPUs, ring for CPUs and for logical devices of one GPU, and reduction_to_one_device for a mix.
@@ -277,7 +278,7 @@ class DefaultStrategy : public Strategy {
   DefaultStrategy();
 };
 
-// Everything on one device.
+// Places everything on one device.
 class OneDeviceStrategy : public Strategy {
  public:
   // NotFound: there is no such device.

@@ -1,4 +1,4 @@
-// Trace: what every thread did and when, as a file for chrome://tracing or ui.perfetto.dev.
+// Trace: records what every thread does and when, as a file for chrome://tracing or ui.perfetto.dev.
 //
 //   {
 //     Trace trace({.file = "trace.json"});
@@ -26,7 +26,7 @@ struct TraceOptions {
   int64_t most_spans = 1'000'000;  // of each thread; later ones are left out, and counted
 };
 
-// Where the time went.
+// The time that each thread spent in each category.
 struct TraceSummary {
   double seconds = 0.0;  // from beginning to end
   // Seconds of each thread, by category; the time of a span within another is the inner one's.
@@ -38,14 +38,14 @@ struct TraceSummary {
   int64_t left_out = 0;  // spans that were not recorded, because there were more than TraceOptions::most_spans
 };
 
-// From its making to its end everything is recorded. One at a time in a process (FailedPrecondition).
+// Records everything while it lives. A process has one at a time (FailedPrecondition).
 class Trace {
  public:
   // NotFound: there is no folder for the file. InvalidArgument: the file is a folder.
   explicit Trace(TraceOptions options);
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
-  // As finish(); errors are only logged.
+  // Does as finish(), but only logs errors.
   ~Trace();
 
   // Ends the recording and writes the file. NotFound or Unavailable: it cannot be written.
@@ -61,7 +61,7 @@ inline std::atomic<bool> tracing = false;
 void end_span(const char* category, const char* name, std::chrono::steady_clock::time_point begin);
 }  // namespace detail
 
-// Recorded from its making to its end, on this thread. Both texts have to outlive the trace: literals.
+// A span that is recorded on this thread while it lives. Both texts have to outlive the trace, as literals do.
 class TraceSpan {
  public:
   // Begins a span.
@@ -82,7 +82,7 @@ class TraceSpan {
   std::chrono::steady_clock::time_point begin_;
 };
 
-// This thread's name in traces.
+// Sets this thread's name in traces.
 void name_traced_thread(const std::string& name);
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// PerReplica<T>: one value a local replica.
+// PerReplica<T>: one value for each local replica.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ int local_id(const Replica& replica);
 [[noreturn]] void bad_replica_index(std::size_t index, std::size_t size);
 }  // namespace detail
 
-// What strategy.run() returns and takes: the values of this process's replicas, in replica order.
+// The values of this process's replicas, in replica order, as strategy.run() takes and returns them.
 // A plain container: copying it copies the values (tensors are handles). Reading from several threads is safe.
 template <typename T>
 class PerReplica {
@@ -31,7 +31,8 @@ class PerReplica {
   // Returns the number of local replicas.
   std::size_t size() const { return values_.size(); }
 
-  // The value of a replica, by local index or by the replica itself. Out of range: InvalidArgument.
+  // Returns the value of a replica, by local index or by the replica itself. InvalidArgument: the index is out of
+  // range.
   const T& operator[](std::size_t index) const { return values_[checked(index)]; }
   T& operator[](std::size_t index) { return values_[checked(index)]; }
   const T& operator[](const Replica& replica) const {
@@ -44,7 +45,7 @@ class PerReplica {
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
 
-  // fn applied to every value.
+  // Returns fn applied to every value.
   template <typename Fn>
   auto map(Fn&& fn) const -> PerReplica<std::decay_t<std::invoke_result_t<Fn&, const T&>>> {
     std::vector<std::decay_t<std::invoke_result_t<Fn&, const T&>>> mapped;

@@ -15,7 +15,7 @@ namespace cohort {
 
 class Strategy;
 
-// When the copies are made equal.
+// The moment at which the copies are made equal.
 enum class VariableSynchronization {
   kAuto,     // kOnWrite
   kNone,     // refused: InvalidArgument
@@ -23,14 +23,15 @@ enum class VariableSynchronization {
   kOnRead,   // replicas write their own copy without communication; reading across replicas aggregates
 };
 
-// How the replicas' values become one.
+// The way in which the replicas' values become one.
 enum class VariableAggregation { kNone, kSum, kMean, kOnlyFirstReplica };
 
 struct VariableOptions {
   // Replica 0 keeps the name, replica i gets "<name>/replica_i".
   std::string name = "Variable";
-  VariableSynchronization synchronization = VariableSynchronization::kAuto;  // when the copies are made equal
-  // How the replicas' values become one when they are written (kOnWrite) or read (kOnRead).
+  VariableSynchronization synchronization =
+      VariableSynchronization::kAuto;  // the moment at which the copies are made equal
+  // The way in which the replicas' values become one when they are written (kOnWrite) or read (kOnRead).
   VariableAggregation aggregation = VariableAggregation::kNone;
   // Whether gradients are kept for it. Unset: true, and false for kOnRead (true there: InvalidArgument).
   std::optional<bool> trainable = std::nullopt;
@@ -43,8 +44,9 @@ class Variable {
  public:
   Variable() = default;
 
-  // In a replica: its component (an alias, so autograd reaches it). Across replicas: for kOnWrite a copy of the first
-  // component; for kOnRead the aggregate (sum, mean or first; kNone: FailedPrecondition).
+  // Returns the value. In a replica it is the replica's component (an alias, so autograd reaches it). Across replicas
+  // it is for kOnWrite a copy of the first component, for kOnRead the aggregate (sum, mean or first; kNone:
+  // FailedPrecondition).
   torch::Tensor read() const;
 
   // In a replica, kOnWrite: the values of all replicas are aggregated, then every component is set; without an
@@ -53,9 +55,9 @@ class Variable {
   // value).
   void assign(const torch::Tensor& value) const;
 
-  // As assign, adding or subtracting. Across replicas, kOnRead with kSum: InvalidArgument.
+  // Adds as assign() sets. InvalidArgument: it is called across replicas, for kOnRead with kSum.
   void assign_add(const torch::Tensor& delta) const;
-  // As assign, subtracting.
+  // Subtracts as assign_add() adds.
   void assign_sub(const torch::Tensor& delta) const;
 
   // Applies fn to every component, on its device, without any exchange (StrategyExtended.update). Cross-replica only.
@@ -65,7 +67,7 @@ class Variable {
   const std::string& name() const;
   // Returns the options that the variable was made with.
   const VariableOptions& options() const;
-  // The components, in local replica order. Under central storage all are the same tensor.
+  // Returns the components, in local replica order. Under central storage all are the same tensor.
   const PerReplica<torch::Tensor>& components() const;
 
  private:

@@ -1,4 +1,5 @@
-// Weights in safetensors files: what Python's safetensors and PyTorch users exchange. They hold tensors, never code.
+// Weights in safetensors files, the format that users of Python and PyTorch exchange. The files hold tensors, never
+// code.
 #pragma once
 
 #include <torch/types.h>
@@ -18,13 +19,13 @@ namespace cohort {
 void save_weights(const std::filesystem::path& file, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata = {});
 
-// What a file of weights holds.
+// The contents of a file of weights.
 struct Weights {
   NamedTensors tensors;                         // on the CPU, in the order of their data in the file
   std::map<std::string, std::string> metadata;  // text pairs, such as the step
 };
 
-// Reads such a file. No file: NotFound; a damaged, truncated or otherwise wrong one: DataLoss that says where and what.
+// Reads such a file. NotFound: there is none. DataLoss: the file is damaged; the message says where and how.
 Weights load_weights(const std::filesystem::path& file);
 
 }  // namespace cohort

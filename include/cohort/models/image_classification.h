@@ -83,7 +83,7 @@ struct ImageModelConfig {
     Setting<bool> use_sync_bn = false;
     Setting<double> norm_momentum = -1.0;
     Setting<double> norm_epsilon = -1.0;
-  } norm_activation;  // changes to batch norms and activation  // changes to batch norms and activation  // changes to batch norms and activation
+  } norm_activation;  // changes to batch norms and activation
   struct {
     Setting<std::string> type = "resnet";
     struct {

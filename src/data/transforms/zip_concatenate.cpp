@@ -16,7 +16,8 @@ class PairNode : public DatasetNode {
   Batching batching() const override {
     const Batching one = first_->batching();
     const Batching two = second_->batching();
-    return {.batched = one.batched && two.batched, .size = one.size == two.size ? one.size : std::nullopt,
+    return {.batched = one.batched && two.batched,
+            .size = one.size == two.size ? one.size : std::nullopt,
             .full = one.full && two.full && one.size == two.size};
   }
 
