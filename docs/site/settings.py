@@ -1,4 +1,5 @@
 """What the settings of a configuration mean: their structs say so once, in describe(), for the command line's help."""
+import functools
 import pathlib
 import re
 
@@ -7,6 +8,7 @@ LITERAL = r'"(?:[^"\\]|\\.)*"'
 DESCRIBED = re.compile(r'\b(?:\w+\.)?add\(\s*"[^"]+",\s*([\w.]+),\s*(' + LITERAL + r"(?:\s*" + LITERAL + r")*)(?:\s*\+\s*(\w+))?")
 
 
+@functools.cache
 def meanings(owner):
     """The meanings of a struct's settings, by the paths that its describe() has for them."""
     found = {}
@@ -32,17 +34,17 @@ def meaning(known, path):
 
 
 def owner(lines, i):
-    """The structs around line i, by their indentation: the name of the innermost one that has one, and the path of the
-    unnamed ones within it."""
+    """The structs around line i, by their indentation: the name of the innermost one that describes itself, and the path of
+    the groups within it, which are members of unnamed structs or of structs without a describe()."""
     indent, path = len(lines[i]) - len(lines[i].lstrip()), []
     for j in range(i - 1, -1, -1):
         opened = re.match(r"^( *)(?:struct|class)(?: (\w+))?[^;]*\{", lines[j])
         if not opened or len(opened.group(1)) >= indent:
             continue
         indent = len(opened.group(1))
-        if opened.group(2):
+        closed = next(re.match(r"^ *\} (\w+)(?:, \w+)*;", line) for line in lines[j:] if re.match(rf"^ {{{indent}}}\}}", line))
+        if opened.group(2) and (not closed or meanings(opened.group(2))):
             return opened.group(2), path
-        closed = next(re.match(r"^ *\} (\w+);", line) for line in lines[j:] if re.match(rf"^ {{{indent}}}\}}", line))
         path.insert(0, closed.group(1))
     return None, path
 

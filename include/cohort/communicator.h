@@ -31,11 +31,12 @@ std::string_view to_string(ReduceOp op);
 template <typename Result = void>
 class Work {
  public:
+  // The clock of times().
   using Clock = std::chrono::steady_clock;
   // When an operation began, and when it ended.
   struct Times {
-    Clock::time_point begin = {};
-    Clock::time_point end = {};
+    Clock::time_point begin = {};  // when it began
+    Clock::time_point end = {};    // when it ended
   };
 
   // Makes the handle of the operation that will set the times and then the result.

@@ -54,7 +54,7 @@ struct GradientOptions {
 // each update; after the first one the parameter itself. MirroredOptimizer::finalize_variable_values() puts the
 // averages into the parameters, as Model::fit does at its end.
 struct EmaOptions {
-  bool use_ema = false;
+  bool use_ema = false;                 // whether averages are kept
   double ema_momentum = 0.99;           // share of the average before
   int64_t ema_overwrite_frequency = 0;  // the averages replace the parameters every so many updates; 0: never
 };
@@ -117,7 +117,7 @@ struct SgdOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // what is done to the gradient first
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;
+  Formulation formulation = Formulation::kKeras;            // whose form of the rule
 };
 // m = beta_1 * m + (1 - beta_1) * g; v = beta_2 * v + (1 - beta_2) * g^2;
 // p -= lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon) (Kingma and Ba, "Adam", 2015).
@@ -131,7 +131,7 @@ struct AdamOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // what is done to the gradient first
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;
+  Formulation formulation = Formulation::kKeras;            // whose form of the rule
 };
 // Adam with a decay by default (Loshchilov and Hutter, 2019), which is decoupled in every formulation.
 struct AdamWOptions {
@@ -144,7 +144,7 @@ struct AdamWOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // what is done to the gradient first
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;
+  Formulation formulation = Formulation::kKeras;            // whose form of the rule
 };
 // v = rho * v + (1 - rho) * g^2; p -= lr * g / sqrt(v + epsilon) (Tieleman and Hinton, 2012).
 struct RmspropOptions {
@@ -157,7 +157,7 @@ struct RmspropOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // what is done to the gradient first
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;
+  Formulation formulation = Formulation::kKeras;            // whose form of the rule
 };
 // s += g^2; p -= lr * g / sqrt(s + epsilon) (Duchi, Hazan and Singer, 2011).
 struct AdagradOptions {
@@ -169,7 +169,7 @@ struct AdagradOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // what is done to the gradient first
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;
+  Formulation formulation = Formulation::kKeras;            // whose form of the rule
 };
 // s = rho * s + (1 - rho) * g^2; d = sqrt(u + epsilon) / sqrt(s + epsilon) * g; u = rho * u + (1 - rho) * d^2;
 // p -= lr * d (Zeiler, 2012).
@@ -258,7 +258,7 @@ struct LambOptions {
   std::vector<std::string> exclude_from_layer_adaptation = {};  // no trust ratio; see adapts()
   GradientOptions gradient = {};                                // what is done to the gradient first
   EmaOptions ema = {};                                          // averages of the parameters
-  Formulation formulation = Formulation::kKeras;
+  Formulation formulation = Formulation::kKeras;                // whose form of the rule
 };
 // With d = g + weight_decay * p: r = trust_coefficient * |p| / |d|, 1 where a norm is zero; v = momentum * v +
 // lr * r * d; p -= v (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017). Keras has no
@@ -276,7 +276,7 @@ struct LarsOptions {
   std::vector<std::string> exclude_from_layer_adaptation = {};  // no trust ratio; see adapts()
   GradientOptions gradient = {};                                // what is done to the gradient first
   EmaOptions ema = {};                                          // averages of the parameters
-  Formulation formulation = Formulation::kKeras;
+  Formulation formulation = Formulation::kKeras;                // whose form of the rule
 };
 
 // Stochastic gradient descent, with momentum. InvalidArgument, here and below: numbers out of range (a negative rate, a

@@ -71,58 +71,75 @@ struct OptimizerConfig {
     Setting<std::string> type = "sgd";
     Setting<std::string> formulation = "model_garden";
     Setting<std::vector<std::string>> exclude_from_weight_decay;
-    struct : Clips {
+    // The group "sgd".
+    struct Sgd : Clips {
       Setting<double> momentum = 0.0, decay = 0.0, dampening = 0.0, weight_decay = 0.0;
       Setting<bool> nesterov = false;
     } sgd;  // where type is sgd
-    struct : Clips {
+    // The group "sgd_experimental".
+    struct SgdExperimental : Clips {
       Setting<double> momentum = 0.0, weight_decay = 0.0;
       Setting<bool> nesterov = false;
     } sgd_experimental;  // where type is sgd_experimental
-    struct : Moments {
+    // The groups "adam" and "adam_experimental".
+    struct Adam : Moments {
       Setting<bool> amsgrad = false;
-    } adam, adam_experimental;  // where type is that
-    struct : Moments {
+    } adam;                  // where type is adam
+    Adam adam_experimental;  // where type is adam_experimental
+    // The group "adamw".
+    struct Adamw : Moments {
       Setting<bool> amsgrad = false;
-      // Model Garden's names: of weight_decay, where it is not negative; of what alone decays; of what does not; of
-      // global_clipnorm.
-      Setting<double> weight_decay_rate = -1.0, gradient_clip_norm = 1.0;
+      // Model Garden's names: of weight_decay, where it is not negative; of the parameters that alone decay; of those
+      // that do not.
+      Setting<double> weight_decay_rate = -1.0;
+      // The norm to which all gradients together are clipped, as global_clipnorm; Model Garden's name.
+      Setting<double> gradient_clip_norm = 1.0;
       Setting<std::string> include_in_weight_decay;
       Setting<std::vector<std::string>> exclude_from_weight_decay;
     } adamw;  // where type is adamw
+    // The group "adamw_experimental".
     struct AdamWExperimental : Moments {
       Setting<bool> amsgrad = false;
       AdamWExperimental() { global_clipnorm = 1.0; }
     } adamw_experimental;  // where type is adamw_experimental
-    struct : Clips {
+    // The group "rmsprop".
+    struct Rmsprop : Clips {
       Setting<double> rho = 0.9, momentum = 0.0, epsilon = 1e-7, weight_decay = 0.0;
       Setting<bool> centered = false;
     } rmsprop;  // where type is rmsprop
-    struct : Clips {
+    // The group "adagrad".
+    struct Adagrad : Clips {
       Setting<double> initial_accumulator_value = 0.1, epsilon = 1e-7, lr_decay = 0.0, weight_decay = 0.0;
     } adagrad;  // where type is adagrad
-    struct : Clips {
+    // The group "adadelta".
+    struct Adadelta : Clips {
       Setting<double> rho = 0.95, epsilon = 1e-7, weight_decay = 0.0;
-    } adadelta;             // where type is adadelta
-    Moments adamax, nadam;  // where type is that
-    struct : Clips {
+    } adadelta;      // where type is adadelta
+    Moments adamax;  // where type is adamax
+    Moments nadam;   // where type is nadam
+    // The group "ftrl".
+    struct Ftrl : Clips {
       Setting<double> learning_rate_power = -0.5, initial_accumulator_value = 0.1, l1_regularization_strength = 0.0;
       Setting<double> l2_regularization_strength = 0.0, l2_shrinkage_regularization_strength = 0.0, beta = 0.0;
       Setting<double> weight_decay = 0.0;
     } ftrl;  // where type is ftrl
-    struct : Clips {
+    // The group "lion".
+    struct Lion : Clips {
       Setting<double> beta_1 = 0.9, beta_2 = 0.99, weight_decay = 0.0;
     } lion;  // where type is lion
-    struct : Clips {
+    // The group "adafactor".
+    struct Adafactor : Clips {
       Setting<double> beta_2_decay = -0.8, epsilon_1 = 1e-30, epsilon_2 = 1e-3, clip_threshold = 1.0;
       Setting<double> weight_decay = 0.0;
     } adafactor;  // where type is adafactor
+    // The group "lamb".
     struct Lamb : Moments {
       Setting<double> weight_decay_rate = -1.0;
       Setting<std::vector<std::string>> exclude_from_weight_decay, exclude_from_layer_adaptation;
       Lamb() { epsilon = 1e-6; }
     } lamb;  // where type is lamb
-    struct : Clips {
+    // The group "lars".
+    struct Lars : Clips {
       Setting<double> momentum = 0.9, eeta = 1e-3, epsilon = 1e-8, weight_decay_rate = 0.0;
       Setting<bool> nesterov = false, classic_momentum = true;
       Setting<std::vector<std::string>> exclude_from_weight_decay, exclude_from_layer_adaptation;
@@ -143,11 +160,14 @@ struct OptimizerConfig {
     struct {
       Setting<double> learning_rate = 0.1;
     } constant;  // where type is constant
-    struct {
+    // The groups "stepwise" and "step_cosine_with_offset".
+    struct Steps {
       Setting<std::vector<int64_t>> boundaries;
       Setting<std::vector<double>> values;
       Setting<int64_t> offset = 0;
-    } stepwise, step_cosine_with_offset;  // where type is that
+    };
+    Steps stepwise;                 // where type is stepwise
+    Steps step_cosine_with_offset;  // where type is step_cosine_with_offset
     struct {
       Setting<double> initial_learning_rate = 0.1, decay_rate = 0.96;
       Setting<int64_t> decay_steps = 0, offset = 0;
