@@ -31,12 +31,31 @@ Dataset rows(int64_t count) {
 
 TEST(DistributedInput, SplitsGlobalBatchesAsTheReferenceSays) {
   const MirroredStrategy two({.devices = cpu_devices(2)});
-  EXPECT_EQ(steps_of(two.distribute(rows(10).batch(4))), (std::vector<Sizes>{{2, 2}, {2, 2}, {2, 0}}));
+  EXPECT_EQ(steps_of(two.distribute(rows(10).batch(4))), (std::vector<Sizes>{{2, 2}, {2, 2}, {1, 1}}));
   EXPECT_EQ(two.distribute(rows(10).batch(4)).cardinality(), 3);
   const MirroredStrategy three({.devices = cpu_devices(3)});
-  EXPECT_EQ(steps_of(three.distribute(rows(11).batch(4))), (std::vector<Sizes>{{2, 1, 1}, {2, 1, 1}, {2, 1, 0}}));
+  EXPECT_EQ(steps_of(three.distribute(rows(11).batch(4))), (std::vector<Sizes>{{2, 2, 0}, {2, 2, 0}, {1, 1, 1}}));
   EXPECT_EQ(steps_of(three.distribute(rows(5).batch(4), {.prefetch_steps = 0})),
-            (std::vector<Sizes>{{2, 1, 1}, {1, 0, 0}}));
+            (std::vector<Sizes>{{2, 2, 0}, {1, 0, 0}}));
+}
+
+TEST(DistributedInput, SizesGoOnOverTheBordersOfBatchesWhereNothingIsSharded) {
+  const InputOptions off{.auto_shard = AutoShard::kOff};
+  const MirroredStrategy two({.devices = cpu_devices(2)});
+  EXPECT_EQ(steps_of(two.distribute(rows(10).batch(4), off)), (std::vector<Sizes>{{2, 2}, {2, 2}, {2, 0}}));
+  const MirroredStrategy three({.devices = cpu_devices(3)});
+  EXPECT_EQ(steps_of(three.distribute(rows(11).batch(4), off)), (std::vector<Sizes>{{2, 1, 1}, {2, 1, 1}, {2, 1, 0}}));
+}
+
+TEST(DistributedInput, AFunctionsStepWithoutABatchForEachReplicaIsLeftOutWhereBatchesAreFull) {
+  const MirroredStrategy two({.devices = cpu_devices(2)});
+  const auto batches = [](bool drop) {
+    return [drop](const InputContext&) { return rows(10).batch(3, {.drop_remainder = drop}); };
+  };
+  const DistributedDataset full = two.distribute_from_function(batches(true));
+  EXPECT_EQ(steps_of(full), (std::vector<Sizes>{{3, 3}}));
+  EXPECT_EQ(full.cardinality(), 1);
+  EXPECT_EQ(steps_of(two.distribute_from_function(batches(false))), (std::vector<Sizes>{{3, 3}, {3, 1}}));
 }
 
 TEST(DistributedInput, CutsBatchesOfUnknownSizePieceByPiece) {

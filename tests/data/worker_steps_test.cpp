@@ -59,18 +59,18 @@ std::vector<Step> steps_of(const DistributedDataset& dataset) {
   return steps_of(iterator);
 }
 
-TEST(WorkerSteps, DataShardingCutsEachBatchInTheOrderOfTheReplicas) {
+TEST(WorkerSteps, DataShardingGivesWorkersThePiecesOfEachBatchInTurn) {
   with_workers({.workers = 2, .replicas = 2}, [](const MultiWorkerMirroredStrategy& strategy) {
     const DistributedDataset data = strategy.distribute(numbers(10).batch(8));
     EXPECT_EQ(data.cardinality(), 2);
     const std::vector<Step> steps = steps_of(data);
     ASSERT_EQ(steps.size(), 2U);
     if (strategy.worker_rank() == 0) {
-      EXPECT_EQ(steps[0], (Step{{{0, 1}, {2, 3}}, 8}));
-      EXPECT_EQ(steps[1], (Step{{{8}, {9}}, 2}));
+      EXPECT_EQ(steps[0], (Step{{{0, 1}, {4, 5}}, 8}));
+      EXPECT_EQ(steps[1], (Step{{{8}, {}}, 2}));
     } else {
-      EXPECT_EQ(steps[0], (Step{{{4, 5}, {6, 7}}, 8}));
-      EXPECT_EQ(steps[1], (Step{{{}, {}}, 2}));
+      EXPECT_EQ(steps[0], (Step{{{2, 3}, {6, 7}}, 8}));
+      EXPECT_EQ(steps[1], (Step{{{9}, {}}, 2}));
     }
   });
 }

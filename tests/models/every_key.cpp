@@ -186,6 +186,7 @@ const std::map<std::string, std::string>& other_values() {
       {"trainer.optimizer_config.optimizer.lars.exclude_from_weight_decay", "[weight]"},
       {"trainer.optimizer_config.optimizer.lars.exclude_from_layer_adaptation", "[weight]"},
       {"trainer.optimizer_config.optimizer.adafactor.epsilon_2", "10"},
+      {"trainer.optimizer_config.learning_rate.stepwise.offset", "1000"},
       {"trainer.optimizer_config.learning_rate.step_cosine_with_offset.boundaries", "[0, 3]"},
       {"trainer.optimizer_config.learning_rate.step_cosine_with_offset.values", "[0.1, 0.02]"},
       {"trainer.validation_steps", "2"},
