@@ -30,7 +30,7 @@ ArrivingShares DeviceCopies::begin(Shares shares) {
   for (std::size_t i = 0; i < arriving.shares.size(); ++i) {
     if (!streams_[i]) continue;
     const auto copy = [&](const torch::Tensor& column) { return streams_[i]->copy(column); };
-    arriving.shares[i] = map_columns(std::move(arriving.shares[i]), copy);
+    arriving.shares[i] = map_columns(arriving.shares[i], copy);
     arriving.arrivals.resize(streams_.size());
     arriving.arrivals[i] = streams_[i]->record();
   }

@@ -31,10 +31,10 @@ class PairNode : public DatasetNode {
 };
 
 void append_named(NamedTensors& to, NamedTensors& from, const char* group) {
-  for (auto& [name, column] : from) {
-    const bool taken = std::any_of(to.begin(), to.end(), [&](const auto& other) { return other.first == name; });
-    if (taken) fail<InvalidArgument>("[data] zip: both elements have ", group, " \"", name, "\"");
-    to.emplace_back(std::move(name), std::move(column));
+  for (auto& named : from) {
+    const bool taken = std::any_of(to.begin(), to.end(), [&](const auto& other) { return other.first == named.first; });
+    if (taken) fail<InvalidArgument>("[data] zip: both elements have ", group, " \"", named.first, "\"");
+    to.push_back(std::move(named));
   }
   from.clear();
 }

@@ -41,7 +41,7 @@ ExchangeTimeline Exchange::timeline() const {
 
 void Exchange::set_values(const std::vector<torch::Tensor>& values) {
   for (std::size_t g = 0; g < values.size(); ++g) {
-    for (torch::Tensor copy : flat_.groups()[g].copies) copy.copy_(values[g]);
+    for (const torch::Tensor& copy : flat_.groups()[g].copies) copy.copy_(values[g]);
   }
 }
 

@@ -65,7 +65,7 @@ class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
   torch::Tensor learn(const torch::Tensor& x, double values) {
     if (unbiased_) return normalize(x, running_mean_, running_var_, /*learn=*/true);
     const torch::Tensor moved = running_var_.clone();
-    const torch::Tensor y = normalize(x, running_mean_, moved, /*learn=*/true);
+    torch::Tensor y = normalize(x, running_mean_, moved, /*learn=*/true);
     running_var_.mul_((1.0 - momentum_) / values).add_(moved, (values - 1.0) / values);
     return y;
   }

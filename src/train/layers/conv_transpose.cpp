@@ -98,7 +98,7 @@ class ConvTransposeKind final : public LayerKind {
   Shape output_shape(const BuildContext& context) const override {
     const Shape image = image_shape(context, type(), /*may_add_channel=*/false);
     const auto sides = windows();
-    const Shape output = {options_.filters, sides[0].output(image[1]), sides[1].output(image[2])};
+    Shape output = {options_.filters, sides[0].output(image[1]), sides[1].output(image[2])};
     if (image[0] <= 0 || output[1] == 0 || output[2] == 0) {
       fail_input(context.name, type(), to_text(context.input) + " an example",
                  "a number of channels that is known, and an output with pixels");

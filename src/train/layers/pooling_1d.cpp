@@ -2,6 +2,7 @@
 // size], as recurrent layers have them, whose masked steps take no part.
 #include <ATen/Functions.h>
 
+#include <array>
 #include <limits>
 
 #include "cohort/train/layers.h"
@@ -18,16 +19,17 @@ class Pooling1DModule final : public LayerModule {
 
   torch::Tensor forward(const torch::Tensor& x) override {
     check_input(name_, type_, x, 3, 1, channels_);
-    const auto [before, after] = window_.pads(x.size(2));
+    const auto pads = window_.pads(x.size(2));
+    const std::array<int64_t, 2> sides = {pads.first, pads.second};
     if (maximum_) {
       constexpr double kLowest = -std::numeric_limits<double>::infinity();
-      return at::max_pool1d(at::constant_pad_nd(x, {before, after}, kLowest), {window_.size}, {window_.stride});
+      return at::max_pool1d(at::constant_pad_nd(x, sides, kLowest), {window_.size}, {window_.stride});
     }
     // Padding takes no part in averages: sums over zeros, divided by how many elements are none of them.
     const auto means = [&](const torch::Tensor& values) {
-      return at::avg_pool1d(at::constant_pad_nd(values, {before, after}), {window_.size}, {window_.stride});
+      return at::avg_pool1d(at::constant_pad_nd(values, sides), {window_.size}, {window_.stride});
     };
-    if (before + after == 0) return means(x);
+    if (sides[0] + sides[1] == 0) return means(x);
     return means(x) / means(torch::ones({1, 1, x.size(2)}, x.options().requires_grad(false)));
   }
 

@@ -78,8 +78,8 @@ class BorderKind final : public LayerKind {
   Shape output_shape(const BuildContext& context) const override {
     const Shape image = image_shape(context, type(), /*may_add_channel=*/false);
     const int64_t sign = cuts_ ? -1 : 1;
-    const Shape output = {image[0], image[1] < 0 ? -1 : image[1] + sign * (border_.top + border_.bottom),
-                          image[2] < 0 ? -1 : image[2] + sign * (border_.left + border_.right)};
+    Shape output = {image[0], image[1] < 0 ? -1 : image[1] + sign * (border_.top + border_.bottom),
+                    image[2] < 0 ? -1 : image[2] + sign * (border_.left + border_.right)};
     if ((image[1] >= 0 && output[1] <= 0) || (image[2] >= 0 && output[2] <= 0)) {
       fail_input(context.name, type(), to_text(context.input) + " an example",
                  c10::str("images of more than ", border_.top + border_.bottom, " x ", border_.left + border_.right));

@@ -51,9 +51,11 @@ void load_from_chief(const StrategyCore& core, const VariableMap& variables, con
     if (variables.empty()) return;
     const NamedTensors saved = tensors_of(data, kVariablesGroup, who);
     auto value = values.begin();
-    for (const auto& [name, variable] : variables) {
+    for (const auto& entry : variables) {
+      const auto& [name, variable] = entry;
       if (!has_value(variable)) continue;
-      const auto found = std::find_if(saved.begin(), saved.end(), [&](const auto& item) { return item.first == name; });
+      const auto found =
+          std::find_if(saved.begin(), saved.end(), [&](const auto& item) { return item.first == entry.first; });
       if (found == saved.end()) fail<NotFound>(who, ": there is no variable \"", name, "\" in it");
       if (found->second.sizes() != value->sizes()) {
         fail<InvalidArgument>(who, ": the variable \"", name, "\" has shape ", found->second.sizes(), ", wanted ",

@@ -84,7 +84,7 @@ torch::Tensor fit_weight(const std::string& speaker, const torch::Tensor& weight
 
 torch::Tensor masked_weight(const std::string& speaker, const torch::Tensor& weight, const torch::Tensor& mask) {
   if (!mask.defined()) return weight;
-  const torch::Tensor kept = mask.scalar_type() == torch::kBool ? mask : mask.to(torch::kBool);
+  torch::Tensor kept = mask.scalar_type() == torch::kBool ? mask : mask.to(torch::kBool);
   if (!weight.defined()) return kept;
   const bool mask_is_longer = kept.dim() > weight.dim();
   const torch::Tensor one = mask_is_longer ? fit_weight(speaker, weight, kept) : weight;

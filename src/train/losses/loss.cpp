@@ -176,7 +176,7 @@ torch::Tensor Loss::operator()(const torch::Tensor& y, const torch::Tensor& pred
   require_targets(name(), y, prediction);
   const Weighed weighed = weigh(*rule_, reduction_, values_of(*rule_, OnePart(), y, prediction), weight, mask);
   if (reduction_ == LossReduction::kNone) return weighed.each;
-  const torch::Tensor total = weighed.each.sum();
+  torch::Tensor total = weighed.each.sum();
   if (reduction_ == LossReduction::kSum) return total;
   if (weighed.divisor.defined()) return divided(total, weighed.divisor);
   return total / static_cast<double>(std::max<int64_t>(1, weighed.each.numel()));

@@ -45,7 +45,7 @@ class AtThresholds final : public MetricRule {
 };
 
 std::vector<double> thresholds_of(const std::string& name, double threshold, const std::vector<double>& several) {
-  const std::vector<double> thresholds = several.empty() ? std::vector<double>{threshold} : several;
+  std::vector<double> thresholds = several.empty() ? std::vector<double>{threshold} : several;
   for (const double each : thresholds) {
     if (std::isnan(each)) fail<InvalidArgument>("[metrics] ", name, ": a threshold is NaN");
   }

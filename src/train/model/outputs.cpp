@@ -193,7 +193,8 @@ std::vector<torch::Tensor> ModelOutputs::arrange(NamedTensors returned) const {
     }
     ordered.push_back(*tensor);
   }
-  for (const auto& [name, tensor] : returned) {
+  for (const auto& item : returned) {
+    const std::string& name = item.first;
     const bool known = std::any_of(list_.begin(), list_.end(), [&](const auto& each) { return each.name == name; });
     if (known) continue;
     fail<InvalidArgument>(speaker_, "the output \"", name, "\" has no loss: give it one in losses, or std::nullopt");

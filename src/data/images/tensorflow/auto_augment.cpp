@@ -184,7 +184,7 @@ torch::Tensor AutoAugment::operator()(const torch::Tensor& image, at::Generator 
   });
 }
 
-RandomErasing::RandomErasing(RandomErasingOptions options) : options_(std::move(options)) {
+RandomErasing::RandomErasing(RandomErasingOptions options) : options_(options) {
   check_probability("RandomErasing", "probability", options_.probability);
   const double max_aspect = options_.max_aspect.value_or(1.0 / options_.min_aspect);
   const bool areas = options_.min_area > 0.0 && options_.min_area <= options_.max_area && options_.max_area <= 1.0;

@@ -246,7 +246,7 @@ torch::Tensor sample_dimension(const torch::Tensor& image, int64_t dim, const st
     above.push_back(std::min(static_cast<int64_t>(std::ceil(place)), last));
     shares.push_back(place - floor);
   }
-  const torch::Tensor first = image.index_select(dim, at::tensor(below, at::TensorOptions(torch::kLong)));
+  torch::Tensor first = image.index_select(dim, at::tensor(below, at::TensorOptions(torch::kLong)));
   if (method == ResizeMethod::kNearest) return first;
   const torch::Tensor second = image.index_select(dim, at::tensor(above, at::TensorOptions(torch::kLong)));
   std::vector<int64_t> shape = {1, 1, 1};
