@@ -101,7 +101,7 @@ bench:
 	@scripts/install-deps.sh test
 	@$(MAKE) --no-print-directory $(B)/release/build.ninja
 	@cmake --build $(B)/release -j $(JOBS) --target cohort_bench cohort_cli
-	@python3 benchmarks/run.py --bench $(B)/release/bin/cohort_bench
+	@python3 benchmarks/$(if $(BEFORE),compare.py --before $(BEFORE),run.py) --bench $(B)/release/bin/cohort_bench
 
 asan ubsan tsan:
 	@scripts/install-deps.sh lint
