@@ -49,7 +49,7 @@ def rows(seconds):
         return time.monotonic() - begin
 
     table = [step(model, replicas) for model in MODELS for replicas in (2, 1)]
-    table += [row(f"all-reduce of {size >> 10} kB, 2 replicas", "us", False, lambda bench: [bench, "--seconds", "0.3", "all_reduce"], "us", ("all_reduce", size))
+    table += [row(f"all-reduce of {size >> 10} kB, 2 replicas", "us", False, lambda bench: [bench, "--seconds", "0.1", "all_reduce"], "us", ("all_reduce", size))
               for size in (4 << 10, 1 << 20, 64 << 20)]
     table += [row("an empty run, 2 replicas", "us", False, lambda bench: [bench, "empty", "--replicas", "2"], "us"),
               row("a batch of the input pipeline", "us", False, lambda bench: [bench, "input"], "us")]
