@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "cohort/error.h"
 #include "collective/nccl/nccl.h"
 #include "tests/equivalence/runs.h"
 #include "tests/gpu/cards.h"
