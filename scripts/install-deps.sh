@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Cohort needs, from the packages of Debian 12 or newer. Does nothing, quickly, when all of it is there.
-#   scripts/install-deps.sh [build|test|lint|docs|cluster|kit|package|fresh|image|all]      default: all
-# With TORCH set, LibTorch comes from there.
+#   scripts/install-deps.sh [build|test|lint|docs|cluster|kit|package|fresh|image|xla|tpu|all]      default: all
+# With TORCH set, LibTorch comes from there. The sets xla and tpu are no part of all: they bring XLA's plugin for CPUs (63 MB)
+# and libtpu (137 MB) from PyPI into build/plugins, where the tests and the programs of a build folder find them.
 set -euo pipefail
 
 # Nothing of protobuf-compiler-grpc is called, but the CMake package of libgrpc++-dev fails without its files.
@@ -10,6 +11,14 @@ build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pt
 test="$build openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev mold python3 python3-torch python3-numpy python3-pil python3-torchvision chromium"
 lint="$test clang clang-format clang-tidy libclang-rt-dev libomp-dev"
 docs="doxygen python3"
+
+# The wheels: name==version, the tag of the platform, the tag of Python, the hash.
+case "$(uname -m)" in
+  aarch64) cpu_plugin="xla-cpu-pjrt==0.0.1 manylinux_2_27_aarch64 py3 8f613be6e891858f40d64f9799319502fff42689661944fc18a6ffd8210b30c9" ;;
+  *) cpu_plugin="xla-cpu-pjrt==0.0.1 manylinux_2_27_x86_64 py3 55837b6b7b47daa717f2d9a5a03563ea0ceaa338d06a81a1e2d3f060d960decc" ;;
+esac
+libtpu="libtpu==0.0.52 manylinux_2_31_x86_64 cp311 f5e2e596eaea9357fbb5a6755a7a9007c6ab75bfde4a55191b03eff402971140"
+wheel=""
 
 case "${1:-all}" in
   build) wanted=$build ;;
@@ -22,25 +31,57 @@ case "${1:-all}" in
   package) wanted="$build libopenmpi-dev dpkg-dev file" ;;
   fresh) wanted="debootstrap debian-archive-keyring ca-certificates git util-linux mount" ;;
   image) wanted="mmdebstrap debian-archive-keyring dpkg-dev python3" ;;
+  xla) wanted="python3 python3-venv" wheel=$cpu_plugin ;;
+  tpu) wanted="python3 python3-venv" wheel=$libtpu ;;
   *)
-    echo "install-deps: \"$1\" is not known, only build, test, lint, docs, cluster, kit, package, fresh, image and all are" >&2
+    echo "install-deps: \"$1\" is not known, only build, test, lint, docs, cluster, kit, package, fresh, image, xla, tpu and all are" >&2
     exit 2
     ;;
 esac
 
-missing=()
-for package in $wanted; do
-  status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
-  [ "$status" = "install ok installed" ] || missing+=("$package")
-done
-[ ${#missing[@]} -eq 0 ] && exit 0
+install_packages() {
+  local missing=() package status sudo=""
+  for package in $wanted; do
+    status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+    [ "$status" = "install ok installed" ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
 
-echo "install-deps: installing ${missing[*]}"
-sudo=""
-if [ "$(id -u)" -ne 0 ]; then
-  command -v sudo >/dev/null || { echo "install-deps: needs root or sudo to install ${missing[*]}" >&2; exit 1; }
-  sudo=sudo
-fi
-export DEBIAN_FRONTEND=noninteractive
-$sudo apt-get update -q
-$sudo apt-get install -y -q --no-install-recommends "${missing[@]}"
+  echo "install-deps: installing ${missing[*]}"
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "install-deps: needs root or sudo to install ${missing[*]}" >&2; exit 1; }
+    sudo=sudo
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  $sudo apt-get update -q
+  $sudo apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+
+# Brings a wheel, which has to have the hash, and unpacks it in build/plugins. A fetch that was interrupted leaves no plugin.
+install_wheel() {
+  local name=$1 platform=$2 python=$3 hash=$4 folder abi=none version=3
+  folder=$(cd "$(dirname "$0")/.." && pwd)/build/plugins
+  [ -e "$folder/$name.complete" ] && return
+  [ "$python" = py3 ] || { abi=$python version=${python#cp}; }
+  echo "install-deps: fetching $name into $folder"
+  mkdir -p "$folder"
+  work=$(mktemp -d "$folder/fetch.XXXXXX")  # not local: the trap needs it
+  trap 'rm -rf "$work"' EXIT
+  python3 -m venv "$work/venv"
+  echo "$name --hash=sha256:$hash" >"$work/requirements.txt"
+  "$work/venv/bin/pip" --disable-pip-version-check download --quiet --no-cache-dir --no-deps --only-binary=:all: --require-hashes \
+    --platform "$platform" --python-version "$version" --abi "$abi" --dest "$work" -r "$work/requirements.txt"
+  python3 -m zipfile -e "$work"/*.whl "$work/unpacked"
+  for part in "$work"/unpacked/*; do
+    rm -rf "${folder:?}/${part##*/}"
+    mv "$part" "$folder"
+  done
+  touch "$folder/$name.complete"
+  case $name in libtpu*)
+    echo "install-deps: libtpu is Google's, under the Google Cloud Platform Terms of Service: use it, and do not pass it on" ;;
+  esac
+}
+
+install_packages
+# shellcheck disable=SC2086  # the words of a wheel
+[ -z "$wheel" ] || install_wheel $wheel
