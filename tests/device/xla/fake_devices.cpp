@@ -1,0 +1,173 @@
+// Clients, devices and topologies; see fake_plugin.h.
+#include "tests/device/xla/fake_objects.h"
+
+namespace cohort::testing {
+
+using namespace pjrt;  // NOLINT: the plugin is made of its names
+
+namespace {
+
+void fill(DeviceDescription& description, int id) {
+  description.id = id;
+  description.name = "FakeDevice(" + std::to_string(id) + ")";
+  description.coords = {id % 2, id / 2, 0};
+  NamedValue coords;
+  coords.name = "coords";
+  coords.name_size = 6;
+  coords.type = kInt64List;
+  coords.int64_array_value = description.coords.data();
+  coords.value_size = 3;
+  NamedValue core;
+  core.name = "core_on_chip";
+  core.name_size = 12;
+  core.type = kInt64;
+  core.int64_value = 1;
+  core.value_size = 1;
+  description.attributes = {coords, core};
+}
+
+Error* client_create(ClientCreateArgs* args) {
+  BEGIN("Client_Create");
+  auto* client = new Client;
+  for (int i = 0; i < fake().devices; ++i) {
+    client->devices.push_back(std::make_unique<Device>());
+    fill(client->devices.back()->description, i);
+    client->list.push_back(client->devices.back().get());
+  }
+  ++fake().clients;
+  args->client = client;
+  return nullptr;
+}
+Error* client_destroy(ClientDestroyArgs* args) {
+  BEGIN("Client_Destroy");
+  --fake().clients;
+  delete args->client;
+  return nullptr;
+}
+Error* platform_name(ClientPlatformNameArgs* args) {
+  BEGIN("Client_PlatformName");
+  args->platform_name = "fake";
+  args->platform_name_size = 4;
+  return nullptr;
+}
+Error* platform_version(ClientPlatformVersionArgs* args) {
+  BEGIN("Client_PlatformVersion");
+  args->platform_version = "7";
+  args->platform_version_size = 1;
+  return nullptr;
+}
+Error* process_index(ClientProcessIndexArgs*) {
+  BEGIN("Client_ProcessIndex");
+  return nullptr;
+}
+Error* client_devices(ClientDevicesArgs* args) {
+  BEGIN("Client_Devices");
+  args->devices = args->client->list.data();
+  args->num_devices = args->client->list.size();
+  return nullptr;
+}
+Error* default_assignment(ClientDefaultDeviceAssignmentArgs* args) {
+  BEGIN("Client_DefaultDeviceAssignment");
+  for (int i = 0; i < args->num_replicas * args->num_partitions; ++i) args->default_assignment[i] = i;
+  return nullptr;
+}
+Error* get_description(DeviceGetDescriptionArgs* args) {
+  BEGIN("Device_GetDescription");
+  args->device_description = &args->device->description;
+  return nullptr;
+}
+Error* is_addressable(DeviceIsAddressableArgs* args) {
+  BEGIN("Device_IsAddressable");
+  args->is_addressable = true;
+  return nullptr;
+}
+Error* memory_stats(DeviceMemoryStatsArgs* args) {
+  BEGIN("Device_MemoryStats");
+  args->bytes_in_use = 100;
+  args->peak_bytes_in_use = 200;
+  args->peak_bytes_in_use_is_set = true;
+  args->bytes_limit = 1 << 30;
+  args->bytes_limit_is_set = true;
+  return nullptr;
+}
+Error* description_id(DeviceDescriptionIdArgs* args) {
+  args->id = args->device_description->id;
+  return nullptr;
+}
+Error* description_process(DeviceDescriptionProcessIndexArgs*) {
+  return nullptr;
+}
+Error* description_kind(DeviceDescriptionKindArgs* args) {
+  args->device_kind = "Fake v1";
+  args->device_kind_size = 7;
+  return nullptr;
+}
+Error* description_text(DeviceDescriptionToStringArgs* args) {
+  args->to_string = args->device_description->name.data();
+  args->to_string_size = args->device_description->name.size();
+  return nullptr;
+}
+Error* description_attributes(DeviceDescriptionAttributesArgs* args) {
+  args->attributes = args->device_description->attributes.data();
+  args->num_attributes = args->device_description->attributes.size();
+  return nullptr;
+}
+
+Error* topology_create(TopologyDescriptionCreateArgs* args) {
+  BEGIN("TopologyDescription_Create");
+  auto* topology = new TopologyDescription;
+  for (int i = 0; i < fake().devices; ++i) {
+    topology->devices.push_back(std::make_unique<DeviceDescription>());
+    fill(*topology->devices.back(), i);
+    topology->list.push_back(topology->devices.back().get());
+  }
+  args->topology = topology;
+  return nullptr;
+}
+Error* topology_destroy(TopologyDescriptionDestroyArgs* args) {
+  BEGIN("TopologyDescription_Destroy");
+  delete args->topology;
+  return nullptr;
+}
+Error* topology_name(TopologyDescriptionPlatformNameArgs* args) {
+  args->platform_name = "fake";
+  args->platform_name_size = 4;
+  return nullptr;
+}
+Error* topology_version(TopologyDescriptionPlatformVersionArgs* args) {
+  args->platform_version = "7";
+  args->platform_version_size = 1;
+  return nullptr;
+}
+Error* topology_devices(TopologyDescriptionGetDeviceDescriptionsArgs* args) {
+  args->descriptions = args->topology->list.data();
+  args->num_descriptions = args->topology->list.size();
+  return nullptr;
+}
+
+}  // namespace
+
+void fill_devices(Api& api) {
+  api.client_create = client_create;
+  api.client_destroy = client_destroy;
+  api.client_platform_name = platform_name;
+  api.client_platform_version = platform_version;
+  api.client_process_index = process_index;
+  api.client_devices = client_devices;
+  api.client_default_device_assignment = default_assignment;
+  api.device_get_description = get_description;
+  api.device_is_addressable = is_addressable;
+  api.device_memory_stats = memory_stats;
+  api.device_description_id = description_id;
+  api.device_description_process_index = description_process;
+  api.device_description_kind = description_kind;
+  api.device_description_to_string = description_text;
+  api.device_description_attributes = description_attributes;
+  api.topology_description_create = topology_create;
+  api.topology_description_destroy = topology_destroy;
+  api.topology_description_platform_name = topology_name;
+  api.topology_description_platform_version = topology_version;
+  api.topology_description_get_device_descriptions = topology_devices;
+}
+
+}  // namespace cohort::testing
