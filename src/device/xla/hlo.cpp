@@ -179,11 +179,10 @@ std::vector<XlaCollective> list_collectives(std::string_view bytes) {
   return list;
 }
 
-int64_t count_operations(std::string_view bytes, std::string_view operation) {
-  int64_t count = 0;
-  for_each_operation(read_module(bytes),
-                     [&](const messages::Instruction& each) { count += each.opcode() == operation ? 1 : 0; });
-  return count;
+std::map<std::string, int64_t> count_operations(std::string_view bytes) {
+  std::map<std::string, int64_t> counts;
+  for_each_operation(read_module(bytes), [&](const messages::Instruction& each) { ++counts[each.opcode()]; });
+  return counts;
 }
 
 }  // namespace cohort

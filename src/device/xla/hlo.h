@@ -1,6 +1,7 @@
 // XLA's optimised program (HLO), read from the bytes that PJRT gives.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,7 @@ XlaSignature read_signature(std::string_view bytes);
 std::string print_hlo(std::string_view bytes);
 // Returns the collectives, by name.
 std::vector<XlaCollective> list_collectives(std::string_view bytes);
-// Returns how many operations of that name there are.
-int64_t count_operations(std::string_view bytes, std::string_view operation);
+// Returns how often each kind of operation is there, those of called computations included.
+std::map<std::string, int64_t> count_operations(std::string_view bytes);
 
 }  // namespace cohort

@@ -19,27 +19,24 @@ namespace cohort {
 
 namespace {
 
-// Puts the handlers of all signals back to what they were when it was made.
+// Puts the handlers of signals back to what they were when it was made. SIGPROF is not among them: libtpu runs a timer
+// that sends it.
 class KeptSignalHandlers {
  public:
   KeptSignalHandlers() {
-    for (int signal = 1; signal < kSignals; ++signal) {
-      known_[signal] = ::sigaction(signal, nullptr, &handlers_[signal]) == 0;
-    }
+    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &handlers_[i]);
   }
   KeptSignalHandlers(const KeptSignalHandlers&) = delete;
   KeptSignalHandlers& operator=(const KeptSignalHandlers&) = delete;
   ~KeptSignalHandlers() {
-    for (int signal = 1; signal < kSignals; ++signal) {
-      if (known_[signal]) ::sigaction(signal, &handlers_[signal], nullptr);  // refused for SIGKILL and SIGSTOP alone
-    }
+    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &handlers_[i], nullptr);
   }
 
  private:
-  static constexpr int kSignals = 32;  // without those of real time, which have no fixed meaning
+  static constexpr std::array kSignals = {SIGHUP, SIGINT,  SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
+                                          SIGFPE, SIGSEGV, SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD};
 
-  std::array<struct sigaction, kSignals> handlers_{};
-  std::array<bool, kSignals> known_{};
+  std::array<struct sigaction, kSignals.size()> handlers_{};
 };
 
 // The plugins of this process. The loader has each library once, so this is one list, too.

@@ -93,8 +93,8 @@ std::vector<XlaCollective> XlaProgram::collectives() const {
   return list_collectives(optimized());
 }
 
-int64_t XlaProgram::count(const std::string& operation) const {
-  return count_operations(optimized(), operation);
+std::map<std::string, int64_t> XlaProgram::operations() const {
+  return count_operations(optimized());
 }
 
 std::string XlaProgram::serialize() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,8 +68,8 @@ class XlaProgram {
   std::string hlo_text() const;
   // Returns the collectives of the optimised program, by name.
   std::vector<XlaCollective> collectives() const;
-  // Returns how many operations of that name the optimised program has: "fusion", "convolution".
-  int64_t count(const std::string& operation) const;
+  // Returns how often each kind of operation is in the optimised program: "fusion", "convolution".
+  std::map<std::string, int64_t> operations() const;
   // Returns the program as bytes for XlaClient::load(), with a plugin of the same version and devices of the same kind.
   std::string serialize() const;
 

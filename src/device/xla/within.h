@@ -19,13 +19,19 @@ template <typename Result, typename Fn>
 Result within(std::chrono::milliseconds limit, const std::string& what, Fn fn) {
   std::packaged_task<Result()> task(std::move(fn));
   std::future<Result> result = task.get_future();
-  std::thread(std::move(task)).detach();
+  std::thread caller(std::move(task));
   constexpr std::chrono::seconds kReport(30);
   const WaitOptions options{.who = "[xla] this process", .limit = limit, .report_interval = kReport};
-  wait_reporting(options, [&](const Deadline& deadline) {
-    const auto pause = std::min<std::chrono::milliseconds>(deadline.left(), kReport);
-    return result.wait_for(pause) == std::future_status::ready ? std::string() : what;
-  });
+  try {
+    wait_reporting(options, [&](const Deadline& deadline) {
+      const auto pause = std::min<std::chrono::milliseconds>(deadline.left(), kReport);
+      return result.wait_for(pause) == std::future_status::ready ? std::string() : what;
+    });
+  } catch (...) {
+    caller.detach();
+    throw;
+  }
+  caller.join();  // it is about to end, and with it what the function owns
   return result.get();
 }
 

@@ -238,7 +238,7 @@ TEST_F(CpuPlugin, TellsWhatAProgramCosts) {
   const std::string text = program->program().hlo_text();
   EXPECT_THAT(text, HasSubstr("ENTRY %main"));
   EXPECT_THAT(text, HasSubstr("= f32[2,3] parameter(0)"));
-  EXPECT_GE(program->program().count("parameter"), 3);
+  EXPECT_GE(program->program().operations().at("parameter"), 3);
   EXPECT_TRUE(program->program().collectives().empty());
 }
 

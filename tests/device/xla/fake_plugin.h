@@ -37,9 +37,10 @@ struct FakePlugin {
   int partitions = 1;
   std::size_t outputs = 1;        // of each program: the first arguments
   std::set<std::size_t> donated;  // the parameters whose buffers a launch takes
-  std::string optimized;          // the bytes of each optimised program
-  std::string compiled;           // the text that was compiled last
-  std::string options;            // the bytes of its options
+  // The bytes of each optimised program: at first, of one without parameters and with an output f32[].
+  std::string optimized = std::string("\x0a\x06\x22\x04\x12\x02\x10\x0b", 8);
+  std::string compiled;  // the text that was compiled last
+  std::string options;   // the bytes of its options
 
   // What is alive.
   std::atomic<int> buffers = 0;
