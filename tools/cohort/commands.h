@@ -10,6 +10,7 @@ namespace cohort::cli {
 
 // Runs a subcommand and returns the exit status. The functions below add a subcommand's flags to `app` and return it.
 using Command = std::function<int()>;
+Command add_compile(CLI::App& app);
 Command add_devices(CLI::App& app);
 // Adds `describe`, which prints the flags of the other subcommands of `whole`.
 Command add_describe(CLI::App& app, const CLI::App& whole);

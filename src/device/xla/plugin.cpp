@@ -128,7 +128,11 @@ XlaPluginPtr XlaPlugin::load(const XlaPluginPlace& place, std::chrono::milliseco
   }
   XlaPluginPlace found = place;
   found.path = std::filesystem::canonical(place.path);
-  if (!may_have_tpu()) ::setenv("TPU_SKIP_MDS_QUERY", "1", 0);
+  if (!may_have_tpu()) {
+    ::setenv("TPU_SKIP_MDS_QUERY", "1", 0);
+    ::setenv("TPU_WORKER_HOSTNAMES", "localhost", 0);
+    ::setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1", 0);
+  }
   ::setenv("TF_CPP_MIN_LOG_LEVEL", "1", 0);
   return within<XlaPluginPtr>(limit, "the plugin " + found.path.string() + " to load", [found] { return open(found); });
 }

@@ -26,9 +26,13 @@ class XlaPlugin {
  public:
   // Loads the plugin and initialises it, or returns the one that was loaded from the same file before. Signal handlers
   // that it installs meanwhile are put back to what they were, but for that of SIGPROF (libtpu installs some for
-  // SIGSEGV, SIGABRT, SIGTERM and SIGFPE); load plugins before other threads change theirs. On a machine without a TPU,
-  // TPU_SKIP_MDS_QUERY=1 is set in the environment if it is not there: libtpu asks a metadata server for minutes
-  // otherwise. TF_CPP_MIN_LOG_LEVEL=1 is set likewise: XLA's remarks stay off the standard error, its warnings do not.
+  // SIGSEGV, SIGABRT, SIGTERM and SIGFPE); load plugins before other threads change theirs.
+  //
+  // On a machine without a TPU these variables of libtpu are set, if they are not there: TPU_SKIP_MDS_QUERY=1 and
+  // TPU_WORKER_HOSTNAMES=localhost, because it asks a metadata server for minutes otherwise, and
+  // ALLOW_MULTIPLE_LIBTPU_LOAD=1, so that several processes can compile at a time. TF_CPP_MIN_LOG_LEVEL=1 is set
+  // likewise, everywhere: XLA's remarks stay off the standard error, its warnings do not.
+  //
   // NotFound: no such file. InvalidArgument: the file is no shared library, or not a plugin. Unimplemented: its version
   // of PJRT does not fit. DeadlineExceeded: loading took longer than the limit. Others: the plugin refused.
   static std::shared_ptr<const XlaPlugin> load(const XlaPluginPlace& place,

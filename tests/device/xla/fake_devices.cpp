@@ -7,7 +7,7 @@ using namespace pjrt;  // NOLINT: the plugin is made of its names
 
 namespace {
 
-void fill(DeviceDescription& description, int id) {
+void fill(DeviceDescription& description, int id, bool here) {
   description.id = id;
   description.name = "FakeDevice(" + std::to_string(id) + ")";
   description.coords = {id % 2, id / 2, 0};
@@ -23,7 +23,14 @@ void fill(DeviceDescription& description, int id) {
   core.type = kInt64;
   core.int64_value = 1;
   core.value_size = 1;
+  NamedValue memory;
+  memory.name = "device_memory_bytes_limit";
+  memory.name_size = 25;
+  memory.type = kInt64;
+  memory.int64_value = 1 << 30;
+  memory.value_size = 1;
   description.attributes = {coords, core};
+  if (!here) description.attributes.push_back(memory);
 }
 
 Error* client_create(ClientCreateArgs* args) {
@@ -31,7 +38,7 @@ Error* client_create(ClientCreateArgs* args) {
   auto* client = new Client;
   for (int i = 0; i < fake().devices; ++i) {
     client->devices.push_back(std::make_unique<Device>());
-    fill(client->devices.back()->description, i);
+    fill(client->devices.back()->description, i, true);
     client->list.push_back(client->devices.back().get());
   }
   ++fake().clients;
@@ -115,10 +122,13 @@ Error* description_attributes(DeviceDescriptionAttributesArgs* args) {
 
 Error* topology_create(TopologyDescriptionCreateArgs* args) {
   BEGIN("TopologyDescription_Create");
+  if (std::string_view(args->topology_name, args->topology_name_size).starts_with("none")) {
+    return new Error{kInvalidArgument, "there is no such topology"};
+  }
   auto* topology = new TopologyDescription;
   for (int i = 0; i < fake().devices; ++i) {
     topology->devices.push_back(std::make_unique<DeviceDescription>());
-    fill(*topology->devices.back(), i);
+    fill(*topology->devices.back(), i, false);
     topology->list.push_back(topology->devices.back().get());
   }
   args->topology = topology;

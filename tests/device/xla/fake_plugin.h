@@ -1,6 +1,7 @@
 // The tests' own plugin: a shared library with GetPjrtApi whose devices are memory of the host and whose programs
 // return their arguments. It notes which functions are called, and does what a test tells it: fail, be slow, lack a
-// function, have another version.
+// function, have another version. Without a test that tells it what to do, it has two devices, and takes the peak of a
+// program's memory from its text, "peak 1234".
 #pragma once
 
 #include <atomic>

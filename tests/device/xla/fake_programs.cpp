@@ -90,6 +90,13 @@ Error* serialize(ExecutableSerializeArgs* args) {
   args->serialized_executable_deleter = [](SerializedExecutable* bytes) { delete bytes; };
   return nullptr;
 }
+Error* memory_stats(ExecutableGetCompiledMemoryStatsArgs* args) {
+  BEGIN("Executable_GetCompiledMemoryStats");
+  const std::size_t peak = fake().compiled.find("peak ");
+  if (peak == std::string::npos) return new Error{kUnimplemented, "not told"};
+  args->peak_memory_in_bytes = std::stoll(fake().compiled.substr(peak + 5));
+  return nullptr;
+}
 Error* execute(LoadedExecutableExecuteArgs* args) {
   BEGIN("LoadedExecutable_Execute");
   for (std::size_t device = 0; device < args->num_devices; ++device) {
@@ -118,6 +125,7 @@ void fill_programs(Api& api) {
   api.executable_num_outputs = num_outputs;
   api.executable_optimized_program = optimized_program;
   api.executable_serialize = serialize;
+  api.executable_get_compiled_memory_stats = memory_stats;
   api.client_compile = client_compile;
   api.compile = compile_ahead;
 }

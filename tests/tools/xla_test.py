@@ -1,0 +1,122 @@
+"""cohort devices and cohort compile with plugins of XLA: the tests' own one, and libtpu where it is."""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+COHORT = os.environ["COHORT"]
+FAKE = os.environ["FAKE_PLUGIN"]
+LIBTPU = pathlib.Path(os.environ["PLUGINS"], "libtpu/libtpu.so")
+STEP = """module @step attributes {mhlo.num_replicas = 4 : i32} {
+  func.func public @main(%w: tensor<1024xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<1024xf32>) -> tensor<1024xf32> {
+    %s = "stablehlo.all_reduce"(%x) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %t = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %t : tensor<f32>
+    }) {replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>} : (tensor<1024xf32>) -> tensor<1024xf32>
+    %v = stablehlo.add %w, %s : tensor<1024xf32>
+    return %v : tensor<1024xf32>
+  }
+}
+"""
+
+
+def cohort(*arguments, **environment):
+    kept = {name: value for name, value in os.environ.items() if name not in ("PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH")}
+    done = subprocess.run([COHORT, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300, env={**kept, **environment})
+    return done.returncode, done.stdout, done.stderr
+
+
+class Devices(unittest.TestCase):
+    def test_plugins_are_listed_without_being_loaded(self):
+        code, out, err = cohort("devices", PJRT_NAMES_AND_LIBRARY_PATHS=f"mine:{__file__}")  # no plugin could be loaded from there
+        self.assertEqual(code, 0, err)
+        self.assertIn(f"plugin    mine  {__file__}, named by PJRT_NAMES_AND_LIBRARY_PATHS; --xla_plugin=mine opens its devices", out)
+
+    def test_a_plugin_that_is_named_is_opened(self):
+        for arguments, environment in ((f"--xla_plugin={FAKE}", {}), ("--xla_plugin=mine", {"PJRT_NAMES_AND_LIBRARY_PATHS": f"mine:{FAKE}"})):
+            code, out, err = cohort("devices", arguments, **environment)
+            self.assertEqual(code, 0, err)
+            self.assertIn(f"{FAKE}, PJRT 0.81\n", out)
+            self.assertIn("xla       1  Fake v1  coordinates [1,0,0], core 1  memory 1.0 GiB\n", out)
+
+    def test_a_topology_is_listed(self):
+        code, out, err = cohort("devices", f"--xla_plugin={FAKE}", "--tpu_topology=fake:2x1")
+        self.assertEqual(code, 0, err)
+        self.assertIn("xla       0  Fake v1  coordinates [0,0,0], core 1  memory 1.0 GiB\n", out)
+        code, _, err = cohort("devices", f"--xla_plugin={FAKE}", "--tpu_topology=none:2x2")
+        self.assertEqual(code, 2)
+        self.assertIn('PJRT_TopologyDescription_Create of "none:2x2" failed (INVALID_ARGUMENT): there is no such topology', err)
+
+    def test_what_is_wrong_is_named(self):
+        for arguments, message in ((["--xla_plugin=/none.so"], '--xla_plugin names "/none.so", which is no file'),
+                                   (["--xla_plugin=abacus"], "--xla_plugin=abacus: "),
+                                   ([f"--xla_plugin={__file__}"], "cannot be loaded"),
+                                   ([f"--xla_plugin={FAKE}", "--xla_options=count"], '"count" is no name=value')):
+            code, _, err = cohort("devices", *arguments)
+            self.assertEqual(code, 2, err)
+            self.assertIn(message, err)
+
+
+class Compile(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = pathlib.Path(made.name)
+        self.program = self.folder / "step.mlir"
+
+    def compile(self, *flags, text="module"):
+        self.program.write_text(text)
+        return cohort("compile", f"--mlir={self.program}", f"--xla_plugin={FAKE}", "--tpu_topology=fake:2x1", *flags)
+
+    def test_prints_and_saves(self):
+        code, out, err = self.compile(f"--save={self.folder}/saved")
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"program     fake: 1 replica\(s\) of 1 partition\(s\); compiled in [0-9.]+ s\n")
+        self.assertIn("devices     fake:2x1, 2 of Fake v1; the figures are those of one\nmemory      not told\n", out)
+        self.assertIn("unknown floating-point operations", out)
+        self.assertEqual((self.folder / "saved").read_text(), "serialized fake")
+
+    def test_a_program_that_does_not_fit(self):
+        code, out, err = self.compile(text="// peak 1073741824")
+        self.assertEqual(code, 0, err)
+        self.assertIn("memory      1.0 GiB of 1.0 GiB, it fits;", out)
+        code, out, _ = self.compile(text="// peak 1610612736")
+        self.assertEqual(code, 1)
+        self.assertIn("memory      1.5 GiB of 1.0 GiB, it DOES NOT FIT;", out)
+
+    def test_keeps_programs(self):
+        cache = f"--compilation_cache={self.folder}/cache"
+        self.assertIn("; compiled in", self.compile(cache)[1])
+        self.assertIn("; kept from an earlier compilation of", self.compile(cache)[1])
+        self.assertIn("; compiled in", self.compile(cache, text="other")[1])
+
+    def test_what_is_wrong_is_named(self):
+        for arguments, message in (([], "--mlir is missing"), ([f"--mlir={__file__}"], "--tpu_topology is missing"),
+                                   (["--mlir=/none", "--tpu_topology=x"], "--mlir=/none cannot be opened")):
+            code, _, err = cohort("compile", *arguments)
+            self.assertEqual(code, 2, err)
+            self.assertIn(message, err)
+        code, _, err = self.compile(text=STEP)
+        self.assertEqual(code, 2)
+        self.assertIn("the program says mhlo.num_replicas = 4, but the options of its compilation 1", err)
+        code, _, err = self.compile("--num_replicas=4", text=STEP)
+        self.assertEqual(code, 2)
+        self.assertIn('does not fit the topology "fake:2x1", which has 2 device(s)', err)
+
+
+@unittest.skipUnless(LIBTPU.is_file(), "libtpu is not here; scripts/install-deps.sh tpu brings it")
+class Tpu(unittest.TestCase):
+    def test_compiles_for_a_tpu_that_is_not_here(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "step.mlir")
+            program.write_text(STEP)
+            code, out, err = cohort("compile", f"--mlir={program}", f"--xla_plugin={LIBTPU}", "--tpu_topology=v5e:2x2", "--num_replicas=4",
+                                    f"--save={folder}/saved")
+            self.assertEqual(code, 0, err)
+            self.assertIn("program     step: 4 replica(s) of 1 partition(s); compiled in", out)
+            self.assertIn("devices     v5e:2x2, 4 of TPU v5 lite", out)
+            self.assertRegex(out, r"memory      [0-9.]+ [KM]iB of 15.7 GiB, it fits")
+            self.assertIn("collective  all-reduce 1, 4.0 KiB come to each device", out)
+            self.assertGreater(pathlib.Path(folder, "saved").stat().st_size, 1000)

@@ -1,0 +1,121 @@
+// cohort compile: compiles a program for devices that need not be here, and prints what it takes of one of them.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "base/atomic_file.h"
+#include "base/fail.h"
+#include "commands.h"
+#include "device/xla/ahead.h"
+#include "xla_flags.h"
+
+namespace cohort::cli {
+
+namespace {
+
+struct CompileFlags {
+  XlaFlags xla;
+  std::filesystem::path mlir;
+  int num_replicas = 1;
+  int num_partitions = 1;
+  std::filesystem::path save;
+  std::filesystem::path cache;
+};
+
+std::string read_text(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) fail<NotFound>("[compile] --mlir=", file.string(), " cannot be opened");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string quantity(const std::optional<double>& value) {
+  return value ? fmt::format("{:.3g}", *value) : "unknown";
+}
+
+// Prints the memory of one device against what it has. Returns whether it fits; what is not told does.
+bool print_memory(const XlaReport& report, const XlaDevice& device) {
+  if (!report.memory) {
+    std::cout << "memory      not told\n";
+    return true;
+  }
+  const XlaProgramMemory& memory = *report.memory;
+  const bool fits = !device.memory_bytes || memory.peak <= *device.memory_bytes;
+  std::cout << "memory      " << bytes_text(memory.peak);
+  if (device.memory_bytes) {
+    std::cout << " of " << bytes_text(*device.memory_bytes) << (fits ? ", it fits" : ", it DOES NOT FIT");
+  }
+  std::cout << "; arguments " << bytes_text(memory.arguments) << ", outputs " << bytes_text(memory.outputs)
+            << ", of which in the arguments' place " << bytes_text(memory.aliased) << ", temporary "
+            << bytes_text(memory.temporary) << ", code " << bytes_text(memory.code) << "\n";
+  return fits;
+}
+
+void print_work(const XlaReport& report) {
+  std::cout << "work        " << quantity(report.cost.flops) << " floating-point operations, "
+            << quantity(report.cost.bytes_accessed) << " bytes read and written";
+  if (report.cost.seconds) std::cout << ", XLA's estimate " << fmt::format("{:.3g} s", *report.cost.seconds);
+  std::cout << "\noperations ";
+  for (const char* const kind : {"fusion", "convolution", "dot", "custom-call", "while"}) {
+    const auto found = report.operations.find(kind);
+    if (found != report.operations.end()) std::cout << " " << kind << " " << found->second << ",";
+  }
+  int64_t all = 0;
+  for (const auto& [kind, count] : report.operations) all += count;
+  std::cout << " " << all << " of all kinds\n";
+  for (const XlaCollective& each : report.collectives) {
+    std::cout << "collective  " << each.name << " " << each.count << ", " << bytes_text(each.bytes)
+              << " come to each device\n";
+  }
+}
+
+int run_compile(const CompileFlags& flags) {
+  if (flags.mlir.empty()) fail<InvalidArgument>("[compile] --mlir is missing, wanted a file of StableHLO text");
+  if (flags.xla.topology.empty()) {
+    fail<InvalidArgument>("[compile] --tpu_topology is missing, wanted a name such as v5e:2x2");
+  }
+  const std::string text = read_text(flags.mlir);
+  const XlaPluginPtr plugin = load_plugin(flags.xla);
+  const XlaTopologyPtr topology =
+      XlaTopology::create(plugin, flags.xla.topology, {.options = parse_xla_options(flags.xla.options)});
+  const XlaCompileOptions options{.num_replicas = flags.num_replicas, .num_partitions = flags.num_partitions};
+  const XlaAhead ahead = compile_ahead(*topology, text, options, flags.cache);
+  const XlaReport& report = ahead.report;
+  const XlaDevice& device = topology->devices().front();
+  std::cout << "program     " << report.name << ": " << report.num_replicas << " replica(s) of "
+            << report.num_partitions << " partition(s); "
+            << (ahead.kept ? std::string("kept from an earlier compilation of ") : std::string("compiled in "))
+            << fmt::format("{:.1f} s\n", report.compile_seconds) << "devices     " << topology->name() << ", "
+            << topology->devices().size() << " of " << device.kind << "; the figures are those of one\n";
+  const bool fits = print_memory(report, device);
+  print_work(report);
+  if (!flags.save.empty()) {
+    if (ahead.bytes.empty()) fail<Unimplemented>("[compile] --save: the plugin does not give its programs as bytes");
+    AtomicFile file(flags.save);
+    file.write(ahead.bytes);
+    file.commit();
+    std::cout << "saved       " << flags.save.string() << ", " << bytes_text(static_cast<int64_t>(ahead.bytes.size()))
+              << "\n";
+  }
+  return fits ? 0 : 1;
+}
+
+}  // namespace
+
+Command add_compile(CLI::App& app) {
+  const auto flags = std::make_shared<CompileFlags>();
+  app.add_option("--mlir", flags->mlir, "the program: a file with a module of StableHLO as text");
+  add_xla_flags(app, flags->xla);
+  app.add_option("--num_replicas", flags->num_replicas, "the copies of the program that run together")
+      ->capture_default_str();
+  app.add_option("--num_partitions", flags->num_partitions,
+                 "the devices of a replica, among which XLA divides the program")
+      ->capture_default_str();
+  app.add_option("--save", flags->save, "the file that gets the compiled program");
+  app.add_option("--compilation_cache", flags->cache,
+                 "a folder that keeps compiled programs, so that the same one is there at once the next time");
+  return [flags] { return run_compile(*flags); };
+}
+
+}  // namespace cohort::cli
