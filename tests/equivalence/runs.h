@@ -11,6 +11,7 @@
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
 #include "models/command/strategy_table.h"
+#include "tests/equivalence/rules.h"
 
 namespace cohort::equivalence {
 
@@ -92,51 +93,6 @@ torch::Tensor weights_after(const Strategy& strategy, const Optimizer& rule, con
 
 inline double distance(const torch::Tensor& a, const torch::Tensor& b) {
   return (a - b).abs().max().item<double>();
-}
-
-struct Rule {
-  const char* name;
-  std::function<Optimizer()> make;
-};
-
-inline const std::vector<Rule>& rules() {
-  static const std::vector<Rule> list = {
-      {"sgd", [] { return SGD({.learning_rate = 0.1}); }},
-      {"momentum", [] { return SGD({.learning_rate = 0.05, .momentum = 0.9}); }},
-      {"momentum_torch",
-       [] { return SGD({.learning_rate = 0.05, .momentum = 0.9, .formulation = Formulation::kTorch}); }},
-      {"nesterov",
-       [] { return SGD({.learning_rate = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3}); }},
-      {"adam", [] { return Adam({.learning_rate = 0.01}); }},
-      {"adam_torch", [] { return Adam({.learning_rate = 0.01, .formulation = Formulation::kTorch}); }},
-      {"amsgrad", [] { return Adam({.learning_rate = 0.01, .amsgrad = true}); }},
-      {"adamw", [] { return AdamW({.learning_rate = 0.01, .exclude_from_weight_decay = {"1d"}}); }},
-      {"rmsprop", [] { return RMSprop({.learning_rate = 0.01, .momentum = 0.9, .centered = true}); }},
-      {"rmsprop_torch", [] { return RMSprop({.learning_rate = 0.01, .formulation = Formulation::kTorch}); }},
-      {"adagrad", [] { return Adagrad({.learning_rate = 0.05}); }},
-      {"adagrad_legacy", [] { return Adagrad({.learning_rate = 0.05, .formulation = Formulation::kLegacy}); }},
-      {"adadelta", [] { return Adadelta({.learning_rate = 1.0, .weight_decay = 1e-3}); }},
-      {"adamax", [] { return Adamax({.learning_rate = 0.01}); }},
-      {"nadam", [] { return Nadam({.learning_rate = 0.01}); }},
-      {"ftrl", [] { return Ftrl({.learning_rate = 0.05, .l1_regularization_strength = 1e-3}); }},
-      {"lion", [] { return Lion({.weight_decay = 0.01}); }},
-      {"adafactor", [] { return Adafactor({.learning_rate = 0.01}); }},
-      {"lamb", [] { return LAMB({.learning_rate = 0.01, .weight_decay = 0.01, .exclude_from_weight_decay = {"1d"}}); }},
-      {"lars", [] { return LARS({.learning_rate = 1.0, .trust_coefficient = 0.01, .weight_decay = 1e-3}); }},
-      {"lars_popular",
-       [] { return LARS({.learning_rate = 1.0, .classic_momentum = false, .trust_coefficient = 0.01}); }},
-      {"clipped", [] { return Adam({.learning_rate = 0.01, .gradient = {.global_clipnorm = 0.1}}); }},
-      {"clipnorm", [] { return SGD({.learning_rate = 0.1, .gradient = {.clipnorm = 0.02, .l2 = 1e-3}}); }},
-      {"clipvalue",
-       [] { return SGD({.learning_rate = 0.1, .gradient = {.clipvalue = 0.01, .loss_scale_factor = 8}}); }},
-      {"averaged",
-       [] {
-         return SGD(
-             {.learning_rate = 0.1, .ema = {.use_ema = true, .ema_momentum = 0.8, .ema_overwrite_frequency = 3}});
-       }},
-      {"cosine", [] { return SGD({.learning_rate = CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 15})}); }},
-  };
-  return list;
 }
 
 struct Case {

@@ -2,6 +2,10 @@
 // batches, whatever the number of replicas, the split and the way of exchanging gradients.
 #include <torch/torch.h>
 
+#include <set>
+#include <sstream>
+
+#include "cohort/error.h"
 #include "tests/equivalence/runs.h"
 
 namespace cohort::equivalence::strategies_test {
@@ -50,6 +54,24 @@ TEST_P(Equivalence, TwoRunsAreBitIdentical) {
 
 INSTANTIATE_TEST_SUITE_P(All, Equivalence, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(EquivalenceTest, HasARowForEveryOptimizerThatHasAName) {
+  std::set<std::string> rows;
+  for (const Rule& rule : rules()) rows.insert(rule.make().name());
+  std::string known;
+  try {
+    Optimizer("there is none of that name");
+  } catch (const NotFound& error) {
+    known = error.what();
+  }
+  std::istringstream names(known.substr(known.find("there are ") + 10));
+  std::size_t count = 0;
+  for (std::string name; std::getline(names >> std::ws, name, ',');) {
+    EXPECT_TRUE(rows.count(Optimizer(name.c_str()).name())) << name;
+    ++count;
+  }
+  EXPECT_EQ(count, rows.size()) << known;
+}
 
 TEST(EquivalenceTest, WouldNoticeADifferentRate) {
   const torch::Tensor one = weights_after(OneDeviceStrategy("/CPU:0"), SGD({.learning_rate = 0.1}));

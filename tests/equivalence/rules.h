@@ -1,0 +1,144 @@
+// Every optimizer in every formulation, with what may surround it, and each that Model Garden's configuration makes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cohort/models/experiment.h"
+#include "cohort/optimizer.h"
+
+namespace cohort::equivalence {
+
+struct Rule {
+  std::string name;
+  std::function<Optimizer()> make;
+};
+
+inline std::vector<Rule> rules_of_keras() {
+  return {
+      {"sgd", [] { return SGD({.learning_rate = 0.1}); }},
+      {"momentum", [] { return SGD({.learning_rate = 0.05, .momentum = 0.9}); }},
+      {"nesterov",
+       [] { return SGD({.learning_rate = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3}); }},
+      {"adam", [] { return Adam({.learning_rate = 0.01}); }},
+      {"amsgrad", [] { return Adam({.learning_rate = 0.01, .amsgrad = true}); }},
+      {"adamw", [] { return AdamW({.learning_rate = 0.01, .exclude_from_weight_decay = {"1d"}}); }},
+      {"rmsprop", [] { return RMSprop({.learning_rate = 0.01}); }},
+      {"rmsprop_centered", [] { return RMSprop({.learning_rate = 0.01, .momentum = 0.9, .centered = true}); }},
+      {"adagrad", [] { return Adagrad({.learning_rate = 0.05}); }},
+      {"adadelta", [] { return Adadelta({.learning_rate = 1.0, .weight_decay = 1e-3}); }},
+      {"adamax", [] { return Adamax({.learning_rate = 0.01}); }},
+      {"nadam", [] { return Nadam({.learning_rate = 0.01}); }},
+      {"ftrl", [] { return Ftrl({.learning_rate = 0.05, .l1_regularization_strength = 1e-3}); }},
+      {"ftrl_power",
+       [] {
+         return Ftrl({.learning_rate = 0.05,
+                      .learning_rate_power = -0.7,
+                      .l2_regularization_strength = 1e-3,
+                      .l2_shrinkage_regularization_strength = 1e-3,
+                      .beta = 0.1});
+       }},
+      {"lion", [] { return Lion({.weight_decay = 0.01}); }},
+      {"adafactor", [] { return Adafactor({.learning_rate = 0.01}); }},
+      {"lamb", [] { return LAMB({.learning_rate = 0.01, .weight_decay = 0.01, .exclude_from_weight_decay = {"1d"}}); }},
+      {"lars", [] { return LARS({.learning_rate = 1.0, .trust_coefficient = 0.01, .weight_decay = 1e-3}); }},
+      {"lars_popular",
+       [] {
+         return LARS({.learning_rate = 1.0, .nesterov = true, .classic_momentum = false, .trust_coefficient = 0.01});
+       }},
+  };
+}
+
+// Where LibTorch (or the paper) has another form, and where Keras' legacy optimizers have one.
+inline std::vector<Rule> rules_of_others() {
+  constexpr auto kTorch = Formulation::kTorch;
+  constexpr auto kLegacy = Formulation::kLegacy;
+  return {
+      {"momentum_torch",
+       [] { return SGD({.learning_rate = 0.05, .momentum = 0.9, .dampening = 0.1, .formulation = kTorch}); }},
+      {"nesterov_torch",
+       [] {
+         return SGD(
+             {.learning_rate = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3, .formulation = kTorch});
+       }},
+      {"momentum_legacy", [] { return SGD({.learning_rate = 0.05, .momentum = 0.9, .formulation = kLegacy}); }},
+      {"adam_torch", [] { return Adam({.learning_rate = 0.01, .weight_decay = 1e-3, .formulation = kTorch}); }},
+      {"amsgrad_torch", [] { return Adam({.learning_rate = 0.01, .amsgrad = true, .formulation = kTorch}); }},
+      {"adam_legacy", [] { return Adam({.learning_rate = 0.01, .formulation = kLegacy}); }},
+      {"adamw_torch", [] { return AdamW({.learning_rate = 0.01, .formulation = kTorch}); }},
+      {"rmsprop_torch", [] { return RMSprop({.learning_rate = 0.01, .formulation = kTorch}); }},
+      {"rmsprop_centered_torch",
+       [] { return RMSprop({.learning_rate = 0.01, .momentum = 0.9, .centered = true, .formulation = kTorch}); }},
+      {"rmsprop_legacy", [] { return RMSprop({.learning_rate = 0.01, .formulation = kLegacy}); }},
+      {"rmsprop_momentum_legacy",
+       [] { return RMSprop({.learning_rate = 0.01, .momentum = 0.9, .formulation = kLegacy}); }},
+      {"adagrad_torch", [] { return Adagrad({.learning_rate = 0.05, .lr_decay = 0.02, .formulation = kTorch}); }},
+      {"adagrad_legacy", [] { return Adagrad({.learning_rate = 0.05, .formulation = kLegacy}); }},
+      {"lamb_torch", [] { return LAMB({.learning_rate = 0.01, .weight_decay = 0.01, .formulation = kTorch}); }},
+      {"lamb_legacy",
+       [] {
+         return LAMB({.learning_rate = 0.01,
+                      .weight_decay = 0.01,
+                      .exclude_from_layer_adaptation = {"1d"},
+                      .formulation = kLegacy});
+       }},
+      {"lars_torch",
+       [] {
+         return LARS({.learning_rate = 1.0,
+                      .nesterov = true,
+                      .trust_coefficient = 0.01,
+                      .weight_decay = 1e-3,
+                      .formulation = kTorch});
+       }},
+      {"lars_legacy", [] { return LARS({.learning_rate = 1.0, .formulation = kLegacy}); }},
+  };
+}
+
+// What may surround any rule.
+inline std::vector<Rule> surrounded_rules() {
+  return {
+      {"clipped", [] { return Adam({.learning_rate = 0.01, .gradient = {.global_clipnorm = 0.1}}); }},
+      {"clipnorm", [] { return SGD({.learning_rate = 0.1, .gradient = {.clipnorm = 0.02, .l2 = 1e-3}}); }},
+      {"clipvalue",
+       [] { return SGD({.learning_rate = 0.1, .gradient = {.clipvalue = 0.01, .loss_scale_factor = 8}}); }},
+      {"averaged",
+       [] {
+         return SGD(
+             {.learning_rate = 0.1, .ema = {.use_ema = true, .ema_momentum = 0.8, .ema_overwrite_frequency = 3}});
+       }},
+      {"cosine", [] { return SGD({.learning_rate = CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 15})}); }},
+  };
+}
+
+// The rules of a configuration, by the names that Model Garden gives them.
+inline std::vector<Rule> rules_of_model_garden() {
+  std::vector<Rule> list;
+  for (const char* type : {"sgd", "sgd_experimental", "adam", "adam_experimental", "adamw", "adamw_experimental",
+                           "rmsprop", "adagrad", "lamb", "lars"}) {
+    list.push_back({std::string("garden_") + type, [type] {
+                      OptimizerConfig config;
+                      config.optimizer.type = type;
+                      config.optimizer.sgd.momentum = config.optimizer.sgd_experimental.momentum = 0.9;
+                      config.optimizer.sgd.decay = 0.01;
+                      config.optimizer.adamw.weight_decay_rate = config.optimizer.lamb.weight_decay_rate = 0.01;
+                      config.optimizer.lars.weight_decay_rate = 1e-3;
+                      config.learning_rate.constant.learning_rate = 0.02;
+                      return config.build(/*train_steps=*/20, /*replicas=*/1, /*begin=*/0, /*l2=*/1e-3);
+                    }});
+  }
+  return list;
+}
+
+inline const std::vector<Rule>& rules() {
+  static const std::vector<Rule> list = [] {
+    std::vector<Rule> all;
+    for (const auto& part : {rules_of_keras(), rules_of_others(), surrounded_rules(), rules_of_model_garden()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }();
+  return list;
+}
+
+}  // namespace cohort::equivalence
