@@ -158,6 +158,8 @@ class Dataset {
 
   // Returns the number of elements, kInfiniteCardinality or kUnknownCardinality.
   int64_t cardinality() const;
+  // Returns the number of elements (Python's len()). FailedPrecondition: there is no end, or the number is not known.
+  int64_t size() const;
   // Returns whether the elements are batches.
   bool is_batched() const;
   // Returns the number of examples in a batch, or nothing if the elements are no batches or of unknown size.

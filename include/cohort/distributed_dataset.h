@@ -95,8 +95,14 @@ class DistributedDataset {
   // Begins a pass over the data, the next one unless the options say which. All workers begin the same passes.
   DistributedIterator iterator(const IteratorOptions& options = {}) const;
 
-  // Returns the number of steps in one pass, kInfiniteCardinality or kUnknownCardinality.
+  // Returns the number of steps in one pass, kInfiniteCardinality or kUnknownCardinality. It is exact for every policy
+  // and number of workers: those steps are counted that next() gives. A map() of batches is taken to leave their sizes.
+  // Not known are inputs that a function makes for several workers, each of which knows only its own; what filter(),
+  // interleave(), unbatch() and records without a count yield; and, where sizes go on over the borders of batches,
+  // batches of sizes that are not known.
   int64_t cardinality() const { return cardinality_; }
+  // Returns the number of steps in one pass. FailedPrecondition: there is no end, or the number is not known.
+  int64_t size() const;
 
   // The iterator of range-based for loops. Each loop is the next pass.
   class Cursor {

@@ -1,6 +1,7 @@
 #include "cohort/dataset.h"
 
 #include "base/fail.h"
+#include "data/known_size.h"
 #include "data/node.h"
 #include "data/passes.h"
 
@@ -126,6 +127,9 @@ Dataset Dataset::shard(int64_t count, int64_t index) const {
 
 int64_t Dataset::cardinality() const {
   return node_->cardinality();
+}
+int64_t Dataset::size() const {
+  return known_size(cardinality(), "dataset", "elements");
 }
 bool Dataset::is_batched() const {
   return node_->batching().batched;

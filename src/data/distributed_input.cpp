@@ -4,6 +4,7 @@
 #include "cohort/distributed_dataset.h"
 #include "cohort/trace.h"
 #include "data/device_copies.h"
+#include "data/known_size.h"
 #include "data/node.h"
 #include "data/passes.h"
 #include "data/read_ahead.h"
@@ -167,6 +168,10 @@ void DistributedIterator::restore(const std::string& state) {
   source_->restore(state);
 }
 
+int64_t DistributedDataset::size() const {
+  return known_size(cardinality_, "distributed dataset", "steps");
+}
+
 DistributedIterator DistributedDataset::iterator(const IteratorOptions& options) const {
   return DistributedIterator(make_(options));
 }
@@ -197,9 +202,7 @@ DistributedDataset Strategy::distribute(const Dataset& dataset, const InputOptio
     return std::make_unique<DistributedSource>(make_split_source(dataset, pass.options(), group, shard, whole), core,
                                                options, pass);
   };
-  const int64_t count = dataset.cardinality();
-  if (count == kInfiniteCardinality || shard == AutoShard::kData) return {make, count};
-  return {make, core_->workers().known_total(count).value_or(kUnknownCardinality)};
+  return {make, steps_of_split(dataset, group, shard, !core_->splits_batches())};
 }
 
 DistributedDataset Strategy::distribute_from_function(const std::function<Dataset(const InputContext&)>& fn) const {
@@ -220,12 +223,10 @@ DistributedDataset Strategy::distribute_from_function(const std::function<Datase
     return std::make_unique<DistributedSource>(make_per_replica_source(dataset, pass.options(), group), core, options,
                                                pass);
   };
-  const int64_t count = dataset.cardinality();
-  if (count < 0) return {make, count};
-  if (drops_partial_steps(dataset, group)) return {make, count / group.replicas};
-  // The longest input of a worker decides.
-  const std::optional<int64_t> steps = core_->workers().known_total((count + group.replicas - 1) / group.replicas);
-  return {make, steps.value_or(kUnknownCardinality)};
+  const int64_t own = steps_per_replica(dataset, group);
+  if (own == kInfiniteCardinality) return {make, own};
+  // The longest input of a worker decides, and this one knows only its own.
+  return {make, core_->workers().known_total(own).value_or(kUnknownCardinality)};
 }
 
 }  // namespace cohort

@@ -65,16 +65,36 @@ struct Batching {
   bool full = false;  // whether every batch has this size: a short last one is dropped
 };
 
+// The size of a pass. Each number is known, kInfiniteCardinality or kUnknownCardinality.
+struct Extent {
+  int64_t elements = kUnknownCardinality;
+  int64_t examples = kUnknownCardinality;  // rows of all batches; without batches the elements
+  bool regular = false;                    // whether all batches but the last one have the size that batching() says
+
+  // Returns the extent of elements that are no batches.
+  static Extent of(int64_t elements) { return {.elements = elements, .examples = elements}; }
+  // Returns whether every batch has this size.
+  bool all_full(std::optional<int64_t> size) const {
+    if (!size || elements == kUnknownCardinality) return false;
+    return elements == kInfiniteCardinality ? regular : examples == elements * *size;
+  }
+};
+
 class DatasetNode {
  public:
   virtual ~DatasetNode() = default;
   // Returns an iterator of the pass that the options name; their epoch is not kAuto.
   virtual std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const = 0;
-  virtual int64_t cardinality() const = 0;
+  // Returns the size of a pass over the part of the files that the options name. The function of a map() is taken to
+  // leave the sizes of batches as they are.
+  virtual Extent extent(const IteratorOptions& part) const = 0;
   virtual Batching batching() const = 0;
   // Returns the number of files that IteratorOptions::file_shards divides, or of the parts into which they can be
   // divided. 0 means none; the other values are those of a cardinality.
   virtual int64_t num_files() const { return 0; }
+
+  // Returns the number of elements of a pass over everything.
+  int64_t cardinality() const { return extent({}).elements; }
 };
 
 using NodePtr = std::shared_ptr<const DatasetNode>;
@@ -83,7 +103,7 @@ using NodePtr = std::shared_ptr<const DatasetNode>;
 class UnaryNode : public DatasetNode {
  public:
   explicit UnaryNode(NodePtr input) : input_(std::move(input)) {}
-  int64_t cardinality() const override { return input_->cardinality(); }
+  Extent extent(const IteratorOptions& part) const override { return input_->extent(part); }
   Batching batching() const override { return input_->batching(); }
   int64_t num_files() const override { return input_->num_files(); }
 

@@ -1,5 +1,7 @@
 #include "data/step_source.h"
 
+#include <algorithm>
+
 #include "base/fail.h"
 #include "data/node.h"
 #include "data/rebatch.h"
@@ -168,6 +170,31 @@ std::unique_ptr<StepSource> make_split_source(const Dataset& dataset, IteratorOp
 std::unique_ptr<StepSource> make_per_replica_source(const Dataset& dataset, const IteratorOptions& options,
                                                     const InputGroup& group) {
   return std::make_unique<PerReplicaSource>(dataset, options, group);
+}
+
+int64_t steps_of_split(const Dataset& dataset, const InputGroup& group, AutoShard shard, bool whole) {
+  const DatasetNode& node = dataset.node();
+  const std::optional<int64_t> size = dataset.batch_size();
+  const bool batch_by_batch = whole || shard == AutoShard::kData || (!size && group.workers == 1);
+  const int64_t batches = node.cardinality();
+  if (batch_by_batch) return batches;
+  if (!size) return batches == kInfiniteCardinality ? batches : kUnknownCardinality;
+  std::vector<int64_t> examples;
+  for (int64_t worker = 0; worker < group.workers; ++worker) {
+    const bool files = shard == AutoShard::kFile;
+    const IteratorOptions part{.file_shards = files ? group.workers : 1, .file_shard = files ? worker : 0};
+    examples.push_back(node.extent(part).examples);
+  }
+  for (const int64_t which : {kInfiniteCardinality, kUnknownCardinality}) {
+    if (std::find(examples.begin(), examples.end(), which) != examples.end()) return which;
+  }
+  return steps_of_parts(*size, group.replicas, examples);
+}
+
+int64_t steps_per_replica(const Dataset& dataset, const InputGroup& group) {
+  const int64_t count = dataset.cardinality();
+  if (count < 0) return count;
+  return drops_partial_steps(dataset, group) ? count / group.replicas : (count + group.replicas - 1) / group.replicas;
 }
 
 bool drops_partial_steps(const Dataset& dataset, const InputGroup& group) {

@@ -41,6 +41,13 @@ std::unique_ptr<StepSource> make_split_source(const Dataset& dataset, IteratorOp
 std::unique_ptr<StepSource> make_per_replica_source(const Dataset& dataset, const IteratorOptions& options,
                                                     const InputGroup& group);
 
+// Returns the number of steps that the sources of all workers make together in a pass, or a cardinality that is no
+// number.
+int64_t steps_of_split(const Dataset& dataset, const InputGroup& group, AutoShard shard, bool whole);
+
+// Returns the number of steps of this worker's own source of per-replica batches, or a cardinality that is no number.
+int64_t steps_per_replica(const Dataset& dataset, const InputGroup& group);
+
 // Returns whether a step in which not all replicas get a batch is left out, as TensorFlow does for one worker if all
 // batches are full (drop_remainder).
 bool drops_partial_steps(const Dataset& dataset, const InputGroup& group);

@@ -46,7 +46,10 @@ class GeneratorNode final : public DatasetNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
     return std::make_unique<GeneratorIterator>(make_);
   }
-  int64_t cardinality() const override { return options_.cardinality; }
+  Extent extent(const IteratorOptions& /*part*/) const override {
+    const int64_t count = options_.cardinality;
+    return options_.batched && count > 0 ? Extent{.elements = count} : Extent::of(count);
+  }
   Batching batching() const override { return {.batched = options_.batched}; }
 
  private:

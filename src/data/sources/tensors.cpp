@@ -55,7 +55,7 @@ class TensorsNode final : public DatasetNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
     return std::make_unique<TensorsIterator>(example_);
   }
-  int64_t cardinality() const override { return 1; }
+  Extent extent(const IteratorOptions& /*part*/) const override { return Extent::of(1); }
   Batching batching() const override { return {}; }
 
  private:
@@ -90,7 +90,7 @@ class SlicesNode final : public DatasetNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
     return std::make_unique<SlicesIterator>(columns_, rows_);
   }
-  int64_t cardinality() const override { return rows_; }
+  Extent extent(const IteratorOptions& /*part*/) const override { return Extent::of(rows_); }
   Batching batching() const override { return {}; }
 
  private:
@@ -126,7 +126,7 @@ class RangeNode final : public DatasetNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
     return std::make_unique<RangeIterator>(start_, step_, count_);
   }
-  int64_t cardinality() const override { return count_; }
+  Extent extent(const IteratorOptions& /*part*/) const override { return Extent::of(count_); }
   Batching batching() const override { return {}; }
 
  private:

@@ -94,25 +94,29 @@ class RecordNode final : public DatasetNode {
       : ranges_(std::move(ranges)), options_(options), places_(places) {}
 
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    Ranges own;
-    for (auto i = static_cast<std::size_t>(options.file_shard); i < ranges_.size();
-         i += static_cast<std::size_t>(options.file_shards)) {
-      own.push_back(ranges_[i]);
-    }
-    return std::make_unique<RecordIterator>(std::move(own), options_, places_);
+    return std::make_unique<RecordIterator>(ranges_of(options), options_, places_);
   }
-  int64_t cardinality() const override {
+  Extent extent(const IteratorOptions& part) const override {
     int64_t sum = 0;
-    for (const RecordRange& range : ranges_) {
-      if (range.count < 0) return kUnknownCardinality;
+    for (const RecordRange& range : ranges_of(part)) {
+      if (range.count < 0) return {};
       sum += range.count;
     }
-    return options_.skip_damaged ? kUnknownCardinality : sum;
+    return options_.skip_damaged ? Extent{} : Extent::of(sum);
   }
   Batching batching() const override { return {}; }
   int64_t num_files() const override { return static_cast<int64_t>(ranges_.size()); }
 
  private:
+  Ranges ranges_of(const IteratorOptions& part) const {
+    Ranges own;
+    for (auto i = static_cast<std::size_t>(part.file_shard); i < ranges_.size();
+         i += static_cast<std::size_t>(part.file_shards)) {
+      own.push_back(ranges_[i]);
+    }
+    return own;
+  }
+
   Ranges ranges_;
   TFRecordReaderOptions options_;
   bool places_;

@@ -173,10 +173,11 @@ class BatchNode final : public UnaryNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     return std::make_unique<BatchIterator>(input().iterate(options), size_, drop_remainder_);
   }
-  int64_t cardinality() const override {
-    const int64_t count = input().cardinality();
-    if (count < 0) return count;
-    return drop_remainder_ ? count / size_ : (count + size_ - 1) / size_;
+  Extent extent(const IteratorOptions& part) const override {
+    const int64_t count = input().extent(part).elements;
+    if (count < 0) return {.elements = count, .examples = count, .regular = true};
+    if (drop_remainder_) return {.elements = count / size_, .examples = count / size_ * size_, .regular = true};
+    return {.elements = (count + size_ - 1) / size_, .examples = count, .regular = true};
   }
   Batching batching() const override { return {.batched = true, .size = size_, .full = drop_remainder_}; }
   // If the remainder of a part is dropped there are no more parts than have a whole batch each.

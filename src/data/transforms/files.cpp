@@ -12,6 +12,10 @@ class FilesNode final : public UnaryNode {
     auto all = input().iterate({.epoch = options.epoch});
     return options.file_shards == 1 ? std::move(all) : sharded(std::move(all), options.file_shards, options.file_shard);
   }
+  Extent extent(const IteratorOptions& part) const override {
+    const int64_t count = input().cardinality();
+    return Extent::of(count < 0 ? count : (count - part.file_shard + part.file_shards - 1) / part.file_shards);
+  }
   int64_t num_files() const override { return input().cardinality(); }
 };
 

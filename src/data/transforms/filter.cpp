@@ -37,7 +37,9 @@ class FilterNode final : public UnaryNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     return std::make_unique<FilterIterator>(input().iterate(options), predicate_);
   }
-  int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknownCardinality; }
+  Extent extent(const IteratorOptions& part) const override {
+    return input().extent(part).elements == 0 ? Extent::of(0) : Extent{};
+  }
 
  private:
   Dataset::Predicate predicate_;

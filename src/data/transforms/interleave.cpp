@@ -116,7 +116,7 @@ class InterleaveNode final : public UnaryNode {
     return std::make_unique<InterleaveIterator>(std::move(files), fn_, options_, inner);
   }
   int64_t num_files() const override { return input().cardinality(); }
-  int64_t cardinality() const override { return kUnknownCardinality; }
+  Extent extent(const IteratorOptions& /*part*/) const override { return {}; }
   Batching batching() const override { return {}; }
 
  private:

@@ -64,14 +64,21 @@ class RepeatNode final : public UnaryNode {
     // Each pass over the repeated data set goes on where the one before ended.
     return std::make_unique<RepeatIterator>(input(), count_, options.epoch * std::max<int64_t>(count_, 1), options);
   }
-  int64_t cardinality() const override {
-    const int64_t count = input().cardinality();
+  Extent extent(const IteratorOptions& part) const override {
+    const Extent in = input().extent(part);
+    if (count_ == 1 || in.elements == 0) return in;
+    return {.elements = repeated(in.elements),
+            .examples = repeated(in.examples),
+            .regular = in.all_full(input().batching().size)};
+  }
+
+ private:
+  int64_t repeated(int64_t count) const {
     if (count == 0 || count_ == 0) return 0;
     if (count_ < 0) return kInfiniteCardinality;
     return count < 0 ? count : count * count_;
   }
 
- private:
   int64_t count_;
 };
 

@@ -75,6 +75,11 @@ class ShuffleNode final : public UnaryNode {
     const auto stream = reshuffle_ ? static_cast<uint64_t>(options.epoch) : 0;
     return std::make_unique<ShuffleIterator>(input().iterate(options), size_, Random(seed_, stream));
   }
+  Extent extent(const IteratorOptions& part) const override {
+    Extent in = input().extent(part);
+    in.regular = in.all_full(input().batching().size);  // a short batch is anywhere
+    return in;
+  }
 
  private:
   int64_t size_;

@@ -55,17 +55,32 @@ class WindowNode final : public UnaryNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     return std::make_unique<WindowIterator>(input().iterate(options), window_);
   }
-  int64_t cardinality() const override {
-    const int64_t count = input().cardinality();
+  Extent extent(const IteratorOptions& part) const override {
+    const Extent in = input().extent(part);
+    const int64_t count = passing(in.elements);
+    const Batching batches = input().batching();
+    if (!batches.batched || count == 0 || count == kInfiniteCardinality) {
+      return {.elements = count, .examples = count, .regular = in.regular};
+    }
+    if (count == in.elements) return in;  // all, or unknown
+    if (in.all_full(batches.size)) return {.elements = count, .examples = count * *batches.size, .regular = true};
+    if (!in.regular || in.examples < 0) return {.elements = count};
+    const int64_t lacking = in.elements * *batches.size - in.examples;  // of the last batch
+    const bool with_last = window_.skip + (count - 1) * window_.stride == in.elements - 1;
+    return {.elements = count, .examples = count * *batches.size - (with_last ? lacking : 0), .regular = true};
+  }
+
+ private:
+  // Returns how many of so many elements pass.
+  int64_t passing(int64_t count) const {
     if (window_.limit == 0) return 0;
     if (count == kInfiniteCardinality) return window_.limit >= 0 ? window_.limit : kInfiniteCardinality;
     if (count < 0) return count;
     const int64_t rest = std::max<int64_t>(count - window_.skip, 0);
-    const int64_t passing = (rest + window_.stride - 1) / window_.stride;
-    return window_.limit >= 0 ? std::min(passing, window_.limit) : passing;
+    const int64_t every = (rest + window_.stride - 1) / window_.stride;
+    return window_.limit >= 0 ? std::min(every, window_.limit) : every;
   }
 
- private:
   Window window_;
 };
 

@@ -46,8 +46,9 @@ class UnbatchNode final : public UnaryNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     return std::make_unique<UnbatchIterator>(input().iterate(options));
   }
-  int64_t cardinality() const override {
-    return input().cardinality() == kInfiniteCardinality ? kInfiniteCardinality : kUnknownCardinality;
+  Extent extent(const IteratorOptions& part) const override {
+    return Extent::of(input().extent(part).elements == kInfiniteCardinality ? kInfiniteCardinality
+                                                                            : kUnknownCardinality);
   }
   Batching batching() const override { return {}; }
 };

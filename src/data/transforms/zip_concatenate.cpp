@@ -95,9 +95,17 @@ class ZipNode final : public PairNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     return std::make_unique<ZipIterator>(first().iterate(options), second().iterate(options));
   }
-  int64_t cardinality() const override {
-    const int64_t one = first().cardinality();
-    const int64_t two = second().cardinality();
+  Extent extent(const IteratorOptions& part) const override {
+    const Extent one = first().extent(part);
+    const Extent two = second().extent(part);
+    const int64_t count = shorter(one.elements, two.elements);
+    if (!batching().batched) return Extent::of(count);
+    const bool alike = one.elements == two.elements && one.examples == two.examples && one.regular && two.regular;
+    return alike ? one : Extent{.elements = count};
+  }
+
+ private:
+  static int64_t shorter(int64_t one, int64_t two) {
     if (one == kUnknownCardinality || two == kUnknownCardinality) return kUnknownCardinality;
     if (one == kInfiniteCardinality) return two;
     return two == kInfiniteCardinality ? one : std::min(one, two);
@@ -141,14 +149,21 @@ class ConcatenateNode final : public PairNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     return std::make_unique<ConcatenateIterator>(first().iterate(options), second().iterate(options));
   }
-  int64_t cardinality() const override {
-    const int64_t one = first().cardinality();
-    const int64_t two = second().cardinality();
-    if (one == kInfiniteCardinality || two == kInfiniteCardinality) return kInfiniteCardinality;
-    return one < 0 || two < 0 ? kUnknownCardinality : one + two;
+  Extent extent(const IteratorOptions& part) const override {
+    const Extent one = first().extent(part);
+    const Extent two = second().extent(part);
+    return {.elements = sum(one.elements, two.elements),
+            .examples = sum(one.examples, two.examples),
+            .regular = one.all_full(batching().size) && two.regular};
   }
   // Returns the smaller number, because each of the two inputs is divided by itself.
   int64_t num_files() const override { return std::min(first().num_files(), second().num_files()); }
+
+ private:
+  static int64_t sum(int64_t one, int64_t two) {
+    if (one == kInfiniteCardinality || two == kInfiniteCardinality) return kInfiniteCardinality;
+    return one < 0 || two < 0 ? kUnknownCardinality : one + two;
+  }
 };
 
 }  // namespace
