@@ -86,6 +86,158 @@ TEST(AutoAugmentTest, AppliesItsPolicies) {
   expect_error<InvalidArgument>([] { augment::AutoAugment({.policies = {{{"Invert", 1.5, 0}}}}); }, "is 1.5");
 }
 
+// What Model Garden's functions gave for this picture and these boxes (models 2.20 on TensorFlow 2.21).
+torch::Tensor counted_picture() {
+  return (torch::arange(11 * 14 * 3) * 37).remainder(256).view({11, 14, 3}).to(torch::kByte);
+}
+torch::Tensor boxes_of_it() {
+  return torch::tensor({0.1F, 0.2F,  0.5F, 0.7F, 0.0F, 0.0F, 1.0F,  1.0F,  0.35F, 0.6F,
+                        0.9F, 0.95F, 0.5F, 0.5F, 0.5F, 0.8F, 0.83F, 0.02F, 0.97F, 0.31F})
+      .view({5, 4});
+}
+int64_t sum_of(const torch::Tensor& image) {
+  return (image.to(torch::kLong).flatten() * torch::arange(image.numel()).remainder(97)).sum().item<int64_t>();
+}
+
+TEST(BoxesTest, MoveAsModelGardensWithThePicture) {
+  struct Fact {
+    std::string operation;
+    double argument;
+    bool horizontal;
+    int64_t sum;
+    std::vector<float> boxes;
+  };
+  const std::vector<Fact> facts = {
+      {"rotate", 30, false, 2689051, {0.136363626F, 0.142857134F, 0.681818187F, 0.571428597F, 0.0F, 0.0F,         1.0F,
+                                      1.0F,         0.227272719F, 0.5F,         0.681818187F, 1.0F, 0.318181813F, 0.5F,
+                                      0.5F,         0.714285731F, 0.772727251F, 0.285714269F, 1.0F, 0.5F}},
+      {"rotate", -17, false, 2599163, {0.136363626F, 0.285714269F, 0.5F, 0.714285731F, 0.0F,
+                                       0.0F,         1.0F,         1.0F, 0.5F,         0.5F,
+                                       0.954545498F, 0.928571463F, 0.5F, 0.5F,         0.590909123F,
+                                       0.714285731F, 0.590909123F, 0.0F, 0.863636374F, 0.357142866F}},
+      {"rotate", 90, false, 2646981, {0.318181813F, 0.214285702F, 0.863636374F, 0.5F, 0.0F,
+                                      0.142857134F, 1.0F,         0.857142866F, 0.0F, 0.428571433F,
+                                      0.5F,         0.785714269F, 0.136363626F, 0.5F, 0.5F,
+                                      0.5F,         0.590909123F, 0.714285731F, 1.0F, 0.857142866F}},
+      {"shear", 0.3, true, 2653302, {0.0909090936F, 0.0F,         0.454545468F, 0.571428597F, 0.0F,
+                                     0.0F,          1.0F,         1.0F,         0.272727281F, 0.357142866F,
+                                     0.818181813F,  0.857142866F, 0.454545468F, 0.357142866F, 0.454545468F,
+                                     0.642857134F,  0.818181813F, 0.0F,         0.909090936F, 0.0714285746F}},
+      {"shear", 0.3, false, 2691259, {0.0F,         0.142857149F, 0.363636374F,  0.642857134F, 0.0F,
+                                      0.0F,         1.0F,         1.0F,          0.0F,         0.571428597F,
+                                      0.545454562F, 0.928571403F, 0.0909090936F, 0.5F,         0.181818187F,
+                                      0.785714269F, 0.636363626F, 0.0F,          0.909090936F, 0.285714298F}},
+      {"shear", -0.12, true, 2767877, {0.0909090936F, 0.142857149F, 0.454545468F,  0.642857134F, 0.0F,
+                                       0.0F,          1.0F,         1.0F,          0.272727281F, 0.571428597F,
+                                       0.818181813F,  1.0F,         0.454545468F,  0.5F,         0.454545468F,
+                                       0.785714269F,  0.818181813F, 0.0714285746F, 0.909090936F, 0.357142866F}},
+      {"shear", -0.12, false, 2779623, {0.0909090936F, 0.142857149F, 0.545454562F, 0.642857134F, 0.0F,
+                                        0.0F,          1.0F,         1.0F,         0.272727281F, 0.571428597F,
+                                        0.909090936F,  0.928571403F, 0.454545468F, 0.5F,         0.545454562F,
+                                        0.785714269F,  0.818181813F, 0.0F,         0.909090936F, 0.285714298F}},
+      {"translate", 4.6, true, 2761911, {0.0909090936F, 0.0F,         0.454545468F, 0.357142866F, 0.0F,
+                                         0.0F,          1.0F,         0.714285731F, 0.272727281F, 0.285714298F,
+                                         0.818181813F,  0.642857134F, 0.454545468F, 0.214285716F, 0.454545468F,
+                                         0.5F,          0.818181813F, 0.0F,         0.909090936F, 0.0500000007F}},
+      {"translate", 4.6, false, 2641919, {0.0F,         0.142857149F, 0.0909090936F, 0.642857134F, 0.0F,
+                                          0.0F,         0.636363626F, 1.0F,          0.0F,         0.571428597F,
+                                          0.454545468F, 0.928571403F, 0.0909090936F, 0.5F,         0.0909090936F,
+                                          0.785714269F, 0.454545468F, 0.0F,          0.545454562F, 0.285714298F}},
+      {"translate", -3, true, 2636771, {0.0909090936F, 0.357142866F, 0.454545468F, 0.857142866F, 0.0F,
+                                        0.214285716F,  1.0F,         1.0F,         0.272727281F, 0.785714269F,
+                                        0.818181813F,  1.0F,         0.454545468F, 0.714285731F, 0.454545468F,
+                                        1.0F,          0.818181813F, 0.214285716F, 0.909090936F, 0.5F}},
+      {"translate", -3, false, 2743919, {0.363636374F, 0.142857149F, 0.727272749F, 0.642857134F, 0.272727281F,
+                                         0.0F,         1.0F,         1.0F,         0.545454562F, 0.571428597F,
+                                         1.0F,         0.928571403F, 0.727272749F, 0.5F,         0.727272749F,
+                                         0.785714269F, 0.949999988F, 0.0F,         1.0F,         0.285714298F}},
+  };
+  const augment::BoxedImage of{.image = counted_picture(), .boxes = boxes_of_it()};
+  for (const Fact& fact : facts) {
+    SCOPED_TRACE(c10::str(fact.operation, " ", fact.argument, fact.horizontal ? " along the rows" : ""));
+    const augment::BoxedImage moved = fact.operation == "rotate" ? augment::rotate_with_bboxes(of, fact.argument)
+                                      : fact.operation == "shear"
+                                          ? augment::shear_with_bboxes(of, fact.argument, fact.horizontal)
+                                          : augment::translate_bbox(of, fact.argument, fact.horizontal);
+    EXPECT_EQ(sum_of(moved.image), fact.sum);
+    EXPECT_TRUE(torch::allclose(moved.boxes, torch::tensor(fact.boxes).view({5, 4}), 0, 1e-6)) << moved.boxes;
+  }
+  expect_error<InvalidArgument>([&] { augment::rotate_with_bboxes({.image = of.image, .boxes = {}}, 3); }, "got none");
+  expect_error<InvalidArgument>(
+      [&] {
+        augment::translate_bbox({of.image, torch::zeros({4})}, 3, true);
+      },
+      "got Float[4]");
+}
+
+TEST(BoxesTest, WhatIsInABoxMovesAloneWithAThirdOfTheProbability) {
+  const augment::BoxedImage of{.image = counted_picture(), .boxes = boxes_of_it().slice(0, 0, 1)};
+  int moved = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const augment::BoxedImage y = augment::translate_y_only_bboxes(of, 1.0, 3.0, seeded(seed));
+    EXPECT_TRUE(torch::equal(y.boxes, of.boxes));
+    if (torch::equal(y.image, of.image)) continue;
+    ++moved;
+    EXPECT_EQ(sum_of(y.image), 2731919);
+  }
+  EXPECT_GT(moved, 60);
+  EXPECT_LT(moved, 140);
+  EXPECT_TRUE(torch::equal(augment::translate_y_only_bboxes(of, 0.0, 3.0, seeded(1)).image, of.image));
+}
+
+TEST(BoxesTest, TheBlurIsModelGardens) {
+  const torch::Tensor x = counted_picture();
+  const std::vector<std::pair<double, int64_t>> facts = {{0.1, 2747253}, {0.5, 2728047}, {2.0, 2727078}};
+  for (const auto& [deviation, sum] : facts) EXPECT_EQ(sum_of(augment::gaussian_blur(x, deviation)), sum) << deviation;
+  expect_error<InvalidArgument>([&] { augment::gaussian_blur(x, 0.0); }, "a deviation of 0");
+  expect_error<InvalidArgument>([&] { augment::gaussian_blur(x.slice(0, 0, 1), 1.0); }, "2 by 2 pixels or more");
+}
+
+TEST(AutoAugmentTest, PoliciesForDetectionNeedBoxesAndMoveThem) {
+  const augment::AutoAugment detection({.augmentation_name = "detection_v0"});
+  EXPECT_EQ(detection.policies().size(), 5U);
+  const augment::BoxedImage of{.image = counted_picture(), .boxes = boxes_of_it()};
+  int differ = 0, refused = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const augment::BoxedImage y = detection(of, seeded(seed));
+    EXPECT_EQ(y.image.sizes(), of.image.sizes());
+    EXPECT_EQ(y.boxes.sizes(), of.boxes.sizes());
+    differ += torch::equal(y.boxes, of.boxes) ? 0 : 1;
+    try {
+      (void)detection(of.image, seeded(seed));
+    } catch (const InvalidArgument& error) {
+      ++refused;
+      EXPECT_NE(std::string(error.what()).find("moves boxes, and the picture came without any"), std::string::npos);
+    }
+  }
+  EXPECT_GT(differ, 10);
+  EXPECT_GT(refused, 10);
+  EXPECT_EQ(augment::level_to_arg("TranslateY_Only_BBoxes", 5, {.translate_const = 10.0}), 60.0);
+  EXPECT_EQ(augment::level_to_arg("TranslateY_BBox", 5, {.translate_const = 10.0}), 5.0);
+
+  const auto operations = augment::RandAugment::build_for_detection().operations();
+  EXPECT_EQ(std::count_if(operations.begin(), operations.end(),
+                          [](const std::string& name) { return name.ends_with("_BBox"); }),
+            5);
+  const augment::BoxedImage drawn = augment::RandAugment::build_for_detection({.num_layers = 3})(
+      {.image = of.image.to(torch::kFloat), .boxes = of.boxes}, seeded(3));
+  EXPECT_EQ(drawn.image.scalar_type(), torch::kFloat);
+  EXPECT_EQ(drawn.boxes.sizes(), of.boxes.sizes());
+}
+
+TEST(AutoAugmentTest, TheThreeOfDeit3) {
+  const augment::AutoAugment three({.augmentation_name = "deit3_three_augment"});
+  const torch::Tensor x = counted_picture();
+  int grey = 0, bright = 0, blurred = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const torch::Tensor y = three(x, seeded(seed));
+    grey += torch::equal(y, augment::grayscale(x)) ? 1 : 0;
+    bright += torch::equal(y, augment::solarize(x, 128)) ? 1 : 0;
+  }
+  blurred = 60 - grey - bright;
+  for (const int count : {grey, bright, blurred}) EXPECT_GT(count, 8);
+}
+
 TEST(CutoutTest, PaintsASquareInsideTheImage) {
   const torch::Tensor x = torch::full({20, 20, 3}, 9, torch::kByte);
   for (uint64_t seed = 0; seed < 20; ++seed) {

@@ -82,5 +82,67 @@ TEST(ParseSingleExampleTest, WhatDoesNotFitIsNamed) {
   expect_error<InvalidArgument>([] { one(io::FixedLenFeature{.shape = {-1}}, "points"); }, "the size -1");
 }
 
+TEST(ParseExampleTest, ABatchHasItsRecordsInTheFirstDimension) {
+  TFExample other;
+  other.set_int64s("label", {9});
+  other.set_floats("points", {7.0F, 8.0F});
+  other.set_int64s("places", {0});
+  other.set_floats("weights", {2.0F});
+  const std::string first = record(), second = other.serialize();
+  const auto parsed = io::parse_example(
+      {first, second},
+      {{"label", io::FixedLenFeature{.shape = {1}, .dtype = FeatureDtype::kInt64}},
+       {"points", io::VarLenFeature{}},
+       {"sequence", io::FixedLenSequenceFeature{.shape = {2}, .allow_missing = true}},
+       {"names", io::VarLenFeature{.dtype = FeatureDtype::kString}},
+       {"sparse", io::SparseFeature{.index_key = "places", .value_key = "weights", .size = 5}},
+       {"text", io::FixedLenFeature{.dtype = FeatureDtype::kString, .default_value = std::vector<std::string>{"-"}}}},
+      "file");
+  const auto number = [&](const char* name) { return std::get<torch::Tensor>(parsed.at(name)); };
+  EXPECT_TRUE(torch::equal(number("label"), torch::tensor({{7L}, {9L}})));
+  EXPECT_EQ(number("points").sizes(), (torch::IntArrayRef{2, 6}));
+  EXPECT_TRUE(torch::equal(number("points").to_dense()[1], torch::tensor({7.0F, 8.0F, 0.0F, 0.0F, 0.0F, 0.0F})));
+  EXPECT_EQ(number("sequence").sizes(), (torch::IntArrayRef{2, 0, 2})) << "neither record has it";
+  EXPECT_TRUE(torch::equal(number("sparse").to_dense(),
+                           torch::tensor({{0.0F, 0.25F, 0.0F, 0.0F, 0.5F}, {2.0F, 0.0F, 0.0F, 0.0F, 0.0F}})));
+  EXPECT_EQ(std::get<std::vector<std::vector<std::string>>>(parsed.at("names")),
+            (std::vector<std::vector<std::string>>{{"a", "bc"}, {}}));
+  EXPECT_EQ(std::get<std::vector<std::string>>(parsed.at("text")), (std::vector<std::string>{"-", "-"}));
+}
+
+TEST(ParseExampleTest, ShorterSequencesAreFilledUp) {
+  TFExample other;
+  other.set_floats("points", {7.0F, 8.0F});
+  const std::string first = record(), second = other.serialize();
+  const auto filled = [&](const io::FixedLenSequenceFeature& form, const char* name) {
+    return io::parse_example({first, second}, {{name, form}}).at(name);
+  };
+  const io::FixedLenSequenceFeature pairs{.shape = {2}, .allow_missing = true, .default_value = torch::tensor(-1.0F)};
+  EXPECT_TRUE(torch::equal(
+      std::get<torch::Tensor>(filled(pairs, "points")),
+      torch::tensor({{{1.0F, 2.0F}, {3.0F, 4.0F}, {5.0F, 6.0F}}, {{7.0F, 8.0F}, {-1.0F, -1.0F}, {-1.0F, -1.0F}}})));
+  const io::FixedLenSequenceFeature texts{.dtype = FeatureDtype::kString, .allow_missing = true};
+  EXPECT_EQ(std::get<std::vector<std::string>>(filled(texts, "names")), (std::vector<std::string>{"a", "bc", "", ""}));
+  expect_error<InvalidArgument>([&] { filled({.shape = {2}}, "points"); }, "without allow_missing");
+  expect_error<InvalidArgument>(
+      [&] { filled({.shape = {2}, .allow_missing = true, .default_value = torch::ones(2)}, "points"); },
+      "is no single number");
+}
+
+TEST(ParseExampleTest, AnEmptyBatchAndErrors) {
+  const std::vector<std::string_view> none;
+  const auto parsed =
+      io::parse_example(none, {{"points", io::FixedLenFeature{.shape = {2}}}, {"any", io::VarLenFeature{}}});
+  EXPECT_EQ(std::get<torch::Tensor>(parsed.at("points")).sizes(), (torch::IntArrayRef{0, 2}));
+  EXPECT_EQ(std::get<torch::Tensor>(parsed.at("any")).sizes(), (torch::IntArrayRef{0, 0}));
+  const std::string good = record();
+  expect_error<DataLoss>([&] { io::parse_example({good, "no record"}, {}, "file"); }, "file 1");
+  expect_error<DataLoss>(
+      [&] {
+        io::parse_example({good}, {{"no", io::FixedLenFeature{}}}, "file");
+      },
+      "file 0: the feature \"no\" is not there");
+}
+
 }  // namespace
 }  // namespace cohort::parse_example_test

@@ -61,16 +61,43 @@ torch::Tensor rotate(const torch::Tensor& image, double degrees);
 // Paints a square of side 2 * half_side about a place that is drawn from the whole image.
 torch::Tensor cutout(const torch::Tensor& image, int64_t half_side, at::Generator generator, int64_t replace = 0);
 
+// Blurs with the 3 by 3 kernel of a normal distribution of this deviation, in pixels, above 0; the image goes on as its
+// mirror image, outermost pixels once. Model Garden calls it gaussian_noise. Pictures of 2 by 2 pixels or more.
+torch::Tensor gaussian_blur(const torch::Tensor& image, double deviation);
+
+// A picture with the boxes of what is in it: float32 [boxes, 4], each its top, left, bottom and right as shares of the
+// height and the width.
+struct BoxedImage {
+  torch::Tensor image;
+  torch::Tensor boxes;
+};
+// The geometry above, with the boxes that hold what was in the boxes before: cut off at the borders, where one of no
+// height or width gets some. Corners are whole pixels, rounded towards zero, as in Model Garden.
+
+// Turns about the middle.
+BoxedImage rotate_with_bboxes(const BoxedImage& of, double degrees);
+// Shears along the rows (shear_x) or the columns.
+BoxedImage shear_with_bboxes(const BoxedImage& of, double level, bool shear_horizontal);
+// Shifts along the rows (translate_x) or the columns.
+BoxedImage translate_bbox(const BoxedImage& of, double pixels, bool shift_horizontal);
+// Shifts what is in each box along the columns, with a third of the probability for each; the boxes stay.
+BoxedImage translate_y_only_bboxes(const BoxedImage& of, double probability, double pixels, at::Generator generator);
+
 struct LevelOptions {
   double cutout_const = 40.0;      // half the side of Cutout's square at level 10, in pixels
   double translate_const = 100.0;  // pixels of a translation at level 10
 };
-// Returns the argument of an operation at a level from 0 to 10, nothing for those without one. Rotate, ShearX, ShearY,
-// TranslateX and TranslateY take it with either sign. NotFound lists the operations.
+// Returns the argument of an operation at a level from 0 to 10, nothing for those without one. Rotations, shears and
+// translations take it with either sign; Gaussian_Noise draws a deviation from it to translate_const times as much.
+// NotFound lists the operations.
 std::optional<double> level_to_arg(std::string_view operation, double level, const LevelOptions& options = {});
 // Applies an operation by its name with what level_to_arg() gives; the generator draws the sign and Cutout's place.
 torch::Tensor apply_at_level(const torch::Tensor& image, std::string_view operation, double level,
                              at::Generator generator, const LevelOptions& options = {});
+// The same of a picture with boxes, and of the operations that need them (Rotate_BBox, TranslateY_Only_BBoxes, ...),
+// which are an InvalidArgument without boxes. `probability` is that of TranslateY_Only_BBoxes, for each box.
+BoxedImage apply_at_level(const BoxedImage& of, std::string_view operation, double level, at::Generator generator,
+                          const LevelOptions& options = {}, double probability = 1.0);
 
 struct RandAugmentOptions {
   int64_t num_layers = 2;          // operations one after the other
@@ -87,8 +114,12 @@ struct RandAugmentOptions {
 class RandAugment {
  public:
   explicit RandAugment(RandAugmentOptions options = {});
+  // Returns one whose geometry moves the boxes too.
+  static RandAugment build_for_detection(RandAugmentOptions options = {});
   // Returns the augmented picture. Of another dtype than uint8 it counts from 0 to 255, and keeps its dtype.
   torch::Tensor operator()(const torch::Tensor& image, at::Generator generator) const;
+  // The same of a picture with boxes.
+  BoxedImage operator()(const BoxedImage& of, at::Generator generator) const;
   // Returns the operations that are drawn.
   const std::vector<std::string>& operations() const { return operations_; }
 
@@ -107,7 +138,8 @@ struct PolicyStep {
 using SubPolicy = std::vector<PolicyStep>;
 
 struct AutoAugmentOptions {
-  // "v0", "reduced_cifar10", "svhn", "reduced_imagenet", "simple", "panoptic_deeplab_policy", "vit" or "test".
+  // "v0", "reduced_cifar10", "svhn", "reduced_imagenet", "simple", "panoptic_deeplab_policy", "vit",
+  // "deit3_three_augment", "test", or "detection_v0", whose operations need boxes.
   std::string augmentation_name = "v0";
   std::vector<SubPolicy> policies = {};  // taken instead of those with the name, unless empty
   double cutout_const = 100.0;           // half the side of Cutout's square at level 10, in pixels
@@ -119,6 +151,8 @@ class AutoAugment {
   explicit AutoAugment(AutoAugmentOptions options = {});
   // Returns the augmented picture. Of another dtype than uint8 it counts from 0 to 255, and keeps its dtype.
   torch::Tensor operator()(const torch::Tensor& image, at::Generator generator) const;
+  // The same of a picture with boxes.
+  BoxedImage operator()(const BoxedImage& of, at::Generator generator) const;
   // Returns the policies that are drawn.
   const std::vector<SubPolicy>& policies() const { return options_.policies; }
 

@@ -1,4 +1,5 @@
-// tf.io.parse_single_example: the features of a record by the forms that a program expects of them.
+// tf.io.parse_single_example and tf.io.parse_example: the features of a record, or of a batch of records, by the forms
+// that a program expects of them.
 //
 //   auto features = io::parse_single_example(record, {{"label", io::FixedLenFeature{.dtype =
 //   io::FeatureDtype::kInt64}},
@@ -42,6 +43,8 @@ struct FixedLenSequenceFeature {
   std::vector<int64_t> shape = {};              // the shape of one element
   FeatureDtype dtype = FeatureDtype::kFloat32;  // the sort of values
   bool allow_missing = false;                   // a record without the feature has none; else it is an error
+  // What parse_example() fills up shorter records with: one value. Unset: 0, or an empty string.
+  std::optional<FeatureValues> default_value = std::nullopt;
 };
 // A sparse vector whose places and values are two features: a sparse tensor [size], int64 or float32.
 struct SparseFeature {
@@ -59,5 +62,18 @@ using FeatureSpec = std::variant<FixedLenFeature, VarLenFeature, FixedLenSequenc
 std::map<std::string, FeatureValues> parse_single_example(std::string_view bytes,
                                                           const std::map<std::string, FeatureSpec>& features,
                                                           const std::string& source = "record");
+
+// The values of a feature in a batch of records: a tensor; byte strings, all records' in the order of the elements; or
+// those of each record, where they may be of different numbers (VarLenFeature of kString).
+using BatchValues = std::variant<torch::Tensor, std::vector<std::string>, std::vector<std::vector<std::string>>>;
+
+// Parses a batch of serialized tf.train.Examples as tf.io.parse_example() does; the first dimension is the batch.
+// FixedLenFeature: [batch, shape...]. FixedLenSequenceFeature: [batch, longest, shape...], shorter ones filled up with
+// default_value; it needs allow_missing (InvalidArgument). VarLenFeature: a sparse tensor [batch, longest].
+// SparseFeature: a sparse tensor [batch, size]. Sparse tensors have their places in the order of the records. Errors
+// are those of parse_single_example(), with the number of the record behind the `source`. Thread-safe.
+std::map<std::string, BatchValues> parse_example(const std::vector<std::string_view>& batch,
+                                                 const std::map<std::string, FeatureSpec>& features,
+                                                 const std::string& source = "record");
 
 }  // namespace cohort::io

@@ -185,6 +185,30 @@ torch::Tensor rotate(const torch::Tensor& image, double degrees) {
   return transform("rotate", image, {cosine, -sine, x_offset, sine, cosine, y_offset});
 }
 
+torch::Tensor gaussian_blur(const torch::Tensor& image, double deviation) {
+  require_bytes("gaussian_blur", image);
+  const int64_t height = rows_of(image);
+  const int64_t width = columns_of(image);
+  if (!(deviation > 0.0) || height < 2 || width < 2) {
+    fail<InvalidArgument>("[image] gaussian_blur: a deviation of ", deviation, " and a picture ", image.sizes(),
+                          ", wanted a deviation above 0 and 2 by 2 pixels or more");
+  }
+  // In the order of TensorFlow's operations: a softmax that multiplies by the reciprocal, and sums of products that are
+  // rounded once.
+  const auto sigma = static_cast<float>(deviation);
+  const auto beside = static_cast<float>(std::exp(static_cast<double>(-1.0F / (2.0F * (sigma * sigma)))));
+  const float middle = 1.0F / (beside + beside + 1.0F);
+  const std::array<float, 3> side = {beside * middle, middle, beside * middle};
+  const torch::Tensor x = at::reflection_pad2d(image.to(torch::kDouble).permute({2, 0, 1}), {1, 1, 1, 1});
+  torch::Tensor sum = at::zeros({3, height, width});
+  for (std::size_t i = 0; i < 9; ++i) {
+    const auto row = static_cast<int64_t>(i / 3), column = static_cast<int64_t>(i % 3);
+    const float weight = side[i / 3] * side[i % 3];
+    sum = (x.narrow(1, row, height).narrow(2, column, width) * static_cast<double>(weight) + sum).to(torch::kFloat);
+  }
+  return sum.clamp(0.0, 255.0).to(torch::kByte).permute({1, 2, 0}).contiguous();
+}
+
 torch::Tensor cutout(const torch::Tensor& image, int64_t half_side, at::Generator generator, int64_t replace) {
   require_bytes("cutout", image);
   if (half_side < 0 || replace < 0 || replace > 255) {

@@ -23,7 +23,7 @@ namespace {
 constexpr double kMaxLevel = 10.0;
 
 // What an operation takes at a level.
-enum class Argument { kNone, kInteger, kEnhance, kSigned };
+enum class Argument { kNone, kInteger, kEnhance, kSigned, kShare };
 
 struct Operation {
   std::string_view name;
@@ -32,16 +32,34 @@ struct Operation {
   bool drawn;      // RandAugment draws it
 };
 constexpr std::array kAugmentOperations = {
-    Operation{"AutoContrast", Argument::kNone, 0, true},    Operation{"Equalize", Argument::kNone, 0, true},
-    Operation{"Invert", Argument::kNone, 0, true},          Operation{"Rotate", Argument::kSigned, 30, true},
-    Operation{"Posterize", Argument::kInteger, 4, true},    Operation{"Solarize", Argument::kInteger, 256, true},
-    Operation{"Color", Argument::kEnhance, 1.8, true},      Operation{"Contrast", Argument::kEnhance, 1.8, true},
-    Operation{"Brightness", Argument::kEnhance, 1.8, true}, Operation{"Sharpness", Argument::kEnhance, 1.8, true},
-    Operation{"ShearX", Argument::kSigned, 0.3, true},      Operation{"ShearY", Argument::kSigned, 0.3, true},
-    Operation{"TranslateX", Argument::kSigned, 0, true},    Operation{"TranslateY", Argument::kSigned, 0, true},
-    Operation{"Cutout", Argument::kInteger, 0, true},       Operation{"SolarizeAdd", Argument::kInteger, 110, true},
+    Operation{"AutoContrast", Argument::kNone, 0, true},
+    Operation{"Equalize", Argument::kNone, 0, true},
+    Operation{"Invert", Argument::kNone, 0, true},
+    Operation{"Rotate", Argument::kSigned, 30, true},
+    Operation{"Posterize", Argument::kInteger, 4, true},
+    Operation{"Solarize", Argument::kInteger, 256, true},
+    Operation{"Color", Argument::kEnhance, 1.8, true},
+    Operation{"Contrast", Argument::kEnhance, 1.8, true},
+    Operation{"Brightness", Argument::kEnhance, 1.8, true},
+    Operation{"Sharpness", Argument::kEnhance, 1.8, true},
+    Operation{"ShearX", Argument::kSigned, 0.3, true},
+    Operation{"ShearY", Argument::kSigned, 0.3, true},
+    Operation{"TranslateX", Argument::kSigned, 0, true},
+    Operation{"TranslateY", Argument::kSigned, 0, true},
+    Operation{"Cutout", Argument::kInteger, 0, true},
+    Operation{"SolarizeAdd", Argument::kInteger, 110, true},
     Operation{"Grayscale", Argument::kNone, 0, false},
+    Operation{"Gaussian_Noise", Argument::kShare, 1, false},
+    Operation{"Rotate_BBox", Argument::kSigned, 30, false},
+    Operation{"ShearX_BBox", Argument::kSigned, 0.3, false},
+    Operation{"ShearY_BBox", Argument::kSigned, 0.3, false},
+    Operation{"TranslateX_BBox", Argument::kSigned, 0, false},
+    Operation{"TranslateY_BBox", Argument::kSigned, 0, false},
+    Operation{"TranslateY_Only_BBoxes", Argument::kSigned, 120, false},
 };
+// Those that move boxes with the picture.
+constexpr std::array kBoxed = {"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"};
+constexpr std::string_view kOnlyBoxes = "TranslateY_Only_BBoxes";
 
 const Operation& operation_of(std::string_view name) {
   std::string known;
@@ -54,7 +72,7 @@ const Operation& operation_of(std::string_view name) {
 
 double largest_argument(const Operation& operation, const LevelOptions& options) {
   if (operation.name == "Cutout") return options.cutout_const;
-  if (operation.name.starts_with("Translate")) return options.translate_const;
+  if (operation.name.starts_with("Translate") && operation.name != kOnlyBoxes) return options.translate_const;
   return operation.at_most;
 }
 
@@ -81,11 +99,28 @@ torch::Tensor apply_argument(const torch::Tensor& image, std::string_view name, 
   return grayscale(image);
 }
 
+BoxedImage apply_argument(const BoxedImage& of, std::string_view name, double argument, double probability,
+                          const at::Generator& generator) {
+  if (name == "Rotate_BBox") return rotate_with_bboxes(of, argument);
+  if (name == "ShearX_BBox") return shear_with_bboxes(of, argument, true);
+  if (name == "ShearY_BBox") return shear_with_bboxes(of, argument, false);
+  if (name == "TranslateX_BBox") return translate_bbox(of, argument, true);
+  if (name == "TranslateY_BBox") return translate_bbox(of, argument, false);
+  if (name == kOnlyBoxes) return translate_y_only_bboxes(of, probability, argument, generator);
+  return {.image = apply_argument(of.image, name, argument, generator), .boxes = of.boxes};
+}
+
+bool needs_boxes(std::string_view name) {
+  return name == kOnlyBoxes || name.ends_with("_BBox");
+}
+
 // Applies a function of bytes to a picture of any dtype that counts from 0 to 255.
 template <typename Function>
-torch::Tensor in_bytes(const torch::Tensor& image, const Function& function) {
-  if (!image.defined() || image.scalar_type() == torch::kByte) return function(image);
-  return function(image.clamp(0.0, 255.0).to(torch::kByte)).to(image.scalar_type());
+BoxedImage in_bytes(const BoxedImage& of, const Function& function) {
+  if (!of.image.defined() || of.image.scalar_type() == torch::kByte) return function(of);
+  BoxedImage result = function({.image = of.image.clamp(0.0, 255.0).to(torch::kByte), .boxes = of.boxes});
+  result.image = result.image.to(of.image.scalar_type());
+  return result;
 }
 
 void check_probability(const char* what, const char* option, double value) {
@@ -112,6 +147,7 @@ std::optional<double> level_to_arg(std::string_view operation, double level, con
     case Argument::kEnhance:
       return part * found.at_most + 0.1;
     case Argument::kSigned:
+    case Argument::kShare:
       return part * largest_argument(found, options);
   }
   return std::nullopt;
@@ -119,10 +155,24 @@ std::optional<double> level_to_arg(std::string_view operation, double level, con
 
 torch::Tensor apply_at_level(const torch::Tensor& image, std::string_view operation, double level,
                              at::Generator generator, const LevelOptions& options) {
-  images::require_bytes("apply_at_level", image);
+  return apply_at_level(BoxedImage{.image = image, .boxes = {}}, operation, level, std::move(generator), options).image;
+}
+
+BoxedImage apply_at_level(const BoxedImage& of, std::string_view operation, double level, at::Generator generator,
+                          const LevelOptions& options, double probability) {
+  images::require_bytes("apply_at_level", of.image);
+  check_probability("apply_at_level", "the probability", probability);
   double argument = level_to_arg(operation, level, options).value_or(0.0);
-  if (operation_of(operation).argument == Argument::kSigned && draw_below(2, generator) == 0) argument = -argument;
-  return apply_argument(image, operation, argument, generator);
+  const Argument sort = operation_of(operation).argument;
+  if (needs_boxes(operation) && !of.boxes.defined()) {
+    fail<InvalidArgument>("[image] augment: ", operation, " moves boxes, and the picture came without any");
+  }
+  if (sort == Argument::kSigned && draw_below(2, generator) == 0) argument = -argument;
+  if (sort == Argument::kShare) {
+    const double deviation = draw_uniform(argument, std::max(argument, argument * options.translate_const), generator);
+    return {.image = argument > 0.0 ? gaussian_blur(of.image, deviation) : of.image, .boxes = of.boxes};
+  }
+  return apply_argument(of, operation, argument, probability, generator);
 }
 
 RandAugment::RandAugment(RandAugmentOptions options) : options_(std::move(options)) {
@@ -141,10 +191,22 @@ RandAugment::RandAugment(RandAugmentOptions options) : options_(std::move(option
   }
 }
 
+RandAugment RandAugment::build_for_detection(RandAugmentOptions options) {
+  RandAugment made(std::move(options));
+  for (std::string& name : made.operations_) {
+    if (std::find(kBoxed.begin(), kBoxed.end(), name) != kBoxed.end()) name += "_BBox";
+  }
+  return made;
+}
+
 torch::Tensor RandAugment::operator()(const torch::Tensor& image, at::Generator generator) const {
+  return (*this)(BoxedImage{.image = image, .boxes = {}}, std::move(generator)).image;
+}
+
+BoxedImage RandAugment::operator()(const BoxedImage& of, at::Generator generator) const {
   const LevelOptions levels{.cutout_const = options_.cutout_const, .translate_const = options_.translate_const};
-  return in_bytes(image, [&](torch::Tensor picture) {
-    images::require_bytes("RandAugment", picture);
+  return in_bytes(of, [&](BoxedImage picture) {
+    images::require_bytes("RandAugment", picture.image);
     for (int64_t layer = 0; layer < options_.num_layers; ++layer) {
       const auto drawn = static_cast<std::size_t>(draw_below(static_cast<int64_t>(operations_.size()) + 1, generator));
       double level = options_.magnitude;
@@ -172,13 +234,17 @@ AutoAugment::AutoAugment(AutoAugmentOptions options) : options_(std::move(option
 }
 
 torch::Tensor AutoAugment::operator()(const torch::Tensor& image, at::Generator generator) const {
+  return (*this)(BoxedImage{.image = image, .boxes = {}}, std::move(generator)).image;
+}
+
+BoxedImage AutoAugment::operator()(const BoxedImage& of, at::Generator generator) const {
   const LevelOptions levels{.cutout_const = options_.cutout_const, .translate_const = options_.translate_const};
-  return in_bytes(image, [&](torch::Tensor picture) {
-    images::require_bytes("AutoAugment", picture);
+  return in_bytes(of, [&](BoxedImage picture) {
+    images::require_bytes("AutoAugment", picture.image);
     const int64_t drawn = draw_below(static_cast<int64_t>(options_.policies.size()), generator);
     for (const PolicyStep& step : options_.policies[static_cast<std::size_t>(drawn)]) {
       if (draw_uniform(0.0, 1.0, generator) >= step.probability) continue;
-      picture = apply_at_level(picture, step.operation, step.level, generator, levels);
+      picture = apply_at_level(picture, step.operation, step.level, generator, levels, step.probability);
     }
     return picture;
   });

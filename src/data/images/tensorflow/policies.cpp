@@ -116,6 +116,15 @@ std::vector<SubPolicy> vit() {
   return policies;
 }
 
+// B. Zoph et al., "Learning Data Augmentation Strategies for Object Detection" (2019).
+std::vector<SubPolicy> detection_v0() {
+  return {{{"TranslateX_BBox", 0.6, 4}, {"Equalize", 0.8, 10}},
+          {{"TranslateY_Only_BBoxes", 0.2, 2}, {"Cutout", 0.8, 8}},
+          {{"Sharpness", 0.0, 8}, {"ShearX_BBox", 0.4, 0}},
+          {{"ShearY_BBox", 1.0, 2}, {"TranslateY_Only_BBoxes", 0.6, 6}},
+          {{"Rotate_BBox", 0.6, 10}, {"Color", 1.0, 6}}};
+}
+
 }  // namespace
 
 std::vector<SubPolicy> named_policies(std::string_view name) {
@@ -126,10 +135,14 @@ std::vector<SubPolicy> named_policies(std::string_view name) {
   if (name == "simple") return simple();
   if (name == "panoptic_deeplab_policy") return panoptic_deeplab();
   if (name == "vit") return vit();
+  if (name == "detection_v0") return detection_v0();
+  // H. Touvron et al., "DeiT III" (2022): grey, inverted bright pixels, or blurred.
+  if (name == "deit3_three_augment")
+    return {{{"Grayscale", 1.0, 0}}, {{"Solarize", 1.0, 5}}, {{"Gaussian_Noise", 1.0, 1}}};
   if (name == "test") return {{{"TranslateX", 1.0, 4}, {"Equalize", 1.0, 10}}};
   fail<NotFound>("[image] auto_augment: there is no policy \"", name,
-                 "\"; there are v0, reduced_cifar10, svhn, reduced_imagenet, simple, panoptic_deeplab_policy, vit and "
-                 "test");
+                 "\"; there are v0, reduced_cifar10, svhn, reduced_imagenet, simple, panoptic_deeplab_policy, vit, "
+                 "detection_v0, deit3_three_augment and test");
 }
 
 }  // namespace cohort::augment
