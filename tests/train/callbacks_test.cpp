@@ -110,6 +110,76 @@ TEST(CallbackTest, KnowWhereTrainingStands) {
   EXPECT_NEAR(losses[3], std::pow(0.9, 6), 1e-6);
 }
 
+// Notes the batches at which it is called.
+struct Calls {
+  std::string text;
+  CallbackPtr callback() {
+    return LambdaCallback({.on_batch_begin = [this](const RunInfo& info) { text += c10::str(info.batch, "("); },
+                           .on_batch_end =
+                               [this](const RunInfo& info, const BatchLogs&) {
+                                 text += c10::str(")", info.batch, " of ", info.steps, " at ", info.step, " ");
+                               }});
+  }
+};
+
+TEST(CallbackTest, AreCalledOnceInSeveralStepsWithStepsPerExecution) {
+  Calls calls;
+  std::vector<History> histories;
+  for (const int64_t together : {1, 3}) {
+    for (const int replicas : {1, 2}) {
+      const MirroredStrategy strategy({.devices = cpu_devices(replicas)});
+      const auto scope = strategy.scope();
+      Sequential made = model();
+      made.compile({.optimizer = "adam", .loss = MeanSquaredError(), .steps_per_execution = together});
+      calls.text.clear();
+      histories.push_back(
+          made.fit(data(5), {.epochs = 2, .callbacks = {calls.callback()}, .verbose = Verbose::kSilent}));
+      EXPECT_EQ(made.optimizer().iterations(), 10);
+    }
+  }
+  EXPECT_EQ(calls.text, "0()2 of 3 at 3 3()4 of 2 at 5 0()2 of 3 at 8 3()4 of 2 at 10 ");
+  for (const History& each : histories) {
+    for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+      EXPECT_NEAR(each["loss"][epoch], histories[0]["loss"][epoch], 1e-6);
+    }
+  }
+  Sequential made = model();
+  EXPECT_THROW(made.compile({.optimizer = "adam", .loss = "mse", .steps_per_execution = 0}), InvalidArgument);
+}
+
+TEST_F(FilesTest, APreemptionBetweenTwoCallsOfACallbackIsNotHeardByIt) {
+  const auto train = [&](std::function<bool()> preempted, Calls& calls) {
+    Sequential made = model();
+    made.compile({.optimizer = "adam", .loss = "mse", .steps_per_execution = 2});
+    const CallbackPtr backup =
+        BackupAndRestore({.directory = (folder_ / "backup").string(), .preempted = std::move(preempted)});
+    made.fit(data(5), {.epochs = 2, .callbacks = {calls.callback(), backup}, .verbose = Verbose::kSilent});
+  };
+  Calls whole;
+  train({}, whole);
+  for (const int batches : {2, 3, 4, 6, 7}) {
+    Calls calls;
+    int asked = 0;
+    EXPECT_THROW(train([&] { return ++asked >= batches; }, calls), Preempted) << batches;
+    train({}, calls);
+    EXPECT_EQ(calls.text, whole.text) << batches;
+  }
+}
+
+TEST_F(FilesTest, ACheckpointIsSavedAfterTheStepsAmongWhichItIsDue) {
+  std::vector<int64_t> saved;
+  Sequential made = model();
+  made.compile({.optimizer = "adam", .loss = "mse", .steps_per_execution = 2});
+  const CallbackPtr look = LambdaCallback({.on_batch_begin = [&](const RunInfo& info) {
+    if (std::filesystem::remove(folder_ / "weights.safetensors")) saved.push_back(info.step);
+  }});
+  made.fit(data(9), {.callbacks = {look, ModelCheckpoint({.filepath = (folder_ / "weights.safetensors").string(),
+                                                          .save_weights_only = true,
+                                                          .save_freq = 3})},
+                     .verbose = Verbose::kSilent});
+  EXPECT_EQ(saved, (std::vector<int64_t>{4, 6})) << "due at 3, 6 and 9, the last of which is the end";
+}
+
 TEST(CallbackTest, StopTraining) {
   int batches = 0;
   const History history = run(model(),

@@ -83,7 +83,8 @@ struct RunInfo {
   int64_t steps_per_epoch = -1;  // -1: not known
   int64_t epoch = 0;             // the current one, from 0
   int64_t batch = 0;             // within the epoch, from 0
-  int64_t step = 0;              // updates made since the model was compiled; before any, those of the loaded weights
+  int64_t steps = 1;  // in on_batch_end: the steps since on_batch_begin (CompileOptions::steps_per_execution)
+  int64_t step = 0;   // updates made since the model was compiled; before any, those of the loaded weights
   double examples_per_second = 0.0;  // of the epoch or the evaluation that ended
   TrainingRun* training = nullptr;   // the whole state of fit(), to save and resume; null in evaluate()
 
@@ -139,9 +140,9 @@ class Callback : public Listener {
   // Called after the last batch of an epoch and its validation. What it adds to the logs is seen by the callbacks after
   // this one, the progress bar and the History.
   virtual void on_epoch_end(const RunInfo& /*run*/, Logs& /*logs*/) {}
-  // Called before each batch.
+  // Called before each batch, or the first of several (CompileOptions::steps_per_execution).
   virtual void on_batch_begin(const RunInfo& /*run*/) {}
-  // Called after each batch; on GPUs its step may still be running.
+  // Called after each batch, or the last of several; on GPUs its step may still be running.
   virtual void on_batch_end(const RunInfo& /*run*/, const BatchLogs& /*logs*/) {}
   // Called when training ends here because of a preemption, on all workers after the same step.
   virtual void on_preemption(const RunInfo& /*run*/) {}

@@ -47,6 +47,11 @@ void check_options(const char* speaker, const char* place, const std::string& pa
                         ", wanted a number of batches, or 0 for epochs");
 }
 
+// Returns whether a multiple of save_freq is among the steps that have just been made.
+bool is_due(const RunInfo& run, int64_t save_freq) {
+  return save_freq > 0 && run.step % save_freq < run.steps;
+}
+
 class Backup final : public Callback {
  public:
   explicit Backup(BackupAndRestoreOptions options) : options_(std::move(options)) {
@@ -67,7 +72,7 @@ class Backup final : public Callback {
   }
 
   void on_batch_end(const RunInfo& run, const BatchLogs& /*logs*/) override {
-    if (options_.save_freq > 0 && run.step % options_.save_freq == 0) save(run);
+    if (is_due(run, options_.save_freq)) save(run);
   }
   void on_epoch_end(const RunInfo& run, Logs& /*logs*/) override {
     if (options_.save_freq == 0) save(run);
@@ -122,7 +127,7 @@ class BestModel final : public Callback {
     if (options_.save_best_only) best_ = monitor_.begin(run.model, best_.number());
   }
   void on_batch_end(const RunInfo& run, const BatchLogs& logs) override {
-    if (options_.save_freq > 0 && run.step % options_.save_freq == 0) save_here(run, logs.read());
+    if (is_due(run, options_.save_freq)) save_here(run, logs.read());
   }
   void on_epoch_end(const RunInfo& run, Logs& logs) override {
     if (options_.save_freq == 0) save_here(run, logs);

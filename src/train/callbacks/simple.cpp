@@ -46,7 +46,7 @@ class NanGuard final : public Callback {
   }
 
   void on_batch_end(const RunInfo& run, const BatchLogs& logs) override {
-    if ((run.batch + 1) % every_ == 0) check(run, logs.loss());
+    if ((run.batch + 1) % every_ < run.steps) check(run, logs.loss());
   }
 
   void on_epoch_end(const RunInfo& run, Logs& logs) override {

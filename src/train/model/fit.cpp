@@ -1,5 +1,7 @@
 // fit(): the preset of run_rounds() whose rounds are epochs and whose listeners are Keras' callbacks. An epoch is
 // steps, and a validation every so often.
+#include <utility>
+
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -82,18 +84,26 @@ class Epochs final : public Rounds, public TrainingRun {
     progress_.begin(c10::str("Epoch ", start_.epoch + 1, "/", options_.epochs), steps_, start_.batch);
     batches_done_ = start_.batch;
     const int64_t most = options_.steps_per_epoch > 0 ? options_.steps_per_epoch - start_.batch : kUntilTheEnd;
+    const int64_t together = state_.steps_per_execution();
+    int64_t first = batches_done_ - batches_done_ % together;  // of those between two calls of the callbacks
+    const auto tell_end = [&] {
+      run_.batch = batches_done_ - 1;
+      run_.steps = batches_done_ - std::exchange(first, batches_done_);
+      listeners_.tell_step_end(batch_logs_);
+    };
     const auto begin = [&] {
+      if (batches_done_ != first) return;
       refresh(start_.epoch, batches_done_);
       listeners_.tell(Moment::kStepBegin);
     };
     const auto end = [&] {
-      run_.step = state_.iterations();
-      ++batches_done_;
-      listeners_.tell_step_end(batch_logs_);
+      refresh(start_.epoch, batches_done_++);
+      if (batches_done_ % together == 0) tell_end();
     };
     const StepsDone done = run_steps(state_, input_, most, progress_, {.begin = begin, .end = end});
     // A training that ends anyway is not left: its input has given a batch that nobody takes.
     if (input_.preempted() && !input_.stopped()) leave();
+    if (batches_done_ != first) tell_end();
     run_.examples_per_second = done.examples_per_second;
     if (options_.steps_per_epoch == 0 && !input_.stopped()) steps_ = batches_done_;
     return state_.results();

@@ -167,6 +167,11 @@ NamedTensors ModelState::entry_buffers(std::size_t index, std::size_t replica) c
 
 void ModelState::compile(const CompileOptions& options) {
   require_scope("compile");
+  if (options.steps_per_execution < 1) {
+    fail<InvalidArgument>("[model] ", name_, ": compile: steps_per_execution is ", options.steps_per_execution,
+                          ", wanted 1 or more");
+  }
+  steps_per_execution_ = options.steps_per_execution;
   outputs_ = ModelOutputs(speaker(), output_names_, options);
   add_metrics(options);
   if (options.loss_average == LossAverage::kReplicas && ParameterServerStrategy::of(strategy_)) {

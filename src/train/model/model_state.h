@@ -62,6 +62,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   // Makes it where it is not there yet.
   const MirroredOptimizer& optimizer();
   int64_t iterations() const;
+  // Steps between two calls of the callbacks of batches.
+  int64_t steps_per_execution() const { return steps_per_execution_; }
   Direction direction(std::string_view log) const;
 
   // Layers that were frozen or thawed since compile().
@@ -153,6 +155,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
 
   PrecisionPolicy precision_ = PrecisionPolicy::kFloat32;
   LossAverage loss_average_ = LossAverage::kGlobalBatch;
+  int64_t steps_per_execution_ = 1;
   std::optional<Optimizer> rule_;
   std::optional<ModelOutputs> outputs_;
   MirroredOptimizer optimizer_;
