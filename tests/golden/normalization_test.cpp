@@ -107,9 +107,18 @@ TEST(GoldenNormalization, BatchNormOverReplicas) {
 std::shared_ptr<LayerModule> normalization(const json& golden, const Shape& input) {
   const json& options = golden.at("options");
   const BuildContext context{.name = "norm", .input = input, .dtype = torch::kDouble};
-  if (golden.at("layer") == "RMSNormalization") return RMSNormalization().kind().build(context);
+  if (golden.at("layer") == "RMSNormalization") {
+    RMSNormalizationOptions made;
+    if (options.contains("epsilon")) made.epsilon = options.at("epsilon");
+    return RMSNormalization(made).kind().build(context);
+  }
   if (golden.at("layer") == "GroupNormalization") {
-    return GroupNormalization({.groups = options.at("groups")}).kind().build(context);
+    GroupNormalizationOptions made;
+    made.groups = options.value("groups", made.groups);
+    made.epsilon = options.value("epsilon", made.epsilon);
+    made.center = options.value("center", true);
+    made.scale = options.value("scale", true);
+    return GroupNormalization(made).kind().build(context);
   }
   LayerNormalizationOptions made;
   for (const auto& [key, value] : options.items()) {

@@ -8,9 +8,11 @@
 #include "cohort/cohort.h"
 #include "cohort/models.h"
 #include "tests/golden/golden.h"
+#include "tests/golden/optimizers.h"
 #include "tests/golden/schedules.h"
 
-namespace cohort::testing::golden_optimizers_test {
+namespace cohort::testing {
+
 namespace {
 
 using nlohmann::json;
@@ -107,6 +109,8 @@ void take_rmsprop(Options& options, RmspropOptions& into) {
   options.take("centered", into.centered);
 }
 
+}  // namespace
+
 Optimizer keras_optimizer(const json& golden) {
   const auto name = golden.at("optimizer").get<std::string>();
   const auto moments = [](Options& options, auto& into) { take_moments(options, into); };
@@ -139,6 +143,9 @@ Optimizer keras_optimizer(const json& golden) {
   }
   throw std::runtime_error("there is no optimizer " + name);
 }
+
+namespace golden_optimizers_test {
+namespace {
 
 // The two parameters of a case. The output for a row of gradients is its product with them, whose gradient is the row.
 struct PairImpl : torch::nn::Module {
@@ -270,4 +277,6 @@ TEST(GoldenOptimizers, OfModelGarden) {
 }
 
 }  // namespace
-}  // namespace cohort::testing::golden_optimizers_test
+}  // namespace golden_optimizers_test
+
+}  // namespace cohort::testing

@@ -47,11 +47,13 @@ Layer convolution(const std::string& layer, const json& options) {
                             .dilation_rate = dilation});
   }
   if (layer == "Conv2DTranspose") {
-    return Conv2DTranspose({.filters = filters,
-                            .kernel_size = kernel,
-                            .strides = strides,
-                            .padding = padding_of(options),
-                            .dilation_rate = dilation});
+    Conv2DTransposeOptions made{.filters = filters,
+                                .kernel_size = kernel,
+                                .strides = strides,
+                                .padding = padding_of(options),
+                                .dilation_rate = dilation};
+    if (options.contains("output_padding")) made.output_padding = size_of(options, "output_padding", 0);
+    return Conv2DTranspose(made);
   }
   return Conv2D({.filters = filters,
                  .kernel_size = kernel,

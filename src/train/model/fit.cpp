@@ -1,7 +1,5 @@
 // fit(): the preset of run_rounds() whose rounds are epochs and whose listeners are Keras' callbacks. An epoch is
 // steps, and a validation every so often.
-#include <utility>
-
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -30,8 +28,8 @@ class Epochs final : public Rounds, public TrainingRun {
     }
     check();
     for (const CallbackPtr& each : options_.callbacks) listeners_.add(each, run_);
-    const int64_t known = input_.data().cardinality();
-    steps_ = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : std::max<int64_t>(known, -1);
+    const int64_t known = std::max<int64_t>(input_.data().cardinality(), -1);
+    steps_ = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : known;
   }
 
   History run() {
@@ -88,13 +86,13 @@ class Epochs final : public Rounds, public TrainingRun {
     int64_t first = batches_done_ - batches_done_ % together;  // of those between two calls of the callbacks
     const auto tell_end = [&] {
       run_.batch = batches_done_ - 1;
-      run_.steps = batches_done_ - std::exchange(first, batches_done_);
+      run_.steps = batches_done_ - first;
+      first = batches_done_;
       listeners_.tell_step_end(batch_logs_);
     };
     const auto begin = [&] {
-      if (batches_done_ != first) return;
       refresh(start_.epoch, batches_done_);
-      listeners_.tell(Moment::kStepBegin);
+      if (batches_done_ == first) listeners_.tell(Moment::kStepBegin);
     };
     const auto end = [&] {
       refresh(start_.epoch, batches_done_++);
