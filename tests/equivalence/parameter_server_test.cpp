@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
+#include "optimizer/update_rule.h"
 #include "tests/equivalence/runs.h"
 #include "tests/support/server_cluster.h"
 
@@ -126,6 +127,23 @@ TEST(ParameterServers, EveryOptimizerInFloat64) {
     SCOPED_TRACE(rule.name);
     const Outcome wanted = on_one_device(rule.make(), torch::kDouble);
     const Outcome got = on_servers({.servers = 2}, rule.make(), torch::kDouble);
+    for (const auto& [name, value] : wanted.values) {
+      EXPECT_TRUE(torch::allclose(got.values.at(name), value, 0, 1e-9)) << name;
+    }
+  }
+}
+
+// Clipping by norm sees the gradient that a worker sends, which is a share's.
+TEST(ParameterServers, EveryOptimizerThatDoesNotClipByNormInSynchronousSteps) {
+  for (const equivalence::Rule& rule : equivalence::rules()) {
+    SCOPED_TRACE(rule.name);
+    const Optimizer made = rule.make();
+    if (made.gradient().clipnorm > 0.0 || made.gradient().global_clipnorm > 0.0) continue;
+    const Outcome wanted = on_one_device(made, torch::kDouble);
+    testing::ServerClusterOptions options{.servers = 2, .workers = 2};
+    options.strategy.consistency.kind = Consistency::Kind::kSynchronous;
+    if (!made.rule().one_by_one()) options.strategy.variable_partitioner = FixedShardsPartitioner(2);
+    const Outcome got = on_servers(options, made, torch::kDouble, {5});
     for (const auto& [name, value] : wanted.values) {
       EXPECT_TRUE(torch::allclose(got.values.at(name), value, 0, 1e-9)) << name;
     }

@@ -53,7 +53,7 @@ Box inside(Box box) {
 // Applies a function to every box, given the height and the width of the picture.
 template <typename Move>
 torch::Tensor moved(const BoxedImage& of, const Move& move) {
-  const torch::Tensor boxes = of.boxes.contiguous().clone();
+  torch::Tensor boxes = of.boxes.contiguous().clone();
   const auto height = static_cast<float>(images::rows_of(of.image));
   const auto width = static_cast<float>(images::columns_of(of.image));
   for (int64_t i = 0; i < boxes.size(0); ++i) {
