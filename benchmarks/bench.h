@@ -1,4 +1,4 @@
-// What the benchmarks share. Each prints one JSON object a line.
+// The code that the benchmarks share. Each prints one JSON object a line.
 #pragma once
 
 #include <torch/torch.h>

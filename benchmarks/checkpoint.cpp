@@ -1,4 +1,4 @@
-// What a checkpoint of 1 GB costs the training that makes it, beside a copy of the same tensors.
+// Measures what a checkpoint of 1 GB costs the training that makes it, beside a copy of the same tensors.
 #include <filesystem>
 #include <iostream>
 

@@ -1,5 +1,5 @@
-// Reading files: photographs decoded, resized, normalised and batched; TFRecords with their checksums. And training
-// steps in bfloat16 beside float32.
+// Reading files: photographs decoded, resized, normalised and batched; TFRecords with their checksums. It also measures
+// training steps in bfloat16 beside float32.
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>

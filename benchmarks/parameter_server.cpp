@@ -1,4 +1,5 @@
-// What parameter servers move and train: run by `cohort launch --ps=2 --workers=N`, every task the same call.
+// Measures what parameter servers move and train; it is run by `cohort launch --ps=2 --workers=N`, every task with the
+// same call.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -213,8 +214,8 @@ void run_recommender(double seconds) {
   std::cout << nlohmann::json{{"ps_steps_per_second", steps / (now() - begin)}} << std::endl;
 }
 
-// Its arithmetic, by LibTorch, in a process that has tower and table (half of the rows, which is what a server has) at
-// hand: what a worker could reach if everything between the tasks were free.
+// Measures the arithmetic of the run, by LibTorch, in a process that has tower and table (half of the rows, which is
+// what a server has) at hand: what a worker could reach if everything between the tasks were free.
 void run_arithmetic(double seconds) {
   torch::set_num_threads(1);
   torch::nn::Sequential tower = recommender_tower();

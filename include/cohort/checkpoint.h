@@ -33,8 +33,8 @@ struct CheckpointData {
 // A checkpoint that was read.
 struct SavedCheckpoint {
   int64_t step = 0;              // the global step at which it was saved
-  std::filesystem::path folder;  // where it lies
-  CheckpointData data;           // what is in it
+  std::filesystem::path folder;  // the folder itself
+  CheckpointData data;           // the contents
 };
 
 // Writes one folder, and replaces one of the same name. Makes the folder around it. Unavailable: the disk is full, and
@@ -51,7 +51,7 @@ struct CheckpointManagerOptions {
   int64_t max_to_keep = 5;
   // Hours after which one of the checkpoints that max_to_keep would remove is kept for good; 0: none is.
   double keep_every_n_hours = 0.0;
-  // Whether save() returns when the data is copied, and a thread writes it.
+  // With true, save() returns as soon as the data is copied, and a thread writes it.
   bool asynchronous = true;
   // The longest wait for a write under way.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
@@ -109,8 +109,8 @@ struct CheckpointFollowerOptions {
   std::string name = "ckpt";                                  // the manager's name for its checkpoints
   std::chrono::milliseconds poll = std::chrono::seconds(1);   // the time between two looks at the directory
   std::chrono::milliseconds timeout = std::chrono::hours(1);  // the longest wait for a new checkpoint
-  // An earlier run in the directory, which is ignored: the result of finished_run() before the writer began. Empty:
-  // there is none.
+  // An earlier run in the directory, which is ignored: the result of finished_run() before the writer began. If it is
+  // empty there is none.
   std::string skip_run = {};
 };
 

@@ -33,10 +33,10 @@ class Work {
  public:
   // The clock of times().
   using Clock = std::chrono::steady_clock;
-  // When an operation began, and when it ended.
+  // The times at which an operation began and ended.
   struct Times {
-    Clock::time_point begin = {};  // when it began
-    Clock::time_point end = {};    // when it ended
+    Clock::time_point begin = {};  // the time of its beginning
+    Clock::time_point end = {};    // the time of its end
   };
 
   // Makes the handle of the operation that will set the times and then the result.
@@ -61,7 +61,7 @@ class Work {
 
 // The other end of a message.
 struct Peer {
-  int rank = 0;  // in the group
+  int rank = 0;  // the rank in the group
   int tag = 0;   // a number of the program's own that both ends must give
 };
 
@@ -115,7 +115,7 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // Fails the pending and all later operations with Cancelled and this reason: of every rank in this process, and of
-  // the groups split from this one. From any thread.
+  // the groups split from this one. May be called from any thread.
   virtual void abort(const std::string& reason) = 0;
 
   // The same operations, asynchronously. Collectives run one after the other, in the order of the calls; one that is
@@ -137,7 +137,8 @@ class Communicator {
   // See recv().
   Work<> recv_async(const torch::Tensor& tensor, Peer from);
 
-  // Returns the threads of the asynchronous operations. For back ends (src/collective/work_queues.h).
+  // Returns the threads of the asynchronous operations. The library's back ends use this
+  // (src/collective/work_queues.h).
   virtual WorkQueues& queues() = 0;
 };
 

@@ -32,11 +32,11 @@ constexpr int64_t kUnknownCardinality = -2;
 constexpr int64_t kAuto = -1;
 
 struct BatchOptions {
-  bool drop_remainder = false;  // whether to leave out a short last batch
+  bool drop_remainder = false;  // leaves out a short last batch
 };
 struct ShuffleOptions {
   std::optional<uint64_t> seed = std::nullopt;  // unset: LibTorch's seed (torch::manual_seed)
-  bool reshuffle_each_iteration = true;  // whether each pass has another order, which depends on (seed, epoch) alone
+  bool reshuffle_each_iteration = true;         // each pass has another order, which depends on (seed, epoch) alone
 };
 struct MapOptions {
   int num_parallel_calls = 1;  // number of threads; the order of the elements is kept
@@ -55,13 +55,13 @@ struct PrefetchOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // the longest wait for one element
 };
 struct GeneratorOptions {
-  bool batched = false;                       // whether the elements are batches
+  bool batched = false;                       // the elements are batches
   int64_t cardinality = kUnknownCardinality;  // number of elements if it is known
 };
 struct IteratorOptions {
   // The number of the pass over the data, from 0: the orders of shuffle() and the numbers of random_map() depend on it.
-  // kAuto: the next one. What is derived from a dataset goes on with its count, except by shuffle() and random_map(),
-  // which count their own passes; those under a strategy are counted apart. fit() gives its epochs here.
+  // kAuto: the next one. A dataset that is derived from another one goes on with its count, except by shuffle() and
+  // random_map(), which count their own passes; those under a strategy are counted apart. fit() gives its epochs here.
   int64_t epoch = kAuto;
   // Selects every file_shards-th file, beginning with number file_shard, of the files that interleave() opens, of
   // TFRecord files and of an image folder.
@@ -186,11 +186,11 @@ class Dataset {
   Cursor begin() const;
   std::nullptr_t end() const { return nullptr; }
 
-  // For the library: the last transformation of the pipeline.
+  // Returns the last transformation of the pipeline; the library uses this.
   const DatasetNode& node() const { return *node_; }
-  // For the library: the same, shared.
+  // Returns the same, shared; the library uses this.
   const std::shared_ptr<const DatasetNode>& shared_node() const { return node_; }
-  // For the library: the count of passes.
+  // Returns the count of passes; the library uses this.
   const std::shared_ptr<PassCounters>& passes() const { return passes_; }
 
  private:

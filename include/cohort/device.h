@@ -55,8 +55,8 @@ struct PhysicalDevice {
 // A device on which computations are placed: a physical one or a part of it.
 struct LogicalDevice {
   DeviceSpec spec;                           // canonical
-  torch::Device torch_device = torch::kCPU;  // what LibTorch computes on; parts of one GPU share it
-  std::optional<int64_t> memory_limit_mb;    // as configured; LibTorch has one allocator a GPU and does not enforce it
+  torch::Device torch_device = torch::kCPU;  // the device that LibTorch computes on; parts of one GPU share it
+  std::optional<int64_t> memory_limit_mb;    // as configured, not enforced: LibTorch has one allocator a GPU
 
   // Returns the short form of the name: "/CPU:0".
   std::string name() const { return spec.short_form(); }
@@ -68,11 +68,11 @@ struct LogicalDeviceOptions {
   std::optional<int64_t> memory_limit_mb = std::nullopt;
 };
 
-// What a device's memory holds, in bytes.
+// The memory of a device, in bytes.
 struct MemoryInfo {
   int64_t total = 0;      // the size of the memory
   int64_t available = 0;  // the part that a program could still get
-  int64_t in_use = 0;     // what this process uses: by the tensors on a GPU, by everything on the CPU
+  int64_t in_use = 0;     // the part that this process uses: for tensors on a GPU, for everything on the CPU
   int64_t peak = 0;       // the most that this process has used so far
 };
 
@@ -88,8 +88,8 @@ void set_visible_devices(const std::vector<PhysicalDevice>& devices, std::string
 // Returns the physical devices that are not hidden.
 std::vector<PhysicalDevice> get_visible_devices(std::string_view type = "");
 
-// Splits a physical device into logical ones, such as the CPU into devices for several replicas. Before logical devices
-// are used (FailedPrecondition otherwise).
+// Splits a physical device into logical ones, such as the CPU into devices for several replicas. To be called before
+// logical devices are used (FailedPrecondition otherwise).
 void set_logical_devices(const PhysicalDevice& device, const std::vector<LogicalDeviceOptions>& parts);
 void set_logical_devices(const PhysicalDevice& device, int parts);
 
@@ -104,12 +104,12 @@ LogicalDevice find_logical_device(std::string_view name);
 // Returns the figures of the memory on which a logical device computes, now. Parts of one physical device share them.
 MemoryInfo memory_info(std::string_view name);
 
-// Forgets visible and logical configuration and use. For tests.
+// Forgets visible and logical configuration and use. Tests use this.
 void reset_devices();
 
 // The device on which the library's layers and factories create things in this thread while it lives. Scopes nest and
 // merge part by part; an empty name clears. With soft placement (the default, as TensorFlow's) a GPU that is not there
-// becomes the CPU, with one warning; without, InvalidArgument.
+// becomes the CPU, with one warning; without it, it is InvalidArgument.
 class [[nodiscard]] DeviceScope {
  public:
   // Opens a scope for the device of that name.

@@ -89,7 +89,7 @@ class DistributedDataset {
  public:
   // Makes a pass; for the library.
   using Make = std::function<std::unique_ptr<DistributedSource>(const IteratorOptions&)>;
-  // For the library: Strategy::distribute() makes distributed datasets.
+  // The library uses this: Strategy::distribute() makes distributed datasets.
   DistributedDataset(Make make, int64_t cardinality) : make_(std::move(make)), cardinality_(cardinality) {}
 
   // Begins a pass over the data, the next one unless the options say which. All workers begin the same passes.

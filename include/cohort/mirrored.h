@@ -49,10 +49,10 @@ class MirroredModule {
   // evaluating; a collective of all workers.
   void synchronize_buffers() const;
 
-  // The conceptual module's parameters and buffers by name; a tied one, which is registered under several names, under
-  // the first of them. The parameters, and with one replica the buffers, are the
-  // first copy's own, so copy what must not change; with several the buffers are what synchronize_buffers()
-  // makes of them, and those of the replicas stay as they are. A collective of all workers.
+  // Returns the conceptual module's parameters and buffers by name; a tied one, which is registered under several
+  // names, under the first of them. The parameters, and with one replica the buffers, are the first copy's own, so copy
+  // what must not change; with several the buffers are what synchronize_buffers() makes of them, and those of the
+  // replicas stay as they are. A collective of all workers.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
 
   // Sets parameters and buffers of every copy by name; a tied one by any of its names. A name that is not there:
@@ -84,7 +84,7 @@ template <typename M>
 class Mirrored : public MirroredModule {
  public:
   Mirrored() = default;
-  // For the library: Strategy::mirror() makes mirrored modules.
+  // The library uses this: Strategy::mirror() makes mirrored modules.
   Mirrored(MirroredModule base, std::vector<M> modules)
       : MirroredModule(std::move(base)), modules_(std::make_shared<PerReplica<M>>(std::move(modules))) {}
 
@@ -115,7 +115,7 @@ class ScriptModule : public torch::nn::Module {
   // Returns whether forward is declared to return one tensor.
   bool has_one_output() const;
 
-  // Training or evaluation mode, of the script, too.
+  // Sets training or evaluation mode, of the script, too.
   void train(bool on = true) override;
 
   // Returns the script, for its other methods and attributes.

@@ -21,15 +21,15 @@ namespace cohort {
 class UpdateRule;
 class Step;
 
-// Which form of a rule is meant where libraries differ. docs/optimizers.md has the differences.
+// The form of a rule that is meant where libraries differ. docs/optimizers.md has the differences.
 enum class Formulation {
   kKeras,   // Keras 3: keras.optimizers
   kLegacy,  // tf.keras.optimizers.legacy and TensorFlow's addons, which Model Garden's configurations name
   kTorch,   // LibTorch's torch::optim; of rules that it lacks, the papers'. weight_decay is L2: g += weight_decay * p
 };
 
-// What is done to the gradient between the exchange and the update. All of it sees the gradient of the whole global
-// batch. At most one of clipnorm, global_clipnorm and clipvalue may be set (InvalidArgument).
+// Options for what is done to the gradient between the exchange and the update. All of it sees the gradient of the
+// whole global batch. At most one of clipnorm, global_clipnorm and clipvalue may be set (InvalidArgument).
 struct GradientOptions {
   // Scales the gradient of each parameter so that its L2 norm is at most this; 0: off.
   double clipnorm = 0.0;
@@ -43,7 +43,7 @@ struct GradientOptions {
   // minimize() multiplies the loss by it and the update divides by it; 0: off. As in Keras, gradients() returns the
   // gradients of the multiplied loss, and apply_gradients() expects such.
   double loss_scale_factor = 0.0;
-  // For gradients that come through float16; unset: none. Not under parameter servers (Unimplemented).
+  // Scales the loss for gradients that come through float16. Parameter servers refuse it (Unimplemented).
   std::optional<LossScale> loss_scale = std::nullopt;
   // Adds l2 * p to the gradient after clipping, as the gradient of a loss with l2 / 2 times the squares of the weights;
   // not where exclude_from_weight_decay says no.
@@ -54,14 +54,14 @@ struct GradientOptions {
 // each update; after the first one the parameter itself. MirroredOptimizer::finalize_variable_values() puts the
 // averages into the parameters, as Model::fit does at its end.
 struct EmaOptions {
-  bool use_ema = false;                 // whether averages are kept
+  bool use_ema = false;                 // averages are kept
   double ema_momentum = 0.99;           // share of the average before
   int64_t ema_overwrite_frequency = 0;  // the averages replace the parameters every so many updates; 0: never
 };
 
 class Optimizer;
 
-// The same optimizer with its loss scaled, as Keras' LossScaleOptimizer.
+// Returns the same optimizer with its loss scaled, as Keras' LossScaleOptimizer.
 Optimizer LossScaleOptimizer(const Optimizer& inner, const LossScale& options = {});
 
 // An update rule with its options; immutable, cheap to copy, thread-safe. Made by the functions below.
@@ -77,15 +77,15 @@ class Optimizer {
 
   // Returns the name of the rule, such as "adam".
   const std::string& name() const;
-  // For the library: the rule.
+  // Returns the rule; the library uses this.
   const UpdateRule& rule() const { return *rule_; }
-  // For the library: the same, shared.
+  // Returns the same, shared; the library uses this.
   const std::shared_ptr<const UpdateRule>& shared_rule() const { return rule_; }
   // Returns the learning rate.
   const Schedule& learning_rate() const { return learning_rate_; }
   // Returns what is done to the gradient.
   const GradientOptions& gradient() const { return gradient_; }
-  // A copy with other options for the gradient.
+  // Returns a copy with other options for the gradient.
   Optimizer with_gradient(const GradientOptions& gradient) const;
 
   // Returns whether weight decay applies to this parameter: no pattern of exclude_from_weight_decay is part of its
@@ -115,9 +115,9 @@ struct SgdOptions {
   double dampening = 0.0;  // kTorch only: v = momentum * v + (1 - dampening) * g after the first update, at which v = g
   double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;            // whose form of the rule
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
 };
 // m = beta_1 * m + (1 - beta_1) * g; v = beta_2 * v + (1 - beta_2) * g^2;
 // p -= lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon) (Kingma and Ba, "Adam", 2015).
@@ -129,9 +129,9 @@ struct AdamOptions {
   bool amsgrad = false;           // the largest v so far in place of v (Reddi, Kale and Kumar, 2018)
   double weight_decay = 0.0;      // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;            // whose form of the rule
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
 };
 // Adam with a decay by default (Loshchilov and Hutter, 2019), which is decoupled in every formulation.
 struct AdamWOptions {
@@ -142,9 +142,9 @@ struct AdamWOptions {
   bool amsgrad = false;                                     // the largest v so far in place of v
   double weight_decay = 4e-3;                               // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;            // whose form of the rule
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
 };
 // v = rho * v + (1 - rho) * g^2; p -= lr * g / sqrt(v + epsilon) (Tieleman and Hinton, 2012).
 struct RmspropOptions {
@@ -155,9 +155,9 @@ struct RmspropOptions {
   bool centered = false;          // the variance of g in place of v (Graves, 2013); never below 0
   double weight_decay = 0.0;      // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;            // whose form of the rule
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
 };
 // s += g^2; p -= lr * g / sqrt(s + epsilon) (Duchi, Hazan and Singer, 2011).
 struct AdagradOptions {
@@ -167,9 +167,9 @@ struct AdagradOptions {
   double lr_decay = 0.0;                                    // kTorch only: lr / (1 + (t - 1) * lr_decay)
   double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
-  Formulation formulation = Formulation::kKeras;            // whose form of the rule
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
 };
 // s = rho * s + (1 - rho) * g^2; d = sqrt(u + epsilon) / sqrt(s + epsilon) * g; u = rho * u + (1 - rho) * d^2;
 // p -= lr * d (Zeiler, 2012).
@@ -179,7 +179,7 @@ struct AdadeltaOptions {
   double epsilon = 1e-7;                                    // inside the roots
   double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
 };
 // m as Adam's; u = max(beta_2 * u, |g|); p -= lr / (1 - beta_1^t) * m / (u + epsilon) (Kingma and Ba, 2015, section 7).
@@ -190,7 +190,7 @@ struct AdamaxOptions {
   double epsilon = 1e-7;                                    // added to that
   double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
 };
 // Adam with Nesterov's momentum (Dozat, 2016): with u_t = beta_1 * (1 - 0.96^t / 2) and U_t = u_1 * ... * u_t,
@@ -202,7 +202,7 @@ struct NadamOptions {
   double epsilon = 1e-7;                                    // added to the root of the squares
   double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
 };
 // Follow the regularized leader (McMahan et al., "Ad Click Prediction", 2013). With q(x) = x^(-learning_rate_power) /
@@ -218,7 +218,7 @@ struct FtrlOptions {
   double beta = 0.0;                                        // smoothes the rate at the beginning
   double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
 };
 // p -= lr * sign(beta_1 * m + (1 - beta_1) * g); m = beta_2 * m + (1 - beta_2) * g (Chen et al., 2023).
@@ -228,7 +228,7 @@ struct LionOptions {
   double beta_2 = 0.99;                                     // decay of the mean of the gradients
   double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
 };
 // Adam's squares as the product of their means by row and by column, of the last two dimensions (Shazeer and Stern,
@@ -242,7 +242,7 @@ struct AdafactorOptions {
   double clip_threshold = 1.0;                              // the largest root mean square of a step before the rate
   double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
-  GradientOptions gradient = {};                            // what is done to the gradient first
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
 };
 // m and v as Adam's; d = m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon); p -= lr * |p| / |d| * d, with the
@@ -256,9 +256,9 @@ struct LambOptions {
   double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   std::vector<std::string> exclude_from_layer_adaptation = {};  // no trust ratio; see adapts()
-  GradientOptions gradient = {};                                // what is done to the gradient first
+  GradientOptions gradient = {};                                // the changes to the gradient before the update
   EmaOptions ema = {};                                          // averages of the parameters
-  Formulation formulation = Formulation::kKeras;                // whose form of the rule
+  Formulation formulation = Formulation::kKeras;                // the form of the rule
 };
 // With d = g + weight_decay * p: r = trust_coefficient * |p| / |d|, 1 where a norm is zero; v = momentum * v +
 // lr * r * d; p -= v (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017). Keras has no
@@ -274,9 +274,9 @@ struct LarsOptions {
   double weight_decay = 0.0;        // share of the parameter that is added to the step
   std::vector<std::string> exclude_from_weight_decay = {};      // see Optimizer::decays()
   std::vector<std::string> exclude_from_layer_adaptation = {};  // no trust ratio; see adapts()
-  GradientOptions gradient = {};                                // what is done to the gradient first
+  GradientOptions gradient = {};                                // the changes to the gradient before the update
   EmaOptions ema = {};                                          // averages of the parameters
-  Formulation formulation = Formulation::kKeras;                // whose form of the rule
+  Formulation formulation = Formulation::kKeras;                // the form of the rule
 };
 
 // Stochastic gradient descent, with momentum. InvalidArgument, here and below: numbers out of range (a negative rate, a
@@ -300,7 +300,7 @@ Optimizer Nadam(const NadamOptions& options = {});
 Optimizer Ftrl(const FtrlOptions& options = {});
 // The sign of a mean of gradients.
 Optimizer Lion(const LionOptions& options = {});
-// Adam with factored squares. Not for gradients by rows, and parameter servers leave its variables uncut.
+// Adam with factored squares. It has no update by rows, and parameter servers leave its variables uncut.
 Optimizer Adafactor(const AdafactorOptions& options = {});
 // Adam's step, scaled by the norm of each parameter: for large batches.
 Optimizer LAMB(const LambOptions& options = {});
@@ -311,10 +311,10 @@ Optimizer LARS(const LarsOptions& options = {});
 // replica makes the same calls in the same order.
 class ReplicaOptimizer {
  public:
-  // For the library: MirroredOptimizer::operator[] makes these.
+  // The library uses this: MirroredOptimizer::operator[] makes these.
   ReplicaOptimizer(Step& step, Replica& replica) : step_(step), replica_(replica) {}
 
-  // Backward from a scalar loss, sum of the gradients over the replicas, update of all copies. The loss is this
+  // Runs backward from a scalar loss, adds up the gradients over the replicas and updates all copies. The loss is this
   // replica's share of the global mean (Replica::global_mean). A parameter that the loss does not reach gets a zero
   // gradient.
   void minimize(const torch::Tensor& loss);
@@ -331,7 +331,7 @@ class ReplicaOptimizer {
   Replica& replica_;
 };
 
-// When the gradients of a step went to the other workers, message by message; in seconds since its backward began.
+// The times at which the gradients of a step went to the other workers, in seconds since its backward began.
 struct ExchangeTimeline {
   // One message.
   struct Message {
@@ -341,9 +341,9 @@ struct ExchangeTimeline {
     double end = 0.0;    // the sum over all workers was there
   };
   double backward = 0.0;          // until its end
-  std::vector<Message> messages;  // in the order in which they were sent
+  std::vector<Message> messages;  // the messages in the order in which they were sent
 
-  // The share of the time of communication during which backward ran: 0 to 1, 0 without messages.
+  // Returns the share of the time of communication during which backward ran: 0 to 1, 0 without messages.
   double hidden() const;
 };
 
@@ -359,9 +359,9 @@ class MirroredOptimizer {
   // Returns whether the handle refers to an optimizer.
   bool defined() const { return step_ != nullptr; }
 
-  // Updates made so far.
+  // Returns the number of updates made so far.
   int64_t iterations() const;
-  // The rate of the next update.
+  // Returns the rate of the next update.
   double learning_rate() const;
   // Replaces the rate or the schedule (learning-rate callbacks do). Cross-replica context only. A rate is part of
   // state(); a schedule is not, the program sets it again.
@@ -370,14 +370,14 @@ class MirroredOptimizer {
   const Optimizer& rule() const;
   // Returns the names of the parameters that it updates, in the order of the gradients.
   const std::vector<std::string>& parameter_names() const;
-  // What the loss of the next step is multiplied with; 1 without loss scaling.
+  // Returns the number that the loss of the next step is multiplied with; 1 without loss scaling.
   double loss_scale() const;
   // Returns the timeline of the last step; without messages if they do not leave during backward (docs/multi-worker.md
   // says when they do).
   ExchangeTimeline exchange_timeline() const;
 
-  // Everything that a restart needs, by name ("iterations", "<parameter>/<slot>", "learning_rate" where one was set):
-  // independent of strategy and replicas.
+  // Returns everything that a restart needs, by name ("iterations", "<parameter>/<slot>", "learning_rate" where one was
+  // set): independent of strategy and replicas.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
   // NotFound or InvalidArgument name the entry that is missing or does not fit.
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const;
@@ -387,8 +387,8 @@ class MirroredOptimizer {
   void finalize_variable_values() const;
 
   // Returns what gradient_accumulation_steps has added up so far in this process's replicas, as CPU tensors; none where
-  // it is 1. With it a restart between two updates goes on bit for bit under the same strategy; load_state() alone
-  // drops it.
+  // it is 1. A restart between two updates with this state goes on bit for bit under the same strategy; load_state()
+  // alone drops it.
   std::vector<torch::Tensor> accumulated() const;
   // InvalidArgument: of other parameters or another number of replicas.
   void load_accumulated(const std::vector<torch::Tensor>& sums) const;

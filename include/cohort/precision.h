@@ -6,12 +6,12 @@
 
 namespace cohort {
 
-// As Keras' policies. In the mixed ones the forward pass runs under LibTorch's autocast: convolutions and matrix
-// products in the half type, sums, losses and the like in float32; the model's output is float32.
+// The policies of Keras. In the mixed ones the forward pass runs under LibTorch's autocast: convolutions and matrix
+// products are computed in the half type, sums, losses and the like in float32; the model's output is float32.
 enum class PrecisionPolicy {
   kFloat32,
-  kMixedFloat16,   // on GPUs; with loss scaling
-  kMixedBFloat16,  // on GPUs, and on CPUs, where it pays with AVX512_BF16 or AMX
+  kMixedFloat16,   // float16 on GPUs, with loss scaling
+  kMixedBFloat16,  // bfloat16 on GPUs, and on CPUs, where it pays with AVX512_BF16 or AMX
 };
 
 // "float32", "mixed_float16", "mixed_bfloat16", and Model Garden's "float16", "bfloat16" and "". InvalidArgument:
@@ -23,8 +23,8 @@ PrecisionPolicy parse_precision(std::string_view name);
 // Micikevicius et al., "Mixed Precision Training" (2018); defaults are TensorFlow's LossScaleOptimizer's.
 struct LossScale {
   double initial_scale = 32768.0;  // a positive number
-  // Halved (not below 1) after a step that was left out, and doubled after so many in a row that were not. Without, it
-  // stays.
+  // Halved (not below 1) after a step that was left out, and doubled after so many in a row that were not. With false,
+  // it stays.
   bool dynamic = true;
   int64_t growth_steps = 2000;  // steps in a row after which the scale is doubled
 };

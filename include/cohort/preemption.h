@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-// What a program exits with so that those who start it know; TensorFlow's.
+// The exit code by which a program tells those who start it that it was preempted; it is TensorFlow's.
 inline constexpr int kPreemptedExitCode = 42;
 
 // Hears SIGTERM in the place of the handler before, which the last watcher's destructor puts back. Several may be there
@@ -24,11 +24,11 @@ class PreemptionWatcher {
   PreemptionWatcher& operator=(const PreemptionWatcher&) = delete;
   ~PreemptionWatcher();
 
-  // Whether SIGTERM came since this watcher was made.
+  // Returns whether SIGTERM came since this watcher was made.
   bool preempted() const noexcept;
 
  private:
-  int64_t heard_;  // when it was made
+  int64_t heard_;  // the time at which it was made
 };
 
 }  // namespace cohort

@@ -34,8 +34,8 @@ class Replica {
   Replica& operator=(const Replica&) = delete;
   ~Replica();
 
-  int id() const { return id_; }              // in the whole group, 0 .. num_replicas_in_sync - 1
-  int local_id() const { return local_id_; }  // in this process
+  int id() const { return id_; }              // the number in the whole group, 0 .. num_replicas_in_sync - 1
+  int local_id() const { return local_id_; }  // the number within this process
   // Returns the number of replicas of the whole group.
   int num_replicas_in_sync() const;
   // Returns the device that this replica computes on, as LibTorch names it.
@@ -45,31 +45,32 @@ class Replica {
   // Returns the strategy that the replica belongs to.
   Strategy strategy() const;
 
-  // The replica that this thread runs now, or null outside Strategy::run() and inside merge_call's function.
+  // Returns the replica that this thread runs now, or null outside Strategy::run() and inside merge_call's function.
   static Replica* current();
 
-  // This replica's own stream of random numbers, seeded from (strategy seed, id()): two runs with one seed agree,
-  // two replicas differ. The library's Dropout draws from it.
+  // Returns this replica's own stream of random numbers, seeded from (strategy seed, id()): two runs with one seed
+  // agree, two replicas differ. The library's Dropout draws from it.
   at::Generator& generator() { return generator_; }
 
-  // Sum or mean over all replicas, as a new tensor; collective. Gradients flow through: the gradient of a sum is the
-  // sum of all replicas' upstream gradients (a mean likewise). Shapes and dtypes must agree.
+  // Returns the sum or mean over all replicas, as a new tensor; collective. Gradients flow through: the gradient of a
+  // sum is the sum of all replicas' upstream gradients (a mean likewise). Shapes and dtypes must agree.
   torch::Tensor all_reduce(ReduceOp op, const torch::Tensor& value);
   std::vector<torch::Tensor> all_reduce(ReduceOp op, const std::vector<torch::Tensor>& values);
 
   // Concatenates the replicas' values along `axis`, in replica order; collective. Rank 1 or more; sizes may differ
-  // along `axis` only. Its gradient sums the upstream gradients over the replicas and takes this replica's range.
+  // along `axis` only. The gradient of the result is summed over the replicas, and each takes its own range of it.
   torch::Tensor all_gather(const torch::Tensor& value, int64_t axis = 0);
 
-  // Mean of per-example values over the true global batch: sum(each * weight) / (examples of this step on all replicas,
-  // times the values an example). Differentiable and local: what it returns are this replica's shares, whose sum over
-  // the replicas (Strategy::reduce with kSum, or the optimizer's gradient sum) is the mean. An empty share gives 0.
-  // The number of examples is known when run() was given a batch of a distributed dataset (or a PerReplica<Example>) of
-  // which no share is empty and `each` has one row an example. Otherwise (a loss that is flattened to several values an
-  // example, say) the number of values is found by a collective of all replicas, those with empty shares included.
+  // Returns the mean of per-example values over the true global batch: sum(each * weight) / (examples of this step on
+  // all replicas, times the values an example). Differentiable and local: what it returns are this replica's shares,
+  // whose sum over the replicas (Strategy::reduce with kSum, or the optimizer's gradient sum) is the mean. An empty
+  // share gives 0. The number of examples is known when run() was given a batch of a distributed dataset (or a
+  // PerReplica<Example>) of which no share is empty and `each` has one row an example. Otherwise (a loss that is
+  // flattened to several values an example, say) the number of values is found by a collective of all replicas, those
+  // with empty shares included.
   torch::Tensor global_mean(const torch::Tensor& each, const torch::Tensor& weight = {});
 
-  // Examples in this step over all replicas; nullopt when run() was not given a batch.
+  // Returns the number of examples in this step over all replicas; nullopt when run() was not given a batch.
   std::optional<int64_t> global_batch_size() const;
 
   // Returns once every replica has called it; collective.
@@ -100,7 +101,7 @@ class Replica {
   int id_;
   torch::Device device_;
   at::Generator generator_;
-  int64_t global_size_ = -1;  // of this run's batch; -1: none was given
+  int64_t global_size_ = -1;  // the size of this run's batch; -1: none was given
   int64_t share_size_ = -1;   // -1: nothing can be told by it
 };
 

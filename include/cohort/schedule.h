@@ -44,7 +44,7 @@ struct CosineDecayOptions {
   double initial_learning_rate = 0.1;  // the rate at step 0
   int64_t decay_steps = 1000;          // the rate stays at its end from there on, which begins after the warm-up
   double alpha = 0.0;                  // the rate at the end, as a fraction of the highest one
-  // With it the rate first rises in a straight line from initial_learning_rate to this.
+  // If it is set the rate first rises in a straight line from initial_learning_rate to this.
   std::optional<double> warmup_target = std::nullopt;
   int64_t warmup_steps = 0;  // only with warmup_target
 };
@@ -71,7 +71,7 @@ struct PolynomialDecayOptions {
 };
 struct LinearWarmupOptions {
   int64_t warmup_steps = 1000;        // 0: none
-  double warmup_learning_rate = 0.0;  // at step 0; from there in a straight line to the first rate of `after`
+  double warmup_learning_rate = 0.0;  // the rate at step 0; from there in a straight line to the first rate of `after`
   Schedule after;                     // followed from warmup_steps on
   // The first step that `after` sees: 0, as in Keras' CosineDecay with warmup_steps, or with true warmup_steps, as in
   // Model Garden's LinearWarmup, which goes on counting from the start.
@@ -84,18 +84,18 @@ struct PolynomialWarmupOptions {
 };
 struct PowerDecayOptions {
   double initial_learning_rate = 0.1;  // the rate at step 1 after the offset
-  double power = -0.5;                 // of the step
+  double power = -0.5;                 // the exponent of the step
 };
 struct PowerAndLinearDecayOptions {
   double initial_learning_rate = 0.1;  // the rate at step 1 after the offset
   int64_t total_decay_steps = 1000;    // the rate is 0 from there on
-  double power = -0.5;                 // of the step
+  double power = -0.5;                 // the exponent of the step
   double linear_decay_fraction = 0.1;  // the last part of the steps, in which a straight line brings the rate to 0
   int64_t offset = 0;                  // steps before the first one that counts
 };
 struct PowerDecayWithOffsetOptions {
   double initial_learning_rate = 0.1;     // the rate at step 1 after the offset
-  double power = -0.5;                    // of the step
+  double power = -0.5;                    // the exponent of the step
   int64_t offset = 0;                     // steps before the first one that counts
   double pre_offset_learning_rate = 1e6;  // the rate until then, and the largest one later
 };
@@ -105,9 +105,9 @@ struct StepCosineDecayOptions {
   int64_t offset = 0;               // steps before the first one that counts
 };
 
-// As the schedules of the same names of Keras (keras/optimizers/schedules/learning_rate_schedule.py) and Model Garden
-// (official/modeling/optimization/lr_schedule.py), in float64. Rates that are negative or not finite, decay_steps below
-// 1 and boundaries that do not fit are an InvalidArgument.
+// These are the schedules of the same names of Keras (keras/optimizers/schedules/learning_rate_schedule.py) and Model
+// Garden (official/modeling/optimization/lr_schedule.py), in float64. Rates that are negative or not finite,
+// decay_steps below 1 and boundaries that do not fit are an InvalidArgument.
 Schedule PiecewiseConstantDecay(const PiecewiseConstantDecayOptions& options);
 // initial * decay_rate ^ (step / decay_steps).
 Schedule ExponentialDecay(const ExponentialDecayOptions& options);

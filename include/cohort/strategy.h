@@ -36,13 +36,13 @@ class MirroredOptimizer;
 class Optimizer;
 struct InputOptions;
 
-// What Strategy::values_from_function() passes for each replica.
+// The argument that Strategy::values_from_function() passes for each replica.
 struct ValueContext {
   int replica_id_in_sync_group = 0;  // the replica in the whole group, from 0
   int num_replicas_in_sync = 1;      // replicas of the whole group
 };
 
-// What Strategy::distribute_from_function() passes for each input pipeline.
+// The argument that Strategy::distribute_from_function() passes for each input pipeline.
 struct InputContext {
   int num_input_pipelines = 1;   // one for each worker
   int input_pipeline_id = 0;     // this worker's, from 0
@@ -77,8 +77,8 @@ class Job {
   virtual void run(Replica& replica) = 0;
 
   int64_t global_size = -1;          // examples of this step on all replicas; -1: no batch among the arguments
-  std::vector<int64_t> share_sizes;  // of the local replicas, when global_size is known
-  bool some_empty = false;           // whether a share is, of any replica
+  std::vector<int64_t> share_sizes;  // the sizes of the local replicas' shares, when global_size is known
+  bool some_empty = false;           // the share of some replica is empty
 };
 
 void run_job(StrategyCore& core, const std::shared_ptr<Job>& job);
@@ -89,8 +89,8 @@ int num_local_replicas(const StrategyCore& core);
 void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch, int64_t global_size,
                 bool some_empty);
 
-// What a replica sees of an argument: its component of a PerReplica (or of a class derived from one), anything else
-// whole.
+// Returns what a replica sees of an argument: its component of a PerReplica (or of a class derived from one), anything
+// else whole.
 template <typename T>
 const T& for_replica(const PerReplica<T>& value, const Replica& replica) {
   return value[replica];
@@ -228,10 +228,10 @@ class Strategy {
   // Returns whether this strategy made the variable.
   bool owns(const Variable& variable) const;
 
-  // An optimizer for the trainable parameters of a mirrored module; see optimizer.h.
+  // Makes an optimizer for the trainable parameters of a mirrored module; see optimizer.h.
   MirroredOptimizer optimizer(const MirroredModule& module, const Optimizer& rule) const;
-  // The same for variables of this strategy, whose names the optimizer's state has. As a module's parameters, they get
-  // the sum of the replicas' gradients, whatever their aggregation, which is about assignments. InvalidArgument: a
+  // Makes one for variables of this strategy, whose names the optimizer's state has. They get the sum of the replicas'
+  // gradients as a module's parameters do, whatever their aggregation, which is about assignments. InvalidArgument: a
   // variable that is not trainable or belongs to another strategy, an empty name, or two alike. Unimplemented:
   // parameter servers, where each variable is kept and changed by assignments alone.
   MirroredOptimizer optimizer(const std::vector<Variable>& variables, const Optimizer& rule) const;
@@ -286,10 +286,11 @@ class OneDeviceStrategy : public Strategy {
 };
 
 struct MirroredOptions {
-  // The devices, as device strings, each of which gets a replica. Empty: every visible GPU, or the CPU if there is
-  // none. For CPU replicas: cpu_devices(n). InvalidArgument: a device is there twice. NotFound: it does not exist.
+  // The devices, as device strings, each of which gets a replica. If the list is empty it is every visible GPU, or the
+  // CPU if there is none. cpu_devices(n) makes a list for CPU replicas. InvalidArgument: a device is there twice.
+  // NotFound: it does not exist.
   std::vector<std::string> devices = {};
-  ExchangeOptions exchange = {};  // how the replicas exchange gradients
+  ExchangeOptions exchange = {};  // options of the exchange of gradients
 };
 
 // Synchronous data parallelism in one process: a copy of every variable on every replica, gradients all-reduced.
@@ -299,12 +300,12 @@ class MirroredStrategy : public Strategy {
 };
 
 struct CentralStorageOptions {
-  // The devices of the replicas. Empty: every visible GPU, or the CPU if there is none.
+  // The devices of the replicas. If the list is empty it is every visible GPU, or the CPU if there is none.
   std::vector<std::string> compute_devices = {};
-  // The device of the variables. Empty: the compute device if there is only one, else the CPU.
+  // The device of the variables. If it is empty it is the compute device if there is only one, else the CPU.
   std::string parameter_device;
-  // How the replicas exchange gradients. Sums are computed on the parameter device; InvalidArgument: cross_device_ops
-  // asks for another way.
+  // Options of the exchange of gradients between the replicas. Sums are computed on the parameter device;
+  // InvalidArgument: cross_device_ops asks for another way.
   ExchangeOptions exchange = {};
 };
 

@@ -14,7 +14,7 @@
 
 namespace cohort {
 
-// What the replicas along an axis divide among them.
+// The thing that the replicas along an axis divide among them.
 enum class AxisRole {
   kBatch,  // the examples of a step: each replica takes a share of the global batch
   kModel,  // the model's parameters
@@ -26,7 +26,7 @@ enum class AxisRole {
 struct Axis {
   std::string name;                  // unique within the topology
   int size = 1;                      // the number of replicas along the axis, 1 or more
-  AxisRole role = AxisRole::kBatch;  // what these replicas divide among them
+  AxisRole role = AxisRole::kBatch;  // the thing that these replicas divide among them
 
   bool operator==(const Axis&) const = default;
 };

@@ -23,12 +23,12 @@ namespace cohort {
 struct TraceOptions {
   std::filesystem::path file;      // written at the end; empty: only the summary
   std::string process = "cohort";  // its name in the picture
-  int64_t most_spans = 1'000'000;  // of each thread; later ones are left out, and counted
+  int64_t most_spans = 1'000'000;  // the most spans of each thread; later ones are left out, and counted
 };
 
 // The time that each thread spent in each category.
 struct TraceSummary {
-  double seconds = 0.0;  // from beginning to end
+  double seconds = 0.0;  // the time from beginning to end
   // Seconds of each thread, by category; the time of a span within another is the inner one's.
   std::map<std::string, std::map<std::string, double>> seconds_of;
   // The same over time: the seconds in each of so many parts of equal length.

@@ -1,5 +1,5 @@
-// Access: how the library reaches the state behind a public handle. Public headers name this class as a friend and
-// nothing else of it, so programs that include cohort/ have no such way. Used as Access::core(strategy).
+// Access: the way in which the library reaches the state behind a public handle. Public headers name this class as a
+// friend and nothing else of it, so programs that include cohort/ have no such way. Used as Access::core(strategy).
 #pragma once
 
 #include <utility>

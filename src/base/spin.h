@@ -19,7 +19,7 @@ inline void cpu_pause() {
 }
 
 // Polls until done() is true or the budget is used up, and returns done()'s last answer. With `spin` (every thread has
-// a core) the budget is some hundred microseconds; without it, one look and a few yields.
+// a core) the budget is some hundred microseconds; without it, it is one look and a few yields.
 template <typename Done>
 bool spin_until(const Done& done, bool spin) {
   constexpr int kPauses = 2000;

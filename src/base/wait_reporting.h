@@ -31,7 +31,7 @@ class WaitReport {
   bool over(Time now) const { return now - begin_ >= options_.limit; }
 
   Deadline::Clock::duration waited(Time now) const { return now - begin_; }
-  // Returns whether a report is due. After true the next one is due a report interval later.
+  // Returns whether a report is due. After it has returned true the next report is due a report interval later.
   bool due(Time now);
   // Returns "WHO waits in IN for MISSING (5 s of 600 s)".
   std::string text(const std::string& missing, Time now) const;

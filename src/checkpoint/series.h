@@ -11,11 +11,11 @@ namespace cohort {
 
 inline constexpr const char* kPointerFile = "checkpoint";
 
-// The contents of the file "checkpoint". Which checkpoints there are is decided by the folders, not by this file.
+// The contents of the file "checkpoint". The folders decide which checkpoints there are, not this file.
 struct CheckpointPointer {
   std::set<int64_t> kept;  // steps that are kept for good
   int64_t last_kept = 0;   // time of the last one, in seconds since 1970; 0: none
-  bool finished = false;   // whether the series is complete
+  bool finished = false;   // the series is complete
   std::string run;         // identifies the process that wrote last
 };
 

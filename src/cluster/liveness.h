@@ -18,7 +18,7 @@ class Liveness {
   void enter(uint64_t incarnation, Time now);
   // Notes a sign of life, which also clears a suspicion.
   void hear(Time now);
-  // Takes the peer for lost until it is heard of again. Its connection broke, as it does when a process dies.
+  // Takes the peer for lost until it is heard of again, because its connection broke, as it does when a process dies.
   void suspect() { suspected_ = true; }
 
   bool entered() const { return entered_; }

@@ -1,4 +1,5 @@
-// mpi.h without the C++ bindings that MPI dropped in 2012 and some libraries still carry. Only for builds with MPI.
+// mpi.h without the C++ bindings that MPI dropped in 2012 and some libraries still carry. Only builds with MPI include
+// it.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1

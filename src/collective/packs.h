@@ -1,4 +1,4 @@
-// Packs: how a long run of gradients is cut into messages.
+// Packs: the messages that a long run of gradients is cut into.
 #pragma once
 
 #include <cstdint>

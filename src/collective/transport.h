@@ -39,7 +39,7 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Begin to send, and to receive. The memory must stay, and unchanged when it is sent, until the message has come
+  // Begins to send or to receive. The memory must stay (and unchanged, if it is sent) until the message has come
   // through or is destroyed, which must happen before the transport is.
   [[nodiscard]] virtual std::unique_ptr<Message> send(int to, std::span<const std::byte> bytes, Lane lane) = 0;
   [[nodiscard]] virtual std::unique_ptr<Message> receive(int from, std::span<std::byte> bytes, Lane lane) = 0;
@@ -52,7 +52,7 @@ class Transport {
   virtual void abort() noexcept = 0;
 };
 
-// How the ranks of a group find each other.
+// The means by which the ranks of a group find each other.
 struct Meeting {
   int rank = 0;
   int size = 1;

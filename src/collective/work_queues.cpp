@@ -49,7 +49,7 @@ void WorkQueue::work() {
     operations_.pop_front();
     lock.unlock();
     operation();
-    operation = nullptr;  // with the tensors in it
+    operation = nullptr;  // this lets go of the tensors in it
     lock.lock();
     pending_.fetch_sub(1);
     changed_.notify_all();

@@ -18,7 +18,7 @@ class WorkQueue {
   WorkQueue() = default;
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
-  // Waits for what is under way. What operations throw is theirs to keep.
+  // Waits for what is under way. An operation has to keep what it throws.
   ~WorkQueue();
 
   void push(std::function<void()> operation);

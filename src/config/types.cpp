@@ -26,7 +26,7 @@ bool parse(const std::string& text, double& number) {
 bool parse(const std::string& text, int64_t& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return true;
-  double real = 0.0;  // for whole numbers such as 1e5
+  double real = 0.0;  // takes whole numbers such as 1e5
   constexpr double kExact = 9007199254740992.0;
   if (!parse(text, real) || std::abs(real) > kExact || real != std::floor(real)) return false;
   number = static_cast<int64_t>(real);
@@ -103,7 +103,7 @@ std::string to_text(const ConfigFields::Target& target) {
 }
 
 bool assign(const ConfigFields::Target& target, const ConfigValue& value) {
-  if (value.kind == ConfigValue::Kind::kNull) {  // what Model Garden's texts are by default
+  if (value.kind == ConfigValue::Kind::kNull) {  // Model Garden's texts are null by default
     std::string* const* const text = std::get_if<std::string*>(&target);
     if (text != nullptr) (*text)->clear();
     return text != nullptr;

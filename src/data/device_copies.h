@@ -30,7 +30,7 @@ class DeviceCopies {
   ArrivingShares begin(Shares shares);
 
  private:
-  std::vector<std::unique_ptr<DeviceStream>> streams_;  // by replica; null on the host
+  std::vector<std::unique_ptr<DeviceStream>> streams_;  // one a replica; null on the host
 };
 
 }  // namespace cohort

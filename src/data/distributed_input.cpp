@@ -64,7 +64,7 @@ class DistributedSource {
 
  private:
   void join() {
-    joint_.reset();  // what it began it also ends, before others begin
+    joint_.reset();  // the thread ends what it began before others begin
     joint_ = make_joint_steps(
         core_->workers().world(), [this] { return next_here(); }, core_->num_local_replicas(), pass_.options().epoch);
   }

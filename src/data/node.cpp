@@ -21,7 +21,7 @@ torch::Tensor restore_tensor(const nlohmann::json& index, const std::vector<torc
   return at < 0 ? torch::Tensor() : tensors.at(static_cast<std::size_t>(at));
 }
 
-// Where the mask stands among the columns. Plain examples, without masks or names, are saved as a list that leaves it
+// The place of the mask among the columns. Plain examples, without masks or names, are saved as a list that leaves it
 // out: x, y, weight, more.
 constexpr std::size_t kMaskAt = 3;
 

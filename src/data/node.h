@@ -62,7 +62,7 @@ class ElementIterator {
 struct Batching {
   bool batched = false;
   std::optional<int64_t> size = std::nullopt;
-  bool full = false;  // whether every batch has this size: a short last one is dropped
+  bool full = false;  // every batch has this size: a short last one is dropped
 };
 
 // The size of a pass. Each number is known, kInfiniteCardinality or kUnknownCardinality.

@@ -19,9 +19,10 @@ class Rebatch {
   Rebatch(Input input, std::vector<int64_t> sizes, std::size_t step)
       : input_(std::move(input)), sizes_(std::move(sizes)), step_(step) {}
 
-  // The next step's shares: views where a share lies inside one incoming batch. When the input ends the first shares
-  // are filled and the others empty (dimension 0 of size 0, the other dimensions and the dtype as usual); false when
-  // the input had nothing left. A step whose sizes are all 0, as a worker may have whose turn it is not, is no end.
+  // Returns the next step's shares: views where a share lies inside one incoming batch. When the input ends the first
+  // shares are filled and the others empty (dimension 0 of size 0, the other dimensions and the dtype as usual); false
+  // when the input had nothing left. A step whose sizes are all 0, as a worker may have whose turn it is not, is no
+  // end.
   bool next(std::vector<Example>& shares);
 
   nlohmann::json save(std::vector<torch::Tensor>& tensors) const;

@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-// Sizes of the sub-batches that one worker's replicas take in turn. A global batch of G over N = workers *
+// Returns the sizes of the sub-batches that one worker's replicas take in turn. A global batch of G over N = workers *
 // replicas_per_worker sub-batches: the first G mod N get one more; worker w's list is that list rotated left by w *
 // replicas_per_worker. Over one cycle of N sub-batches every worker takes G, and every step takes G over all workers.
 inline std::vector<int64_t> sub_batch_sizes(int64_t global, int64_t workers, int64_t replicas_per_worker,
@@ -23,8 +23,8 @@ inline std::vector<int64_t> sub_batch_sizes(int64_t global, int64_t workers, int
   return sizes;
 }
 
-// Where a batch of unknown provenance is cut: ceil(size / pieces) each, the last ones perhaps empty. pieces + 1
-// borders.
+// Returns the pieces + 1 borders at which a batch of unknown provenance is cut: ceil(size / pieces) each, the last ones
+// perhaps empty.
 inline std::vector<int64_t> legacy_borders(int64_t size, int64_t pieces) {
   const int64_t step = (size + pieces - 1) / pieces;
   std::vector<int64_t> borders;

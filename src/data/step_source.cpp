@@ -132,7 +132,7 @@ class PerReplicaSource final : public StepSource {
   Dataset dataset_;
   std::unique_ptr<ElementIterator> elements_;
   std::size_t replicas_;
-  bool full_;  // whether only full steps count
+  bool full_;  // only full steps count
   Example last_;
 };
 

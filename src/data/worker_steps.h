@@ -1,4 +1,5 @@
-// JointSteps: how the workers of a group take the steps of a distributed input together, however much each of them has.
+// JointSteps: the steps of a distributed input as the workers of a group take them together, however much each of them
+// has.
 #pragma once
 
 #include <exception>
@@ -18,17 +19,17 @@ using Shares = std::vector<Example>;
 class JointSteps {
  public:
   struct Step {
-    Shares shares;            // of this worker's replicas
+    Shares shares;            // the shares of this worker's replicas
     int64_t total = 0;        // examples over all workers
-    bool some_empty = false;  // whether a share of any worker is
+    bool some_empty = false;  // a share of some worker is empty
   };
 
-  // This worker's next shares; nullopt at its end, after which it is not called again.
+  // Returns this worker's next shares; nullopt at its end, after which it is not called again.
   using Own = std::function<std::optional<Shares>()>;
 
   virtual ~JointSteps() = default;
 
-  // Returns the next step; nullopt when all workers have ended. A collective of all workers. What own() throws comes
+  // Returns the next step; nullopt when all workers have ended. A collective of all workers. An error of own() comes
   // out here. `flags` are told to all.
   virtual std::optional<Step> next(int64_t flags) = 0;
 
@@ -59,10 +60,10 @@ class WorkerSteps final : public JointSteps {
   WorkerSteps& operator=(const WorkerSteps&) = delete;
   ~WorkerSteps() override;
 
-  // Shares of size 0 when the data of this worker has ended and that of others has not; nullopt when all
-  // have ended. What own() throws comes out here, and as Unavailable from all other workers. Those that have had no
-  // data at all learn from others what an empty share looks like. What is to be agreed on for a step is exchanged while
-  // the step before runs, so flags are heard one step later (at once in the first).
+  // Returns shares of size 0 when the data of this worker has ended and that of others has not; nullopt when all have
+  // ended. An error of own() comes out here, and as Unavailable from all other workers. Those that have had no data at
+  // all learn from others what an empty share looks like. The things that are to be agreed on for a step are exchanged
+  // while the step before runs, so flags are heard one step later (at once in the first).
   std::optional<Step> next(int64_t flags) override;
 
  private:
@@ -75,7 +76,7 @@ class WorkerSteps final : public JointSteps {
   int replicas_;
   std::string what_;
   std::shared_ptr<ProcessCommunicator::Begun> begun_;
-  std::exception_ptr error_;  // of own()
+  std::exception_ptr error_;  // the error of own()
   bool ended_ = false;
   Example template_;  // a share of size 0
 };

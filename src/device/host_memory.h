@@ -1,4 +1,4 @@
-// The memory of tensors that lie on the host, as bytes: what files, messages and texts are made of.
+// The memory of tensors that lie on the host, as bytes, of which files, messages and texts are made.
 #pragma once
 
 #include <torch/types.h>

@@ -1,5 +1,5 @@
-// Which tensors are the same: as objects, or by the memory that they stand for. Nothing else takes a tensor's pointer
-// to tell it from others, because a device whose work is recorded has none to give.
+// Tells which tensors are the same: as objects, or by the memory that they stand for. No other code takes a tensor's
+// pointer to tell it from others, because a device whose work is recorded has none to give.
 #pragma once
 
 #include <torch/types.h>
@@ -9,8 +9,8 @@
 
 namespace cohort {
 
-// Returns a number of the tensor as an object: its handles have the same, its views have others. For sets and maps of
-// tensors that live.
+// Returns a number of the tensor as an object: its handles have the same, its views have others. It serves for sets and
+// maps of tensors that live.
 const void* tensor_id(const torch::Tensor& tensor);
 
 // Returns a number of the memory in which the tensor's elements begin, for as long as that memory is in use. Views that

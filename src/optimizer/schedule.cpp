@@ -41,7 +41,7 @@ double ratio(int64_t step, int64_t steps) {
   return static_cast<double>(step) / static_cast<double>(steps);
 }
 
-// From 1 to 0 while the fraction goes from 0 to 1.
+// Returns a number that falls from 1 to 0 while the fraction goes from 0 to 1.
 double half_cosine(double fraction) {
   return 0.5 * (1.0 + std::cos(std::numbers::pi * fraction));
 }
@@ -114,7 +114,8 @@ Schedule CosineDecayRestarts(const CosineDecayRestartsOptions& options) {
     fail<InvalidArgument>("[schedule] CosineDecayRestarts: t_mul is ", options.t_mul, ", wanted 1 or more");
   }
   return {"CosineDecayRestarts", [options](int64_t step) {
-            // In periods of the first one's length: where the step is, where its period begins, how long that is.
+            // These are in periods of the first one's length: where the step is, where its period begins, how long that
+            // is.
             const double at = ratio(step, options.first_decay_steps);
             constexpr double kRounding = 1e-9;
             double begin = 0.0;

@@ -11,7 +11,7 @@
 
 namespace cohort {
 
-// What all elements of one update share.
+// The numbers that all elements of one update share.
 struct StepContext {
   double learning_rate = 0.0;
   int64_t step = 1;         // 1 at the first update
@@ -21,7 +21,7 @@ struct StepContext {
   int64_t calls = 1;        // calls of minimize() that make this update
 };
 
-// How a parameter is treated.
+// The way in which a parameter is treated.
 struct Treatment {
   bool decay = true;  // weight decay applies
   bool adapt = true;  // a trust ratio applies
@@ -37,7 +37,7 @@ struct Segment {
   void* const* slots = nullptr;  // as many as slots() names
   int64_t size = 0;
   Treatment treatment = {};
-  double trust_ratio = 1.0;  // of the whole parameter, in the second phase
+  double trust_ratio = 1.0;  // the ratio of the whole parameter, in the second phase
   // The layout of the parameter, for rules with takes_whole().
   std::span<const int64_t> shape = {};
   std::span<const int64_t> strides = {};

@@ -20,13 +20,13 @@ struct ServerVariable {
   std::string name;
   std::vector<int64_t> shape;
   torch::ScalarType dtype = torch::kFloat;
-  // The optimizer of a trained variable. Nothing: only assign and add change the variable.
+  // The optimizer of a trained variable. If there is none, only assign and add change the variable.
   std::optional<Optimizer> optimizer = std::nullopt;
-  Treatment treatment = {};  // how the optimizer treats it
-  // Whether it is read and updated by rows (embeddings). Other variables move whole, in blocks that fit a message.
+  Treatment treatment = {};  // the optimizer's treatment of it
+  // With true, it is read and updated by rows (embeddings). Other variables move whole, in blocks that fit a message.
   bool by_rows = false;
   // Fills the rows of a shard, the first of which is row `first_row` of the variable. Servers call it, so it has to
-  // give the same values on every server and in every run. Empty: the coordinator gives the values.
+  // give the same values on every server and in every run. If it is empty the coordinator gives the values.
   std::function<void(const torch::Tensor& rows, int64_t first_row)> initializer = {};
 };
 

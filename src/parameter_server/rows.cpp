@@ -1,5 +1,5 @@
-// Rows of tables: gathered, and their gradients added up by row. What travels between tasks lies on the CPU, so all of
-// it goes by pointers.
+// Rows of tables: gathered, and their gradients added up by row. All that travels between tasks lies on the CPU and
+// goes by pointers.
 #include "parameter_server/rows.h"
 
 #include <ATen/Functions.h>

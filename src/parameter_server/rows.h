@@ -12,7 +12,7 @@ inline void prefetch(const void* begin, int64_t bytes) {
   constexpr int64_t kLine = 64;
   for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(static_cast<const std::byte*>(begin) + at);
 }
-// How many rows ahead memory is fetched.
+// The number of rows by which memory is fetched ahead.
 inline constexpr int64_t kRowsAhead = 8;
 
 struct UniqueRows {

@@ -19,7 +19,7 @@ namespace cohort {
 namespace {
 
 constexpr const char* kStrategyName = "parameter_server";
-// How often a server checks whether it is still needed.
+// The period in which a server checks whether it is still needed.
 constexpr std::chrono::milliseconds kLook(20);
 
 TaskId task_in(const ClusterResolver& resolver, const ClusterSpec& cluster) {

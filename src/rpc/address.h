@@ -9,7 +9,7 @@
 namespace cohort {
 
 struct Address {
-  std::string host;  // without brackets
+  std::string host;  // the host without brackets
   int port = 0;      // 1 to 65535
 
   std::string to_string() const;  // puts a host with a colon into brackets again

@@ -25,7 +25,7 @@ using grpc::Channel;
 std::shared_ptr<Channel> open_channel(const std::string& address, const SecurityOptions& security = {});
 
 struct RpcClientOptions {
-  // Whether calls wait, within their time limit, for a server that is not there yet. Otherwise they end with
+  // With true, calls wait, within their time limit, for a server that is not there yet. Otherwise they end with
   // Unavailable at once.
   bool wait_for_ready = false;
 };

@@ -10,7 +10,7 @@
 
 namespace cohort {
 
-// Return the credentials for mutual TLS from the three files or from the shared secret, or insecure ones if neither is
+// Returns the credentials for mutual TLS from the three files or from the shared secret, or insecure ones if neither is
 // given. InvalidArgument: only some of the files are given, or both files and a secret, or a file cannot be read.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const SecurityOptions& options);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const SecurityOptions& options);

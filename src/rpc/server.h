@@ -36,7 +36,7 @@ struct RpcServerOptions {
   // Methods that never wait. They have a thread of their own, so that heartbeats are answered while all others are
   // busy.
   std::set<std::string> quick = {};
-  // Whether to accept calls from other machines although callers are not authenticated.
+  // With true, calls from other machines are accepted although callers are not authenticated.
   bool allow_insecure = false;
 };
 

@@ -16,7 +16,7 @@ class FlatGradients {
 
   // Takes a replica's gradients, one a parameter, undefined for zero.
   void pack(int replica, const std::vector<torch::Tensor>& gradients);
-  // Flat, one a group, on the replica's device.
+  // Returns them flat, one a group, on the replica's device.
   std::vector<torch::Tensor>& of(int replica) { return gradients_[static_cast<std::size_t>(replica)]; }
 
  private:

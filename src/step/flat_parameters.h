@@ -18,11 +18,11 @@ namespace cohort {
 struct FlatParameter {
   std::string name;  // the first one of a tied parameter
   std::vector<int64_t> shape;
-  std::vector<int64_t> strides;  // its own layout is kept where it has no gaps
+  std::vector<int64_t> strides;  // the strides of its own layout, which is kept where it has no gaps
   int64_t size = 0;
   Treatment treatment = {};
-  std::size_t group = 0;  // which FlatGroup holds it
-  int64_t offset = 0;     // its first element there
+  std::size_t group = 0;  // the FlatGroup that holds it
+  int64_t offset = 0;     // the place of its first element there
 };
 
 // The parameters of one dtype.
@@ -35,17 +35,17 @@ struct FlatGroup {
 
 class FlatParameters {
  public:
-  // Takes the parameters that require gradients, a tied one once, and makes them views of flat memory. None at all:
-  // FailedPrecondition. InvalidArgument: two of them share memory without being the same tensor.
+  // Takes the parameters that require gradients, a tied one once, and makes them views of flat memory. If there are
+  // none at all it throws FailedPrecondition. InvalidArgument: two of them share memory without being the same tensor.
   FlatParameters(const MirroredModule& module, const Optimizer& rule);
 
   const std::vector<FlatParameter>& parameters() const { return parameters_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }
-  // A parameter's part of a flat tensor of its group, in its shape and layout.
+  // Returns a parameter's part of a flat tensor of its group, in its shape and layout.
   torch::Tensor part_of(const torch::Tensor& flat, std::size_t parameter) const;
-  // A gradient in the layout and dtype of its parameter, dense; undefined ones stay so.
+  // Returns a gradient in the layout and dtype of its parameter, dense; undefined ones stay so.
   torch::Tensor laid_out(const torch::Tensor& gradient, std::size_t parameter) const;
-  // The module's own parameter tensors of a replica, in the same order.
+  // Returns the module's own parameter tensors of a replica, in the same order.
   std::vector<torch::Tensor>& tensors(int local_id) { return tensors_[static_cast<std::size_t>(local_id)]; }
 
   // Takes the gradients that backward left in the replica's parameters and leaves none. FailedPrecondition when a
@@ -59,7 +59,7 @@ class FlatParameters {
   std::vector<FlatParameter> parameters_;
   std::vector<FlatGroup> groups_;
   std::vector<std::vector<torch::Tensor>> tensors_;  // [replica][parameter]
-  std::vector<std::vector<const void*>> homes_;      // where each must be
+  std::vector<std::vector<const void*>> homes_;      // the address where each must be
 };
 
 }  // namespace cohort

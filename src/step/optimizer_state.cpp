@@ -1,4 +1,4 @@
-// What an optimizer knows between steps, as named tensors that can be saved and gone on from.
+// The state that an optimizer keeps between steps, as named tensors that can be saved and gone on from.
 #include "step/optimizer_state.h"
 
 #include <map>
@@ -118,7 +118,7 @@ void OptimizerState::load_rate(std::optional<double> saved) {
   rate_is_set_ = false;
 }
 
-// For each replica: how many calls were added up, then a sum for each parameter, empty where none came.
+// Each replica has here the number of calls that were added up, then a sum for each parameter, empty where none came.
 std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
   std::vector<torch::Tensor> list;
   if (rule_.gradient().gradient_accumulation_steps == 1) return list;

@@ -1,5 +1,5 @@
-// OptimizerState: what an optimizer knows from one step to the next: counts, the rate, the loss scale, sums that are
-// not applied yet, and (in the exchange's keeping) the slots. All of it can be saved and gone on from.
+// OptimizerState: the things that an optimizer knows from one step to the next: counts, the rate, the loss scale, sums
+// that are not applied yet, and (in the exchange's keeping) the slots. All of it can be saved and gone on from.
 #pragma once
 
 #include <torch/types.h>
@@ -24,7 +24,7 @@ inline constexpr const char* kLearningRateEntry = "learning_rate";
 struct alignas(64) ReplicaProgress {
   int64_t iterations = 0;           // updates
   int64_t accumulated = 0;          // calls since the last update
-  std::vector<torch::Tensor> sums;  // of the gradients of these calls, one a parameter, undefined for zero
+  std::vector<torch::Tensor> sums;  // sums of the gradients of these calls, one a parameter, undefined for zero
   LossScaler scaler;
 };
 
@@ -51,7 +51,7 @@ class OptimizerState {
 
  private:
   void load_rate(std::optional<double> saved);
-  // visit(name, tensor) for every slot of every parameter.
+  // Calls visit(name, tensor) for every slot of every parameter.
   template <typename Visit>
   void each_slot(const Visit& visit) const;
 
@@ -59,7 +59,7 @@ class OptimizerState {
   FlatParameters& flat_;
   Exchange& exchange_;
   Schedule schedule_;
-  bool rate_is_set_ = false;  // to a number that is not the rule's own: a part of the state
+  bool rate_is_set_ = false;  // true if the rate is a number that is not the rule's own: a part of the state
   std::vector<ReplicaProgress> progress_;
 };
 

@@ -1,5 +1,5 @@
-// Scaling: what gradients are multiplied with between backward and the update, and when a step is left out. The loss
-// scale, averages over several calls and clipping by norm are one policy, which every exchange follows.
+// Scaling: the factors of gradients between backward and the update, and the steps that are left out. The loss scale,
+// averages over several calls and clipping by norm are one policy, which every exchange follows.
 #pragma once
 
 #include <torch/types.h>
@@ -21,7 +21,7 @@ class LossScaler {
   explicit LossScaler(std::optional<LossScale> options);
 
   double scale() const { return scale_; }
-  // Finite steps in a row since the scale changed.
+  // Returns the finite steps in a row since the scale changed.
   int64_t good_steps() const { return good_steps_; }
   // Takes note of a step: `finite` is false for one that was left out.
   void note(bool finite);
@@ -44,7 +44,7 @@ bool needs_norm(const GradientOptions& options);
 // Returns the factor of clipping by norm: 1 when the norm is at most `clipnorm`, or that is 0. A norm that is not
 // finite gives NaN, so that it is seen.
 double clip_factor(double squared_norm, double clipnorm);
-// The same for norms on a device, without a wait for it.
+// Does the same for norms on a device, without a wait for it.
 torch::Tensor clip_factor(const torch::Tensor& norm, double clipnorm);
 
 // Multiplies `context.grad_scale` by the factor of clipping, for summed gradients of this squared norm (before

@@ -1,4 +1,4 @@
-// Step: what happens between a replica's forward pass and the next: backward, the exchange of the gradients, the
+// Step: all that happens between a replica's forward pass and the next: backward, the exchange of the gradients, the
 // update. There is one for each mirrored module and rule; MirroredOptimizer is a handle to it.
 #pragma once
 
@@ -21,7 +21,7 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // Inside a replica; ReplicaOptimizer has the contract of each.
+  // These are called inside a replica; ReplicaOptimizer has the contract of each.
   void minimize(Replica& replica, const torch::Tensor& loss);
   std::vector<torch::Tensor> gradients(Replica& replica, const torch::Tensor& loss);
   void apply_gradients(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced);

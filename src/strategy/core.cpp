@@ -104,7 +104,7 @@ void StrategyCore::make_communicators() {
 
 void StrategyCore::make_groups() {
   for (const Axis& axis : topology().axes()) {
-    if (axis.size == topology().size()) continue;  // its line is the whole group
+    if (axis.size == topology().size()) continue;  // the line along it is the whole group
     lines_[axis.name] = split([&](int replica) { return topology().line_number(axis.name, replica); });
   }
   for (const auto& whole : communicators_) in_sync_.push_back(whole.get());

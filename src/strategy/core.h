@@ -1,6 +1,7 @@
-// StrategyCore: what every strategy is made of. A strategy is a StrategyPlan, which has a topology, a placement and
-// what the launch needs to know; the core carries it out. Those who use it find no null pointers and need not ask what
-// the topology is: a single process is a group of workers, a single replica has a launch, and variables have a home.
+// StrategyCore: the state that every strategy is made of. A strategy is a StrategyPlan, which has a topology, a
+// placement and what the launch needs to know; the core carries it out. Those who use it find no null pointers and need
+// not ask what the topology is: a single process is a group of workers, a single replica has a launch, and variables
+// have a home.
 #pragma once
 
 #include <torch/types.h>
@@ -33,13 +34,13 @@ struct StrategyPlan {
   std::string name;
   Topology topology;                     // the replicas of all processes
   std::vector<LogicalDevice> devices;    // those of the local replicas, at least one
-  std::shared_ptr<Placement> placement;  // where variables live
+  std::shared_ptr<Placement> placement;  // the place where variables live
   // The back ends of the devices; empty: those of the table in device/backends.cpp.
   std::vector<const DeviceBackend*> backends = {};
   std::shared_ptr<WorkerGroup> workers = only_this_process();
-  // How the replicas are launched and exchange gradients.
+  // Options of the launch of the replicas and of their exchange of gradients.
   ExchangeOptions exchange;
-  int sharing_cores = 1;  // how many processes use the cores of this machine alike
+  int sharing_cores = 1;  // the number of processes that use the cores of this machine alike
   // Options of messages have a meaning with several workers, so they are no error where there turns out to be only one.
   bool expects_workers = false;
 };
@@ -84,7 +85,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   std::vector<std::string> gather_texts(const std::string& text) const;
   // Returns whether any worker says so; a collective of all.
   bool any_worker(const std::string& what, bool mine) const;
-  // Runs fn on worker 0 alone and returns when it has. What it throws comes out there, and as Unavailable elsewhere.
+  // Runs fn on worker 0 alone and returns when it has. An exception of it comes out there, and as Unavailable
+  // elsewhere.
   void on_chief(const std::string& what, const std::function<void()>& fn) const;
 
   // Returns how the gradients of parameters become parameters; "has_kernels" says whether the update has a kernel for
@@ -112,13 +114,13 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   std::vector<std::unique_ptr<Communicator>> split(const std::function<int(int)>& color);
 
   StrategyPlan plan_;
-  int first_replica_ = 0;  // of this process, among those of all processes
+  int first_replica_ = 0;  // the first replica of this process, among those of all processes
   int threads_per_replica_ = 1;
   PathFacts facts_;
   std::unique_ptr<Rendezvous> rendezvous_;
   CrossDeviceSum sum_;
   std::vector<std::unique_ptr<Communicator>> local_communicators_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;  // of all replicas of all workers
+  std::vector<std::unique_ptr<Communicator>> communicators_;  // the groups of all replicas of all workers
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::unique_ptr<Launch> launch_;
   // Each axis' lines and the groups in sync, where these do not have all replicas: the ends of the local replicas.

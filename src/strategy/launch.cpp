@@ -64,7 +64,7 @@ class ThreadForEach final : public Launch {
   void enter_device(std::optional<DeviceScope>& /*scope*/) const override {}
 
  private:
-  // How one replica's part of a run ended.
+  // The end of one replica's part of a run.
   struct Outcome {
     std::exception_ptr error;
     bool secondary = false;  // Cancelled because of another replica
@@ -136,7 +136,7 @@ void ThreadForEach::give_up_on_missing(std::vector<Outcome>& outcomes) {
       c10::str("[strategy] ", core_.plan().name, ": replica(s) ", names, " had not returned from their function ",
                to_text(core_.plan().exchange.timeout), " after replica 0 did");
   core_.rendezvous().abort(message);
-  // What a replica that did come back met is nearer to the cause. The others may still be writing their outcome.
+  // The error of a replica that did come back is nearer to the cause. The others may still be writing their outcome.
   for (int local_id = 0; local_id < core_.num_local_replicas(); ++local_id) {
     if (std::find(missing.begin(), missing.end(), local_id) != missing.end()) continue;
     const std::exception_ptr error = std::exchange(outcomes[static_cast<std::size_t>(local_id)].error, nullptr);

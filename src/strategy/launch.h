@@ -1,4 +1,4 @@
-// Launch: what runs the replicas of this process, and how they meet in the middle of a run.
+// Launch: runs the replicas of this process, and lets them meet in the middle of a run.
 #pragma once
 
 #include <functional>

@@ -13,7 +13,7 @@ namespace cohort {
 struct ModuleTensor {
   std::string name;
   torch::Tensor tensor;              // the module's own
-  std::vector<std::string> aliases;  // its further names
+  std::vector<std::string> aliases;  // the parameter's further names
 };
 
 // Returns the parameters, in the module's order.

@@ -1,5 +1,6 @@
-// Placement: where a strategy's variables live, and what follows from that for those who use them. There is one class
-// for each way. A strategy makes the one that it stands for; everybody else calls it and does not ask which it is.
+// Placement: the place where a strategy's variables live, and what follows from that for those who use them. There is
+// one class for each way. A strategy makes the one that it stands for; everybody else calls it and does not ask which
+// it is.
 #pragma once
 
 #include <torch/types.h>
@@ -30,7 +31,7 @@ struct PathChoice {
   const char* no_messages = nullptr;  // the reason why gradients do not become messages; null where they do
 };
 
-// What the choice of a path depends on, apart from the placement.
+// The facts that the choice of a path depends on, apart from the placement.
 struct PathFacts {
   bool reach_memory = false;  // all replicas are on CPUs of this process
   bool add_in_place = false;  // the gradients are to be added where they lie, not by other cross-device ops
@@ -98,7 +99,7 @@ class ServersPlacement final : public Placement {
   void require_here(const std::string& message) const override;
 
  private:
-  std::shared_ptr<Placement> here_;  // of the copies in this process
+  std::shared_ptr<Placement> here_;  // the placement of the copies in this process
   std::shared_ptr<RemoteCluster> cluster_;
 };
 

@@ -22,7 +22,7 @@ void require_values(std::string_view method, const StrategyCore& core, std::size
   }
 }
 
-// Over the replicas of this process, then over the processes.
+// Reduces over the replicas of this process, then over the processes.
 torch::Tensor reduce_values(const StrategyCore& core, ReduceOp op, const std::vector<torch::Tensor>& values,
                             torch::Device destination) {
   for (const torch::Tensor& value : values) {
@@ -59,7 +59,7 @@ void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& b
     job.share_sizes.push_back(share.size());
     total += job.share_sizes.back();
   }
-  // What the other workers have is not known here.
+  // The sizes of the other workers are not known here.
   job.global_size = global_size < 0 ? core.workers().known_total(total).value_or(-1) : global_size;
   const auto is_empty = [](int64_t size) { return size == 0; };
   job.some_empty = some_empty || std::any_of(job.share_sizes.begin(), job.share_sizes.end(), is_empty);

@@ -44,7 +44,7 @@ Variable Strategy::variable(const torch::Tensor& initial, const VariableOptions&
   const bool trainable = options.trainable.value_or(!made->on_read() && initial.is_floating_point());
   std::vector<torch::Tensor> components;
   for (int i = 0; i < num_local_replicas(); ++i) {
-    // What is written by each replica alone is of its own everywhere.
+    // A variable that each replica writes alone has its own component everywhere.
     const int holder = made->on_read() ? i : core_->placement().holder(i);
     torch::Tensor component = holder == i ? value.to(core_->parameter_device(i), false, /*copy=*/true)
                                           : components[static_cast<std::size_t>(holder)].detach();

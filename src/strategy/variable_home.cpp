@@ -101,7 +101,7 @@ class HomeElsewhere final : public VariableHome {
 
   std::shared_ptr<VariableComponents> components_;
   RemoteVariables& remote_;
-  std::size_t variable_;  // its number there
+  std::size_t variable_;  // the number of the variable there
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// VariableHome: who has a variable's value besides the replicas' components of it. Usually nobody; with parameter
-// servers other processes, which every reading and writing has to reach.
+// VariableHome: the holder of a variable's value besides the replicas' components of it. Usually there is none; with
+// parameter servers it is other processes, which every reading and writing has to reach.
 #pragma once
 
 #include <torch/types.h>

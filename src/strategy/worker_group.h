@@ -17,8 +17,8 @@ namespace cohort {
 struct WorkerGroupOptions {
   ClusterSpec cluster;  // chief and workers only
   TaskId task;
-  std::vector<LogicalDevice> devices;  // of this worker's replicas, at least one
-  bool under_mpi = false;              // whether mpirun started the workers
+  std::vector<LogicalDevice> devices;  // the devices of this worker's replicas, at least one
+  bool under_mpi = false;              // mpirun started the workers
   CommunicationOptions communication;
   MembershipOptions membership;
 };

@@ -37,7 +37,7 @@ const Kernels<T>& kernels_of(Isa isa) {
   }
 }
 
-// What squared_norm promises: sixteen running sums, then a tree.
+// Returns the sum in the order that squared_norm promises: sixteen running sums, then a tree.
 template <typename T>
 double squared_norm_by_hand(const T* src, int64_t n) {
   double lanes[16] = {};
@@ -71,7 +71,7 @@ TYPED_TEST(KernelsTest, SumsFromLeftToRight) {
       sum_into(sum.data(), sources.data(), count, n, kDtype<T>);
       EXPECT_EQ(sum, wanted) << count << " sources of " << n;
 
-      // Into the last source.
+      // The result goes into the last source.
       sum_into(data.back().data(), sources.data(), count, n, kDtype<T>);
       EXPECT_EQ(data.back(), wanted) << count << " sources of " << n << ", into the last";
     }

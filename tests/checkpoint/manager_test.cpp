@@ -119,7 +119,7 @@ TEST(CheckpointManager, KeepsOneEverySoManyHoursForGood) {
     CheckpointManager manager(folder.path(), {.max_to_keep = 1, .keep_every_n_hours = 2});
     for (int64_t step = 1; step <= 3; ++step) manager.save(step, data_of(1));
     EXPECT_THAT(manager.steps(), ElementsAre(3)) << "no hours have passed";
-    // As if the run had begun 5 hours ago.
+    // The run is made to look as if it had begun 5 hours ago.
     write_file(folder / "checkpoint", c10::str("{\"kept\": [], \"last_kept\": ", std::time(nullptr) - 5 * 3600, "}"));
   }
   {

@@ -38,7 +38,7 @@ TEST(WriterLock, ASecondRunIsRefusedByTheNameOfTheFirst) {
   EXPECT_THAT(message, HasSubstr(" UTC, which has not ended within 200 ms"));
   EXPECT_EQ(first.steps(), std::vector<int64_t>{1});
 
-  // Who reads is not refused.
+  // A reader is not refused.
   EXPECT_EQ(read_checkpoint(folder / "ckpt-1").data.values.at("epoch"), "1");
   EXPECT_EQ(CheckpointFollower(folder.path()).next(), folder / "ckpt-1");
 }
@@ -54,7 +54,7 @@ TEST(WriterLock, WhoIsAboutToEndIsWaitedFor) {
   EXPECT_TRUE(std::filesystem::exists(folder / ".writer"));
 }
 
-// With its file, which says the pid that the next process 1 of a container has, too.
+// Its file stays, but locks nothing, even if it names the pid of the next process, as in containers, where that is 1.
 TEST(WriterLock, AKilledProcessLeavesNone) {
   const TemporaryFolder folder;
   const pid_t child = ::fork();

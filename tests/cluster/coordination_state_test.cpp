@@ -76,7 +76,7 @@ TEST_F(CoordinationStateTest, WhoDoesNotBelongIsRefused) {
   EXPECT_EQ(state_.failure(), std::nullopt) << "the group goes on without them";
 }
 
-// Before the group is complete and afterwards.
+// It is refused before the group is complete and afterwards.
 TEST_F(CoordinationStateTest, ASecondProcessIsRefusedWhileTheFirstIsAlive) {
   for (const bool complete : {false, true}) {
     SCOPED_TRACE(complete);

@@ -230,8 +230,8 @@ class Victim {
   pid_t pid_;
 };
 
-// What a survivor hears, and after how long, when worker `victim` of 2 gets the signal. In a process of its own,
-// because gRPC and fork() do not go together.
+// Tells what a survivor hears, and after how long, when worker `victim` of 2 gets the signal. It runs in a process of
+// its own, because gRPC and fork() do not go together.
 void survives(int victim, int signal) {
   const ClusterSpec cluster = workers(2);
   const Victim other(cluster, victim);

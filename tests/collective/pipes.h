@@ -20,7 +20,7 @@
 
 namespace cohort::testing {
 
-// Where the ranks of all groups find their ends of the pairs.
+// The place where the ranks of all groups find their ends of the pairs.
 class PipeMesh {
  public:
   // Returns this rank's end of the pair that connects it with the peer in a group.

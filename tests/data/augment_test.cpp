@@ -91,7 +91,7 @@ TEST(Augment, ResizedCropsHaveTheAreasAndShapesThatAreAllowed) {
   EXPECT_LE(least, std::sqrt(0.25 * 0.5) * 200 + 20);
   EXPECT_LE(most, std::sqrt(0.5 * 2.0) * 200 + 8);
   EXPECT_GE(most, 160);
-  // Where no shape fits, the middle.
+  // If no shape fits, the middle is cut out.
   const torch::Tensor narrow = torch::zeros({3, 100, 2}, torch::kByte);
   EXPECT_EQ(random_resized_crop(narrow, 8, 8, seeded(3), {.min_area = 0.9}).sizes(), (std::vector<int64_t>{3, 8, 8}));
   expect_error<InvalidArgument>([&] { (void)random_resized_crop(columns, 2, 2, seeded(1), {.min_area = 0.0}); },

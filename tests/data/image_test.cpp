@@ -122,7 +122,7 @@ TEST(Image, InksBecomeLight) {
 TEST(Image, CamerasThatWereTurnedAreTurnedBack) {
   const torch::Tensor upright = drawing(24, 40, 3).permute({2, 0, 1});
   for (int orientation = 1; orientation <= 8; ++orientation) {
-    // What the camera stored: the upright image, turned the other way.
+    // This is what the camera stored: the upright image, turned the other way.
     torch::Tensor stored = upright;
     if (orientation == 2 || orientation == 3) stored = stored.flip({2});
     if (orientation == 3 || orientation == 4) stored = stored.flip({1});

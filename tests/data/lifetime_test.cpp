@@ -1,4 +1,4 @@
-// What an iterator keeps alive, what its threads share, and what their errors leave behind.
+// These tests are about what an iterator keeps alive, what its threads share, and what their errors leave behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>

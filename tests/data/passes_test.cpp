@@ -1,4 +1,4 @@
-// Which pass over a dataset a loop is: every one is the next.
+// These tests are about the passes over a dataset: every loop is the next one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -27,7 +27,7 @@ void append(Values& list, const torch::Tensor& tensor) {
   list.insert(list.end(), more.begin(), more.end());
 }
 
-// As a tutorial writes it.
+// Loops as a tutorial does.
 Values loop(const Dataset& dataset) {
   Values list;
   for (const Example& example : dataset) append(list, example.x);

@@ -47,7 +47,7 @@ std::vector<Sizes> steps_of(const Sizes& incoming, const Sizes& sizes, std::size
   return steps;
 }
 
-// What unbatch-then-batch gives: sizes in turn, until the elements are used up.
+// Returns what unbatch-then-batch gives: sizes in turn, until the elements are used up.
 std::vector<Sizes> expected(int64_t elements, const Sizes& sizes, std::size_t step) {
   std::vector<Sizes> steps;
   for (std::size_t turn = 0; elements > 0;) {

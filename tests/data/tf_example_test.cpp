@@ -34,7 +34,8 @@ TEST(TFExample, WhatWasSetIsRead) {
   EXPECT_EQ(read.kind("nobody"), TFExample::Kind::kNone);
 }
 
-// As TensorFlow writes {"a": int64 [1, 2]}, packed, and as other writers do, one by one.
+// The bytes are those that TensorFlow writes for {"a": int64 [1, 2]}, packed, and those that other writers write, one
+// by one.
 TEST(TFExample, TheFormatIsTensorFlows) {
   for (const std::string_view bytes : {std::string_view("\x0a\x0d\x0a\x0b\x0a\x01"
                                                         "a\x12\x06\x1a\x04\x0a\x02\x01\x02",

@@ -59,7 +59,7 @@ TEST_F(BlockCacheTest, EverySizeIsCoveredByItsBlock) {
   block_cache::release(nullptr);
 }
 
-// From 2^49 + 1 bytes on a size had no bin of its own: what lay behind the bins was taken for a block.
+// A size from 2^49 + 1 bytes on had no bin of its own: what lay behind the bins was taken for a block.
 TEST_F(BlockCacheTest, WhatNobodyCanHaveIsRefusedAsWithoutACache) {
   if (std::getenv("ASAN_OPTIONS") != nullptr) GTEST_SKIP() << "AddressSanitizer ends the process instead";
   for (int power = 47; power < 64; ++power) {

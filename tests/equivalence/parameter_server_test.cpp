@@ -22,7 +22,8 @@ struct NetImpl : torch::nn::Module {
     first = register_module("first", torch::nn::Linear(7, 9));
     second = register_module("second", torch::nn::Linear(9, 3));
     to(dtype);
-    // Of a generator of its own: the tasks are threads here, and make their modules at the same time.
+    // The values come from a generator of their own: the tasks are threads here, and make their modules at the same
+    // time.
     auto generator = at::detail::createCPUGenerator(1);
     const torch::NoGradGuard no_grad;
     for (auto& parameter : parameters()) parameter.copy_(torch::randn(parameter.sizes(), generator, dtype) * 0.4);

@@ -1,4 +1,4 @@
-// What the equivalence tests have in common: the strategies, the optimizers, the batches, and the run.
+// The parts that the equivalence tests have in common: the strategies, the optimizers, the batches, and the run.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -21,7 +21,8 @@ struct HeadImpl : torch::nn::Module {
 };
 TORCH_MODULE(Head);
 
-// An autoencoder's shape. With one name only the head's parameter and the second use of "inner" are not registered.
+// An autoencoder's shape. If there is only one name, the head's parameter and the second use of "inner" are not
+// registered.
 struct TiedImpl : torch::nn::Module {
   explicit TiedImpl(bool two_names) {
     encoder = register_module("encoder", torch::nn::Linear(torch::nn::LinearOptions(kFeatures, 9).bias(false)));
@@ -32,7 +33,7 @@ struct TiedImpl : torch::nn::Module {
       register_module("head", head);
     }
     to(torch::kDouble);
-    // Of a generator of its own: workers are threads here.
+    // The values come from a generator of their own: workers are threads here.
     auto generator = at::detail::createCPUGenerator(1);
     const torch::NoGradGuard no_grad;
     for (torch::Tensor* each : {&encoder->weight, &inner->weight, &inner->bias}) {
@@ -225,7 +226,7 @@ TEST(TiedWeights, CountOnce) {
   EXPECT_NE(text.str().find("Trainable params: 3 "), std::string::npos) << text.str();
 }
 
-// In whatever order its layers are frozen and thawed.
+// They are frozen in whatever order its layers are frozen and thawed.
 TEST(TiedWeights, AreFrozenAsLongAsAnyLayerIs) {
   for (const bool first_again : {false, true}) {
     Model model([] { return TiedPair(); });
@@ -260,7 +261,7 @@ TEST(TiedWeights, GoThroughAFile) {
     EXPECT_TRUE(parameters["first.weight"].is_same(parameters["second.weight"]));
     EXPECT_EQ(parameters["second.weight"][1][1].item<float>(), 2.0F);
   }
-  // As PyTorch's state dict has it, and as safetensors.torch.save_model may.
+  // A file has both names, as PyTorch's state dict has, or one of them, as safetensors.torch.save_model writes it.
   const torch::Tensor weight = torch::full({3, 3}, 3.0F), bias = torch::zeros({3});
   cohort::save_weights(
       folder / "both.safetensors",

@@ -1,7 +1,7 @@
 // Whatever comes to a parameter server is answered, with an error of ours where it is no call, and the server goes on:
 // what it had before is there afterwards. The first byte picks the call; the rest is its frame, with or without the
-// frame's own head around it. Or the bytes are the numbers and shapes in a run of well-formed calls: a state that is
-// installed, updates and reads, which bytes alone would hardly come to.
+// frame's own head around it. Otherwise the bytes are the numbers and shapes in a run of well-formed calls: a state
+// that is installed, updates and reads, which bytes alone would hardly come to.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -88,7 +88,7 @@ class Numbers {
   }
   int64_t below(int64_t count) { return take() % count; }
 
-  // As the call wants it, or another one.
+  // Makes a tensor as the call wants it, or another one.
   torch::Tensor tensor(std::vector<int64_t> sizes, torch::ScalarType dtype) {
     constexpr int64_t kOdd = 8;
     if (below(kOdd) == 0) sizes = {below(4), below(5)};

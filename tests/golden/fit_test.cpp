@@ -44,7 +44,7 @@ void set_keras_weights(const Sequential& model, const json& weights) {
   model.set_weights(named);
 }
 
-// Keras casts Adam's decays to float32 where it corrects the bias, and only there. By the rate that corrects for it.
+// Keras casts Adam's decays to float32 where it corrects the bias, and only there. This rate corrects for it.
 Schedule rate_of_keras_adam(double rate, double beta_1, double beta_2) {
   return {"rate", [=](int64_t step) {
             const auto correction = [t = static_cast<double>(step + 1)](double one, double two) {
@@ -119,7 +119,7 @@ std::string trained(const json& golden) {
   return differences;
 }
 
-// What Keras cannot do is done as on one device.
+// Keras cannot do this, so it is compared with one device: returns the differences.
 std::string as_alone(const json& golden) {
   const int64_t examples = golden.at("examples"), batch = golden.at("global_batch");
   torch::manual_seed(examples);

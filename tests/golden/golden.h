@@ -11,8 +11,8 @@
 
 namespace cohort::testing {
 
-// Checks one case through the public interface and returns what differs, or an empty text. What it throws is a failure
-// too.
+// Checks one case through the public interface and returns what differs, or an empty text. An exception of the check is
+// a failure too.
 using GoldenCheck = std::function<std::string(const nlohmann::json& golden)>;
 
 // Checks every case of a file of the folder, reports each one that fails by its number, and prints how many there were.
@@ -27,7 +27,7 @@ torch::Tensor golden_tensor(const nlohmann::json& numbers, torch::ScalarType dty
 // The same for one number.
 double golden_number(const nlohmann::json& number);
 
-// How far numbers may be apart: |actual - wanted| <= absolute + relative * |wanted|.
+// The distance that numbers may have: |actual - wanted| <= absolute + relative * |wanted|.
 struct Tolerance {
   double absolute = 0.0;
   double relative = 0.0;

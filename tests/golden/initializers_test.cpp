@@ -1,4 +1,4 @@
-// How far initial values scatter and how large they become (initializers.json).
+// These tests are about how far initial values scatter and how large they become (initializers.json).
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

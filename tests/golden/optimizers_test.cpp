@@ -219,7 +219,7 @@ OptimizerConfig model_garden_config(const json& golden) {
   OptimizerConfig made_config;
   Config config([&](ConfigFields& fields) { made_config.describe(fields); });
   config.apply_yaml(golden.at("config").dump(), "the case");
-  // Not a key of Model Garden's: an argument of its factory.
+  // This is not a key of Model Garden's, but an argument of its factory.
   if (!golden.value("legacy", true)) config.set("optimizer.formulation", "keras", "the case");
   config.lock();
   return made_config;

@@ -84,7 +84,7 @@ Layer layer_of(const json& golden) {
   throw std::invalid_argument("there is no layer " + layer);
 }
 
-// From Keras' layout of a kernel to LibTorch's.
+// Returns a kernel of Keras' layout in LibTorch's.
 torch::Tensor kernel_for(const std::string& layer, const std::string& name, const torch::Tensor& keras) {
   if (name == "bias") return keras;
   const bool depthwise = name == "depthwise_kernel" || layer == "DepthwiseConv2D";

@@ -49,7 +49,7 @@ std::string check(const json& golden, const Schedule& schedule) {
       if (!std::isfinite(rate) || rate < 0.0) return c10::str("the rate of step ", step, " is ", rate);
       continue;
     }
-    // Where a cosine ends, float32 has some 1e-9 instead of 0.
+    // Float32 has some 1e-9 instead of 0 where a cosine ends.
     const std::string text = difference(c10::str("the rate of step ", step), rate, wanted, kTolerance);
     if (!text.empty()) return text;
   }

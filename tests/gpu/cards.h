@@ -55,7 +55,7 @@ inline std::vector<std::string> parts_of_one_card() {
 #define COHORT_NEEDS_CARDS(count)     \
   if (cohort::gpu::cards() < (count)) \
   GTEST_SKIP() << "needs " << (count) << " CUDA cards, there are " << cohort::gpu::cards()
-// What a CPU cannot stand in for.
+// Skips a test of something that a CPU cannot stand in for.
 #define COHORT_NEEDS_REAL_CARDS(count)                                                                \
   if (cohort::gpu::cpu_stands_in()) GTEST_SKIP() << "needs " << (count) << " CUDA cards, on the CPU"; \
   COHORT_NEEDS_CARDS(count)

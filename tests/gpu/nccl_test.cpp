@@ -18,7 +18,7 @@ namespace {
 
 using namespace gpu;
 
-// What ranks that are threads tell each other.
+// A place where ranks that are threads leave each other texts.
 class Board {
  public:
   void put(const std::string& key, const std::string& value) {

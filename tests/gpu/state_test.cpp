@@ -1,4 +1,5 @@
-// What leaves a card and comes back to it: weights, optimizers, checkpoints; and mixed precision, which is of GPUs.
+// These tests are about what leaves a card and comes back to it (weights, optimizers, checkpoints), and about mixed
+// precision, which only GPUs have.
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"

@@ -13,7 +13,7 @@ namespace cohort::testing {
 
 namespace {
 
-// As exact as the bytes.
+// Returns a text that tells the tensor apart as exactly as its bytes do.
 std::string digest(const torch::Tensor& tensor) {
   const torch::Tensor flat = tensor.detach().contiguous();
   const std::string_view bytes(static_cast<const char*>(flat.data_ptr()), flat.nbytes());

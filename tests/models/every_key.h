@@ -1,4 +1,4 @@
-// What an experiment's run would do, in parts that are cheap to look at, as texts that can be compared.
+// The effects of an experiment's run, in parts that are cheap to look at, as texts that can be compared.
 #pragma once
 
 #include <map>
@@ -25,11 +25,11 @@ void set_up(OpenExperiment& experiment);
 std::string plan_of(OpenExperiment& experiment);
 // Some steps of the optimizer on a tiny module under the strategy, and its rate at many steps.
 std::string optimizer_of(OpenExperiment& experiment);
-// What make_strategy() makes.
+// Returns what make_strategy() makes.
 std::string strategy_of(OpenExperiment& experiment);
 // The first batches of both datasets.
 std::string data_of(OpenExperiment& experiment);
-// Whether the datasets go on when the folder that they come from is gone, which is done here.
+// Returns whether the datasets go on when the folder that they come from is gone, which is done here.
 std::string memory_of(OpenExperiment& experiment);
 // The model's parameters and how they lie in memory, and two steps of its training.
 std::string step_of(OpenExperiment& experiment);

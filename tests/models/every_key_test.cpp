@@ -3,9 +3,9 @@
 // First the experiment is set up as it is. A key that this did not read would be set for nothing: then
 // Config::require_read() has to say so. A key that was read could still be thrown away: so the experiment is set up
 // again with another value, and some part of it has to come out differently (every_key.h): the plan that the controller
-// gets, steps of the optimizer, the strategy, batches of the data, a step of the model. That each part comes out the
-// same twice when nothing changes is looked at, too. Experiments that differ only in the size of their model are made
-// small and looked at once.
+// gets, steps of the optimizer, the strategy, batches of the data, a step of the model. The tests also look at whether
+// each part comes out the same twice when nothing changes. Experiments that differ only in the size of their model are
+// made small and looked at once.
 #include <gtest/gtest.h>
 #include <png.h>
 #include <torch/torch.h>
@@ -34,7 +34,7 @@ using cohort::testing::strategy_of;
 using cohort::testing::TemporaryFolder;
 using cohort::testing::write_file;
 
-// Of noise.
+// Returns a PNG file of noise.
 std::string png_of(int number) {
   torch::manual_seed(number);
   const torch::Tensor pixels = torch::randint(256, {36, 40, 3}, torch::kByte);
@@ -138,7 +138,7 @@ std::vector<std::pair<std::string, Part>> parts_for(const std::string& key) {
   return {data, plan, step};
 }
 
-// What has to be set, too, for a key to have an effect that can be seen.
+// Returns what has to be set, too, for a key to have an effect that can be seen.
 std::vector<std::string> stage_for(const std::string& key, const std::string& spoiled) {
   if (key.ends_with("train_data.skip_damaged")) return {"task.train_data.input_path=" + spoiled};
   if (key.ends_with("all_reduce_alg") || key.ends_with("scale_by_replicas")) return {"runtime.num_replicas=2"};
@@ -159,7 +159,7 @@ std::string last_of(const std::string& key) {
   return key.substr(key.rfind('.') + 1);
 }
 
-// By kind; those that need one of their own are in other_value().
+// Returns another value of the field's kind; those that need one of their own are in other_value().
 std::string other_by_kind(const ConfigFields::Field& field) {
   if (const auto* flag = std::get_if<bool*>(&field.target)) return **flag ? "false" : "true";
   if (const auto* number = std::get_if<int64_t*>(&field.target)) {
@@ -244,7 +244,7 @@ void EveryKey::look_at_read(const Subject& subject, const ConfigFields::Field& f
     std::filesystem::copy(path("photographs"), folder, std::filesystem::copy_options::recursive);
   };
   for (const auto& [name, part] : parts_for(field.path)) {
-    // Of many keys the experiment as it is is the same.
+    // The parts of the experiment as it is are the same for many keys.
     static std::map<std::string, std::string> known;
     std::string& before = known[c10::str(name, subject.experiment, c10::Join(",", overrides))];
     if (before.empty()) {
@@ -307,7 +307,7 @@ TEST_F(EveryKey, OfEveryExperimentSaysSomething) {
   EXPECT_GE(seen.size(), 6U);
 }
 
-// What is chosen by a type, and is not the default's.
+// These keys belong to a type that is not the default's.
 TEST_F(EveryKey, OfEveryOptimizerAndScheduleSaysSomething) {
   const std::string config = "trainer.optimizer_config.";
   OpenExperiment open("mnist_mlp", {});
@@ -340,7 +340,7 @@ TEST_F(EveryKey, OfEveryOptimizerAndScheduleSaysSomething) {
   }
 }
 
-// What counts where something else is on.
+// These keys count only where something else is on.
 TEST_F(EveryKey, OfWhatIsSwitchedOnSaysSomething) {
   Subject subject = small("resnet20_cifar10");
   for (const char* text :
@@ -352,7 +352,7 @@ TEST_F(EveryKey, OfWhatIsSwitchedOnSaysSomething) {
   }
   Subject plain = small("resnet20_cifar10");
   subject.overrides.push_back("task.init_checkpoint=" + weights_for(plain));
-  // What the model is made of has to fit to the weights.
+  // The keys of the model are left out: another model would not fit the weights.
   for (const char* beginning : {"task.train_data", "task.validation_data", "task.init_checkpoint_modules",
                                 "task.freeze", "task.losses", "task.evaluation", "trainer", "runtime"}) {
     subject.beginning = beginning;

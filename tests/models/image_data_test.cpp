@@ -1,4 +1,4 @@
-// What the keys of task.train_data and task.validation_data do to the batches.
+// These tests are about what the keys of task.train_data and task.validation_data do to the batches.
 #include "cohort/models/image_classification.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class ImageDataTest : public ::testing::Test {
     write_records(folder_.path(), "valid", 2);
   }
 
-  // Of the task with these lines of YAML over what all have in common.
+  // Returns the data of the task with these lines of YAML over what all have in common.
   TaskData data(const std::string& yaml, bool training = true) {
     task_ = std::make_shared<ImageClassificationTask>();
     Config config([&](ConfigFields& fields) { fields.nest("task", *task_); });

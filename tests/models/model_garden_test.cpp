@@ -89,7 +89,7 @@ trainer:
   validation_steps: 1
 )";
 
-// What a file for an EfficientNet says.
+// A file for an EfficientNet.
 constexpr const char* kEfficientNet = R"(
 task:
   model:
@@ -162,7 +162,7 @@ Made made(const std::string& overrides, const char* name = "image_classification
   return result;
 }
 
-// What is left of a weight of 1 after an update with a gradient of 0 and a rate of 1.
+// Returns what is left of a weight of 1 after an update with a gradient of 0 and a rate of 1.
 double decayed(const std::string& overrides, double l2, int64_t rank = 2) {
   const Made made_one =
       made("trainer.optimizer_config.learning_rate.constant.learning_rate=1,trainer.optimizer_config.optimizer." +

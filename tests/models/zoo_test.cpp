@@ -94,8 +94,8 @@ double difference(const torch::Tensor& got, const torch::Tensor& wanted) {
   return (got - wanted).abs().max().item<double>() / largest;
 }
 
-// In float64: torchvision's PyTorch may be of another version than LibTorch, whose float32 differs by a percent after
-// fifty layers.
+// The models are compared in float64: torchvision's PyTorch may be of another version than LibTorch, whose float32
+// differs by a percent after fifty layers.
 class ZooTest : public ::testing::Test {
  protected:
   // More say nothing: batch norms over four examples make a last bit ten times larger with each.

@@ -94,7 +94,7 @@ class AgainstReference : public testing::TestWithParam<torch::ScalarType> {
     if (results_.empty()) GTEST_SKIP() << "/usr/bin/python3 has no torch (Debian's python3-torch): no reference";
   }
 
-  // Against the largest element of each parameter.
+  // Compares the parameters, relative to the largest element of each.
   void compare(Path path) const {
     const double tolerance = GetParam() == torch::kDouble ? 1e-12 : 1e-5;
     for (const Case& test : torch_cases()) {

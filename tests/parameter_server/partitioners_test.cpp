@@ -17,7 +17,7 @@ std::vector<int64_t> floats(const Partitioner& partitioner, const std::vector<in
   return partitioner(shape, torch::kFloat);
 }
 
-// What the examples and tests of tf.distribute.experimental.partitioners give.
+// The counts are those in the examples and tests of tf.distribute.experimental.partitioners.
 TEST(Partitioners, CountAsTensorFlowDoes) {
   EXPECT_THAT(floats(FixedShardsPartitioner(2), {10, 3}), ElementsAre(2, 1));
   EXPECT_THAT(floats(FixedShardsPartitioner(2), {1, 3}), ElementsAre(1, 1));

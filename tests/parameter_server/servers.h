@@ -59,7 +59,7 @@ inline void set_view(ServerClient& client, int server, const proto::View& view) 
   ask(client, server, "/ps/SetView", request);
 }
 
-// On all that are to know it, then on the client.
+// Sets the view on all servers that are to know it, then on the client.
 inline void set_view(ServerClient& client, const std::vector<int>& servers, const proto::View& view) {
   for (const int server : servers) set_view(client, server, view);
   client.set_view(view);

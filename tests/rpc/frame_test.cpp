@@ -28,7 +28,7 @@ std::string bytes_of(const grpc::ByteBuffer& buffer) {
   return bytes;
 }
 
-// In pieces of so many bytes, as a network delivers it.
+// Returns a buffer in pieces of so many bytes, as a network delivers it.
 grpc::ByteBuffer buffer_of(const std::string& bytes, std::size_t piece = 7) {
   std::vector<grpc::Slice> slices;
   for (std::size_t at = 0; at < bytes.size(); at += piece) slices.emplace_back(bytes.substr(at, piece));

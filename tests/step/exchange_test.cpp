@@ -1,4 +1,4 @@
-// How gradients become parameters: every exchange alike.
+// These tests are about how gradients become parameters, by every exchange alike.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -1,5 +1,5 @@
-// What surrounds every rule: averages of the parameters, clipping of each gradient, accumulation, a fixed loss scale,
-// and what a state of another formulation is told.
+// These tests are about what surrounds every rule: averages of the parameters, clipping of each gradient, accumulation,
+// a fixed loss scale, and what a state of another formulation is told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// What goes wrong ends in a clear error, soon, and the strategy can be used again.
+// These tests are about failures: each ends in a clear error, soon, and the strategy can be used again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -125,7 +125,8 @@ TEST(Failures, AReplicaThatDoesNotReturnIsGivenUp) {
                 HasSubstr("replica(s) 1 had not returned from their function 50 ms after replica 0 did"));
     EXPECT_THAT(error_of<FailedPrecondition>([&] { strategy.run([] {}); }), HasSubstr("make a new one"));
   }
-  // Until its thread has let go of the function, and then of the strategy, which it must not do while the program ends.
+  // The test waits until its thread has let go of the function, and then of the strategy, which it must not do while
+  // the program ends.
   const auto until = std::chrono::steady_clock::now() + 10s;
   while (done.use_count() > 1 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(10ms);
   std::this_thread::sleep_for(200ms);

@@ -31,7 +31,7 @@ Strategy on_mesh(const Strategy& strategy) {
   return Access::make<Strategy>(std::make_shared<StrategyCore>(plan));
 }
 
-// What the replicas of each group have in sum, where each brings 10 to the power of its number.
+// Compares the sums of the replicas of each group, to which each brings 10 to the power of its number.
 void expect_groups(const Strategy& strategy) {
   EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
   strategy.run([](Replica& replica) {

@@ -258,7 +258,7 @@ TEST(MultiWorker, WrongClustersAreRefused) {
   }
 }
 
-// What two workers say whose options differ by what `change` does to the second one's.
+// Expects this message from two workers whose options differ by what `change` does to those of the second one.
 void expect_difference(const std::function<void(MultiWorkerOptions&)>& change, const std::string& message) {
   const ClusterSpec cluster = testing::loopback_workers(2);
   std::vector<std::jthread> workers;

@@ -106,7 +106,8 @@ TEST(Replica, GlobalMeanDividesByTheTrueGlobalBatch) {
   EXPECT_DOUBLE_EQ(strategy.reduce(ReduceOp::kSum, weighted).item<double>(), 0.5);
 }
 
-// As of the tokens of texts: what an empty share is flattened to does not say how many values an example has.
+// The values are like the tokens of texts: what an empty share is flattened to does not say how many values an example
+// has.
 TEST(Replica, GlobalMeanOfFlattenedValuesBearsEmptyShares) {
   const auto strategy = mirrored(3);
   for (const auto& sizes : {std::vector<int64_t>{4, 1, 0}, {2, 0, 0}, {3, 2, 1}}) {

@@ -1,4 +1,4 @@
-// What a call throws.
+// Helpers that return what a call throws.
 #pragma once
 
 #include <gtest/gtest.h>

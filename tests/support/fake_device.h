@@ -1,5 +1,5 @@
-// A device without a card: its memory is the host's, but copies to it are made late, by a thread for each stream. Who
-// reads a copy without having waited for its event reads what was there before, and the thread sanitizer says so.
+// A device without a card: its memory is the host's, but copies to it are made late, by a thread for each stream. A
+// reader of a copy that has not waited for its event reads what was there before, and the thread sanitizer says so.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -22,7 +22,7 @@
 
 namespace cohort::testing {
 
-// What the tests want to know of a fake device.
+// The counts that the tests want to know of a fake device.
 struct FakeDeviceCounts {
   std::atomic<int> copies_begun = 0;
   std::atomic<int> copies_done = 0;

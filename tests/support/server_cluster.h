@@ -21,7 +21,7 @@ struct ServerClusterOptions {
   ParameterServerOptions strategy = {};  // but the resolver
 };
 
-// What every task runs, with the options for its strategy.
+// The program that every task runs, with the options for its strategy.
 using TaskProgram = std::function<void(const ParameterServerOptions& options)>;
 
 class ServerCluster {
@@ -49,8 +49,8 @@ class ServerCluster {
     return options;
   }
 
-  // Servers and workers as threads; returns when the chief, this thread, and all of them are through. What one of them
-  // throws comes out, the chief's first.
+  // Servers and workers as threads; returns when the chief, this thread, and all of them are through. An exception of
+  // one of them comes out, the chief's first.
   void run(const TaskProgram& program) const {
     std::mutex mutex;
     std::exception_ptr error;

@@ -56,7 +56,7 @@ TEST(AttentionTest, MasksHideWhatTheySay) {
   const torch::Tensor mask = seen.unsqueeze(1).expand({2, 4, 5});
   expect_close(attention->attend({.query = query, .value = value, .attention_mask = mask}).output, part.output);
   expect_close(attention->attend({.query = query, .value = value, .key_mask = seen}).output, part.output);
-  // What a query that does not count sees is as if nothing were hidden.
+  // A query that does not count sees as if nothing were hidden.
   const torch::Tensor none = torch::zeros({2, 4}, torch::kBool);
   expect_close(attention->attend({.query = query, .value = value, .query_mask = none}).output, all.output, 1e-5);
   expect_error<InvalidArgument>([&] { attention->attend({.query = query, .value = value, .value_mask = none}); },

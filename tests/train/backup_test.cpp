@@ -239,7 +239,8 @@ TEST_P(Preemptions, GoOnBitForBit) {
   }
 }
 
-// In the second step; before the last one; at the end of the epoch; within its validation; in its last batch; later.
+// The moments are: in the second step; before the last one; at the end of the epoch; within its validation; in its last
+// batch; later.
 INSTANTIATE_TEST_SUITE_P(AtCall, Preemptions, ::testing::Values(0, 6, 8, 13, 18, 40));
 
 TEST(Preemption, SigtermIsOne) {

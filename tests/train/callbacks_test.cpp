@@ -244,7 +244,7 @@ TEST(ReduceLROnPlateauTest, ReducesAfterItsPatience) {
         run(model(SGD({.learning_rate = 1.0})), {tell("val_loss", values), ReduceLROnPlateau(options)}, size);
     return history["learning_rate"];
   };
-  // What is logged is the rate that the epoch was trained with.
+  // The rate that is logged is the one that the epoch was trained with.
   EXPECT_EQ(rates({5, 4, 4, 4, 4, 4}, {.factor = 0.5, .patience = 2}), (std::vector<double>{1, 1, 1, 1, 0.5, 0.5}));
   EXPECT_EQ(rates({5, 5, 5, 5, 5, 5}, {.factor = 0.5, .patience = 1, .cooldown = 2}),
             (std::vector<double>{1, 1, 0.5, 0.5, 0.25, 0.25}));

@@ -1,5 +1,5 @@
-// Initializers and regularizers: by name and with numbers. How far the values scatter:
-// tests/golden/initializers_test.cpp.
+// Initializers and regularizers: by name and with numbers. tests/golden/initializers_test.cpp is about how far the
+// values scatter.
 #include "cohort/train/layers/initializer.h"
 
 #include <gtest/gtest.h>

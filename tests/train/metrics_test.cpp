@@ -30,7 +30,7 @@ double of(const Metric& metric, const torch::Tensor& y, const torch::Tensor& pre
   return metric.result(state);
 }
 
-// Where not said otherwise the numbers are those of the examples in Keras' documentation.
+// Unless a test says otherwise its numbers are those of the examples in Keras' documentation.
 TEST(AccuracyTest, Sparse) {
   const torch::Tensor p = doubles({0.1, 0.6, 0.3, 0.05, 0.95, 0}, {2, 3});
   for (const torch::Tensor& prediction : {p, p.to(torch::kFloat), p.t().contiguous().t()}) {

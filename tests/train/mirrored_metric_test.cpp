@@ -69,7 +69,7 @@ TEST(MirroredMetricTest, IsExactForUnevenAndEmptyShares) {
   }
 }
 
-// Of a metric whose first batch tells the number of its sums, replicas without one know nothing of it.
+// The first batch tells the number of the metric's sums, so replicas without a batch know nothing of it.
 TEST(MirroredMetricTest, LearnsItsSizeFromWhoKnowsIt) {
   const torch::Tensor hot = torch::eye(3, torch::kDouble);
   const MirroredStrategy strategy({.devices = cpu_devices(3)});

@@ -10,7 +10,7 @@ namespace cohort::progress_bar_test {
 namespace {
 
 struct Screen {
-  // Of any width with 0.
+  // Makes a terminal of so many columns; 0: of any width.
   explicit Screen(Verbose style, int columns = 0)
       : width(columns),
         bar({.style = style, .output = &text, .columns = [this] { return width; }, .seconds = [this] { return now; }}) {
@@ -23,7 +23,7 @@ struct Screen {
     });
   }
 
-  // What was written since the last "\r", or since the last call.
+  // Returns what was written since the last "\r", or since the last call.
   std::string drawn() {
     const std::string all = text.str();
     text.str("");

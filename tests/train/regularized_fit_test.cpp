@@ -1,4 +1,5 @@
-// What layers add to the training of a model: the cost of regularizers, and masks that the loss and the metrics heed.
+// These tests are about what layers add to the training of a model: the cost of regularizers, and masks that the loss
+// and the metrics heed.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -245,7 +245,7 @@ TEST(Resume, OnParameterServers) {
     });
     return rate;
   };
-  // So many epochs, and then, in another program, one more.
+  // The program trains so many epochs, and another one goes on with one more.
   EXPECT_EQ(rate_after(4), 0.025);
   EXPECT_EQ(rate_after(5), 0.025);
 }

@@ -30,7 +30,7 @@ struct Kind {
   bool normalized = false;
 };
 
-// With weights of its own: the tasks are threads, which draw from LibTorch's generator in any order.
+// The model has weights of its own: the tasks are threads, which draw from LibTorch's generator in any order.
 Sequential model(const Kind& kind) {
   std::vector<Layer> layers = {Dense(8), Activation(Activation::kRelu), Dense(2)};
   if (kind.normalized) layers.insert(layers.begin() + 1, BatchNormalization());
@@ -108,7 +108,7 @@ TEST(ServerFit, StatisticsAreKeptByTheServers) {
   const Kind kind{.normalized = true};
   const Outcome wanted = alone(kind, {.epochs = 3});
   expect_same(on_servers({}, kind, {.epochs = 3}), wanted, 1e-12);
-  // Of several workers none's part is lost.
+  // No part of any of several workers is lost.
   const Outcome got = on_servers({.workers = 2}, kind, {.epochs = 3});
   int statistics = 0;
   for (std::size_t i = 0; i < got.weights.size(); ++i) {

@@ -83,7 +83,7 @@ TEST(SeveralOutputsTest, WeightsOfExamplesAreForAllOutputsOrForOne) {
   EXPECT_DOUBLE_EQ(logs["second_loss"], (3.0 * 1.0 + 0.0 + 2.0 * 0.5 * 0.0) / 3.0);
 }
 
-// As Keras: what is masked is in no sum and in no number that a sum is divided by.
+// A masked part is in no sum and in no number that a sum is divided by, as in Keras.
 TEST(SeveralOutputsTest, MaskedPartsAreNoPartOfTheMean) {
   CompileOptions compile = options();
   compile.output_metrics = {{"first", {"mse"}}, {"second", {"mse"}}};
@@ -195,7 +195,7 @@ TEST(SeveralOutputsTest, EveryFormOfForwardIsCalled) {
   EXPECT_TRUE(torch::equal(either.predict(Dataset::from_tensor_slices(columns).batch(2)), a + b));
   EXPECT_TRUE(torch::equal(either.predict(a), a));
   EXPECT_EQ(either.predict_outputs({.x = a})[0].first, "output");
-  // By the names that the model was made with, whatever order the examples have.
+  // Outputs go by the names that the model was made with, whatever order the examples have.
   Model turned([] { return Scale(); }, {.inputs = {"b", "a"}, .outputs = {"second", "first"}});
   EXPECT_TRUE(torch::equal(turned.predict_outputs(columns)[0].second, b));
   turned.compile(options());

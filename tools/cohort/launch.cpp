@@ -80,7 +80,7 @@ GroupOptions group_of(const LaunchFlags& flags, int attempt) {
 }
 
 void require_seconds(const char* flag, double seconds) {
-  constexpr double kMost = 1e9;  // in milliseconds it still fits in an integer
+  constexpr double kMost = 1e9;  // so many milliseconds still fit in an integer
   if (seconds >= 0.0 && seconds <= kMost) return;
   fail<InvalidArgument>("[launch] ", flag, " is ", seconds, ", wanted seconds, 0 or more");
 }

@@ -1,6 +1,6 @@
-// Resolvers: how a process learns which cluster it is part of, from the environment that its launcher, scheduler or
-// cloud sets. All read it anew on every call, throw InvalidArgument or FailedPrecondition naming the variable and what
-// was found, and may be called from any thread.
+// Resolvers: a process learns which cluster it is part of, from the environment that its launcher, scheduler or cloud
+// sets. All read it anew on every call, throw InvalidArgument or FailedPrecondition naming the variable and what was
+// found, and may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -16,11 +16,11 @@
 
 namespace cohort {
 
-// Where resolvers read variables from; for tests and launchers another than the process's own.
+// The variables that a resolver reads; tests and launchers give it others than those of the process.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
-// The variables of this process.
+// Returns the variables of this process.
 Environment process_environment();
-// These variables and no others.
+// Returns these variables and no others.
 Environment environment_of(std::map<std::string, std::string> variables);
 
 // Tells which cluster this process is part of, and as which task.
@@ -30,39 +30,39 @@ class ClusterResolver {
 
   virtual std::string_view name() const = 0;  // "tf_config", "slurm", ...
 
-  // The whole cluster; empty where this process is not part of one.
+  // Returns the whole cluster; empty where this process is not part of one.
   virtual ClusterSpec cluster_spec() const = 0;
-  // This process; nothing where it is not part of a cluster or the user has to say.
+  // Returns the task of this process; nothing where it is not part of a cluster or the user has to say.
   virtual std::optional<TaskId> task() const = 0;
 
   // "google" or empty, as TensorFlow has it; nothing here depends on it.
   virtual std::string environment() const { return ""; }
-  // The protocol that master() names.
+  // Returns the protocol that master() names.
   virtual std::string rpc_layer() const { return "grpc"; }
 
-  // Address of a task to connect to, "grpc://host:port"; empty without a cluster. The default is the coordination
-  // leader.
+  // Returns the address of a task to connect to, "grpc://host:port"; empty without a cluster. The default is the
+  // coordination leader.
   virtual std::string master(const std::optional<TaskId>& task = std::nullopt) const;
 
-  // Devices of this process by type, such as {"GPU": 4}.
+  // Returns the devices of this process by type, such as {"GPU": 4}.
   virtual std::map<std::string, int> num_accelerators() const;
 };
 
-// How resolvers are passed around.
+// The type by which resolvers are passed around.
 using ClusterResolverPtr = std::shared_ptr<const ClusterResolver>;
 
 struct TFConfigOptions {
-  // In place of what TF_CONFIG says.
+  // These take the place of what TF_CONFIG says.
   std::optional<std::string> task_type = std::nullopt;
   std::optional<int> task_id = std::nullopt;            // in place of task.index
   std::optional<std::string> rpc_layer = std::nullopt;  // in place of rpc_layer
-  Environment variables = process_environment();        // where TF_CONFIG is read from
+  Environment variables = process_environment();        // the variables, of which TF_CONFIG is read
 };
 
-// Reads TF_CONFIG, JSON: {"cluster": {job: [addresses]}, "task": {"type": job, "index": i}}. Without it there is no
-// cluster. task() throws InvalidArgument for a task that the cluster does not have (an evaluator may be missing), and
-// master() without a task gives the address of this process's own task, both as TensorFlow's resolver does. The
-// protocol is that of "rpc_layer"; empty: none.
+// Reads TF_CONFIG, JSON: {"cluster": {job: [addresses]}, "task": {"type": job, "index": i}}. If the variable is not set
+// there is no cluster. task() throws InvalidArgument for a task that the cluster does not have (an evaluator may be
+// missing), and master() without a task gives the address of this process's own task, both as TensorFlow's resolver
+// does. The protocol is that of "rpc_layer"; empty: none.
 class TFConfigResolver final : public ClusterResolver {
  public:
   explicit TFConfigResolver(TFConfigOptions options = {}) : options_(std::move(options)) {}
@@ -79,13 +79,13 @@ class TFConfigResolver final : public ClusterResolver {
 struct SimpleResolverOptions {
   ClusterSpec cluster = {};                   // the tasks and their addresses
   std::optional<TaskId> task = std::nullopt;  // this process; nothing: it is not part of the cluster
-  std::string master = "";                    // what master() says when no task is asked for
-  std::string environment = "";               // what environment() says
+  std::string master = "";                    // the answer of master() when no task is asked for
+  std::string environment = "";               // the answer of environment()
   std::string rpc_layer = "grpc";             // the protocol that master() names
   std::optional<std::map<std::string, int>> num_accelerators = std::nullopt;  // nothing: what the machine has
 };
 
-// What the program says.
+// A cluster that the program describes itself.
 class SimpleResolver final : public ClusterResolver {
  public:
   explicit SimpleResolver(SimpleResolverOptions options) : options_(std::move(options)) {}
@@ -106,8 +106,8 @@ struct UnionOptions {
   std::optional<std::string> rpc_layer = std::nullopt;  // nothing: the first resolver's
 };
 
-// Several clusters as one: tasks of the same job follow each other in the order of the resolvers. Where a member gives
-// a job's tasks by index with gaps, the indices of that job are kept and may not collide (InvalidArgument).
+// Takes several clusters as one: tasks of the same job follow each other in the order of the resolvers. Where a member
+// gives a job's tasks by index with gaps, the indices of that job are kept and may not collide (InvalidArgument).
 class UnionResolver final : public ClusterResolver {
  public:
   // No resolver at all: InvalidArgument.
@@ -125,9 +125,10 @@ class UnionResolver final : public ClusterResolver {
 };
 
 struct TorchrunOptions {
-  // For the address of rank 0, where torchrun keeps MASTER_PORT for itself (TORCHELASTIC_USE_AGENT_STORE).
+  // The longest wait for the address of rank 0 in a run in which torchrun keeps MASTER_PORT for itself
+  // (TORCHELASTIC_USE_AGENT_STORE).
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  Environment variables = process_environment();  // where the variables are read from
+  Environment variables = process_environment();  // the variables that are read
 };
 
 // RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and the PyTorch operators of Kubernetes set them: all
@@ -144,17 +145,17 @@ class TorchrunResolver final : public ClusterResolver {
 };
 
 struct SlurmOptions {
-  // Tasks of each job, given to the ranks in the order of the jobs' names. Empty: all are workers.
+  // Tasks of each job, given to the ranks in the order of the jobs' names. If it is empty all are workers.
   std::map<std::string, int> jobs = {};
   int port_base = 8888;                              // a task's port: this plus its index on its node
   std::optional<int> gpus_per_node = std::nullopt;   // nothing: as many as are visible
   std::optional<int> gpus_per_task = std::nullopt;   // nothing: gpus_per_node / most tasks of a node
   std::optional<int> tasks_per_node = std::nullopt;  // nothing: SLURM_STEP_TASKS_PER_NODE
   std::string rpc_layer = "grpc";                    // the protocol that master() names
-  Environment variables = process_environment();     // where the variables are read from
+  Environment variables = process_environment();     // the variables that are read
 };
 
-// A Slurm step: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE.
+// Reads a Slurm step: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE.
 class SlurmResolver final : public ClusterResolver {
  public:
   explicit SlurmResolver(SlurmOptions options = {}) : options_(std::move(options)) {}
@@ -163,7 +164,7 @@ class SlurmResolver final : public ClusterResolver {
   std::optional<TaskId> task() const override;
   std::string rpc_layer() const override { return options_.rpc_layer; }
   std::map<std::string, int> num_accelerators() const override;
-  // The GPUs of this task, by their indices on the node, to set CUDA_VISIBLE_DEVICES to before CUDA is used.
+  // Returns the GPUs of this task, by their indices on the node, to set CUDA_VISIBLE_DEVICES to before CUDA is used.
   std::vector<int> visible_gpus() const;
 
  private:
@@ -171,11 +172,12 @@ class SlurmResolver final : public ClusterResolver {
 };
 
 struct MpiOptions {
-  Environment variables = process_environment();  // where the variables are read from
+  Environment variables = process_environment();  // the variables that are read
 };
 
-// A process that mpirun started (Open MPI, MPICH and others over PMI): all tasks are workers. Only worker 0 has an
-// address: MASTER_ADDR and MASTER_PORT where they are exported, else what MPI itself tells (builds with MPI).
+// Reads what mpirun tells a process that it started (Open MPI, MPICH and others over PMI): all tasks are workers. Only
+// worker 0 has an address: MASTER_ADDR and MASTER_PORT where they are exported, else what MPI itself tells (builds with
+// MPI).
 class MpiResolver final : public ClusterResolver {
  public:
   explicit MpiResolver(MpiOptions options = {}) : options_(std::move(options)) {}
@@ -187,13 +189,13 @@ class MpiResolver final : public ClusterResolver {
   MpiOptions options_;
 };
 
-// Fetches a URL; for tests another than the network. Throws Unavailable.
+// The request of an HttpFetch; for tests another than the network. Throws Unavailable.
 struct HttpRequest {
-  std::string url;                                               // of http or https
+  std::string url;                                               // a URL of http or https
   std::vector<std::string> headers = {};                         // lines such as "Accept: application/json"
   std::optional<std::string> body = std::nullopt;                // posted; nothing: GET
   std::string ca_file = "";                                      // trusted for https; empty: the system's
-  std::chrono::milliseconds timeout = std::chrono::seconds(30);  // of the whole exchange
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);  // the longest time of the whole exchange
 };
 // Sends a request and returns the body of the answer.
 using HttpFetch = std::function<std::string(const HttpRequest&)>;
@@ -201,15 +203,15 @@ using HttpFetch = std::function<std::string(const HttpRequest&)>;
 HttpFetch http_fetch();
 
 struct KubernetesOptions {
-  // Which pods make up a job, as label selectors.
+  // The label selectors that tell which pods make up a job.
   std::map<std::string, std::vector<std::string>> job_labels = {{"worker", {"job-name=cohort"}}};
   int port = 8470;  // the port of every pod
   // The namespace of the pods; empty: this pod's (the service account's).
   std::string ns = "";
   std::optional<TaskId> task = std::nullopt;  // nothing: the pod whose name is HOSTNAME
   std::string service_account = "/var/run/secrets/kubernetes.io/serviceaccount";  // token, ca.crt, namespace
-  HttpFetch fetch = http_fetch();                                                 // how the API is asked
-  Environment variables = process_environment();                                  // where the variables are read from
+  HttpFetch fetch = http_fetch();                                                 // the function that asks the API
+  Environment variables = process_environment();                                  // the variables that are read
 };
 
 // Asks the Kubernetes API for the pods, with the pod's service account, which must be allowed to list pods. Addresses
@@ -227,10 +229,10 @@ class KubernetesResolver final : public ClusterResolver {
 
 struct SageMakerOptions {
   int port = 2223;                                // the port of every host
-  Environment variables = process_environment();  // where the variables are read from
+  Environment variables = process_environment();  // the variables that are read
 };
 
-// SM_HOSTS (a JSON list) and SM_CURRENT_HOST: all are workers, in the order of the hosts' names.
+// Reads SM_HOSTS (a JSON list) and SM_CURRENT_HOST: all are workers, in the order of the hosts' names.
 class SageMakerResolver final : public ClusterResolver {
  public:
   explicit SageMakerResolver(SageMakerOptions options = {}) : options_(std::move(options)) {}
@@ -249,12 +251,12 @@ struct GceOptions {
   int port = 8470;                 // the port of every instance
   TaskId task = {};                // this process
   std::string rpc_layer = "grpc";  // the protocol that master() names
-  // Bearer token of the API; empty: the instance's own, from the metadata server.
+  // The bearer token of the API; empty: the instance's own, from the metadata server.
   std::string token = "";
-  HttpFetch fetch = http_fetch();  // how the API is asked
+  HttpFetch fetch = http_fetch();  // the function that asks the API
 };
 
-// The running instances of a Compute Engine instance group, by name, at their internal addresses.
+// Takes the running instances of a Compute Engine instance group, by name, at their internal addresses.
 class GceResolver final : public ClusterResolver {
  public:
   // InvalidArgument: no project, zone or group.
@@ -268,14 +270,14 @@ class GceResolver final : public ClusterResolver {
   GceOptions options_;
 };
 
-// The first of these that the environment speaks of: TF_CONFIG, torchrun's variables, Open MPI's, Slurm's (a step of
-// more than one task, whether or not it sets PMI's variables too), those of MPICH and others over PMI, SageMaker's.
-// None: a resolver without a cluster.
+// Returns the first of these that the environment speaks of: TF_CONFIG, torchrun's variables, Open MPI's, Slurm's (a
+// step of more than one task, whether or not it sets PMI's variables too), those of MPICH and others over PMI,
+// SageMaker's. If it speaks of none of them the result is a resolver without a cluster.
 ClusterResolverPtr resolve_cluster(const Environment& variables = process_environment());
 
-// A cluster from flags (TF Model Garden's --worker_hosts and --task_index): comma-separated addresses. Sets TF_CONFIG
-// of this process, unless it is set, and returns the number of workers; 1 when there are no hosts. InvalidArgument:
-// several hosts and no index, or an index that is out of range.
+// Makes a cluster from flags (TF Model Garden's --worker_hosts and --task_index): comma-separated addresses. Sets
+// TF_CONFIG of this process, unless it is set, and returns the number of workers; 1 when there are no hosts.
+// InvalidArgument: several hosts and no index, or an index that is out of range.
 int configure_cluster(const std::string& worker_hosts, int task_index = -1);
 
 }  // namespace cohort

@@ -35,7 +35,7 @@ struct TaskId {
 // registers (torchrun and MPI tell a process no addresses but the first one's).
 class ClusterSpec {
  public:
-  using Tasks = std::map<int, std::string>;  // by index; indices may have gaps
+  using Tasks = std::map<int, std::string>;  // addresses by index; indices may have gaps
 
   ClusterSpec() = default;
   // InvalidArgument: an unknown job, a job without tasks, a negative index, an address that is not "host:port", an
@@ -68,20 +68,20 @@ class ClusterSpec {
 // The roles of reference "multi_worker_util". All throw InvalidArgument for a task that the cluster does not have (an
 // evaluator may be missing from the cluster), and for a cluster with several chiefs or evaluators.
 void require_task(const ClusterSpec& cluster, const TaskId& task);
-// Chief and evaluator are; worker 0 where there is no chief job.
+// Returns whether the task is a chief: chief and evaluator are; worker 0 where there is no chief job.
 bool is_chief(const ClusterSpec& cluster, const TaskId& task);
-// How many work together with this task: chief and workers, or the evaluators.
+// Returns how many tasks work together with this one: chief and workers, or the evaluators.
 int worker_count(const ClusterSpec& cluster, const std::string& task_type);
-// Rank among them: chief 0, worker i + number of chiefs, evaluator i. InvalidArgument for a ps.
+// Returns the rank among them: chief 0, worker i + number of chiefs, evaluator i. InvalidArgument for a ps.
 int id_in_cluster(const ClusterSpec& cluster, const TaskId& task);
-// The task of this rank among chief and workers.
+// Returns the task of this rank among chief and workers.
 TaskId task_of_rank(const ClusterSpec& cluster, int rank);
-// Who leads the collectives: the chief, else worker 0; none without a cluster and for an evaluator.
+// Returns the task that leads the collectives: the chief, else worker 0; none without a cluster and for an evaluator.
 std::optional<TaskId> collective_leader(const ClusterSpec& cluster, const TaskId& task);
-// Who holds the membership: ps 0, else the chief, else worker 0; none without a cluster.
+// Returns the task that holds the membership: ps 0, else the chief, else worker 0; none without a cluster.
 std::optional<TaskId> coordination_leader(const ClusterSpec& cluster);
 
-// How the tasks of a cluster find each other, and notice when one is gone.
+// The time limits by which the tasks of a cluster find each other, and notice when one is gone.
 struct MembershipOptions {
   // The longest wait for all tasks at the start.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
@@ -113,15 +113,15 @@ class Membership {
   const ClusterSpec& cluster() const;
   // Returns this process's task.
   const TaskId& task() const;
-  // All members (chief, workers, ps), in that order, and what each told of itself.
+  // Returns all members (chief, workers, ps), in that order, and what each told of itself.
   const std::vector<TaskId>& tasks() const;
   // Returns what each member told of itself (MembershipOptions::info), in the order of tasks().
   const std::vector<std::string>& infos() const;
 
-  // Why the group has failed; nothing while it is well.
+  // Returns the reason why the group has failed; nothing while it is well.
   std::optional<std::string> failure() const;
-  // The failure that explains an error which the caller met, such as a broken connection: waits for the leader's
-  // verdict for a little more than heartbeat_timeout.
+  // Returns the failure that explains an error which the caller met, such as a broken connection: waits for the
+  // leader's verdict for a little more than heartbeat_timeout.
   std::optional<std::string> await_failure() const;
   // Calls back, once, when the group fails (now, if it has), from another thread. Call before sharing this object.
   void on_failure(std::function<void(const std::string& reason)> callback);
@@ -134,8 +134,8 @@ class Membership {
   // names the missing.
   void barrier(const std::string& name, std::chrono::milliseconds timeout);
 
-  // Values that all tasks see, of 4 MiB at most (InvalidArgument). put returns what the key has now, which is another
-  // task's value when `if_absent`; get waits for the key (DeadlineExceeded).
+  // Keeps a value that all tasks see, of 4 MiB at most (InvalidArgument). put returns what the key has now, which is
+  // another task's value when `if_absent`; get waits for the key (DeadlineExceeded).
   std::string put(const std::string& key, const std::string& value, bool if_absent = false);
   // Waits for the key and returns its value.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) const;

@@ -5,7 +5,7 @@
 
 namespace cohort {
 
-// How a parameter-server run keeps its workers together.
+// The way in which a parameter-server run keeps its workers together.
 struct Consistency {
   // The three ways.
   enum class Kind {
@@ -20,7 +20,7 @@ struct Consistency {
     kSynchronous,
   };
 
-  Kind kind = Kind::kAsynchronous;  // how workers are kept together
+  Kind kind = Kind::kAsynchronous;  // the way in which workers are kept together
   // InvalidArgument: one of these is set with another kind than its own.
   int64_t staleness = 4;   // steps that a worker may be ahead of the slowest one, with kBoundedStaleness
   int backup_workers = 0;  // closures that two workers may run at a time, with kSynchronous

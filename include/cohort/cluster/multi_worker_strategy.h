@@ -2,10 +2,10 @@
 //
 //   cohort::MultiWorkerMirroredStrategy strategy;   // every worker runs the same program; TF_CONFIG says who is who
 //
-// A worker's replicas are numbered after those of the workers before it. Variables start as the chief's. What the
-// replicas reduce or gather, and what the strategy reduces and gathers, goes over all workers, so all of them have to
-// make the same calls in the same order. When a worker is lost, or its program fails, every call of the others that
-// needs it throws Unavailable with its name, and the programs have to be started again (from their checkpoints).
+// A worker's replicas are numbered after those of the workers before it. Variables start as the chief's. Whatever the
+// replicas reduce or gather, and whatever the strategy does, goes over all workers, so all of them have to make the
+// same calls in the same order. When a worker is lost, or its program fails, every call of the others that needs it
+// throws Unavailable with its name, and the programs have to be started again (from their checkpoints).
 #pragma once
 
 #include <chrono>
@@ -20,19 +20,19 @@
 
 namespace cohort {
 
-// How workers exchange gradients.
+// Options of the exchange of gradients between workers.
 struct CommunicationOptions {
   // The back end: ring (TCP, by Gloo), mpi (under mpirun, in builds with MPI), nccl (in builds with NCCL, for replicas
   // on GPUs), or auto: nccl on GPUs, else mpi if the cluster runs under mpirun, else ring. Unimplemented: the build
   // lacks it.
   std::string implementation = "auto";
-  // The least bytes of a message of gradients to the other workers; 0: as ExchangeOptions says. If that says nothing
+  // The least bytes of a message of gradients to the other workers; 0: as ExchangeOptions says. If both are 0
   // and messages overlap with backward, they have from 1 MiB for the last layers to 8 MiB for those before them.
   int64_t bytes_per_pack = 0;
-  // Whether gradients leave while backward computes those of earlier layers (ring only). Unset: unless all workers
+  // With true, gradients leave while backward computes those of earlier layers (ring only). Unset: unless all workers
   // share the same cores, which would have to do the work of the communication. It is the same on all workers.
   std::optional<bool> overlap = std::nullopt;
-  // Whether workers on the same machine (boot, process and network namespace, user) add up their gradients in memory
+  // With true, workers on the same machine (boot, process and network namespace, user) add up their gradients in memory
   // that they share; they send messages where they cannot. It is the same on all workers.
   bool shared_memory = true;
   // The longest wait for another worker that is alive.
@@ -43,14 +43,15 @@ struct MultiWorkerOptions {
   // The cluster; null: resolve_cluster(), which reads the environment. Without a cluster, or with a single task, the
   // strategy uses the devices of this process alone.
   ClusterResolverPtr resolver = nullptr;
-  CommunicationOptions communication = {};  // how gradients travel between workers
+  CommunicationOptions communication = {};  // the exchange of gradients between workers
   // The deadline of the start, heartbeats and security. The strategy sets `info` itself.
   MembershipOptions membership = {};
-  // The devices of this worker's replicas, as in MirroredOptions. Empty: every visible GPU, of which the workers of one
-  // machine take equal parts in the order of their local ranks. InvalidArgument: another worker has more or fewer.
+  // The devices of this worker's replicas, as in MirroredOptions. If the list is empty it is every visible GPU, of
+  // which the workers of one machine take equal parts in the order of their local ranks. InvalidArgument: another
+  // worker has more or fewer.
   std::vector<std::string> devices = {};
-  // How the replicas of this worker exchange gradients. The timeout is made longer than that of the workers. With
-  // threads_per_replica 0 the cores are divided among the replicas of all workers that share them.
+  // Options of the exchange of gradients between the replicas of this worker. The timeout is made longer than that of
+  // the workers. With threads_per_replica 0 the cores are divided among the replicas of all workers that share them.
   ExchangeOptions exchange = {};
 };
 
@@ -66,7 +67,7 @@ class MultiWorkerMirroredStrategy : public Strategy {
   const ClusterResolverPtr& cluster_resolver() const { return resolver_; }
   // Returns the number of workers, the chief included.
   int num_workers() const;
-  // Among the workers; 0 is the chief.
+  // Returns the rank of this process among the workers; 0 is the chief.
   int worker_rank() const;
   // The group of workers, for barriers and values of one's own; null when there is one worker.
   std::shared_ptr<Membership> membership() const;

@@ -39,17 +39,18 @@ struct ParameterServerOptions {
   ClusterResolverPtr resolver = nullptr;
   // The function that cuts variables into parts (partitioners.h); empty: no variable is cut.
   Partitioner variable_partitioner = {};
-  Consistency consistency = {};  // how far the workers may be apart
+  Consistency consistency = {};  // the distance that the workers may have
   // The servers that have each shard, 1 or 2. With 2 the loss of a server loses no update.
   int replicas = 1;
   // The dtype in which floating-point values and gradients travel: "bfloat16", "float16", or "" for their own.
   std::string compression = "";
-  // The folder of the coordinator's checkpoints and of its identity after a restart. Empty: it has none.
+  // The folder of the coordinator's checkpoints and of its identity after a restart. If it is empty there are no
+  // checkpoints and no identity.
   std::filesystem::path directory = {};
   // The encryption between all tasks. Without it a task listens only on an address of its own machine, unless
   // allow_insecure is set.
   SecurityOptions security = {};
-  bool allow_insecure = false;  // whether tasks without security may listen where other machines can reach them
+  bool allow_insecure = false;  // lets tasks without security listen where other machines reach them
   // The longest wait for all servers at the start.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
   // The silence after which a task is lost.
@@ -62,7 +63,7 @@ struct ParameterServerOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   // The devices of a worker's replicas, as in MirroredOptions.
   std::vector<std::string> devices = {};
-  // How the replicas of a worker exchange gradients.
+  // Options of the exchange of gradients between the replicas of a worker.
   ExchangeOptions exchange = {};
 };
 
@@ -73,7 +74,7 @@ class ParameterServerStrategy : public Strategy {
   // aside).
   explicit ParameterServerStrategy(const ParameterServerOptions& options = {});
 
-  // A strategy as what it was made as; nothing: it is another one, or an evaluator's.
+  // Returns a strategy as what it was made as; nothing: it is another one, or an evaluator's.
   static std::optional<ParameterServerStrategy> of(const Strategy& strategy);
 
   // Returns what told the cluster.
@@ -83,22 +84,23 @@ class ParameterServerStrategy : public Strategy {
   // Returns whether this process is the chief, which hands out the work.
   bool is_coordinator() const;
 
-  // What workers can be asked to do: a function of tensors, in cross-replica context, that gives tensors. It runs at
-  // least once for each time that it is scheduled, and has to make the same updates in the same order each time.
-  // InvalidArgument: the name is taken; FailedPrecondition: after serve().
+  // A function that workers can be asked to run: it takes tensors and returns tensors, in cross-replica context. It
+  // runs at least once for each time that it is scheduled, and has to make the same updates in the same order each
+  // time. InvalidArgument: the name is taken; FailedPrecondition: after serve().
   using StepFunction = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>& arguments)>;
   // Names a step, before serve() and on all tasks alike.
   void register_step(const std::string& name, StepFunction step) const;
 
-  // A variable that is read and updated by rows; see sharded_variable.h.
+  // Makes a variable that is read and updated by rows; see sharded_variable.h.
   ShardedVariable sharded_variable(const ShardedVariableOptions& options) const;
 
-  // A dataset that each worker makes for itself, of its part of the input; before or after serve(), outside steps.
+  // Makes a dataset that each worker makes for itself, of its part of the input; before or after serve(), outside
+  // steps.
   PerWorkerDataset create_per_worker_dataset(std::function<Dataset(const InputContext&)> make) const;
 
-  // On workers and servers: does what the others ask for, and returns true when the run is over. On the chief and an
-  // evaluator false, at once. Nothing can be declared after it. Unavailable: the coordinator stayed away for
-  // coordinator_timeout; FailedPrecondition: another task runs another program.
+  // Does, on workers and servers, what the others ask for, and returns true when the run is over. Returns false at once
+  // on the chief and on an evaluator. Nothing can be declared after this call. Unavailable: the coordinator stayed away
+  // for coordinator_timeout; FailedPrecondition: another task runs another program.
   bool serve() const;
 
  private:

@@ -17,10 +17,10 @@ class RemoteValue {
   RemoteValue() = default;
   explicit RemoteValue(std::shared_ptr<RemoteValueState> state) : state_(std::move(state)) {}
 
-  // Whether fetch() would return, or throw, at once.
+  // Returns whether fetch() would return, or throw, at once.
   bool ready() const;
-  // The step's tensors; waits for them. Throws what the step threw; Cancelled: it was given up because another one
-  // failed, or with its coordinator; DeadlineExceeded.
+  // Returns the step's tensors; waits for them. Throws what the step threw; Cancelled: it was given up because another
+  // one failed, or with its coordinator; DeadlineExceeded.
   std::vector<torch::Tensor> fetch(std::chrono::milliseconds timeout = std::chrono::minutes(10)) const;
 
  private:

@@ -6,15 +6,15 @@
 
 namespace cohort {
 
-// Mutual TLS between tasks: all three files (PEM), or a secret that all tasks have, or nothing. Without, whoever
-// reaches a task's port can speak to it.
+// Mutual TLS between tasks: all three files (PEM), or a secret that all tasks have, or nothing. Without security,
+// whoever reaches a task's port can speak to it.
 struct SecurityOptions {
   std::string ca_file = "";           // the authority that signed the certificates which are accepted
   std::string certificate_file = "";  // this task's certificate
   std::string key_file = "";          // its private key
   std::string server_name = "";       // the name in the other end's certificate; empty: the host of its address
-  // In place of the files: a file of 16 bytes or more (surrounding white space aside), the same for all tasks, such as
-  // `head -c 32 /dev/urandom | base64` makes.
+  // A file that takes the place of the others: it has 16 bytes or more (surrounding white space aside), the same for
+  // all tasks, such as `head -c 32 /dev/urandom | base64` makes.
   std::string secret_file = "";
 
   // Returns whether anything was given.

@@ -20,12 +20,13 @@ struct ShardedVariableOptions {
   std::string name = "table";               // its name in checkpoints and messages
   std::vector<int64_t> shape;               // dimension 0 counts the rows
   torch::ScalarType dtype = torch::kFloat;  // floating point
-  // Trains it; nothing: its values stay.
+  // The optimizer that trains it; nothing: its values stay.
   std::optional<Optimizer> optimizer = std::nullopt;
   // Fills some rows, the first of which is `first_row`. Runs on the servers, a part at a time: it has to give the same
-  // for the same row wherever and whenever it runs. Empty: uniform in [-0.05, 0.05] (Keras' Embedding), from `seed`.
+  // for the same row wherever and whenever it runs. If it is empty the values are uniform in [-0.05, 0.05] (Keras'
+  // Embedding), from `seed`.
   std::function<void(const torch::Tensor& rows, int64_t first_row)> initializer = {};
-  uint64_t seed = 0;  // of the values that it starts with, where there is no initializer
+  uint64_t seed = 0;  // the seed of the initial values, where there is no initializer
 };
 
 // A handle. Lookups may come from several replicas at a time.
@@ -37,12 +38,12 @@ class ShardedVariable {
   const std::string& name() const;
   // Returns the shape of the whole.
   const std::vector<int64_t>& shape() const;
-  // Rows of each part, one after the other.
+  // Returns the rows of each part, one after the other.
   std::vector<int64_t> part_rows() const;
 
-  // The rows of these indices (whole numbers of any shape): of the indices' shape, then the row's. Only these rows
-  // travel. In a scheduled step they can be differentiated, and the next minimize() there sends their gradient to the
-  // servers. InvalidArgument: an index out of range.
+  // Returns the rows of these indices (whole numbers of any shape): of the indices' shape, then the row's. Only these
+  // rows travel. In a scheduled step they can be differentiated, and the next minimize() there sends their gradient to
+  // the servers. InvalidArgument: an index out of range.
   torch::Tensor lookup(const torch::Tensor& indices) const;
 
  private:

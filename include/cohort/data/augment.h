@@ -23,30 +23,30 @@ namespace cohort {
 // Images are [channels, height, width]. The same generator state gives the same result; a generator may be used by one
 // thread at a time. InvalidArgument: a shape, a size or a range that does not fit.
 
-// A view or a copy.
+// Returns the image or its mirror image, a view or a copy.
 torch::Tensor random_horizontal_flip(const torch::Tensor& image, at::Generator generator, double probability = 0.5);
 
-// What stands outside an image (torchvision's names): zeros; its outermost pixels; its mirror image, without those
-// pixels or with them.
+// The values that stand outside an image (torchvision's names): zeros; its outermost pixels; its mirror image, without
+// those pixels or with them.
 enum class PaddingMode { kConstant, kEdge, kReflect, kSymmetric };
 
 struct RandomCropOptions {
   int64_t padding = 0;                                // pixels on every side first
-  PaddingMode padding_mode = PaddingMode::kConstant;  // what stands in the padding
+  PaddingMode padding_mode = PaddingMode::kConstant;  // the values in the padding
 };
-// A part of this size from anywhere (torchvision's RandomCrop).
+// Returns a part of this size from anywhere (torchvision's RandomCrop).
 torch::Tensor random_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,
                           const RandomCropOptions& options = {});
 
 struct RandomResizedCropOptions {
-  double min_area = 0.08;        // of the image
+  double min_area = 0.08;        // the least part of the image's area
   double max_area = 1.0;         // largest part of the image's area
-  double min_ratio = 3.0 / 4.0;  // of width to height
+  double min_ratio = 3.0 / 4.0;  // the smallest ratio of width to height
   double max_ratio = 4.0 / 3.0;  // largest ratio of width to height
-  ResizeOptions resize = {};     // how the part is resized
+  ResizeOptions resize = {};     // the options of the resizing
 };
-// A part of random area and shape, resized (Szegedy et al., "Going Deeper with Convolutions", 2015; torchvision's
-// RandomResizedCrop). uint8 of 1 or 3 channels.
+// Returns a part of random area and shape, resized (Szegedy et al., "Going Deeper with Convolutions", 2015;
+// torchvision's RandomResizedCrop). uint8 of 1 or 3 channels.
 torch::Tensor random_resized_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,
                                   const RandomResizedCropOptions& options = {});
 
@@ -54,11 +54,10 @@ struct ColorJitterOptions {
   // A factor from 1 - this (at least 0) to 1 + this, each its own; 0: left as it is.
   double brightness = 0.0;
   double contrast = 0.0;    // a factor for the distance from the mean grey, drawn as for brightness
-  double saturation = 0.0;  // of 3 channels
-  double hue = 0.0;         // of 3 channels; turned by -this to this of the circle of colours, at most 0.5
+  double saturation = 0.0;  // 3 channels: a factor for the distance from the grey image, drawn as for brightness
+  double hue = 0.0;         // 3 channels: turned by -this to this of the circle of colours, at most 0.5
 };
-// The four in an order of chance (torchvision's ColorJitter). uint8 of 1 or 3 channels, and so the
-// result.
+// Applies the four in an order of chance (torchvision's ColorJitter). uint8 of 1 or 3 channels, and so the result.
 torch::Tensor color_jitter(const torch::Tensor& image, at::Generator generator, const ColorJitterOptions& options);
 
 struct RandAugmentOptions {
@@ -70,18 +69,19 @@ struct RandAugmentOptions {
 };
 // E. Cubuk et al., "RandAugment" (2020), with torchvision's fourteen operations. uint8 of 1 or 3 channels.
 torch::Tensor rand_augment(const torch::Tensor& image, at::Generator generator, const RandAugmentOptions& options = {});
-// One of them: "Identity", "ShearX", "ShearY" (slopes), "TranslateX", "TranslateY" (pixels), "Rotate" (degrees),
-// "Brightness", "Color", "Contrast", "Sharpness" (added to a factor of 1), "Posterize" (bits that are left), "Solarize"
-// (threshold), "AutoContrast", "Equalize". NotFound: another name.
+// Applies one of them: "Identity", "ShearX", "ShearY" (slopes), "TranslateX", "TranslateY" (pixels), "Rotate"
+// (degrees), "Brightness", "Color", "Contrast", "Sharpness" (added to a factor of 1), "Posterize" (bits that are left),
+// "Solarize" (threshold), "AutoContrast", "Equalize". NotFound: another name.
 torch::Tensor apply_augmentation(const torch::Tensor& image, std::string_view operation, double magnitude);
 
 // Batches: x [examples, ...] of a floating-point dtype, y int64 [examples] below num_classes, or already mixed. y
-// becomes float32 [examples, num_classes], for CategoricalCrossentropy. Of two examples each, whose shares are drawn
-// from Beta(alpha, alpha); the second ones are the batch in another order.
+// becomes float32 [examples, num_classes], for CategoricalCrossentropy. Each example is mixed from two, whose shares
+// are drawn from Beta(alpha, alpha); the second ones are the batch in another order.
 
-// All of both (Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018).
+// Mixes all of both (Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018).
 Example mixup(Example batch, int64_t num_classes, at::Generator generator, double alpha = 0.2);
-// A box of the second in the first; y by its area (Yun et al., "CutMix", 2019). x [examples, channels, height, width].
+// Puts a box of the second in the first; y by its area (Yun et al., "CutMix", 2019). x [examples, channels, height,
+// width].
 Example cutmix(Example batch, int64_t num_classes, at::Generator generator, double alpha = 1.0);
 
 // float32, contiguous: (image - mean) / deviation by channel, where a uint8 image counts from 0 to 1.

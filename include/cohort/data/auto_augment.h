@@ -116,7 +116,7 @@ class RandAugment {
   explicit RandAugment(RandAugmentOptions options = {});
   // Returns one whose geometry moves the boxes too.
   static RandAugment build_for_detection(RandAugmentOptions options = {});
-  // Returns the augmented picture. Of another dtype than uint8 it counts from 0 to 255, and keeps its dtype.
+  // Returns the augmented picture. An image of another dtype than uint8 counts from 0 to 255, and keeps its dtype.
   torch::Tensor operator()(const torch::Tensor& image, at::Generator generator) const;
   // The same of a picture with boxes.
   BoxedImage operator()(const BoxedImage& of, at::Generator generator) const;
@@ -149,7 +149,7 @@ struct AutoAugmentOptions {
 class AutoAugment {
  public:
   explicit AutoAugment(AutoAugmentOptions options = {});
-  // Returns the augmented picture. Of another dtype than uint8 it counts from 0 to 255, and keeps its dtype.
+  // Returns the augmented picture. An image of another dtype than uint8 counts from 0 to 255, and keeps its dtype.
   torch::Tensor operator()(const torch::Tensor& image, at::Generator generator) const;
   // The same of a picture with boxes.
   BoxedImage operator()(const BoxedImage& of, at::Generator generator) const;

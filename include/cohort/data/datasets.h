@@ -20,17 +20,17 @@ namespace datasets {
 
 // Data to train on and data to test with.
 struct TrainTest {
-  Dataset train;  // to learn from
-  Dataset test;   // to test with
+  Dataset train;  // the data to learn from
+  Dataset test;   // the data to test with
 };
 
-// MNIST from its four files in a folder (train-images-idx3-ubyte and so on, also with ".gz" or with '.' before "idx").
-// x: float32 [28, 28] in [0, 1]; y: int64 scalar, 0 to 9.
+// Reads MNIST from its four files in a folder (train-images-idx3-ubyte and so on, also with ".gz" or with '.' before
+// "idx"). x: float32 [28, 28] in [0, 1]; y: int64 scalar, 0 to 9.
 TrainTest mnist(const std::filesystem::path& folder);
 
-// CIFAR-10 from the files of its binary version (data_batch_1.bin to data_batch_5.bin, test_batch.bin; A. Krizhevsky,
-// 2009), in the folder or in its cifar-10-batches-bin. x: uint8 [3, 32, 32]; y: int64 scalar, 0 to 9. NotFound: a file
-// is missing; DataLoss: one is of another size or has another label.
+// Reads CIFAR-10 from the files of its binary version (data_batch_1.bin to data_batch_5.bin, test_batch.bin; A.
+// Krizhevsky, 2009), in the folder or in its cifar-10-batches-bin. x: uint8 [3, 32, 32]; y: int64 scalar, 0 to 9.
+// NotFound: a file is missing; DataLoss: one is of another size or has another label.
 TrainTest cifar10(const std::filesystem::path& folder);
 
 struct DrawnDigitsOptions {
@@ -39,13 +39,13 @@ struct DrawnDigitsOptions {
   uint64_t seed = 1;            // other seeds draw other digits
 };
 
-// Digits drawn by code, shaped as MNIST's: strokes under random affine maps, of random thickness and wobble, with noise
-// and stray marks. The same for the same seed. A linear classifier stays under 95% on them.
+// Makes digits drawn by code, shaped as MNIST's: strokes under random affine maps, of random thickness and wobble, with
+// noise and stray marks. The same for the same seed. A linear classifier stays under 95% on them.
 TrainTest drawn_digits(const DrawnDigitsOptions& options = {});
 
 struct ImageFolderOptions {
-  DecodeOptions decode = {};  // how a file becomes a tensor
-  MapOptions threads = {};    // that read and decode
+  DecodeOptions decode = {};  // the decoding of a file
+  MapOptions threads = {};    // the threads that read and decode
   // The part of the files, of all classes together, that is held out as `test`; `seed` chooses which.
   double held_out = 0.0;
   uint64_t seed = 0;  // chooses what is held out, and the order of the files
@@ -56,14 +56,14 @@ struct ImageFolderOptions {
   bool skip_damaged = false;
 };
 
-// What image_folder() returns.
+// The result of image_folder().
 struct ImageFolder {
-  Dataset train;                         // what is not held out
-  Dataset test;                          // by class and name
+  Dataset train;                         // the examples that are not held out
+  Dataset test;                          // the examples that are held out, by class and name
   std::vector<std::string> class_names;  // the names of the folders; an example's y is an index into them
 };
 
-// JPEG and PNG files in a folder for each class, whose names, sorted, give the classes their numbers. x: uint8
+// Reads JPEG and PNG files in a folder for each class, whose names, sorted, give the classes their numbers. x: uint8
 // [channels, height, width], of the sizes that the files have: resize them before batch(); y: int64 scalar. NotFound:
 // there is no folder with images; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names the file, and
 // InvalidArgument one that is larger than decode.most_pixels. Workers that share the work read different files.

@@ -26,22 +26,22 @@ struct DecodeOptions {
 // InvalidArgument: options, or an image that is too large. Thread-safe.
 torch::Tensor decode_image(std::string_view bytes, const DecodeOptions& options = {},
                            const std::string& source = "image");
-// The same for JPEG alone.
+// Does the same for JPEG alone.
 torch::Tensor decode_jpeg(std::string_view bytes, const DecodeOptions& options = {},
                           const std::string& source = "image");
-// The same for PNG alone.
+// Does the same for PNG alone.
 torch::Tensor decode_png(std::string_view bytes, const DecodeOptions& options = {},
                          const std::string& source = "image");
 
-// The bytes of a PNG file. uint8 of 1 or 3 channels (InvalidArgument). Thread-safe.
+// Returns the bytes of a PNG file. uint8 of 1 or 3 channels (InvalidArgument). Thread-safe.
 std::string encode_png(const torch::Tensor& image);
 
-// How a new pixel comes from those around it.
+// The way in which a new pixel comes from those around it.
 enum class Interpolation { kBilinear, kBicubic };
 struct ResizeOptions {
   Interpolation interpolation = Interpolation::kBilinear;  // the sort of interpolation
-  // Where the image becomes smaller every pixel of it counts, as in PIL; without, only those beside the new ones, as in
-  // torch.nn.functional.interpolate.
+  // With true, every pixel counts where the image becomes smaller, as in PIL; with false only those beside the new ones
+  // do, as in torch.nn.functional.interpolate.
   bool antialias = true;
 };
 
@@ -51,7 +51,7 @@ struct ResizeOptions {
 torch::Tensor resize_image(const torch::Tensor& image, int64_t height, int64_t width,
                            const ResizeOptions& options = {});
 
-// The middle of an image, a view. InvalidArgument: it is smaller than that.
+// Returns the middle of an image, a view. InvalidArgument: it is smaller than that.
 torch::Tensor center_crop(const torch::Tensor& image, int64_t height, int64_t width);
 
 }  // namespace cohort

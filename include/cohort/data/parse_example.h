@@ -20,13 +20,13 @@
 
 namespace cohort::io {
 
-// What the values of a feature are.
+// The type of the values of a feature.
 enum class FeatureDtype { kString, kInt64, kFloat32 };
 
 // The values of a feature: int64 or float32, or byte strings, those of a shape in the order of its elements.
 using FeatureValues = std::variant<torch::Tensor, std::vector<std::string>>;
 
-// As many values as the shape has elements, in every record.
+// A feature that has as many values as the shape has elements, in every record.
 struct FixedLenFeature {
   std::vector<int64_t> shape = {};              // {}: one value, a scalar
   FeatureDtype dtype = FeatureDtype::kFloat32;  // the sort of values

@@ -1,6 +1,6 @@
-// What TensorFlow's Model Garden does to pictures before a network (official.vision.ops.preprocess_ops), with its
-// numbers. Pictures are [height, width, channels]. A shape, a size or an option that does not fit is InvalidArgument. A
-// generator may be used by one thread at a time, everything else is thread-safe.
+// The operations of TensorFlow's Model Garden on pictures before a network (official.vision.ops.preprocess_ops), with
+// its numbers. Pictures are [height, width, channels]. A shape, a size or an option that does not fit is
+// InvalidArgument. A generator may be used by one thread at a time, everything else is thread-safe.
 #pragma once
 
 #include <torch/types.h>

@@ -14,7 +14,7 @@ namespace cohort {
 // A handle: copies are the same example. Reading is thread-safe.
 class TFExample {
  public:
-  // What sort of values a feature has.
+  // The type of the values that a feature has.
   enum class Kind { kNone, kBytes, kFloats, kInt64s };
 
   TFExample();
@@ -30,16 +30,16 @@ class TFExample {
   // NotFound lists the names that there are; InvalidArgument: the feature is of another kind, or does not have exactly
   // one value where one is wanted. Views live as long as the example.
   std::string_view bytes(const std::string& name) const;
-  // All byte strings of a feature.
+  // Returns all byte strings of a feature.
   std::vector<std::string_view> bytes_list(const std::string& name) const;
-  // The one integer of a feature.
+  // Returns the one integer of a feature.
   int64_t int64(const std::string& name) const;
-  // The one number of a feature.
+  // Returns the one number of a feature.
   float floating(const std::string& name) const;
   torch::Tensor int64_list(const std::string& name) const;  // int64 [values], a copy
   torch::Tensor float_list(const std::string& name) const;  // float32 [values], a copy
 
-  // In place of what the feature was.
+  // These replace what the feature had.
   void set_bytes(const std::string& name, std::vector<std::string> values);
   // The same with integers.
   void set_int64s(const std::string& name, const std::vector<int64_t>& values);

@@ -34,12 +34,12 @@ auto on_x(Function function) {
 
 namespace image {
 
-// How a new pixel comes from those around it (tf.image.ResizeMethod).
+// The way in which a new pixel comes from those around it (tf.image.ResizeMethod).
 enum class ResizeMethod { kBilinear, kNearest, kBicubic, kArea, kLanczos3, kLanczos5, kGaussian, kMitchellCubic };
 struct ResizeOptions {
   ResizeMethod method = ResizeMethod::kBilinear;  // the sort of interpolation
-  // Widens the kernel where the image becomes smaller, so that every pixel counts. Not for kNearest and kArea, which
-  // TensorFlow computes the same way with and without.
+  // Widens the kernel where the image becomes smaller, so that every pixel counts. It changes nothing for kNearest
+  // and kArea, as in TensorFlow.
   bool antialias = false;
   bool preserve_aspect_ratio = false;  // takes the largest size within the one that was asked for
 };
@@ -120,10 +120,10 @@ torch::Tensor random_crop(const torch::Tensor& images, int64_t height, int64_t w
 
 namespace imagenet_utils {
 
-// What a pre-trained network of Keras wants: blue, green and red less their means (kCaffe); from -1 to 1 (kTf); from 0
-// to 1, then normalised by ImageNet's mean and deviation (kTorch).
+// The values that a pre-trained network of Keras wants: blue, green and red less their means (kCaffe); from -1 to 1
+// (kTf); from 0 to 1, then normalised by ImageNet's mean and deviation (kTorch).
 enum class PreprocessMode { kCaffe, kTf, kTorch };
-// Which dimension holds the channels: the last one, or the one before height and width.
+// The place of the channels among the dimensions: the last one, or the one before height and width.
 enum class DataFormat { kChannelsLast, kChannelsFirst };
 // Converts pixels from 0 to 255 of three channels to what the network wants, as floating point
 // (keras.applications.imagenet_utils.preprocess_input).

@@ -19,9 +19,9 @@
 namespace cohort {
 
 struct TFDSOptions {
-  DecodeOptions decode = {};           // of images
-  MapOptions threads = {};             // that decode
-  TFRecordReaderOptions records = {};  // what becomes of damaged ones
+  DecodeOptions decode = {};           // the decoding of images
+  MapOptions threads = {};             // the threads that decode
+  TFRecordReaderOptions records = {};  // the reading of records
   // Labels have to be from 0 to below this (DataLoss names the file and the record); 0: any.
   int64_t num_classes = 0;
 };
@@ -42,7 +42,7 @@ class TFDSFolder {
   const std::vector<std::string>& class_names() const;
   int64_t num_classes() const;  // 0: the label is no class
 
-  // The examples of "train", "train[:80%]", "train[100:200]+test" and so on, in their order, by the data set's
+  // Returns the examples of "train", "train[:80%]", "train[100:200]+test" and so on, in their order, by the data set's
   // supervised keys. x: an image, uint8 [channels, height, width], or the value of a tensor feature; y: int64 label, or
   // a tensor. NotFound: a shard or a split is missing; InvalidArgument: no such part. Unimplemented: a data set without
   // supervised keys, or of features that are not supported.

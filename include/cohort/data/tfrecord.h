@@ -15,7 +15,7 @@
 
 namespace cohort {
 
-// How the bytes of a file are compressed.
+// The compression of the bytes of a file.
 enum class Compression { kNone, kGzip, kZlib };
 
 struct TFRecordReaderOptions {
@@ -35,15 +35,15 @@ class TFRecordReader {
   TFRecordReader& operator=(TFRecordReader&&) noexcept;
   ~TFRecordReader();
 
-  // The next record's bytes, until the next call; nullopt at the end. DataLoss: truncated or damaged; the message names
-  // the file and the offset (of the uncompressed bytes).
+  // Returns the next record's bytes, until the next call; nullopt at the end. DataLoss: truncated or damaged; the
+  // message names the file and the offset (of the uncompressed bytes).
   std::optional<std::string_view> next();
 
-  // Where the next record begins, in the uncompressed bytes.
+  // Returns the place where the next record begins, in the uncompressed bytes.
   int64_t offset() const;
   // Goes to where offset() was. Plain files are not read for it; compressed ones are, from the beginning.
   void seek(int64_t offset);
-  // Damaged records left out.
+  // Returns the number of damaged records that were left out.
   int64_t skipped() const;
 
  private:
@@ -58,12 +58,13 @@ class TFRecordWriter {
   explicit TFRecordWriter(const std::filesystem::path& file, Compression compression = Compression::kNone);
   TFRecordWriter(TFRecordWriter&&) noexcept;
   TFRecordWriter& operator=(TFRecordWriter&&) noexcept;
-  // Without close() what is not written yet is written, and errors are only logged.
+  // If close() was not called, writes what is not written yet, and only logs errors.
   ~TFRecordWriter();
 
   // Unavailable: the disk is full, or whatever else keeps the bytes from being written.
   void write(std::string_view record);
-  // The same for what is still to be written, so that others see it. Of plain files only (FailedPrecondition).
+  // The same for what is still to be written, so that others see it. Only a plain file can be flushed
+  // (FailedPrecondition).
   void flush();
   // The same for what is still to be written. Nothing can be written afterwards.
   void close();
@@ -75,7 +76,7 @@ class TFRecordWriter {
 
 namespace datasets {
 
-// The records of the files, one after the other; x: uint8 [bytes]. A worker can read its part of the files
+// Returns the records of the files, one after the other; x: uint8 [bytes]. A worker can read its part of the files
 // (AutoShard::kFile), and a saved position is found again without reading what was before it in plain files.
 Dataset tfrecord(const std::vector<std::filesystem::path>& files, const TFRecordReaderOptions& options = {});
 

@@ -39,7 +39,7 @@ struct ConfigValue {
   // The sort of a value.
   enum class Kind { kNull, kScalar, kList, kMap };
 
-  Kind kind = Kind::kNull;                                        // which of the following members has the value
+  Kind kind = Kind::kNull;                                        // tells which of the following members has the value
   std::string text = {};                                          // the value of a scalar
   std::vector<ConfigValue> items = {};                            // the items of a list
   std::vector<std::pair<std::string, ConfigValue>> members = {};  // the members of a map, in the order of the text
@@ -49,20 +49,20 @@ struct ConfigValue {
 // Collects the descriptions of fields; describe() of a struct adds them. The structs have to outlive it.
 class ConfigFields {
  public:
-  // Where a field's value lies.
+  // The variable that holds a field's value.
   using Target = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
                               std::vector<std::string>*>;
   // The description of a field.
   struct Field {
     std::string path;                                    // names from the outermost struct, with dots between
-    Target target;                                       // where the value lies
+    Target target;                                       // the variable that has the value
     std::string help;                                    // the meaning of the field
     std::vector<std::string> choices = {};               // the texts that are allowed; empty: any
     std::string default_value = {};                      // the default as YAML
     std::string flag = {};                               // a flag of `cohort train` that sets it; empty: none
     std::vector<std::string> bounds = {};                // its relations that restrict() has, such as ">= 0"
-    std::string origin = {};                             // who has set it; empty: it has its default
-    std::shared_ptr<const std::atomic<bool>> read = {};  // whether the program has read the value
+    std::string origin = {};                             // the origin of the value; empty: it has its default
+    std::shared_ptr<const std::atomic<bool>> read = {};  // true if the program has read the value
   };
 
   // Adds a field and returns its description. `help` is its meaning in one line, without a capital and a full stop;
@@ -135,8 +135,8 @@ class Config {
   // A field that has another value than its default.
   struct Change {
     std::string path;    // names from the outermost struct, with dots between
-    std::string value;   // as YAML
-    std::string origin;  // who has set it, such as "--params_override"
+    std::string value;   // the value as YAML
+    std::string origin;  // the origin of the value, such as "--params_override"
   };
   // Returns the fields that differ from their defaults.
   std::vector<Change> changes() const;

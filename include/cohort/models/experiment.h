@@ -29,7 +29,7 @@
 
 namespace cohort {
 
-// Where and how an experiment runs: the strategy's flags, precision, seed.
+// The runtime of an experiment: the strategy's flags, precision, seed.
 struct RuntimeConfig : StrategyFlags {
   Setting<std::string> mixed_precision_dtype;
   Setting<std::string> loss_scale;
@@ -58,7 +58,7 @@ struct OptimizerConfig {
     // Adds the fields with their meanings.
     void describe(ConfigFields& fields);
   };
-  // What Adam and its relatives have.
+  // The options that Adam and its relatives have.
   struct Moments : Clips {
     Setting<double> beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-7, weight_decay = 0.0;
     // Adds the fields with their meanings.
@@ -201,7 +201,7 @@ struct OptimizerConfig {
     void describe_powers(ConfigFields& fields);
   } learning_rate;  // the learning rate
 
-  // How the rate begins; without a type as the schedule says.
+  // The beginning of the rate; without a type it is as the schedule says.
   struct Warmup {
     Setting<std::string> type;
     struct {
@@ -238,7 +238,7 @@ struct OptimizerConfig {
   MovingAverageOptions averages() const;
 };
 
-// How long an experiment trains, and what it writes on the way.
+// The length of a training, and what it writes on the way.
 struct TrainerConfig {
   OptimizerConfig optimizer_config;  // the optimizer and its rate
   Setting<int64_t> train_steps = 0;
@@ -277,8 +277,8 @@ struct TaskData {
   std::optional<Dataset> validation;  // batched
   int64_t steps_per_epoch = 0;        // steps of a pass over the training data; 0: not known
   std::string description;            // a name for logs, such as "drawn digits"
-  bool shard_train = true;            // whether each worker reads its part of the training data; else all of it
-  bool shard_validation = true;       // whether each worker reads its part of the validation data; else all of it
+  bool shard_train = true;            // each worker reads its part of the training data; else all of it
+  bool shard_validation = true;       // each worker reads its part of the validation data; else all of it
 };
 
 // A learning task: a model, its data and its loss. Its fields are the group "task" of the configuration.
@@ -321,8 +321,8 @@ class Task {
 // The configuration of an experiment.
 struct ExperimentConfig {
   std::shared_ptr<Task> task;  // the learning task
-  TrainerConfig trainer;       // how long it trains and what it writes
-  RuntimeConfig runtime;       // where it runs
+  TrainerConfig trainer;       // the length of the training, and what it writes
+  RuntimeConfig runtime;       // the runtime
 
   // Adds the fields of the groups "task", "trainer" and "runtime".
   void describe(ConfigFields& fields);
@@ -350,7 +350,7 @@ struct RunOptions {
   // model.safetensors.
   std::filesystem::path model_dir;
   std::string experiment;          // the name of the experiment, for what is written
-  std::ostream* output = nullptr;  // where the chief reports; null: standard output
+  std::ostream* output = nullptr;  // the stream for the chief's reports; null: standard output
 };
 
 // Runs an experiment, whose configuration is locked, in the mode under the strategy, and returns the last evaluation. A

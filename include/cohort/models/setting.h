@@ -37,8 +37,8 @@ struct ListElement<std::vector<E>> {
 }  // namespace detail
 
 // A T with a note of whether it was read; it converts to a T. A copy is the same field: reading the copy is reading the
-// field, and assigning a value keeps the note. So read a setting where it has its effect, and only there. It is as
-// thread-safe as a T.
+// field, and assigning a value keeps the note. So a program has to read a setting where it has its effect, and only
+// there. It is as thread-safe as a T.
 template <typename T>
 class Setting {
   using Element = typename detail::ListElement<T>::Type;

@@ -29,7 +29,7 @@ struct NormActivation {
 struct ResNetOptions {
   int64_t num_classes = 1000;  // outputs
   int64_t in_channels = 3;     // channels of an image
-  // Whether the last batch norm of each block starts at zero, so that the blocks start as identities (Goyal et al.,
+  // With true, the last batch norm of each block starts at zero, so that the blocks start as identities (Goyal et al.,
   // "Accurate, Large Minibatch SGD", 2017).
   bool zero_init_residual = false;
   bool channels_last = false;           // compute with the channels last in memory: faster on CPUs, with other rounding
@@ -75,8 +75,8 @@ struct VisionTransformerOptions {
   double attention_dropout = 0.0;      // part of the weights of attention that is set to zero while training
   double stochastic_depth_prob = 0.0;  // rate at which the last block is dropped; that of earlier ones in proportion
   int64_t representation_size = 0;     // units of a dense layer with tanh before the classifier; 0: there is none
-  // Whether all weights but the classifier's start from a normal distribution of deviation 0.02, cut off at two of them
-  // (H. Touvron et al., "Training data-efficient image transformers", 2021), instead of torchvision's.
+  // With true, all weights but the classifier's start from a normal distribution of deviation 0.02, cut off at two of
+  // them (H. Touvron et al., "Training data-efficient image transformers", 2021), instead of torchvision's.
   bool normal_init = false;
   int64_t num_classes = 1000;  // outputs
   int64_t in_channels = 3;     // channels of an image

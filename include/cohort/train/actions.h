@@ -10,12 +10,12 @@
 
 namespace cohort {
 
-// Which of two values of a metric is better.
+// Tells which of two values of a metric is better.
 enum class Comparison { kHigher, kLower };
 
 struct BestCheckpointOptions {
   std::string metric;                           // the name of the evaluation's log to watch
-  Comparison comparison = Comparison::kHigher;  // which of two values of the metric is better
+  Comparison comparison = Comparison::kHigher;  // tells which of two values of the metric is better
   // Gets info.json, with the best evaluation's logs and its "best_ckpt_global_step", and what `save` writes.
   std::filesystem::path directory;
   // Writes the model as it is, into a file or a folder of that name; called on all workers.
@@ -28,7 +28,8 @@ Action BestCheckpoint(const BestCheckpointOptions& options);
 struct RecoveryOptions {
   double loss_upper_bound = 1e6;  // a larger loss counts as a failure
   int64_t begin_steps = 0;        // the step from which the bound holds; a NaN is a failure at any step
-  // How often the latest checkpoint is restored; 0: the first failure is an error; negative: nothing is checked.
+  // The number of times that the latest checkpoint is restored; 0: the first failure is an error; negative: nothing is
+  // checked.
   int64_t max_trials = 0;
 };
 // Restores the latest checkpoint after an inner loop whose loss is NaN or too large. The training goes on from there
@@ -37,7 +38,7 @@ Action Recovery(const RecoveryOptions& options = {});
 
 struct EarlyStopOptions {
   std::string metric;                          // the name of the evaluation's log to watch
-  Comparison comparison = Comparison::kLower;  // which of two values of the metric is better
+  Comparison comparison = Comparison::kLower;  // tells which of two values of the metric is better
   double min_delta = 0.0;                      // a smaller change is no improvement
   int64_t patience = 0;                        // evaluations without improvement that are accepted
 };

@@ -56,7 +56,7 @@ class Logs {
   std::vector<Item> items_;
 };
 
-// What fit() returns: for each name the numbers of the epochs that had it.
+// The result of fit(): for each name the numbers of the epochs that had it.
 class History {
  public:
   // Returns the numbers of the epochs, from 0.
@@ -76,16 +76,16 @@ class History {
   std::vector<std::pair<std::string, std::vector<double>>> series_;
 };
 
-// Where a training or an evaluation is.
+// The place where a training or an evaluation is.
 struct RunInfo {
   Model& model;                  // the model that is trained or evaluated
-  int64_t epochs = 1;            // as given to fit(); in evaluate() those that were trained so far
+  int64_t epochs = 1;            // the epochs given to fit(); in evaluate() those that were trained so far
   int64_t steps_per_epoch = -1;  // -1: not known
   int64_t epoch = 0;             // the current one, from 0
   int64_t batch = 0;             // within the epoch, from 0
   int64_t steps = 1;  // in on_batch_end: the steps since on_batch_begin (CompileOptions::steps_per_execution)
   int64_t step = 0;   // updates made since the model was compiled; before any, those of the loaded weights
-  double examples_per_second = 0.0;  // of the epoch or the evaluation that ended
+  double examples_per_second = 0.0;  // the speed of the epoch or the evaluation that ended
   TrainingRun* training = nullptr;   // the whole state of fit(), to save and resume; null in evaluate()
 
   // Returns whether the batch is the last one of the epoch; in on_epoch_end, whether the epoch was not cut short.
@@ -157,7 +157,7 @@ class Callback : public Listener {
   virtual int turn() const { return 0; }
 };
 
-// How callbacks are passed around; std::make_shared<MyCallback>() makes one of a class of your own.
+// The type by which callbacks are passed around; std::make_shared<MyCallback>() makes one of a class of your own.
 using CallbackPtr = std::shared_ptr<Callback>;
 
 // The functions of a Callback; those that are not set do nothing.
@@ -175,17 +175,17 @@ struct CallbackFunctions {
 // Makes a callback of functions.
 CallbackPtr LambdaCallback(CallbackFunctions functions);
 
-// Which numbers of a monitored log are better. kAuto asks the metric of that name; a loss is better when it is smaller.
-// InvalidArgument: the metric is a user's and has no direction.
+// Tells which numbers of a monitored log are better. kAuto asks the metric of that name; a loss is better when it is
+// smaller. InvalidArgument: the metric is a user's and has no direction.
 enum class MonitorMode { kAuto, kMin, kMax };
 
 struct EarlyStoppingOptions {
   std::string monitor = "val_loss";               // the log to watch
   double min_delta = 0.0;                         // a smaller change is no improvement
   int64_t patience = 0;                           // epochs without improvement that are accepted
-  MonitorMode mode = MonitorMode::kAuto;          // which of two values is better
+  MonitorMode mode = MonitorMode::kAuto;          // tells which of two values is better
   std::optional<double> baseline = std::nullopt;  // a number that has to be improved upon
-  bool restore_best_weights = false;              // at the end of training, also when it was not stopped
+  bool restore_best_weights = false;              // restores them at the end of training, also when it was not stopped
   int64_t start_from_epoch = 0;                   // earlier epochs do not count
 };
 // Ends training when the monitored log has not improved for `patience` epochs (Keras' EarlyStopping).
@@ -199,7 +199,7 @@ struct ReduceLROnPlateauOptions {
   std::string monitor = "val_loss";       // the log to watch
   double factor = 0.1;                    // rate = rate * factor; below 1
   int64_t patience = 10;                  // epochs without improvement that are accepted
-  MonitorMode mode = MonitorMode::kAuto;  // which of two values is better
+  MonitorMode mode = MonitorMode::kAuto;  // tells which of two values is better
   double min_delta = 1e-4;                // a smaller change is no improvement
   int64_t cooldown = 0;                   // epochs after a reduction that do not count
   double min_lr = 0.0;                    // the rate is not made smaller than this
@@ -228,9 +228,9 @@ struct BackupAndRestoreOptions {
   std::filesystem::path directory;  // a folder for these backups alone
   // Batches between backups; 0: one at the end of every epoch.
   int64_t save_freq = 0;
-  // Whether the backups are removed when fit() has come to its end.
+  // With true, the backups are removed when fit() has come to its end.
   bool delete_checkpoint = true;
-  // Whether SIGTERM, on any worker, makes all workers save after the same step and fit() throw Preempted.
+  // With true, a SIGTERM on any worker makes all workers save after the same step and fit() throw Preempted.
   bool save_before_preemption = false;
   // Asked before every step: returns whether there is another sign of a preemption. It has to be quick, and thread-safe
   // if workers are threads.
@@ -245,12 +245,12 @@ CallbackPtr BackupAndRestore(const BackupAndRestoreOptions& options);
 
 struct ModelCheckpointOptions {
   // A name with places for the epoch (from 1) and the logs: "run/{epoch:02d}-{val_loss:.2f}.safetensors". With weights
-  // only a file, otherwise a checkpoint's folder (read_checkpoint).
+  // only it is a file, otherwise a checkpoint's folder (read_checkpoint).
   std::string filepath;
   std::string monitor = "val_loss";       // the log to watch, for save_best_only
   bool save_best_only = false;            // save only when the monitored number has improved
   bool save_weights_only = false;         // save the weights alone, in one file; else everything that a restart needs
-  MonitorMode mode = MonitorMode::kAuto;  // which of two values is better
+  MonitorMode mode = MonitorMode::kAuto;  // tells which of two values is better
   int64_t save_freq = 0;                  // batches between two; 0: at the end of every epoch
   std::optional<double> initial_value_threshold = std::nullopt;  // a number that the first one has to improve upon
 };

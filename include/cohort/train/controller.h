@@ -69,7 +69,7 @@ class Evaluator {
 class Controller;
 class Listeners;
 
-// What an action is given.
+// The argument that an action gets.
 struct ActionInfo {
   Controller& controller;  // the controller that calls
   const Logs& logs;        // the logs of the inner loop or of the evaluation
@@ -106,7 +106,7 @@ struct ControllerOptions {
   std::vector<Action> summary_actions = {};
   int64_t summary_interval = 0;  // steps between summaries; 0: only when training is complete
   int64_t steps_per_loop = 0;    // inner loops end at its multiples; at least 1 with a trainer
-  // The folder of the checkpoints, which the chief writes and reads. Empty: there are none.
+  // The folder of the checkpoints, which the chief writes and reads. If it is empty there are none.
   std::filesystem::path checkpoint_dir = {};
   // Steps between checkpoints; inner loops end at its multiples. 0: only when training is complete.
   int64_t checkpoint_interval = 0;
@@ -129,8 +129,8 @@ class Controller {
   ~Controller();
 
   // Trains until the global step is `steps`. Returns the logs of the last inner loop, which are empty if there was
-  // none. Without a checkpoint at completion those who follow the checkpoints are not told of an end, either; for a
-  // training that goes on in another way.
+  // none. Without a checkpoint at completion, which is for a training that goes on in another way, those who follow the
+  // checkpoints are not told of an end either.
   Logs train(int64_t steps, bool checkpoint_at_completion = true);
   // Evaluates `steps` batches, or all of the data, and returns the logs. InvalidArgument: `steps` is below 1.
   Logs evaluate(int64_t steps = kAllSteps);
@@ -172,9 +172,9 @@ class Controller {
   ControllerOptions options_;
   Strategy strategy_;
   std::unique_ptr<Listeners> listeners_;            // the actions
-  std::unique_ptr<CheckpointManager> checkpoints_;  // on the chief
+  std::unique_ptr<CheckpointManager> checkpoints_;  // there on the chief only
   bool stopping_ = false;
-  bool was_stopped_ = false;  // in the checkpoint that was restored
+  bool was_stopped_ = false;  // the checkpoint that was restored says that training was stopped
   int64_t saved_step_ = -1;
   int64_t evaluated_step_ = -1;
 };

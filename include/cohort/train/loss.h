@@ -23,7 +23,7 @@ namespace cohort {
 
 class Replica;
 
-// How the values of a batch become one number, Keras' reductions.
+// The way in which the values of a batch become one number, as Keras' reductions have it.
 enum class LossReduction {
   kSumOverBatchSize,      // their sum divided by their number; "mean" is another name for it
   kSum,                   // their sum
@@ -31,22 +31,22 @@ enum class LossReduction {
   kNone,                  // none: the values themselves; not for Model::compile()
 };
 
-// Over what the loss of a step is averaged where several replicas share its batch.
+// Tells over what the loss of a step is averaged where several replicas share its batch.
 enum class LossAverage {
   kGlobalBatch,  // over all examples, each of which counts as much as any other
   kReplicas,     // over the means of the replicas, as in Keras: examples of a smaller share count more
 };
 
-// What distinguishes one loss from another; immutable, thread-safe.
+// The part of a loss that distinguishes it from others; immutable, thread-safe.
 class LossRule {
  public:
   virtual ~LossRule() = default;
 
   // Returns the name in logs and configurations.
   virtual const std::string& name() const = 0;
-  // Unreduced: [batch] or [batch, ...].
+  // Returns the values before they are reduced: [batch] or [batch, ...].
   virtual torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const = 0;
-  // The sum over the batch of each example's mean value, in as few operations as there are.
+  // Returns the sum over the batch of each example's mean value, in as few operations as there are.
   virtual torch::Tensor sum(const torch::Tensor& y, const torch::Tensor& prediction) const;
   // Returns whether the loss is the mean of values() over their last dimension, which matters where it is not averaged
   // over everything: [batch, time, size] then has [batch, time] values.
@@ -73,11 +73,11 @@ class WholeBatch {
 // A loss some of whose values do not count, or whose values depend on more than their own example.
 class BatchLossRule : public LossRule {
  public:
-  // What a part of a batch comes to.
+  // The sums of a part of a batch.
   struct Values {
     torch::Tensor each;     // [batch, ...], or of any shape where the values are the batch's as a whole
     torch::Tensor counted;  // booleans, of the same shape; undefined: all count
-    bool of_batch = false;  // whether the values are the batch's as a whole, the same on every part
+    bool of_batch = false;  // the values are the batch's as a whole, the same on every part
   };
 
   // Returns the values of this part.
@@ -115,27 +115,28 @@ class Loss {
   // Returns what distinguishes the loss from others.
   const LossRule& rule() const { return *rule_; }
 
-  // The loss of a whole batch, by its reduction: a scalar, or with kNone the weighted values. 0 for an empty batch.
+  // Returns the loss of a whole batch, by its reduction: a scalar, or with kNone the weighted values. 0 for an empty
+  // batch.
   torch::Tensor operator()(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight = {},
                            const torch::Tensor& mask = {}) const;
 
-  // This replica's share of the loss of the global batch that run() was given, by its reduction: exact for shares that
-  // are uneven or empty, and for weights and masks that differ between them. Local for a mean over the batch without a
-  // mask; otherwise, or where run() was given no batch, a collective of all replicas, those with empty shares included.
-  // InvalidArgument: kNone. Unimplemented: workers that do shares of a step for parameter servers cannot see the
-  // others' examples, which a mask and some losses need.
+  // Returns this replica's share of the loss of the global batch that run() was given, by its reduction: exact for
+  // shares that are uneven or empty, and for weights and masks that differ between them. Local for a mean over the
+  // batch without a mask; otherwise, or where run() was given no batch, a collective of all replicas, those with empty
+  // shares included. InvalidArgument: kNone. Unimplemented: workers that do shares of a step for parameter servers
+  // cannot see the others' examples, which a mask and some losses need.
   LossShare share(Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
                   const torch::Tensor& weight = {}, const torch::Tensor& mask = {}) const;
 
-  // The same with LossAverage::kReplicas: the loss of the replica's own examples, divided by the number of replicas
-  // unless it is a sum. Local.
+  // Returns the same with LossAverage::kReplicas: the loss of the replica's own examples, divided by the number of
+  // replicas unless it is a sum. Local.
   LossShare mean_share(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
                        const torch::Tensor& weight = {}, const torch::Tensor& mask = {}) const;
 
-  // [batch]: each example's mean value, times its weight, whatever the reduction is.
+  // Returns [batch]: each example's mean value, times its weight, whatever the reduction is.
   torch::Tensor per_example(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight = {},
                             const torch::Tensor& mask = {}) const;
-  // The sum of per_example(), a scalar.
+  // Returns the sum of per_example(), a scalar.
   torch::Tensor sum(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight = {}) const;
 
  private:

@@ -27,7 +27,7 @@ namespace cohort {
 // Sums so far, float64. Adding never waits for the device: what is computed there stays there until total().
 class MetricState {
  public:
-  // So many sums, all 0.
+  // Makes so many sums, all 0.
   explicit MetricState(int64_t size) : host_(static_cast<std::size_t>(size), 0.0) {}
 
   // Returns the number of sums.
@@ -40,10 +40,10 @@ class MetricState {
   void add(int64_t slot, double amount) { host_[static_cast<std::size_t>(slot)] += amount; }
   // Adds a scalar on any device to one sum.
   void add(int64_t slot, const torch::Tensor& scalar);
-  // values.numel() slots from `first` on.
+  // Adds the values to the slots from `first` on.
   void add_range(int64_t first, const torch::Tensor& values);
 
-  // [size], float64, on the CPU; waits for the device.
+  // Returns the sums, [size], float64, on the CPU; waits for the device.
   torch::Tensor total() const;
   // Sets all sums to 0.
   void reset();
@@ -55,10 +55,10 @@ class MetricState {
   torch::Tensor device_;  // undefined until something is added there
 };
 
-// Which results are better.
+// Tells which results are better.
 enum class Direction { kUnknown, kUp, kDown };
 
-// What distinguishes one metric from another; immutable, thread-safe.
+// The part of a metric that distinguishes it from others; immutable, thread-safe.
 class MetricRule {
  public:
   virtual ~MetricRule() = default;
@@ -72,7 +72,8 @@ class MetricRule {
   // Adds a batch to the sums. The weight is undefined where all are 1.
   virtual void update(MetricState& state, const torch::Tensor& y, const torch::Tensor& prediction,
                       const torch::Tensor& weight) const = 0;
-  // Returns the metric from the sums, [state_size()] float64 on the CPU. Of a metric with several numbers: their mean.
+  // Returns the metric from the sums, [state_size()] float64 on the CPU. A metric with several numbers returns their
+  // mean.
   virtual double result(const torch::Tensor& total) const = 0;
   // Returns the metric's numbers: one, but where a metric has one for each threshold, class or output.
   virtual std::vector<double> results(const torch::Tensor& total) const { return {result(total)}; }
@@ -105,8 +106,8 @@ class Metric {
   // Adds a batch to a state.
   void update(MetricState& state, const torch::Tensor& y, const torch::Tensor& prediction,
               const torch::Tensor& weight = {}, const torch::Tensor& mask = {}) const;
-  // Returns the metric from one state's total(), or from the sum of several; the mean of several numbers. Without any
-  // values: 0.
+  // Returns the metric from one state's total(), or from the sum of several; the mean of several numbers. A metric
+  // without any values returns 0.
   double result(const torch::Tensor& total) const { return total.numel() == 0 ? 0.0 : rule_->result(total); }
   double result(const MetricState& state) const { return result(state.total()); }
   // Returns all numbers of the metric, of most metrics one.
@@ -127,21 +128,21 @@ class MirroredMetric {
   // Adds the replica's share of a batch to its state.
   void update(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
               const torch::Tensor& weight = {}, const torch::Tensor& mask = {});
-  // The replica's state, to be added to by hand.
+  // Returns the replica's state, to be added to by hand.
   MetricState& state(const Replica& replica);
 
-  // Over all replicas.
+  // Returns the result over all replicas.
   double result() const { return metric_.result(total()); }
-  // Over all replicas, all numbers of the metric.
+  // Returns all numbers of the metric, over all replicas.
   std::vector<double> results() const { return metric_.results(total()); }
-  // Over the replicas of this process, without talking to others: for showing progress.
+  // Returns the result over the replicas of this process, without talking to others: for showing progress.
   double local_result() const { return metric_.result(local_total()); }
-  // The same for all numbers of the metric.
+  // Returns the same for all numbers of the metric.
   std::vector<double> local_results() const { return metric_.results(local_total()); }
-  // The sum of all replicas' states.
+  // Returns the sum of all replicas' states.
   torch::Tensor total() const;
-  // The sum of this process's states, [size], for saving; setting it back makes the first replica's state of it.
-  // InvalidArgument: another size.
+  // Returns the sum of this process's states, [size], for saving; setting it back makes the first replica's state of
+  // it. InvalidArgument: another size.
   torch::Tensor local_total() const;
   // Sets the sum of this process's states; see local_total().
   void set_local_total(const torch::Tensor& total);

@@ -1,5 +1,5 @@
-// The metrics, by the names that they have in Keras 3, with its options and defaults. What a Metric is:
-// cohort/train/metric.h. A loss is a metric, too.
+// The metrics, by the names that they have in Keras 3, with its options and defaults. cohort/train/metric.h says what a
+// Metric is. A loss is a metric, too.
 //
 //   model.compile({.optimizer = Adam(), .loss = ..., .metrics = {SparseCategoricalAccuracy(), MeanSquaredError()}});
 #pragma once
@@ -17,47 +17,48 @@
 namespace cohort {
 
 struct MeanOptions {
-  std::string name = "mean";  // in logs
+  std::string name = "mean";  // the name in logs
 };
 // The mean of all predicted values.
 Metric Mean(const MeanOptions& options = {});
 
 struct SumOptions {
-  std::string name = "sum";  // in logs
+  std::string name = "sum";  // the name in logs
 };
 // The sum of all predicted values.
 Metric Sum(const SumOptions& options = {});
 
 struct AccuracyOptions {
-  std::string name = "accuracy";  // in logs
+  std::string name = "accuracy";  // the name in logs
 };
-// What Keras makes of "accuracy": chosen by the shapes. Integer labels without the class dimension: the sparse one;
-// more than one value in the last dimension: the categorical one; otherwise the binary one.
+// The metric that Keras makes of "accuracy": it is chosen by the shapes. Integer labels without the class dimension:
+// the sparse one; more than one value in the last dimension: the categorical one; otherwise the binary one.
 Metric Accuracy(const AccuracyOptions& options = {});
 // The share of predictions that are equal to their targets, numbers or labels: what Keras' class Accuracy is.
 Metric EqualityAccuracy(const AccuracyOptions& options = {});
 
 struct CrossentropyOptions {
-  std::string name = "crossentropy";  // in logs
+  std::string name = "crossentropy";  // the name in logs
 };
-// What Keras makes of "crossentropy": the cross-entropy of probabilities that the shapes suggest, as for Accuracy().
+// The metric that Keras makes of "crossentropy": the cross-entropy of probabilities that the shapes suggest, as for
+// Accuracy().
 Metric Crossentropy(const CrossentropyOptions& options = {});
 
 struct SparseCategoricalAccuracyOptions {
-  std::string name = "sparse_categorical_accuracy";  // in logs
+  std::string name = "sparse_categorical_accuracy";  // the name in logs
 };
 // y: integers [batch, ...]; prediction: logits or probabilities [batch, ..., classes].
 Metric SparseCategoricalAccuracy(const SparseCategoricalAccuracyOptions& options = {});
 
 struct CategoricalAccuracyOptions {
-  std::string name = "categorical_accuracy";  // in logs
+  std::string name = "categorical_accuracy";  // the name in logs
 };
 // y: one-hot or probabilities of the prediction's shape.
 Metric CategoricalAccuracy(const CategoricalAccuracyOptions& options = {});
 
 struct BinaryAccuracyOptions {
   double threshold = 0.5;                // a prediction above it means 1 (0.0 for logits)
-  std::string name = "binary_accuracy";  // in logs
+  std::string name = "binary_accuracy";  // the name in logs
 };
 // The share of predictions that equal their target after the threshold has made them 0 or 1.
 Metric BinaryAccuracy(const BinaryAccuracyOptions& options = {});
@@ -66,7 +67,7 @@ struct TopKAccuracyOptions {
   int64_t k = 5;          // a label is right when it is among so many largest predictions
   std::string name = {};  // empty: sparse_top_k_categorical_accuracy or top_k_categorical_accuracy
 };
-// Whether the label is among the k highest predictions; a tie for the last place counts.
+// The part of the examples whose label is among the k highest predictions; a tie for the last place counts.
 Metric SparseTopKCategoricalAccuracy(const TopKAccuracyOptions& options = {});
 // The same for targets of the prediction's shape, whose largest element is the label.
 Metric TopKCategoricalAccuracy(const TopKAccuracyOptions& options = {});
@@ -77,7 +78,7 @@ struct PrecisionOptions {
   std::vector<double> thresholds = {};             // several: the metric has a number for each
   std::optional<int64_t> top_k = std::nullopt;     // only so many highest of the last dimension are positive
   std::optional<int64_t> class_id = std::nullopt;  // only this one of the last dimension
-  std::string name = "precision";                  // in logs
+  std::string name = "precision";                  // the name in logs
 };
 // True positives / predicted positives; 0 without any.
 Metric Precision(const PrecisionOptions& options = {});
@@ -88,7 +89,7 @@ struct RecallOptions {
   std::vector<double> thresholds = {};             // several: the metric has a number for each
   std::optional<int64_t> top_k = std::nullopt;     // only so many highest of the last dimension are positive
   std::optional<int64_t> class_id = std::nullopt;  // only this one of the last dimension
-  std::string name = "recall";                     // in logs
+  std::string name = "recall";                     // the name in logs
 };
 // True positives / positives; 0 without any.
 Metric Recall(const RecallOptions& options = {});
@@ -107,70 +108,70 @@ Metric TrueNegatives(const ConfusionCountOptions& options = {});
 Metric FalseNegatives(const ConfusionCountOptions& options = {});
 
 struct PrecisionAtRecallOptions {
-  double recall = 0.5;                             // at least so much
-  int64_t num_thresholds = 200;                    // how many are tried, from 0 to 1
+  double recall = 0.5;                             // the least value that counts
+  int64_t num_thresholds = 200;                    // the number of thresholds that are tried, from 0 to 1
   std::optional<int64_t> class_id = std::nullopt;  // only this one of the last dimension
-  std::string name = "precision_at_recall";        // in logs
+  std::string name = "precision_at_recall";        // the name in logs
 };
 // The best precision among the thresholds whose recall is high enough; 0 where none is.
 Metric PrecisionAtRecall(const PrecisionAtRecallOptions& options);
 
 struct RecallAtPrecisionOptions {
-  double precision = 0.5;                          // at least so much
-  int64_t num_thresholds = 200;                    // how many are tried, from 0 to 1
+  double precision = 0.5;                          // the least value that counts
+  int64_t num_thresholds = 200;                    // the number of thresholds that are tried, from 0 to 1
   std::optional<int64_t> class_id = std::nullopt;  // only this one of the last dimension
-  std::string name = "recall_at_precision";        // in logs
+  std::string name = "recall_at_precision";        // the name in logs
 };
 // The best recall among the thresholds whose precision is high enough; 0 where none is.
 Metric RecallAtPrecision(const RecallAtPrecisionOptions& options);
 
 struct SensitivityAtSpecificityOptions {
-  double specificity = 0.5;                         // at least so much
-  int64_t num_thresholds = 200;                     // how many are tried, from 0 to 1
+  double specificity = 0.5;                         // the least value that counts
+  int64_t num_thresholds = 200;                     // the number of thresholds that are tried, from 0 to 1
   std::optional<int64_t> class_id = std::nullopt;   // only this one of the last dimension
-  std::string name = "sensitivity_at_specificity";  // in logs
+  std::string name = "sensitivity_at_specificity";  // the name in logs
 };
 // The best recall among the thresholds at which enough of the negative examples are negative; 0 where none is.
 Metric SensitivityAtSpecificity(const SensitivityAtSpecificityOptions& options);
 
 struct SpecificityAtSensitivityOptions {
-  double sensitivity = 0.5;                         // at least so much
-  int64_t num_thresholds = 200;                     // how many are tried, from 0 to 1
+  double sensitivity = 0.5;                         // the least value that counts
+  int64_t num_thresholds = 200;                     // the number of thresholds that are tried, from 0 to 1
   std::optional<int64_t> class_id = std::nullopt;   // only this one of the last dimension
-  std::string name = "specificity_at_sensitivity";  // in logs
+  std::string name = "specificity_at_sensitivity";  // the name in logs
 };
 // The largest share of the negative examples that are negative, among the thresholds whose recall is high enough.
 Metric SpecificityAtSensitivity(const SpecificityAtSensitivityOptions& options);
 
-// Which curve: true positives over false positives, or precision over recall.
+// The curve: true positives over false positives, or precision over recall.
 enum class AucCurve { kRoc, kPr };
-// How the area between two thresholds is taken: by interpolation, by the lower, or by the higher value.
+// The rule for the area between two thresholds: by interpolation, by the lower, or by the higher value.
 enum class AucSummation { kInterpolation, kMinoring, kMajoring };
 
 struct AucOptions {
-  int64_t num_thresholds = 200;         // how many, from 0 to 1
+  int64_t num_thresholds = 200;         // the number of thresholds, from 0 to 1
   std::vector<double> thresholds = {};  // these, and 0 and 1, instead
-  AucCurve curve = AucCurve::kRoc;      // which curve
-  // How the area between two thresholds is taken. For kPr kInterpolation is that of Davis and Goadrich (2006).
+  AucCurve curve = AucCurve::kRoc;      // the curve
+  // The rule for the area between two thresholds. kInterpolation of kPr is the rule of Davis and Goadrich (2006).
   AucSummation summation = AucSummation::kInterpolation;
   bool from_logits = false;                // predictions are logits instead of probabilities
   bool multi_label = false;                // the mean of the areas of each of the last dimension
-  int64_t num_labels = 0;                  // with multi_label; 0: the first batch tells
-  std::vector<double> label_weights = {};  // of the labels in the last dimension; empty: all 1
-  std::string name = "auc";                // in logs
+  int64_t num_labels = 0;                  // the number of labels, with multi_label; 0: the first batch tells
+  std::vector<double> label_weights = {};  // the weights of the labels in the last dimension; empty: all 1
+  std::string name = "auc";                // the name in logs
 };
 // The area under a curve, approximated at evenly spread thresholds. Predictions outside [0, 1] count as the nearer end.
 Metric AUC(const AucOptions& options = {});
 
-// How the scores of the classes become one: not at all, by counting all classes together, as their mean, or as their
-// mean weighted by the number of their examples.
+// The way in which the scores of the classes become one: not at all, by counting all classes together, as their mean,
+// or as their mean weighted by the number of their examples.
 enum class ScoreAverage { kNone, kMicro, kMacro, kWeighted };
 
 struct FBetaScoreOptions {
-  double beta = 1.0;                               // how many times recall counts as much as precision
+  double beta = 1.0;                               // the factor by which recall counts more than precision
   ScoreAverage average = ScoreAverage::kNone;      // kNone: the metric has a number for each class
   std::optional<double> threshold = std::nullopt;  // a prediction above it is positive; unset: the highest is
-  std::string name = "fbeta_score";                // in logs
+  std::string name = "fbeta_score";                // the name in logs
 };
 // The weighted harmonic mean of precision and recall. y and prediction: [batch, classes].
 Metric FBetaScore(const FBetaScoreOptions& options = {});
@@ -178,7 +179,7 @@ Metric FBetaScore(const FBetaScoreOptions& options = {});
 struct F1ScoreOptions {
   ScoreAverage average = ScoreAverage::kNone;      // kNone: the metric has a number for each class
   std::optional<double> threshold = std::nullopt;  // a prediction above it is positive; unset: the highest is
-  std::string name = "f1_score";                   // in logs
+  std::string name = "f1_score";                   // the name in logs
 };
 // FBetaScore() with beta 1.
 Metric F1Score(const F1ScoreOptions& options = {});
@@ -189,10 +190,10 @@ struct IoUOptions {
   std::optional<int64_t> ignore_class = std::nullopt;  // labels of this class do not count
   bool sparse_y_true = true;                           // targets are labels instead of scores of the classes
   bool sparse_y_pred = true;                           // predictions are labels instead of scores of the classes
-  int64_t axis = -1;                                   // of the scores
+  int64_t axis = -1;                                   // the dimension of the scores
   // Counts a weight without its fraction, as Keras does, whose counts are integers.
   bool truncate_weights = true;
-  std::string name = "io_u";  // in logs
+  std::string name = "io_u";  // the name in logs
 };
 // Hits / (labels or predictions of a class), the mean over some classes.
 Metric IoU(const IoUOptions& options);
@@ -202,10 +203,10 @@ struct MeanIoUOptions {
   std::optional<int64_t> ignore_class = std::nullopt;  // labels of this class do not count
   bool sparse_y_true = true;                           // targets are labels instead of scores of the classes
   bool sparse_y_pred = true;                           // predictions are labels instead of scores of the classes
-  int64_t axis = -1;                                   // of the scores
+  int64_t axis = -1;                                   // the dimension of the scores
   // Counts a weight without its fraction, as Keras does, whose counts are integers.
   bool truncate_weights = true;
-  std::string name = "mean_io_u";  // in logs
+  std::string name = "mean_io_u";  // the name in logs
 };
 // IoU() over all classes that occur.
 Metric MeanIoU(const MeanIoUOptions& options);
@@ -215,10 +216,10 @@ struct OneHotIoUOptions {
   std::vector<int64_t> target_class_ids = {};          // needed: those whose mean is the metric
   std::optional<int64_t> ignore_class = std::nullopt;  // labels of this class do not count
   bool sparse_y_pred = false;                          // predictions are labels instead of scores of the classes
-  int64_t axis = -1;                                   // of the scores
+  int64_t axis = -1;                                   // the dimension of the scores
   // Counts a weight without its fraction, as Keras does, whose counts are integers.
   bool truncate_weights = true;
-  std::string name = "one_hot_io_u";  // in logs
+  std::string name = "one_hot_io_u";  // the name in logs
 };
 // IoU() of one-hot targets.
 Metric OneHotIoU(const OneHotIoUOptions& options);
@@ -227,10 +228,10 @@ struct OneHotMeanIoUOptions {
   int64_t num_classes = 0;                             // needed
   std::optional<int64_t> ignore_class = std::nullopt;  // labels of this class do not count
   bool sparse_y_pred = false;                          // predictions are labels instead of scores of the classes
-  int64_t axis = -1;                                   // of the scores
+  int64_t axis = -1;                                   // the dimension of the scores
   // Counts a weight without its fraction, as Keras does, whose counts are integers.
   bool truncate_weights = true;
-  std::string name = "one_hot_mean_io_u";  // in logs
+  std::string name = "one_hot_mean_io_u";  // the name in logs
 };
 // MeanIoU() of one-hot targets.
 Metric OneHotMeanIoU(const OneHotMeanIoUOptions& options);
@@ -240,31 +241,31 @@ struct BinaryIoUOptions {
   double threshold = 0.5;                          // a prediction that is at least so high means 1
   // Counts a weight without its fraction, as Keras does, whose counts are integers.
   bool truncate_weights = true;
-  std::string name = "binary_io_u";  // in logs
+  std::string name = "binary_io_u";  // the name in logs
 };
 // IoU() of two classes.
 Metric BinaryIoU(const BinaryIoUOptions& options = {});
 
 struct RootMeanSquaredErrorOptions {
-  std::string name = "root_mean_squared_error";  // in logs
+  std::string name = "root_mean_squared_error";  // the name in logs
 };
 // The root of the mean of the squares of the differences.
 Metric RootMeanSquaredError(const RootMeanSquaredErrorOptions& options = {});
 
 struct LogCoshErrorOptions {
-  std::string name = "logcosh";  // in logs
+  std::string name = "logcosh";  // the name in logs
 };
 // The mean of LogCosh().
 Metric LogCoshError(const LogCoshErrorOptions& options = {});
 
-// How the scores of several outputs become one: not at all, as their mean, or as their mean weighted by the variation
-// of the targets.
+// The way in which the scores of several outputs become one: not at all, as their mean, or as their mean weighted by
+// the variation of the targets.
 enum class R2Aggregation { kNone, kUniformAverage, kVarianceWeightedAverage };
 
 struct R2ScoreOptions {
   R2Aggregation class_aggregation = R2Aggregation::kUniformAverage;  // kNone: the metric has a number for each output
   int64_t num_regressors = 0;                                        // adjusts the score for so many variables; 0: not
-  std::string name = "r2_score";                                     // in logs
+  std::string name = "r2_score";                                     // the name in logs
 };
 // The coefficient of determination: 1 - squared errors / squared deviations of the targets. y, prediction: [batch,
 // outputs].
@@ -272,14 +273,14 @@ Metric R2Score(const R2ScoreOptions& options = {});
 
 struct PearsonCorrelationOptions {
   int64_t axis = -1;                         // along which vectors are compared; not the batch
-  std::string name = "pearson_correlation";  // in logs
+  std::string name = "pearson_correlation";  // the name in logs
 };
 // The mean over the examples of the linear correlation of target and prediction.
 Metric PearsonCorrelation(const PearsonCorrelationOptions& options = {});
 
 struct ConcordanceCorrelationOptions {
   int64_t axis = -1;                             // along which vectors are compared; not the batch
-  std::string name = "concordance_correlation";  // in logs
+  std::string name = "concordance_correlation";  // the name in logs
 };
 // The same, less where the two differ in mean or in scale (Lin, 1989).
 Metric ConcordanceCorrelation(const ConcordanceCorrelationOptions& options = {});

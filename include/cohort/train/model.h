@@ -59,15 +59,16 @@ using NamedMetrics = std::vector<std::pair<std::string, std::vector<Metric>>>;
 
 struct CompileOptions {
   Optimizer optimizer;                      // needed
-  std::optional<Loss> loss = std::nullopt;  // of the only output; either this or losses is needed
-  // Of several outputs, each of which is named here. Where the module returns them by position, in that order.
+  std::optional<Loss> loss = std::nullopt;  // the loss of the only output; either this or losses is needed
+  // The losses of several outputs, each of which is named here. If the module returns its outputs by position the
+  // losses are in that order.
   NamedLosses losses = {};
-  // What each output's loss is multiplied by in the sum that is trained; 1 for those that are not named.
+  // The numbers that the outputs' losses are multiplied by in the sum that is trained; 1 for those that are not named.
   std::vector<std::pair<std::string, double>> loss_weights = {};
-  std::vector<Metric> metrics = {};           // of the only output, without the examples' weights, as Keras
-  std::vector<Metric> weighted_metrics = {};  // with them
-  NamedMetrics output_metrics = {};           // of several outputs, without the examples' weights
-  NamedMetrics weighted_output_metrics = {};  // with them
+  std::vector<Metric> metrics = {};           // metrics of the only output, without the examples' weights, as Keras
+  std::vector<Metric> weighted_metrics = {};  // the same with the examples' weights
+  NamedMetrics output_metrics = {};           // metrics of several outputs, without the examples' weights
+  NamedMetrics weighted_output_metrics = {};  // the same with the examples' weights
   // kReplicas gives Keras' numbers where the replicas do not divide a batch; not with parameter servers.
   LossAverage loss_average = LossAverage::kGlobalBatch;
   // Steps between two calls of the callbacks' on_batch_begin and on_batch_end in fit(); those of an epoch that are left
@@ -77,7 +78,7 @@ struct CompileOptions {
   PrecisionPolicy precision = PrecisionPolicy::kFloat32;
 };
 
-// How the progress of training and evaluation is shown.
+// The way in which the progress of training and evaluation is shown.
 enum class Verbose {
   kAuto,  // kBar on a terminal, otherwise kLines; kSilent on processes other than the chief
   kSilent,
@@ -96,39 +97,41 @@ struct FitOptions {
   int64_t validation_steps = 0;             // batches of a validation; 0: all
   int64_t validation_freq = 1;              // epochs between validations
   std::vector<CallbackPtr> callbacks = {};  // called in this order; what one adds to the logs the next ones see
-  Verbose verbose = Verbose::kAuto;         // how the progress is shown
-  std::ostream* output = nullptr;           // where the progress is written; null: standard output
-  InputOptions input = {};                  // how the data is divided and prepared
+  Verbose verbose = Verbose::kAuto;         // the form of the progress
+  std::ostream* output = nullptr;           // the stream for the progress; null: standard output
+  InputOptions input = {};                  // the division and preparation of the data
   int64_t batch_size = 32;                  // the global batch of fit() of tensors
-  bool shuffle = true;                      // whether fit() of tensors shuffles them
+  bool shuffle = true;                      // fit() of tensors shuffles them
 };
 
 struct EvaluateOptions {
   int64_t steps = 0;                        // batches to evaluate; 0: all
   std::vector<CallbackPtr> callbacks = {};  // their on_test_begin and on_test_end are called
-  Verbose verbose = Verbose::kAuto;         // how the progress is shown
-  std::ostream* output = nullptr;           // where the progress is written; null: standard output
-  InputOptions input = {};                  // how the data is divided and prepared
+  Verbose verbose = Verbose::kAuto;         // the form of the progress
+  std::ostream* output = nullptr;           // the stream for the progress; null: standard output
+  InputOptions input = {};                  // the division and preparation of the data
   int64_t batch_size = 32;                  // the global batch of evaluate() of tensors
 };
 
 struct PredictOptions {
   int64_t steps = 0;        // batches to predict; 0: all
-  InputOptions input = {};  // how the data is divided and prepared
+  InputOptions input = {};  // the division and preparation of the data
   int64_t batch_size = 32;  // the global batch of predict() of tensors
 };
 
 struct ModelOptions {
   std::string name = "model";  // the model's name
-  // The names of forward's arguments, in their order. Empty: the inputs of the examples, in the order that they have.
+  // The names of forward's arguments, in their order. If the list is empty they are the inputs of the examples, in the
+  // order that those have.
   std::vector<std::string> inputs = {};
-  // The names of what forward returns by position, in that order. Empty: the names in CompileOptions::losses.
+  // The names of what forward returns by position, in that order. If the list is empty they are the names in
+  // CompileOptions::losses.
   std::vector<std::string> outputs = {};
 };
 
 class ModelState;
 
-// One layer of a model: a handle. Of a model over a module its children are the layers.
+// A handle to one layer of a model. The children of a model over a module are its layers.
 class ModelLayer {
  public:
   ModelLayer(std::shared_ptr<ModelState> model, std::size_t index) : model_(std::move(model)), index_(index) {}
@@ -139,12 +142,13 @@ class ModelLayer {
   const std::string& type() const;
   // Returns whether its parameters learn.
   bool trainable() const;
-  // Whether its parameters learn (and its batch-norm statistics). Takes effect at the next compile().
+  // Says whether the layer's parameters learn (and its batch-norm statistics). Takes effect at the next compile().
   void set_trainable(bool trainable) const;
-  // Without the batch; nullopt before the model is built, and for children of a module.
+  // Returns the shape of an example's output, without the batch; nullopt before the model is built, and for children of
+  // a module.
   std::optional<Shape> output_shape() const;
-  // Parameters and floating-point buffers of the first replica's copy, by name within the layer: the tensors
-  // themselves.
+  // Returns the parameters and floating-point buffers of the first replica's copy, by name within the layer: the
+  // tensors themselves.
   NamedTensors weights() const;
   // Returns the number of elements of all parameters.
   int64_t count_params() const;
@@ -157,9 +161,9 @@ class ModelLayer {
 // A handle: copies are the same model. One thread at a time, in cross-replica context.
 class Model {
  public:
-  // Over any module: factory() returns a module holder or a shared_ptr whose forward takes one tensor or several; see
-  // module_call.h and Strategy::mirror. Its forward has to take batches of no examples, which a short last batch leaves
-  // to some replicas.
+  // Makes a model over any module: factory() returns a module holder or a shared_ptr whose forward takes one tensor or
+  // several; see module_call.h and Strategy::mirror. Its forward has to take batches of no examples, which a short last
+  // batch leaves to some replicas.
   template <typename Factory>
   requires std::invocable<Factory&>
   explicit Model(Factory factory, std::string name = "model")
@@ -169,8 +173,8 @@ class Model {
       : Model([factory = std::move(factory)]() mutable { return detail::module_call(factory()); }, options, Foreign{}) {
   }
 
-  // Over copies of a module that Python wrote: Model(torch::jit::load("net.pt")); see ScriptModule. Several inputs are
-  // given by position.
+  // Makes a model over copies of a module that Python wrote: Model(torch::jit::load("net.pt")); see ScriptModule.
+  // Several inputs are given by position.
   explicit Model(const torch::jit::Module& module, std::string name = "model");
   Model(const torch::jit::Module& module, const ModelOptions& options);
 
@@ -192,24 +196,24 @@ class Model {
   // FailedPrecondition: not compiled. InvalidArgument: the dataset is not batched, or empty.
   History fit(const Dataset& data, const FitOptions& options = {});
   History fit(const torch::Tensor& x, const torch::Tensor& y, const FitOptions& options = {});
-  // Of tensors whose rows are the examples.
+  // Trains on tensors whose rows are the examples.
   History fit(const Example& columns, const FitOptions& options = {});
-  // The loss, that of each of several outputs as "<output>_loss", and the metrics, of several outputs as
+  // Returns the loss, that of each of several outputs as "<output>_loss", and the metrics, of several outputs as
   // "<output>_<metric>". Batch-norm statistics are averaged over the replicas first.
   Logs evaluate(const Dataset& data, const EvaluateOptions& options = {});
   Logs evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options = {});
   Logs evaluate(const Example& columns, const EvaluateOptions& options = {});
-  // The output for all examples, in their order, on the CPU. InvalidArgument: there are several outputs.
+  // Returns the output for all examples, in their order, on the CPU. InvalidArgument: there are several outputs.
   torch::Tensor predict(const Dataset& data, const PredictOptions& options = {});
   torch::Tensor predict(const torch::Tensor& x, const PredictOptions& options = {});
-  // All outputs by name. One that was given no name is "output", several are "output_1", "output_2" and so on.
+  // Returns all outputs by name. One that was given no name is "output", several are "output_1", "output_2" and so on.
   NamedTensors predict_outputs(const Dataset& data, const PredictOptions& options = {});
   NamedTensors predict_outputs(const Example& columns, const PredictOptions& options = {});
 
-  // One step on one global batch, which is split among the replicas; the loss and metrics of this batch. Of several
-  // workers all give the same batch.
+  // Makes one step on one global batch, which is split among the replicas, and returns the loss and metrics of this
+  // batch. All of several workers give the same batch.
   Logs train_on_batch(const Example& batch);
-  // The loss and metrics of one global batch, without an update.
+  // Returns the loss and metrics of one global batch, without an update.
   Logs test_on_batch(const Example& batch);
 
   // Ends fit() after the current batch: for callbacks.
@@ -217,7 +221,7 @@ class Model {
   // Returns whether stop_training() was called in this fit().
   bool stopping() const;
 
-  // Keras' table. FailedPrecondition: not built.
+  // Prints Keras' table. FailedPrecondition: not built.
   void summary() const;
   void summary(std::ostream& output) const;
   // Returns the number of elements of all parameters. FailedPrecondition: not built.
@@ -230,23 +234,23 @@ class Model {
   // Sets whether the parameters of all layers learn; takes effect at the next compile().
   void set_trainable(bool trainable) const;
 
-  // Parameters and buffers by name, copies on the CPU.
+  // Returns the parameters and buffers by name, copies on the CPU.
   NamedTensors weights() const;
   // NotFound, InvalidArgument: names or shapes do not fit. With strict = false weights that are not given stay.
   void set_weights(const NamedTensors& weights, bool strict = true) const;
-  // A safetensors file; names are "<layer>.<parameter>" (of a module: its own). Errors name the file. The metadata also
-  // get "step" and "epoch", what was trained so far, which load_weights() takes over for the logs of evaluations.
-  // With several workers all call it and the chief writes (reads); nobody returns before it is done.
+  // Writes a safetensors file; names are "<layer>.<parameter>" (of a module: its own). Errors name the file. The
+  // metadata also get "step" and "epoch", what was trained so far, which load_weights() takes over for the logs of
+  // evaluations. All of several workers call it and the chief writes (reads); nobody returns before it is done.
   void save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata = {}) const;
-  // Returns the file's metadata. With strict = false weights that the file lacks stay as they are. Of a checkpoint's
-  // folder: the "model" in it, with its values as metadata.
+  // Returns the file's metadata. With strict = false weights that the file lacks stay as they are. If the path is a
+  // checkpoint's folder, reads the "model" in it, with its values as metadata.
   std::map<std::string, std::string> load_weights(const std::filesystem::path& file, bool strict = true) const;
 
   // FailedPrecondition: not compiled, not built.
   const MirroredOptimizer& optimizer() const;
   // Returns the copies of the module. FailedPrecondition: not built.
   const MirroredModule& module() const;
-  // The direction of a log's name ("val_accuracy"), kUnknown where nothing is known.
+  // Returns the direction of a log's name ("val_accuracy"), kUnknown where nothing is known.
   Direction direction(std::string_view log) const;
 
  protected:
@@ -262,7 +266,7 @@ class Model {
 
 struct SequentialOptions {
   std::string name = "sequential";          // the model's name
-  torch::ScalarType dtype = torch::kFloat;  // of the parameters; floating-point input of another one is converted
+  torch::ScalarType dtype = torch::kFloat;  // the dtype of the parameters, to which floating-point input is converted
 };
 
 // Layers, one after the other.

@@ -28,7 +28,7 @@ struct MovingAverageOptions {
 struct ModelTrainerOptions {
   std::optional<Dataset> train = std::nullopt;                  // batched, and long enough: repeat() it
   std::optional<Dataset> validation = std::nullopt;             // batched
-  InputOptions input = {};                                      // how the data is divided and prepared
+  InputOptions input = {};                                      // the division and preparation of the data
   std::optional<InputOptions> validation_input = std::nullopt;  // unset: as input
   MovingAverageOptions ema = {};                                // averages of the weights, which evaluations use
   // The global steps, ascending, after which the training changes, for example thaws a part of the model. The model is
@@ -39,10 +39,10 @@ struct ModelTrainerOptions {
   // Metrics and the shown progress are those of stretches that end at multiples of this number of steps, each of one
   // or several inner loops. 0: those of each train().
   int64_t report_steps = 0;
-  int64_t steps_per_epoch = 0;       // for the progress and the epoch in the metadata of saved weights; 0: not known
-  int64_t train_steps = 0;           // for the progress; 0: not known
-  Verbose verbose = Verbose::kAuto;  // how the progress is shown
-  std::ostream* output = nullptr;    // where the progress is written; null: standard output
+  int64_t steps_per_epoch = 0;       // the length of an epoch, for progress and metadata of saved weights; 0: not known
+  int64_t train_steps = 0;           // the length of the training, for the progress; 0: not known
+  Verbose verbose = Verbose::kAuto;  // the form of the progress
+  std::ostream* output = nullptr;    // the stream for the progress; null: standard output
 };
 
 // Trains and evaluates a Model. The logs have "loss", the metrics and, after training, "learning_rate". It saves what

@@ -1,12 +1,12 @@
-// How a Model calls a module, whatever its forward() takes and returns:
+// The ways in which a Model calls a module. Its forward() may take and return one tensor, several by position, or
+// several by name:
 //
-//   torch::Tensor forward(const torch::Tensor& x);                                              // one input, one
-//   output std::tuple<torch::Tensor, torch::Tensor> forward(torch::Tensor image, torch::Tensor meta);  // several, by
-//   position cohort::NamedTensors forward(const cohort::NamedTensors& inputs);                           // several, by
-//   name
+//   torch::Tensor forward(const torch::Tensor& x);
+//   std::tuple<torch::Tensor, torch::Tensor> forward(torch::Tensor image, torch::Tensor meta);
+//   cohort::NamedTensors forward(const cohort::NamedTensors& inputs);
 //
-// By name a std::map<std::string, torch::Tensor> serves as well, by position a std::vector<torch::Tensor>. What goes in
-// may differ from what comes out.
+// A std::map<std::string, torch::Tensor> serves as well for several by name, a std::vector<torch::Tensor> for several
+// by position. A forward() may take its inputs in one way and return its outputs in another.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -38,7 +38,7 @@ struct ModuleCall {
 // Throws InvalidArgument: forward() does not take so many tensors. "counts" says which numbers it takes.
 [[noreturn]] void fail_inputs(const NamedTensors& inputs, const std::string& counts);
 
-inline constexpr std::size_t kMostInputs = 8;  // by position
+inline constexpr std::size_t kMostInputs = 8;  // the most inputs by position
 
 using TensorMap = std::map<std::string, torch::Tensor>;
 

@@ -12,9 +12,9 @@ namespace cohort {
 
 struct SidecarEvaluatorOptions {
   std::filesystem::path checkpoint_dir;                   // the folder that a training of fit() is saved in
-  CheckpointFollowerOptions follow = {.name = "backup"};  // how it waits for checkpoints
+  CheckpointFollowerOptions follow = {.name = "backup"};  // the way of waiting for checkpoints
   int64_t max_evaluations = 0;                            // evaluations to make; 0: until the writer has finished
-  EvaluateOptions evaluate = {};                          // how each checkpoint is evaluated
+  EvaluateOptions evaluate = {};                          // the options of each evaluation
 };
 
 // Evaluates the checkpoints of a training (Keras' SidecarEvaluator). If checkpoints are written faster than they are

@@ -47,9 +47,9 @@ struct Progress {
 };
 
 struct CheckpointOptions {
-  CheckpointManagerOptions manager = {};  // how many checkpoints are kept, and how they are written
-  // Returns whether the machine will be taken away; called by preempted(). Empty: SIGTERM is the sign, which no longer
-  // ends the program once preempted() was called.
+  CheckpointManagerOptions manager = {};  // the keeping and writing of the checkpoints
+  // Returns whether the machine will be taken away; called by preempted(). If it is empty, SIGTERM is the sign, which
+  // no longer ends the program once preempted() was called.
   std::function<bool()> told = {};
 };
 

@@ -1,4 +1,5 @@
-// Picks one of three tables of kernels. Not for the files that are compiled for one instruction set: see isa.h.
+// Picks one of three tables of kernels. The files that are compiled for one instruction set may not include it: see
+// isa.h.
 #pragma once
 
 #include "base/kernels/isa.h"

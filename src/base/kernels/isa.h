@@ -6,7 +6,7 @@
 namespace cohort::kernels {
 
 enum class Isa {
-  kBaseline,  // what the compiler targets anyway: SSE2 on x86-64, NEON on AArch64
+  kBaseline,  // the compiler's own target: SSE2 on x86-64, NEON on AArch64
   kAvx2,      // AVX2 and FMA: Haswell and Zen on
   kAvx512,    // AVX-512 F, BW, DQ and VL: Skylake-X and Zen 4 on
 };

@@ -1,9 +1,10 @@
-// Passes over raw memory on the CPU, as vector code for the CPU at hand: what the exchange and the update of flat
-// buffers are made of.
+// Passes over raw memory on the CPU, as vector code for the CPU at hand. The exchange and the update of flat
+// buffers are made of them.
 //
-// float32 and float64 (has_kernels); another dtype is an InvalidArgument. Thread-safe; none starts threads. The results
-// are the same bits on every CPU, and those of the elementwise passes do not depend on how a range is cut into calls.
-// Pointers need no alignment beyond their type's; 64 bytes are fastest. NaN, infinities and denormals are IEEE's.
+// They know float32 and float64 (has_kernels); another dtype is an InvalidArgument. Thread-safe; none starts threads.
+// The results are the same bits on every CPU, and those of the elementwise passes do not depend on how a range is cut
+// into calls. Pointers need no alignment beyond their type's; 64 bytes are fastest. NaN, infinities and denormals are
+// IEEE's.
 #pragma once
 
 #include <c10/core/ScalarType.h>

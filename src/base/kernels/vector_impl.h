@@ -1,4 +1,4 @@
-// The loops of kernels.h, for the instruction set COHORT_ISA. Nothing but raw pointers and built-in types here:
+// The loops of kernels.h, for the instruction set COHORT_ISA. Only raw pointers and built-in types may stand here:
 // anything inline from a header would be compiled for this instruction set and could be linked in everywhere.
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-// The kernels as pointers, one table an instruction set. Only declarations: this header is compiled with other flags in
+// The kernels as pointers, one table an instruction set. It has only declarations: it is compiled with other flags in
 // each of the three files, so no inline function may stand here.
 #pragma once
 

@@ -18,8 +18,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 namespace proto = coordination;
 
-// How long the leader may hold a call that waits (such a call is a sign of life before the heartbeats begin), and how
-// long any call may take.
+// The longest time that the leader may hold a call that waits (such a call is a sign of life before the heartbeats
+// begin), and the longest time of any call.
 constexpr milliseconds kSlice = seconds(1);
 constexpr milliseconds kCall = seconds(10);
 constexpr milliseconds kLastWord = seconds(1);

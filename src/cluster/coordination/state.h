@@ -27,7 +27,7 @@ struct CoordinationAnswer {
   enum class Kind { kDone, kPending, kRefused, kFailed, kOver };  // kOver: call again, for the next group
   Kind kind = Kind::kDone;
   std::string reason;
-  std::vector<std::string> missing;  // with kPending: who is awaited
+  std::vector<std::string> missing;  // the tasks that are awaited, with kPending
   std::vector<std::string> left;     // answer of beat: the members that have left
   std::vector<std::string> infos;    // answer of a complete registration, in the order of tasks()
   std::string value;                 // answer of put and get

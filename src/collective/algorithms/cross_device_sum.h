@@ -16,7 +16,7 @@ namespace cohort {
 // The tensors of every rank: all[r][i] is tensor i of rank r. Contiguous; same shapes and dtypes on all ranks.
 using RankTensors = std::span<const std::span<torch::Tensor>>;
 
-// One way to sum. One for each group: what it keeps is that of the operation in progress.
+// A way to sum. Each group has one of its own, which keeps what the operation in progress needs.
 struct CrossDeviceSum {
   std::string_view name;
 
@@ -24,7 +24,7 @@ struct CrossDeviceSum {
   // order (hierarchical_copy: in the order of its tree), so the result does not depend on timing.
   std::function<void(Rendezvous& meeting, int rank, RankTensors all, ReduceOp op)> all_reduce;
 
-  // dst = the sources, one of each rank, reduced to the same bits as all_reduce does. Any devices.
+  // Computes dst as the sources, one of each rank, reduced to the same bits as all_reduce does, on any devices.
   std::function<void(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op)> reduce;
 };
 
@@ -39,8 +39,8 @@ CrossDeviceSum make_ring();
 CrossDeviceSum make_nccl_sum();  // nccl_sum.cpp or no_nccl_sum.cpp
 bool has_nccl_sum();
 
-// dst = what the sources add up to in their order (their mean for kMean), elementwise; dst may be one of them. Any
-// devices.
+// Computes dst as the sum of the sources in their order (their mean for kMean), elementwise, on any devices; dst may be
+// one of them.
 void reduce_into(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op);
 
 // Divides a sum in place, integers towards zero.

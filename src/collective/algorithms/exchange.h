@@ -17,7 +17,7 @@ namespace cohort {
 // Some ranks of a transport, this one among them, which are numbered from 0 here. Both must outlive this.
 class Peers {
  public:
-  // All ranks of the transport.
+  // Takes all ranks of the transport.
   explicit Peers(Transport& transport) : transport_(transport), rank_(transport.rank()), size_(transport.size()) {}
   Peers(Transport& transport, const std::vector<int>& ranks)
       : transport_(transport),
@@ -64,8 +64,8 @@ void exchange_broadcast(const Peers& peers, std::span<std::byte> bytes, int root
 // Returns when all ranks have called it.
 void exchange_meet(const Peers& peers);
 
-// DataLoss, which names the operation: the rows that the ranks say to have are no numbers of rows, or more than fit in
-// memory with those of `own`. They come from other processes.
+// Throws DataLoss, which names the operation, if the rows that the ranks say to have are no numbers of rows, or more
+// than fit in memory with those of `own`. The numbers come from other processes.
 void require_rows(std::string_view what, const torch::Tensor& own, const std::vector<int64_t>& rows);
 
 // Returns every rank's tensor, in rank order, which are alike but for dimension 0: rank r's has rows[r]. Contiguous, on

@@ -17,7 +17,7 @@ namespace cohort {
 
 namespace {
 
-// Where a rank lives: the rank of its process, and its rank there.
+// The place of a rank: the rank of its process, and its rank there.
 struct Home {
   int process = 0;
   int local = 0;
@@ -174,7 +174,7 @@ std::vector<torch::Tensor> Hierarchical::all_gather(const torch::Tensor& tensor)
   const torch::Tensor own = scalar ? tensor.detach().unsqueeze(0) : tensor.detach();
   const std::vector<torch::Tensor> parts = local_->all_gather(own);
 
-  torch::Tensor rows = torch::empty({size()}, torch::kLong);  // of every rank, one process after the other
+  torch::Tensor rows = torch::empty({size()}, torch::kLong);  // the rows of every rank, one process after the other
   if (leads()) {
     std::vector<int64_t> counts;
     for (const torch::Tensor& part : parts) counts.push_back(part.size(0));
@@ -343,8 +343,7 @@ std::unique_ptr<Communicator> Hierarchical::split(int color, int key) {
   local_->barrier();
   if (color < 0) return nullptr;
 
-  std::map<int, Home>
-      processes;  // by the number of the process in this group: its number in the new one, and its ranks
+  std::map<int, Home> processes;  // each process's number in this group: its number in the new one, and its ranks
   std::vector<Home> homes;
   for (const int rank : mine) {
     const auto numbered =

@@ -1,5 +1,5 @@
-// The replicas of several processes as one group: those of a process meet in its memory, and one of them speaks for all
-// to the other processes, so that a host sends one message and not one a replica.
+// Makes one group of the replicas of several processes: those of a process meet in its memory, and one of them speaks
+// for all to the other processes, so that a host sends one message and not one a replica.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // Two groups of half the ranks: each group adds up at its root, the roots exchange, and the sums are copied back. The
-// root rotates with the tensor's index, so that the work spreads. After TensorFlow's HierarchicalCopyAllReduce, which
-// assumes the links of an 8-GPU DGX-1; elsewhere ring or nccl is faster.
+// root rotates with the tensor's index, so that the work spreads. It follows TensorFlow's HierarchicalCopyAllReduce,
+// which assumes the links of an 8-GPU DGX-1; elsewhere ring or nccl is faster.
 #include "collective/algorithms/cross_device_sum.h"
 
 namespace cohort {

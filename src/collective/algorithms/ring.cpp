@@ -62,7 +62,7 @@ void ring_all_reduce(Rendezvous& /*meeting*/, int rank, RankTensors all, ReduceO
   }
 }
 
-// As reduce_slice() does it, for the sake of the same bits: a mean is multiplied by 1 / ranks.
+// A mean is multiplied by 1 / ranks as in reduce_slice(), for the sake of the same bits.
 void ring_reduce(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op) {
   if (!has_kernel(dst)) return reduce_into(dst, sources, op);
   std::vector<torch::Tensor> contiguous;

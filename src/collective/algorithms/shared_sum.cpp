@@ -1,6 +1,6 @@
-// Each rank adds up a slice of all tensors of its machine where they lie. What says how far each is are messages, which
-// know deadlines, lost peers and mismatches; only the data is in common memory, copied by pointers
-// from and to CPU tensors.
+// Each rank adds up a slice of all tensors of its machine where they lie. Messages, which know deadlines, lost peers
+// and mismatches, tell how far each rank is; only the data is in common memory, copied by pointers from and to CPU
+// tensors.
 #include "collective/algorithms/shared_sum.h"
 
 #include <c10/util/SmallVector.h>

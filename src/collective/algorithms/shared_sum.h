@@ -22,8 +22,8 @@ std::string this_machine();
 
 class SharedSum {
  public:
-  // Makes one of `size` zeros for each rank; collective. Null on all ranks where no two are on the same `machine` or
-  // one of them cannot reach the memory of its own. The name tells this one from others of the group.
+  // Makes one of `size` zeros for each rank; collective. Returns null on all ranks if no two are on the same `machine`
+  // or one of them cannot reach the memory of its own. The name tells this one from others of the group.
   static std::shared_ptr<SharedSum> make(ProcessCommunicator& group, const std::string& machine,
                                          const std::string& name, int64_t size, torch::ScalarType dtype);
 

@@ -1,4 +1,4 @@
-// For builds without Gloo (COHORT_WITH_GLOO).
+// Builds without Gloo have this in its place (COHORT_WITH_GLOO).
 #include "base/fail.h"
 #include "collective/gloo/gloo.h"
 

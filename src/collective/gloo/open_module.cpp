@@ -1,6 +1,6 @@
-// Stands in for gloo.cpp where LibTorch has a Gloo of another version in it and shows its names (PyPI's wheel). Of two
-// that are linked into one program, one would get the other's functions. So gloo.cpp and the Gloo that it was compiled
-// for are a module of their own, cohort_gloo, which looks for every name in itself first.
+// Stands in for gloo.cpp where LibTorch has a Gloo of another version in it and shows its names (PyPI's wheel). If two
+// were linked into one program, one would get the other's functions. So gloo.cpp and the Gloo that it was compiled for
+// are a module of their own, cohort_gloo, which looks for every name in itself first.
 #include <dlfcn.h>
 
 #include "base/fail.h"

@@ -150,7 +150,7 @@ class Local final : public Communicator {
   struct Choice {
     int color = 0;
     int key = 0;
-    std::shared_ptr<Rendezvous> meeting = nullptr;  // of the first rank of a color: that of the new group
+    std::shared_ptr<Rendezvous> meeting = nullptr;  // the first rank of a color brings the meeting of the new group
   };
 
   WorkQueues& queues() override { return queues_; }
@@ -194,7 +194,7 @@ std::unique_ptr<Communicator> Local::split(int color, int key) {
 }  // namespace
 
 std::unique_ptr<Communicator> make_local(Rendezvous& meeting, const CrossDeviceSum& sum, int rank) {
-  // Without ownership: the caller's meeting outlives its communicators.
+  // The pointer does not own: the caller's meeting outlives its communicators.
   return std::make_unique<Local>(std::shared_ptr<Rendezvous>(std::shared_ptr<void>(), &meeting), sum, rank);
 }
 

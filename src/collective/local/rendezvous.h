@@ -1,5 +1,5 @@
-// Rendezvous: where the replica threads of one process meet. Everything that they do together stands on it: it finds
-// out who is missing, who does something else, and who has failed, so that nobody waits for ever.
+// Rendezvous: the place where the replica threads of one process meet. Everything that they do together stands on it:
+// it finds out who is missing, who does something else, and who has failed, so that nobody waits for ever.
 #pragma once
 
 #include <torch/types.h>
@@ -56,10 +56,10 @@ class Rendezvous {
   void arrive(int rank, const Signature& signature, void* data);
   void* data(int rank) const { return seats_[static_cast<std::size_t>(rank)].data; }
 
-  // A plain wait for all, between the phases of one operation. An abort does not end it: the others may still be
-  // reading what this rank brought, and they will come.
+  // Waits for all, between the phases of one operation. An abort does not end it: the others may still be reading what
+  // this rank brought, and they will come.
   void sync(int rank) { wait_for_all(rank, {}, /*abortable=*/false); }
-  // The last wait of an operation: afterwards nobody looks at what the others brought.
+  // Makes the last wait of an operation: afterwards nobody looks at what the others brought.
   void depart(int rank) { wait_for_all(rank, {}, /*abortable=*/false); }
 
   // Leaves a letter for another rank, without waiting for it to be taken.
@@ -73,16 +73,16 @@ class Rendezvous {
   // made.
   std::shared_ptr<Rendezvous> background();
 
-  // The rank takes part in nothing more until reset(): all who wait for it fail at once, by name.
+  // Takes the rank out of everything until reset(): all who wait for it fail at once, by name.
   void leave(int rank);
   // Lets the ranks in again after all have left in good order. Letters that nobody has taken are dropped.
   void reopen();
 
-  // Fails all pending and later waits with Cancelled; the first reason stays. From any thread.
+  // Fails all pending and later waits with Cancelled; the first reason stays. May be called from any thread.
   void abort(const std::string& reason);
   bool aborted() const { return aborted_.load(); }
 
-  // Makes everything as new. Only while no rank is inside, but for those that wait for letters: they get Cancelled.
+  // Makes everything as new. To be called only while no rank is inside; those that wait for letters get Cancelled.
   void reset();
 
  private:
@@ -119,7 +119,7 @@ class Rendezvous {
   std::condition_variable wake_;
   std::string reason_;
   std::map<std::pair<int, int>, std::deque<Letter>> letters_;  // [from, to]
-  std::atomic<uint64_t> runs_{0};                              // how often all ranks have been let in again
+  std::atomic<uint64_t> runs_{0};                              // the times that all ranks have been let in again
   std::atomic<bool> has_letters_{false};                       // or somebody waits for one
   std::atomic<bool> has_branches_{false};
   std::vector<Branch> branches_;

@@ -83,7 +83,7 @@ class MpiTransport final : public Transport {
         if (request == MPI_REQUEST_NULL) continue;
         MPI_Cancel(&request);
         MPI_Request_free(&request);
-        abandon_mpi();  // what is under way never ends: MPI_Finalize would wait for it
+        abandon_mpi();  // an operation under way never ends: MPI_Finalize would wait for it
       }
     }
 

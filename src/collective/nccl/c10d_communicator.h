@@ -29,8 +29,8 @@
 
 namespace cohort {
 
-// The store in which LibTorch's groups find the addresses of their ranks. From any thread: NCCL's
-// group has one that asks every second whether another rank has put a sign of failure there.
+// The store in which LibTorch's groups find the addresses of their ranks. Any thread may use it: NCCL's group has one
+// that asks every second whether another rank has put a sign of failure there.
 class MeetingStore final : public compat::Cloneable<c10d::Store> {
  public:
   explicit MeetingStore(Meeting meeting) : Cloneable(meeting.timeout), meeting_(std::move(meeting)) {}
@@ -203,7 +203,7 @@ class C10dCommunicator final : public Communicator {
   // Copies can be of dtypes that the group does not know.
   static torch::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.view({-1}).view(torch::kByte); }
 
-  // Gives up what is under way.
+  // Gives up the operations under way.
   void drop() noexcept {
     end([](Group& group) { compat::abort(group); });
   }
@@ -257,7 +257,7 @@ class C10dCommunicator final : public Communicator {
   std::string name_;
   Meeting meeting_;
   Make make_;
-  mutable std::mutex mutex_;  // of group_ and reason_
+  mutable std::mutex mutex_;  // guards group_ and reason_
   c10::intrusive_ptr<Group> group_;
   std::string reason_;
   int splits_ = 0;

@@ -1,6 +1,6 @@
-// Agreement: how the processes of a group make sure that all do the same, and find out who is to blame when one of them
-// does not come. Each operation is announced by a small message before its data; what is lost, late or different is
-// reported by name.
+// Agreement: the way in which the processes of a group make sure that all do the same, and find out who is to blame
+// when one of them does not come. Each operation is announced by a small message before its data; what is lost, late or
+// different is reported by name.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ namespace cohort {
 struct AgreementOptions {
   std::string name = "collective";  // distinguishes the group from others of the same tasks
   std::shared_ptr<Membership> membership =
-      nullptr;                    // of which the ranks are tasks; null: of none (tests of a transport)
+      nullptr;                    // the membership whose tasks the ranks are; null: none (tests of a transport)
   std::vector<int> members = {};  // the task of each rank; empty: all tasks, in their order
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of an operation, which the transport keeps
-  // Waiting so long in one operation is reported, with the ranks that have not come to it.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // the limit of an operation, which the transport keeps
+  // A wait of this length in one operation is reported, with the ranks that have not come to it.
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
 };
 
@@ -36,7 +36,7 @@ class Agreement {
   // Two numbers that a rank tells the others with its announcement.
   using Numbers = std::array<int64_t, 2>;
   struct Announcement {
-    uint64_t hash = 0;  // of what the rank is about to do
+    uint64_t hash = 0;  // the hash of what the rank is about to do
     Numbers numbers = {};
   };
   using Announcements = std::vector<Announcement>;  // [rank]
@@ -49,7 +49,7 @@ class Agreement {
   Agreement& operator=(const Agreement&) = delete;
   ~Agreement();
 
-  // Carries out an operation of all ranks once all have announced the same. What it throws, other than Error, is a
+  // Carries out an operation of all ranks once all have announced the same. An exception of it that is no Error is a
   // failure of the transport and is explained: Cancelled, Unavailable or DeadlineExceeded.
   using Operation = std::function<void(const Announcements&)>;
   void perform(const std::string& what, const Numbers& mine, const Operation& operation);
@@ -63,12 +63,12 @@ class Agreement {
     std::string what;
     std::string message;
   };
-  // Carries out this end once the peer has announced the other one. From any thread, but for one lane and peer only one
-  // at a time.
+  // Carries out this end once the peer has announced the other one. May be called from any thread, but only one at a
+  // time for one lane and peer.
   void exchange(const Exchange& exchange, const std::function<void()>& operation);
 
-  // The announcement alone, in two parts, with other work in between: begun on every rank between the same operations.
-  // A group's end is only heard of in finish(). What is begun has to be finished, once.
+  // Makes the announcement alone, in two parts, with other work in between. It is begun on every rank between the same
+  // operations. The end of a group is only heard of in finish(). A begun operation has to be finished, once.
   [[nodiscard]] std::shared_ptr<Begun> begin(const std::string& what, const Numbers& mine);
   std::vector<Numbers> finish(Begun& begun);
 
@@ -110,10 +110,10 @@ class Agreement {
   FlightRecorder messages_;  // between two ranks
   uint64_t announced_ = 0;
   std::map<std::pair<int, Transport::Lane>, uint64_t> exchanged_;
-  mutable std::mutex mutex_;  // of what follows, and of exchanged_
+  mutable std::mutex mutex_;  // guards what follows, and exchanged_
   std::optional<std::string> broken_;
   std::optional<std::string> aborted_;
-  std::shared_ptr<Ends> ends_;  // what the failure of the group ends
+  std::shared_ptr<Ends> ends_;  // the waits that the failure of the group ends
   std::jthread watcher_;
 };
 

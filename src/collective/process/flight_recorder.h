@@ -18,11 +18,11 @@ class FlightRecorder {
   using Clock = std::chrono::steady_clock;
 
   struct Entry {
-    uint64_t number = 0;  // of the collective, from 1
+    uint64_t number = 0;  // the number of the collective, from 1
     std::string what;     // "all_reduce SUM of Float[784, 256]"
     Clock::time_point begin;
     std::optional<Clock::time_point> end;
-    std::string error;  // of one that failed
+    std::string error;  // the error of one that failed
   };
 
   static constexpr std::size_t kKept = 64;
@@ -31,10 +31,10 @@ class FlightRecorder {
   uint64_t begin(std::string what);
   void end(uint64_t number, std::string error = "");
 
-  // The newest entry; nothing before the first.
+  // Returns the newest entry; nothing before the first.
   std::optional<Entry> last() const;
   std::vector<Entry> entries() const;  // oldest first
-  // A line each: number, how long ago it began, how long it took or how it failed, what it was.
+  // Returns a line for each: number, how long ago it began, how long it took or how it failed, what it was.
   std::string dump() const;
 
  private:

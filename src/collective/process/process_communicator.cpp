@@ -263,7 +263,7 @@ std::vector<torch::Tensor> ProcessCommunicator::all_to_all(std::span<const torch
 void ProcessCommunicator::barrier() {
   if (size() == 1) return;
   settle();
-  agreement_.perform("barrier", {}, [](const auto&) {});  // to agree is to have met
+  agreement_.perform("barrier", {}, [](const auto&) {});  // the agreement itself is the barrier
 }
 
 Agreement::Exchange ProcessCommunicator::exchange_with(std::string_view call, Transport::Lane lane,

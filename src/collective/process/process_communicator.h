@@ -18,7 +18,7 @@ class SharedSum;
 
 struct ProcessGroupOptions {
   AgreementOptions agreement = {};
-  bool shared_memory = true;  // whether ranks of one machine may share memory
+  bool shared_memory = true;  // ranks of one machine may share memory
   // A text that ranks of one machine have in common; empty: its boot, and the namespaces of their processes and
   // network.
   std::string machine = {};
@@ -70,14 +70,14 @@ class ProcessCommunicator final : public Communicator {
   using Numbers = Agreement::Numbers;
   std::vector<Numbers> gather_numbers(const std::string& what, const Numbers& mine);
 
-  // The same in two parts, with other work in between: begun on every rank between the same operations. A group's end
-  // is only heard of in finish(). What is begun has to be finished, once.
+  // Does the same in two parts, with other work in between. It is begun on every rank between the same operations. The
+  // end of a group is only heard of in finish(). A begun operation has to be finished, once.
   using Begun = Agreement::Begun;
   [[nodiscard]] std::shared_ptr<Begun> begin_gather(const std::string& what, const Numbers& mine);
   std::vector<Numbers> finish_gather(Begun& begun);
 
-  // Send and receive on a way between two ranks that others do not use, so that several threads of a process may do so
-  // at once. Ways are numbered from 0; the tensor goes through the host's memory.
+  // Sends and receives on a way between two ranks that others do not use, so that several threads of a process may do
+  // so at once. Ways are numbered from 0; the tensor goes through the host's memory.
   void send_on(uint32_t way, const torch::Tensor& tensor, Peer to);
   void recv_on(uint32_t way, torch::Tensor tensor, Peer from);
 

@@ -1,6 +1,7 @@
 // Draws digits as strokes of a pen, which are moved at random. Every random number comes from Random, and pixels have
-// 256 levels, as MNIST's do: a platform's last bit in sin() or in a fused multiply-add is rounded away. Without
-// LibTorch and always optimised (CMakeLists.txt): every training without data of its own begins with 24,000 digits.
+// 256 levels, as MNIST's do: a platform's last bit in sin() or in a fused multiply-add is rounded away. It uses no
+// LibTorch and is always optimised (CMakeLists.txt), because every training without data of its own begins with 24,000
+// digits.
 #include "data/digits/draw_digit.h"
 
 #include <algorithm>
@@ -82,7 +83,7 @@ void draw_segment(DigitImage& image, Point a, Point b, double radius, double ink
   const int right = std::min(kDigitSide - 1, static_cast<int>(std::max(a.x, b.x) + radius + 2));
   const int top = std::max(0, static_cast<int>(std::min(a.y, b.y) - radius - 2));
   const int bottom = std::min(kDigitSide - 1, static_cast<int>(std::max(a.y, b.y) + radius + 2));
-  constexpr double kMargin = 1e-6;  // for rounding, so that skipped pixels certainly get no ink
+  constexpr double kMargin = 1e-6;  // a margin for rounding, so that skipped pixels certainly get no ink
   const double reach = radius + 0.5 + kMargin;
   for (int y = top; y <= bottom; ++y) {
     for (int x = left; x <= right; ++x) {

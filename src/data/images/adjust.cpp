@@ -48,7 +48,7 @@ torch::Tensor adjust_sharpness(const torch::Tensor& image, double factor) {
 torch::Tensor adjust_hue(const torch::Tensor& image, double by) {
   if (image.size(0) == 1) return image;
   const torch::Tensor rgb = image.to(torch::kFloat) / 255.0;
-  // To hue, saturation, value.
+  // The colours become hue, saturation and value.
   const torch::Tensor most = std::get<0>(rgb.max(0));
   const torch::Tensor least = std::get<0>(rgb.min(0));
   const torch::Tensor range = most - least;
@@ -63,7 +63,7 @@ torch::Tensor adjust_hue(const torch::Tensor& image, double by) {
   const torch::Tensor blue = (most != rgb[1]) & ~red;
   torch::Tensor hue = red * (b - g) + green * (2.0 + r - b) + blue * (4.0 + g - r);
   hue = at::fmod(hue / 6.0 + 1.0, 1.0);
-  // Turned, and back.
+  // The hue is turned, and the colours come back.
   hue = at::remainder(hue + by, 1.0);
   const torch::Tensor sector = at::floor(hue * 6.0);
   const torch::Tensor f = hue * 6.0 - sector;

@@ -8,7 +8,7 @@
 
 namespace cohort::images {
 
-// factor * image + (1 - factor) * other, cut off at 0 and 255.
+// Returns factor * image + (1 - factor) * other, cut off at 0 and 255.
 torch::Tensor blend(const torch::Tensor& image, const torch::Tensor& other, double factor);
 torch::Tensor grey(const torch::Tensor& image);  // uint8 [1, height, width]
 
@@ -16,7 +16,7 @@ torch::Tensor adjust_brightness(const torch::Tensor& image, double factor);
 torch::Tensor adjust_contrast(const torch::Tensor& image, double factor);
 torch::Tensor adjust_saturation(const torch::Tensor& image, double factor);
 torch::Tensor adjust_sharpness(const torch::Tensor& image, double factor);
-// By a part of the circle of colours, -0.5 to 0.5.
+// Turns the hue by a part of the circle of colours, -0.5 to 0.5.
 torch::Tensor adjust_hue(const torch::Tensor& image, double by);
 torch::Tensor posterize(const torch::Tensor& image, int bits);
 torch::Tensor solarize(const torch::Tensor& image, double threshold);

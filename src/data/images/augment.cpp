@@ -65,7 +65,7 @@ torch::Tensor random_horizontal_flip(const torch::Tensor& image, at::Generator g
 
 namespace {
 
-// Where the pixel at `i` is taken from, of `size` in a row.
+// Returns the place from which the pixel at `i` is taken, of `size` in a row.
 int64_t source_of(int64_t i, int64_t size, PaddingMode mode) {
   if (mode == PaddingMode::kEdge) return std::clamp<int64_t>(i, 0, size - 1);
   const int64_t shared = mode == PaddingMode::kReflect ? 0 : 1;

@@ -76,12 +76,12 @@ torch::Tensor turn_upright(const torch::Tensor& image, int orientation) {
   constexpr int64_t kColumns = 2;
   torch::Tensor turned = image;
   if (orientation >= 5) turned = turned.transpose(kRows, kColumns);
-  // Of the transposed ones, 5 is right already, and so on.
+  // Of the transposed orientations 5 is right already, and the others are flipped as their counterparts are.
   std::vector<int64_t> flipped;
   if (orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8) flipped.push_back(kRows);
   if (orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7) flipped.push_back(kColumns);
   if (!flipped.empty()) turned = turned.flip(flipped);
-  // Channels of a pixel together again.
+  // The channels of a pixel lie together again.
   return turned.permute({1, 2, 0}).contiguous().permute({2, 0, 1});
 }
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-// After <cstdio>, which it does not include.
+// This follows <cstdio>, which it does not include itself.
 #include <jpeglib.h>
 
 #include <jerror.h>

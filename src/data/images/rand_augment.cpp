@@ -37,7 +37,7 @@ std::vector<std::string_view> without(const std::vector<std::string>& excluded) 
   return left;
 }
 
-// What apply_augmentation() takes, for a part from 0 to 1 of the strength that there is.
+// Returns the number that apply_augmentation() takes, for a part from 0 to 1 of the strength that there is.
 double magnitude_of(std::string_view operation, double part, double sign, const torch::Tensor& image,
                     const RandAugmentOptions& options) {
   const auto translation = [&](int64_t side) {

@@ -1,4 +1,4 @@
-// What all operations on images want.
+// The checks that all operations on images make.
 #pragma once
 
 #include <torch/types.h>

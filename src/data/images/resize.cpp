@@ -31,7 +31,7 @@ double bicubic(double x) {
   return 0.0;
 }
 
-// Which inputs an output is made of, and how much of each.
+// The inputs that each output is made of, and how much of each.
 struct Weights {
   int64_t most = 0;             // inputs of an output
   std::vector<int64_t> first;   // [output]

@@ -99,7 +99,7 @@ class CacheIterator final : public ElementIterator {
   std::shared_ptr<const std::vector<Example>> kept_;
   std::vector<Example> seen_;
   std::size_t at_ = 0;
-  bool from_start_ = true;  // whether seen_ holds all elements so far
+  bool from_start_ = true;  // seen_ holds all elements so far
   bool ended_ = false;
 };
 

@@ -52,7 +52,7 @@ class PrefetchIterator final : public ElementIterator {
   std::unique_ptr<ElementIterator> input_;
   const Example* table_;          // asked for once, because later the input belongs to the thread
   std::deque<Element> restored_;  // elements that come before those that the thread reads
-  bool ended_ = false;            // whether the restored input had ended
+  bool ended_ = false;            // the restored input had ended
   ReadAhead<Element> ahead_;      // the last member, because its thread uses the others
 };
 

@@ -52,7 +52,7 @@ class RepeatIterator final : public ElementIterator {
   int64_t first_;
   IteratorOptions at_;
   int64_t round_ = 0;
-  bool empty_ = true;  // whether this round has had no element so far
+  bool empty_ = true;  // this round has had no element so far
   std::unique_ptr<ElementIterator> input_;
 };
 

@@ -82,7 +82,7 @@ class CudaBackend final : public DeviceBackend {
     std::size_t total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(&available, &total));
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
-    const auto& tensors = stats.allocated_bytes.front();  // of all pools
+    const auto& tensors = stats.allocated_bytes.front();  // the statistics of all pools
     return {.total = static_cast<int64_t>(total),
             .available = static_cast<int64_t>(available),
             .in_use = tensors.current,

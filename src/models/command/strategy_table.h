@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-// What a strategy takes to train.
+// The things that a strategy takes to train.
 enum class StrategyTakes {
   kOneReplica,  // one replica of this process
   kReplicas,    // any number of replicas of this process

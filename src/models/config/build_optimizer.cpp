@@ -14,12 +14,12 @@ namespace {
 using Rule = OptimizerConfig::Rule;
 using Names = std::vector<std::string>;
 
-// What a rule's group has in common with the others, and what surrounds it.
+// The options that a rule's group has in common with the others, and those that surround the rule.
 struct Common {
   Schedule rate;
   GradientOptions gradient;
   const Rule& rule;
-  Names excluded;  // from weight decay, by the rule's group
+  Names excluded;  // the names that weight decay leaves out, by the rule's group
 };
 
 Formulation formulation_of(const Rule& rule) {
@@ -44,7 +44,7 @@ void add_clips(GradientOptions& gradient, const OptimizerConfig::Clips& clips) {
   }
 }
 
-// Returns what does not decay. Where nothing is said, an L2 decay is of kernels only.
+// Returns what does not decay. If nothing is said, an L2 decay is of kernels only.
 Names excluded(const Common& common) {
   Names names = common.excluded;
   add_names(names, common.rule.exclude_from_weight_decay);
@@ -187,7 +187,7 @@ Optimizer build_rule(const Common& common, const Rule& rule) {
   return build_of_keras(common, rule);
 }
 
-// What the training has after its warm-up, which schedules without a number of steps of their own follow.
+// The rest of the training after its warm-up, which schedules without a number of steps of their own follow.
 struct Rest {
   int64_t begin = 0;
   int64_t steps = 1;

@@ -13,7 +13,7 @@ struct ImageSource {
   Dataset validation;  // as train
   std::string description;
   int64_t num_classes = 0;         // 0: not known
-  bool ready = false;              // whether x is what the model takes, without augmentation
+  bool ready = false;              // x is what the model takes, without augmentation
   std::vector<int64_t> size = {};  // height and width of every image; empty: they differ, or are not known
 };
 
@@ -22,15 +22,13 @@ struct ImageSource {
 ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig& runtime, bool training);
 
 // Returns the number of threads that decode.
-// Returns the number of threads that decode.
 int decoding_threads(const RuntimeConfig& runtime);
-// Returns the seed of a data set.
 // Returns the seed of a data set.
 uint64_t seed_of(const ImageDataConfig& data, const RuntimeConfig& runtime);
 // Returns the size to which an image is decoded: an image that is resized anyway need not be decoded in full.
 int64_t smallest_side(const ImageClassificationTask& task);
 
-// How pairs of training examples are mixed.
+// The way in which pairs of training examples are mixed.
 struct Mixing {
   double mixup_alpha = 0.0;
   double cutmix_alpha = 0.0;
@@ -45,7 +43,6 @@ Mixing mixing_of(const ImageDataConfig& data);
 // Returns the training data: decoded, augmented, in batches, without an end.
 Dataset training_batches(const ImageSource& source, const ImageClassificationTask& task, const RuntimeConfig& runtime,
                          bool one_hot);
-// Returns the validation data: decoded, in batches.
 // Returns the validation data: decoded, in batches.
 Dataset validation_batches(const ImageSource& source, const ImageClassificationTask& task, const RuntimeConfig& runtime,
                            bool one_hot);

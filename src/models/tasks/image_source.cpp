@@ -54,7 +54,7 @@ enum class Use { kBoth, kTrain, kValidation };
 struct Place {
   std::string path;
   std::string tfds_name;
-  bool tfds = false;  // whether it has to be a folder of TensorFlow Datasets
+  bool tfds = false;  // it has to be a folder of TensorFlow Datasets
   Use use = Use::kBoth;
 };
 

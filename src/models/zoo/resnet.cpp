@@ -11,7 +11,7 @@ namespace cohort::models {
 
 namespace {
 
-// How the input of a block is added to its output if their shapes differ.
+// The way in which the input of a block is added to its output if their shapes differ.
 enum class Shortcut {
   kProjection,  // a convolution of 1 x 1
   kPadding,     // every second pixel, and channels of zeros

@@ -1,6 +1,6 @@
 // The update kernels' one source, compiled once an instruction set (COHORT_ISA) with other flags; see
-// base/kernels/vector_impl.h for why it uses nothing of the standard library. What varies inside a loop is a template
-// argument, so that every loop is straight vector code.
+// base/kernels/vector_impl.h for why it uses nothing of the standard library. Whatever varies inside a loop is a
+// template argument, so that every loop is straight vector code.
 #include "optimizer/kernels/keras_loops.h"
 #include "optimizer/kernels/update_loops.h"
 

@@ -1,4 +1,5 @@
-// How the update kernels read a gradient. Compiled once an instruction set: nothing of the standard library here.
+// The update kernels' way of reading a gradient. Compiled once an instruction set: nothing of the standard library
+// here.
 #pragma once
 
 #include "optimizer/kernels/update_table.h"

@@ -1,6 +1,6 @@
 // The fused update kernels: one pass over parameter, gradient and slots. Pointers to them, one table an instruction
-// set; all tables give the same bits. Only declarations: this header is compiled with other flags in each of the three
-// files.
+// set; all tables give the same bits. It has only declarations, because it is compiled with other flags in each of the
+// three files.
 #pragma once
 
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 namespace cohort::kernels {
 
-// How the gradient is read: multiplied, clipped, with L2 decay added.
+// The arguments by which a gradient is read: multiplied, clipped, with L2 decay added.
 struct GradientArgs {
   double scale = 1.0;
   double clip = 0.0;   // 0: not clipped
@@ -116,7 +116,7 @@ struct BlendArgs {
 
 template <typename T>
 struct UpdateTable {
-  // Null slots: the variant without them (no momentum, no amsgrad, not centered).
+  // If slots are null the variant is the one without them (no momentum, no amsgrad, not centered).
   void (*sgd)(T* p, const T* g, T* buffer, int64_t n, const GradientArgs& in, const SgdArgs& args);
   void (*adam)(T* p, const T* g, T* m, T* v, T* v_max, int64_t n, const GradientArgs& in, const AdamArgs& args);
   void (*rmsprop)(T* p, const T* g, T* v, T* mean, T* buffer, int64_t n, const GradientArgs& in,
@@ -132,7 +132,7 @@ struct UpdateTable {
   void (*nadam)(T* p, const T* g, T* m, T* v, int64_t n, const GradientArgs& in, const NadamArgs& args);
   void (*ftrl)(T* p, const T* g, T* sum, T* linear, int64_t n, const GradientArgs& in, const FtrlArgs& args);
   void (*lion)(T* p, const T* g, T* m, int64_t n, const GradientArgs& in, const LionArgs& args);
-  // g = the gradient as read.
+  // Sets g to the gradient as read.
   void (*read_gradient)(const T* p, T* g, int64_t n, const GradientArgs& in);
   // p -= rate * g.
   void (*subtract)(T* p, const T* g, int64_t n, double rate);
@@ -162,9 +162,9 @@ namespace avx512 {
 extern const UpdateTables kUpdateTables;
 }
 
-// The CPU must be able to run it.
+// Returns the tables of an instruction set, which the CPU must be able to run.
 const UpdateTables& update_tables(Isa isa);
-// The fastest for this CPU.
+// Returns the fastest tables for this CPU.
 const UpdateTables& update_tables();
 
 }  // namespace cohort::kernels

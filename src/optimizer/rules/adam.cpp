@@ -13,7 +13,7 @@ struct AdamConfig {
   double epsilon;
   bool amsgrad;
   bool corrects_epsilon;   // LibTorch's formulation
-  double decoupled_decay;  // in the kernel, beside the update
+  double decoupled_decay;  // the decay in the kernel, beside the update
 };
 
 std::vector<std::string> adam_slots(bool amsgrad) {

@@ -1,4 +1,5 @@
-// What the rules share: reading gradients, the correction of biases, averages of the parameters, checks of options.
+// The code that the rules share: reading gradients, the correction of biases, averages of the parameters, checks of
+// options.
 #include "optimizer/rules/rule.h"
 
 #include <algorithm>

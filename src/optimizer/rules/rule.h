@@ -1,4 +1,4 @@
-// What the update rules share.
+// The declarations that the update rules share.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -19,7 +19,7 @@
 
 namespace cohort {
 
-// How a rule reads its gradient.
+// Returns the arguments by which a rule reads its gradient.
 inline kernels::GradientArgs gradient_args(const StepContext& context, double l2_decay) {
   return {.scale = context.grad_scale, .clip = context.clipvalue, .decay = l2_decay};
 }
@@ -28,12 +28,13 @@ inline kernels::GradientArgs gradient_args(const StepContext& context, double l2
 torch::Tensor read_gradient(const torch::Tensor& parameter, torch::Tensor gradient, const StepContext& context,
                             double l2_decay);
 
-// What makes up for moving averages that begin at zero.
+// The factors that make up for moving averages that begin at zero.
 struct BiasCorrections {
   double first = 1.0;        // 1 - beta_1^step
   double root_second = 1.0;  // sqrt(1 - beta_2^step)
 };
-// A thread that asks for the same again, as it does for all segments of a step, gets what it got before.
+// Returns the factors. A thread that asks for the same again, as it does for all segments of a step, gets what it got
+// before.
 BiasCorrections bias_corrections(double beta_1, double beta_2, int64_t step);
 
 // Calls visit with the kernels for the segment's dtype.
@@ -62,15 +63,15 @@ T* slot_of(const Segment& segment, std::size_t slot) {
   return static_cast<T*>(segment.slots[slot]);
 }
 
-// Options that are out of range; `rule` opens the message.
+// Refuses options that are out of range; `rule` opens the message.
 void require_not_negative(const char* rule, const char* field, double value);
-// 0 or more and below 1.
+// Refuses what is not 0 or more and below 1.
 void require_fraction(const char* rule, const char* field, double value);
 void require_ema(const char* rule, const EmaOptions& ema);
 // Refuses what only LibTorch's formulation has.
 void require_torch(const char* rule, const char* field, bool unset, Formulation formulation);
 
-// What every rule does beside its own arithmetic.
+// The things that every rule does beside its own arithmetic.
 struct Surroundings {
   double l2 = 0.0;            // LibTorch's weight_decay: added to the gradient
   double weight_decay = 0.0;  // decoupled, where the rule's own kernel does not do it
@@ -193,8 +194,8 @@ Optimizer make_optimizer(std::shared_ptr<const MadeRule> rule, const Options& op
           std::move(unadapted)};
 }
 
-// Returns what layer adaptation leaves out: in the papers' formulation also what does not decay, in the legacy one that
-// where nothing else is said.
+// Returns what layer adaptation leaves out: in the papers' formulation also what does not decay; in the legacy one this
+// alone, if nothing else is said.
 std::vector<std::string> unadapted(std::vector<std::string> adaptation, const std::vector<std::string>& decay,
                                    Formulation formulation);
 
@@ -202,9 +203,9 @@ std::vector<std::string> unadapted(std::vector<std::string> adaptation, const st
 // directions over the gradients there, and sums the squares while they are in the first-level cache.
 SquaredNorms prepare_in_blocks(const Segment& segment, const std::function<void(int64_t at, int64_t n)>& visit);
 
-// The L2 norm of a tensor as a scalar on its device, in float64.
+// Returns the L2 norm of a tensor as a scalar on its device, in float64.
 torch::Tensor norm_of(const torch::Tensor& tensor);
-// `ratio` where both norms are above zero (or NaN), else 1; without a wait for the device.
+// Returns `ratio` where both norms are above zero (or NaN), else 1; without a wait for the device.
 torch::Tensor trust_or_one(const torch::Tensor& ratio, const torch::Tensor& parameter_norm,
                            const torch::Tensor& direction_norm);
 

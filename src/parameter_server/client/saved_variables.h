@@ -16,9 +16,9 @@ namespace cohort {
 
 struct SavedVariable {
   torch::Tensor value;
-  std::vector<torch::Tensor> slots = {};  // in the order of the optimizer's slot names; empty: the initial ones
+  std::vector<torch::Tensor> slots = {};  // slots in the order of the optimizer's slot names; empty: the initial ones
   int64_t iterations = 0;
-  std::string slot_names = {};  // in a checkpoint; empty in those that were written before 0.1
+  std::string slot_names = {};  // the names in a checkpoint; empty in those that were written before 0.1
 };
 
 // Returns the names of the slots of a variable that this optimizer trains, as checkpoints note them.

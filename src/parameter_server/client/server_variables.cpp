@@ -18,7 +18,7 @@ namespace proto = parameter_server;
 // The bytes of rows that are read in one message.
 constexpr int64_t kLookupBytes = int64_t{4} << 20;
 
-// How often an asynchronous worker reads all values, although every update returns those that it changed.
+// The period in which an asynchronous worker reads all values, although every update returns those that it changed.
 constexpr std::chrono::milliseconds kFresh(10);
 
 // Returns the first id for updates that belong to no step; no other process draws the same.

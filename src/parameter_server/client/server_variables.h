@@ -27,7 +27,7 @@ struct ServerVariablesOptions {
   Partitioner partitioner = {};
   bool keeps_values = true;
   bool keeps_slots = false;
-  // Whether every step begins with the newest values, as it has to where workers are synchronised.
+  // With true, every step begins with the newest values, as it has to where workers are synchronised.
   bool always_refresh = false;
 };
 
@@ -115,7 +115,7 @@ class ServerVariables final : public RemoteVariables {
   const ServerVariablesOptions options_;
   std::shared_ptr<Catalog> catalog_;
   std::shared_ptr<const Catalog> frozen_;
-  std::vector<Local> locals_;  // by variable; those that are read by rows have no value
+  std::vector<Local> locals_;  // one a variable; those that are read by rows have no value
   std::vector<std::function<void()>> on_refresh_;
   std::vector<std::function<void()>> on_save_;
   std::vector<std::function<void()>> on_release_;

@@ -40,10 +40,11 @@ struct ClosureQueueOptions {
   Consistency consistency = {};
   std::size_t capacity = std::size_t{256}
                          << 10;  // closures that wait to be taken; schedule() waits while there are so many
-  // How many finished closures are kept, to be repeated when a server comes back with the values of a checkpoint.
+  // The number of finished closures that are kept, to be repeated when a server comes back with the values of a
+  // checkpoint.
   std::size_t log_closures = 100'000;
   std::size_t log_bytes = std::size_t{1} << 30;
-  // How long schedule() and join() wait while no closure begins or ends.
+  // The time that schedule() and join() wait while no closure begins or ends.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
@@ -109,8 +110,8 @@ class ClosureQueue {
     int64_t group = 0;
     State state = State::kQueued;
     std::set<int> runners;
-    bool again = false;  // whether it has to be done once more when it is done
-    bool made = false;   // whether its update, or a part of it, is applied, so that running it twice is useless
+    bool again = false;  // it has to be done once more when it is done
+    bool made = false;   // its update, or a part of it, is applied, so that running it twice is useless
   };
   struct Worker {
     int64_t steps = 0;

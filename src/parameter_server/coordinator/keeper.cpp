@@ -18,7 +18,7 @@ namespace proto = parameter_server;
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-// How long an address has to refuse connections until its server counts as gone.
+// The time for which an address has to refuse connections until its server counts as gone.
 constexpr milliseconds kRefused(300);
 constexpr milliseconds kPause(100);     // between two attempts
 constexpr int64_t kForgetEvery = 1000;  // closures

@@ -25,11 +25,11 @@ namespace cohort {
 struct KeeperOptions {
   uint64_t run = 1;  // the number of the run; servers that have its shards keep them
   int replicas = 1;  // 2: every shard is on two servers
-  // How long to wait for all servers at first, and for a lost one to come back.
+  // The longest wait for all servers at first, and for a lost one to come back.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
   std::chrono::milliseconds return_timeout = std::chrono::minutes(10);
   std::chrono::milliseconds report_interval = std::chrono::seconds(5);
-  // How long a server may be silent before it is lost.
+  // The time that a server may be silent before it is lost.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
   // The longest time of a call that moves shards.
   std::chrono::milliseconds call_timeout = std::chrono::minutes(1);
@@ -123,7 +123,7 @@ class ServerKeeper {
   std::vector<Server> servers_;
   std::shared_ptr<const SavedVariables> source_;
   int64_t source_closure_ = 0;
-  bool noted_ = false;  // whether there is news for the keeper's thread
+  bool noted_ = false;  // there is news for the keeper's thread
   bool reported_missing_server_ = false;
   std::function<void()> wish_;   // a request of another thread to the keeper's thread
   uint64_t asked_ = 0;           // number of requests so far

@@ -83,7 +83,7 @@ std::vector<torch::Tensor> PendingSteps::state() const {
 
 void PendingSteps::load_state(const std::vector<torch::Tensor>& state,
                               const std::function<void(const Part&)>& require_part) {
-  constexpr int64_t kHead = 6;  // how many numbers state() writes for each step
+  constexpr int64_t kHead = 6;  // the number of numbers that state() writes for each step
   std::map<int64_t, Step> steps;
   for (auto next = state.begin(); next != state.end();) {
     const torch::Tensor head = *next++;

@@ -43,9 +43,10 @@ class PendingSteps {
   struct Step {
     int64_t first = 0;  // closure of share 0
     int64_t count = 0;
-    // How many dense gradients are added up already. Those that can be are added at once, so that at best one is kept.
+    // The number of dense gradients that are added up already. Those that can be are added at once, so that at best one
+    // is kept.
     int64_t summed = 0;
-    std::map<int64_t, Part> parts;  // by share; the sum stands at summed - 1
+    std::map<int64_t, Part> parts;  // the parts by share; the sum stands at summed - 1
   };
 
   std::map<int64_t, Step> steps_;  // the key is the ordinal

@@ -98,7 +98,7 @@ class ParameterServer {
   mutable std::shared_mutex view_mutex_;
   parameter_server::View view_;
   mutable std::shared_mutex mutex_;  // guards everything below
-  std::vector<ShardPtr> shards_;     // by number; null: not here
+  std::vector<ShardPtr> shards_;     // the shards by number; null: not here
   std::map<uint32_t, Arriving> arriving_;
   std::map<int, std::unique_ptr<RpcClient>> peers_;
   bool stopped_ = false;

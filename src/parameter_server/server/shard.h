@@ -22,9 +22,9 @@ struct ShardSpec {
   std::string name;            // "<variable>", or "<variable>/part_<i>"
   std::vector<int64_t> shape;  // the shape of this part; dimension 0 counts its rows
   torch::ScalarType dtype = torch::kFloat;
-  bool trainable = true;      // whether gradients update it; it is float32 or float64 then, and has slots
-  bool has_siblings = false;  // whether there are other shards of the same variable
-  Treatment treatment = {};   // how the optimizer treats it
+  bool trainable = true;      // gradients update it; it is float32 or float64 then, and has slots
+  bool has_siblings = false;  // there are other shards of the same variable
+  Treatment treatment = {};   // the optimizer's treatment of it
 };
 
 // A part of a variable, on the CPU. Readers see it before an update or after it, never in between. Arguments and
@@ -75,7 +75,7 @@ class Shard {
   int64_t num_rows() const { return spec_.shape.empty() ? 1 : spec_.shape.front(); }
   // Returns the bytes of the value and the slots of a row.
   int64_t row_bytes() const;
-  // Take over what Snapshot::rows and Snapshot::progress of another shard returned.
+  // Takes over what Snapshot::rows and Snapshot::progress of another shard returned.
   void load_rows(int64_t first, const std::vector<torch::Tensor>& tensors);
   void load_progress(const std::vector<torch::Tensor>& tensors);
 

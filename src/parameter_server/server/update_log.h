@@ -1,5 +1,5 @@
-// UpdateLog: which updates were applied. Work for parameter servers runs at least once: a worker that is lost in the
-// middle of it has perhaps sent some of its updates, and whoever does it again sends all of them.
+// UpdateLog: a record of the updates that were applied. Work for parameter servers runs at least once: a worker that is
+// lost in the middle of it has perhaps sent some of its updates, and whoever does it again sends all of them.
 #pragma once
 
 #include <torch/types.h>

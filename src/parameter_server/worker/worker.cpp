@@ -17,8 +17,8 @@ namespace proto = parameter_server;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kAgain(100);      // between two attempts to reach the coordinator
-constexpr milliseconds kHold(1000);      // how long the coordinator may hold a question
-constexpr milliseconds kAnswer(10'000);  // how long an answer may take beyond that
+constexpr milliseconds kHold(1000);      // the time that the coordinator may hold a question
+constexpr milliseconds kAnswer(10'000);  // the time that an answer may take beyond that
 
 }  // namespace
 

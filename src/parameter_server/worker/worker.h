@@ -26,7 +26,7 @@ struct WorkerLoopOptions {
   SecurityOptions security = {};
   std::string catalog;             // Catalog::description()
   std::vector<std::string> steps;  // names of the registered functions, sorted
-  // How long the coordinator may be away, at the beginning and later.
+  // The time that the coordinator may be away, at the beginning and later.
   std::chrono::milliseconds coordinator_timeout = std::chrono::hours(1);
   std::chrono::milliseconds report_interval = std::chrono::seconds(5);
 };

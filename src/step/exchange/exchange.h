@@ -1,5 +1,5 @@
-// Exchange: how the replicas' gradients become sums, and where the update takes them. There is one class for each way;
-// make_exchange() has the table that chooses.
+// Exchange: the way in which the replicas' gradients become sums, and the place where the update takes them. There is
+// one class for each way; make_exchange() has the table that chooses.
 #pragma once
 
 #include <torch/types.h>
@@ -31,7 +31,7 @@ class Exchange {
   virtual bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced,
                     StepContext context) = 0;
 
-  // The slots as flat tensors, [group][slot], of one replica that holds all of them.
+  // Returns the slots as flat tensors, [group][slot], of one replica that holds all of them.
   virtual const std::vector<std::vector<torch::Tensor>>& slots() const = 0;
   // Makes all holders equal to what slots() now says, of that step.
   virtual void spread_slots(int64_t iterations) = 0;
@@ -54,7 +54,7 @@ class Exchange {
 // (strategy/placement.h), and a table has the class for each.
 std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParameters& flat, const Optimizer& rule);
 
-// What an exchange is made of.
+// The parts that an exchange is made of.
 struct ExchangeParts {
   StrategyCore& core;
   const MirroredModule& module;
@@ -62,18 +62,18 @@ struct ExchangeParts {
   const Optimizer& rule;
 };
 
-// Replicas that reach each other's memory: each sums and updates its range for all.
+// Makes the exchange of replicas that reach each other's memory: each sums and updates its range for all.
 std::unique_ptr<Exchange> make_shared_memory_exchange(const ExchangeParts& parts);
-// The same in several processes: the sums of this one go on over all workers.
+// Makes the same for several processes: the sums of this one go on over all workers.
 std::unique_ptr<Exchange> make_over_workers_exchange(const ExchangeParts& parts);
-// Each replica has the sum of everything, by messages, and updates its own copy.
+// Makes the exchange in which each replica has the sum of everything, by messages, and updates its own copy.
 std::unique_ptr<Exchange> make_communicator_exchange(const ExchangeParts& parts);
-// The sum goes to the parameter device, is applied there, and all replicas copy the result.
+// Makes the exchange whose sum goes to the parameter device, is applied there, and all replicas copy the result.
 std::unique_ptr<Exchange> make_central_exchange(const ExchangeParts& parts);
-// Variables are kept and updated by other processes.
+// Makes the exchange for variables that other processes keep and update.
 std::unique_ptr<Exchange> make_servers_exchange(const ExchangeParts& parts);
 
-// How the flat gradients of each group are cut into messages, after the strategy's options: [group].
+// Returns how the flat gradients of each group are cut into messages, after the strategy's options: [group].
 std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat);
 
 }  // namespace cohort

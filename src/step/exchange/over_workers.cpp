@@ -45,7 +45,7 @@ class OverWorkers final : public SharedMemoryExchange {
   }
 
  private:
-  // Makes the sums of this worker's replicas those of all workers'. What fails here must not keep the other replicas
+  // Makes the sums of this worker's replicas those of all workers'. A failure here must not keep the other replicas
   // waiting: they come to the second meeting, and all throw.
   void exchange(int me) {
     const TraceSpan span("communication", "exchange with the other workers");

@@ -33,7 +33,7 @@ class OverlappedExchange {
   void backward(int local_id, const torch::Tensor& loss);
   // Brings the gradients that have not left yet, undefined ones for zero.
   void complete(int local_id, const std::vector<torch::Tensor>& gradients);
-  // Called once a step, after complete() of all replicas: returns when the sums of all workers are there.
+  // To be called once a step, after complete() of all replicas. Returns when the sums of all workers are there.
   void wait();
 
   // Returns when the messages of the last step left that began with backward(), as replica 0 sees it.
@@ -42,7 +42,7 @@ class OverlappedExchange {
  private:
   using Clock = std::chrono::steady_clock;
 
-  struct Piece {  // of one parameter
+  struct Piece {  // a part of one parameter
     std::size_t parameter;
     int64_t begin;
     int64_t size;
@@ -55,7 +55,7 @@ class OverlappedExchange {
     Clock::time_point ready_at;
     std::optional<Work<>> sum;  // nothing before it leaves
   };
-  struct Given {  // by one replica, in this step
+  struct Given {  // the gradients that one replica has given in this step
     std::vector<torch::Tensor> gradients;
     std::vector<char> came;
     bool watched = false;  // backward runs
@@ -73,11 +73,11 @@ class OverlappedExchange {
   ProcessCommunicator& workers_;
   FlatParameters& flat_;
   int replicas_;
-  std::deque<Bucket> buckets_;                         // in the order in which they leave
+  std::deque<Bucket> buckets_;                         // the buckets in the order in which they leave
   std::vector<std::vector<Bucket*>> buckets_of_;       // [parameter]
   std::vector<Given> given_;                           // [replica]
-  std::vector<compat::GradAccumulator> accumulators_;  // what holds the hooks
-  std::shared_ptr<OverlappedExchange*> self_;          // for the hooks, which may outlive this
+  std::vector<compat::GradAccumulator> accumulators_;  // these hold the hooks
+  std::shared_ptr<OverlappedExchange*> self_;          // the hooks look here, because they may outlive this object
 
   mutable std::mutex mutex_;
   std::size_t next_ = 0;  // bucket to leave

@@ -186,7 +186,7 @@ class ServersExchange final : public Exchange {
   std::vector<torch::Tensor> masters_;             // [group], on the CPU: the first replica's copy where that is
   std::vector<torch::Tensor> sums_;                // [group]
   std::vector<std::vector<torch::Tensor>> slots_;  // [group][slot], on the coordinator
-  std::vector<std::size_t> variables_;             // by parameter
+  std::vector<std::size_t> variables_;             // the number of each parameter's variable
   std::optional<ServerBuffers> buffers_;
   std::shared_ptr<const ServersExchange*> alive_ = std::make_shared<const ServersExchange*>(this);
 };

@@ -33,7 +33,7 @@ void SharedMemoryExchange::keep_sums() {
 bool SharedMemoryExchange::step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced,
                                 StepContext context) {
   const int me = replica.local_id();
-  // Before the replicas meet: what fails between meetings would leave the others waiting.
+  // This is done before the replicas meet: a failure between meetings would leave the others waiting.
   const std::vector<torch::Tensor> alive = take(me, gradients, reduced);
   offers_[static_cast<std::size_t>(me)].step = context.step;
   core_.launch().arrive(me, reduced ? "apply_gradients (reduced)" : "minimize");

@@ -42,7 +42,7 @@ class SharedMemoryExchange : public Exchange {
   std::vector<torch::Tensor> sums_;  // [group]; none where all happens in one pass
 
  private:
-  // What a replica brings to the meeting.
+  // The things that a replica brings to the meeting.
   struct Offer {
     std::vector<const void*> gradients;  // one a parameter, null for zero
     int64_t step = 0;

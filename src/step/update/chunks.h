@@ -31,16 +31,17 @@ class ChunkUpdate {
   // Parameters are float32 or float64.
   ChunkUpdate(const FlatParameters& flat, const Optimizer& rule, int ranges);
 
-  // [group][slot], flat.
+  // Returns the slots, [group][slot], flat.
   const std::vector<std::vector<torch::Tensor>>& slots() const { return slots_; }
   const std::vector<Chunk>& chunks(int range) const { return chunks_[static_cast<std::size_t>(range)]; }
   torch::ScalarType dtype(const Chunk& chunk) const { return memory_of(chunk).dtype(); }
-  // The chunk's place in flat tensors, one a group.
+  // Returns the chunk's place in flat tensors, one a group.
   void* place_in(const std::vector<torch::Tensor>& flats, const Chunk& chunk) const;
-  // Bytes from the beginning of the chunk's parameter to the chunk.
+  // Returns the bytes from the beginning of the chunk's parameter to the chunk.
   int64_t offset_in_parameter(const Chunk& chunk) const { return chunk.begin * memory_of(chunk).item(); }
 
-  // visit(chunk, its number) for the chunks of a range, on all threads that the calling thread's operations may use.
+  // Calls visit(chunk, its number) for the chunks of a range, on all threads that the calling thread's operations may
+  // use.
   template <typename Visit>
   void each_chunk(int range, const Visit& visit) const {
     const std::vector<Chunk>& own = chunks(range);
@@ -53,17 +54,17 @@ class ChunkUpdate {
   // Updates one chunk by its summed gradient, which the rule may overwrite, and stores it in every copy.
   void update(const Chunk& chunk, void* gradient, const StepContext& context, double trust_ratio = 1.0) const;
 
-  // What needs norms comes in phases, between which all replicas meet. Norms are added up chunk by chunk, in an order
-  // that the number of threads does not change.
+  // An update that needs norms comes in phases, between which all replicas meet. Norms are added up chunk by chunk, in
+  // an order that the number of threads does not change.
 
   // Keeps the norm of one chunk's sum; then add_norms() adds up a range's, and squared_norm() is that of all ranges.
   // With clipnorm the updates that follow clip by them.
   void keep_norm(int range, const Chunk& chunk, std::size_t number, const void* sum);
   void add_norms(int range);
   double squared_norm() const;
-  // The first half of a rule that needs the norms of whole parameters; `sums` are flat, one a group.
+  // Does the first half of a rule that needs the norms of whole parameters; `sums` are flat, one a group.
   void prepare(int range, const std::vector<torch::Tensor>& sums, const StepContext& context);
-  // The update of a range from `sums`; after prepare() of all ranges where the rule needs norms.
+  // Updates a range from `sums`; after prepare() of all ranges where the rule needs norms.
   void update_range(int range, const std::vector<torch::Tensor>& sums, const StepContext& context) const;
 
  private:

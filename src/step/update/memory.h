@@ -26,7 +26,7 @@ class UpdateMemory {
   using SlotPointers = std::array<void*, 8>;
 
   UpdateMemory() = default;
-  // Of contiguous tensors of one dtype that live longer than this.
+  // Makes the memory of contiguous tensors of one dtype that live longer than this.
   UpdateMemory(const torch::Tensor& values, const std::vector<torch::Tensor>& slots)
       : dtype_(values.scalar_type()),
         item_(static_cast<int64_t>(values.element_size())),
@@ -35,7 +35,7 @@ class UpdateMemory {
   }
 
   torch::ScalarType dtype() const { return dtype_; }
-  // Bytes of an element.
+  // Returns the bytes of an element.
   int64_t item() const { return item_; }
   std::byte* values(int64_t element) const { return values_ + element * item_; }
 

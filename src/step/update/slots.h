@@ -11,8 +11,8 @@
 
 namespace cohort {
 
-// [group][slot], with their initial values, on the device of the group's copy. Half-precision parameters have float32
-// slots.
+// Returns [group][slot], with their initial values, on the device of the group's copy. Half-precision parameters have
+// float32 slots.
 std::vector<std::vector<torch::Tensor>> make_slots(const FlatParameters& flat, const UpdateRule& rule,
                                                    std::size_t copy);
 

@@ -19,7 +19,7 @@ class TensorUpdate {
   TensorUpdate(const FlatParameters& flat, const Optimizer& rule, std::vector<torch::Tensor> values);
 
   const std::vector<torch::Tensor>& values() const { return values_; }
-  // [group][slot], flat.
+  // Returns the slots, [group][slot], flat.
   const std::vector<std::vector<torch::Tensor>>& slots() const { return slots_; }
   void copy_slots(const TensorUpdate& other);
 

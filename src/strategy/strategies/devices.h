@@ -1,4 +1,4 @@
-// How a strategy finds its devices.
+// The ways in which a strategy finds its devices.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@
 
 namespace cohort {
 
-// The named logical devices; none named: every visible GPU, without one CPU:0 (which it says once). A device of another
-// job or task, or one named twice: InvalidArgument; one that is not there: NotFound.
+// Returns the named logical devices; if none is named, every visible GPU, or without one CPU:0 (which it says once). A
+// device of another job or task, or one named twice: InvalidArgument; one that is not there: NotFound.
 std::vector<LogicalDevice> choose_devices(std::string_view strategy, const std::vector<std::string>& names);
 
-// The same for one of several workers: none named, its part of the visible GPUs where workers share a machine.
+// Does the same for one of several workers: if none is named, its part of the visible GPUs where workers share a
+// machine.
 std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, const std::vector<std::string>& names,
                                                  const LocalPlace& place);
 

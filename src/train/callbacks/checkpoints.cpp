@@ -111,7 +111,7 @@ class Backup final : public Callback {
   }
 
   BackupAndRestoreOptions options_;
-  std::optional<CheckpointManager> manager_;  // on the chief
+  std::optional<CheckpointManager> manager_;  // there on the chief only
 };
 
 class BestModel final : public Callback {

@@ -202,9 +202,9 @@ Logs Controller::train_and_evaluate(int64_t train_steps, int64_t eval_steps, int
   }
   stopping_ = std::exchange(was_stopped_, false);
   InnerLoops rounds(*this, train_steps, InnerLoops::Evaluations{.steps = eval_steps, .interval = eval_interval});
-  rounds.evaluate_if_due();  // what an interrupted run has left out
+  rounds.evaluate_if_due();  // an interrupted run may have left it out
   run_rounds(rounds, *listeners_);
-  rounds.evaluate_if_due();  // at an end to which an action has gone back
+  rounds.evaluate_if_due();  // an action may have gone back to an end
   if (checkpoint_at_completion) complete();
   return rounds.evaluation();
 }

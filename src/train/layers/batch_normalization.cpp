@@ -60,8 +60,8 @@ class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
     return at::batch_norm(x, weight_, bias_, mean, var, learn, momentum_, epsilon_, /*cudnn_enabled=*/true);
   }
 
-  // LibTorch's running variance moves to the unbiased variance, n / (n - 1) times the batch's own. For the other one a
-  // copy is moved, of which a part is taken. (The backward pass holds on to what LibTorch was given.)
+  // LibTorch's running variance moves to the unbiased variance, n / (n - 1) times the batch's own. For the other
+  // variance a copy is moved, of which a part is taken. (The backward pass holds on to what LibTorch was given.)
   torch::Tensor learn(const torch::Tensor& x, double values) {
     if (unbiased_) return normalize(x, running_mean_, running_var_, /*learn=*/true);
     const torch::Tensor moved = running_var_.clone();

@@ -9,7 +9,7 @@ namespace cohort {
 
 namespace {
 
-// What the two have in common once the number of input channels is known.
+// The part that the two have in common once the number of input channels is known.
 struct Convolution {
   std::string_view type;
   int64_t channels = 0;

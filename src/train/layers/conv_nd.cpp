@@ -8,7 +8,7 @@ namespace cohort {
 
 namespace {
 
-// What the two have in common.
+// The part that the two have in common.
 struct ConvolutionN {
   std::string_view type;
   std::string_view base_name;

@@ -1,4 +1,5 @@
-// What all convolutions share: checks of their windows, the layout of weights, and the convolution of images itself.
+// The code that all convolutions share: checks of their windows, the layout of weights, and the convolution of images
+// itself.
 #include <ATen/Functions.h>
 
 #include "cohort/device.h"
@@ -7,8 +8,8 @@
 namespace cohort {
 
 // LibTorch's CPU kernels around convolutions (pooling above all) are faster with the channels last, a layout that
-// outputs take over from the weights. Strides that say so even of a single channel spare the way back and forth. Of
-// pointwise kernels both layouts are the same.
+// outputs take over from the weights. Strides that say so even of a single channel spare the way back and forth. Both
+// layouts of pointwise kernels are the same.
 torch::Tensor fast_layout(const torch::Tensor& weight) {
   const auto size = weight.sizes();
   const bool helps = current_torch_device().is_cpu() && weight.scalar_type() == torch::kFloat;

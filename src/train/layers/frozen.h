@@ -1,4 +1,4 @@
-// What it means for modules of LibTorch to be frozen.
+// Freezes modules of LibTorch.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -13,7 +13,7 @@ namespace {
 
 enum class Cell { kLstm, kGru };
 
-// What the two have in common.
+// The part that the two have in common.
 struct Recurrence {
   Cell cell = Cell::kLstm;
   int64_t units = 0;

@@ -1,4 +1,4 @@
-// What Bidirectional needs to know of recurrent layers.
+// The interface of recurrent layers that Bidirectional needs.
 #pragma once
 
 #include <memory>

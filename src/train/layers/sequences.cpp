@@ -84,7 +84,7 @@ class TimeDistributedKind final : public LayerKind {
   }
 
  private:
-  // What the layer is told of a step.
+  // Returns the context of the layer in one step.
   static BuildContext inner(const BuildContext& context) {
     BuildContext step = context;
     step.input.erase(step.input.begin());

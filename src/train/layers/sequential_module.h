@@ -31,7 +31,7 @@ class SequentialModule final : public torch::nn::Module {
 
   std::vector<std::shared_ptr<LayerModule>> layers_;
   bool makes_masks_ = false;                         // a layer does
-  torch::Tensor output_mask_;                        // of the last output
+  torch::Tensor output_mask_;                        // the mask of the last output
   std::vector<ConvolutionModule*> rectified_later_;  // one a layer, null for those that do all of their own work
 };
 

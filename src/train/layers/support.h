@@ -1,4 +1,5 @@
-// What the layers have in common: checks with good messages, parameters, and the arithmetic of sliding windows.
+// The code that the layers have in common: checks with good messages, parameters, and the arithmetic of sliding
+// windows.
 #pragma once
 
 #include <torch/types.h>
@@ -24,7 +25,7 @@ std::string plain_name(std::string_view name);
 [[noreturn]] void fail_input(const std::string& layer, std::string_view type, const std::string& came,
                              const std::string& wanted);
 
-// An option that makes no sense: "[layers] Dense: units ...".
+// Fails for an option that makes no sense: "[layers] Dense: units ...".
 template <typename... Parts>
 [[noreturn]] void fail_option(std::string_view type, const Parts&... parts) {
   fail<InvalidArgument>("[layers] ", type, ": ", parts...);

@@ -25,7 +25,7 @@ torch::Tensor along_channels(const torch::Tensor& value, const torch::Tensor& x)
 
 // The statistics of the global batch, float64.
 struct Statistics {
-  torch::Tensor count;  // of values a channel, a scalar
+  torch::Tensor count;  // the number of values a channel, a scalar
   torch::Tensor mean;   // [channels]
   torch::Tensor var;    // [channels], biased
 };
@@ -75,7 +75,7 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
     const torch::Tensor var = now.var.to(x.scalar_type());
     const torch::Tensor inverse = (now.var + epsilon).rsqrt().to(x.scalar_type());
     context->save_for_backward({x, weight, mean, inverse, now.count});
-    // As the caller's: the address of the replica's communicator, which outlives every backward pass.
+    // The pointer is that of the caller: the address of the replica's communicator, which outlives every backward pass.
     context->saved_data["communicator"] = communicator;
     if (x.numel() == 0) return at::zeros_like(x);
     return at::batch_norm(x, weight, bias, mean, var, /*training=*/false, /*momentum=*/0.0, epsilon,

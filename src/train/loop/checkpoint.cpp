@@ -134,7 +134,7 @@ class Checkpoint::Impl {
   StrategyCore& core_;
   CheckpointParts parts_;
   std::function<bool()> told_;
-  std::optional<CheckpointManager> manager_;  // on the chief
+  std::optional<CheckpointManager> manager_;  // there on the chief only
 };
 
 Checkpoint::Checkpoint(const Strategy& strategy, std::filesystem::path directory, CheckpointParts parts,

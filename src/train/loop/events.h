@@ -1,8 +1,8 @@
 // The moments of a training, and those who listen to it. Keras' callbacks and a Controller's actions are two faces of
 // one list of listeners, which run_rounds() (loop.h) tells of every moment.
 //
-// What a listener has seen and decides by is a part of a checkpoint: values "<kind>.<name>.<key>" and a group of
-// tensors "<kind>.<name>" each. Numbers tell several listeners of one name apart: "early_stopping", "early_stopping-2".
+// The state by which a listener decides is a part of a checkpoint: values "<kind>.<name>.<key>" and a group of tensors
+// "<kind>.<name>" each. Numbers tell several listeners of one name apart: "early_stopping", "early_stopping-2".
 #pragma once
 
 #include <functional>
@@ -49,8 +49,8 @@ class Listeners {
   // Adds the state by which one of the functions decides.
   void add_state(std::shared_ptr<Listener> listener) { states_.push_back(std::move(listener)); }
 
-  // Tells everybody of the moment. At the ends of a step, of a round and of the training, and in a preemption, those
-  // of a higher turn (Callback::turn) are told later. What a listener adds to the logs, the next ones see.
+  // Tells everybody of the moment. At the ends of a step, of a round and of the training, and in a preemption,
+  // listeners of a higher turn (Callback::turn) are told later. The next listeners see what one adds to the logs.
   void tell(Moment moment, Logs& logs) const { tell_all({.moment = moment, .logs = logs}); }
   void tell(Moment moment) const;
   void tell_step_end(const BatchLogs& batch) const;
@@ -66,7 +66,7 @@ class Listeners {
   struct News {
     Moment moment;
     Logs& logs;
-    const BatchLogs* batch = nullptr;  // at kStepEnd
+    const BatchLogs* batch = nullptr;  // the logs at kStepEnd
   };
   struct Hearer {
     int turn = 0;

@@ -13,7 +13,7 @@ namespace cohort {
 struct TrainingInputOptions {
   // Makes every epoch a pass over the data of its own; otherwise one iterator goes through all epochs.
   bool pass_an_epoch = false;
-  // Returns true if a callback of this worker has stopped the training. Empty: nothing stops it.
+  // Returns true if a callback of this worker has stopped the training. If it is empty nothing stops it.
   std::function<bool()> stop = {};
 };
 

@@ -18,7 +18,8 @@
 
 namespace cohort {
 
-// What a preset of run_rounds() decides and does. A round is an epoch of fit() or an inner loop of a Controller.
+// The decisions and the work of a preset of run_rounds(). A round is an epoch of fit() or an inner loop of a
+// Controller.
 class Rounds {
  public:
   virtual ~Rounds() = default;

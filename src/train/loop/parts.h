@@ -19,8 +19,8 @@ namespace cohort {
 // Returns a group of tensors of the checkpoint. NotFound: there is no such group; `who` opens the message.
 const NamedTensors& tensors_of(const CheckpointData& data, const std::string& name, const std::string& who);
 
-// Gives the module or the optimizer of all workers what read() returns, which is called on the chief only. What it
-// throws is rethrown on the chief, and as Unavailable on the others. Collective.
+// Gives the module or the optimizer of all workers what read() returns, which is called on the chief only. An exception
+// of it is rethrown on the chief, and as Unavailable on the others. Collective.
 using ReadTensors = std::function<NamedTensors()>;
 void load_from_chief(const StrategyCore& core, const MirroredModule& module, const ReadTensors& read);
 void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimizer, const ReadTensors& read);

@@ -10,13 +10,13 @@
 
 namespace cohort {
 
-// When a training ends that a callback has stopped. One of several workers tells the others with the batch of the step
-// after next, so all make one more step, and an epoch that is complete by then ends as any other.
+// The moment at which a training ends that a callback has stopped. One of several workers tells the others with the
+// batch of the step after next, so all make one more step, and an epoch that is complete by then ends as any other.
 enum class Ending { kNone, kAfterNextStep, kBeforeNextStep, kNow };
 
 struct TrainingPosition {
   int64_t epoch = 0;  // the epoch, or the pass over the data, to go on in, from 0
-  int64_t batch = 0;  // its steps that are done
+  int64_t batch = 0;  // the number of its steps that are done
   std::string input;  // this worker's position in the input; empty: the epoch begins anew
   Ending ending = Ending::kNone;
 };

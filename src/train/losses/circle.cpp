@@ -40,8 +40,8 @@ class CircleRule final : public BatchLossRule {
     return mine.unsqueeze(1).eq(batch.rows(mine).unsqueeze(0));
   }
 
-  // Returns the logarithm of the sum of the exponentials of those that are kept. Where none is it is finite, so that
-  // its gradient is, too, and so small that the loss is 0.
+  // Returns the logarithm of the sum of the exponentials of those that are kept. If none is kept the result is finite,
+  // so that its gradient is, too, and so small that the loss is 0.
   static torch::Tensor log_sum(const torch::Tensor& values, const torch::Tensor& kept) {
     return at::logsumexp(values.masked_fill(kept.logical_not(), -1e30), {1});
   }

@@ -1,6 +1,6 @@
 // A loss is a fraction: a sum of weighted values over what they are divided by. Both are sums over the examples, hence
-// over the replicas that share a batch: each has its share of the sum, and all know the divisor. That the divisor is
-// the number of examples, which everybody knows, is the common case and needs no exchange.
+// over the replicas that share a batch: each has its share of the sum, and all know the divisor. The common case is
+// that the divisor is the number of examples, which everybody knows and which needs no exchange.
 #include "cohort/train/loss.h"
 
 #include <ATen/Functions.h>
@@ -46,10 +46,10 @@ class PartOfReplica final : public WholeBatch {
   Replica& replica_;
 };
 
-// What a part of a batch comes to.
+// The sums of a part of a batch.
 struct Weighed {
   torch::Tensor each;     // values times weights
-  torch::Tensor divisor;  // by reduction, a sum over the part; undefined: the number of the values
+  torch::Tensor divisor;  // the reduction's divisor, a sum over the part; undefined: the number of the values
   bool of_batch = false;  // the values are the batch's as a whole, so that the parts have them in common
 };
 
@@ -104,7 +104,8 @@ torch::Tensor divided(const torch::Tensor& sum, const torch::Tensor& divisor) {
   return at::where(nothing, at::zeros_like(sum), sum / divisor.masked_fill(nothing, 1));
 }
 
-// Whether the loss is the mean over the examples, and nothing has to be known about the others' to tell a share of it.
+// Returns whether the loss is the mean over the examples, so that nothing has to be known of other replicas to tell a
+// share of it.
 bool is_plain_mean(const LossRule& rule, LossReduction reduction, const torch::Tensor& weight,
                    const torch::Tensor& mask) {
   if (mask.defined() || dynamic_cast<const BatchLossRule*>(&rule) != nullptr) return false;
@@ -198,7 +199,7 @@ LossShare Loss::share(Replica& replica, const torch::Tensor& y, const torch::Ten
   const auto examples = static_cast<double>(std::max<int64_t>(1, examples_of_step(replica, prediction)));
   if (is_plain_mean(*rule_, reduction_, weight, mask)) {
     const torch::Tensor total = sum(y, prediction, weight);
-    // Where others have the rest of the step, their examples count, too.
+    // If others have the rest of the step, their examples count, too.
     return {.value = total / (examples / Access::core(replica).placement().step_weight()), .total = total};
   }
   const auto* joint = dynamic_cast<const BatchLossRule*>(rule_.get());

@@ -1,5 +1,5 @@
-// Losses of overlaps. By default they are of the batch as a whole: sums over all examples, of which the loss is a
-// fraction, so that replicas add up their sums before any of them knows its loss.
+// Losses of overlaps. By default a loss is of the batch as a whole: a fraction of sums over all examples, so that
+// replicas add up their sums before any of them knows its loss
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class Overlap final : public BatchLossRule {
     const torch::Tensor target = fit_target(speaker_, y, prediction);
     const std::vector<int64_t> axis = dimensions(prediction);
     const bool whole = std::find(axis.begin(), axis.end(), 0) != axis.end();
-    // What all parts of a batch add up: hits, what there is to hit, what is predicted.
+    // All parts of a batch add up these: hits, what there is to hit, what is predicted.
     torch::Tensor sums = at::stack({(target * prediction).sum(axis), target.sum(axis), prediction.sum(axis)});
     if (whole) sums = batch.sum(sums);
     const torch::Tensor hits = sums[0], missed = sums[1] - hits, in_excess = sums[2] - hits;

@@ -1,4 +1,4 @@
-// What losses and metrics have in common: fitting the shapes of targets, predictions, weights and masks.
+// The code that losses and metrics have in common: fitting the shapes of targets, predictions, weights and masks.
 #pragma once
 
 #include <torch/types.h>

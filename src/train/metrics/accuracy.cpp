@@ -95,7 +95,8 @@ class ChosenAccuracy final : public SparseAccuracy {
   }
 };
 
-// As TensorFlow's in_top_k: fewer than k predictions are higher than the label's, which must be finite.
+// A hit is what TensorFlow's in_top_k takes for one: fewer than k predictions are higher than the label's, which must
+// be finite.
 torch::Tensor top_k_hits(const torch::Tensor& labels, const torch::Tensor& prediction, int64_t k) {
   const torch::Tensor own = prediction.gather(-1, labels.unsqueeze(-1));
   const torch::Tensor higher = prediction.gt(own).sum(-1);

@@ -63,7 +63,7 @@ torch::Tensor ConfusionCounts::buckets_of(const torch::Tensor& prediction) const
   const double lowest = -std::numeric_limits<double>::infinity();
   if (options_.evenly) {
     const auto steps = static_cast<double>(ascending_.size() - 1);
-    // What is 0 is above a threshold that is a little below it.
+    // A prediction of 0 is above a threshold that is a little below it.
     const double least = ascending_.front() < 0.0 ? 1.0 : 0.0;
     return at::ceil(at::nan_to_num(p, 0.0).clamp(0.0, 1.0) * steps).clamp_min(least).to(torch::kLong);
   }

@@ -23,12 +23,12 @@ class ConfusionCounts {
  public:
   struct Options {
     std::string speaker;
-    std::vector<double> thresholds;                  // in any order
-    bool evenly = false;                             // whether they lead in even steps from 0 to 1
+    std::vector<double> thresholds;                  // thresholds in any order
+    bool evenly = false;                             // they lead in even steps from 0 to 1
     std::optional<int64_t> class_id = std::nullopt;  // only this one of the last dimension
     std::optional<int64_t> top_k = std::nullopt;     // predictions that are not among so many highest are negative
     bool multi_label = false;                        // counts for each of the last dimension by itself
-    std::vector<double> label_weights = {};          // of the last dimension, where they are counted together
+    std::vector<double> label_weights = {};          // the weights of the last dimension, where it is counted together
   };
 
   explicit ConfusionCounts(Options options);
@@ -48,7 +48,7 @@ class ConfusionCounts {
   torch::Tensor selected(const torch::Tensor& values) const;
 
   Options options_;
-  std::vector<std::size_t> order_;  // of the thresholds, the lowest first
+  std::vector<std::size_t> order_;  // the order of the thresholds, the lowest first
   std::vector<double> ascending_;
 };
 

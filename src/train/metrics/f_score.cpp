@@ -65,7 +65,7 @@ class FScore final : public MetricRule {
   }
 
  private:
-  // Which classes are predicted: those above the threshold, or without one the highest, unless it is 0.
+  // Returns which classes are predicted: those above the threshold, or without one the highest, unless it is 0.
   torch::Tensor decided(const torch::Tensor& prediction) const {
     if (options_.threshold) return prediction.gt(*options_.threshold);
     if (prediction.numel() == 0) return at::zeros_like(prediction, torch::kBool);

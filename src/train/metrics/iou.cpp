@@ -18,11 +18,11 @@ struct IoUPlan {
   int64_t num_classes = 0;
   std::vector<int64_t> target_class_ids;  // those whose mean is the metric
   std::optional<int64_t> ignore_class = std::nullopt;
-  std::optional<double> threshold = std::nullopt;  // of predictions, which are of two classes then
+  std::optional<double> threshold = std::nullopt;  // the threshold of predictions, which are of two classes then
   bool sparse_y = true;                            // targets are labels, not scores of the classes
   bool sparse_prediction = true;                   // predictions are labels
-  int64_t axis = -1;                               // of the scores
-  bool truncate_weights = true;                    // to whole numbers
+  int64_t axis = -1;                               // the dimension of the scores
+  bool truncate_weights = true;                    // counts weights without their fractions
 };
 
 class IntersectionOverUnion final : public MetricRule {

@@ -232,10 +232,10 @@ class Epochs final : public Rounds, public TrainingRun {
   CheckpointData states_;  // the listeners' states in the checkpoint that is resumed
   int64_t steps_ = -1;
   History history_;
-  TrainingPosition start_;    // where the epoch begins that is run
-  bool resumable_ = false;    // in on_train_begin
+  TrainingPosition start_;    // the beginning of the epoch that is run
+  bool resumable_ = false;    // true in on_train_begin
   int64_t batches_done_ = 0;  // batches of the epoch that are done
-  bool epoch_done_ = false;   // in on_epoch_end
+  bool epoch_done_ = false;   // true in on_epoch_end
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How a replica calls its module: with the inputs of its share, by position or by name, in the model's precision.
+// Here a replica calls its module: with the inputs of its share, by position or by name, in the model's precision.
 #include <algorithm>
 
 #include "base/fail.h"

@@ -44,7 +44,7 @@ Weights weights_of(const std::filesystem::path& checkpoint) {
   return {.tensors = std::move(model->second), .metadata = std::move(data.values)};
 }
 
-// What a script returns is known when it runs, not when the program is compiled.
+// The number of values that a script returns is known when it runs, not when the program is compiled.
 detail::ModuleCall call_of(const std::shared_ptr<ScriptModule>& module) {
   detail::ModuleCall call{.module = module};
   if (module->has_one_output()) call.one = [module](const torch::Tensor& x) { return module->forward(x); };
@@ -257,10 +257,10 @@ void Model::set_weights(const NamedTensors& weights, bool strict) const {
 void Model::save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata) const {
   state_->require_built("save_weights");
   std::map<std::string, std::string> described = metadata;
-  described.emplace("format", "pt");  // what readers of PyTorch's look for
+  described.emplace("format", "pt");  // readers of PyTorch's look for it
   described.emplace("step", std::to_string(state_->iterations()));
   described.emplace("epoch", std::to_string(state_->epochs_done));
-  // As safetensors.torch.save_model describes tensors that the file has under another of their names.
+  // The file describes tensors that it has under another of their names, as safetensors.torch.save_model does.
   for (const auto& list : {distinct_parameters, distinct_buffers}) {
     for (const ModuleTensor& each : list(*module().copies().front())) {
       for (const std::string& alias : each.aliases) described.emplace(alias, each.name);

@@ -1,5 +1,5 @@
-// ModelState: what a Model is a handle to: the copies of the module, the layers, what compile() was given, and the
-// steps.
+// ModelState: the state that a Model is a handle to: the copies of the module, the layers, what compile() was given,
+// and the steps.
 #pragma once
 
 #include <functional>
@@ -34,7 +34,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   ModelState& operator=(const ModelState&) = delete;
   ~ModelState();
 
-  // Layers, before the module is there; and the module, from them or from the user.
+  // Sets the layers, before the module is there, or the module, made of them or the user's.
   void set_layers(std::vector<Layer> layers);
   void add_layer(const Layer& layer);
   void build(const Shape& input, torch::ScalarType input_dtype);
@@ -47,7 +47,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   const Strategy& strategy() const { return strategy_; }
   torch::ScalarType dtype() const { return dtype_; }
   const MirroredModule& module() const { return module_; }
-  // Only the strategy's own scope may be entered.
+  // Throws unless no other scope than the strategy's own is entered.
   void require_scope(std::string_view what) const;
 
   std::vector<Entry>& entries() { return entries_; }
@@ -59,44 +59,44 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void compile(const CompileOptions& options);
   bool compiled() const { return outputs_.has_value(); }
   void require_compiled(std::string_view what) const;
-  // Makes it where it is not there yet.
+  // Returns the optimizer, which is made if it is not there yet.
   const MirroredOptimizer& optimizer();
   int64_t iterations() const;
   // Steps between two calls of the callbacks of batches.
   int64_t steps_per_execution() const { return steps_per_execution_; }
   Direction direction(std::string_view log) const;
 
-  // Layers that were frozen or thawed since compile().
+  // Warns of layers that were frozen or thawed since compile().
   void warn_of_late_changes() const;
-  // Modes of the modules; before a run of steps.
+  // Sets the modes of the modules, before a run of steps.
   void begin_training();
   void begin_evaluation() const;
 
-  // Where variables are on parameter servers steps may still be under way when train_step() returns, and what they
-  // measured comes later. In this process alone: train_here().
+  // If variables are on parameter servers, steps may still be under way when train_step() returns, and their
+  // measurements come later. train_here() makes the step in this process alone.
   void train_step(const GlobalBatch& batch);
   // "scales": those of a step of which this process has a share only, as ModelOutputs::mask_scales() gave them.
   void train_here(const GlobalBatch& batch, const std::vector<double>& scales);
-  // FailedPrecondition: this process only does what another one asks for.
+  // Throws FailedPrecondition if this process only does what another one asks for.
   void require_in_charge(const std::string& what) const;
-  // Before the first training step of a run of them.
+  // To be called before the first training step of a run of them.
   void begin_steps() const;
   // Waits for the workers of parameter servers, whose values are here then.
   void finish_steps() const;
-  // Weights or slots have been set.
+  // Notes that weights or slots have been set.
   void note_change() const;
 
   void test_step(const GlobalBatch& batch);
   PerReplica<NamedTensors> predict_step(const GlobalBatch& batch) const;
   const ModelOutputs& outputs() const { return *outputs_; }
 
-  // Of the steps since the last reset.
+  // Forgets what the steps since the last reset have measured.
   void reset_metrics();
   Logs results() const;        // over all replicas
-  Logs local_results() const;  // of this process
+  Logs local_results() const;  // the results of this process
   double local_loss() const;
 
-  // The sums behind the results, of this process: the loss', then the metrics'.
+  // Returns the sums behind the results, of this process: the loss', then the metrics'.
   std::vector<torch::Tensor> metric_sums() const;
   void set_metric_sums(const std::vector<torch::Tensor>& sums);
   void add_metric_sums(const std::vector<torch::Tensor>& more);
@@ -104,13 +104,13 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   GlobalBatch split(const Example& batch) const;
 
   bool stop = false;
-  int64_t epochs_done = 0;  // by fit(), or as a loaded file says
+  int64_t epochs_done = 0;  // epochs done by fit(), or as a loaded file says
   int64_t loaded_step = 0;
 
  private:
   // The losses of a share.
   struct ShareLosses {
-    LossShare sum;                    // of all outputs, times their weights
+    LossShare sum;                    // the sum of all outputs, times their weights
     std::vector<torch::Tensor> each;  // the total of each output; undefined for one without a loss
   };
 
@@ -160,7 +160,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::optional<ModelOutputs> outputs_;
   MirroredOptimizer optimizer_;
   MirroredMetric loss_metric_;
-  std::vector<MirroredMetric> output_losses_;  // where there are several outputs: those that have a loss
+  std::vector<MirroredMetric> output_losses_;  // the outputs that have a loss, if there are several
   std::vector<Measured> metrics_;
   std::unique_ptr<TrainingSteps> steps_;
   bool declared_ = false;  // parameter servers have heard of the model's step

@@ -78,7 +78,7 @@ void ModelOutputs::add_outputs(const std::vector<std::string>& declared, const C
     return;
   }
   require_once(speaker_, "compile: losses", options.losses);
-  // In the order in which the module returns them, where that was said.
+  // The order is the one in which the module returns them, if that was said.
   for (const std::string& name : declared) {
     const auto given = std::find_if(options.losses.begin(), options.losses.end(),
                                     [&](const auto& each) { return each.first == name; });
@@ -202,7 +202,7 @@ std::vector<torch::Tensor> ModelOutputs::arrange(NamedTensors returned) const {
   return ordered;
 }
 
-// Where there is one output check() has seen that the only column is its own.
+// If there is one output, check() has seen that the only column is its own.
 const torch::Tensor* ModelOutputs::column(const NamedTensors& columns, std::size_t output) const {
   if (columns.empty()) return nullptr;
   return single() ? &columns.front().second : tensor_named(columns, list_[output].name);

@@ -1,5 +1,5 @@
-// ModelOutputs: what compile() says of a model's outputs. It matches with them what forward() returns and the columns
-// of the examples, by name, or by position where there are no names.
+// ModelOutputs: the outputs of a model as compile() describes them. It matches with them what forward() returns and the
+// columns of the examples, by name, or by position where there are no names.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace cohort {
 struct ModelOutput {
   std::string name;           // empty: the only one
   std::optional<Loss> loss;   // empty: it is only predicted, or measured by metrics
-  double weight = 1.0;        // of its loss in the sum of all
+  double weight = 1.0;        // the weight of its loss in the sum of all
   bool needs_target = false;  // it has a loss or metrics
 };
 
@@ -48,8 +48,8 @@ class ModelOutputs {
   OutputShare share_of(const Example& share, std::size_t output, torch::Tensor prediction) const;
 
   // Returns for each output by how much its mean loss grows where masked parts are no part of the mean: the number of
-  // examples of a global batch divided by the number that its masks leave, parts of examples included. Empty where
-  // there are no masks.
+  // examples of a global batch divided by the number that its masks leave, parts of examples included. The list is
+  // empty if there are no masks.
   std::vector<double> mask_scales(const Example& batch) const;
 
  private:

@@ -23,7 +23,7 @@ namespace {
 constexpr int kBarWidth = 30;
 constexpr int kGoodBarWidth = 16;
 constexpr int kLeastBarWidth = 8;
-constexpr int kUsualColumns = 80;  // of a terminal that does not say
+constexpr int kUsualColumns = 80;  // the columns of a terminal that does not say
 constexpr double kRedrawSeconds = 0.25;
 constexpr double kLineSeconds = 10.0;
 
@@ -155,7 +155,7 @@ void ProgressBar::draw(const Logs& logs, bool last) {
   std::string line = last ? last_lines(logs) : bar_line(logs);
   const std::size_t end = std::min(line.find('\n'), line.size());
   const int columns = columns_of(std::string_view(line).substr(0, end));
-  // What stood there is covered, but for what a terminal that has become narrower moved to another line.
+  // The line that stood there is covered, but for what a terminal that has become narrower moved to another line.
   const int covered = width_ > 0 ? std::min(drawn_columns_, width_ - 1) : drawn_columns_;
   if (columns < covered) line.insert(end, static_cast<std::size_t>(covered - columns), ' ');
   StandingLine::draw(out, "\r" + line);

@@ -24,14 +24,14 @@ ProgressOptions progress_options(Verbose verbose, std::ostream* output, const St
 class ProgressBar {
  public:
   explicit ProgressBar(ProgressOptions options);
-  // An unfinished line is ended, so that an error message does not stand behind it.
+  // Ends an unfinished line, so that an error message does not stand behind it.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   // Begins with a title such as "Epoch 1/5", the number of steps (-1: not known) and how many of them are done already.
   void begin(std::string title, int64_t steps, int64_t done = 0);
-  // After each step. `logs` is only called when something is drawn, a few times a second.
+  // To be called after each step. `logs` is only called when something is drawn, a few times a second.
   void update(int64_t examples, const std::function<Logs()>& logs);
   void finish(const Logs& logs);
 
@@ -54,10 +54,10 @@ class ProgressBar {
   int64_t first_ = 0;  // steps done before
   int64_t examples_ = 0;
   double start_ = 0.0;
-  double last_step_ = 0.0;  // when the latest step ended
+  double last_step_ = 0.0;  // the time at which the latest step ended
   double drawn_ = 0.0;
-  int width_ = 0;          // of the terminal at the last drawing; 0: any
-  int drawn_columns_ = 0;  // of the line that stands in place
+  int width_ = 0;          // the columns of the terminal at the last drawing; 0: any
+  int drawn_columns_ = 0;  // the columns of the line that stands in place
 };
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// What the steps of a model have measured: the means of the losses and the metrics, each a sum over the replicas.
+// The measurements of the steps of a model: the means of the losses and the metrics, each a sum over the replicas.
 #include <set>
 
 #include "train/model/model_state.h"

@@ -19,9 +19,9 @@ namespace {
 
 // Steps that are queued for a worker beyond the one that it does: what hides the way of a batch.
 constexpr std::size_t kAheadOfWorker = 4;
-constexpr std::size_t kAhead = 8;  // at least, of all
+constexpr std::size_t kAhead = 8;  // at least so many steps of all workers are handed out
 
-// What a worker is given to do.
+// The work that a worker is given.
 struct ShareOfStep {
   Example examples;
   std::vector<double> scales;  // ModelOutputs::mask_scales() of the whole step

@@ -1,5 +1,5 @@
-// ServerTraining: how a Model trains whose variables are on parameter servers. The chief hands out the batches, the
-// workers do the steps, and what they measured comes back.
+// ServerTraining: trains a Model whose variables are on parameter servers. The chief hands out the batches, the workers
+// do the steps, and what they measured comes back.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class ServerTraining final : public TrainingSteps {
   // Hands out a step. Waits while the workers have more than enough to do.
   void step(const GlobalBatch& batch) override;
   void collect() override;
-  // Reads the values of the servers when all steps have ended. Only the chief has handed out any.
+  // Reads the values of the servers when all steps have ended. Only the chief has handed out any work.
   void finish() override;
   void note_change() override { changed_ = true; }
   int64_t iterations() const override;
@@ -37,7 +37,7 @@ class ServerTraining final : public TrainingSteps {
   ParameterServerStrategy strategy_;
   ModelState& state_;  // the owner
   std::string step_;
-  std::size_t shares_ = 1;  // of a step
+  std::size_t shares_ = 1;  // the shares of a step
   std::deque<RemoteValue> under_way_;
   int64_t steps_ = 0;  // since finish()
   bool changed_ = false;

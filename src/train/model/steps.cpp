@@ -1,4 +1,4 @@
-// What a replica does with its share of a global batch: forward, the losses of all outputs, the step, the metrics.
+// The work of a replica on its share of a global batch: forward, the losses of all outputs, the step, the metrics.
 #include "cohort/trace.h"
 #include "train/layers/sequential_module.h"
 #include "train/model/model_state.h"

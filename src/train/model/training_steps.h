@@ -1,4 +1,4 @@
-// TrainingSteps: how a model's training steps are made. Usually this process makes them; with parameter servers
+// TrainingSteps: makes a model's training steps. Usually this process makes them; with parameter servers
 // (server_training.h) the chief hands them out, and they may still be under way when step() returns.
 #pragma once
 
@@ -31,7 +31,7 @@ class TrainingSteps {
   virtual int64_t iterations() const = 0;
 };
 
-// Steps of this process.
+// Makes the steps in this process.
 class StepsHere final : public TrainingSteps {
  public:
   explicit StepsHere(ModelState& state) : state_(state) {}

@@ -95,7 +95,7 @@ TEST(Hierarchical, AsynchronousSumsDoNotGetInTheWayOfOthers) {
       std::vector<Work<>> works;
       for (int i = 0; i < 20; ++i) {
         works.push_back(group->all_reduce_async({sums.emplace_back(torch::full({1000}, i))}, ReduceOp::kSum));
-        // As in a step, the replicas meanwhile meet, and one of them speaks to the other workers.
+        // The replicas meet meanwhile, and one of them speaks to the other workers, as in a step.
         local.barrier();
         if (local.rank() == 0) {
           EXPECT_EQ(world.gather_numbers("a step", {i, 0})[1][0], i);

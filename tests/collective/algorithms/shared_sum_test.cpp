@@ -48,7 +48,7 @@ TEST(SharedSum, GoesFromMachineToMachineOnce) {
     testing::check_shared_sums(world);
     EXPECT_THAT(world.recorder().dump(), HasSubstr("in shared memory"));
   });
-  // Within a machine first; one of them has a single rank.
+  // Sums go within a machine first; one of the machines has a single rank.
   with_process_ranks(5, {.machines = {"a", "b", "a", "b", "c"}}, [](ProcessCommunicator& world, Membership&) {
     testing::check_shared_sums(world);
     std::vector<torch::Tensor> values;

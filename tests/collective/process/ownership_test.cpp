@@ -12,7 +12,7 @@
 namespace cohort::ownership_test {
 namespace {
 
-// Its abort() takes a while, and it tells which thread destroyed it.
+// A transport whose abort() takes a while, and which tells which thread destroyed it.
 class SlowTransport final : public Transport {
  public:
   SlowTransport(std::promise<void>& aborts, std::thread::id& destroyed_by, std::shared_ptr<Membership> membership)

@@ -152,7 +152,7 @@ TEST(ClosureQueue, NobodyWaitsWithoutEnd) {
   add(queue);
   add(queue);
   expect_error<DeadlineExceeded>([&] { add(queue); }, "schedule: nothing has happened");
-  // As long as something happens it goes on.
+  // A wait goes on as long as something happens.
   std::jthread worker([&] {
     queue.finish(3, 0, {});
     for (int i = 0; i < 8; ++i) {

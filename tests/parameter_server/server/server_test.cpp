@@ -176,7 +176,8 @@ TEST_F(Servers, WhoWaitsTooLongHearsForWhom) {
   expect_error<Cancelled>([&] { add_to_count(client, 1); }, "the run is over");
 }
 
-// With backups: servers die and return in turn while four threads add to a counter, and none of it is lost or doubled.
+// The servers have backups: they die and return in turn while four threads add to a counter, and none of it is lost or
+// doubled.
 TEST_F(Servers, BackupsTakeOverWithoutALoss) {
   copy(*client_, 0, 1, catalog_->shards_at(0));
   copy(*client_, 1, 0, catalog_->shards_at(1));

@@ -81,7 +81,7 @@ TEST(Shard, StepsAsTheOptimizerOfOneDevice) {
   }
 }
 
-// In one step, whatever the order in which they come: the bits of the sum in the order of the shares.
+// They are applied in one step, in the order of the shares, whatever the order in which they come.
 TEST(Shard, SharesOfAStepAreAppliedTogether) {
   for (const Case& each : cases()) {
     SCOPED_TRACE(each.name);
@@ -124,7 +124,7 @@ TEST(Shard, SharesOfRowsAreAppliedTogether) {
   EXPECT_EQ(shard.iterations(), 1);
 }
 
-// As torch.optim.SparseAdam: moments and corrections of the rows that came, the others stay.
+// The update is torch.optim.SparseAdam's: moments and corrections are of the rows that came, the others stay.
 TEST(Shard, RowsAreUpdatedAlone) {
   const Optimizer adam = Adam({.learning_rate = 0.1, .epsilon = 1e-8, .formulation = Formulation::kTorch});
   Shard table({.name = "table", .shape = {6, 3}, .dtype = torch::kDouble}, torch::ones({6, 3}, torch::kDouble), adam);
@@ -331,7 +331,7 @@ TEST(Shard, WhatDoesNotFitIsRefusedByName) {
       "net/w: -1 changes and 0 steps");
 }
 
-// What another server has kept for a step is written to the shard's memory when the last share comes.
+// The tensors that another server has kept for a step are written to the shard's memory when the last share comes.
 TEST(Shard, GradientsThatWaitAreCheckedWhenTheyCome) {
   Shard shard({.name = "t", .shape = {4, 2}}, torch::ones({4, 2}), SGD({.learning_rate = 1.0}));
   const auto load = [&](std::vector<int64_t> head, const std::vector<torch::Tensor>& part) {

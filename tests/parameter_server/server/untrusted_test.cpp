@@ -1,4 +1,5 @@
-// What a peer may send that is no peer of ours: it is refused, and what is served stays as it was.
+// These tests are about what a peer may send that is no peer of ours: it is refused, and what is served stays as it
+// was.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 

@@ -128,7 +128,7 @@ struct Reentrant : torch::autograd::Function<Reentrant> {
   }
 };
 
-// What each worker's step throws.
+// Returns what each worker's step throws.
 std::array<std::string, 2> errors_of(
     int replicas, const std::function<torch::Tensor(Replica&, torch::nn::Sequential, int rank)>& loss) {
   std::array<std::string, 2> errors;

@@ -93,7 +93,7 @@ TEST_P(Stopped, ARunThatGoesOnEndsWhereItWouldHave) {
       });
     };
     run("whole", -1, whole);
-    // After the backup of the step before, of that step, and of the one in which the others hear of it.
+    // The run is cut after the backup of the step before, of that step, and of the one in which the others hear of it.
     for (const int64_t cut : std::set{each.stop_at - 1, each.stop_at, whole[0].steps}) {
       SCOPED_TRACE(::testing::Message() << workers << " workers, killed after step " << cut);
       std::array<Result, 2> gone_on;
@@ -112,7 +112,8 @@ TEST_P(Stopped, ARunThatGoesOnEndsWhereItWouldHave) {
   }
 }
 
-// In the middle of an epoch, in the last step but one, in the last one; the same where epochs are counted in steps.
+// The stops are in the middle of an epoch, in the last step but one, in the last one; the same where epochs are counted
+// in steps.
 INSTANTIATE_TEST_SUITE_P(All, Stopped,
                          ::testing::Values(Case{7, 0}, Case{9, 0}, Case{10, 0}, Case{9, 7}, Case{13, 7}, Case{14, 7}),
                          [](const auto& info) {

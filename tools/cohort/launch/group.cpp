@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long the other workers may take to end by themselves when the leading one has ended.
+// The time that the other workers may take to end by themselves when the leading one has ended.
 constexpr std::chrono::seconds kFarewell(5);
 
 constexpr int kBrokenPipe = 128 + SIGPIPE;  // the status that a shell gives for `yes | head`
@@ -203,7 +203,7 @@ class Group {
   std::vector<int> restarts_;
   std::vector<std::unique_ptr<Child>> children_;
   Output output_{STDOUT_FILENO};
-  bool signalled_ = false;  // whether a signal or the end of standard input told this process to end
+  bool signalled_ = false;  // a signal or the end of standard input told this process to end
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> over_;  // the time at which the leading worker ended well
   GroupEnd end_;

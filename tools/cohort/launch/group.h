@@ -33,16 +33,16 @@ class Signals {
 
 struct GroupOptions {
   std::string log_dir;                                         // the folder of this attempt's logs; empty: none
-  std::chrono::milliseconds grace = std::chrono::seconds(30);  // from asking a worker to end to killing it
-  bool until_eof = false;  // whether to end at the end of standard input, as agents behind ssh do
-  int restarts_each = 0;   // how often a failed process is restarted before the others are ended
+  std::chrono::milliseconds grace = std::chrono::seconds(30);  // the time from asking a worker to end to killing it
+  bool until_eof = false;  // ends at the end of standard input, as agents behind ssh do
+  int restarts_each = 0;   // the number of restarts of a failed process before the others are ended
   int stop_fd = -1;        // ask the workers to end when it can be read; -1: none
 };
 
 struct GroupEnd {
   int code = 0;          // status of the first worker that failed; 0: none did
-  bool stopped = false;  // whether the launcher was told to end
-  bool asked = false;    // whether stop_fd asked the workers to end before any of them failed
+  bool stopped = false;  // the launcher was told to end
+  bool asked = false;    // stop_fd asked the workers to end before any of them failed
 };
 
 // Runs the workers to their end. When one fails the others are ended, and standard error says which one failed, how,

@@ -14,7 +14,7 @@ struct LaunchOptions {
   int node_rank = 0;
   int ps = 0;  // parameter servers; above 0 there are these, `workers` and a chief instead
   int workers = 1;
-  bool evaluator = false;  // whether node 0 starts an evaluator beside its workers
+  bool evaluator = false;  // node 0 starts an evaluator beside its workers
   std::string master_addr;
   int master_port = 0;                     // 0: a free one, which works for one node alone
   std::vector<std::string> hosts;          // hosts of all nodes, in the order of their ranks; empty: not known
@@ -25,9 +25,9 @@ struct LaunchOptions {
 struct WorkerPlan {
   int rank = 0;
   std::string name;                  // "worker 3"
-  std::vector<std::string> command;  // what to run
-  bool leads = false;                // whether its successful end is the end of the run
-  bool hold_stdin = false;           // whether it gets a standard input, which ends with the launcher
+  std::vector<std::string> command;  // the command to run
+  bool leads = false;                // its successful end is the end of the run
+  bool hold_stdin = false;           // it gets a standard input, which ends with the launcher
   std::map<std::string, std::string> environment;
 };
 
@@ -38,7 +38,7 @@ void check(const LaunchOptions& options);
 struct WorkerPlace {
   int rank = 0;
   int world = 1;
-  int local = 0;  // its rank among the workers of its node
+  int local = 0;  // the rank among the workers of its node
   int local_world = 1;
   int group = 0;  // the index of its node
   std::string master_addr;

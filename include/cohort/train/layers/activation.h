@@ -9,8 +9,8 @@
 
 namespace cohort {
 
-// An elementwise function (softmax and log-softmax: over the last dimension). As the option of a layer, and, because it
-// converts to Layer, as a layer of its own: Sequential{..., Activation(Activation::kSoftmax)}.
+// An elementwise function (softmax and log-softmax: over the last dimension). It is given as the option of a layer, or,
+// because it converts to Layer, as a layer of its own: Sequential{..., Activation(Activation::kSoftmax)}.
 class Activation {
  public:
   // The functions of the library.

@@ -17,23 +17,24 @@ struct MultiHeadAttentionOptions {
   int64_t value_dim = 0;         // size of a head's values; 0: key_dim
   int64_t output_dim = 0;        // size of the output; 0: the query's
   double dropout = 0.0;          // the share of scores that are set to zero while training; in [0, 1)
-  bool use_bias = true;          // whether biases are added
+  bool use_bias = true;          // biases are added
   bool use_causal_mask = false;  // a step sees none behind it
-  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weights start
-  Initializer bias_initializer = Initializer::kZeros;            // how the biases start
-  Regularizer kernel_regularizer = {};                           // what the weights add to the loss
-  Regularizer bias_regularizer = {};                             // what the biases add to the loss
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of the weights
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of the biases
+  Regularizer kernel_regularizer = {};                           // the weights' cost in the loss
+  Regularizer bias_regularizer = {};                             // the biases' cost in the loss
   std::string name = {};                                         // empty: the model gives one
-  bool trainable = true;                                         // whether its parameters learn
+  bool trainable = true;                                         // its parameters learn
 };
 
-// Keys and values of the steps so far, for output that is made step by step. Empty at first; each call appends its own.
+// Keys and values of the steps so far, for output that is made step by step. The cache is empty at first; each call
+// appends its own.
 struct AttentionCache {
   torch::Tensor key;    // [batch, heads, steps, key_dim]
   torch::Tensor value;  // [batch, heads, steps, value_dim]
 };
 
-// What attention is given. Masks are boolean, true for what is seen; undefined: everything.
+// The inputs of attention. Masks are boolean, true for what is seen; undefined: everything.
 struct AttentionInputs {
   torch::Tensor query;                // [batch, queries, size]
   torch::Tensor value;                // [batch, keys, size]
@@ -45,7 +46,7 @@ struct AttentionInputs {
   bool use_causal_mask = false;       // query i sees keys up to i; with a cache counted from its end before the call
   AttentionCache* cache = nullptr;    // keys and values before these, and where these are kept; null: none
 };
-// What attention gives.
+// The result of attention.
 struct AttentionOutput {
   torch::Tensor output;  // [batch, queries, output_dim]
   torch::Tensor scores;  // [batch, heads, queries, keys], before dropout
@@ -55,15 +56,16 @@ struct AttentionOutput {
 // parameters are query.weight, key.weight, value.weight, output.weight ([outputs, inputs], LibTorch's) and the biases.
 class Attention : public LayerModule {
  public:
-  // Computes attention. As Keras', what is not seen counts 1e9 less, so a query that sees nothing sees everything.
+  // Computes attention. A key that is not seen counts 1e9 less, as in Keras, so a query that sees nothing sees
+  // everything.
   virtual AttentionOutput attend(const AttentionInputs& inputs) = 0;
 };
 // Makes the module for queries and values (and keys) of these sizes. `dtype` is that of the parameters.
 std::shared_ptr<Attention> make_attention(const MultiHeadAttentionOptions& options, int64_t query_dim,
                                           int64_t value_dim, torch::ScalarType dtype = torch::kFloat);
 
-// Self-attention of sequences, [batch, steps, size] -> [batch, steps, output_dim] (Vaswani et al., 2017). A mask of the
-// input hides its steps.
+// Makes self-attention of sequences, [batch, steps, size] -> [batch, steps, output_dim] (Vaswani et al., 2017). A mask
+// of the input hides its steps.
 Layer MultiHeadAttention(const MultiHeadAttentionOptions& options);
 
 }  // namespace cohort

@@ -18,13 +18,13 @@ namespace cohort {
 struct DenseOptions {
   int64_t units = 0;                                             // size of the output; needed
   Activation activation = Activation::kLinear;                   // applied to the output
-  bool use_bias = true;                                          // whether a bias is added
-  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
-  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
-  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
-  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  bool use_bias = true;                                          // a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
+  Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
+  Regularizer bias_regularizer = {};                             // the bias' cost in the loss
   std::string name = {};                                         // empty: the model gives one
-  bool trainable = true;                                         // whether its parameters learn
+  bool trainable = true;                                         // its parameters learn
 };
 // [batch, ..., inputs] -> [batch, ..., units]; parameters weight [units, inputs], bias [units].
 Layer Dense(const DenseOptions& options);
@@ -33,11 +33,11 @@ Layer Dense(int64_t units, const Activation& activation = Activation::kLinear);
 struct EmbeddingOptions {
   int64_t input_dim = 0;                                       // number of rows: indices are in [0, input_dim)
   int64_t output_dim = 0;                                      // size of a row
-  Initializer embeddings_initializer = Initializer::kUniform;  // how the rows start
-  Regularizer embeddings_regularizer = {};                     // what the rows add to the loss
+  Initializer embeddings_initializer = Initializer::kUniform;  // the initial values of the rows
+  Regularizer embeddings_regularizer = {};                     // the rows' cost in the loss
   bool mask_zero = false;                                      // index 0 does not count: it makes a mask
   std::string name = {};                                       // empty: the model gives one
-  bool trainable = true;                                       // whether its parameters learn
+  bool trainable = true;                                       // its parameters learn
 };
 // Integers [batch, ...] -> [batch, ..., output_dim]; weight [input_dim, output_dim].
 Layer Embedding(const EmbeddingOptions& options);
@@ -68,7 +68,7 @@ Layer Masking(double mask_value = 0.0);
 // Applies a layer to each step of [batch, steps, ...], with the same parameters.
 Layer TimeDistributed(const Layer& layer);
 
-// A function without parameters. The output's shape is found by calling it on zeros.
+// Makes a layer of a function without parameters. The output's shape is found by calling it on zeros.
 Layer Lambda(std::function<torch::Tensor(const torch::Tensor&)> function, std::string name = {});
 
 namespace detail {
@@ -78,7 +78,7 @@ struct ForeignModule {
 };
 Layer foreign_layer(std::function<ForeignModule(const Shape&)> build, std::string name);
 
-// What is common to module holders and shared pointers.
+// The code that module holders and shared pointers have in common.
 template <typename M>
 ForeignModule foreign_module(M module) {
   std::shared_ptr<torch::nn::Module> base;
@@ -91,8 +91,8 @@ ForeignModule foreign_module(M module) {
 }
 }  // namespace detail
 
-// Any torch::nn::Module as a layer. build(input shape) returns a module holder or a shared_ptr, a new one at each call;
-// its forward takes a tensor. The output's shape is found by calling it on zeros.
+// Makes a layer of any torch::nn::Module. build(input shape) returns a module holder or a shared_ptr, a new one at each
+// call; its forward takes a tensor. The output's shape is found by calling it on zeros.
 template <typename Build>
 Layer Wrap(Build build, std::string name = {}) {
   return detail::foreign_layer([build](const Shape& input) { return detail::foreign_module(build(input)); },

@@ -13,17 +13,17 @@ struct Conv2DOptions {
   int64_t filters = 0;                                           // channels of the output; needed
   Size2 kernel_size = 0;                                         // needed
   Size2 strides = 1;                                             // step of the kernel
-  Padding padding = Padding::kValid;                             // what is added around the image
+  Padding padding = Padding::kValid;                             // the border around the image
   Size2 dilation_rate = 1;                                       // not together with strides above 1
   int64_t groups = 1;                                            // divides the channels of input and output
   Activation activation = Activation::kLinear;                   // applied to the output
-  bool use_bias = true;                                          // whether a bias is added
-  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
-  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
-  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
-  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  bool use_bias = true;                                          // a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
+  Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
+  Regularizer bias_regularizer = {};                             // the bias' cost in the loss
   std::string name = {};                                         // empty: the model gives one
-  bool trainable = true;                                         // whether its parameters learn
+  bool trainable = true;                                         // its parameters learn
 };
 // [batch, channels, height, width] -> [batch, filters, height', width']. Images without a channel dimension
 // ([batch, height, width], as MNIST's) count as having one channel.
@@ -33,38 +33,38 @@ Layer Conv2D(int64_t filters, Size2 kernel_size, const Activation& activation = 
 struct DepthwiseConv2DOptions {
   Size2 kernel_size = 0;                                            // needed
   Size2 strides = 1;                                                // step of the kernel
-  Padding padding = Padding::kValid;                                // what is added around the image
+  Padding padding = Padding::kValid;                                // the border around the image
   int64_t depth_multiplier = 1;                                     // output channels an input channel
   Size2 dilation_rate = 1;                                          // not together with strides above 1
   Activation activation = Activation::kLinear;                      // applied to the output
-  bool use_bias = true;                                             // whether a bias is added
-  Initializer depthwise_initializer = Initializer::kGlorotUniform;  // how the weight starts
-  Initializer bias_initializer = Initializer::kZeros;               // how the biases start
-  Regularizer depthwise_regularizer = {};                           // what the weight adds to the loss
-  Regularizer bias_regularizer = {};                                // what the biases add to the loss
+  bool use_bias = true;                                             // a bias is added
+  Initializer depthwise_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
+  Initializer bias_initializer = Initializer::kZeros;               // the initial values of the biases
+  Regularizer depthwise_regularizer = {};                           // the weight's cost in the loss
+  Regularizer bias_regularizer = {};                                // the biases' cost in the loss
   std::string name = {};                                            // empty: the model gives one
-  bool trainable = true;                                            // whether its parameters learn
+  bool trainable = true;                                            // its parameters learn
 };
-// As Conv2D, each channel by itself; weight [channels * depth_multiplier, 1, height, width].
+// A convolution of each channel by itself, otherwise as Conv2D; weight [channels * depth_multiplier, 1, height, width].
 Layer DepthwiseConv2D(const DepthwiseConv2DOptions& options);
 
 struct SeparableConv2DOptions {
   int64_t filters = 0;                                              // channels of the output; needed
   Size2 kernel_size = 0;                                            // needed
   Size2 strides = 1;                                                // step of the kernel
-  Padding padding = Padding::kValid;                                // what is added around the image
+  Padding padding = Padding::kValid;                                // the border around the image
   int64_t depth_multiplier = 1;                                     // channels between the two steps, an input channel
   Size2 dilation_rate = 1;                                          // not together with strides above 1
   Activation activation = Activation::kLinear;                      // applied to the output
-  bool use_bias = true;                                             // whether a bias is added
-  Initializer depthwise_initializer = Initializer::kGlorotUniform;  // how the weight of the first step starts
-  Initializer pointwise_initializer = Initializer::kGlorotUniform;  // how the weight of the second step starts
-  Initializer bias_initializer = Initializer::kZeros;               // how the bias starts
-  Regularizer depthwise_regularizer = {};                           // what the first weight adds to the loss
-  Regularizer pointwise_regularizer = {};                           // what the second weight adds to the loss
-  Regularizer bias_regularizer = {};                                // what the bias adds to the loss
+  bool use_bias = true;                                             // a bias is added
+  Initializer depthwise_initializer = Initializer::kGlorotUniform;  // the initial values of the first weight
+  Initializer pointwise_initializer = Initializer::kGlorotUniform;  // the initial values of the second weight
+  Initializer bias_initializer = Initializer::kZeros;               // the initial values of the bias
+  Regularizer depthwise_regularizer = {};                           // the first weight's cost in the loss
+  Regularizer pointwise_regularizer = {};                           // the second weight's cost in the loss
+  Regularizer bias_regularizer = {};                                // the bias' cost in the loss
   std::string name = {};                                            // empty: the model gives one
-  bool trainable = true;                                            // whether its parameters learn
+  bool trainable = true;                                            // its parameters learn
 };
 // Each channel by itself, then a mixture of the channels at each place; depthwise_weight [channels * depth_multiplier,
 // 1, height, width], pointwise_weight [filters, channels * depth_multiplier, 1, 1], bias [filters].
@@ -73,19 +73,19 @@ Layer SeparableConv2D(const SeparableConv2DOptions& options);
 struct Conv2DTransposeOptions {
   int64_t filters = 0;                // channels of the output; needed
   Size2 kernel_size = 0;              // needed
-  Size2 strides = 1;                  // how many outputs an input stands for
+  Size2 strides = 1;                  // the number of outputs that an input stands for
   Padding padding = Padding::kValid;  // kSame: input * strides outputs
   std::optional<Size2> output_padding =
       std::nullopt;                             // more outputs at the end, fewer than strides; unset: Keras' size
   Size2 dilation_rate = 1;                      // not together with strides above 1
   Activation activation = Activation::kLinear;  // applied to the output
-  bool use_bias = true;                         // whether a bias is added
-  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
-  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
-  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
-  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  bool use_bias = true;                         // a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
+  Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
+  Regularizer bias_regularizer = {};                             // the bias' cost in the loss
   std::string name = {};                                         // empty: the model gives one
-  bool trainable = true;                                         // whether its parameters learn
+  bool trainable = true;                                         // its parameters learn
 };
 // The gradient of Conv2D as a layer: [batch, channels, height, width] -> [batch, filters, height', width']; weight
 // [channels, filters, height, width].
@@ -99,13 +99,13 @@ struct Conv1DOptions {
   int64_t dilation_rate = 1;                                     // not together with strides above 1
   int64_t groups = 1;                                            // divides the channels of input and output
   Activation activation = Activation::kLinear;                   // applied to the output
-  bool use_bias = true;                                          // whether a bias is added
-  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
-  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
-  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
-  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  bool use_bias = true;                                          // a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
+  Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
+  Regularizer bias_regularizer = {};                             // the bias' cost in the loss
   std::string name = {};                                         // empty: the model gives one
-  bool trainable = true;                                         // whether its parameters learn
+  bool trainable = true;                                         // its parameters learn
 };
 // [batch, channels, length] -> [batch, filters, length']; weight [filters, channels / groups, length]. Sequences
 // [batch, steps, channels] need a Permute({2, 1}) before it.
@@ -128,17 +128,17 @@ struct Conv3DOptions {
   int64_t filters = 0;                                           // channels of the output; needed
   Size3 kernel_size = 0;                                         // needed
   Size3 strides = 1;                                             // step of the kernel
-  Padding padding = Padding::kValid;                             // what is added around the volume
+  Padding padding = Padding::kValid;                             // the border around the volume
   Size3 dilation_rate = 1;                                       // not together with strides above 1
   int64_t groups = 1;                                            // divides the channels of input and output
   Activation activation = Activation::kLinear;                   // applied to the output
-  bool use_bias = true;                                          // whether a bias is added
-  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how the weight starts
-  Initializer bias_initializer = Initializer::kZeros;            // how the bias starts
-  Regularizer kernel_regularizer = {};                           // what the weight adds to the loss
-  Regularizer bias_regularizer = {};                             // what the bias adds to the loss
+  bool use_bias = true;                                          // a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
+  Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
+  Regularizer bias_regularizer = {};                             // the bias' cost in the loss
   std::string name = {};                                         // empty: the model gives one
-  bool trainable = true;                                         // whether its parameters learn
+  bool trainable = true;                                         // its parameters learn
 };
 // [batch, channels, depth, height, width] -> [batch, filters, depth', height', width']; weight [filters, channels /
 // groups, depth, height, width].

@@ -1,4 +1,4 @@
-// How parameters start, and what they cost while they learn.
+// The values with which parameters start, and what they cost while they learn.
 #pragma once
 
 #include <torch/types.h>
@@ -21,14 +21,14 @@ struct Fans {
 };
 
 struct VarianceScalingOptions {
-  // By which number of elements the variance is divided.
+  // The number of elements by which the variance is divided.
   enum class Mode { kFanIn, kFanOut, kFanAvg };
   // The sort of numbers; a truncated normal has none beyond two deviations, and the variance all the same.
   enum class Distribution { kTruncatedNormal, kUntruncatedNormal, kUniform };
 
   double scale = 1.0;                                          // the variance times that number of elements
-  Mode mode = Mode::kFanIn;                                    // which number
-  Distribution distribution = Distribution::kTruncatedNormal;  // which numbers
+  Mode mode = Mode::kFanIn;                                    // the number that is meant
+  Distribution distribution = Distribution::kTruncatedNormal;  // the numbers
 };
 
 struct NormalOptions {
@@ -36,7 +36,7 @@ struct NormalOptions {
   double stddev = 0.05;  // their deviation, before a truncated normal is cut off at two of them
 };
 
-// How a parameter starts. Draws from LibTorch's default generator (torch::manual_seed).
+// The values with which a parameter starts. Draws from LibTorch's default generator (torch::manual_seed).
 class Initializer {
  public:
   // The ways to start that need no number, with Keras' defaults.
@@ -49,7 +49,7 @@ class Initializer {
     kHeNormal,
     kLecunUniform,
     kLecunNormal,
-    kUniform,          // in [-0.05, 0.05]
+    kUniform,          // uniform in [-0.05, 0.05]
     kNormal,           // standard deviation 0.05
     kTruncatedNormal,  // the same without numbers beyond 0.1
     kOrthogonal,       // rows or columns are orthonormal (Saxe et al., 2014); 2 dimensions or more
@@ -60,12 +60,13 @@ class Initializer {
 
   // One of the library's ways; implicit, so that {.kernel_initializer = Initializer::kHeNormal} reads well.
   Initializer(Kind kind);  // NOLINT(google-explicit-constructor)
-  // The one of this name, as parse(); implicit, too.
+  // Takes the one of this name, as parse(); implicit, too.
   Initializer(const char* name) : Initializer(parse(name)) {}  // NOLINT(google-explicit-constructor)
   // A function that fills the tensor in place.
   explicit Initializer(Function function);
 
-  // By Keras' name: "glorot_uniform", "GlorotUniform", "zeros", "orthogonal", ... Unknown: NotFound lists them.
+  // Returns the initializer that Keras calls by this name: "glorot_uniform", "GlorotUniform", "zeros", "orthogonal",
+  // ... Unknown: NotFound lists them.
   static Initializer parse(std::string_view name);
   // Fills with one number.
   static Initializer constant(double value);
@@ -96,13 +97,13 @@ class Initializer {
   Fill fill_;
 };
 
-// What a parameter adds to the loss of each step, by its values. None by default.
+// The cost that a parameter adds to the loss of each step, by its values. By default there is none.
 class Regularizer {
  public:
   // A function of the user's: the cost of a parameter, a scalar with a gradient.
   using Function = std::function<torch::Tensor(const torch::Tensor& parameter)>;
 
-  // None.
+  // Makes a regularizer that costs nothing.
   Regularizer() = default;
   // The one of this name, as parse(); implicit, so that {.kernel_regularizer = "l2"} reads well.
   Regularizer(const char* name) : Regularizer(parse(name)) {}  // NOLINT(google-explicit-constructor)
@@ -115,7 +116,8 @@ class Regularizer {
   static Regularizer l1(double l1 = 0.01) { return l1_l2(l1, 0.0); }
   // l2 times the sum of squares.
   static Regularizer l2(double l2 = 0.01) { return l1_l2(0.0, l2); }
-  // By Keras' name, with its numbers: "l1", "l2", "l1_l2" (0.01 each). Unknown: NotFound lists them.
+  // Returns the regularizer that Keras calls by this name, with its numbers: "l1", "l2", "l1_l2" (0.01 each). Unknown:
+  // NotFound lists them.
   static Regularizer parse(std::string_view name);
 
   // Returns whether there is one.

@@ -1,4 +1,5 @@
-// What all layers are: values that describe a layer, from which a model builds a torch::nn::Module once a replica.
+// The base of all layers, which are values that describe a layer; a model builds a torch::nn::Module from each, once a
+// replica.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -34,7 +35,7 @@ struct Size2 {
 // part at the end. kCausal: all of it at the beginning, so that no output sees a later input; Conv1D's only.
 enum class Padding { kValid, kSame, kCausal };
 
-// What a layer becomes: a module with one input and one output.
+// The module that a layer becomes, with one input and one output.
 class LayerModule : public torch::nn::Module {
  public:
   // Computes the output for a batch, which may be empty.
@@ -53,10 +54,10 @@ class LayerModule : public torch::nn::Module {
   virtual void set_frozen(bool /*frozen*/) {}
 };
 
-// What LayerKind::build() is told.
+// The description of its place in the model that LayerKind::build() gets.
 struct BuildContext {
   std::string name;                               // the name of the layer, for messages
-  Shape input;                                    // without the batch
+  Shape input;                                    // the shape of the input, without the batch
   torch::ScalarType dtype = torch::kFloat;        // the dtype of parameters and of what flows between layers
   torch::ScalarType input_dtype = torch::kFloat;  // the dtype of what comes in: another one only where the data do
 };
@@ -70,7 +71,7 @@ class LayerKind {
   virtual std::string_view base_name() const = 0;  // "dense": what unnamed layers are called, with _1, _2, ... appended
   // Throws InvalidArgument, naming context.name, when the input does not fit.
   virtual Shape output_shape(const BuildContext& context) const = 0;
-  // Only after output_shape() of the same context has passed.
+  // To be called only after output_shape() of the same context has passed.
   virtual std::shared_ptr<LayerModule> build(const BuildContext& context) const = 0;
 };
 
@@ -81,7 +82,7 @@ class Layer {
   Layer(const Activation& activation);  // NOLINT(google-explicit-constructor)
   explicit Layer(std::shared_ptr<const LayerKind> kind, std::string name = {}, bool trainable = true);
 
-  // Empty: the model gives it one. A name is unique in its model and has no dot (InvalidArgument).
+  // If it is empty the model gives it one. A name is unique in its model and has no dot (InvalidArgument).
   const std::string& name() const { return name_; }
   // Returns whether its parameters learn.
   bool trainable() const { return trainable_; }

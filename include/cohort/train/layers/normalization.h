@@ -8,14 +8,14 @@
 
 namespace cohort {
 
-// Which variance the running variance of a batch norm moves to.
+// The variance that the running variance of a batch norm moves to.
 enum class MovingVariance {
   kKeras3,  // the batch's own (biased), at every rank
   kKeras2,  // the unbiased one for images [batch, channels, height, width], as the fused kernel's; else the batch's own
   kTorch,   // the unbiased one at every rank, as PyTorch's
 };
 
-// How the running statistics of several replicas become one, where a batch norm is not synchronised.
+// The way in which the running statistics of several replicas become one, where a batch norm is not synchronised.
 enum class ReplicaStatistics {
   kFirst,  // the first replica's count, as Keras 3's; the others' are left out
   kMean,   // the mean over the replicas, as Keras 2's
@@ -28,34 +28,34 @@ struct BatchNormalizationOptions {
   bool scale = true;       // learns a factor (weight)
   bool synchronized =
       false;  // statistics over the global batch, by two collectives a step, instead of the replica's share
-  MovingVariance moving_variance = MovingVariance::kKeras3;          // what running_var learns
-  ReplicaStatistics replica_statistics = ReplicaStatistics::kFirst;  // whose statistics are evaluated with and saved
+  MovingVariance moving_variance = MovingVariance::kKeras3;          // the variance that running_var learns
+  ReplicaStatistics replica_statistics = ReplicaStatistics::kFirst;  // the statistics that are evaluated with and saved
   std::string name = {};                                             // empty: the model gives one
-  bool trainable = true;                                             // whether its parameters learn
+  bool trainable = true;                                             // its parameters learn
 };
-// Over all dimensions but dimension 1, the channels. Buffers running_mean, running_var, num_batches_tracked; they stay
-// per replica, and become one as replica_statistics says before they are read (on parameter servers the mean over all
-// replicas). A replica without examples leaves them alone. A frozen layer uses them
+// A normalization over all dimensions but dimension 1, the channels. Buffers running_mean, running_var,
+// num_batches_tracked; they stay per replica, and become one as replica_statistics says before they are read (on
+// parameter servers the mean over all replicas). A replica without examples leaves them alone. A frozen layer uses them
 // instead of the batch's, as Keras'. Source of the synchronised statistics: Chan, Golub and LeVeque, "Updating formulae
 // and a pairwise algorithm" (1979): exact for uneven shares.
 Layer BatchNormalization(const BatchNormalizationOptions& options = {});
 
 struct LayerNormalizationOptions {
-  int64_t dimensions = 1;  // how many of the last dimensions are normalised together
+  int64_t dimensions = 1;  // the number of last dimensions that are normalised together
   double epsilon = 1e-3;   // added to the variance
   bool center = true;      // learns an offset (bias)
   bool scale = true;       // learns a factor (weight)
   std::string name = {};   // empty: the model gives one
-  bool trainable = true;   // whether its parameters learn
+  bool trainable = true;   // its parameters learn
 };
 // Takes the mean from the last dimensions and divides by their deviation; parameters weight and bias of their shape.
 Layer LayerNormalization(const LayerNormalizationOptions& options = {});
 
 struct RMSNormalizationOptions {
-  int64_t dimensions = 1;  // how many of the last dimensions are normalised together
+  int64_t dimensions = 1;  // the number of last dimensions that are normalised together
   double epsilon = 1e-6;   // added to the mean of the squares
   std::string name = {};   // empty: the model gives one
-  bool trainable = true;   // whether its parameters learn
+  bool trainable = true;   // its parameters learn
 };
 // Divides the last dimensions by the root of the mean of their squares; parameter weight of their shape (Zhang and
 // Sennrich, 2019).
@@ -67,7 +67,7 @@ struct GroupNormalizationOptions {
   bool center = true;     // learns an offset (bias)
   bool scale = true;      // learns a factor (weight)
   std::string name = {};  // empty: the model gives one
-  bool trainable = true;  // whether its parameters learn
+  bool trainable = true;  // its parameters learn
 };
 // Normalises groups of channels of each example over all places: [batch, channels, ...]; parameters weight and bias
 // [channels] (Wu and He, 2018).

@@ -13,7 +13,7 @@ namespace cohort {
 struct Pooling2DOptions {
   Size2 pool_size = 2;                          // height and width of a window
   std::optional<Size2> strides = std::nullopt;  // unset: pool_size
-  Padding padding = Padding::kValid;            // what is added around the image
+  Padding padding = Padding::kValid;            // the border around the image
   std::string name = {};                        // empty: the model gives one
 };
 // [batch, channels, height, width] -> [batch, channels, height', width']. Padding takes no part in maxima and averages.
@@ -38,7 +38,7 @@ Layer GlobalMaxPooling2D(const GlobalMaxPooling2DOptions& options = {});
 struct Pooling1DOptions {
   int64_t pool_size = 2;                          // length of a window
   std::optional<int64_t> strides = std::nullopt;  // unset: pool_size
-  Padding padding = Padding::kValid;              // what is added around the sequence
+  Padding padding = Padding::kValid;              // the border around the sequence
   std::string name = {};                          // empty: the model gives one
 };
 // The largest element of each window: [batch, channels, length] -> [batch, channels, length'], as Conv1D has sequences.
@@ -61,7 +61,7 @@ struct UpSampling2DOptions {
   // kNearest repeats rows and columns, kBilinear interpolates between them.
   enum class Interpolation { kNearest, kBilinear };
 
-  Size2 size = 2;                                         // how many rows and columns each becomes
+  Size2 size = 2;                                         // the number of rows and columns that each becomes
   Interpolation interpolation = Interpolation::kNearest;  // the way that is taken
   std::string name = {};                                  // empty: the model gives one
 };

@@ -15,17 +15,17 @@ namespace cohort {
 struct LSTMOptions {
   int64_t units = 0;              // size of the state; needed
   bool return_sequences = false;  // [batch, steps, units] instead of the last step's [batch, units]
-  bool go_backwards = false;      // from the last step to the first
-  bool use_bias = true;           // whether biases are added
+  bool go_backwards = false;      // goes from the last step to the first
+  bool use_bias = true;           // biases are added
   bool unit_forget_bias = true;   // the forget gates' bias_ih starts as ones
-  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how weight_ih starts
-  Initializer recurrent_initializer = Initializer::kOrthogonal;  // how weight_hh starts
-  Initializer bias_initializer = Initializer::kZeros;            // how bias_ih starts; bias_hh is zeros
-  Regularizer kernel_regularizer = {};                           // what weight_ih adds to the loss
-  Regularizer recurrent_regularizer = {};                        // what weight_hh adds to the loss
-  Regularizer bias_regularizer = {};                             // what bias_ih adds to the loss
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of weight_ih
+  Initializer recurrent_initializer = Initializer::kOrthogonal;  // the initial values of weight_hh
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of bias_ih; bias_hh is zeros
+  Regularizer kernel_regularizer = {};                           // the cost of weight_ih in the loss
+  Regularizer recurrent_regularizer = {};                        // the cost of weight_hh in the loss
+  Regularizer bias_regularizer = {};                             // the cost of bias_ih in the loss
   std::string name = {};                                         // empty: the model gives one
-  bool trainable = true;                                         // whether its parameters learn
+  bool trainable = true;                                         // its parameters learn
 };
 // Hochreiter and Schmidhuber, "Long short-term memory" (1997); gates in the order input, forget, cell, output.
 Layer LSTM(const LSTMOptions& options);
@@ -34,23 +34,23 @@ Layer LSTM(int64_t units);
 struct GRUOptions {
   int64_t units = 0;              // size of the state; needed
   bool return_sequences = false;  // [batch, steps, units] instead of the last step's [batch, units]
-  bool go_backwards = false;      // from the last step to the first
-  bool use_bias = true;           // whether biases are added
-  Initializer kernel_initializer = Initializer::kGlorotUniform;  // how weight_ih starts
-  Initializer recurrent_initializer = Initializer::kOrthogonal;  // how weight_hh starts
-  Initializer bias_initializer = Initializer::kZeros;            // how bias_ih starts; bias_hh is zeros
-  Regularizer kernel_regularizer = {};                           // what weight_ih adds to the loss
-  Regularizer recurrent_regularizer = {};                        // what weight_hh adds to the loss
-  Regularizer bias_regularizer = {};                             // what bias_ih adds to the loss
+  bool go_backwards = false;      // goes from the last step to the first
+  bool use_bias = true;           // biases are added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of weight_ih
+  Initializer recurrent_initializer = Initializer::kOrthogonal;  // the initial values of weight_hh
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of bias_ih; bias_hh is zeros
+  Regularizer kernel_regularizer = {};                           // the cost of weight_ih in the loss
+  Regularizer recurrent_regularizer = {};                        // the cost of weight_hh in the loss
+  Regularizer bias_regularizer = {};                             // the cost of bias_ih in the loss
   std::string name = {};                                         // empty: the model gives one
-  bool trainable = true;                                         // whether its parameters learn
+  bool trainable = true;                                         // its parameters learn
 };
 // Cho et al. (2014), with the reset gate after the product (Keras' reset_after); gates in the order reset, update, new.
 Layer GRU(const GRUOptions& options);
 Layer GRU(int64_t units);
 
 struct BidirectionalOptions {
-  // How the outputs of the two directions become one: side by side, or elementwise.
+  // The way in which the outputs of the two directions become one: side by side, or elementwise.
   enum class Merge { kConcat, kSum, kMul, kAve };
 
   Merge merge_mode = Merge::kConcat;  // the way that is taken

@@ -1,4 +1,4 @@
-// The loops over pixels: one table an instruction set; all give the same bytes. Only declarations: this header is
+// The loops over pixels: one table an instruction set; all give the same bytes. It has only declarations, because it is
 // compiled with other flags in each of the three files.
 #pragma once
 
@@ -42,9 +42,9 @@ namespace avx512 {
 extern const PixelTable kPixelTable;
 }
 
-// The CPU must be able to run it.
+// Returns the table of an instruction set, which the CPU must be able to run.
 const PixelTable& pixel_table(Isa isa);
-// The fastest for this CPU.
+// Returns the fastest table for this CPU.
 const PixelTable& pixel_table();
 
 }  // namespace cohort::kernels

@@ -41,7 +41,7 @@ using images::rows_of;
 
 namespace {
 
-// Where the coordinate lies in an image of this size that goes on as its mirror image, outermost pixels twice.
+// Returns where the coordinate lies in an image of this size that goes on as its mirror image, outermost pixels twice.
 torch::Tensor mirrored(const torch::Tensor& coordinate, int64_t size) {
   const auto turn = static_cast<double>(2 * size);
   const torch::Tensor negative = at::where(coordinate < 0, -coordinate - 1.0, coordinate);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kMaxLevel = 10.0;
 
-// What an operation takes at a level.
+// The argument that an operation takes at a level.
 enum class Argument { kNone, kInteger, kEnhance, kSigned, kShare };
 
 struct Operation {

@@ -1,4 +1,5 @@
-// What the operations with TensorFlow's layout share: pictures are [height, width, channels], or batches of them.
+// The code that the operations with TensorFlow's layout share: pictures are [height, width, channels], or batches of
+// them.
 #pragma once
 
 #include <ATen/Generator.h>

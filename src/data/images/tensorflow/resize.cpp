@@ -22,7 +22,7 @@ using images::rows_of;
 
 namespace {
 
-// For each tap the input of every output, and its weight.
+// The input of every output for each tap, and its weight.
 struct Taps {
   std::vector<std::vector<int64_t>> from;   // [tap][output]
   std::vector<std::vector<float>> weights;  // [tap][output]

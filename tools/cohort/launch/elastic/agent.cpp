@@ -186,7 +186,7 @@ class Agent {
   const Signals& signals_;
   Guard& guard_;
   Report report_;
-  Liveness leader_alive_{kSilence};   // whether the leader is alive
+  Liveness leader_alive_{kSilence};   // tells whether the leader is alive
   std::optional<WaitReport> coming_;  // the wait for its first answer
 };
 

@@ -14,7 +14,7 @@ namespace cohort::cli {
 struct AgentOptions {
   LaunchOptions launch;                      // the program, nproc and further variables
   std::string host;                          // the address at which other machines reach this one
-  std::chrono::milliseconds join_timeout{};  // how long to wait for a leader that was not there yet
+  std::chrono::milliseconds join_timeout{};  // the wait for a leader that was not there yet
   // Returns the options of a round, which say where its output goes.
   std::function<GroupOptions(int64_t round)> group;
 };

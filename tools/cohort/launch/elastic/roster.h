@@ -30,9 +30,9 @@ std::optional<std::string> misfit(const Order& order, int nproc);
 struct RosterOptions {
   int least = 1;  // the fewest workers of a round
   int most = 1;
-  std::chrono::milliseconds silence = std::chrono::seconds(5);    // how long an agent may be silent before it is lost
-  std::chrono::milliseconds settle = std::chrono::seconds(8);     // how long a failure's cause may take to show
-  std::chrono::milliseconds last_call = std::chrono::seconds(2);  // how long to wait for others after one has joined
+  std::chrono::milliseconds silence = std::chrono::seconds(5);    // the silence after which an agent is lost
+  std::chrono::milliseconds settle = std::chrono::seconds(8);     // the time that a failure's cause may take to show
+  std::chrono::milliseconds last_call = std::chrono::seconds(2);  // the wait for others after one has joined
   std::chrono::milliseconds join_timeout = std::chrono::minutes(10);  // the longest wait for `least` workers
 };
 
@@ -54,7 +54,7 @@ class Roster {
   struct Agent {
     Report report;
     Liveness alive;
-    int given = 0;  // its workers in the round; 0: it takes no part
+    int given = 0;  // the number of its workers in the round; 0: it takes no part
     int first_rank = 0;
     int group = 0;
     bool ended = false;
@@ -79,11 +79,11 @@ class Roster {
   void note(std::string text) { news_.push_back(std::move(text)); }
 
   RosterOptions options_;
-  std::vector<Agent> agents_;  // in the order of joining
+  std::vector<Agent> agents_;  // the agents in the order of joining
   int64_t round_ = 0;
   bool running_ = false;
-  bool ending_ = false;  // whether the round's workers were told to end
-  bool lost_ = false;    // whether the round has lost an agent
+  bool ending_ = false;  // the round's workers were told to end
+  bool lost_ = false;    // the round has lost an agent
   int64_t failures_ = 0;
   Time first_failure_;
   WaitReport wait_;  // the wait for enough workers since the last round ended
