@@ -2,6 +2,8 @@
 // here is one for a condition variable. An event belongs to its callback from then on, which destroys it.
 #include "device/xla/event.h"
 
+#include <atomic>
+
 #include "base/fail.h"
 
 namespace cohort {
@@ -13,9 +15,17 @@ OwnedEvent::~OwnedEvent() {
   plugin_->release(&pjrt::Api::event_destroy, "PJRT_Event_Destroy", args);
 }
 
+// What a callback gets.
 struct XlaEvent::State::Watched {
-  std::shared_ptr<State> state;
-  OwnedEvent event;
+  Watched(std::shared_ptr<State> state, OwnedEvent event) : state(std::move(state)), event(std::move(event)) {
+    made.store(true, std::memory_order_release);
+  }
+
+  const std::shared_ptr<State> state;
+  const OwnedEvent event;
+  // Written last and read first: the plugin hands this from one thread to another, which the thread sanitizer does not
+  // see.
+  std::atomic<bool> made = false;
 };
 
 XlaEvent::State::State(XlaPluginPtr plugin, const std::vector<pjrt::Event*>& events, std::string what)
@@ -28,6 +38,7 @@ XlaEvent::State::State(XlaPluginPtr plugin, const std::vector<pjrt::Event*>& eve
 
 void XlaEvent::State::on_ready(pjrt::Error* error, void* watched) {
   const std::unique_ptr<Watched> own(static_cast<Watched*>(watched));
+  own->made.load(std::memory_order_acquire);
   own->state->finish(own->state->plugin_->error_of(error, own->state->what_));
 }
 
@@ -38,7 +49,7 @@ void XlaEvent::State::watch() {
     events.swap(unwatched_);
   }
   for (OwnedEvent& event : events) {
-    auto watched = std::make_unique<Watched>(Watched{shared_from_this(), std::move(event)});
+    auto watched = std::make_unique<Watched>(shared_from_this(), std::move(event));
     pjrt::EventOnReadyArgs args;
     args.event = watched->event.get();
     args.callback = &State::on_ready;
