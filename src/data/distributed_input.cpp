@@ -19,7 +19,10 @@ namespace cohort {
 namespace {
 
 InputGroup group_of(const StrategyCore& core) {
-  return {.workers = core.num_workers(), .worker = core.worker_rank(), .replicas = core.num_local_replicas()};
+  return {.workers = core.num_workers(),
+          .worker = core.worker_rank(),
+          .replicas = core.num_local_replicas(),
+          .ends_alone = core.workers().ends_alone()};
 }
 
 }  // namespace
@@ -66,7 +69,7 @@ class DistributedSource {
   void join() {
     joint_.reset();  // the thread ends what it began before others begin
     joint_ = make_joint_steps(
-        core_->workers().world(), [this] { return next_here(); }, core_->num_local_replicas(), pass_.options().epoch);
+        core_->workers(), [this] { return next_here(); }, core_->num_local_replicas(), pass_.options().epoch);
   }
 
   void restore_position(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {

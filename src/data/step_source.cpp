@@ -139,12 +139,11 @@ class PerReplicaSource final : public StepSource {
 }  // namespace
 
 AutoShard choose_shard(AutoShard asked, const Dataset& dataset, const InputGroup& group) {
-  const bool alone = group.workers == 1;
   const int64_t files = dataset.node().num_files();
-  const bool possible = files == kInfiniteCardinality || files >= group.workers || (alone && files != 0);
-  if (asked == AutoShard::kAuto) return possible ? AutoShard::kFile : AutoShard::kData;
-  if (asked != AutoShard::kFile || possible) return asked;
-  if (alone) return AutoShard::kOff;
+  // An unknown number of files serves one worker. It needs none to read everything, either.
+  const int64_t served = files == kInfiniteCardinality ? group.workers : files == kUnknownCardinality ? 1 : files;
+  if (asked == AutoShard::kAuto) return served >= group.workers ? AutoShard::kFile : AutoShard::kData;
+  if (asked != AutoShard::kFile || std::max<int64_t>(served, 1) >= group.workers) return asked;
   if (files == 0) {
     fail<InvalidArgument>(
         "[data] auto_shard: there are no files to shard by: interleave() opens none, there are no TFRecord files and "
@@ -175,7 +174,7 @@ std::unique_ptr<StepSource> make_per_replica_source(const Dataset& dataset, cons
 int64_t steps_of_split(const Dataset& dataset, const InputGroup& group, AutoShard shard, bool whole) {
   const DatasetNode& node = dataset.node();
   const std::optional<int64_t> size = dataset.batch_size();
-  const bool batch_by_batch = whole || shard == AutoShard::kData || (!size && group.workers == 1);
+  const bool batch_by_batch = whole || shard == AutoShard::kData || (!size && group.ends_alone);
   const int64_t batches = node.cardinality();
   if (batch_by_batch) return batches;
   if (!size) return batches == kInfiniteCardinality ? batches : kUnknownCardinality;
@@ -198,7 +197,7 @@ int64_t steps_per_replica(const Dataset& dataset, const InputGroup& group) {
 }
 
 bool drops_partial_steps(const Dataset& dataset, const InputGroup& group) {
-  return group.workers == 1 && dataset.node().batching().full;
+  return group.ends_alone && dataset.node().batching().full;
 }
 
 }  // namespace cohort

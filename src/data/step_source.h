@@ -14,7 +14,8 @@ namespace cohort {
 struct InputGroup {
   int64_t workers = 1;
   int64_t worker = 0;
-  int64_t replicas = 1;  // replicas of each worker
+  int64_t replicas = 1;    // replicas of each worker
+  bool ends_alone = true;  // this worker decides for all when the input ends
 };
 
 class StepSource {

@@ -59,10 +59,10 @@ class OwnSteps final : public JointSteps {
 
 }  // namespace
 
-std::unique_ptr<JointSteps> make_joint_steps(ProcessCommunicator& world, JointSteps::Own own, int replicas,
+std::unique_ptr<JointSteps> make_joint_steps(const WorkerGroup& workers, JointSteps::Own own, int replicas,
                                              int64_t pass) {
-  if (world.size() == 1) return std::make_unique<OwnSteps>(std::move(own));
-  return std::make_unique<WorkerSteps>(world, std::move(own), replicas, pass);
+  if (workers.ends_alone()) return std::make_unique<OwnSteps>(std::move(own));
+  return std::make_unique<WorkerSteps>(workers.world(), std::move(own), replicas, pass);
 }
 
 // Messages under way have to arrive: the other workers have begun the same.

@@ -11,6 +11,7 @@
 
 #include "cohort/example.h"
 #include "collective/process/process_communicator.h"
+#include "strategy/worker_group.h"
 
 namespace cohort {
 
@@ -44,9 +45,9 @@ class JointSteps {
   std::optional<Shares> held_;
 };
 
-// Returns the steps of a group; of one worker they are its own. `pass` is the number of the pass over the data, which
-// all workers compare in every step.
-std::unique_ptr<JointSteps> make_joint_steps(ProcessCommunicator& world, JointSteps::Own own, int replicas,
+// Returns the steps of a group; those of a worker that ends alone are its own. `pass` is the number of the pass over
+// the data, which all workers compare in every step.
+std::unique_ptr<JointSteps> make_joint_steps(const WorkerGroup& workers, JointSteps::Own own, int replicas,
                                              int64_t pass);
 
 class WorkerSteps final : public JointSteps {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <future>
+#include <set>
 
 #include "base/cpu_threads.h"
 #include "base/error_text.h"
 #include "base/fail.h"
-#include "collective/algorithms/hierarchical.h"
 #include "collective/local/local.h"
 #include "device/backend.h"
 #include "device/host_memory.h"
@@ -63,7 +63,6 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   require_exchange(plan_);
   first_replica_ = topology().replicas_of(worker_rank()).front();
   make_replicas();
-  make_communicators();
   make_groups();
 }
 
@@ -82,57 +81,42 @@ void StrategyCore::make_replicas() {
   rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);
   for (int i = 0; i < count; ++i) replicas_.push_back(std::make_unique<Replica>(*this, i));
   launch_ = make_launch(*this, spin);
-  facts_ = launch_->facts();
-  facts_.reach_memory = on_cpu;
-}
-
-void StrategyCore::make_communicators() {
   sum_ = make_cross_device_sum(plan_.exchange.cross_device_ops, torch_devices(plan_.devices));
-  facts_.add_in_place = facts_.add_in_place || sum_.name == "ring";
-  const bool alone = num_workers() == 1;
-  facts_.in_place = alone ? GradientPath::kSharedMemory : GradientPath::kOverWorkers;
-  for (int i = 0; i < num_local_replicas(); ++i) {
-    std::unique_ptr<Communicator> local = make_local(*rendezvous_, sum_, i);
-    if (alone) {  // one process adds no way between its replicas
-      communicators_.push_back(std::move(local));
-      continue;
-    }
-    communicators_.push_back(make_hierarchical(*local, workers().world()));
-    local_communicators_.push_back(std::move(local));
-  }
+  facts_ = launch_->facts();
+  facts_.add_in_place = on_cpu && (facts_.add_in_place || sum_.name == "ring");
+  facts_.in_place = workers().path_in_place();
 }
 
 void StrategyCore::make_groups() {
-  for (const Axis& axis : topology().axes()) {
-    if (axis.size == topology().size()) continue;  // the line along it is the whole group
-    lines_[axis.name] = split([&](int replica) { return topology().line_number(axis.name, replica); });
+  for (int i = 0; i < num_local_replicas(); ++i) {
+    whole_.push_back(workers().over_all(make_local(*rendezvous_, sum_, i)));
   }
-  for (const auto& whole : communicators_) in_sync_.push_back(whole.get());
-  if (topology().num_replicas_in_sync() == topology().size()) return;
-  parts_in_sync_ = split([&](int replica) { return topology().replicas_in_sync(replica).front(); });
-  for (std::size_t i = 0; i < in_sync_.size(); ++i) in_sync_[i] = parts_in_sync_[i].get();
-  // Gradients are added up by messages within a part: where they lie are those of all replicas.
-  facts_.add_in_place = false;
+  for (const Axis& axis : topology().axes()) {
+    lines_[axis.name] = group_by([&](int replica) { return topology().line_number(axis.name, replica); });
+  }
+  in_sync_ = group_by([&](int replica) { return topology().replicas_in_sync(replica).front(); });
+  // Gradients of a part of the replicas are added up by messages: where they lie are those of all replicas.
+  if (num_replicas_in_sync() < topology().size()) facts_.add_in_place = false;
 }
 
-std::vector<std::unique_ptr<Communicator>> StrategyCore::split(const std::function<int(int)>& color) {
+StrategyCore::Ends StrategyCore::group_by(const std::function<int(int)>& color) const {
+  std::set<int> colors;
+  for (int replica = 0; replica < topology().size(); ++replica) colors.insert(color(replica));
+  if (colors.size() == 1) return whole_;
   std::vector<std::future<std::unique_ptr<Communicator>>> ends;  // each replica makes its own, all at the same time
   for (int local_id = 0; local_id < num_local_replicas(); ++local_id) {
     ends.push_back(std::async(std::launch::async, [this, &color, local_id] {
       const int replica = replica_id(local_id);
-      return communicators_[static_cast<std::size_t>(local_id)]->split(color(replica), replica);
+      return whole_[static_cast<std::size_t>(local_id)]->split(color(replica), replica);
     }));
   }
-  std::vector<std::unique_ptr<Communicator>> parts;
+  Ends parts;
   for (auto& end : ends) parts.push_back(end.get());
   return parts;
 }
 
 Communicator& StrategyCore::group(std::string_view axis, int local_id) const {
-  const auto lines = lines_.find(axis);
-  if (lines != lines_.end()) return *lines->second[static_cast<std::size_t>(local_id)];
-  (void)topology().axis(axis);
-  return *communicators_[static_cast<std::size_t>(local_id)];
+  return *lines_.at(topology().axis(axis).name)[static_cast<std::size_t>(local_id)];
 }
 
 int StrategyCore::num_workers() const {

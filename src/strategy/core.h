@@ -106,12 +106,14 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   void set_seed(uint64_t seed);
 
  private:
+  // The ends of the local replicas.
+  using Ends = std::vector<std::shared_ptr<Communicator>>;
+
   void make_replicas();
-  void make_communicators();
   void make_groups();
-  // Splits the group of all replicas by what "color" returns for each replica's number, and returns the ends of the
-  // local replicas. A collective of all processes.
-  std::vector<std::unique_ptr<Communicator>> split(const std::function<int(int)>& color);
+  // Returns the local replicas' ends of the groups of those replicas for which "color" returns the same. A group of all
+  // replicas is there already; others are made, which is a collective of all processes.
+  Ends group_by(const std::function<int(int)>& color) const;
 
   StrategyPlan plan_;
   int first_replica_ = 0;  // the first replica of this process, among those of all processes
@@ -119,14 +121,11 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   PathFacts facts_;
   std::unique_ptr<Rendezvous> rendezvous_;
   CrossDeviceSum sum_;
-  std::vector<std::unique_ptr<Communicator>> local_communicators_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;  // the groups of all replicas of all workers
+  Ends whole_;  // the group of all replicas of all workers
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::unique_ptr<Launch> launch_;
-  // Each axis' lines and the groups in sync, where these do not have all replicas: the ends of the local replicas.
-  std::map<std::string, std::vector<std::unique_ptr<Communicator>>, std::less<>> lines_;
-  std::vector<std::unique_ptr<Communicator>> parts_in_sync_;
-  std::vector<Communicator*> in_sync_;
+  std::map<std::string, Ends> lines_;  // by axis
+  Ends in_sync_;
   std::vector<std::weak_ptr<void>> variables_;
 };
 

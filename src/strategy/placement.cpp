@@ -19,7 +19,7 @@ class Replicated final : public Placement {
   int holder(int local_id) const override { return local_id; }
 
   PathChoice path(const PathFacts& facts) const override {
-    if (facts.reach_memory && facts.add_in_place && facts.has_kernels) {
+    if (facts.add_in_place && facts.has_kernels) {
       return {.path = facts.in_place, .no_messages = facts.no_messages_in_place};
     }
     return {.path = GradientPath::kMessages, .no_messages = facts.no_messages};

@@ -33,8 +33,7 @@ struct PathChoice {
 
 // The facts that the choice of a path depends on, apart from the placement.
 struct PathFacts {
-  bool reach_memory = false;  // all replicas are on CPUs of this process
-  bool add_in_place = false;  // the gradients are to be added where they lie, not by other cross-device ops
+  bool add_in_place = false;  // the gradients can and are to be added where they lie, not by other cross-device ops
   bool has_kernels = false;   // the update has a kernel for every dtype of the parameters
   // The path of gradients that are added where they lie.
   GradientPath in_place = GradientPath::kSharedMemory;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cluster/mpi_runtime.h"
 #include "cluster/own_host.h"
+#include "collective/algorithms/hierarchical.h"
 #include "collective/local/alone.h"
 #include "collective/nccl/nccl.h"
 #include "collective/process/transports.h"
@@ -123,6 +124,17 @@ JoinedWorkers::JoinedWorkers(const WorkerGroupOptions& options) : WorkerGroup(nu
 
 bool JoinedWorkers::overlaps() const {
   return world_->name() == "gloo" && options_.communication.overlap.value_or(sharing_cores_ < size());
+}
+
+std::shared_ptr<Communicator> JoinedWorkers::over_all(std::shared_ptr<Communicator> local) const {
+  struct Ends {
+    std::shared_ptr<Communicator> local;
+    std::unique_ptr<Communicator> all;  // uses the other one, so it is destroyed first
+  };
+  const auto ends = std::make_shared<Ends>();
+  ends->local = std::move(local);
+  ends->all = make_hierarchical(*ends->local, world());
+  return {ends, ends->all.get()};
 }
 
 // NCCL moves tensors only: what the workers have to agree on goes over the ring.

@@ -11,6 +11,7 @@
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/device.h"
 #include "collective/process/process_communicator.h"
+#include "strategy/placement.h"
 
 namespace cohort {
 
@@ -49,11 +50,18 @@ class WorkerGroup {
   // world().
   virtual ProcessCommunicator& gradients() const { return *world_; }
 
+  // Returns a replica's end of the group of all replicas of all workers. `local` is its end of those of this process.
+  virtual std::shared_ptr<Communicator> over_all(std::shared_ptr<Communicator> local) const { return local; }
+  // Returns the path of gradients that the replicas of this process add up where they lie.
+  virtual GradientPath path_in_place() const { return GradientPath::kSharedMemory; }
+
   // Returns how many of the workers run on the same cores of the same machine as this one, itself included.
   virtual int sharing_cores() const { return 1; }
 
   // Returns the sum of what the workers have, where it is known without asking them.
   virtual std::optional<int64_t> known_total(int64_t mine) const { return mine; }
+  // Returns whether this worker decides for all when an input ends. Otherwise they agree on it, a step ahead.
+  virtual bool ends_alone() const { return true; }
 
   // Ends the group because this worker cannot go on; the others hear why. Never throws.
   virtual void fail(const std::string& /*reason*/) const noexcept {}
@@ -76,7 +84,10 @@ class JoinedWorkers final : public WorkerGroup {
   bool overlaps() const override;
   ProcessCommunicator& gradients() const override { return gradients_ ? *gradients_ : *world_; }
   int sharing_cores() const override { return sharing_cores_; }
+  std::shared_ptr<Communicator> over_all(std::shared_ptr<Communicator> local) const override;
+  GradientPath path_in_place() const override { return GradientPath::kOverWorkers; }
   std::optional<int64_t> known_total(int64_t /*mine*/) const override { return std::nullopt; }
+  bool ends_alone() const override { return false; }
   void fail(const std::string& reason) const noexcept override;
 
  private:

@@ -75,6 +75,17 @@ class Layers(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("a.cpp:1: asks what the topology is: if (core.num_workers() == 1) return;; only src/strategy may", out)
 
+    def test_every_form_of_a_question_is_counted(self):
+        for line, code in (("if (workers.world().size() == 1) return;", 1), ("bool alone = group.workers == 1;", 1),
+                           ("if (plan.topology.num_replicas_in_sync() == plan.topology().size()) return;", 1), ("return all_on_cpu(devices);", 1),
+                           ("if (group.size() > 1) fail();", 1), ("for (int i = 0; i < core.num_workers(); ++i) f(i);", 0)):
+            got, out = check("check_layers.py", {"src/data/a.cpp": line + "\n"})
+            self.assertEqual(got, code, f"{line}: {out}")
+        collective = "  if (communicator().size() == 1) return value;\n"
+        self.assertEqual(check("check_layers.py", {"src/strategy/a.cpp": collective * 11})[0], 0)
+        self.assertEqual(check("check_layers.py", {"src/data/a.cpp": collective})[0], 1)
+        self.assertEqual(check("check_layers.py", {"src/collective/local/a.cpp": "if (group.size() == 1) return;\n"})[0], 0)
+
 
 class Sizes(unittest.TestCase):
     def test_a_long_file_is_refused(self):

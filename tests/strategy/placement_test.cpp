@@ -24,7 +24,7 @@ std::vector<LogicalDevice> two(const std::string& type) {
 
 // Two replicas on CPUs with kernels for their parameters.
 PathFacts on_cpus() {
-  return {.reach_memory = true, .add_in_place = true, .has_kernels = true, .no_messages_in_place = "in place"};
+  return {.add_in_place = true, .has_kernels = true, .no_messages_in_place = "in place"};
 }
 
 TEST(Placement, ReplicasHoldTheirOwnVariables) {
@@ -45,7 +45,7 @@ TEST(Placement, GradientsAreAddedInPlaceOnlyWhereThatIsPossibleAndWanted) {
   PathFacts facts = on_cpus();
   facts.in_place = GradientPath::kOverWorkers;
   EXPECT_EQ(placement->path(facts).path, GradientPath::kOverWorkers);
-  for (bool PathFacts::*without : {&PathFacts::reach_memory, &PathFacts::add_in_place, &PathFacts::has_kernels}) {
+  for (bool PathFacts::*without : {&PathFacts::add_in_place, &PathFacts::has_kernels}) {
     facts = on_cpus();
     facts.*without = false;
     EXPECT_EQ(placement->path(facts).path, GradientPath::kMessages);

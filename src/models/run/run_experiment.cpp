@@ -37,6 +37,45 @@ std::filesystem::path make_folder(const std::filesystem::path& folder) {
   return folder;
 }
 
+// The part of this process in a run: it makes the whole run, alone or as one of several workers alike.
+class Part {
+ public:
+  Part() = default;
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+  virtual ~Part() = default;
+
+  // Returns whether this process may write and report.
+  virtual bool in_charge() const { return true; }
+  // Does what another process asks for, and returns true if this one has nothing else to do.
+  virtual bool serves(bool /*trains*/) const { return false; }
+  // Throws Unimplemented if the training cannot change after these steps.
+  virtual void require_stages(const std::vector<int64_t>& /*stages*/) const {}
+};
+
+// With parameter servers the chief makes the run, and the others serve it.
+class PartAmongServers final : public Part {
+ public:
+  explicit PartAmongServers(ParameterServerStrategy strategy) : strategy_(std::move(strategy)) {}
+
+  bool in_charge() const override { return strategy_.is_coordinator(); }
+  // An evaluation has nothing to serve.
+  bool serves(bool trains) const override { return trains ? strategy_.serve() : !strategy_.is_coordinator(); }
+  void require_stages(const std::vector<int64_t>& stages) const override {
+    if (stages.empty()) return;
+    fail<Unimplemented>("[train] the training changes after step ", stages.front(),
+                        ", which parameter servers do not follow: their variables are made before the first step");
+  }
+
+ private:
+  ParameterServerStrategy strategy_;
+};
+
+std::unique_ptr<Part> part_in(const Strategy& strategy) {
+  if (auto servers = ParameterServerStrategy::of(strategy)) return std::make_unique<PartAmongServers>(*servers);
+  return std::make_unique<Part>();
+}
+
 class ExperimentRun {
  public:
   ExperimentRun(const ExperimentConfig& experiment, const Config& config, const Strategy& strategy,
@@ -45,7 +84,7 @@ class ExperimentRun {
         config_(config),
         strategy_(strategy),
         options_(options),
-        servers_(ParameterServerStrategy::of(strategy)),
+        part_(part_in(strategy)),
         folder_(make_folder(options.model_dir)),
         trains_(options.mode.find("train") != std::string::npos) {}
 
@@ -56,15 +95,15 @@ class ExperimentRun {
     data_ = task().build_inputs(runtime(), trains_);
     plan_ = plan_run(experiment_.trainer, data_, trains_);
     stages_ = task().stages();
-    check_stages();
+    if (trains_) part_->require_stages(stages_);
     model_.emplace(task().build_model());
     const CompileOptions first = plan_compile(experiment_, plan_, strategy_.num_replicas_in_sync(), 0);
     check_best(plan_, first.metrics);
     config_.require_read("a run of " + described());
-    summaries_.emplace(folder_, plan_.summaries, strategy_.should_save_summary() && in_charge());
+    summaries_.emplace(folder_, plan_.summaries, strategy_.should_save_summary() && part_->in_charge());
     announce();
     compile(0, first);
-    if (serves()) return {};
+    if (part_->serves(trains_)) return {};
     make_trainer();
     if (options_.mode == "eval") return evaluate_once();
     if (options_.mode == "continuous_eval") return evaluate_continuously();
@@ -76,22 +115,9 @@ class ExperimentRun {
   const RuntimeConfig& runtime() const { return experiment_.runtime; }
 
   // Returns where to report; the chief reports for all workers.
-  bool in_charge() const { return !servers_ || servers_->is_coordinator(); }
   std::ostream& out() {
-    if (!strategy_.should_save_summary() || !in_charge()) return silence_;
+    if (!strategy_.should_save_summary() || !part_->in_charge()) return silence_;
     return options_.output != nullptr ? *options_.output : std::cout;
-  }
-
-  // Serves the chief and returns true if this process is not the chief. An evaluation has nothing to serve.
-  bool serves() const {
-    if (!servers_) return false;
-    return trains_ ? servers_->serve() : !servers_->is_coordinator();
-  }
-
-  void check_stages() {
-    if (!servers_ || !trains_ || stages_.empty()) return;
-    fail<Unimplemented>("[train] the training changes after step ", stages_.front(),
-                        ", which parameter servers do not follow: their variables are made before the first step");
   }
 
   // Returns the number of whole epochs in so many steps, or 0 if it is not known.
@@ -111,7 +137,7 @@ class ExperimentRun {
   }
 
   void write_params() {
-    if (!strategy_.should_checkpoint() || !in_charge()) return;
+    if (!strategy_.should_checkpoint() || !part_->in_charge()) return;
     AtomicFile params(folder_ / "params.yaml");
     params.write(config_.to_yaml());
     params.commit();
@@ -259,7 +285,7 @@ class ExperimentRun {
   std::optional<PreemptionWatcher> watcher_;  // lives longer than the strategy
   Strategy strategy_;
   RunOptions options_;
-  std::optional<ParameterServerStrategy> servers_;  // the strategy if it has parameter servers
+  std::unique_ptr<Part> part_;
   std::filesystem::path folder_;
   bool trains_;
   std::optional<RunSummaries> summaries_;
