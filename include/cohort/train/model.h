@@ -199,7 +199,7 @@ class Model {
   // Trains on tensors whose rows are the examples.
   History fit(const Example& columns, const FitOptions& options = {});
   // Returns the loss, that of each of several outputs as "<output>_loss", and the metrics, of several outputs as
-  // "<output>_<metric>". Batch-norm statistics are averaged over the replicas first.
+  // "<output>_<metric>". The replicas' batch-norm statistics become one first.
   Logs evaluate(const Dataset& data, const EvaluateOptions& options = {});
   Logs evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options = {});
   Logs evaluate(const Example& columns, const EvaluateOptions& options = {});
