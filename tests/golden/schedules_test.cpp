@@ -59,18 +59,12 @@ std::string check(const json& golden, const Schedule& schedule) {
 }  // namespace
 
 Schedule keras_schedule(const std::string& name, const json& options) {
-  if (name == "ExponentialDecay") {
-    return made<ExponentialDecayOptions>(options, ExponentialDecay, [](json& o, auto& into) {
-      take(o, "decay_rate", into.decay_rate);
-      take(o, "staircase", into.staircase);
-    });
-  }
-  if (name == "InverseTimeDecay") {
-    return made<InverseTimeDecayOptions>(options, InverseTimeDecay, [](json& o, auto& into) {
-      take(o, "decay_rate", into.decay_rate);
-      take(o, "staircase", into.staircase);
-    });
-  }
+  const auto take_decay = [](json& o, auto& into) {
+    take(o, "decay_rate", into.decay_rate);
+    take(o, "staircase", into.staircase);
+  };
+  if (name == "ExponentialDecay") return made<ExponentialDecayOptions>(options, ExponentialDecay, take_decay);
+  if (name == "InverseTimeDecay") return made<InverseTimeDecayOptions>(options, InverseTimeDecay, take_decay);
   if (name == "PiecewiseConstantDecay") {
     return made<PiecewiseConstantDecayOptions>(options, PiecewiseConstantDecay, [](json& o, auto& into) {
       take(o, "boundaries", into.boundaries);

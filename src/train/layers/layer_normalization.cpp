@@ -8,120 +8,107 @@ namespace cohort {
 
 namespace {
 
-constexpr std::string_view kLayerNormalization = "LayerNormalization";
-
-// Returns the input's shape. InvalidArgument: fewer dimensions, or one whose size is not known.
-Shape checked_last(const BuildContext& context, std::string_view type, int64_t dimensions) {
-  const auto rank = static_cast<int64_t>(context.input.size());
-  bool known = rank >= dimensions;
-  for (int64_t i = 0; known && i < dimensions; ++i) known = context.input[static_cast<std::size_t>(rank - 1 - i)] > 0;
-  if (known) return context.input;
-  fail_input(context.name, type, to_text(context.input) + " an example",
-             c10::str("at least ", dimensions, " dimension(s) of known size"));
-}
-
-class LayerNormModule final : public LayerModule {
+// What both modules know: the shape of the last dimensions, and the rank of a batch.
+class LastDimensions : public LayerModule {
  public:
+  LastDimensions(std::string_view type, int64_t dimensions, const BuildContext& context)
+      : shape_(context.input.end() - dimensions, context.input.end()),
+        type_(type),
+        name_(context.name),
+        rank_(static_cast<int64_t>(context.input.size()) + 1) {}
+
+  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
+
+ protected:
+  void check(const torch::Tensor& x) const { check_input(name_, type_, x, rank_, -1, shape_.back()); }
+
+  Shape shape_;
+
+ private:
+  std::string_view type_;
+  std::string name_;
+  int64_t rank_;
+};
+
+class LayerNormModule final : public LastDimensions {
+ public:
+  static constexpr std::string_view kType = "LayerNormalization";
+  static constexpr std::string_view kBaseName = "layer_normalization";
+
   LayerNormModule(const LayerNormalizationOptions& options, const BuildContext& context)
-      : name_(context.name),
-        shape_(context.input.end() - options.dimensions, context.input.end()),
-        rank_(static_cast<int64_t>(context.input.size()) + 1),
-        epsilon_(options.epsilon) {
+      : LastDimensions(kType, options.dimensions, context), epsilon_(options.epsilon) {
     if (options.scale) weight_ = register_parameter("weight", torch::ones(shape_, context.dtype));
     if (options.center) bias_ = register_parameter("bias", torch::zeros(shape_, context.dtype));
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, kLayerNormalization, x, rank_, -1, shape_.back());
+    check(x);
     return at::layer_norm(x, shape_, weight_, bias_, epsilon_);
   }
-  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
 
  private:
-  std::string name_;
-  Shape shape_;
-  int64_t rank_;
   double epsilon_;
   torch::Tensor weight_, bias_;
 };
 
-class LayerNormKind final : public LayerKind {
+class RmsNormModule final : public LastDimensions {
  public:
-  explicit LayerNormKind(LayerNormalizationOptions options) : options_(std::move(options)) {
-    if (options_.dimensions <= 0)
-      fail_option(kLayerNormalization, "dimensions must be positive, got ", options_.dimensions);
-    if (!(options_.epsilon > 0.0)) fail_option(kLayerNormalization, "epsilon must be positive, got ", options_.epsilon);
-  }
-  std::string_view type() const override { return kLayerNormalization; }
-  std::string_view base_name() const override { return "layer_normalization"; }
+  static constexpr std::string_view kType = "RMSNormalization";
+  static constexpr std::string_view kBaseName = "rms_normalization";
 
-  Shape output_shape(const BuildContext& context) const override {
-    return checked_last(context, kLayerNormalization, options_.dimensions);
-  }
-  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<LayerNormModule>(options_, context);
-  }
-
- private:
-  LayerNormalizationOptions options_;
-};
-
-constexpr std::string_view kRmsNormalization = "RMSNormalization";
-
-class RmsNormModule final : public LayerModule {
- public:
   RmsNormModule(const RMSNormalizationOptions& options, const BuildContext& context)
-      : name_(context.name),
-        shape_(context.input.end() - options.dimensions, context.input.end()),
-        rank_(static_cast<int64_t>(context.input.size()) + 1),
-        epsilon_(options.epsilon) {
+      : LastDimensions(kType, options.dimensions, context), epsilon_(options.epsilon) {
     for (int64_t i = 1; i <= options.dimensions; ++i) dims_.push_back(-i);
     weight_ = register_parameter("weight", torch::ones(shape_, context.dtype));
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, kRmsNormalization, x, rank_, -1, shape_.back());
+    check(x);
     return x * (x.square().mean(dims_, /*keepdim=*/true) + epsilon_).rsqrt() * weight_;
   }
-  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
 
  private:
-  std::string name_;
-  Shape shape_;
-  int64_t rank_;
   double epsilon_;
   std::vector<int64_t> dims_;
   torch::Tensor weight_;
 };
 
-class RmsNormKind final : public LayerKind {
+template <typename Module, typename Options>
+class LastDimensionsKind final : public LayerKind {
  public:
-  explicit RmsNormKind(RMSNormalizationOptions options) : options_(std::move(options)) {
-    if (options_.dimensions <= 0)
-      fail_option(kRmsNormalization, "dimensions must be positive, got ", options_.dimensions);
-    if (!(options_.epsilon > 0.0)) fail_option(kRmsNormalization, "epsilon must be positive, got ", options_.epsilon);
+  explicit LastDimensionsKind(Options options) : options_(std::move(options)) {
+    if (options_.dimensions <= 0) fail_option(type(), "dimensions must be positive, got ", options_.dimensions);
+    if (!(options_.epsilon > 0.0)) fail_option(type(), "epsilon must be positive, got ", options_.epsilon);
   }
-  std::string_view type() const override { return kRmsNormalization; }
-  std::string_view base_name() const override { return "rms_normalization"; }
+  std::string_view type() const override { return Module::kType; }
+  std::string_view base_name() const override { return Module::kBaseName; }
+
   Shape output_shape(const BuildContext& context) const override {
-    return checked_last(context, kRmsNormalization, options_.dimensions);
+    const auto rank = static_cast<int64_t>(context.input.size());
+    bool known = rank >= options_.dimensions;
+    for (int64_t i = 0; known && i < options_.dimensions; ++i) {
+      known = context.input[static_cast<std::size_t>(rank - 1 - i)] > 0;
+    }
+    if (known) return context.input;
+    fail_input(context.name, type(), to_text(context.input) + " an example",
+               c10::str("at least ", options_.dimensions, " dimension(s) of known size"));
   }
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<RmsNormModule>(options_, context);
+    return std::make_shared<Module>(options_, context);
   }
 
  private:
-  RMSNormalizationOptions options_;
+  Options options_;
 };
 
 }  // namespace
 
 Layer LayerNormalization(const LayerNormalizationOptions& options) {
-  return make_layer<LayerNormKind>(options, options.trainable);
+  return make_layer<LastDimensionsKind<LayerNormModule, LayerNormalizationOptions>>(options, options.trainable);
 }
 
 Layer RMSNormalization(const RMSNormalizationOptions& options) {
-  return make_layer<RmsNormKind>(options, options.trainable);
+  return make_layer<LastDimensionsKind<RmsNormModule, RMSNormalizationOptions>>(options, options.trainable);
 }
 
 }  // namespace cohort

@@ -86,10 +86,8 @@ class Categorical final : public LossRule {
 
   const std::string& name() const override { return options_.name; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    const torch::Tensor given = fit_target(speaker_, y, prediction);
     const int64_t axis = options_.axis;
-    require_classes(speaker_, prediction, axis);
-    const torch::Tensor target = smoothed_classes(given, options_.label_smoothing, axis);
+    const torch::Tensor target = class_target(speaker_, y, prediction, options_.label_smoothing, axis);
     const torch::Tensor logs = options_.from_logits
                                    ? at::log_softmax(prediction, axis)
                                    : clipped_probabilities(prediction / prediction.sum(axis, /*keepdim=*/true)).log();
@@ -123,9 +121,7 @@ class Binary final : public LossRule {
  private:
   torch::Tensor entropy(const torch::Tensor& y, const torch::Tensor& prediction,
                         at::Reduction::Reduction reduction) const {
-    torch::Tensor target = fit_target(speaker_, y, prediction);
-    const double smoothing = options_.label_smoothing;
-    if (smoothing > 0.0) target = target * (1.0 - smoothing) + 0.5 * smoothing;
+    const torch::Tensor target = binary_target(speaker_, y, prediction, options_.label_smoothing);
     if (options_.from_logits) return at::binary_cross_entropy_with_logits(prediction, target, {}, {}, reduction);
     return at::binary_cross_entropy(clipped_probabilities(prediction), target, {}, reduction);
   }

@@ -111,9 +111,18 @@ void check_smoothing(const std::string& name, double smoothing) {
   fail<InvalidArgument>("[losses] ", name, ": label_smoothing must be in [0, 1], got ", smoothing);
 }
 
-torch::Tensor smoothed_classes(const torch::Tensor& target, double smoothing, int64_t axis) {
+torch::Tensor class_target(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction,
+                           double smoothing, int64_t axis) {
+  torch::Tensor target = fit_target(speaker, y, prediction);
+  require_classes(speaker, prediction, axis);
   if (smoothing == 0.0) return target;
   return target * (1.0 - smoothing) + smoothing / static_cast<double>(target.size(axis));
+}
+
+torch::Tensor binary_target(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction,
+                            double smoothing) {
+  const torch::Tensor target = fit_target(speaker, y, prediction);
+  return smoothing > 0.0 ? target * (1.0 - smoothing) + 0.5 * smoothing : target;
 }
 
 void check_mean_axis(const std::string& name, int64_t axis) {

@@ -20,9 +20,7 @@ class BinaryFocal final : public LossRule {
   const std::string& name() const override { return options_.name; }
   bool averages_last() const override { return options_.axis == -1; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    torch::Tensor target = fit_target(speaker_, y, prediction);
-    const double smoothing = options_.label_smoothing;
-    if (smoothing > 0.0) target = target * (1.0 - smoothing) + 0.5 * smoothing;
+    const torch::Tensor target = binary_target(speaker_, y, prediction, options_.label_smoothing);
     const torch::Tensor p = options_.from_logits ? prediction.sigmoid() : prediction;
     const torch::Tensor entropy = at::binary_cross_entropy(clipped_probabilities(p), target, {}, at::Reduction::None);
     const torch::Tensor of_target = target * p + (1.0 - target) * (1.0 - p);
@@ -47,10 +45,8 @@ class CategoricalFocal final : public LossRule {
 
   const std::string& name() const override { return options_.name; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    const torch::Tensor given = fit_target(speaker_, y, prediction);
     const int64_t axis = options_.axis;
-    require_classes(speaker_, prediction, axis);
-    const torch::Tensor target = smoothed_classes(given, options_.label_smoothing, axis);
+    const torch::Tensor target = class_target(speaker_, y, prediction, options_.label_smoothing, axis);
     const torch::Tensor probabilities = options_.from_logits ? prediction.softmax(axis) : prediction;
     const torch::Tensor p = clipped_probabilities(probabilities / probabilities.sum(axis, /*keepdim=*/true));
     const torch::Tensor each = (1.0 - p).pow(options_.gamma) * -(target * p.log());

@@ -45,8 +45,12 @@ torch::Tensor clipped_probabilities(const torch::Tensor& probabilities);
 // Fails where a label smoothing is outside [0, 1].
 void check_smoothing(const std::string& name, double smoothing);
 
-// Returns targets of classes in dimension `axis`, drawn towards the same probability of all.
-torch::Tensor smoothed_classes(const torch::Tensor& target, double smoothing, int64_t axis);
+// Returns the fitted targets of classes in dimension `axis`, drawn towards the same probability of all.
+torch::Tensor class_target(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction,
+                           double smoothing, int64_t axis);
+// Returns the fitted targets of two classes, drawn towards a half.
+torch::Tensor binary_target(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction,
+                            double smoothing);
 
 // Fails where the dimension over which a loss is averaged is the batch.
 void check_mean_axis(const std::string& name, int64_t axis);

@@ -104,50 +104,35 @@ Metric iou(IoUPlan plan) {
   return Metric(std::make_shared<IntersectionOverUnion>(std::move(plan)));
 }
 
+// Makes the metric over these classes from the options that all but BinaryIoU have.
+template <typename Options>
+Metric iou_of(const Options& options, std::vector<int64_t> target_class_ids, bool sparse_y) {
+  return iou({.name = options.name,
+              .num_classes = options.num_classes,
+              .target_class_ids = std::move(target_class_ids),
+              .ignore_class = options.ignore_class,
+              .sparse_y = sparse_y,
+              .sparse_prediction = options.sparse_y_pred,
+              .axis = options.axis,
+              .truncate_weights = options.truncate_weights});
+}
+
 }  // namespace
 
 Metric IoU(const IoUOptions& options) {
-  return iou({.name = options.name,
-              .num_classes = options.num_classes,
-              .target_class_ids = options.target_class_ids,
-              .ignore_class = options.ignore_class,
-              .sparse_y = options.sparse_y_true,
-              .sparse_prediction = options.sparse_y_pred,
-              .axis = options.axis,
-              .truncate_weights = options.truncate_weights});
+  return iou_of(options, options.target_class_ids, options.sparse_y_true);
 }
 
 Metric MeanIoU(const MeanIoUOptions& options) {
-  return iou({.name = options.name,
-              .num_classes = options.num_classes,
-              .target_class_ids = all_classes(options.num_classes),
-              .ignore_class = options.ignore_class,
-              .sparse_y = options.sparse_y_true,
-              .sparse_prediction = options.sparse_y_pred,
-              .axis = options.axis,
-              .truncate_weights = options.truncate_weights});
+  return iou_of(options, all_classes(options.num_classes), options.sparse_y_true);
 }
 
 Metric OneHotIoU(const OneHotIoUOptions& options) {
-  return iou({.name = options.name,
-              .num_classes = options.num_classes,
-              .target_class_ids = options.target_class_ids,
-              .ignore_class = options.ignore_class,
-              .sparse_y = false,
-              .sparse_prediction = options.sparse_y_pred,
-              .axis = options.axis,
-              .truncate_weights = options.truncate_weights});
+  return iou_of(options, options.target_class_ids, /*sparse_y=*/false);
 }
 
 Metric OneHotMeanIoU(const OneHotMeanIoUOptions& options) {
-  return iou({.name = options.name,
-              .num_classes = options.num_classes,
-              .target_class_ids = all_classes(options.num_classes),
-              .ignore_class = options.ignore_class,
-              .sparse_y = false,
-              .sparse_prediction = options.sparse_y_pred,
-              .axis = options.axis,
-              .truncate_weights = options.truncate_weights});
+  return iou_of(options, all_classes(options.num_classes), /*sparse_y=*/false);
 }
 
 Metric BinaryIoU(const BinaryIoUOptions& options) {
