@@ -8,6 +8,7 @@
 #include "train/loop/events.h"
 #include "train/loop/loop.h"
 #include "train/loop/position.h"
+#include "train/model/fit_options.h"
 
 namespace cohort {
 
@@ -26,7 +27,7 @@ class Epochs final : public Rounds, public TrainingRun {
     if (options_.validation_data) {
       validation_.emplace(state.strategy().distribute(*options_.validation_data, options_.input));
     }
-    check();
+    require_fit_options(options_, input_.data().cardinality(), speaker());
     for (const CallbackPtr& each : options_.callbacks) listeners_.add(each, run_);
     const int64_t known = std::max<int64_t>(input_.data().cardinality(), -1);
     steps_ = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : known;
@@ -188,25 +189,6 @@ class Epochs final : public Rounds, public TrainingRun {
 
  private:
   std::string speaker() const { return "[model] " + state_.name() + ": fit: "; }
-
-  void check() const {
-    const auto not_negative = [&](std::string_view name, int64_t value) {
-      if (value < 0) fail<InvalidArgument>(speaker(), name, " must not be negative, got ", value);
-    };
-    not_negative("epochs", options_.epochs);
-    not_negative("initial_epoch", options_.initial_epoch);
-    not_negative("steps_per_epoch", options_.steps_per_epoch);
-    not_negative("validation_steps", options_.validation_steps);
-    if (options_.validation_freq <= 0) {
-      fail<InvalidArgument>(speaker(), "validation_freq must be positive, got ", options_.validation_freq);
-    }
-    for (const CallbackPtr& each : options_.callbacks) {
-      if (!each) fail<InvalidArgument>(speaker(), "one of the callbacks is null");
-    }
-    if (options_.steps_per_epoch == 0 && input_.data().cardinality() == kInfiniteCardinality) {
-      fail<InvalidArgument>(speaker(), "the dataset never ends; set steps_per_epoch");
-    }
-  }
 
   void refresh(int64_t epoch, int64_t batch) {
     run_.epoch = epoch;
