@@ -20,8 +20,8 @@ namespace cohort {
 
 class StrategyCore;
 
-// Base of modules that may want the first replica's buffers to count where those of all replicas become one. Of other
-// modules floating-point buffers become their mean.
+// Base of modules that may want the first replica's buffers to count where those of all replicas become one. The
+// floating-point buffers of other modules become their mean.
 class FirstReplicaBuffers {
  public:
   virtual ~FirstReplicaBuffers() = default;

@@ -36,7 +36,7 @@ inline std::vector<int64_t> legacy_borders(int64_t size, int64_t pieces) {
 // sub-batches of sub_batch_sizes() in turn. A step in which nobody takes any does not count.
 inline int64_t steps_of_parts(int64_t global, int64_t replicas, std::vector<int64_t> examples) {
   const auto workers = static_cast<int64_t>(examples.size());
-  // What worker w takes in step `turn` of a cycle, while it has enough.
+  // The examples that worker w takes in step `turn` of a cycle, while it has enough.
   const auto taken = [&](int64_t w, int64_t turn) {
     const int64_t first = w * replicas + turn * replicas;
     int64_t sum = 0;

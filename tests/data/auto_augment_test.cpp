@@ -86,7 +86,7 @@ TEST(AutoAugmentTest, AppliesItsPolicies) {
   expect_error<InvalidArgument>([] { augment::AutoAugment({.policies = {{{"Invert", 1.5, 0}}}}); }, "is 1.5");
 }
 
-// What Model Garden's functions gave for this picture and these boxes (models 2.20 on TensorFlow 2.21).
+// Model Garden's functions gave the numbers below for this picture and these boxes (models 2.20 on TensorFlow 2.21).
 torch::Tensor counted_picture() {
   return (torch::arange(11 * 14 * 3) * 37).remainder(256).view({11, 14, 3}).to(torch::kByte);
 }

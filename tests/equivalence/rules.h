@@ -95,7 +95,7 @@ inline std::vector<Rule> rules_of_others() {
   };
 }
 
-// What may surround any rule.
+// Returns rules with what may surround any of them.
 inline std::vector<Rule> surrounded_rules() {
   return {
       {"clipped", [] { return Adam({.learning_rate = 0.01, .gradient = {.global_clipnorm = 0.1}}); }},

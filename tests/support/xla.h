@@ -10,7 +10,7 @@
 
 namespace cohort::testing {
 
-// What tests say that need the plugin and do not find it. Their entries in ctest have this text as
+// The text of tests that need the plugin and do not find it. Their entries in ctest have this text as
 // SKIP_REGULAR_EXPRESSION.
 inline constexpr const char* kNoCpuPlugin = "XLA's plugin for CPUs is not here; scripts/install-deps.sh xla brings it";
 

@@ -43,7 +43,7 @@ struct FixedLenSequenceFeature {
   std::vector<int64_t> shape = {};              // the shape of one element
   FeatureDtype dtype = FeatureDtype::kFloat32;  // the sort of values
   bool allow_missing = false;                   // a record without the feature has none; else it is an error
-  // What parse_example() fills up shorter records with: one value. Unset: 0, or an empty string.
+  // The one value with which parse_example() fills up shorter records. Unset: 0, or an empty string.
   std::optional<FeatureValues> default_value = std::nullopt;
 };
 // A sparse vector whose places and values are two features: a sparse tensor [size], int64 or float32.

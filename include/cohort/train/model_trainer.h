@@ -16,8 +16,8 @@
 namespace cohort {
 
 // Exponential moving averages of the weights over the steps of the training: average = decay * average + (1 - decay) *
-// weight. Evaluations use them in place of the weights; checkpoints have them as the group "ema". As Model Garden's
-// they begin at zero: without dynamic_decay set a start_step, or the first ones are too small.
+// weight. Evaluations use them in place of the weights; checkpoints have them as the group "ema". They begin at zero,
+// as Model Garden's do: without dynamic_decay set a start_step, or the first ones are too small.
 struct MovingAverageOptions {
   double average_decay = 0.0;          // the decay; 0: there are no averages
   int64_t start_step = 0;              // the step before which the averages are the weights

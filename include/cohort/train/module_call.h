@@ -30,8 +30,7 @@ struct ModuleCall {
   std::shared_ptr<torch::nn::Module> module;
   // Calls a forward() that takes and returns one tensor; empty for all others.
   std::function<torch::Tensor(const torch::Tensor&)> one;
-  // Calls any forward(). What it takes by position it is given in this order. What it returns by position has empty
-  // names.
+  // Calls any forward(). Arguments by position are given in this order, and results by position have empty names.
   std::function<NamedTensors(const NamedTensors&)> several;
 };
 

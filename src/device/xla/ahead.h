@@ -13,7 +13,7 @@
 
 namespace cohort {
 
-// What is known of a compiled program.
+// The facts that are known of a compiled program.
 struct XlaReport {
   std::string name;
   int num_replicas = 1;

@@ -45,8 +45,8 @@ class XlaEvent {
 
   // Returns whether it has been reached or has failed. Does not wait.
   bool ready() const;
-  // Waits for it. Of several parts (the replicas of a launch) the first that fails ends the wait. DeadlineExceeded
-  // names what was waited for. Others: the work has failed; the message is the plugin's.
+  // Waits for it. If there are several parts (the replicas of a launch) the first that fails ends the wait.
+  // DeadlineExceeded names what was waited for. Others: the work has failed; the message is the plugin's.
   void wait(const Deadline& deadline = Deadline(kXlaWait)) const;
 
  private:
@@ -73,7 +73,7 @@ struct XlaMemory {
   std::optional<int64_t> limit;
 };
 
-// How a copy to a device treats the memory of the host's tensor.
+// The way in which a copy to a device treats the memory of the host's tensor.
 enum class XlaHostMemory {
   kCopied,  // the tensor may be written to at once
   kKept,    // it is read during the copy, which goes on after the call; it is held, and may be written to afterwards
@@ -144,7 +144,7 @@ struct XlaUpload {
 };
 
 struct XlaClientOptions {
-  // What the plugin takes, such as cpu_device_count of XLA's plugin for CPUs.
+  // The options that the plugin takes, such as cpu_device_count of XLA's plugin for CPUs.
   XlaOptions options = {};
   // The longest that making the client may take.
   std::chrono::milliseconds limit = std::chrono::minutes(10);
@@ -157,7 +157,7 @@ struct XlaCompileOptions {
   // The id of the device for partition p of replica r, at r * num_partitions + p. Empty: the client's own assignment,
   // or the first devices of a topology.
   std::vector<int> devices = {};
-  // Whether Shardy divides the program (sdy.sharding); otherwise GSPMD does (mhlo.sharding).
+  // With true, Shardy divides the program (sdy.sharding); otherwise GSPMD does (mhlo.sharding).
   bool shardy = true;
   // XLA's flags for this program, without the dashes: {"xla_cpu_enable_fast_min_max", "false"}.
   std::map<std::string, std::string> flags = {};
@@ -225,7 +225,7 @@ struct XlaSlot {
 // Buffers for each slot: arguments or outputs.
 using XlaLists = std::vector<std::vector<XlaBuffer>>;
 
-// What a launch gives, before it has run.
+// The results of a launch, before it has run.
 struct XlaLaunch {
   XlaLists outputs;
   XlaEvent done;  // the point at which all slots have run, or one has failed

@@ -50,7 +50,7 @@ XlaExecutablePtr XlaCompiler::compile(const std::string& text, const XlaCompileO
     if (!own) ++figures_.in_memory;
   }
   if (!own) {
-    // Who compiles it has the same limit, and one of those for loading before.
+    // The thread that compiles it has the same limit, and one of those for loading before.
     if (program.wait_for(2 * options.limit) == std::future_status::ready) return program.get();
     fail<DeadlineExceeded>("[xla] this thread waited for the program that another one compiles");
   }

@@ -12,12 +12,13 @@
 namespace cohort {
 
 struct XlaCompilerOptions {
-  // Where compiled programs are kept for later runs; it is made if it is not there. Who can write to it can run code in
-  // this process: FailedPrecondition, if it belongs to somebody else or all may write to it. Empty: they are not kept.
+  // The folder in which compiled programs are kept for later runs; it is made if it is not there. Who can write to it
+  // can run code in this process: FailedPrecondition, if it belongs to somebody else or all may write to it. Empty:
+  // they are not kept.
   std::filesystem::path directory = {};
 };
 
-// How often programs were asked for.
+// The numbers of programs that were asked for.
 struct XlaCompilerFigures {
   int64_t in_memory = 0;  // found among those of this object
   int64_t on_disk = 0;    // found in the folder

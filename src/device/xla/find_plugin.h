@@ -1,4 +1,4 @@
-// Where plugins are.
+// Finds plugins.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@ namespace cohort {
 //   the folder "plugins" of the build folder that the running program lies in (scripts/install-deps.sh xla)
 //   libtpu.so among the system's libraries
 //   the Python packages of the virtual environment, of the user and of the system: libtpu, xla-cpu-pjrt, JAX's for CUDA
-// Of plugins with one name only the first is returned. Reads the environment and folders. Thread-safe.
+// If several plugins have one name only the first is returned. Reads the environment and folders. Thread-safe.
 // InvalidArgument: PJRT_NAMES_AND_LIBRARY_PATHS cannot be read. NotFound: a variable names a file that is not there.
 std::vector<XlaPluginPlace> list_xla_plugins();
 

@@ -14,7 +14,7 @@ namespace cohort::pjrt {
 inline constexpr int kMajor = 0;
 inline constexpr int kOldestMinor = 57;
 
-// What belongs to a plugin and is only passed on.
+// These belong to a plugin and are only passed on.
 struct Error;
 struct Event;
 struct Client;

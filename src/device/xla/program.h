@@ -1,4 +1,4 @@
-// What is known of a compiled program, whether its devices are here or not.
+// The facts that are known of a compiled program, whether its devices are here or not.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace cohort {
 
-// What one device takes and gives: the parts of the arrays that it has.
+// The arguments and results of one device: the parts of the arrays that it has.
 struct XlaSignature {
   std::vector<XlaShape> parameters;
   std::vector<XlaShape> outputs;

@@ -1,4 +1,4 @@
-// What is behind the handles of client.h.
+// The state behind the handles of client.h.
 #pragma once
 
 #include <atomic>

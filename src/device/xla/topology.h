@@ -14,7 +14,7 @@ class XlaTopology;
 using XlaTopologyPtr = std::shared_ptr<const XlaTopology>;
 
 struct XlaTopologyOptions {
-  // What the plugin takes, such as target_config of XLA's plugin for CUDA.
+  // The options that the plugin takes, such as target_config of XLA's plugin for CUDA.
   XlaOptions options = {};
   // The longest that describing the devices may take.
   std::chrono::milliseconds limit = std::chrono::minutes(5);

@@ -8,7 +8,7 @@ namespace cohort {
 
 namespace {
 
-// What both modules know: the shape of the last dimensions, and the rank of a batch.
+// The part that both modules have in common: the shape of the last dimensions, and the rank of a batch.
 class LastDimensions : public LayerModule {
  public:
   LastDimensions(std::string_view type, int64_t dimensions, const BuildContext& context)

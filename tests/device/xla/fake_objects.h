@@ -1,4 +1,4 @@
-// What the tests' own plugin is made of; see fake_plugin.h.
+// The objects that the tests' own plugin is made of; see fake_plugin.h.
 #pragma once
 
 #include <functional>

@@ -43,7 +43,7 @@ struct FakePlugin {
   std::string compiled;  // the text that was compiled last
   std::string options;   // the bytes of its options
 
-  // What is alive.
+  // The objects that are alive.
   std::atomic<int> buffers = 0;
   std::atomic<int> clients = 0;
   std::atomic<int> executables = 0;
