@@ -362,7 +362,7 @@ std::string Config::to_yaml() const {
 std::string Config::help() const {
   std::string text;
   for (const ConfigFields::Field& field : fields_.fields_) {
-    std::string choices;
+    std::string choices = field.names.empty() ? "" : ": " + field.names;
     for (const std::string& each : field.choices)
       choices += (choices.empty() ? "; " : ", ") + (each.empty() ? "\"\"" : each);
     std::string bounds;

@@ -12,7 +12,18 @@ namespace cohort::cli {
 
 namespace {
 
-nlohmann::ordered_json flags_of(const CLI::App& command) {
+// Returns a flag's meaning without the names of a table, which have a page of their own in the documentation.
+std::string meaning_of(const CLI::Option& option, const Config& config) {
+  std::string meaning = option.get_description();
+  for (const ConfigFields::Field& field : config.fields()) {
+    if (field.names.empty() || !option.check_name(field.flag)) continue;
+    const std::size_t at = meaning.find(": " + field.names);
+    if (at != std::string::npos) meaning.erase(at, 2 + field.names.size());
+  }
+  return meaning;
+}
+
+nlohmann::ordered_json flags_of(const CLI::App& command, const Config& config) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const CLI::Option* option : command.get_options()) {
     if (option == command.get_help_ptr()) continue;
@@ -20,15 +31,13 @@ nlohmann::ordered_json flags_of(const CLI::App& command) {
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     if (names.empty()) names.push_back(option->get_name());
-    list.push_back({{"names", names}, {"default", option->get_default_str()}, {"meaning", option->get_description()}});
+    list.push_back(
+        {{"names", names}, {"default", option->get_default_str()}, {"meaning", meaning_of(*option, config)}});
   }
   return list;
 }
 
-// Returns the keys of the experiment whose defaults are those of the structs.
-nlohmann::ordered_json keys() {
-  ExperimentConfig experiment = find_experiment("image_classification").make();
-  const Config config([&](ConfigFields& fields) { experiment.describe(fields); });
+nlohmann::ordered_json keys_of(const Config& config) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const ConfigFields::Field& field : config.fields()) {
     list.push_back({{"path", field.path},
@@ -47,12 +56,15 @@ nlohmann::ordered_json keys() {
 Command add_describe(CLI::App& app, const CLI::App& whole) {
   app.group("");  // It is for scripts, so --help leaves it out.
   return [&whole] {
+    // The experiment whose defaults are those of the structs.
+    ExperimentConfig experiment = find_experiment("image_classification").make();
+    const Config config([&](ConfigFields& fields) { experiment.describe(fields); });
     nlohmann::ordered_json commands;
     for (const CLI::App* command :
          whole.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
-      commands[command->get_name()] = flags_of(*command);
+      commands[command->get_name()] = flags_of(*command, config);
     }
-    std::cout << nlohmann::ordered_json{{"commands", commands}, {"keys", keys()}}.dump(1) << "\n";
+    std::cout << nlohmann::ordered_json{{"commands", commands}, {"keys", keys_of(config)}}.dump(1) << "\n";
     return 0;
   };
 }

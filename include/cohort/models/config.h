@@ -58,6 +58,7 @@ class ConfigFields {
     Target target;                                       // the variable that has the value
     std::string help;                                    // the meaning of the field
     std::vector<std::string> choices = {};               // the texts that are allowed; empty: any
+    std::string names = {};                              // names of a table, for help; their page describes them
     std::string default_value = {};                      // the default as YAML
     std::string flag = {};                               // a flag of `cohort train` that sets it; empty: none
     std::vector<std::string> bounds = {};                // its relations that restrict() has, such as ">= 0"

@@ -53,6 +53,12 @@ constexpr Row kTable[] = {
 
 }  // namespace
 
+std::vector<std::string_view> cross_device_sum_names() {
+  std::vector<std::string_view> names;
+  for (const Row& row : kTable) names.push_back(row.name);
+  return names;
+}
+
 CrossDeviceSum make_cross_device_sum(std::string_view name, const std::vector<torch::Device>& devices) {
   std::string known = "auto";
   for (const Row& row : kTable) {

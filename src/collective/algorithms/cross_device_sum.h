@@ -28,6 +28,9 @@ struct CrossDeviceSum {
   std::function<void(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op)> reduce;
 };
 
+// Returns the names of the table.
+std::vector<std::string_view> cross_device_sum_names();
+
 // Returns the sum of this name: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which takes the first
 // of the table that suits the devices. An unknown name: InvalidArgument naming the known ones; nccl without NCCL:
 // Unimplemented.

@@ -1,5 +1,5 @@
-// A strategy by its name: one table has the names, the functions that make the strategies and, in describe(), the text
-// of --help.
+// A strategy by its name. One table has the names, the functions that make the strategies and what each of them takes;
+// the checks of the flags, the errors and the text of --help are made from it.
 #include "cohort/models/strategy_flags.h"
 
 #include <algorithm>
@@ -12,6 +12,8 @@
 #include "cluster/local_place.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_strategy.h"
+#include "collective/algorithms/cross_device_sum.h"
+#include "collective/process/transports.h"
 #include "models/command/strategy_table.h"
 
 namespace cohort {
@@ -48,6 +50,17 @@ std::vector<std::string> worker_devices_of(const StrategyFlags& flags) {
   return names;
 }
 
+// Returns the names of the rows that exchange gradients as the flags say.
+std::string names_that_exchange() {
+  std::vector<std::string> names;
+  for (const StrategyRow& row : strategy_table()) {
+    if (row.exchanges) names.emplace_back(row.name);
+  }
+  std::string text = names.front();
+  for (std::size_t i = 1; i < names.size(); ++i) text += (i + 1 < names.size() ? ", " : " and ") + names[i];
+  return text;
+}
+
 void require_one_replica(const StrategyFlags& flags, const std::string& name) {
   if (flags.num_gpus > 1) {
     fail<InvalidArgument>("[train] --distribution_strategy=", name, " uses one device, but --num_gpus is ",
@@ -59,7 +72,7 @@ void require_one_replica(const StrategyFlags& flags, const std::string& name) {
   }
 }
 
-void check(const StrategyFlags& flags, const std::string& name) {
+void check_counts(const StrategyFlags& flags) {
   if (flags.num_gpus < 0 || flags.num_gpus > kMostReplicas) {
     fail<InvalidArgument>("[train] --num_gpus is ", flags.num_gpus, ", wanted 0 to ", kMostReplicas);
   }
@@ -70,8 +83,12 @@ void check(const StrategyFlags& flags, const std::string& name) {
     fail<InvalidArgument>("[train] --num_gpus=", flags.num_gpus, " and --num_replicas=", flags.num_replicas,
                           " disagree: there is one replica a GPU; --num_replicas is for CPU replicas");
   }
-  const bool many_workers = name == "multi_worker_mirrored";
-  if (name != "parameter_server" && (lower(flags.consistency) != "asynchronous" || flags.ps_replicas != 1)) {
+}
+
+// Fails if a flag is set that the strategy does not take.
+void check(const StrategyFlags& flags, const StrategyRow& row) {
+  const std::string name = row.name;
+  if (row.takes != StrategyTakes::kCluster && (lower(flags.consistency) != "asynchronous" || flags.ps_replicas != 1)) {
     fail<InvalidArgument>("[train] --consistency and --ps_replicas have no meaning under --distribution_strategy=",
                           name, ", only under parameter_server");
   }
@@ -79,21 +96,21 @@ void check(const StrategyFlags& flags, const std::string& name) {
     fail<InvalidArgument>("[train] --staleness=", flags.staleness,
                           " has no meaning under --consistency=", flags.consistency, ", only under bounded_staleness");
   }
-  if (flags.num_packs != 1 && name != "mirrored" && !many_workers) {
+  if (flags.num_packs != 1 && !row.exchanges) {
     fail<InvalidArgument>("[train] --num_packs=", flags.num_packs,
-                          " has no meaning under --distribution_strategy=", name,
-                          ", only under mirrored and multi_worker_mirrored");
+                          " has no meaning under --distribution_strategy=", name, ", only under ",
+                          names_that_exchange());
   }
-  if (!flags.all_reduce_alg->empty() && name != "mirrored" && !many_workers) {
+  if (!flags.all_reduce_alg->empty() && !row.exchanges) {
     fail<InvalidArgument>("[train] --all_reduce_alg=", flags.all_reduce_alg,
-                          " has no meaning under --distribution_strategy=", name,
-                          ", only under mirrored and multi_worker_mirrored");
+                          " has no meaning under --distribution_strategy=", name, ", only under ",
+                          names_that_exchange());
   }
-  if (!flags.tpu->empty() && name != "tpu") {
+  if (!flags.tpu->empty() && row.takes != StrategyTakes::kTpu) {
     fail<InvalidArgument>("[train] --tpu=", flags.tpu, " has no meaning under --distribution_strategy=", name,
                           ", only under tpu");
   }
-  if (!many_workers && !(flags.worker_hosts->empty() && flags.task_index == -1)) {
+  if (name != "multi_worker_mirrored" && !(flags.worker_hosts->empty() && flags.task_index == -1)) {
     fail<InvalidArgument>("[train] --worker_hosts and --task_index have no meaning under --distribution_strategy=",
                           name, ", only under multi_worker_mirrored");
   }
@@ -154,12 +171,18 @@ constexpr std::array kConsistencies = {
     ConsistencyRow{"synchronous", Consistency::Kind::kSynchronous},
 };
 
+std::string joined(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (const std::string_view name : names) text += c10::str(text.empty() ? "" : ", ", name);
+  return text;
+}
+
 // Returns the names in a table as a text.
 template <typename Table>
 std::string names_in(const Table& table) {
-  std::string names;
-  for (const auto& row : table) names += c10::str(names.empty() ? "" : ", ", row.name);
-  return names;
+  std::vector<std::string_view> names;
+  for (const auto& row : table) names.push_back(row.name);
+  return joined(names);
 }
 
 Consistency consistency_of(const StrategyFlags& flags) {
@@ -233,14 +256,28 @@ Strategy make_tpu(const StrategyFlags& flags) {
 }
 
 constexpr std::array kStrategies = {
-    StrategyRow{"off", make_off, StrategyTakes::kOneReplica},
-    StrategyRow{"one_device", make_one_device, StrategyTakes::kOneReplica},
-    StrategyRow{"mirrored", make_mirrored, StrategyTakes::kReplicas},
-    StrategyRow{"multi_worker_mirrored", make_multi_worker_mirrored, StrategyTakes::kReplicas},
-    StrategyRow{"parameter_server", make_parameter_server, StrategyTakes::kCluster},
-    StrategyRow{"central_storage", make_central_storage, StrategyTakes::kReplicas},
-    StrategyRow{"tpu", make_tpu, StrategyTakes::kTpu},
+    StrategyRow{.name = "off", .make = make_off, .takes = StrategyTakes::kOneReplica},
+    StrategyRow{.name = "one_device", .make = make_one_device, .takes = StrategyTakes::kOneReplica},
+    StrategyRow{.name = "mirrored", .make = make_mirrored, .takes = StrategyTakes::kReplicas, .exchanges = true},
+    StrategyRow{.name = "multi_worker_mirrored",
+                .make = make_multi_worker_mirrored,
+                .takes = StrategyTakes::kReplicas,
+                .exchanges = true,
+                .joins_others = true},
+    StrategyRow{.name = "parameter_server",
+                .make = make_parameter_server,
+                .takes = StrategyTakes::kCluster,
+                .joins_others = true},
+    StrategyRow{.name = "central_storage", .make = make_central_storage, .takes = StrategyTakes::kReplicas},
+    StrategyRow{.name = "tpu", .make = make_tpu, .takes = StrategyTakes::kTpu},
 };
+
+// Returns the row of a name, or null.
+const StrategyRow* find_row(const std::string& name) {
+  const auto* row =
+      std::find_if(kStrategies.begin(), kStrategies.end(), [&](const StrategyRow& each) { return name == each.name; });
+  return row == kStrategies.end() ? nullptr : row;
+}
 
 }  // namespace
 
@@ -249,15 +286,17 @@ std::span<const StrategyRow> strategy_table() {
 }
 
 void StrategyFlags::describe(ConfigFields& fields) {
-  const auto add = [&](const char* name, auto& setting, const std::string& help) {
-    fields.add(name, setting, help).flag = c10::str("--", name);
+  const auto add = [&](const char* name, auto& setting, const std::string& help, const std::string& names = "") {
+    ConfigFields::Field& field = fields.add(name, setting, help);
+    field.flag = c10::str("--", name);
+    field.names = names;
   };
-  add("distribution_strategy", distribution_strategy, "the strategy: " + names_in(kStrategies));
+  add("distribution_strategy", distribution_strategy, "the strategy", names_in(kStrategies));
   add("num_gpus", num_gpus, "GPUs to use; 0: the CPU");
   add("num_replicas", num_replicas, "replicas on the CPU; 0: one");
-  add("all_reduce_alg", all_reduce_alg,
-      "how gradients are summed under mirrored: auto, ring, nccl, hierarchical_copy or reduction_to_one_device; under "
-      "multi_worker_mirrored: auto, ring, mpi or nccl; empty: auto");
+  add("all_reduce_alg", all_reduce_alg, "how gradients are summed, empty as auto",
+      c10::str("auto, ", joined(cross_device_sum_names()), "; between workers auto, ", joined(transport_names()),
+               ", nccl"));
   add("num_packs", num_packs,
       "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
       "reduction_to_one_device and hierarchical_copy; 0: no packing");
@@ -271,8 +310,8 @@ void StrategyFlags::describe(ConfigFields& fields) {
 }
 
 bool is_evaluator(const StrategyFlags& flags) {
-  const std::string name = lower(flags.distribution_strategy);
-  if (name != "multi_worker_mirrored" && name != "parameter_server") return false;
+  const StrategyRow* row = find_row(lower(flags.distribution_strategy));
+  if (row == nullptr || !row->joins_others) return false;
   if (!flags.worker_hosts->empty()) return false;
   const std::optional<TaskId> task = TFConfigResolver().task();
   return task && task->type == "evaluator";
@@ -284,15 +323,16 @@ Strategy make_strategy(const StrategyFlags& flags) {
     fail<InvalidArgument>(
         "[train] --distribution_strategy is false: write off as text, YAML reads an unquoted off as false");
   }
-  check(flags, name);
-  if (name != "multi_worker_mirrored" && name != "parameter_server") warn_of_workers(name);
-  for (const StrategyRow& row : kStrategies) {
-    if (name != row.name) continue;
-    if (row.takes == StrategyTakes::kOneReplica) require_one_replica(flags, name);
-    return row.make(flags);
+  const StrategyRow* row = find_row(name);
+  if (row == nullptr) {
+    fail<InvalidArgument>("[train] --distribution_strategy=", flags.distribution_strategy, " is not known; there are ",
+                          names_in(kStrategies));
   }
-  fail<InvalidArgument>("[train] --distribution_strategy=", flags.distribution_strategy, " is not known; there are ",
-                        names_in(kStrategies));
+  check_counts(flags);
+  check(flags, *row);
+  if (!row->joins_others) warn_of_workers(name);
+  if (row->takes == StrategyTakes::kOneReplica) require_one_replica(flags, name);
+  return row->make(flags);
 }
 
 }  // namespace cohort

@@ -20,6 +20,8 @@ struct StrategyRow {
   const char* name;
   Strategy (*make)(const StrategyFlags& flags);
   StrategyTakes takes;
+  bool exchanges = false;     // takes --num_packs and --all_reduce_alg
+  bool joins_others = false;  // trains with the other processes that the environment names
 };
 
 // Returns the rows.

@@ -45,7 +45,7 @@ std::vector<PlainFlag> plain_flags() {
   std::vector<PlainFlag> flags;
   for (const ConfigFields::Field& field : config.fields()) {
     if (field.flag.empty()) continue;
-    std::string choices;
+    std::string choices = field.names.empty() ? "" : ": " + field.names;
     for (const std::string& each : field.choices) {
       if (!each.empty()) choices += (choices.empty() ? "; one of " : ", ") + each;
     }
