@@ -3,6 +3,7 @@
 // weights, freezing) finds parameters and buffers where it looks for them, and what is written there is what the script
 // computes with.
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <sstream>
@@ -35,8 +36,11 @@ std::shared_ptr<torch::jit::Module> copy_of(const torch::jit::Module& module) {
   return copy;
 }
 
-std::vector<c10::IValue> arguments_of(const std::vector<torch::Tensor>& inputs) {
-  return {inputs.begin(), inputs.end()};
+// Calls forward as it is written. LibTorch would watch the first calls and then run other code, which rounds in another
+// way: a training that is resumed would begin with the first kind again, and end with other bits.
+c10::IValue call(torch::jit::Module& script, const std::vector<torch::Tensor>& inputs) {
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
+  return script.forward({inputs.begin(), inputs.end()});
 }
 
 [[noreturn]] void refuse_output(const std::string& name, const c10::IValue& output, const char* wanted) {
@@ -49,6 +53,8 @@ ScriptModule::ScriptModule(const torch::jit::Module& module) : ScriptModule(copy
 
 ScriptModule::ScriptModule(std::shared_ptr<torch::jit::Module> script)
     : torch::nn::Module(class_of(*script)), script_(std::move(script)) {
+  // Before there are children, which keep the modes that the file has for them.
+  torch::nn::Module::train(script_->is_training());
   for (const auto& parameter : script_->named_parameters(/*recurse=*/false)) {
     register_parameter(parameter.name, parameter.value, parameter.value.requires_grad());
   }
@@ -57,7 +63,6 @@ ScriptModule::ScriptModule(std::shared_ptr<torch::jit::Module> script)
     auto part = std::make_shared<torch::jit::Module>(child.value);
     register_module(child.name, std::shared_ptr<ScriptModule>(new ScriptModule(std::move(part))));
   }
-  torch::nn::Module::train(script_->is_training());
 }
 
 std::shared_ptr<ScriptModule> ScriptModule::load(const std::filesystem::path& file) {
@@ -79,14 +84,14 @@ void ScriptModule::train(bool on) {
 }
 
 torch::Tensor ScriptModule::forward(const std::vector<torch::Tensor>& inputs) {
-  const c10::IValue output = script_->forward(arguments_of(inputs));
+  const c10::IValue output = call(*script_, inputs);
   if (!output.isTensor()) refuse_output(name(), output, "a tensor");
   return output.toTensor();
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> ScriptModule::outputs(const std::vector<torch::Tensor>& inputs) {
   constexpr const char* kWanted = "a tensor, a tuple or a list of tensors, or tensors by name";
-  const c10::IValue output = script_->forward(arguments_of(inputs));
+  const c10::IValue output = call(*script_, inputs);
   std::vector<std::pair<std::string, torch::Tensor>> list;
   const auto add = [&](std::string of, const c10::IValue& value) {
     if (!value.isTensor()) refuse_output(name(), output, kWanted);
