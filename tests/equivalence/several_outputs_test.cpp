@@ -1,134 +1,25 @@
 // Models with several inputs and outputs, by position and by name, with weights, masks and uneven or empty shares:
 // under every strategy the numbers of one device.
-#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <mutex>
 
-#include "cohort/cohort.h"
+#include "models/command/strategy_table.h"
+#include "tests/equivalence/two_headed.h"
 #include "tests/support/server_cluster.h"
 #include "tests/support/workers.h"
 
 namespace cohort::equivalence::several_outputs_test {
 namespace {
 
-constexpr int64_t kEpochs = 4;  // of 5 steps each
-constexpr int64_t kTimes = 3;   // of the box, which is a sequence
-
-struct TrunkImpl : torch::nn::Module {
-  TrunkImpl() {
-    image = register_module("image", torch::nn::Linear(6, 8));
-    meta = register_module("meta", torch::nn::Linear(2, 8));
-    label = register_module("label", torch::nn::Linear(8, 4));
-    box = register_module("box", torch::nn::Linear(8, kTimes * 2));
-    to(torch::kDouble);
-    // The values come from a generator of their own: workers are threads here.
-    auto generator = at::detail::createCPUGenerator(1);
-    const torch::NoGradGuard no_grad;
-    for (auto& parameter : parameters()) {
-      parameter.copy_(torch::randn(parameter.sizes(), generator, torch::kDouble) * 0.4);
-    }
-  }
-  std::tuple<torch::Tensor, torch::Tensor> heads(const torch::Tensor& a, const torch::Tensor& b) {
-    const torch::Tensor hidden = torch::tanh(image(a.flatten(1)) + meta(b));
-    return {label(hidden), box(hidden).view({-1, kTimes, 2})};
-  }
-  torch::nn::Linear image{nullptr}, meta{nullptr}, label{nullptr}, box{nullptr};
-};
-
-struct ByPositionImpl : TrunkImpl {
-  std::tuple<torch::Tensor, torch::Tensor> forward(const torch::Tensor& a, const torch::Tensor& b) {
-    return heads(a, b);
-  }
-};
-TORCH_MODULE(ByPosition);
-
-struct ByNameImpl : TrunkImpl {
-  std::map<std::string, torch::Tensor> forward(const NamedTensors& inputs) {
-    const std::map<std::string, torch::Tensor> by_name(inputs.begin(), inputs.end());
-    const auto [label, box] = heads(by_name.at("image"), by_name.at("meta"));
-    return {{"class", label}, {"box", box}};
-  }
-};
-TORCH_MODULE(ByName);
-
-struct Kind {
-  bool by_name = false;
-  int64_t rows = 55;  // 12 a step, and a last one of 7 or 1
-};
-
-Dataset batches(int64_t rows) {
-  auto generator = at::detail::createCPUGenerator(7);
-  const auto drawn = [&](at::IntArrayRef shape) { return torch::randn(shape, generator, torch::kDouble); };
-  torch::Tensor mask = drawn({rows, kTimes}) > -0.3;
-  mask.select(0, 3).fill_(false);
-  mask.select(0, 48).fill_(false);  // all of a last batch of one example
-  return Dataset::from_tensor_slices({.weight = drawn({rows}).abs(),
-                                      .inputs = {{"image", drawn({rows, 2, 3})}, {"meta", drawn({rows, 2})}},
-                                      .targets = {{"box", drawn({rows, kTimes, 2})},
-                                                  {"class", torch::randint(4, {rows}, generator, torch::kLong)}},
-                                      .weights = {{"class", drawn({rows}).abs()}},
-                                      .masks = {{"box", mask}}})
-      .batch(12);
-}
-
-Model model(const Kind& kind) {
-  Model made =
-      kind.by_name ? Model([] { return ByName(); }) : Model([] { return ByPosition(); }, {.inputs = {"image", "meta"}});
-  made.compile({.optimizer = Adam({.learning_rate = 0.02}),
-                .losses = {{"class", SparseCategoricalCrossentropy({.from_logits = true})}, {"box", "mse"}},
-                .loss_weights = {{"box", 0.7}},
-                .output_metrics = {{"class", {SparseCategoricalAccuracy()}}, {"box", {"mae"}}},
-                .weighted_output_metrics = {{"box", {RootMeanSquaredError()}}}});
-  return made;
-}
-
-struct Outcome {
-  History history;
-  Logs evaluation;
-  NamedTensors weights;
-  NamedTensors predictions;
-};
-
-Outcome train(const Kind& kind, Model net) {
-  Outcome outcome{.history = net.fit(batches(kind.rows),
-                                     {.epochs = kEpochs, .validation_data = batches(50), .verbose = Verbose::kSilent})};
-  EXPECT_EQ(net.optimizer().iterations(), 5 * kEpochs);
-  outcome.evaluation = net.evaluate(batches(51), {.verbose = Verbose::kSilent});
-  outcome.weights = net.weights();
-  outcome.predictions = net.predict_outputs(batches(49));
-  return outcome;
-}
-
-Outcome under(const Strategy& strategy, const Kind& kind) {
-  const auto scope = strategy.scope();
-  return train(kind, model(kind));
-}
-
-Outcome on_one_device(const Kind& kind) {
-  return under(OneDeviceStrategy("/CPU:0"), kind);
-}
-
-void expect_like(const Outcome& got, const Outcome& wanted) {
-  ASSERT_EQ(got.history.names(), wanted.history.names());
-  for (const std::string& name : wanted.history.names()) {
-    ASSERT_EQ(got.history[name].size(), static_cast<std::size_t>(kEpochs));
-    for (std::size_t i = 0; i < got.history[name].size(); ++i) {
-      EXPECT_NEAR(got.history[name][i], wanted.history[name][i], 1e-9) << name << " of epoch " << i;
-    }
-  }
-  for (const auto& [name, value] : wanted.evaluation) EXPECT_NEAR(got.evaluation[name], value, 1e-9) << name;
-  const auto expect_tensors = [](const NamedTensors& some, const NamedTensors& others) {
-    ASSERT_EQ(some.size(), others.size());
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      EXPECT_EQ(some[i].first, others[i].first);
-      EXPECT_TRUE(torch::allclose(some[i].second, others[i].second, 0.0, 1e-9)) << some[i].first;
-    }
-  };
-  expect_tensors(got.weights, wanted.weights);
-  expect_tensors(got.predictions, wanted.predictions);
-}
+using two_headed::expect_like;
+using two_headed::Kind;
+using two_headed::model;
+using two_headed::on_one_device;
+using two_headed::Outcome;
+using two_headed::train;
+using two_headed::under;
 
 class SeveralOutputs : public ::testing::TestWithParam<Kind> {};
 
@@ -142,12 +33,29 @@ TEST_P(SeveralOutputs, LearnOnOneDevice) {
   }
 }
 
-TEST_P(SeveralOutputs, AreThoseOfOneDeviceOnReplicas) {
+TEST_P(SeveralOutputs, AreThoseOfOneDeviceUnderEveryStrategyOfTheTable) {
   const Outcome wanted = on_one_device(GetParam());
-  for (const int replicas : {2, 3}) {
-    SCOPED_TRACE(c10::str(replicas, " replicas"));
-    expect_like(under(MirroredStrategy({.devices = cpu_devices(replicas)}), GetParam()), wanted);
-    expect_like(under(CentralStorageStrategy({.compute_devices = cpu_devices(replicas)}), GetParam()), wanted);
+  int trained = 0;
+  for (const StrategyRow& row : strategy_table()) {
+    for (const int64_t replicas : {1, 2, 3}) {
+      const bool here =
+          row.takes == StrategyTakes::kReplicas || (row.takes == StrategyTakes::kOneReplica && replicas == 1);
+      if (!here) continue;
+      SCOPED_TRACE(c10::str(row.name, " with ", replicas, " replicas"));
+      expect_like(under(make_strategy({.distribution_strategy = row.name, .num_replicas = replicas}), GetParam()),
+                  wanted);
+      ++trained;
+    }
+  }
+  EXPECT_GE(trained, 11) << "off, one_device, and three counts of mirrored, multi_worker_mirrored and central_storage";
+}
+
+TEST_P(SeveralOutputs, AreThoseOfOneDeviceHoweverGradientsAreSummed) {
+  const Outcome wanted = on_one_device(GetParam());
+  for (const char* ops : {"reduction_to_one_device", "hierarchical_copy"}) {
+    SCOPED_TRACE(ops);
+    const MirroredStrategy strategy({.devices = cpu_devices(3), .exchange = {.cross_device_ops = ops}});
+    expect_like(under(strategy, GetParam()), wanted);
   }
 }
 
