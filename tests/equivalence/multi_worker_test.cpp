@@ -77,23 +77,30 @@ Dataset batches_of(std::vector<Example> batches) {
       {.batched = true});
 }
 
-// Weights of all workers (which must be the same bits), and of one device that is given the same global batches.
-void expect_like_one_device(const WorkersOptions& group, const Optimizer& rule,
+// Trains by every rule in one group of workers. The weights of all workers have to be the same bits, and those of one
+// device that is given the same global batches.
+void expect_like_one_device(const WorkersOptions& group, const std::vector<Rule>& rules,
                             const std::function<DistributedDataset(const Strategy&)>& input, std::size_t steps,
                             torch::ScalarType dtype = torch::kDouble, double tolerance = 1e-9) {
-  StepRecorder recorder;
-  std::vector<torch::Tensor> weights(static_cast<std::size_t>(group.workers));
+  std::vector<StepRecorder> recorders(rules.size());
+  std::vector<std::vector<torch::Tensor>> weights(rules.size());
+  for (auto& each : weights) each.resize(static_cast<std::size_t>(group.workers));
   with_workers(group, [&](const MultiWorkerMirroredStrategy& strategy) {
-    weights[static_cast<std::size_t>(strategy.worker_rank())] =
-        train(strategy, input(strategy), rule, dtype, &recorder);
+    for (std::size_t i = 0; i < rules.size(); ++i) {
+      weights[i][static_cast<std::size_t>(strategy.worker_rank())] =
+          train(strategy, input(strategy), rules[i].make(), dtype, &recorders[i]);
+    }
   });
-  const std::vector<Example> batches = recorder.global_batches();
-  EXPECT_EQ(batches.size(), steps);
   const OneDeviceStrategy alone("/CPU:0");
-  const torch::Tensor expected = train(alone, alone.distribute(batches_of(batches)), rule, dtype, nullptr);
-  for (const torch::Tensor& each : weights) {
-    EXPECT_TRUE(torch::equal(each, weights.front())) << "the workers differ";
-    EXPECT_LT(distance(each, expected), tolerance);
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    SCOPED_TRACE(rules[i].name);
+    const std::vector<Example> batches = recorders[i].global_batches();
+    EXPECT_EQ(batches.size(), steps);
+    const torch::Tensor expected = train(alone, alone.distribute(batches_of(batches)), rules[i].make(), dtype, nullptr);
+    for (const torch::Tensor& each : weights[i]) {
+      EXPECT_TRUE(torch::equal(each, weights[i].front())) << "the workers differ";
+      EXPECT_LT(distance(each, expected), tolerance);
+    }
   }
 }
 
@@ -122,21 +129,18 @@ class MultiWorker : public ::testing::TestWithParam<Group> {
 };
 
 TEST_P(MultiWorker, EveryOptimizerInFloat64) {
-  for (const Rule& rule : rules()) {
-    SCOPED_TRACE(rule.name);
-    // 12 a step, and a short last batch of 7.
-    expect_like_one_device(
-        group(), rule.make(),
-        [](const Strategy& strategy) {
-          return strategy.distribute(Dataset::from_tensor_slices(columns(12 * 9 + 7, torch::kDouble)).batch(12));
-        },
-        10);
-  }
+  // 12 a step, and a short last batch of 7.
+  expect_like_one_device(
+      group(), rules(),
+      [](const Strategy& strategy) {
+        return strategy.distribute(Dataset::from_tensor_slices(columns(12 * 9 + 7, torch::kDouble)).batch(12));
+      },
+      10);
 }
 
 TEST_P(MultiWorker, MomentumInFloat32) {
   expect_like_one_device(
-      group(), SGD({.learning_rate = 0.05, .momentum = 0.9}),
+      group(), {{"momentum", [] { return SGD({.learning_rate = 0.05, .momentum = 0.9}); }}},
       [](const Strategy& strategy) {
         return strategy.distribute(Dataset::from_tensor_slices(columns(12 * 9 + 1, torch::kFloat)).batch(12));
       },
@@ -155,7 +159,7 @@ TEST_P(MultiWorker, FilesOfUnevenSizesAndExhaustedWorkers) {
   const int64_t longest = 10 * workers;
   const int64_t share = 12 / workers;
   expect_like_one_device(
-      group(), Adam({.learning_rate = 0.01}),
+      group(), {{"adam", [] { return Adam({.learning_rate = 0.01}); }}},
       [&](const Strategy& strategy) {
         return strategy.distribute(files(strategy).batch(12), {.auto_shard = AutoShard::kFile});
       },
@@ -164,7 +168,7 @@ TEST_P(MultiWorker, FilesOfUnevenSizesAndExhaustedWorkers) {
 
 TEST_P(MultiWorker, AWorkerWithoutAnyDataTakesPart) {
   expect_like_one_device(
-      group(), SGD({.learning_rate = 0.1}),
+      group(), {{"sgd", [] { return SGD({.learning_rate = 0.1}); }}},
       [](const Strategy& strategy) {
         return strategy.distribute_from_function([](const InputContext& context) {
           const int64_t rows = context.input_pipeline_id == 1 ? 0 : 20;

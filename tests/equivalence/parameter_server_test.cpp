@@ -18,9 +18,10 @@ using testing::ServerCluster;
 constexpr int64_t kSteps = 20;
 
 struct NetImpl : torch::nn::Module {
-  explicit NetImpl(torch::ScalarType dtype) {
-    first = register_module("first", torch::nn::Linear(7, 9));
-    second = register_module("second", torch::nn::Linear(9, 3));
+  // The names of its parameters begin with "prefix": those of several nets on the same servers have to differ.
+  explicit NetImpl(torch::ScalarType dtype, const std::string& prefix = "") {
+    first = register_module(prefix + "first", torch::nn::Linear(7, 9));
+    second = register_module(prefix + "second", torch::nn::Linear(9, 3));
     to(dtype);
     // The values come from a generator of their own: the tasks are threads here, and make their modules at the same
     // time.
@@ -39,9 +40,11 @@ Example batch(int64_t step, torch::ScalarType dtype) {
   return {.x = torch::randn({12, 7}, generator, dtype), .y = torch::randint(0, 3, {12}, generator, torch::kLong)};
 }
 
-std::map<std::string, torch::Tensor> values_of(const Mirrored<Net>& net) {
+std::map<std::string, torch::Tensor> values_of(const Mirrored<Net>& net, const std::string& prefix = "") {
   std::map<std::string, torch::Tensor> values;
-  for (const auto& parameter : net[0]->named_parameters()) values[parameter.key()] = parameter.value().detach().clone();
+  for (const auto& parameter : net[0]->named_parameters()) {
+    values[parameter.key().substr(prefix.size())] = parameter.value().detach().clone();
+  }
   return values;
 }
 
@@ -76,60 +79,70 @@ Outcome on_one_device(const Optimizer& rule, torch::ScalarType dtype) {
   return outcome;
 }
 
-// `cuts`: where each step's batch of 12 is cut into shares.
-Outcome on_servers(const testing::ServerClusterOptions& options, const Optimizer& rule, torch::ScalarType dtype,
-                   const std::vector<int64_t>& cuts = {}) {
-  Outcome outcome;
+// Trains a net by each of the rules in one cluster. `cuts`: where each step's batch of 12 is cut into shares.
+std::vector<Outcome> on_servers(const testing::ServerClusterOptions& options, const std::vector<Optimizer>& rules,
+                                torch::ScalarType dtype, const std::vector<int64_t>& cuts = {}) {
+  std::vector<Outcome> outcomes(rules.size());
   ServerCluster(options).run([&](const ParameterServerOptions& own) {
     const ParameterServerStrategy strategy(own);
-    const auto net = strategy.mirror([&] { return Net(dtype); });
-    const auto optimizer = strategy.optimizer(net, rule);
-    strategy.register_step("train", [&](const std::vector<torch::Tensor>& arguments) -> std::vector<torch::Tensor> {
-      return {train(strategy, net, optimizer, {.x = arguments[0], .y = arguments[1]})};
-    });
+    std::vector<Mirrored<Net>> nets;
+    for (std::size_t i = 0; i < rules.size(); ++i) {
+      const auto net = strategy.mirror([&] { return Net(dtype, c10::str("net", i, "_")); });
+      const auto optimizer = strategy.optimizer(net, rules[i]);
+      nets.push_back(net);
+      const auto step = [&strategy, net, optimizer](const std::vector<torch::Tensor>& arguments) {
+        return std::vector{train(strategy, net, optimizer, {.x = arguments[0], .y = arguments[1]})};
+      };
+      strategy.register_step(c10::str("train ", i), step);
+    }
     if (strategy.serve()) return;
     const ClusterCoordinator coordinator(strategy);
-    for (int64_t step = 0; step < kSteps; ++step) {
-      const Example whole = batch(step, dtype);
-      std::vector<std::vector<torch::Tensor>> shares;
-      int64_t first = 0;
-      for (std::size_t i = 0; i <= cuts.size(); ++i) {
-        const int64_t last = i < cuts.size() ? cuts[i] : 12;
-        shares.push_back({whole.x.slice(0, first, last), whole.y.slice(0, first, last)});
-        first = last;
+    for (std::size_t i = 0; i < rules.size(); ++i) {
+      for (int64_t step = 0; step < kSteps; ++step) {
+        const Example whole = batch(step, dtype);
+        std::vector<std::vector<torch::Tensor>> shares;
+        int64_t first = 0;
+        for (std::size_t s = 0; s <= cuts.size(); ++s) {
+          const int64_t last = s < cuts.size() ? cuts[s] : 12;
+          shares.push_back({whole.x.slice(0, first, last), whole.y.slice(0, first, last)});
+          first = last;
+        }
+        double loss = 0.0;
+        for (const RemoteValue& value : coordinator.schedule_shares(c10::str("train ", i), shares)) {
+          loss += value.fetch()[0].item<double>();
+        }
+        outcomes[i].losses.push_back(loss);
       }
-      double loss = 0.0;
-      for (const RemoteValue& value : coordinator.schedule_shares("train", shares)) {
-        loss += value.fetch()[0].item<double>();
-      }
-      outcome.losses.push_back(loss);
     }
     coordinator.pull();
-    outcome.values = values_of(net);
+    for (std::size_t i = 0; i < rules.size(); ++i) outcomes[i].values = values_of(nets[i], c10::str("net", i, "_"));
   });
-  return outcome;
+  return outcomes;
 }
 
 TEST(ParameterServers, OneWorkerAloneTakesTheStepsOfOneDeviceBitForBit) {
-  for (const auto& rule : {Adam({.learning_rate = 0.01}), SGD({.learning_rate = 0.1, .momentum = 0.9}),
-                           Adagrad({.learning_rate = 0.1}), RMSprop({.learning_rate = 0.01})}) {
-    for (const int servers : {1, 2}) {
-      SCOPED_TRACE(rule.name());
-      const Outcome wanted = on_one_device(rule, torch::kFloat);
-      const Outcome got = on_servers({.servers = servers}, rule, torch::kFloat);
-      EXPECT_EQ(got.losses, wanted.losses);
-      for (const auto& [name, value] : wanted.values) EXPECT_TRUE(torch::equal(got.values.at(name), value)) << name;
+  const std::vector<Optimizer> rules{Adam({.learning_rate = 0.01}), SGD({.learning_rate = 0.1, .momentum = 0.9}),
+                                     Adagrad({.learning_rate = 0.1}), RMSprop({.learning_rate = 0.01})};
+  for (const int servers : {1, 2}) {
+    const std::vector<Outcome> got = on_servers({.servers = servers}, rules, torch::kFloat);
+    for (std::size_t i = 0; i < rules.size(); ++i) {
+      SCOPED_TRACE(rules[i].name());
+      const Outcome wanted = on_one_device(rules[i], torch::kFloat);
+      EXPECT_EQ(got[i].losses, wanted.losses);
+      for (const auto& [name, value] : wanted.values) EXPECT_TRUE(torch::equal(got[i].values.at(name), value)) << name;
     }
   }
 }
 
 TEST(ParameterServers, EveryOptimizerInFloat64) {
-  for (const equivalence::Rule& rule : equivalence::rules()) {
-    SCOPED_TRACE(rule.name);
-    const Outcome wanted = on_one_device(rule.make(), torch::kDouble);
-    const Outcome got = on_servers({.servers = 2}, rule.make(), torch::kDouble);
+  std::vector<Optimizer> rules;
+  for (const equivalence::Rule& rule : equivalence::rules()) rules.push_back(rule.make());
+  const std::vector<Outcome> got = on_servers({.servers = 2}, rules, torch::kDouble);
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    SCOPED_TRACE(equivalence::rules()[i].name);
+    const Outcome wanted = on_one_device(rules[i], torch::kDouble);
     for (const auto& [name, value] : wanted.values) {
-      EXPECT_TRUE(torch::allclose(got.values.at(name), value, 0, 1e-9)) << name;
+      EXPECT_TRUE(torch::allclose(got[i].values.at(name), value, 0, 1e-9)) << name;
     }
   }
 }
@@ -161,7 +174,7 @@ TEST(ParameterServers, SynchronousStepsAreThoseOfOneDevice) {
       testing::ServerClusterOptions options{.servers = 2, .workers = 3};
       options.strategy.consistency = {.kind = Consistency::Kind::kSynchronous, .backup_workers = i == 1 ? 1 : 0};
       if (cut_variables) options.strategy.variable_partitioner = FixedShardsPartitioner(2);
-      const Outcome got = on_servers(options, rule, torch::kDouble, cuts[i]);
+      const Outcome got = on_servers(options, {rule}, torch::kDouble, cuts[i]).front();
       for (std::size_t step = 0; step < kSteps; ++step) EXPECT_NEAR(got.losses[step], wanted.losses[step], 1e-9);
       for (const auto& [name, value] : wanted.values) {
         EXPECT_TRUE(torch::allclose(got.values.at(name), value, 0, 1e-9)) << name;

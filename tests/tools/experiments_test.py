@@ -48,6 +48,9 @@ def make_photographs(folder, count=20):
 
 
 SMALL = "task.model.num_classes=2,task.model.input_size=[32,32,3],trainer.train_steps=3,trainer.checkpoint_interval=2"
+# With a small backbone, for tests that are about something else: checkpoints of 1 MB instead of 100.
+BACKBONE = "task.model.backbone.type=resnet_cifar,task.model.backbone.resnet_cifar.model_id=14"
+LITTLE = f"{SMALL},{BACKBONE}"
 
 
 class Experiments(unittest.TestCase):
@@ -104,7 +107,7 @@ class Experiments(unittest.TestCase):
     def test_layers_of_the_configuration(self):
         (self.folder / "a.yaml").write_text("trainer:\n  train_steps: 9\n  validation_interval: 2\nruntime: {num_replicas: 2}\n")
         (self.folder / "b.json").write_text('{"trainer": {"validation_interval": 3}}')
-        override = "trainer.train_steps=4,task.model.num_classes=2,task.model.input_size=[32,32,3]"
+        override = f"trainer.train_steps=4,task.model.num_classes=2,task.model.input_size=[32,32,3],{BACKBONE}"
         folder, out = self.train("resnet18", f"--config_file={self.folder}/a.yaml", f"--config_file={self.folder}/b.json",
                                  "--num_replicas=1", "--gin_param=trainer.max_to_keep = 1", override=override)
         self.assertIn("under mirrored, 1 replica(s)", out)
@@ -120,20 +123,20 @@ class Experiments(unittest.TestCase):
                          (pathlib.Path(again) / "model.safetensors").read_bytes(), "the written configuration is the whole one")
 
     def test_modes(self):
-        folder, _ = self.train("resnet18", "--mode=train_and_post_eval")
+        folder, _ = self.train("resnet18", "--mode=train_and_post_eval", override=LITTLE)
         self.assertEqual([r["mode"] for r in records_of(folder)], ["train", "eval"])
         for mode, evaluations in (("eval", 1), ("continuous_eval", 1)):
             before = len(records_of(folder))
             code, out, err = cohort("train", "--experiment=resnet18", f"--mode={mode}", f"--model_dir={folder}",
-                                    f"--data_dir={self.folder}/photographs", f"--params_override={SMALL}", "--batch_size=8")
+                                    f"--data_dir={self.folder}/photographs", f"--params_override={LITTLE}", "--batch_size=8")
             self.assertEqual(code, 0, out + err)
             self.assertEqual(len(records_of(folder)) - before, evaluations)
-        folder, _ = self.train("resnet18", "--mode=continuous_train_and_eval")
+        folder, _ = self.train("resnet18", "--mode=continuous_train_and_eval", override=LITTLE)
         self.assertEqual([r["step"] for r in records_of(folder) if r["mode"] == "eval"], [2, 3])
 
     def test_a_frozen_backbone_is_thawed(self):
-        base, _ = self.train("resnet18", "--mode=train")
-        override = SMALL + f",task.init_checkpoint={base}/model.safetensors,task.init_checkpoint_modules=backbone,task.freeze_backbone_steps=2"
+        base, _ = self.train("resnet18", "--mode=train", override=LITTLE)
+        override = LITTLE + f",task.init_checkpoint={base}/model.safetensors,task.init_checkpoint_modules=backbone,task.freeze_backbone_steps=2"
         rate = "--gin_param=trainer.optimizer_config.learning_rate.cosine.decay_steps = 3"
         no_warmup = "--gin_param=trainer.optimizer_config.warmup.type = ''"
         whole, _ = self.train("resnet18", rate, no_warmup, override=override)
@@ -160,12 +163,12 @@ class Experiments(unittest.TestCase):
     def test_with_parameter_servers_nothing_thaws(self):
         launch = [COHORT, "launch", "--ps=1", "--workers=1", "--", COHORT, "train", "--experiment=resnet18", "--batch_size=8",
                   "--distribution_strategy=parameter_server", f"--data_dir={self.folder}/photographs", f"--model_dir={self.folder}/servers"]
-        done = subprocess.run([*launch, f"--params_override={SMALL},task.freeze_backbone_steps=2"], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run([*launch, f"--params_override={LITTLE},task.freeze_backbone_steps=2"], capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assertIn("the training changes after step 2, which parameter servers do not follow", done.stdout + done.stderr)
 
     def test_best_checkpoint_and_summaries(self):
-        folder, _ = self.train("resnet18", override=SMALL + ",trainer.validation_interval=1,trainer.best_checkpoint_export_subdir=best,"
+        folder, _ = self.train("resnet18", override=LITTLE + ",trainer.validation_interval=1,trainer.best_checkpoint_export_subdir=best,"
                                "trainer.best_checkpoint_eval_metric=accuracy,trainer.summary_histograms=true,trainer.summary_images=2")
         info = json.loads((pathlib.Path(folder) / "best/info.json").read_text())
         best = max(r["accuracy"] for r in records_of(folder) if r["mode"] == "eval")
@@ -238,10 +241,10 @@ class Experiments(unittest.TestCase):
         for photograph in sorted((spoiled / "dog").iterdir())[:2]:
             photograph.write_bytes(photograph.read_bytes()[:300])
         flags = ["train", "--experiment=resnet18", f"--data_dir={spoiled}", "--batch_size=8", f"--model_dir={self.folder}/spoiled_run"]
-        code, _, err = cohort(*flags, f"--params_override={SMALL},task.train_data.held_out=0.1")
+        code, _, err = cohort(*flags, f"--params_override={LITTLE},task.train_data.held_out=0.1")
         self.assertEqual(code, 1)
         self.assertRegex(err, r"spoiled/dog/\d+\.jpg")
-        code, _, err = cohort(*flags, f"--params_override={SMALL},task.train_data.skip_damaged=true")
+        code, _, err = cohort(*flags, f"--params_override={LITTLE},task.train_data.skip_damaged=true")
         self.assertEqual(code, 0, err)
 
 

@@ -136,7 +136,8 @@ std::vector<int64_t> ImageClassificationTask::stages() const {
 void ImageClassificationTask::before_stage(std::size_t stage, Model& built) {
   const bool frozen = freeze_backbone || (stage == 0 && !stages().empty());
   if (frozen && head().empty()) {
-    fail<InvalidArgument>("[task] task.freeze_backbone: the model ", model.backbone.type, " has no backbone");
+    fail<InvalidArgument>("[task] task.", freeze_backbone ? "freeze_backbone" : "freeze_backbone_steps", ": the model ",
+                          model.backbone.type, " has no backbone");
   }
   for (const ModelLayer& layer : built.layers()) layer.set_trainable(!frozen || layer.name() == head());
 }

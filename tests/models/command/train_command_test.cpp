@@ -68,6 +68,11 @@ TEST(TrainCommand, RefusesWrongExperimentsModesAndFolders) {
   expect_training_refused("there is no folder /there/is", {"--trace=/there/is/none.json"});
   expect_training_refused("has no train-images-idx3-ubyte", {"--data_dir=DIR"});
   expect_training_refused("model.safetensors: cannot be opened", {"--mode=eval"});
+  for (const char* key : {"task.freeze_backbone=true", "task.freeze_backbone_steps=2"}) {
+    const std::string set = key;
+    expect_training_refused("[task] " + set.substr(0, set.find('=')) + ": the model mlp has no backbone",
+                            {"--params_override=" + set});
+  }
   const std::string folder = std::filesystem::temp_directory_path().string();
   expect_training_refused(folder + " is a folder, wanted the name of a file", {"--trace=" + folder});
   for (const std::string scheme : {"gs", "s3", "hdfs"}) {
