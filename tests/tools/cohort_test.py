@@ -192,7 +192,6 @@ class Runs(unittest.TestCase):
         for value in accuracy[1:]:
             self.assertAlmostEqual(value, accuracy[0], delta=0.02)
 
-    @unittest.skipUnless(os.path.isdir(os.environ["COHORT_TEST_DATA"] + "/mnist"), "the real MNIST is not here")
     def test_a_second_run_in_the_same_folder_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             run = pathlib.Path(folder, "run")
@@ -214,6 +213,7 @@ class Runs(unittest.TestCase):
             self.assertEqual(code, 0, out + err)
             self.assertFalse((run / ".writer").exists())
 
+    @unittest.skipUnless(os.path.isdir(os.environ["COHORT_TEST_DATA"] + "/mnist"), "the real MNIST is not here")
     def test_real_mnist(self):
         with tempfile.TemporaryDirectory() as folder:
             code, _, err = cohort("train", "--experiment=mnist_mlp", "--num_replicas=2", f"--model_dir={folder}",
