@@ -22,7 +22,7 @@ struct TrunkImpl : torch::nn::Module {
     label = register_module("label", torch::nn::Linear(8, 4));
     box = register_module("box", torch::nn::Linear(8, kTimes * 2));
     to(torch::kDouble);
-    // Of a generator of its own: workers are threads here.
+    // The values come from a generator of their own: workers are threads here.
     auto generator = at::detail::createCPUGenerator(1);
     const torch::NoGradGuard no_grad;
     for (auto& parameter : parameters()) {
