@@ -9,7 +9,7 @@ one is a breach.
 Questions about what the topology is (one replica or several, one worker or several, CPUs that share memory) stand in src/strategy, and
 at most MOST_QUESTIONS of them.
 
-Only src/device knows kinds of devices, and a file that takes a tensor's pointer says so in its first lines.
+Only src/device knows kinds of devices (src/record is one of LibTorch's), and a file that takes a tensor's pointer says so in its first lines.
 
 usage: check_layers.py REPOSITORY
 """
@@ -17,7 +17,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "config", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "data", "checkpoint", "parameter_server", "train", "models"]
+LAYERS = ["base", "config", "record", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "data", "checkpoint", "parameter_server", "train", "models"]
 # The layer that each public header belongs to: that of its folder, if these lists do not name it. Umbrellas, which only include others,
 # belong to none.
 HEADERS = {
@@ -99,7 +99,7 @@ def check_source(path, layer, classes, arrows, problems):
 
 def check_device(path, folders, problems):
     """Kinds of devices, and tensors told apart by their addresses, are src/device's; a file that takes a tensor's pointer says so at its head."""
-    if folders[0] == "device" or (folders[0] == "collective" and any("nccl" in part for part in folders)):
+    if folders[0] in ("device", "record") or (folders[0] == "collective" and any("nccl" in part for part in folders)):
         return
     text = path.read_text(encoding="utf-8")
     for name in sorted(set(DEVICE_NAMES.findall(text))):

@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/GeneratorImpl.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
@@ -30,6 +31,22 @@ class Allocator : public c10::Allocator {
 #else
   c10::DataPtr allocate(std::size_t bytes) const final {
     return make(bytes);
+  }
+#endif
+};
+
+// c10::GeneratorImpl with the methods that it has from 2.2 on: the offset within the stream, which a generator that derives
+// from this one does not have.
+class Generator : public c10::GeneratorImpl {
+ public:
+  using GeneratorImpl::GeneratorImpl;
+
+#if COHORT_TORCH_AT_LEAST(2, 2)
+  void set_offset(uint64_t offset) final {
+    TORCH_CHECK(offset == 0, "this generator has no offset, got ", offset, ", wanted 0");
+  }
+  uint64_t get_offset() const final {
+    return 0;
   }
 #endif
 };

@@ -1,0 +1,154 @@
+// The recorder is one for the process, because LibTorch's tables of kernels are. Nothing of it exists before
+// install_recorder().
+#include "record/recorder.h"
+
+#include <ATen/Functions.h>
+#include <torch/library.h>
+
+#include <atomic>
+
+#include "base/fail.h"
+#include "record/call.h"
+#include "record/cell.h"
+#include "record/guard.h"
+#include "record/kernels.h"
+
+namespace cohort::record {
+
+namespace {
+
+// Views, by LibTorch's names. All have the tensor that they look at as their first argument.
+constexpr const char* kViews[] = {
+    "_reshape_alias", "_unsafe_view",     "diagonal", "expand",      "permute",      "select.int", "slice.Tensor",
+    "split.Tensor",   "split_with_sizes", "squeeze",  "squeeze.dim", "squeeze.dims", "t",          "transpose.int",
+    "unbind.int",     "unfold",           "unsqueeze"};
+
+struct Recorder {
+  std::mutex mutex;
+  ProgramCache cache;
+  std::vector<std::unique_ptr<Recording>> recordings;
+  std::vector<std::unique_ptr<torch::Library>> libraries;
+  std::shared_ptr<GraphRunner> runner;
+  std::atomic<bool> installed = false;
+  std::atomic<bool> soft_placement = false;
+};
+
+// It is never destroyed: tensors may outlive everything else.
+Recorder& recorder() {
+  static Recorder& one = *std::make_unique<Recorder>().release();
+  return one;
+}
+
+// Returns whether this version of LibTorch has the operation and does not make it of others above autograd: with a
+// kernel of ours such a one would have no gradient.
+bool is_recordable(const std::string& name) {
+  const std::size_t dot = name.find('.');
+  const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
+  const auto op = c10::Dispatcher::singleton().findSchema({"aten::" + name.substr(0, dot), overload});
+  return op && !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+std::string in_place_name(const std::string& name) {
+  const std::size_t dot = std::min(name.find('.'), name.size());
+  return name.substr(0, dot) + "_" + name.substr(dot);
+}
+
+template <auto kKernel>
+void register_boxed(torch::Library& aten, const std::string& name) {
+  if (is_recordable(name)) aten.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<kKernel>());
+}
+
+void register_with_libtorch(Recorder& state) {
+  const auto open = [&](const char* ns) -> torch::Library& {
+    state.libraries.push_back(std::make_unique<torch::Library>(
+        torch::Library::IMPL, ns, c10::make_optional(c10::DispatchKey::XLA), __FILE__, __LINE__));
+    return *state.libraries.back();
+  };
+  open("_").fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_call>());
+  torch::Library& aten = open("aten");
+  register_kernels(aten);
+  register_random(aten);
+  register_statistics(aten);
+  for (const char* view : kViews) register_boxed<&record_view>(aten, view);
+  for (const auto rows : all_operations()) {
+    for (const OperationInfo& row : rows) {
+      if (row.recorded_elsewhere) continue;
+      register_boxed<&record_call>(aten, row.name);
+      register_boxed<&record_call>(aten, in_place_name(row.name));
+      if (row.out_name != nullptr) register_boxed<&record_call>(aten, row.out_name);
+    }
+  }
+}
+
+// LibTorch starts its autograd threads at the first backward of the process, for the devices that there are then.
+void require_autograd_threads() {
+  const at::AutoGradMode enable(true);
+  const torch::Tensor probe = at::ones({}, torch::Device(c10::DeviceType::XLA, 0)).set_requires_grad(true);
+  try {
+    probe.mul(probe).backward();
+  } catch (const c10::Error& error) {
+    fail<FailedPrecondition>(
+        "[record] install_recorder() came after the first backward of this process, after which LibTorch "
+        "takes no more devices; call it at the start of the program (",
+        error.what_without_backtrace(), ")");
+  }
+}
+
+}  // namespace
+
+void install_recorder(const RecorderOptions& options) {
+  Recorder& state = recorder();
+  const std::scoped_lock lock(state.mutex);
+  if (options.devices < 1) fail<InvalidArgument>("[record] devices is ", options.devices, ", wanted at least 1");
+  if (!state.recordings.empty()) {
+    const auto known = static_cast<int>(state.recordings.size());
+    if (options.devices > known) {
+      fail<FailedPrecondition>("[record] install_recorder() got ", options.devices, " devices after a call with ",
+                               known, "; the first call decides how many there are");
+    }
+    return;
+  }
+  for (int i = 0; i < options.devices; ++i) state.recordings.push_back(std::make_unique<Recording>(i, state.cache));
+  register_guard(options.devices);
+  register_with_libtorch(state);
+  state.installed = true;
+  require_autograd_threads();
+}
+
+void set_runner(std::shared_ptr<GraphRunner> runner) {
+  Recorder& state = recorder();
+  const std::scoped_lock lock(state.mutex);
+  state.runner = std::move(runner);
+}
+
+std::shared_ptr<GraphRunner> runner() {
+  Recorder& state = recorder();
+  const std::scoped_lock lock(state.mutex);
+  return state.runner;
+}
+
+void set_soft_placement(bool enabled) {
+  recorder().soft_placement = enabled;
+}
+
+bool soft_placement() {
+  return recorder().soft_placement;
+}
+
+Recording& recording_of(torch::Device device) {
+  Recorder& state = recorder();
+  if (!state.installed)
+    fail<FailedPrecondition>("[record] nothing can be recorded for ", device, " before install_recorder()");
+  const auto count = static_cast<int>(state.recordings.size());
+  if (device.type() != c10::DeviceType::XLA || device.index() >= count) {
+    fail<InvalidArgument>("[record] got the device ", device, ", wanted one of xla:0 to xla:", count - 1);
+  }
+  return *state.recordings[static_cast<std::size_t>(std::max<int>(device.index(), 0))];
+}
+
+torch::Tensor all_reduce(const torch::Tensor& tensor) {
+  const Value value = value_of(tensor);
+  return make_tensor(make_node("cohort::all_reduce", {value}, value.type()), tensor.device());
+}
+
+}  // namespace cohort::record

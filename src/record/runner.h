@@ -1,0 +1,34 @@
+// GraphRunner: what has to exist beside recording so that recorded work gets done. src/device/xla implements it by
+// PJRT.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "record/program.h"
+
+namespace cohort::record {
+
+// Thread-safe. An error of the device is a cohort::Error that names the operation or the tensor.
+class GraphRunner {
+ public:
+  virtual ~GraphRunner() = default;
+
+  // Returns how many devices there are: xla:0 to xla:(devices() - 1).
+  virtual int devices() const = 0;
+
+  // Begins to copy a host's tensor (dense, row-major) to the device. The tensor is not written to afterwards.
+  virtual std::shared_ptr<DeviceData> place(const torch::Tensor& host, int device) = 0;
+
+  // Returns the value as a tensor on the host, of the type that it has in the program. Waits for it.
+  virtual torch::Tensor fetch(const DeviceData& data, const TensorType& type) = 0;
+
+  // Begins to run the program on one device and returns its outputs. inputs[i] is for program.inputs()[i]; none is a
+  // HostData. An input that an output takes the memory of (Program::aliases) is unusable afterwards.
+  virtual std::vector<std::shared_ptr<DeviceData>> run(const std::shared_ptr<const Program>& program,
+                                                       std::span<const std::shared_ptr<DeviceData>> inputs,
+                                                       int device) = 0;
+};
+
+}  // namespace cohort::record

@@ -1,0 +1,23 @@
+// The families of operations: each file returns its rows of the table.
+#pragma once
+
+#include <span>
+
+#include "record/operations.h"
+#include "record/stablehlo/lowering.h"
+
+namespace cohort::record::stablehlo {
+
+std::span<const OperationInfo> activation_operations();
+std::span<const OperationInfo> convolution_operations();
+std::span<const OperationInfo> elementwise_operations();
+std::span<const OperationInfo> indexing_operations();
+std::span<const OperationInfo> linear_operations();
+std::span<const OperationInfo> loss_operations();
+std::span<const OperationInfo> normalization_operations();
+std::span<const OperationInfo> pooling_operations();
+std::span<const OperationInfo> random_operations();
+std::span<const OperationInfo> reduction_operations();
+std::span<const OperationInfo> shape_operations();
+
+}  // namespace cohort::record::stablehlo

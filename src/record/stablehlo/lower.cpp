@@ -1,0 +1,120 @@
+#include "record/stablehlo/lower.h"
+
+#include <map>
+
+#include "base/fail.h"
+#include "record/stablehlo/lowering.h"
+
+namespace cohort::record {
+
+namespace {
+
+using stablehlo::Lowering;
+using stablehlo::Operand;
+using stablehlo::Text;
+
+// Returns the text without what would end a string of the module.
+std::string quotable(std::string text) {
+  for (char& c : text) {
+    if (c == '"' || c == '\\' || c == '\n') c = '_';
+  }
+  return text;
+}
+
+class Module {
+ public:
+  Module(const Program& program, const StableHloOptions& options) : program_(program), options_(options) {
+    for (const Operation& operation : program.operations()) used_.emplace_back(operation.outputs.size(), false);
+    for (const Operation& operation : program.operations()) note_uses(operation);
+    for (const Place& place : program.outputs()) note_use(place);
+  }
+
+  std::string text() {
+    for (std::size_t i = 0; i < program_.operations().size(); ++i) lower(i);
+    std::string returned;
+    std::string types;
+    for (const Place& place : program_.outputs()) {
+      const Operand value = resolve(place);
+      returned += (returned.empty() ? "" : ", ") + value.name;
+      types += (types.empty() ? "" : ", ") + type_text(value);
+    }
+    return "module @" + options_.name + " attributes {mhlo.num_replicas = " + std::to_string(options_.num_replicas) +
+           " : i32, mhlo.num_partitions = 1 : i32} {\n  func.func public @main(" + signature() + ") -> (" + types +
+           ") {\n" + text_.body() + "    return" + (returned.empty() ? "" : " " + returned + " : " + types) +
+           "\n  }\n}\n";
+  }
+
+ private:
+  void note_use(const Place& place) {
+    if (place.operation >= 0)
+      used_[static_cast<std::size_t>(place.operation)][static_cast<std::size_t>(place.index)] = true;
+  }
+
+  void note_uses(const Operation& operation) {
+    for (const PlaceArgument& argument : operation.arguments) {
+      if (const auto* place = std::get_if<Place>(&argument)) note_use(*place);
+      const auto* list = std::get_if<std::vector<std::optional<Place>>>(&argument);
+      for (const auto& place : list == nullptr ? std::vector<std::optional<Place>>() : *list) {
+        if (place) note_use(*place);
+      }
+    }
+  }
+
+  Operand input(int index) const {
+    const TensorType& type = program_.inputs()[static_cast<std::size_t>(index)].type;
+    return {"%arg" + std::to_string(index), type.sizes, stablehlo::element_of(type.dtype)};
+  }
+
+  Operand resolve(const Place& place) {
+    if (place.operation >= 0)
+      return results_[static_cast<std::size_t>(place.operation)].at(static_cast<std::size_t>(place.index));
+    if (place.element < 0) return input(place.index);
+    const auto key = std::pair(place.index, place.element);
+    const auto known = elements_.find(key);
+    if (known != elements_.end()) return known->second;
+    const Operand one = text_.slice(input(place.index), {place.element}, {place.element + 1}, {1});
+    return elements_[key] = text_.reshape(one, {});
+  }
+
+  std::string signature() const {
+    std::string text;
+    for (std::size_t i = 0; i < program_.inputs().size(); ++i) {
+      const Operand value = input(static_cast<int>(i));
+      text += (i == 0 ? "" : ", ") + value.name + ": " + type_text(value);
+      for (std::size_t o = 0; o < program_.aliases().size(); ++o) {
+        if (program_.aliases()[o] == static_cast<int>(i))
+          text += " {tf.aliasing_output = " + std::to_string(o) + " : i32}";
+      }
+      const std::string& name = program_.inputs()[i].name;
+      text += " loc(\"" + (name.empty() ? "argument " + std::to_string(i) : quotable(name)) + "\")";
+    }
+    return text;
+  }
+
+  void lower(std::size_t i) {
+    const Operation& operation = program_.operations()[i];
+    const bool of_libtorch = operation.op.rfind("aten::", 0) == 0;
+    const OperationInfo* info = find_operation(of_libtorch ? operation.op.substr(6) : operation.op);
+    if (info == nullptr)
+      fail<Internal>("[record] ", operation.op, " was recorded without a row in the table of operations");
+    text_.set_location(quotable(operation.layer.empty() ? operation.op : operation.op + " " + operation.layer));
+    Lowering lowering(text_, operation, used_[i], options_, [this](const Place& place) { return resolve(place); });
+    info->lower(lowering);
+    results_.push_back(lowering.results());
+  }
+
+  const Program& program_;
+  const StableHloOptions& options_;
+  Text text_;
+  std::vector<std::vector<bool>> used_;
+  std::vector<std::vector<Operand>> results_;
+  std::map<std::pair<int, int64_t>, Operand> elements_;
+};
+
+}  // namespace
+
+std::string to_stablehlo(const Program& program, const StableHloOptions& options) {
+  return Module(program, options).text();
+}
+
+}  // namespace cohort::record

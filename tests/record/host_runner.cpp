@@ -1,0 +1,149 @@
+#include "tests/record/host_runner.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <stdexcept>
+
+namespace cohort::record {
+
+namespace {
+
+// A value "on the device": a tensor that only this runner looks at.
+class Held final : public DeviceData {
+ public:
+  explicit Held(torch::Tensor tensor) : tensor_(std::move(tensor)) {}
+  const torch::Tensor& tensor() const {
+    if (!tensor_.defined()) throw std::runtime_error("a value was used after its memory was given away");
+    return tensor_;
+  }
+  void give_away() { tensor_ = torch::Tensor(); }
+
+ private:
+  torch::Tensor tensor_;
+};
+
+class Run {
+ public:
+  Run(const Program& program, std::vector<torch::Tensor> inputs) : program_(program), inputs_(std::move(inputs)) {}
+
+  std::vector<torch::Tensor> outputs() {
+    const torch::NoGradGuard no_grad;
+    for (const Operation& operation : program_.operations()) results_.push_back(results(operation));
+    std::vector<torch::Tensor> values;
+    for (const Place& place : program_.outputs()) values.push_back(value(place));
+    return values;
+  }
+
+ private:
+  torch::Tensor value(const Place& place) const {
+    const auto index = static_cast<std::size_t>(place.index);
+    if (place.operation >= 0) return results_.at(static_cast<std::size_t>(place.operation)).at(index);
+    return place.element < 0 ? inputs_.at(index) : inputs_.at(index)[place.element];
+  }
+
+  c10::IValue argument(const PlaceArgument& argument, const c10::Argument& wanted) const {
+    if (const auto* place = std::get_if<Place>(&argument)) {
+      if (wanted.type()->kind() == c10::TypeKind::NumberType) return value(*place).item();
+      return value(*place);
+    }
+    if (const auto* attribute = std::get_if<c10::IValue>(&argument)) {
+      if (attribute->isScalar() && wanted.type()->kind() == c10::TypeKind::TensorType)
+        return at::scalar_tensor(attribute->toScalar());
+      return *attribute;
+    }
+    const auto* list = std::get_if<std::vector<std::optional<Place>>>(&argument);
+    if (list == nullptr) return {};
+    c10::List<torch::Tensor> tensors;
+    c10::List<c10::optional<torch::Tensor>> optionals;
+    const bool optional = wanted.type()->str().find("Tensor?[]") != std::string::npos;
+    for (const auto& place : *list) {
+      if (optional) optionals.push_back(place ? c10::make_optional(value(*place)) : c10::nullopt);
+      if (!optional) tensors.push_back(value(place.value()));
+    }
+    return optional ? c10::IValue(optionals) : c10::IValue(tensors);
+  }
+
+  std::vector<torch::Tensor> results(const Operation& operation) const {
+    const auto tensor = [&](std::size_t i) { return value(std::get<Place>(operation.arguments.at(i))); };
+    const auto attribute = [&](std::size_t i) { return std::get<c10::IValue>(operation.arguments.at(i)); };
+    const TensorType& type = operation.outputs.at(0);
+    const auto empty = [&] { return at::empty(type.sizes, at::TensorOptions().dtype(type.dtype)); };
+    if (operation.op == "cohort::copy") return {empty().copy_(tensor(0))};
+    if (operation.op == "cohort::all_reduce") return {tensor(0)};
+    if (operation.op == "aten::full") {
+      const bool lifted = std::holds_alternative<Place>(operation.arguments.at(0));
+      return {empty().fill_(lifted ? tensor(0).item() : attribute(0).toScalar())};
+    }
+    if (operation.op == "aten::as_strided") {
+      return {tensor(0)
+                  .contiguous()
+                  .as_strided(attribute(1).toIntVector(), attribute(2).toIntVector(), attribute(3).toInt())
+                  .clone()};
+    }
+    if (operation.op == "aten::as_strided_scatter") {
+      const torch::Tensor memory = tensor(0).clone(torch::MemoryFormat::Contiguous);
+      memory.as_strided(attribute(2).toIntVector(), attribute(3).toIntVector(), attribute(4).toInt()).copy_(tensor(1));
+      return {memory};
+    }
+    return dispatched(operation);
+  }
+
+  std::vector<torch::Tensor> dispatched(const Operation& operation) const {
+    const std::size_t dot = operation.op.find('.');
+    const std::string overload = dot == std::string::npos ? "" : operation.op.substr(dot + 1);
+    const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow(operation.op.substr(0, dot).c_str(), overload.c_str());
+    torch::jit::Stack stack;
+    for (std::size_t i = 0; i < operation.arguments.size(); ++i) {
+      stack.push_back(argument(operation.arguments[i], op.schema().arguments().at(i)));
+    }
+    op.callBoxed(&stack);
+    std::vector<torch::Tensor> results;
+    for (const c10::IValue& result : stack) {
+      if (result.isTensor()) results.push_back(result.toTensor());
+      if (result.isTensorList()) throw std::runtime_error("a list of results of " + operation.op);
+    }
+    // An operation that was recorded from one in place has the dtype of what it wrote to.
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (results[i].defined())
+        results[i] = results[i].to(operation.outputs.at(i).dtype).expand(operation.outputs[i].sizes);
+    }
+    return results;
+  }
+
+  const Program& program_;
+  std::vector<torch::Tensor> inputs_;
+  std::vector<std::vector<torch::Tensor>> results_;
+};
+
+}  // namespace
+
+std::shared_ptr<DeviceData> HostRunner::place(const torch::Tensor& host, int /*device*/) {
+  ++placed_;
+  return std::make_shared<Held>(host.clone());
+}
+
+torch::Tensor HostRunner::fetch(const DeviceData& data, const TensorType& type) {
+  const torch::Tensor& tensor = dynamic_cast<const Held&>(data).tensor();
+  if (tensor.scalar_type() != type.dtype || tensor.sizes() != c10::IntArrayRef(type.sizes)) {
+    throw std::runtime_error("a value is not of its type " + to_string(type));
+  }
+  return tensor.clone();
+}
+
+std::vector<std::shared_ptr<DeviceData>> HostRunner::run(const std::shared_ptr<const Program>& program,
+                                                         std::span<const std::shared_ptr<DeviceData>> inputs,
+                                                         int /*device*/) {
+  ran_.push_back(program);
+  std::vector<torch::Tensor> tensors;
+  for (const auto& input : inputs) tensors.push_back(dynamic_cast<const Held&>(*input).tensor());
+  std::vector<std::shared_ptr<DeviceData>> outputs;
+  for (const torch::Tensor& output : Run(*program, tensors).outputs())
+    outputs.push_back(std::make_shared<Held>(output.clone()));
+  for (const int alias : program->aliases()) {
+    if (alias >= 0) dynamic_cast<Held&>(*inputs[static_cast<std::size_t>(alias)]).give_away();
+  }
+  return outputs;
+}
+
+}  // namespace cohort::record

@@ -1,0 +1,30 @@
+// A GraphRunner for tests: runs programs on the host by LibTorch's own operations, one after the other. It shares
+// nothing with the lowering, so what it computes is what was recorded.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "record/runner.h"
+
+namespace cohort::record {
+
+class HostRunner final : public GraphRunner {
+ public:
+  int devices() const override { return 8; }
+  std::shared_ptr<DeviceData> place(const torch::Tensor& host, int device) override;
+  torch::Tensor fetch(const DeviceData& data, const TensorType& type) override;
+  std::vector<std::shared_ptr<DeviceData>> run(const std::shared_ptr<const Program>& program,
+                                               std::span<const std::shared_ptr<DeviceData>> inputs,
+                                               int device) override;
+
+  // The programs that ran, in their order.
+  const std::vector<std::shared_ptr<const Program>>& ran() const { return ran_; }
+  int placed() const { return placed_; }
+
+ private:
+  std::vector<std::shared_ptr<const Program>> ran_;
+  int placed_ = 0;
+};
+
+}  // namespace cohort::record
