@@ -58,6 +58,19 @@ std::vector<torch::Tensor> scalar_of_dtype(const std::vector<c10::IValue>& argum
 std::vector<torch::Tensor> reduced_once(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> reduced_twice(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> reduced_no_correction(const std::vector<c10::IValue>& arguments);
+// Those of the operations of these names.
+std::vector<torch::Tensor> convolution(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> convolution_backward(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> adaptive_pool(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> batch_norm_backward(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> layer_norm(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> layer_norm_backward(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> nll_loss(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> elementwise_loss(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> weighted_loss(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> index_select(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> embedding(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> embedding_backward(const std::vector<c10::IValue>& arguments);
 }  // namespace shapes
 
 }  // namespace cohort::record

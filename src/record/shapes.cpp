@@ -72,4 +72,117 @@ std::vector<torch::Tensor> reduced_no_correction(const Arguments& a) {
   return {meta(reduced(x, a.at(1), a.at(2).toBool()), x.scalar_type())};
 }
 
+// Arguments: input, weight, bias, stride, padding, dilation, transposed, output_padding, groups.
+std::vector<torch::Tensor> convolution(const Arguments& a) {
+  const torch::Tensor x = a.at(0).toTensor();
+  const torch::Tensor w = a.at(1).toTensor();
+  const auto at = [&](std::size_t i, int64_t d) {
+    const std::vector<int64_t> list = a.at(i).toIntVector();
+    return list.at(list.size() == 1 ? 0 : static_cast<std::size_t>(d));
+  };
+  const bool transposed = a.at(6).toBool();
+  std::vector<int64_t> sizes{x.size(0), transposed ? w.size(1) * a.at(8).toInt() : w.size(0)};
+  for (int64_t d = 0; d < x.dim() - 2; ++d) {
+    const int64_t extent = at(5, d) * (w.size(d + 2) - 1);
+    const int64_t size = x.size(d + 2);
+    sizes.push_back(transposed ? (size - 1) * at(3, d) - 2 * at(4, d) + extent + at(7, d) + 1
+                               : (size + 2 * at(4, d) - extent - 1) / at(3, d) + 1);
+  }
+  return {meta(sizes, x.scalar_type())};
+}
+
+// Arguments: gradient, input, weight, bias_sizes, ..., output_mask.
+std::vector<torch::Tensor> convolution_backward(const Arguments& a) {
+  const torch::Tensor x = a.at(1).toTensor();
+  const torch::Tensor w = a.at(2).toTensor();
+  const auto mask = a.back().toBoolList();
+  std::vector<torch::Tensor> results(3);
+  if (mask[0]) results[0] = meta(x.sizes(), x.scalar_type());
+  if (mask[1]) results[1] = meta(w.sizes(), w.scalar_type());
+  if (mask[2]) results[2] = meta(a.at(0).toTensor().size(1), w.scalar_type());
+  return results;
+}
+
+std::vector<torch::Tensor> adaptive_pool(const Arguments& a) {
+  const torch::Tensor x = a.at(0).toTensor();
+  const std::vector<int64_t> last = a.at(1).toIntVector();
+  std::vector<int64_t> sizes(x.sizes().begin(), x.sizes().end() - 2);
+  sizes.insert(sizes.end(), last.begin(), last.end());
+  return {meta(sizes, x.scalar_type())};
+}
+
+std::vector<torch::Tensor> batch_norm_backward(const Arguments& a) {
+  const torch::Tensor x = a.at(1).toTensor();
+  const auto mask = a.back().toBoolList();
+  const bool has_weight = a.at(2).isTensor() && a.at(2).toTensor().defined();
+  const torch::ScalarType dtype = has_weight ? a.at(2).toTensor().scalar_type() : x.scalar_type();
+  std::vector<torch::Tensor> results(3);
+  if (mask[0]) results[0] = at::empty_like(x);
+  if (mask[1]) results[1] = meta(x.size(1), dtype);
+  if (mask[2]) results[2] = meta(x.size(1), dtype);
+  return results;
+}
+
+std::vector<torch::Tensor> layer_norm(const Arguments& a) {
+  const torch::Tensor x = a.at(0).toTensor();
+  const auto normalized = static_cast<int64_t>(a.at(1).toIntVector().size());
+  std::vector<int64_t> sizes = x.sizes().vec();
+  for (int64_t d = x.dim() - normalized; d < x.dim(); ++d) sizes[static_cast<std::size_t>(d)] = 1;
+  const bool is_half = x.scalar_type() == torch::kHalf || x.scalar_type() == torch::kBFloat16;
+  const torch::ScalarType dtype = is_half ? torch::kFloat : x.scalar_type();
+  return {meta(x.sizes(), x.scalar_type()), meta(sizes, dtype), meta(sizes, dtype)};
+}
+
+// Arguments: gradient, input, normalized_shape, mean, inverse deviation, weight, bias, output_mask.
+std::vector<torch::Tensor> layer_norm_backward(const Arguments& a) {
+  const torch::Tensor x = a.at(1).toTensor();
+  const auto mask = a.back().toBoolList();
+  std::vector<torch::Tensor> results(3);
+  if (mask[0]) results[0] = meta(x.sizes(), x.scalar_type());
+  for (const std::size_t i : {1, 2}) {
+    const c10::IValue& parameter = a.at(4 + i);
+    const bool there = parameter.isTensor() && parameter.toTensor().defined();
+    if (mask[i] && there) results[i] = meta(parameter.toTensor().sizes(), parameter.toTensor().scalar_type());
+  }
+  return results;
+}
+
+std::vector<torch::Tensor> nll_loss(const Arguments& a) {
+  const torch::Tensor x = a.at(0).toTensor();
+  const torch::Tensor target = a.at(1).toTensor();
+  const torch::Tensor total = meta({}, x.scalar_type());
+  if (a.at(3).toInt() != 0) return {total, meta({}, x.scalar_type())};
+  return {meta(target.sizes(), x.scalar_type()), total};
+}
+
+// Arguments: self, target, reduction.
+std::vector<torch::Tensor> elementwise_loss(const Arguments& a) {
+  if (a.at(2).toInt() == 0) return broadcast_first_two(a);
+  return {meta({}, broadcast_first_two(a)[0].scalar_type())};
+}
+// Arguments: self, target, weight, reduction.
+std::vector<torch::Tensor> weighted_loss(const Arguments& a) {
+  return a.at(3).toInt() == 0 ? like_first(a) : scalar_like_first(a);
+}
+
+std::vector<torch::Tensor> index_select(const Arguments& a) {
+  const torch::Tensor x = a.at(0).toTensor();
+  if (x.dim() == 0) return {at::empty_like(x)};
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes[static_cast<std::size_t>(c10::maybe_wrap_dim(a.at(1).toInt(), x.dim()))] = a.at(2).toTensor().numel();
+  return {meta(sizes, x.scalar_type())};
+}
+
+std::vector<torch::Tensor> embedding(const Arguments& a) {
+  std::vector<int64_t> sizes = a.at(1).toTensor().sizes().vec();
+  sizes.push_back(a.at(0).toTensor().size(1));
+  return {meta(sizes, a.at(0).toTensor().scalar_type())};
+}
+
+// Arguments: gradient, indices, num_weights.
+std::vector<torch::Tensor> embedding_backward(const Arguments& a) {
+  const torch::Tensor g = a.at(0).toTensor();
+  return {meta({a.at(2).toInt(), g.size(-1)}, g.scalar_type())};
+}
+
 }  // namespace cohort::record::shapes

@@ -26,11 +26,11 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> batch_norm(
   const torch::ScalarType dtype = input.scalar_type();
   const bool is_half = dtype == torch::kHalf || dtype == torch::kBFloat16;
   const TensorType statistic{is_half ? torch::kFloat : dtype, {training ? input.size(1) : 0}};
-  const Value out =
-      make_node("aten::native_batch_norm",
-                {value_of(input), optional_value(weight), optional_value(bias), optional_value(running_mean),
-                 optional_value(running_var), c10::IValue(training), c10::IValue(momentum), c10::IValue(eps)},
-                {dtype, input.sizes().vec()});
+  const Value out = make_node(
+      "aten::native_batch_norm",
+      {value_of(input), optional_value(weight), optional_value(bias), optional_value(running_mean),
+       optional_value(running_var), c10::IValue(training), lifted(momentum, statistic.dtype), c10::IValue(eps)},
+      {dtype, input.sizes().vec()});
   out.node->outputs.push_back(statistic);
   out.node->outputs.push_back(statistic);
   if (moves) {

@@ -8,6 +8,9 @@
 
 namespace cohort::record::stablehlo {
 
+// Returns whether the gradient of a maximum over windows with this dilation reads the indices.
+bool max_pool_reads_indices(const Dims& dilation);
+
 std::span<const OperationInfo> activation_operations();
 std::span<const OperationInfo> convolution_operations();
 std::span<const OperationInfo> elementwise_operations();

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/fail.h"
+#include "record/stablehlo/families.h"
 #include "record/stablehlo/lowering.h"
 
 namespace cohort::record {
@@ -19,6 +20,12 @@ std::string quotable(std::string text) {
     if (c == '"' || c == '\\' || c == '\n') c = '_';
   }
   return text;
+}
+
+// Returns whether the lowering of the operation looks at the argument.
+bool reads(const Operation& operation, const PlaceArgument& argument) {
+  if (operation.op != "aten::max_pool2d_with_indices_backward" || &argument != &operation.arguments.back()) return true;
+  return stablehlo::max_pool_reads_indices(std::get<c10::IValue>(operation.arguments.at(5)).toIntVector());
 }
 
 class Module {
@@ -52,6 +59,7 @@ class Module {
 
   void note_uses(const Operation& operation) {
     for (const PlaceArgument& argument : operation.arguments) {
+      if (!reads(operation, argument)) continue;
       if (const auto* place = std::get_if<Place>(&argument)) note_use(*place);
       const auto* list = std::get_if<std::vector<std::optional<Place>>>(&argument);
       for (const auto& place : list == nullptr ? std::vector<std::optional<Place>>() : *list) {

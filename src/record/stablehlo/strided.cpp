@@ -9,14 +9,8 @@ namespace cohort::record::stablehlo {
 
 namespace {
 
-int64_t product(const Dims& sizes) {
-  int64_t n = 1;
-  for (const int64_t size : sizes) n *= size;
-  return n;
-}
-
 Operand flat(Text& text, const Operand& x) {
-  return text.reshape(x, {product(x.sizes)});
+  return text.reshape(x, {numel(x.sizes)});
 }
 
 // A memory cut so that each dimension of a view is a range of one of its dimensions.
@@ -81,7 +75,7 @@ Operand indices(Text& text, const Dims& sizes, const Dims& strides, int64_t offs
     const Operand steps = text.iota(static_cast<int64_t>(d), sizes, "i64");
     at = text.binary("add", at, text.binary("multiply", steps, text.integer(strides[d], sizes, "i64")));
   }
-  return text.reshape(at, {product(sizes), 1});
+  return text.reshape(at, {numel(sizes), 1});
 }
 
 // Puts the dimensions of the cut's window, in the order of their strides, into the order of the view.
@@ -103,13 +97,13 @@ Operand in_view(Text& text, const Operand& window, const Cut& c, const Dims& siz
 }  // namespace
 
 Operand strided_read(Text& text, const Operand& memory, const Dims& sizes, const Dims& strides, int64_t offset) {
-  const int64_t numel = product(memory.sizes);
-  if (product(sizes) == 0) return text.constant(0.0, sizes, memory.element);
-  const std::optional<Cut> c = cut(sizes, strides, offset, numel);
+  const int64_t elements = numel(memory.sizes);
+  if (numel(sizes) == 0) return text.constant(0.0, sizes, memory.element);
+  const std::optional<Cut> c = cut(sizes, strides, offset, elements);
   if (!c) {
     const GatherText gather{{}, {0}, {0}, {1}, 1};
-    return text.reshape(
-        text.gather(flat(text, memory), indices(text, sizes, strides, offset), gather, {product(sizes)}), sizes);
+    return text.reshape(text.gather(flat(text, memory), indices(text, sizes, strides, offset), gather, {numel(sizes)}),
+                        sizes);
   }
   const Dims window = window_sizes(*c, sizes);
   Dims end;
@@ -120,9 +114,9 @@ Operand strided_read(Text& text, const Operand& memory, const Dims& sizes, const
 
 Operand strided_write(Text& text, const Operand& memory, const Operand& value, const Dims& sizes, const Dims& strides,
                       int64_t offset) {
-  const int64_t numel = product(memory.sizes);
-  if (product(sizes) == 0) return memory;
-  const std::optional<Cut> c = cut(sizes, strides, offset, numel);
+  const int64_t elements = numel(memory.sizes);
+  if (numel(sizes) == 0) return memory;
+  const std::optional<Cut> c = cut(sizes, strides, offset, elements);
   if (!c) {
     const ScatterText scatter{{}, {0}, {0}, 1};
     const Operand line =
@@ -142,7 +136,7 @@ Operand strided_write(Text& text, const Operand& memory, const Operand& value, c
   Operand written = window;
   if (window.sizes != c->extents) written = text.update_slice(in_cut(text, memory, *c), window, c->begin);
   Operand line = flat(text, written);
-  if (c->padded > numel) line = text.slice(line, {0}, {numel}, {1});
+  if (c->padded > elements) line = text.slice(line, {0}, {elements}, {1});
   return text.reshape(line, memory.sizes);
 }
 

@@ -97,6 +97,15 @@ std::string literal(double value, const std::string& element) {
   return std::to_string(static_cast<int64_t>(value));
 }
 
+int64_t numel(const Dims& sizes) {
+  return c10::multiply_integers(sizes);
+}
+
+Dims repeated(Dims list, int64_t n) {
+  if (list.size() == 1) list.resize(static_cast<std::size_t>(n), list[0]);
+  return list;
+}
+
 Dims all_dims(int64_t rank) {
   return other_dims(rank, {});
 }

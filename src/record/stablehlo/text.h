@@ -37,6 +37,10 @@ std::string array_text(const Dims& values);
 // Writes a number as a literal: floating ones as the hexadecimal digits of their bits.
 std::string literal(double value, const std::string& element);
 std::string literal_of(int64_t value);
+// Returns the number of elements.
+int64_t numel(const Dims& sizes);
+// Returns a list of n numbers; LibTorch takes one number for all dimensions, too.
+Dims repeated(Dims list, int64_t n);
 // Returns the dimensions 0 ... rank-1, and those of them that are not in the list.
 Dims all_dims(int64_t rank);
 Dims other_dims(int64_t rank, const Dims& dims);
