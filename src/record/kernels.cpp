@@ -45,6 +45,11 @@ torch::Tensor empty(c10::IntArrayRef sizes, OptionalDtype dtype, OptionalLayout 
   return empty_strided(sizes, dense_strides(sizes), dtype, layout, device, pin);
 }
 
+torch::Tensor zeros(c10::IntArrayRef sizes, OptionalDtype dtype, OptionalLayout layout, OptionalDevice device,
+                    OptionalBool pin) {
+  return empty(sizes, dtype, layout, device, pin, c10::nullopt);
+}
+
 torch::Tensor clone(const torch::Tensor& self, OptionalFormat format) {
   const torch::Tensor meta =
       at::empty_like(meta_of(self), at::TensorOptions(), format.value_or(at::MemoryFormat::Preserve));
@@ -143,6 +148,7 @@ torch::Tensor alias(const torch::Tensor& self) {
 void register_kernels(torch::Library& aten) {
   aten.impl("empty.memory_format", &empty);
   aten.impl("empty_strided", &empty_strided);
+  aten.impl("_efficientzerotensor", &zeros);
   aten.impl("clone", &clone);
   aten.impl("copy_", &copy);
   aten.impl("_copy_from", &copy_from);

@@ -49,6 +49,9 @@ std::vector<torch::Tensor> like_first(const std::vector<c10::IValue>& arguments)
 std::vector<torch::Tensor> like_first_twice(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> like_second(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> broadcast_first_two(const std::vector<c10::IValue>& arguments);
+// All tensors broadcast: booleans, and where's.
+std::vector<torch::Tensor> truth(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> where(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> mv(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> dot(const std::vector<c10::IValue>& arguments);
 // Without dimensions, of the first argument's dtype or that of the third argument.
@@ -59,6 +62,9 @@ std::vector<torch::Tensor> reduced_once(const std::vector<c10::IValue>& argument
 std::vector<torch::Tensor> reduced_twice(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> reduced_no_correction(const std::vector<c10::IValue>& arguments);
 // Those of the operations of these names.
+std::vector<torch::Tensor> product(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> group_norm_backward(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> unfold_backward(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> convolution(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> convolution_backward(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> adaptive_pool(const std::vector<c10::IValue>& arguments);

@@ -134,6 +134,12 @@ void record_view(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
 }
 
 void refuse_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  // LibTorch has some operations made of others for every back end but those it knows to rewrite programs, XLA's among
+  // them. They are found under the key of a back end that it knows nothing of.
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+    return;
+  }
   const std::string name = name_of(op);
   if (soft_placement() && runner() != nullptr) {
     warn_once("[record] " + name + " has no lowering and runs on the host, each time with copies there and back");

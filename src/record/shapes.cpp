@@ -47,6 +47,21 @@ std::vector<torch::Tensor> broadcast_first_two(const Arguments& a) {
   return {meta(at::infer_size(x.sizes(), y.sizes()), at::result_type(x, y))};
 }
 
+// Returns the sizes of all tensors among the arguments, broadcast.
+std::vector<int64_t> broadcast_all(const Arguments& a) {
+  std::vector<int64_t> sizes;
+  for (const c10::IValue& value : a) {
+    if (value.isTensor() && value.toTensor().defined()) sizes = at::infer_size(sizes, value.toTensor().sizes());
+  }
+  return sizes;
+}
+std::vector<torch::Tensor> truth(const Arguments& a) {
+  return {meta(broadcast_all(a), torch::kBool)};
+}
+std::vector<torch::Tensor> where(const Arguments& a) {
+  return {meta(broadcast_all(a), at::result_type(a.at(1).toTensor(), a.at(2).toTensor()))};
+}
+
 std::vector<torch::Tensor> mv(const Arguments& a) {
   return {meta({a.at(0).toTensor().size(0)}, a.at(0).toTensor().scalar_type())};
 }
@@ -58,6 +73,13 @@ std::vector<torch::Tensor> dot(const Arguments& a) {
 }
 std::vector<torch::Tensor> scalar_of_dtype(const Arguments& a) {
   return {meta({}, a.at(2).toScalarType())};
+}
+
+// Arguments: self, dtype. Integers are multiplied in 64 bits.
+std::vector<torch::Tensor> product(const Arguments& a) {
+  const torch::ScalarType own = a.at(0).toTensor().scalar_type();
+  const bool integral = c10::isIntegralType(own, /*includeBool=*/true);
+  return {meta({}, !a.at(1).isNone() ? a.at(1).toScalarType() : integral ? torch::kLong : own)};
 }
 
 std::vector<torch::Tensor> reduced_once(const Arguments& a) {
@@ -145,6 +167,22 @@ std::vector<torch::Tensor> layer_norm_backward(const Arguments& a) {
     if (mask[i] && there) results[i] = meta(parameter.toTensor().sizes(), parameter.toTensor().scalar_type());
   }
   return results;
+}
+
+// Arguments: gradient, input, mean, inverse deviation, weight, N, C, elements, groups, output_mask.
+std::vector<torch::Tensor> group_norm_backward(const Arguments& a) {
+  const torch::Tensor x = a.at(1).toTensor();
+  const auto mask = a.back().toBoolList();
+  std::vector<torch::Tensor> results(3);
+  if (mask[0]) results[0] = meta(x.sizes(), x.scalar_type());
+  if (mask[1]) results[1] = meta(x.size(1), x.scalar_type());
+  if (mask[2]) results[2] = meta(x.size(1), x.scalar_type());
+  return results;
+}
+
+// Arguments: gradient, input_sizes.
+std::vector<torch::Tensor> unfold_backward(const Arguments& a) {
+  return {meta(a.at(1).toIntVector(), a.at(0).toTensor().scalar_type())};
 }
 
 std::vector<torch::Tensor> nll_loss(const Arguments& a) {

@@ -147,9 +147,11 @@ void hardtanh_backward(Lowering& op) {
 void hardsigmoid(Lowering& op) {
   op.set(0, sixth(op, op.operand(0)));
 }
+// LibTorch has the slope in single precision, also for float64.
+constexpr double kSixth = 1.0F / 6.0F;
 void hardsigmoid_backward(Lowering& op) {
   const Operand inside = between(op, op.operand(1), -3.0, 3.0);
-  op.set(0, op.text().select(inside, scaled(op, 1.0 / 6.0, op.operand(0)), level(op, 0.0)));
+  op.set(0, op.text().select(inside, scaled(op, kSixth, op.operand(0)), level(op, 0.0)));
 }
 void hardswish(Lowering& op) {
   op.set(0, times(op, op.operand(0), sixth(op, op.operand(0))));

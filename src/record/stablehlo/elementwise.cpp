@@ -165,6 +165,15 @@ void pow(Lowering& op) {
   op.set(0, t.binary("power", base, op.operand(1)));
 }
 
+// x * log(y), and 0 where x is 0, unless y is no number.
+void xlogy(Lowering& op) {
+  Text& t = op.text();
+  const Operand x = op.operand(0);
+  const Operand y = op.operand(1);
+  const Operand zero = filled(op, 0.0);
+  const Operand none = t.binary("and", t.compare("EQ", x, zero), t.compare("EQ", y, y));
+  op.set(0, t.select(none, zero, t.binary("multiply", x, t.unary("log", y))));
+}
 void reciprocal(Lowering& op) {
   op.set(0, op.text().binary("divide", filled(op, 1.0), op.operand(0)));
 }
@@ -257,7 +266,7 @@ constexpr uint32_t bit(int i) {
 }
 
 constexpr OperationInfo kElementwise[] = {
-    {"abs", unary<kAbs>},
+    {"abs", unary<kAbs>, shapes::like_first},
     {"neg", unary<kNegate>},
     {"exp", unary<kExponential>},
     {"expm1", unary<kExpm1>},
@@ -281,10 +290,10 @@ constexpr OperationInfo kElementwise[] = {
     {"sgn", unary<kSign>},
     {"reciprocal", reciprocal},
     {"square", square},
-    {"logical_not", logical_not, nullptr, 0, true},
+    {"logical_not", logical_not, shapes::truth, 0, true},
     {"bitwise_not", bitwise_not},
-    {"isnan", is_nan, nullptr, 0, true},
-    {"isfinite", is_finite_op, nullptr, 0, true},
+    {"isnan", is_nan, shapes::truth, 0, true},
+    {"isfinite", is_finite_op, shapes::truth, 0, true},
     {"add.Tensor", add, nullptr, bit(1) | bit(2), false, "add.out"},
     {"add.Scalar", add, nullptr, bit(1) | bit(2)},
     {"sub.Tensor", sub, nullptr, bit(1) | bit(2), false, "sub.out"},
@@ -309,6 +318,7 @@ constexpr OperationInfo kElementwise[] = {
     {"pow.Tensor_Scalar", pow, nullptr, bit(1)},
     {"pow.Tensor_Tensor", pow},
     {"pow.Scalar", pow, nullptr, bit(0)},
+    {"xlogy.Tensor", xlogy},
     {"atan2", binary<kAtan2>},
     {"maximum", binary<kMaximum>, nullptr, 0, false, "maximum.out"},
     {"minimum", binary<kMinimum>, nullptr, 0, false, "minimum.out"},
@@ -318,9 +328,9 @@ constexpr OperationInfo kElementwise[] = {
     {"bitwise_and.Scalar", binary<kAnd>},
     {"bitwise_or.Scalar", binary<kOr>},
     {"bitwise_xor.Scalar", binary<kXor>},
-    {"logical_and", logical<kAnd>, nullptr, 0, true},
-    {"logical_or", logical<kOr>, nullptr, 0, true},
-    {"logical_xor", logical<kXor>, nullptr, 0, true},
+    {"logical_and", logical<kAnd>, shapes::truth, 0, true},
+    {"logical_or", logical<kOr>, shapes::truth, 0, true},
+    {"logical_xor", logical<kXor>, shapes::truth, 0, true},
     {"eq.Tensor", compare<kEq>, nullptr, 0, true},
     {"eq.Scalar", compare<kEq>, nullptr, 0, true},
     {"ne.Tensor", compare<kNe>, nullptr, 0, true},
@@ -333,7 +343,7 @@ constexpr OperationInfo kElementwise[] = {
     {"gt.Scalar", compare<kGt>, nullptr, 0, true},
     {"ge.Tensor", compare<kGe>, nullptr, 0, true},
     {"ge.Scalar", compare<kGe>, nullptr, 0, true},
-    {"where.self", where},
+    {"where.self", where, shapes::where},
     {"masked_fill.Scalar", masked_fill, nullptr, bit(2)},
     {"masked_fill.Tensor", masked_fill},
     {"clamp", clamp, nullptr, bit(1) | bit(2)},

@@ -182,8 +182,15 @@ void index(Lowering& op) {
 void index_put(Lowering& op) {
   Text& t = op.text();
   const Operand x = t.convert(op.in(0), op.element());
+  const auto given = op.list(1);
+  const Operand value = t.convert(op.in(2), x.element);
+  // One number where a mask holds.
+  if (given.size() == 1 && given[0] && given[0]->element == "i1" && numel(value.sizes) == 1 && !op.flag(3)) {
+    const Operand mask = t.broadcast(*given[0], x.sizes, all_dims(given[0]->rank()));
+    return op.set(0, t.select(mask, t.broadcast(t.reshape(value, {}), x.sizes, {}), x));
+  }
   const Indices i = indices_of(op, x);
-  const Operand values = t.expand(t.convert(op.in(2), x.element), i.sizes);
+  const Operand values = t.expand(value, i.sizes);
   op.set(0, t.scatter(x, i.starts, values, {i.windows, i.dims, i.dims, static_cast<int64_t>(i.batch.size())},
                       op.flag(3) ? "add" : ""));
 }

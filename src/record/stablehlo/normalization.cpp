@@ -156,6 +156,33 @@ void layer_norm_backward(Lowering& op) {
   if (op.wants(2)) op.set(2, t.reduce("add", g, n.kept, 0.0));
 }
 
+// Arguments: gradient, input, mean, inverse deviation (both [N, groups]), weight, N, C, elements, groups, which are
+// wanted.
+void group_norm_backward(Lowering& op) {
+  Text& t = op.text();
+  const Operand raw = op.in(1);
+  const std::string e = widened(raw.element);
+  const int64_t groups = op.integer(8);
+  const Dims split{raw.size(0), groups, raw.size(1) / groups, op.integer(7)};
+  const Normal n{t, t.reshape(t.convert(raw, e), split), {2, 3}, {0, 1}};
+  const Operand g = t.reshape(t.convert(op.in(0), e), split);
+  const Operand inverse = n.spread(t.convert(op.in(3), e));
+  const Operand normal = t.binary("multiply", t.binary("subtract", n.x, n.spread(t.convert(op.in(2), e))), inverse);
+  if (op.wants(0)) {
+    Operand scaled = g;
+    if (op.has(4)) {
+      const Operand weight = t.reshape(t.convert(op.in(4), e), {split[1], split[2]});
+      scaled = t.binary("multiply", g, t.broadcast(weight, split, {1, 2}));
+    }
+    const Operand first = t.binary("subtract", scaled, n.spread(n.mean(scaled)));
+    const Operand second = t.binary("multiply", normal, n.spread(n.mean(t.binary("multiply", scaled, normal))));
+    op.set(0, t.reshape(t.binary("multiply", inverse, t.binary("subtract", first, second)), raw.sizes));
+  }
+  const auto by_channel = [&](const Operand& x) { return t.reshape(t.reduce("add", x, {0, 3}, 0.0), {raw.size(1)}); };
+  if (op.wants(1)) op.set(1, by_channel(t.binary("multiply", g, normal)));
+  if (op.wants(2)) op.set(2, by_channel(g));
+}
+
 void softmax_of(Lowering& op, bool logarithm) {
   Text& t = op.text();
   const Operand raw = op.in(0);
@@ -198,6 +225,7 @@ constexpr OperationInfo kNormalizations[] = {
     {"native_batch_norm_backward", batch_norm_backward, shapes::batch_norm_backward},
     {"native_layer_norm", layer_norm, shapes::layer_norm},
     {"native_layer_norm_backward", layer_norm_backward, shapes::layer_norm_backward},
+    {"native_group_norm_backward", group_norm_backward, shapes::group_norm_backward},
     {"_softmax", softmax},
     {"_log_softmax", log_softmax},
     {"_softmax_backward_data", softmax_backward},

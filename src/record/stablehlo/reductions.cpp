@@ -196,7 +196,7 @@ constexpr OperationInfo kReductions[] = {
     {"sum.dim_IntList", sum},
     {"mean", mean_all},
     {"mean.dim", mean},
-    {"prod", prod_all},
+    {"prod", prod_all, shapes::product},
     {"prod.dim_int", prod},
     {"amax", extreme_over<true>},
     {"amin", extreme_over<false>},

@@ -19,6 +19,19 @@ void as_strided_scatter(Lowering& op) {
   op.set(0, strided_write(op.text(), op.in(0), op.in(1), sizes, strides, op.integer(4)));
 }
 
+// Arguments: gradient, input_sizes, dim, size, step.
+void unfold_backward(Lowering& op) {
+  Text& t = op.text();
+  const Operand g = op.in(0);
+  const Dims sizes = op.ints(1);
+  Dims strides(sizes.size(), 1);
+  for (std::size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * sizes[d];
+  const auto dim = static_cast<std::size_t>(op.dim(2, static_cast<int64_t>(sizes.size())));
+  strides.push_back(strides[dim]);
+  strides[dim] *= op.integer(4);
+  op.set(0, strided_add(t, t.constant(0.0, sizes, g.element), g, g.sizes, strides, 0));
+}
+
 void permute(Lowering& op) {
   op.set(0, op.text().transpose(op.in(0), op.ints(1)));
 }
@@ -143,6 +156,7 @@ constexpr OperationInfo kShape[] = {
     {"as_strided", as_strided, nullptr, 0, false, nullptr, true},
     {"as_strided_scatter", as_strided_scatter, nullptr, 0, false, nullptr, true},
     {"permute", permute, nullptr, 0, false, nullptr, true},
+    {"unfold_backward", unfold_backward, shapes::unfold_backward},
     {"cat", cat},
     {"_cat", cat},
     {"stack", stack},

@@ -140,4 +140,10 @@ Operand strided_write(Text& text, const Operand& memory, const Operand& value, c
   return text.reshape(line, memory.sizes);
 }
 
+Operand strided_add(Text& text, const Operand& memory, const Operand& value, const Dims& sizes, const Dims& strides,
+                    int64_t offset) {
+  const Operand at = indices(text, sizes, strides, offset);
+  return text.reshape(text.scatter(flat(text, memory), at, flat(text, value), {{}, {0}, {0}, 1}, "add"), memory.sizes);
+}
+
 }  // namespace cohort::record::stablehlo

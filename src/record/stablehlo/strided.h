@@ -13,5 +13,8 @@ Operand strided_read(Text& text, const Operand& memory, const Dims& sizes, const
 // element.
 Operand strided_write(Text& text, const Operand& memory, const Operand& value, const Dims& sizes, const Dims& strides,
                       int64_t offset);
+// Returns the memory with the value added to those elements; elements that the view has several times get several.
+Operand strided_add(Text& text, const Operand& memory, const Operand& value, const Dims& sizes, const Dims& strides,
+                    int64_t offset);
 
 }  // namespace cohort::record::stablehlo

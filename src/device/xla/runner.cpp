@@ -1,0 +1,91 @@
+#include "device/xla/runner.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/fail.h"
+#include "record/stablehlo/lower.h"
+
+namespace cohort {
+
+namespace {
+
+const XlaBuffer& buffer_of(const record::DeviceData& data) {
+  const auto* own = dynamic_cast<const XlaData*>(&data);
+  if (own == nullptr) fail<Internal>("[xla] a recorded value is not on a device of XLA");
+  return own->buffer();
+}
+
+class XlaRunner final : public record::GraphRunner {
+ public:
+  XlaRunner(XlaClientPtr client, XlaRunnerOptions options) : client_(std::move(client)), options_(std::move(options)) {
+    const std::vector<int>& local = client_->local_devices();
+    if (options_.devices.empty()) options_.devices = local;
+    for (const int id : options_.devices) {
+      if (std::find(local.begin(), local.end(), id) == local.end()) {
+        fail<NotFound>("[xla] there is no device ", id, " in this process, only ", c10::Join(", ", local));
+      }
+    }
+  }
+
+  int devices() const override { return static_cast<int>(options_.devices.size()); }
+
+  std::shared_ptr<record::DeviceData> place(const torch::Tensor& host, int device) override {
+    return std::make_shared<XlaData>(client_->upload(host, id_of(device), XlaHostMemory::kKept).buffer);
+  }
+
+  torch::Tensor fetch(const record::DeviceData& data, const record::TensorType& type) override {
+    const torch::Tensor value = buffer_of(data).to_host(Deadline(options_.limit));
+    if (value.scalar_type() != type.dtype || value.sizes() != c10::IntArrayRef(type.sizes)) {
+      fail<Internal>("[xla] a value is ", value.scalar_type(), value.sizes(), ", wanted ", record::to_string(type));
+    }
+    return value;
+  }
+
+  std::vector<std::shared_ptr<record::DeviceData>> run(const std::shared_ptr<const record::Program>& program,
+                                                       std::span<const std::shared_ptr<record::DeviceData>> inputs,
+                                                       int device) override {
+    std::vector<XlaBuffer> arguments;
+    arguments.reserve(inputs.size());
+    for (const auto& input : inputs) arguments.push_back(buffer_of(*input));
+    const XlaLaunch launch = executable(*program, device)->launch({std::move(arguments)});
+    std::vector<std::shared_ptr<record::DeviceData>> outputs;
+    for (const XlaBuffer& buffer : launch.outputs.at(0)) outputs.push_back(std::make_shared<XlaData>(buffer));
+    return outputs;
+  }
+
+ private:
+  int id_of(int device) const {
+    if (device < 0 || device >= devices()) {
+      fail<InvalidArgument>("[xla] got the device xla:", device, ", wanted one of xla:0 to xla:", devices() - 1);
+    }
+    return options_.devices[static_cast<std::size_t>(device)];
+  }
+
+  XlaExecutablePtr executable(const record::Program& program, int device) {
+    const std::pair<std::string, int> key(program.signature(), id_of(device));
+    {
+      const std::scoped_lock lock(mutex_);
+      const auto known = executables_.find(key);
+      if (known != executables_.end()) return known->second;
+    }
+    const std::string text = record::to_stablehlo(program, {.name = "recorded"});
+    XlaExecutablePtr made =
+        client_->compile(text, {.devices = {key.second}, .flags = options_.flags, .limit = options_.compile_limit});
+    const std::scoped_lock lock(mutex_);
+    return executables_.try_emplace(key, std::move(made)).first->second;
+  }
+
+  XlaClientPtr client_;
+  XlaRunnerOptions options_;
+  std::mutex mutex_;
+  std::map<std::pair<std::string, int>, XlaExecutablePtr> executables_;
+};
+
+}  // namespace
+
+std::shared_ptr<record::GraphRunner> make_xla_runner(XlaClientPtr client, XlaRunnerOptions options) {
+  return std::make_shared<XlaRunner>(std::move(client), std::move(options));
+}
+
+}  // namespace cohort
