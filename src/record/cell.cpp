@@ -102,7 +102,7 @@ Value make_node(std::string op, std::vector<Argument> arguments, TensorType type
   node->op = std::move(op);
   node->arguments = std::move(arguments);
   node->outputs.push_back(std::move(type));
-  node->layer = layer_of(node->arguments);
+  node->layer = layer_of(node->op, node->arguments);
   return {std::move(node), 0};
 }
 

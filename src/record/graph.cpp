@@ -36,15 +36,31 @@ Node::~Node() {
   }
 }
 
-std::string layer_of(const std::vector<Argument>& arguments) {
+namespace {
+
+// Returns the leaf that a value is a view or a conversion of, or the value's own node.
+const Node& origin_of(const Value& value) {
+  const Node* node = value.node.get();
+  while (node->op == "aten::as_strided" || node->op == "aten::permute" || node->op == "cohort::copy") {
+    const auto* first = node->arguments.empty() ? nullptr : std::get_if<Value>(&node->arguments[0]);
+    if (first == nullptr) break;
+    node = first->node.get();
+  }
+  return *node;
+}
+
+}  // namespace
+
+std::string layer_of(const std::string& op, const std::vector<Argument>& arguments) {
+  const bool is_backward = op.find("_backward") != std::string::npos;
   std::string own;
   std::string before;
   each_value(arguments, [&](const Value& value) {
-    const std::string& layer = value.node->layer;
-    if (layer.empty()) return;
-    const std::size_t dot = value.node->op == kDataOp ? layer.rfind('.') : std::string::npos;
-    if (dot != std::string::npos && own.empty()) own = layer.substr(0, dot);
-    if (value.node->op != kDataOp && before.empty()) before = layer;
+    const Node& origin = origin_of(value);
+    if (origin.layer.empty()) return;
+    if (origin.op != kDataOp && (before.empty() || is_backward)) before = origin.layer;
+    const std::size_t dot = origin.op == kDataOp ? origin.layer.rfind('.') : std::string::npos;
+    if (dot != std::string::npos && own.empty()) own = origin.layer.substr(0, dot);
   });
   return own.empty() ? before : own;
 }

@@ -92,9 +92,10 @@ class Node {
   bool is_leaf() const { return !data.empty() || op == kDataOp || op == kScalarOp; }
 };
 
-// Returns the module that an operation with these arguments belongs to: that of a named tensor that it reads, else that
-// of the operations before it.
-std::string layer_of(const std::vector<Argument>& arguments);
+// Returns the module that an operation with these arguments belongs to: that of a named tensor that it reads, also as a
+// view or converted, else that of the operation before it; for a gradient, that of the operation whose result it takes
+// beside the gradient.
+std::string layer_of(const std::string& op, const std::vector<Argument>& arguments);
 
 // Makes a leaf for a value on the device; null: a parameter.
 Value make_data(const TensorType& type, std::shared_ptr<DeviceData> data);

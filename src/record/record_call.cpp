@@ -101,7 +101,7 @@ void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
   node->arguments = call.graph_arguments(info, info.promotes ? node->common : node->outputs.at(0).dtype);
   const bool takes_out = written > 0;
   if (takes_out) node->arguments.pop_back();
-  node->layer = layer_of(node->arguments);
+  node->layer = layer_of(node->op, node->arguments);
   if (written >= 0) {
     const torch::Tensor target = call.arguments()[static_cast<std::size_t>(written)].toTensor();
     assign(target, {node, 0});
@@ -150,7 +150,7 @@ void refuse_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
   const std::size_t n = op.schema().arguments().size();
   for (auto it = stack->end() - static_cast<std::ptrdiff_t>(n); it != stack->end(); ++it) {
     if (!it->isTensor() || !is_recorded(it->toTensor()) || !layer.empty()) continue;
-    layer = layer_of({value_of(it->toTensor())});
+    layer = layer_of(name, {value_of(it->toTensor())});
   }
   fail<Unimplemented>(
       "[record] ", name, layer_text(layer),

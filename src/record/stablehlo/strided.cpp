@@ -49,22 +49,26 @@ std::optional<Cut> cut(const Dims& sizes, const Dims& strides, int64_t offset, i
     if (result.begin[i] + sizes[static_cast<std::size_t>(result.dims[i])] > result.extents[i]) return std::nullopt;
   }
   result.begin.push_back(rest);
+  if (result.extents.back() == 1) {  // the last stride is 1
+    result.extents.pop_back();
+    result.begin.pop_back();
+  }
   return result;
 }
 
 Dims window_sizes(const Cut& c, const Dims& sizes) {
   Dims window;
   for (const int64_t d : c.dims) window.push_back(sizes[static_cast<std::size_t>(d)]);
-  window.push_back(1);
+  window.resize(c.extents.size(), 1);
   return window;
 }
 
 // The memory in the dimensions of the cut.
 Operand in_cut(Text& text, const Operand& memory, const Cut& c) {
-  Operand line = flat(text, memory);
-  const int64_t missing = c.padded - line.size(0);
-  if (missing > 0) line = text.pad(line, text.constant(0.0, {}, line.element), {0}, {missing}, {0});
-  return text.reshape(line, c.extents);
+  const int64_t missing = c.padded - numel(memory.sizes);
+  if (missing == 0) return text.reshape(memory, c.extents);
+  const Operand line = flat(text, memory);
+  return text.reshape(text.pad(line, text.constant(0.0, {}, line.element), {0}, {missing}, {0}), c.extents);
 }
 
 // The index of each element of the view in the memory, [elements, 1].
@@ -89,7 +93,7 @@ Operand in_view(Text& text, const Operand& window, const Cut& c, const Dims& siz
     kept.push_back(sizes[static_cast<std::size_t>(d)]);
   }
   Dims squeezed = window.sizes;
-  squeezed.pop_back();
+  squeezed.resize(c.dims.size());
   const Operand ordered = text.transpose(text.reshape(window, squeezed), permutation);
   return text.broadcast(ordered, sizes, order);
 }
@@ -135,9 +139,8 @@ Operand strided_write(Text& text, const Operand& memory, const Operand& value, c
   const Operand window = text.reshape(text.transpose(text.reshape(value, kept), permutation), window_sizes(*c, sizes));
   Operand written = window;
   if (window.sizes != c->extents) written = text.update_slice(in_cut(text, memory, *c), window, c->begin);
-  Operand line = flat(text, written);
-  if (c->padded > elements) line = text.slice(line, {0}, {elements}, {1});
-  return text.reshape(line, memory.sizes);
+  if (c->padded > elements) written = text.slice(flat(text, written), {0}, {elements}, {1});
+  return text.reshape(written, memory.sizes);
 }
 
 Operand strided_add(Text& text, const Operand& memory, const Operand& value, const Dims& sizes, const Dims& strides,

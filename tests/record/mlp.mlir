@@ -1,0 +1,112 @@
+module @step attributes {mhlo.num_replicas = 2 : i32, mhlo.num_partitions = 1 : i32} {
+  func.func public @main(%arg0: tensor<4x3xf32> {tf.aliasing_output = 0 : i32} loc("fc1.weight"), %arg1: tensor<4xf32> {tf.aliasing_output = 1 : i32} loc("fc1.bias"), %arg2: tensor<5x3xf32> loc("x"), %arg3: tensor<2x4xf32> {tf.aliasing_output = 2 : i32} loc("fc2.weight"), %arg4: tensor<5xi64> loc("y"), %arg5: tensor<3xf32> loc("argument 5")) -> (tensor<4x3xf32>, tensor<4xf32>, tensor<2x4xf32>, tensor<f32>) {
+    %0 = stablehlo.constant dense<0x3F800000> : tensor<f32> loc("aten::full")
+    %1 = stablehlo.transpose %arg0, dims = [1, 0] : (tensor<4x3xf32>) -> tensor<3x4xf32> loc("aten::as_strided fc1")
+    %2 = stablehlo.dot_general %arg2, %1, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<5x3xf32>, tensor<3x4xf32>) -> tensor<5x4xf32> loc("aten::addmm fc1")
+    %3 = stablehlo.broadcast_in_dim %arg1, dims = [1] : (tensor<4xf32>) -> tensor<5x4xf32> loc("aten::addmm fc1")
+    %4 = stablehlo.add %2, %3 : tensor<5x4xf32> loc("aten::addmm fc1")
+    %5 = stablehlo.constant dense<0x00000000> : tensor<5x4xf32> loc("aten::relu fc1")
+    %6 = stablehlo.maximum %4, %5 : tensor<5x4xf32> loc("aten::relu fc1")
+    %7 = stablehlo.transpose %arg3, dims = [1, 0] : (tensor<2x4xf32>) -> tensor<4x2xf32> loc("aten::as_strided fc2")
+    %8 = stablehlo.dot_general %6, %7, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<5x4xf32>, tensor<4x2xf32>) -> tensor<5x2xf32> loc("aten::mm fc2")
+    %9 = stablehlo.constant dense<0xFF800000> : tensor<f32> loc("aten::_log_softmax fc2")
+    %10 = stablehlo.reduce(%8 init: %9) applies stablehlo.maximum across dimensions = [1] : (tensor<5x2xf32>, tensor<f32>) -> tensor<5xf32> loc("aten::_log_softmax fc2")
+    %11 = stablehlo.broadcast_in_dim %10, dims = [0] : (tensor<5xf32>) -> tensor<5x2xf32> loc("aten::_log_softmax fc2")
+    %12 = stablehlo.subtract %8, %11 : tensor<5x2xf32> loc("aten::_log_softmax fc2")
+    %13 = stablehlo.exponential %12 : tensor<5x2xf32> loc("aten::_log_softmax fc2")
+    %14 = stablehlo.constant dense<0x00000000> : tensor<f32> loc("aten::_log_softmax fc2")
+    %15 = stablehlo.reduce(%13 init: %14) applies stablehlo.add across dimensions = [1] : (tensor<5x2xf32>, tensor<f32>) -> tensor<5xf32> loc("aten::_log_softmax fc2")
+    %16 = stablehlo.log %15 : tensor<5xf32> loc("aten::_log_softmax fc2")
+    %17 = stablehlo.broadcast_in_dim %16, dims = [0] : (tensor<5xf32>) -> tensor<5x2xf32> loc("aten::_log_softmax fc2")
+    %18 = stablehlo.subtract %12, %17 : tensor<5x2xf32> loc("aten::_log_softmax fc2")
+    %19 = stablehlo.broadcast_in_dim %arg4, dims = [0] : (tensor<5xi64>) -> tensor<5x2xi64> loc("aten::nll_loss_forward fc2")
+    %20 = stablehlo.iota dim = 1 : tensor<5x2xi64> loc("aten::nll_loss_forward fc2")
+    %21 = stablehlo.compare EQ, %20, %19 : (tensor<5x2xi64>, tensor<5x2xi64>) -> tensor<5x2xi1> loc("aten::nll_loss_forward fc2")
+    %22 = stablehlo.constant dense<-100> : tensor<5x2xi64> loc("aten::nll_loss_forward fc2")
+    %23 = stablehlo.compare NE, %19, %22 : (tensor<5x2xi64>, tensor<5x2xi64>) -> tensor<5x2xi1> loc("aten::nll_loss_forward fc2")
+    %24 = stablehlo.and %21, %23 : tensor<5x2xi1> loc("aten::nll_loss_forward fc2")
+    %25 = stablehlo.constant dense<0x3F800000> : tensor<5x2xf32> loc("aten::nll_loss_forward fc2")
+    %26 = stablehlo.constant dense<0x00000000> : tensor<5x2xf32> loc("aten::nll_loss_forward fc2")
+    %27 = stablehlo.select %24, %25, %26 : tensor<5x2xi1>, tensor<5x2xf32> loc("aten::nll_loss_forward fc2")
+    %28 = stablehlo.constant dense<0x00000000> : tensor<5x2xf32> loc("aten::nll_loss_forward fc2")
+    %29 = stablehlo.multiply %27, %18 : tensor<5x2xf32> loc("aten::nll_loss_forward fc2")
+    %30 = stablehlo.select %24, %29, %28 : tensor<5x2xi1>, tensor<5x2xf32> loc("aten::nll_loss_forward fc2")
+    %31 = stablehlo.negate %30 : tensor<5x2xf32> loc("aten::nll_loss_forward fc2")
+    %32 = stablehlo.constant dense<0x00000000> : tensor<f32> loc("aten::nll_loss_forward fc2")
+    %33 = stablehlo.reduce(%27 init: %32) applies stablehlo.add across dimensions = [0, 1] : (tensor<5x2xf32>, tensor<f32>) -> tensor<f32> loc("aten::nll_loss_forward fc2")
+    %34 = stablehlo.constant dense<0x00000000> : tensor<f32> loc("aten::nll_loss_forward fc2")
+    %35 = stablehlo.reduce(%31 init: %34) applies stablehlo.add across dimensions = [0, 1] : (tensor<5x2xf32>, tensor<f32>) -> tensor<f32> loc("aten::nll_loss_forward fc2")
+    %36 = stablehlo.divide %35, %33 : tensor<f32> loc("aten::nll_loss_forward fc2")
+    %37 = stablehlo.broadcast_in_dim %arg4, dims = [0] : (tensor<5xi64>) -> tensor<5x2xi64> loc("aten::nll_loss_backward fc2")
+    %38 = stablehlo.iota dim = 1 : tensor<5x2xi64> loc("aten::nll_loss_backward fc2")
+    %39 = stablehlo.compare EQ, %38, %37 : (tensor<5x2xi64>, tensor<5x2xi64>) -> tensor<5x2xi1> loc("aten::nll_loss_backward fc2")
+    %40 = stablehlo.constant dense<-100> : tensor<5x2xi64> loc("aten::nll_loss_backward fc2")
+    %41 = stablehlo.compare NE, %37, %40 : (tensor<5x2xi64>, tensor<5x2xi64>) -> tensor<5x2xi1> loc("aten::nll_loss_backward fc2")
+    %42 = stablehlo.and %39, %41 : tensor<5x2xi1> loc("aten::nll_loss_backward fc2")
+    %43 = stablehlo.constant dense<0x3F800000> : tensor<5x2xf32> loc("aten::nll_loss_backward fc2")
+    %44 = stablehlo.constant dense<0x00000000> : tensor<5x2xf32> loc("aten::nll_loss_backward fc2")
+    %45 = stablehlo.select %42, %43, %44 : tensor<5x2xi1>, tensor<5x2xf32> loc("aten::nll_loss_backward fc2")
+    %46 = stablehlo.divide %0, %33 : tensor<f32> loc("aten::nll_loss_backward fc2")
+    %47 = stablehlo.broadcast_in_dim %46, dims = [] : (tensor<f32>) -> tensor<5x2xf32> loc("aten::nll_loss_backward fc2")
+    %48 = stablehlo.multiply %45, %47 : tensor<5x2xf32> loc("aten::nll_loss_backward fc2")
+    %49 = stablehlo.negate %48 : tensor<5x2xf32> loc("aten::nll_loss_backward fc2")
+    %50 = stablehlo.constant dense<0x00000000> : tensor<5x2xf32> loc("aten::nll_loss_backward fc2")
+    %51 = stablehlo.select %42, %49, %50 : tensor<5x2xi1>, tensor<5x2xf32> loc("aten::nll_loss_backward fc2")
+    %52 = stablehlo.constant dense<0x00000000> : tensor<f32> loc("aten::_log_softmax_backward_data fc2")
+    %53 = stablehlo.reduce(%51 init: %52) applies stablehlo.add across dimensions = [1] : (tensor<5x2xf32>, tensor<f32>) -> tensor<5xf32> loc("aten::_log_softmax_backward_data fc2")
+    %54 = stablehlo.broadcast_in_dim %53, dims = [0] : (tensor<5xf32>) -> tensor<5x2xf32> loc("aten::_log_softmax_backward_data fc2")
+    %55 = stablehlo.exponential %18 : tensor<5x2xf32> loc("aten::_log_softmax_backward_data fc2")
+    %56 = stablehlo.multiply %55, %54 : tensor<5x2xf32> loc("aten::_log_softmax_backward_data fc2")
+    %57 = stablehlo.subtract %51, %56 : tensor<5x2xf32> loc("aten::_log_softmax_backward_data fc2")
+    %58 = stablehlo.dot_general %57, %arg3, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<5x2xf32>, tensor<2x4xf32>) -> tensor<5x4xf32> loc("aten::mm fc2")
+    %59 = stablehlo.constant dense<0x00000000> : tensor<f32> loc("aten::threshold_backward fc1")
+    %60 = stablehlo.broadcast_in_dim %59, dims = [] : (tensor<f32>) -> tensor<5x4xf32> loc("aten::threshold_backward fc1")
+    %61 = stablehlo.compare LE, %6, %60 : (tensor<5x4xf32>, tensor<5x4xf32>) -> tensor<5x4xi1> loc("aten::threshold_backward fc1")
+    %62 = stablehlo.constant dense<0x00000000> : tensor<5x4xf32> loc("aten::threshold_backward fc1")
+    %63 = stablehlo.select %61, %62, %58 : tensor<5x4xi1>, tensor<5x4xf32> loc("aten::threshold_backward fc1")
+    %64 = stablehlo.transpose %63, dims = [1, 0] : (tensor<5x4xf32>) -> tensor<4x5xf32> loc("aten::as_strided fc1")
+    %65 = stablehlo.dot_general %64, %arg2, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<4x5xf32>, tensor<5x3xf32>) -> tensor<4x3xf32> loc("aten::mm fc1")
+    %66 = "stablehlo.all_reduce"(%65) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %r = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %r : tensor<f32>
+    }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4x3xf32>) -> tensor<4x3xf32> loc("cohort::all_reduce fc1")
+    %67 = stablehlo.slice %arg5 [0:1:1] : (tensor<3xf32>) -> tensor<1xf32> loc("aten::sub.Tensor fc1")
+    %68 = stablehlo.reshape %67 : (tensor<1xf32>) -> tensor<f32> loc("aten::sub.Tensor fc1")
+    %69 = stablehlo.broadcast_in_dim %68, dims = [] : (tensor<f32>) -> tensor<4x3xf32> loc("aten::sub.Tensor fc1")
+    %70 = stablehlo.multiply %66, %69 : tensor<4x3xf32> loc("aten::sub.Tensor fc1")
+    %71 = stablehlo.subtract %arg0, %70 : tensor<4x3xf32> loc("aten::sub.Tensor fc1")
+    %72 = stablehlo.constant dense<0x00000000> : tensor<f32> loc("aten::sum.dim_IntList fc1")
+    %73 = stablehlo.reduce(%63 init: %72) applies stablehlo.add across dimensions = [0] : (tensor<5x4xf32>, tensor<f32>) -> tensor<4xf32> loc("aten::sum.dim_IntList fc1")
+    %74 = stablehlo.reshape %73 : (tensor<4xf32>) -> tensor<1x4xf32> loc("aten::sum.dim_IntList fc1")
+    %75 = stablehlo.reshape %74 : (tensor<1x4xf32>) -> tensor<4xf32> loc("aten::as_strided fc1")
+    %76 = "stablehlo.all_reduce"(%75) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %r = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %r : tensor<f32>
+    }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xf32>) -> tensor<4xf32> loc("cohort::all_reduce fc1")
+    %77 = stablehlo.slice %arg5 [1:2:1] : (tensor<3xf32>) -> tensor<1xf32> loc("aten::sub.Tensor fc1")
+    %78 = stablehlo.reshape %77 : (tensor<1xf32>) -> tensor<f32> loc("aten::sub.Tensor fc1")
+    %79 = stablehlo.broadcast_in_dim %78, dims = [] : (tensor<f32>) -> tensor<4xf32> loc("aten::sub.Tensor fc1")
+    %80 = stablehlo.multiply %76, %79 : tensor<4xf32> loc("aten::sub.Tensor fc1")
+    %81 = stablehlo.subtract %arg1, %80 : tensor<4xf32> loc("aten::sub.Tensor fc1")
+    %82 = stablehlo.transpose %57, dims = [1, 0] : (tensor<5x2xf32>) -> tensor<2x5xf32> loc("aten::as_strided fc2")
+    %83 = stablehlo.dot_general %82, %6, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<2x5xf32>, tensor<5x4xf32>) -> tensor<2x4xf32> loc("aten::mm fc2")
+    %84 = "stablehlo.all_reduce"(%83) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %r = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %r : tensor<f32>
+    }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2x4xf32>) -> tensor<2x4xf32> loc("cohort::all_reduce fc2")
+    %85 = stablehlo.slice %arg5 [2:3:1] : (tensor<3xf32>) -> tensor<1xf32> loc("aten::sub.Tensor fc2")
+    %86 = stablehlo.reshape %85 : (tensor<1xf32>) -> tensor<f32> loc("aten::sub.Tensor fc2")
+    %87 = stablehlo.broadcast_in_dim %86, dims = [] : (tensor<f32>) -> tensor<2x4xf32> loc("aten::sub.Tensor fc2")
+    %88 = stablehlo.multiply %84, %87 : tensor<2x4xf32> loc("aten::sub.Tensor fc2")
+    %89 = stablehlo.subtract %arg3, %88 : tensor<2x4xf32> loc("aten::sub.Tensor fc2")
+    %90 = "stablehlo.all_reduce"(%36) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %r = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %r : tensor<f32>
+    }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<f32>) -> tensor<f32> loc("cohort::all_reduce fc2")
+    return %71, %81, %89, %90 : tensor<4x3xf32>, tensor<4xf32>, tensor<2x4xf32>, tensor<f32>
+  }
+}

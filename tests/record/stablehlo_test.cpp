@@ -1,0 +1,94 @@
+// The text of a small MLP's step, and what a text says of names, aliases, replicas and precision.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "cohort/error.h"
+#include "record/recorder.h"
+#include "record/stablehlo/lower.h"
+#include "record/stablehlo/text.h"
+#include "tests/support/errors.h"
+
+namespace cohort::record {
+namespace stablehlo_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const torch::Device kDevice(torch::kXLA, 0);
+
+Captured mlp_step(double rate) {
+  install_recorder({.devices = 2});
+  std::vector<torch::Tensor> w{make_parameter({torch::kFloat, {4, 3}}, kDevice, "fc1.weight"),
+                               make_parameter({torch::kFloat, {4}}, kDevice, "fc1.bias"),
+                               make_parameter({torch::kFloat, {2, 4}}, kDevice, "fc2.weight")};
+  std::vector<Value> before;
+  for (torch::Tensor& t : w) {
+    before.push_back(value_of(t));
+    t.requires_grad_();
+  }
+  const torch::Tensor x = make_parameter({torch::kFloat, {5, 3}}, kDevice, "x");
+  const torch::Tensor y = make_parameter({torch::kLong, {5}}, kDevice, "y");
+  const torch::Tensor hidden = torch::linear(x, w[0], w[1]).relu();
+  const torch::Tensor loss = torch::cross_entropy_loss(torch::linear(hidden, w[2]), y);
+  loss.backward();
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> outputs;
+  for (torch::Tensor& t : w) {
+    t.sub_(all_reduce(t.grad()), rate);
+    outputs.push_back(t);
+  }
+  outputs.push_back(all_reduce(loss.detach()));
+  before.push_back({});
+  return recording_of(kDevice).capture(outputs, before);
+}
+
+TEST(StableHlo, AnMlpsStepIsThisText) {
+  const std::string path = "tests/record/mlp.mlir";
+  const std::string text = to_stablehlo(*mlp_step(0.1).program, {.num_replicas = 2});
+  std::ifstream file(path);
+  std::stringstream wanted;
+  wanted << file.rdbuf();
+  EXPECT_EQ(text, wanted.str()) << "if the new text is right, write it to " << path << ":\n" << text;
+}
+
+TEST(StableHlo, ARateIsAnInput) {
+  EXPECT_EQ(mlp_step(0.1).program, mlp_step(0.05).program);
+}
+
+TEST(StableHlo, OneReplicaHasNoAllReduce) {
+  const std::string text = to_stablehlo(*mlp_step(0.1).program);
+  EXPECT_THAT(text, Not(HasSubstr("all_reduce\"")));
+  EXPECT_THAT(text, HasSubstr("mhlo.num_replicas = 1"));
+}
+
+TEST(StableHlo, NumbersAreTheirBits) {
+  using stablehlo::literal;
+  EXPECT_EQ(literal(1.0, "f32"), "0x3F800000");
+  EXPECT_EQ(literal(-0.1, "f64"), "0xBFB999999999999A");
+  EXPECT_EQ(literal(1.0, "bf16"), "0x3F80");
+  EXPECT_EQ(literal(1.0, "f16"), "0x3C00");
+  EXPECT_EQ(literal(INFINITY, "f32"), "0x7F800000");
+  EXPECT_EQ(literal(-3.0, "i64"), "-3");
+  EXPECT_EQ(literal(2.0, "i1"), "true");
+}
+
+TEST(StableHlo, WhatHasNoLoweringNamesOperationAndLayer) {
+  install_recorder({.devices = 2});
+  const torch::Tensor w = make_parameter({torch::kFloat, {4, 3}}, kDevice, "layer3.embed.weight");
+  const torch::Tensor expanded = torch::zeros({1, 3}, kDevice);
+  torch::Tensor view = expanded.expand({4, 3});
+  const Value written = value_of(w * 2.0);
+  assign(view, written);
+  const Captured captured = recording_of(kDevice).capture(std::vector<torch::Tensor>{expanded});
+  EXPECT_THAT(testing::error_of<Unimplemented>([&] { (void)to_stablehlo(*captured.program); }),
+              ::testing::AllOf(HasSubstr("as_strided_scatter"), HasSubstr("layer3.embed"), HasSubstr("expanded")));
+}
+
+}  // namespace
+}  // namespace stablehlo_test
+}  // namespace cohort::record
