@@ -20,7 +20,11 @@ struct Case {
   bool differentiable = true;
 };
 
-std::vector<Case> elementwise_cases();
+std::vector<Case> unary_cases();
+std::vector<Case> arithmetic_cases();
+std::vector<Case> comparison_cases();
+std::vector<Case> order_cases();
+std::vector<Case> writing_cases();
 std::vector<Case> activation_cases();
 std::vector<Case> reduction_cases();
 std::vector<Case> shape_cases();
@@ -40,12 +44,13 @@ torch::Tensor below(int64_t bound, c10::IntArrayRef sizes);
 torch::Tensor mask(c10::IntArrayRef sizes);
 
 // Makes a case of a function of one, two or three tensors with one result.
-Case one(std::string name, std::function<torch::Tensor(const torch::Tensor&)> fn, torch::Tensor x,
-         bool differentiable = true);
-Case two(std::string name, std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)> fn, torch::Tensor x,
-         torch::Tensor y, bool differentiable = true);
-Case three(std::string name,
-           std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&)> fn,
-           torch::Tensor x, torch::Tensor y, torch::Tensor z, bool differentiable = true);
+using One = std::function<torch::Tensor(const torch::Tensor&)>;
+using Two = std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>;
+using Three = std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&, const torch::Tensor&)>;
+Case one(std::string name, torch::Tensor x, One fn);
+Case two(std::string name, torch::Tensor x, torch::Tensor y, Two fn);
+Case three(std::string name, torch::Tensor x, torch::Tensor y, torch::Tensor z, Three fn);
+// Makes a case without gradients of one with them.
+Case fixed(Case c);
 
 }  // namespace cohort::record

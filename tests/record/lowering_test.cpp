@@ -98,7 +98,9 @@ TEST_P(Families, AreAsLibTorchComputesThem) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Families,
-    ::testing::Values(std::pair("elementwise", &elementwise_cases), std::pair("activations", &activation_cases),
+    ::testing::Values(std::pair("unary", &unary_cases), std::pair("arithmetic", &arithmetic_cases),
+                      std::pair("comparisons", &comparison_cases), std::pair("order", &order_cases),
+                      std::pair("writing", &writing_cases), std::pair("activations", &activation_cases),
                       std::pair("reductions", &reduction_cases), std::pair("shapes", &shape_cases),
                       std::pair("indexing", &indexing_cases), std::pair("linear", &linear_cases),
                       std::pair("convolution", &convolution_cases), std::pair("pooling", &pooling_cases),
