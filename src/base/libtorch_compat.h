@@ -35,8 +35,8 @@ class Allocator : public c10::Allocator {
 #endif
 };
 
-// c10::GeneratorImpl with the methods that it has from 2.2 on: the offset within the stream, which a generator that derives
-// from this one does not have.
+// c10::GeneratorImpl with the methods that it has from 2.2 on: the offset within the stream, which a generator that
+// derives from this one does not have.
 class Generator : public c10::GeneratorImpl {
  public:
   using GeneratorImpl::GeneratorImpl;

@@ -1,4 +1,5 @@
-// A library for Python's torch.ops.load_library(): installs the recorder and XLA's plugin for CPUs, so that "xla:0" is a device.
+// A library for Python's torch.ops.load_library(): installs the recorder and XLA's plugin for CPUs, so that "xla:0" is
+// a device.
 #include <torch/library.h>
 
 #include <string>
@@ -19,4 +20,6 @@ void open_plugin(const std::string& path) {
 
 }  // namespace
 
-TORCH_LIBRARY(cohort_opinfo, m) { m.def("open(str plugin) -> ()", [](std::string path) { open_plugin(path); }); }
+TORCH_LIBRARY(cohort_opinfo, m) {
+  m.def("open(str plugin) -> ()", [](std::string path) { open_plugin(path); });
+}
