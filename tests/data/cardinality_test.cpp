@@ -105,7 +105,8 @@ TEST(CardinalityTest, SeveralWorkersStepsAreThoseThatTheyMake) {
       for (const int64_t workers : {2, 3}) {
         for (const int64_t replicas : {1, 2, 3}) {
           for (const AutoShard shard : {AutoShard::kFile, AutoShard::kData, AutoShard::kOff}) {
-            const int64_t steps = steps_of_split(data, {.workers = workers, .replicas = replicas}, shard, false);
+            const InputGroup group{.workers = workers, .replicas = replicas, .ends_alone = false};
+            const int64_t steps = steps_of_split(data, group, shard, false);
             if (steps == kUnknownCardinality) continue;
             ++known;
             EXPECT_EQ(steps, count(data, workers, replicas, shard))
