@@ -68,8 +68,8 @@ TEST(CardinalityTest, OneWorkersStepsAreThoseThatItMakes) {
           EXPECT_EQ(steps.cardinality(), count(steps)) << replicas << " replicas, policy " << static_cast<int>(shard);
           EXPECT_EQ(steps.size(), steps.cardinality());
         }
-        const DistributedDataset own =
-            strategy.distribute_from_function([&](const InputContext&) { return data; }, {.prefetch_steps = 0});
+        const auto same = [made = data](const InputContext&) { return made; };
+        const DistributedDataset own = strategy.distribute_from_function(same, {.prefetch_steps = 0});
         EXPECT_EQ(own.cardinality(), count(own)) << replicas << " replicas, a function";
       }
     }
