@@ -300,7 +300,7 @@ Optimizer Nadam(const NadamOptions& options = {});
 Optimizer Ftrl(const FtrlOptions& options = {});
 // The sign of a mean of gradients.
 Optimizer Lion(const LionOptions& options = {});
-// Adam with factored squares. It has no update by rows, and parameter servers leave its variables uncut.
+// Adam with factored squares. It has no update by rows, and a partitioner that would cut its variables is an error.
 Optimizer Adafactor(const AdafactorOptions& options = {});
 // Adam's step, scaled by the norm of each parameter: for large batches.
 Optimizer LAMB(const LambOptions& options = {});
