@@ -106,6 +106,7 @@ void install_recorder(const RecorderOptions& options) {
       fail<FailedPrecondition>("[record] install_recorder() got ", options.devices, " devices after a call with ",
                                known, "; the first call decides how many there are");
     }
+    require_autograd_threads();
     return;
   }
   for (int i = 0; i < options.devices; ++i) state.recordings.push_back(std::make_unique<Recording>(i, state.cache));

@@ -199,6 +199,23 @@ TEST_F(RecorderTest, DevicesAreChosenAtTheFirstCall) {
   EXPECT_THROW((void)recording_of(torch::Device(torch::kXLA, 7)), InvalidArgument);
 }
 
+TEST(RecorderDeathTest, ComesBeforeTheFirstBackward) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto late = [] {
+    torch::ones({}).requires_grad_().mul(2).backward();
+    for (int call = 0; call < 2; ++call) {
+      try {
+        install_recorder({.devices = 2});
+      } catch (const FailedPrecondition& error) {
+        std::cerr << error.what();
+        if (call == 1) std::_Exit(3);
+      }
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(late(), ::testing::ExitedWithCode(3), "after the first backward");
+}
+
 TEST_F(RecorderTest, ModulesMoveInPlace) {
   torch::nn::Linear layer(3, 2);
   const torch::Tensor weight = layer->weight;
