@@ -55,12 +55,6 @@ class Client : public testing::FakePluginTest {
     if (donates) own.mutable_input_output_alias()->add_entries()->set_parameter_number(0);
     return whole.SerializeAsString();
   }
-
-  // Waits until a function of the plugin is called.
-  bool comes_to(const std::string& function) const {
-    for (int i = 0; i < 1000 && fake().count(function) == 0; ++i) std::this_thread::sleep_for(10ms);
-    return fake().count(function) > 0;
-  }
 };
 
 TEST_F(Client, TellsItsDevices) {

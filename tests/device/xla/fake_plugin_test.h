@@ -4,7 +4,9 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "device/xla/client.h"
 #include "tests/device/xla/fake_plugin.h"
@@ -30,6 +32,14 @@ class FakePluginTest : public ::testing::Test {
   FakePlugin& fake() const { return *fake_; }
   void fail(const std::string& function, pjrt::ErrorCode code, const std::string& message) const {
     fake_->failures[function] = {code, message};
+  }
+  // Waits until a function of the plugin is called. A test whose call was left because it took too long waits for the
+  // end of it, since its thread may not go on while the process ends.
+  bool comes_to(const std::string& function) const {
+    for (int i = 0; i < 1000 && fake().count(function) == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return fake().count(function) > 0;
   }
 
   TemporaryFolder folder_;

@@ -97,6 +97,7 @@ TEST_F(Topologies, CompilationsHaveALimit) {
   fake().delays["Compile"] = std::chrono::milliseconds(300);
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { topology->compile("text", {.limit = std::chrono::milliseconds(10)}); }),
               HasSubstr("waited 10 ms for the plugin fake to compile the program"));
+  EXPECT_TRUE(comes_to("Executable_Destroy"));
 }
 
 }  // namespace
