@@ -125,7 +125,7 @@ Value Cell::read(const Strided& view) {
   for (const auto& [known, value] : views_) {
     if (is_same(known, view)) return value;
   }
-  const Value read =
+  Value read =
       make_node("aten::as_strided",
                 {in_memory_order(value_, root_), ints_of(view.sizes), ints_of(view.strides), c10::IValue(view.offset)},
                 {dtype(), view.sizes});
@@ -147,7 +147,7 @@ void Cell::write(const Strided& view, const Value& value) {
     return;
   }
   const Value memory = in_memory_order(value_, root_);
-  const TensorType type = memory.type();
+  const TensorType& type = memory.type();
   value_ = make_node("aten::as_strided_scatter",
                      {memory, value, ints_of(view.sizes), ints_of(view.strides), c10::IValue(view.offset)}, type);
   root_ = {type.sizes, dense_strides(type.sizes), 0};
@@ -209,7 +209,7 @@ void set_name(const torch::Tensor& tensor, std::string_view name) {
 }
 
 torch::Tensor make_parameter(const TensorType& type, torch::Device device, std::string name) {
-  const torch::Tensor tensor = make_tensor(make_data(type, nullptr), device);
+  torch::Tensor tensor = make_tensor(make_data(type, nullptr), device);
   set_name(tensor, name);
   return tensor;
 }

@@ -35,7 +35,7 @@ class XlaRunner final : public record::GraphRunner {
   }
 
   torch::Tensor fetch(const record::DeviceData& data, const record::TensorType& type) override {
-    const torch::Tensor value = buffer_of(data).to_host(Deadline(options_.limit));
+    torch::Tensor value = buffer_of(data).to_host(Deadline(options_.limit));
     if (value.scalar_type() != type.dtype || value.sizes() != c10::IntArrayRef(type.sizes)) {
       fail<Internal>("[xla] a value is ", value.scalar_type(), value.sizes(), ", wanted ", record::to_string(type));
     }

@@ -35,39 +35,37 @@ void logical(Lowering& op) {
   op.set(0, t.binary(kName, truth(0), truth(1)));
 }
 
-#define COHORT_NAME(constant, text) constexpr char constant[] = text
-COHORT_NAME(kAbs, "abs");
-COHORT_NAME(kNegate, "negate");
-COHORT_NAME(kExponential, "exponential");
-COHORT_NAME(kExpm1, "exponential_minus_one");
-COHORT_NAME(kLog, "log");
-COHORT_NAME(kLog1p, "log_plus_one");
-COHORT_NAME(kSqrt, "sqrt");
-COHORT_NAME(kRsqrt, "rsqrt");
-COHORT_NAME(kTanh, "tanh");
-COHORT_NAME(kLogistic, "logistic");
-COHORT_NAME(kSine, "sine");
-COHORT_NAME(kCosine, "cosine");
-COHORT_NAME(kFloor, "floor");
-COHORT_NAME(kCeil, "ceil");
-COHORT_NAME(kRound, "round_nearest_even");
-COHORT_NAME(kSign, "sign");
-COHORT_NAME(kErf, "chlo.erf");
-COHORT_NAME(kErfinv, "chlo.erf_inv");
-COHORT_NAME(kMultiply, "multiply");
-COHORT_NAME(kMaximum, "maximum");
-COHORT_NAME(kMinimum, "minimum");
-COHORT_NAME(kAtan2, "atan2");
-COHORT_NAME(kAnd, "and");
-COHORT_NAME(kOr, "or");
-COHORT_NAME(kXor, "xor");
-COHORT_NAME(kEq, "EQ");
-COHORT_NAME(kNe, "NE");
-COHORT_NAME(kLt, "LT");
-COHORT_NAME(kLe, "LE");
-COHORT_NAME(kGt, "GT");
-COHORT_NAME(kGe, "GE");
-#undef COHORT_NAME
+constexpr char kAbs[] = "abs";
+constexpr char kNegate[] = "negate";
+constexpr char kExponential[] = "exponential";
+constexpr char kExpm1[] = "exponential_minus_one";
+constexpr char kLog[] = "log";
+constexpr char kLog1p[] = "log_plus_one";
+constexpr char kSqrt[] = "sqrt";
+constexpr char kRsqrt[] = "rsqrt";
+constexpr char kTanh[] = "tanh";
+constexpr char kLogistic[] = "logistic";
+constexpr char kSine[] = "sine";
+constexpr char kCosine[] = "cosine";
+constexpr char kFloor[] = "floor";
+constexpr char kCeil[] = "ceil";
+constexpr char kRound[] = "round_nearest_even";
+constexpr char kSign[] = "sign";
+constexpr char kErf[] = "chlo.erf";
+constexpr char kErfinv[] = "chlo.erf_inv";
+constexpr char kMultiply[] = "multiply";
+constexpr char kMaximum[] = "maximum";
+constexpr char kMinimum[] = "minimum";
+constexpr char kAtan2[] = "atan2";
+constexpr char kAnd[] = "and";
+constexpr char kOr[] = "or";
+constexpr char kXor[] = "xor";
+constexpr char kEq[] = "EQ";
+constexpr char kNe[] = "NE";
+constexpr char kLt[] = "LT";
+constexpr char kLe[] = "LE";
+constexpr char kGt[] = "GT";
+constexpr char kGe[] = "GE";
 
 // self +- alpha * other.
 void add_scaled(Lowering& op, const char* name) {

@@ -26,7 +26,7 @@ void dot(Lowering& op) {
 void add_product(Lowering& op, const Operand& product) {
   Text& t = op.text();
   const auto scaled = [&](const Operand& x, std::size_t i) {
-    const Operand wide = t.convert(x, op.compute());
+    Operand wide = t.convert(x, op.compute());
     if (op.is_number(i, 1.0)) return wide;
     return t.binary("multiply", wide, t.expand(op.number(i, op.compute()), x.sizes));
   };

@@ -80,7 +80,7 @@ Operand rounded(Lowering& op, const Operand& x, const Operand& y, std::size_t ex
   Text& t = op.text();
   const double bound = op.real(extra);
   const auto level = [&](double value) { return t.constant(value, x.sizes, x.element); };
-  const Operand d = t.unary("abs", t.binary("subtract", x, y));
+  Operand d = t.unary("abs", t.binary("subtract", x, y));
   const double factor = huber ? bound : 1.0;
   const Operand linear = t.binary("multiply", level(factor), t.binary("subtract", d, level(0.5 * bound)));
   const Operand square = t.binary("multiply", level(huber ? 0.5 : 0.5 / bound), t.binary("multiply", d, d));
@@ -92,7 +92,7 @@ Operand rounded_slope(Lowering& op, const Operand& x, const Operand& y, std::siz
   const double bound = op.real(extra);
   const auto level = [&](double value) { return t.constant(value, x.sizes, x.element); };
   const Operand d = t.binary("subtract", x, y);
-  const Operand outside = t.binary("multiply", level(huber ? bound : 1.0), t.unary("sign", d));
+  Operand outside = t.binary("multiply", level(huber ? bound : 1.0), t.unary("sign", d));
   if (bound == 0.0) return outside;
   const Operand inside = huber ? d : t.binary("divide", d, level(bound));
   return t.select(t.compare(huber ? "LE" : "LT", t.unary("abs", d), level(bound)), inside, outside);

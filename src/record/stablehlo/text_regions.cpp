@@ -179,7 +179,7 @@ std::vector<Operand> Text::sort(const std::vector<Operand>& operands, int64_t di
     const std::string scalar = "tensor<" + operands[i].element + ">";
     names += (i == 0 ? "" : ", ") + operands[i].name;
     types += (i == 0 ? "" : ", ") + type_text(operands[i]);
-    arguments += std::string(i == 0 ? "" : ", ") + "%a" + n + ": " + scalar + ", %b" + n + ": " + scalar;
+    arguments += c10::str(i == 0 ? "" : ", ", "%a", n, ": ", scalar, ", %b", n, ": ", scalar);
   }
   const std::string& element = operands[0].element;
   const std::string scalar = "tensor<" + element + ">";
