@@ -65,11 +65,10 @@ torch::Tensor cutout(const torch::Tensor& image, int64_t half_side, at::Generato
 // mirror image, outermost pixels once. Model Garden calls it gaussian_noise. Pictures of 2 by 2 pixels or more.
 torch::Tensor gaussian_blur(const torch::Tensor& image, double deviation);
 
-// A picture with the boxes of what is in it: float32 [boxes, 4], each its top, left, bottom and right as shares of the
-// height and the width.
+// A picture with the boxes of what is in it.
 struct BoxedImage {
-  torch::Tensor image;
-  torch::Tensor boxes;
+  torch::Tensor image;  // as the operations above take it
+  torch::Tensor boxes;  // float32 [boxes, 4]: each one's top, left, bottom and right as shares of the height and width
 };
 // The geometry above, with the boxes that hold what was in the boxes before: cut off at the borders, where one of no
 // height or width gets some. Corners are whole pixels, rounded towards zero, as in Model Garden.
