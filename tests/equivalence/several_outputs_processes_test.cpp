@@ -6,16 +6,8 @@
 #include "cohort/cluster/cluster_resolver.h"
 #include "tests/equivalence/two_headed.h"
 
-namespace cohort::equivalence::several_outputs_processes_test {
+namespace cohort::equivalence::two_headed::several_outputs_processes_test {
 namespace {
-
-using two_headed::expect_like;
-using two_headed::Kind;
-using two_headed::model;
-using two_headed::on_one_device;
-using two_headed::Outcome;
-using two_headed::train;
-using two_headed::under;
 
 constexpr Kind kKinds[] = {{.by_name = false, .rows = 49}, {.by_name = true, .rows = 55}};
 
@@ -41,4 +33,4 @@ TEST(SeveralOutputsInProcesses, AreThoseOfOneDeviceOnParameterServers) {
 }
 
 }  // namespace
-}  // namespace cohort::equivalence::several_outputs_processes_test
+}  // namespace cohort::equivalence::two_headed::several_outputs_processes_test

@@ -10,16 +10,8 @@
 #include "tests/support/server_cluster.h"
 #include "tests/support/workers.h"
 
-namespace cohort::equivalence::several_outputs_test {
+namespace cohort::equivalence::two_headed::several_outputs_test {
 namespace {
-
-using two_headed::expect_like;
-using two_headed::Kind;
-using two_headed::model;
-using two_headed::on_one_device;
-using two_headed::Outcome;
-using two_headed::train;
-using two_headed::under;
 
 class SeveralOutputs : public ::testing::TestWithParam<Kind> {};
 
@@ -100,4 +92,4 @@ INSTANTIATE_TEST_SUITE_P(All, SeveralOutputs, ::testing::Values(Kind{false, 55},
                          });
 
 }  // namespace
-}  // namespace cohort::equivalence::several_outputs_test
+}  // namespace cohort::equivalence::two_headed::several_outputs_test

@@ -78,13 +78,7 @@ XlaExecutablePtr XlaClient::compile(const std::string& text, const XlaCompileOpt
       options.devices.empty() ? default_devices(options.num_replicas, options.num_partitions) : options.devices;
   for (const int id : devices) device(id);
   const XlaClientPtr client = shared_from_this();
-  const auto build = [client, code = std::string(text), encoded = encode_options(options, devices)]() mutable {
-    constexpr std::string_view kFormat = "mlir";
-    pjrt::Program program;
-    program.code = code.data();
-    program.code_size = code.size();
-    program.format = kFormat.data();
-    program.format_size = kFormat.size();
+  const auto build = [client, encoded = encode_options(options, devices)](pjrt::Program& program) {
     pjrt::ClientCompileArgs args;
     args.client = client->state().client.get();
     args.program = &program;
@@ -93,11 +87,7 @@ XlaExecutablePtr XlaClient::compile(const std::string& text, const XlaCompileOpt
     client->plugin().call(&pjrt::Api::client_compile, "PJRT_Client_Compile", args);
     return own_loaded(client->state().plugin, args.executable);
   };
-  LoadedPtr loaded;
-  blame_text(text, [&] {
-    loaded = within<LoadedPtr>(options.limit, "the plugin " + plugin().name() + " to compile the program", build);
-  });
-  return make_executable(client, std::move(loaded), options, devices);
+  return make_executable(client, compile_text(plugin(), text, options, build), options, devices);
 }
 
 XlaExecutablePtr XlaClient::load(const std::string& bytes, const XlaCompileOptions& options) const {

@@ -52,4 +52,14 @@ void blame_text(const std::string& text, const std::function<void()>& compile) {
   }
 }
 
+pjrt::Program program_of(std::string& text) {
+  constexpr std::string_view kFormat = "mlir";
+  pjrt::Program program;
+  program.code = text.data();
+  program.code_size = text.size();
+  program.format = kFormat.data();
+  program.format_size = kFormat.size();
+  return program;
+}
+
 }  // namespace cohort

@@ -60,15 +60,8 @@ std::shared_ptr<const XlaProgram> XlaTopology::compile(const std::string& text,
   }
   std::vector<int> ids = options.devices;
   for (std::size_t i = ids.size(); i < wanted; ++i) ids.push_back(devices_[i].id);
-  using Handle = std::shared_ptr<pjrt::Executable>;
-  const auto build = [plugin = plugin_, topology = topology_, code = std::string(text),
-                      encoded = encode_options(options, ids)]() mutable -> Handle {
-    constexpr std::string_view kFormat = "mlir";
-    pjrt::Program program;
-    program.code = code.data();
-    program.code_size = code.size();
-    program.format = kFormat.data();
-    program.format_size = kFormat.size();
+  const auto build = [plugin = plugin_, topology = topology_,
+                      encoded = encode_options(options, ids)](pjrt::Program& program) {
     pjrt::CompileArgs args;
     args.topology = topology.get();
     args.program = &program;
@@ -78,11 +71,7 @@ std::shared_ptr<const XlaProgram> XlaTopology::compile(const std::string& text,
     return owned(plugin, args.executable, &pjrt::ExecutableDestroyArgs::executable, &pjrt::Api::executable_destroy,
                  "PJRT_Executable_Destroy");
   };
-  Handle executable;
-  blame_text(text, [&] {
-    executable = within<Handle>(options.limit, "the plugin " + plugin_->name() + " to compile the program", build);
-  });
-  return std::make_shared<const XlaProgram>(plugin_, std::move(executable));
+  return std::make_shared<const XlaProgram>(plugin_, compile_text(*plugin_, text, options, build));
 }
 
 }  // namespace cohort
