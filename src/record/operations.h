@@ -67,6 +67,8 @@ std::vector<torch::Tensor> group_norm_backward(const std::vector<c10::IValue>& a
 std::vector<torch::Tensor> unfold_backward(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> convolution(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> convolution_backward(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> reflection_pad(const std::vector<c10::IValue>& arguments);
+std::vector<torch::Tensor> replication_pad(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> adaptive_pool(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> batch_norm_backward(const std::vector<c10::IValue>& arguments);
 std::vector<torch::Tensor> layer_norm(const std::vector<c10::IValue>& arguments);

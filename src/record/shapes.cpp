@@ -2,6 +2,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 
+#include "base/fail.h"
 #include "record/operations.h"
 
 namespace cohort::record::shapes {
@@ -123,6 +124,34 @@ std::vector<torch::Tensor> convolution_backward(const Arguments& a) {
   if (mask[1]) results[1] = meta(w.sizes(), w.scalar_type());
   if (mask[2]) results[2] = meta(a.at(0).toTensor().size(1), w.scalar_type());
   return results;
+}
+
+// Arguments: self, padding, which is listed from the last dimension on. LibTorch's kernels for the host refuse what
+// makes no sense, and so does this.
+std::vector<torch::Tensor> replication_pad(const Arguments& a) {
+  const torch::Tensor x = a.at(0).toTensor();
+  const std::vector<int64_t> list = a.at(1).toIntVector();
+  std::vector<int64_t> sizes = x.sizes().vec();
+  for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
+    int64_t& size = sizes.at(sizes.size() - 1 - i / 2);
+    if (size == 0) fail<InvalidArgument>("[record] padding a tensor of ", x.sizes(), ", which has no edge to pad with");
+    size += list[i] + list[i + 1];
+    if (size < 1)
+      fail<InvalidArgument>("[record] the padding ", c10::IntArrayRef(list), " leaves nothing of a tensor of ",
+                            x.sizes());
+  }
+  return {meta(sizes, x.scalar_type())};
+}
+std::vector<torch::Tensor> reflection_pad(const Arguments& a) {
+  const torch::Tensor x = a.at(0).toTensor();
+  const std::vector<int64_t> list = a.at(1).toIntVector();
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const int64_t size = x.size(x.dim() - 1 - static_cast<int64_t>(i / 2));
+    if (list[i] < size) continue;
+    fail<InvalidArgument>("[record] the padding ", c10::IntArrayRef(list), " of a tensor of ", x.sizes(),
+                          ": what is mirrored has to be smaller than its dimension");
+  }
+  return replication_pad(a);
 }
 
 std::vector<torch::Tensor> adaptive_pool(const Arguments& a) {

@@ -117,6 +117,38 @@ std::vector<Case> shape_cases() {
 std::vector<Case> order_cases() {
   const std::vector<int64_t> s{3, 4, 5};
   return {
+      one("reflection pad 1d", normal({2, 3, 5}),
+          [](const T& x) {
+            return torch::reflection_pad1d(x, {2, 4});
+          }),
+      one("reflection pad 2d", normal({2, 3, 4, 5}),
+          [](const T& x) {
+            return torch::reflection_pad2d(x, {1, 4, 3, 0});
+          }),
+      one("reflection pad 3d", normal({2, 3, 4, 5}),
+          [](const T& x) {
+            return torch::reflection_pad3d(x, {1, 2, 3, 1, 2, 0});
+          }),
+      one("reflection pad cuts", normal({2, 3, 4, 5}),
+          [](const T& x) {
+            return torch::reflection_pad2d(x, {-1, 3, 1, -2});
+          }),
+      one("replication pad 1d", normal({2, 3, 5}),
+          [](const T& x) {
+            return torch::replication_pad1d(x, {2, 7});
+          }),
+      one("replication pad 2d", normal({3, 4, 5}),
+          [](const T& x) {
+            return torch::replication_pad2d(x, {0, 6, 3, 1});
+          }),
+      one("replication pad 3d", normal({2, 3, 4, 5, 2}),
+          [](const T& x) {
+            return torch::replication_pad3d(x, {1, 2, 3, 1, 2, 5});
+          }),
+      one("replication pad cuts", normal({2, 3, 4, 5}),
+          [](const T& x) {
+            return torch::replication_pad2d(x, {-1, 3, 1, -2});
+          }),
       one("flip", normal(s),
           [](const T& x) {
             return x.flip({0, 2});

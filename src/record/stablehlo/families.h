@@ -18,6 +18,7 @@ std::span<const OperationInfo> indexing_operations();
 std::span<const OperationInfo> linear_operations();
 std::span<const OperationInfo> loss_operations();
 std::span<const OperationInfo> normalization_operations();
+std::span<const OperationInfo> padding_operations();
 std::span<const OperationInfo> pooling_operations();
 std::span<const OperationInfo> random_operations();
 std::span<const OperationInfo> reduction_operations();

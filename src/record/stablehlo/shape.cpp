@@ -1,4 +1,4 @@
-// Shapes: views of memory, permutations, joining, padding, sorting.
+// Shapes: views of memory, permutations, joining, sorting.
 #include "record/stablehlo/families.h"
 #include "record/stablehlo/strided.h"
 
@@ -52,20 +52,6 @@ void stack(Lowering& op) {
   one[static_cast<std::size_t>(d)] = 1;
   for (const auto& x : op.list(0)) list.push_back(op.text().reshape(op.text().convert(x.value(), op.element()), one));
   op.set(0, op.text().concatenate(list, d));
-}
-
-// LibTorch lists the paddings from the last dimension on; negative ones cut.
-void constant_pad(Lowering& op) {
-  const Operand x = op.in(0);
-  const Dims list = op.ints(1);
-  Dims low(x.sizes.size(), 0);
-  Dims high = low;
-  for (std::size_t i = 0; i + 1 < list.size(); i += 2) {
-    const std::size_t d = x.sizes.size() - 1 - i / 2;
-    low[d] = list[i];
-    high[d] = list[i + 1];
-  }
-  op.set(0, op.text().pad(x, op.number(2, x.element), low, high, Dims(x.sizes.size(), 0)));
 }
 
 void flip(Lowering& op) {
@@ -160,7 +146,6 @@ constexpr OperationInfo kShape[] = {
     {"cat", cat},
     {"_cat", cat},
     {"stack", stack},
-    {"constant_pad_nd", constant_pad, nullptr, 1U << 2},
     {"flip", flip, shapes::like_first},
     {"roll", roll, shapes::like_first},
     {"tril", tril},
