@@ -1,5 +1,4 @@
 // Reads the configuration of the trainer into numbers of steps and options of the training loop.
-// Reads the configuration of the trainer into numbers of steps and options of the training loop.
 #include "models/run/plan.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // ImageClassificationTask: puts together the data, the model and the loss that its fields ask for.
-// ImageClassificationTask: puts together the data, the model and the loss that its fields ask for.
 #include "cohort/models/image_classification.h"
 
 #include <algorithm>

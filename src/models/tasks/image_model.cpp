@@ -1,5 +1,4 @@
 // The model of image classification: task.model becomes a module of the zoo, or the layers of the digit classifiers.
-// The model of image classification: task.model becomes a module of the zoo, or the layers of the digit classifiers.
 #include "models/tasks/image_model.h"
 
 #include "base/fail.h"
