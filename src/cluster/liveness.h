@@ -26,6 +26,7 @@ class Liveness {
   uint64_t incarnation() const { return incarnation_; }
   std::chrono::milliseconds patience() const { return patience_; }
   bool suspected() const { return suspected_; }
+  Time heard() const { return heard_; }
   Time::duration silence(Time now) const { return now - heard_; }
   bool lost(Time now) const { return suspected_ || silence(now) >= patience_; }
 

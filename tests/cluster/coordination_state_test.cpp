@@ -238,6 +238,23 @@ TEST_F(CoordinationStateTest, ValuesAreSeenByAll) {
   EXPECT_EQ(answers.back().kind, Kind::kPending);
 }
 
+TEST_F(CoordinationStateTest, ValuesThatWouldTakeTooMuchMemoryAreRefused) {
+  enter_all();
+  Answers answers;
+  const std::string large(std::size_t{100} << 20, 'x');
+  for (const char* key : {"a", "b", "c"}) state_.put(kFirst, key, large, /*if_absent=*/false, into(answers));
+  ASSERT_EQ(answers.size(), 3U);
+  EXPECT_EQ(answers[1].kind, Kind::kDone);
+  EXPECT_EQ(answers[2].kind, Kind::kRefused);
+  EXPECT_THAT(answers[2].reason,
+              HasSubstr("there are 2 values, and with c of 104857600 bytes they would be more than"));
+  for (int i = 0; i < 5; ++i) state_.put(kFirst, "a", large, /*if_absent=*/false, into(answers));
+  EXPECT_EQ(answers.back().kind, Kind::kDone) << "in place of what is there";
+  state_.put(kFirst, "a", "", /*if_absent=*/false, into(answers));
+  state_.put(kSecond, "c", large, /*if_absent=*/false, into(answers));
+  EXPECT_EQ(answers.back().kind, Kind::kDone) << "there is room again";
+}
+
 TEST_F(CoordinationStateTest, ShuttingDownEndsEveryWait) {
   enter(kFirst);
   Answers answers;

@@ -41,15 +41,15 @@ std::string method(const std::string& call) {
 
 }  // namespace
 
-CoordinationClient::CoordinationClient(const std::shared_ptr<Channel>& channel, const TaskId& task,
-                                       const std::string& leader, const MembershipOptions& options)
+CoordinationClient::CoordinationClient(const RpcProbe::Open& open, const TaskId& task, const std::string& leader,
+                                       const MembershipOptions& options)
     : task_(task),
       incarnation_(draw_number()),
       leader_(leader),
       options_(options),
-      calls_(leader, channel, {.wait_for_ready = true}),
-      heartbeats_(leader, channel),
-      last_word_(leader, channel) {}
+      calls_(leader, open(), {.wait_for_ready = true}),
+      heartbeats_(leader, open),
+      last_word_(leader, open()) {}
 
 proto::Task CoordinationClient::self() const {
   proto::Task task;
@@ -217,7 +217,7 @@ std::optional<proto::Answer> CoordinationClient::beat(std::size_t known_left, mi
   request.set_wait_ms(in_ms(wait));
   request.set_known_left(static_cast<uint32_t>(known_left));
   try {
-    return ask<proto::Answer>(heartbeats_, method("Beat"), request, limit);
+    return message_in<proto::Answer>(heartbeats_.call(method("Beat"), make_frame(request), limit));
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -12,13 +12,14 @@
 #include "cohort/cluster/cluster_spec.h"
 #include "coordination.pb.h"
 #include "rpc/channel.h"
+#include "rpc/probe.h"
 
 namespace cohort {
 
 class CoordinationClient {
  public:
-  // Makes the client of a task. `leader` is the name of the other end in messages.
-  CoordinationClient(const std::shared_ptr<Channel>& channel, const TaskId& task, const std::string& leader,
+  // Makes the client of a task. `open` opens a connection to the leader, whose name in messages is `leader`.
+  CoordinationClient(const RpcProbe::Open& open, const TaskId& task, const std::string& leader,
                      const MembershipOptions& options);
 
   // Enters the group and returns the information that each of its tasks gave about itself.
@@ -61,7 +62,7 @@ class CoordinationClient {
   // There are three clients because they end at different times: the calls when the group fails, the heartbeats when
   // the task leaves, and the farewell not at all.
   RpcClient calls_;
-  RpcClient heartbeats_;
+  RpcProbe heartbeats_;
   RpcClient last_word_;
 };
 

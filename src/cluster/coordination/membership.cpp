@@ -6,9 +6,9 @@
 
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "cluster/beat_plan.h"
 #include "cluster/coordination/client.h"
 #include "cluster/coordination/server.h"
-#include "cluster/liveness.h"
 
 namespace cohort {
 
@@ -38,7 +38,7 @@ class Membership::Impl {
       server_ = std::make_unique<CoordinationServer>(cluster, address, options.heartbeat_timeout, options.security);
     }
     client_ = std::make_unique<CoordinationClient>(
-        server_ ? server_->local_channel() : open_channel(address, options.security), task,
+        [this, address] { return server_ ? server_->local_channel() : open_channel(address, options_.security); }, task,
         leader_.to_string() + " at " + address, options);
     infos_ = client_->enter(cluster.to_json());
     tasks_ = CoordinationState(cluster, options.heartbeat_timeout).tasks();
@@ -119,23 +119,21 @@ class Membership::Impl {
 
  private:
   void beat_until(const std::stop_token& stop) {
-    const milliseconds wait = options_.heartbeat_timeout / 4;
     const std::stop_callback end(stop, [&] { client_->stop_beating(); });
-    Liveness leader(options_.heartbeat_timeout);
-    leader.hear(Deadline::Clock::now());
+    BeatPlan leader(options_.heartbeat_timeout, Deadline::Clock::now());
     std::vector<std::string> left;
     while (!stop.stop_requested()) {
-      const auto silent = std::chrono::duration_cast<milliseconds>(leader.silence(Deadline::Clock::now()));
-      const milliseconds limit = std::max(options_.heartbeat_timeout - silent, milliseconds(1));
-      const auto answer = client_->beat(left.size(), wait, std::min(limit, 3 * wait));
+      const auto [wait, limit] = leader.next(Deadline::Clock::now());
+      const auto answer = client_->beat(left.size(), wait, limit);
       if (stop.stop_requested()) return;
       if (answer && answer->kind() != coordination::Answer::DONE) return set_failure(answer->reason());
       if (answer) {
-        leader.hear(Deadline::Clock::now());
+        leader.heard(Deadline::Clock::now());
         left.assign(answer->left().begin(), answer->left().end());
         note_departures(left);
         continue;
       }
+      leader.failed();
       if (leader.lost(Deadline::Clock::now())) {
         return set_failure(c10::str("the coordination leader ", leader_.to_string(), " at ", cluster_.address(leader_),
                                     " is lost: nothing was heard of it for ", to_text(options_.heartbeat_timeout)));

@@ -11,6 +11,11 @@ namespace {
 
 using Kind = CoordinationAnswer::Kind;
 
+// The most values that are kept, and the most bytes of them and their keys: no task can use up the leader's memory.
+constexpr std::size_t kMostValues = 1'000'000;
+constexpr std::size_t kMostValueBytes = std::size_t{256} << 20;
+constexpr std::size_t kShownKey = 100;  // characters of a key in a message
+
 std::vector<TaskId> members_of(const ClusterSpec& cluster) {
   std::vector<TaskId> tasks;
   for (const char* job : {"chief", "worker", "ps"}) {
@@ -219,7 +224,20 @@ void CoordinationState::put(const TaskProcess& who, const std::string& key, cons
     lock.unlock();
     return reply(refused);
   }
-  if (!if_absent || !values_.contains(key)) values_[key] = value;
+  const auto known = values_.find(key);
+  const bool is_new = known == values_.end();
+  if (is_new || !if_absent) {
+    const std::size_t before = is_new ? 0 : key.size() + known->second.size();
+    const std::size_t bytes = value_bytes_ - before + key.size() + value.size();
+    if (bytes > kMostValueBytes || (is_new && values_.size() >= kMostValues)) {
+      lock.unlock();
+      return reply(refusal(c10::str("there are ", values_.size(), " values, and with ", key.substr(0, kShownKey),
+                                    " of ", value.size(), " bytes they would be more than ", kMostValues,
+                                    " or have more than ", kMostValueBytes, " bytes")));
+    }
+    value_bytes_ = bytes;
+    values_[key] = value;
+  }
   const CoordinationAnswer answer{.value = values_[key]};
   const Replies replies = settle(std::nullopt);
   lock.unlock();

@@ -55,6 +55,7 @@ class CoordinationState {
   void barrier(const TaskProcess& who, const std::string& name, Time now, Time until, Reply reply);
   void fail(const TaskProcess& who, const std::string& reason);
   void leave(const TaskProcess& who);
+  // Keeps a value. It is refused if there would be too many, or too many bytes of them.
   void put(const TaskProcess& who, const std::string& key, const std::string& value, bool if_absent, Reply reply);
   void get(const TaskProcess& who, const std::string& key, Time until, Reply reply);
 
@@ -111,6 +112,7 @@ class CoordinationState {
   std::map<std::string, Member> members_;  // the key is TaskId::to_string()
   std::map<std::string, std::set<std::string>> barriers_;
   std::map<std::string, std::string> values_;
+  std::size_t value_bytes_ = 0;  // the bytes of the keys and values
   std::vector<Waiter> waiters_;
   std::optional<std::string> failure_;
   bool down_ = false;

@@ -1,0 +1,56 @@
+// BeatPlan: says how long a task's next sign of life may be held at its peer, and how long it may take. It reads no
+// clock.
+//
+// A heartbeat that is not answered is repeated soon, over a new connection (rpc/probe.h), so that an outage that is
+// shorter than the peer's patience by a fifth is survived: the peer has last heard of this task a twelfth of its
+// patience before the outage began, and hears of it again a twelfth after the outage ended.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+#include "cluster/liveness.h"
+
+namespace cohort {
+
+class BeatPlan {
+ public:
+  using Time = Liveness::Time;
+
+  struct Attempt {
+    std::chrono::milliseconds wait;   // the time for which the peer may hold it
+    std::chrono::milliseconds limit;  // the time after which it has failed
+  };
+
+  // Makes a plan for a peer that takes this task for lost after `patience`, and is taken for lost after that time too.
+  BeatPlan(std::chrono::milliseconds patience, Time now) : peer_(patience) { peer_.hear(now); }
+
+  // Notes an answer.
+  void heard(Time now) {
+    peer_.hear(now);
+    failures_ = 0;
+  }
+  // Notes that an attempt was not answered.
+  void failed() { ++failures_; }
+
+  // Returns the next attempt. Of the repetitions every fourth one has more time, so that slow machines get through.
+  Attempt next(Time now) const {
+    using std::chrono::milliseconds;
+    const milliseconds part = std::max(peer_.patience() / kParts, milliseconds(1));
+    const auto silence = std::chrono::duration_cast<milliseconds>(peer_.silence(now));
+    const milliseconds left = std::max(peer_.patience() - silence, milliseconds(1));
+    if (failures_ == 0) return {.wait = part, .limit = std::min(left, 3 * part)};
+    return {.wait = milliseconds(0), .limit = std::min(left, failures_ % 4 == 0 ? 3 * part : part)};
+  }
+
+  bool lost(Time now) const { return peer_.lost(now); }
+  Time::duration silence(Time now) const { return peer_.silence(now); }
+
+ private:
+  static constexpr int kParts = 12;
+
+  Liveness peer_;
+  int failures_ = 0;
+};
+
+}  // namespace cohort

@@ -1,0 +1,84 @@
+// Heartbeats through an outage, without a network: what is sent in it is lost, and so is what was under way.
+#include "cluster/beat_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace cohort::beat_plan_test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The longest silence that both ends notice: the task of its peer, and the peer of the task.
+struct Silence {
+  milliseconds at_task{0};
+  milliseconds at_peer{0};
+};
+
+// The task talks to its peer from 0 on; nothing passes from `from` until `to`. A new connection works at once if it is
+// opened outside of the outage, and an old one not any more.
+Silence talk(milliseconds patience, milliseconds from, milliseconds to) {
+  using Time = BeatPlan::Time;
+  const Time begin;
+  BeatPlan plan(patience, begin);
+  Silence longest;
+  Time heard_by_peer = begin;
+  for (Time now = begin; now < begin + to + 2 * patience;) {
+    const auto [wait, limit] = plan.next(now);
+    const auto cut = [&](Time time) { return time >= begin + from && time < begin + to; };
+    const auto passed = [&](Time since, Time until) { return std::chrono::duration_cast<milliseconds>(until - since); };
+    if (!cut(now)) {
+      longest.at_peer = std::max(longest.at_peer, passed(heard_by_peer, now));
+      heard_by_peer = now;
+    }
+    const bool answered = !cut(now) && !cut(now + wait) && wait <= limit;
+    if (answered) {
+      longest.at_task = std::max(longest.at_task, passed(now - plan.silence(now), now + wait));
+      now += wait + milliseconds(1);
+      plan.heard(now);
+    } else {
+      now += limit;
+      plan.failed();
+      if (plan.lost(now))
+        return {.at_task = patience, .at_peer = std::max(longest.at_peer, passed(heard_by_peer, now))};
+    }
+  }
+  return longest;
+}
+
+TEST(BeatPlan, AnOutageThatIsShorterThanThePatienceByAFifthIsSurvived) {
+  for (const milliseconds patience : {milliseconds(5000), milliseconds(500), milliseconds(60'000)}) {
+    for (int begin = 0; begin < 100; ++begin) {
+      for (const int outage : {10, 30, 50, 66, 75, 80}) {
+        const milliseconds from = patience + begin * patience / 100;
+        const Silence silence = talk(patience, from, from + outage * patience / 100);
+        EXPECT_LT(silence.at_task, patience) << outage << " % of " << patience.count() << " from " << from.count();
+        EXPECT_LT(silence.at_peer, patience) << outage << " % of " << patience.count() << " from " << from.count();
+      }
+    }
+  }
+}
+
+TEST(BeatPlan, AnOutageThatIsLongerThanThePatienceIsNotSurvived) {
+  const Silence silence = talk(seconds(5), seconds(5), milliseconds(10'100));
+  EXPECT_EQ(silence.at_task, seconds(5));
+  EXPECT_GE(silence.at_peer, seconds(5));
+}
+
+TEST(BeatPlan, EveryFourthRepetitionHasMoreTime) {
+  const BeatPlan::Time begin;
+  BeatPlan plan(seconds(12), begin);
+  EXPECT_EQ(plan.next(begin).wait, seconds(1));
+  EXPECT_EQ(plan.next(begin).limit, seconds(3));
+  for (const int wanted : {1, 1, 1, 3, 1}) {
+    plan.failed();
+    EXPECT_EQ(plan.next(begin).limit, seconds(wanted));
+    EXPECT_EQ(plan.next(begin).wait, seconds(0));
+  }
+  EXPECT_EQ(plan.next(begin + milliseconds(11'900)).limit, milliseconds(100)) << "no longer than until it is lost";
+  plan.heard(begin + seconds(11));
+  EXPECT_EQ(plan.next(begin + seconds(11)).limit, seconds(3));
+}
+
+}  // namespace
+}  // namespace cohort::beat_plan_test

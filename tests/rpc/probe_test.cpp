@@ -1,0 +1,64 @@
+#include "rpc/probe.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/deadline.h"
+#include "cohort/error.h"
+#include "rpc/calls.h"
+#include "rpc/server.h"
+#include "tests/support/errors.h"
+#include "tests/support/proxy.h"
+
+namespace cohort::probe_test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::expect_error;
+using testing::Proxy;
+
+const Frame& question() {
+  static const Frame empty = make_frame(rpc::Empty());
+  return empty;
+}
+
+// The connection is there, but nothing comes through, as after an outage for which TCP waits. The call after the one
+// that has failed is answered, over a new connection.
+TEST(RpcProbe, ACallAfterASilentConnectionGoesOverANewOne) {
+  const RpcServer server("127.0.0.1:0", {},
+                         [](const std::string&, const std::shared_ptr<RpcCall>& call) { answer(call); });
+  Proxy proxy(server.port());
+  RpcProbe probe("the server", proxy.address());
+  (void)probe.call("/beat", question(), seconds(20));
+  (void)probe.call("/beat", question(), seconds(20));
+  EXPECT_EQ(proxy.connections(), 1) << "no more than are needed";
+  proxy.forget_connections();
+  expect_error<DeadlineExceeded>(
+      [&] {
+        for (int i = 0; i < 10; ++i) (void)probe.call("/beat", question(), milliseconds(300));
+      },
+      "the server did not answer in time");
+  (void)probe.call("/beat", question(), seconds(20));
+  EXPECT_EQ(proxy.connections(), 2);
+}
+
+TEST(RpcProbe, CallsEndWhenItIsClosed) {
+  std::vector<std::shared_ptr<RpcCall>> kept;
+  const RpcServer server("127.0.0.1:0", {.threads = 1},
+                         [&](const std::string&, const std::shared_ptr<RpcCall>& call) { kept.push_back(call); });
+  RpcProbe probe("the server", "127.0.0.1:" + std::to_string(server.port()));
+  std::jthread closer([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    probe.close();
+  });
+  expect_error<Cancelled>([&] { (void)probe.call("/beat", question(), seconds(20)); }, "was given up");
+  closer.join();
+  expect_error<Cancelled>([&] { (void)probe.call("/beat", question(), seconds(20)); }, "no call of the server is made");
+  kept.clear();
+}
+
+}  // namespace
+}  // namespace cohort::probe_test
