@@ -1,7 +1,9 @@
 // Parameter servers as threads of the test, on loopback; killed by closing them.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -27,16 +29,25 @@ class Fleet {
   const std::vector<std::string>& addresses() const { return addresses_; }
   ParameterServer& server(int index) { return *servers_[static_cast<std::size_t>(index)].logic; }
 
+  // Calls this before every call to a server, on the server's thread. What it throws is the answer.
+  using Before = std::function<void(int server, const std::string& method)>;
+  void before_calls(Before before) {
+    const std::lock_guard lock(before_->mutex);
+    before_->call = std::move(before);
+  }
+
   void start(int index) {
     Server& server = servers_[static_cast<std::size_t>(index)];
     server.logic = std::make_shared<ParameterServer>(
         catalog_,
         ServingOptions{.index = index, .addresses = addresses_, .security = {}, .timeout = std::chrono::seconds(5)});
-    server.rpc = std::make_unique<RpcServer>(
-        addresses_[static_cast<std::size_t>(index)], RpcServerOptions{.threads = 4},
-        [logic = server.logic](const std::string& method, const std::shared_ptr<RpcCall>& call) {
-          logic->handle(method, call);
-        });
+    server.rpc =
+        std::make_unique<RpcServer>(addresses_[static_cast<std::size_t>(index)], RpcServerOptions{.threads = 4},
+                                    [logic = server.logic, before = before_, index](
+                                        const std::string& method, const std::shared_ptr<RpcCall>& call) {
+                                      if (const Before interfere = before->get()) interfere(index, method);
+                                      logic->handle(method, call);
+                                    });
   }
   void kill(int index) {
     Server& server = servers_[static_cast<std::size_t>(index)];
@@ -57,7 +68,16 @@ class Fleet {
     std::shared_ptr<ParameterServer> logic;
     std::unique_ptr<RpcServer> rpc;
   };
+  struct Interference {
+    std::mutex mutex;
+    Before call;
+    Before get() {
+      const std::lock_guard lock(mutex);
+      return call;
+    }
+  };
   std::shared_ptr<const Catalog> catalog_;
+  std::shared_ptr<Interference> before_ = std::make_shared<Interference>();
   std::vector<std::string> addresses_;
   std::vector<Server> servers_;
 };

@@ -29,23 +29,24 @@ struct HomeIs {
 inline proto::View view_of(uint64_t number, const std::vector<HomeIs>& homes) {
   proto::View view;
   view.set_number(number);
+  view.set_epoch(1);
   for (const HomeIs& each : homes) {
     proto::View::Home& home = *view.add_homes();
     home.set_primary(each.primary);
     home.set_backup(each.backup);
     home.set_joining(each.joining);
+    home.set_term(number);
   }
   return view;
 }
 
 // Again, while a server that was just started cannot be reached yet.
 template <typename Request>
-void ask(ServerClient& client, int server, const std::string& method, const Request& request) {
+Frame ask(ServerClient& client, int server, const std::string& method, const Request& request) {
   const Deadline deadline(seconds(20));
   for (;;) {
     try {
-      (void)client.call(server, method, make_frame(request), seconds(10));
-      return;
+      return client.call(server, method, make_frame(request), seconds(10));
     } catch (const Unavailable&) {
       if (deadline.passed()) throw;
       std::this_thread::sleep_for(milliseconds(20));
@@ -53,29 +54,69 @@ void ask(ServerClient& client, int server, const std::string& method, const Requ
   }
 }
 
-inline void set_view(ServerClient& client, int server, const proto::View& view) {
-  proto::SetViewRequest request;
-  *request.mutable_view() = view;
-  ask(client, server, "/ps/SetView", request);
+// Returns the number of the process that is this server now.
+inline uint64_t process_of(ServerClient& client, int server) {
+  proto::HelloReply reply;
+  FrameReader(ask(client, server, "/ps/Hello", proto::HelloRequest()), reply).finish();
+  return reply.incarnation();
 }
 
-// Sets the view on all servers that are to know it, then on the client.
-inline void set_view(ServerClient& client, const std::vector<int>& servers, const proto::View& view) {
-  for (const int server : servers) set_view(client, server, view);
-  client.set_view(view);
+// Returns the view with the present processes of the servers that it names, as far as they are among `servers`.
+inline proto::View with_processes(ServerClient& client, const std::vector<int>& servers, proto::View view) {
+  for (const int server : servers) {
+    const uint64_t process = process_of(client, server);
+    for (proto::View::Home& home : *view.mutable_homes()) {
+      if (home.primary() == server) home.set_primary_process(process);
+      if (home.backup() == server) home.set_backup_process(process);
+      if (home.joining() == server) home.set_joining_process(process);
+    }
+  }
+  return view;
+}
+
+inline void give_view(ServerClient& client, int server, const proto::View& view) {
+  proto::SetViewRequest request;
+  *request.mutable_view() = view;
+  (void)ask(client, server, "/ps/SetView", request);
+}
+
+// Gives the view, with the processes of these servers, to all of them, then to the client. Returns it.
+inline proto::View set_view(ServerClient& client, const std::vector<int>& servers, const proto::View& view) {
+  const proto::View complete = with_processes(client, servers, view);
+  for (const int server : servers) give_view(client, server, complete);
+  client.set_view(complete);
+  return complete;
+}
+
+// Returns an order of the coordinator whose view the client has.
+inline proto::Order order_of(ServerClient& client, uint64_t process = 0) {
+  proto::Order order;
+  order.set_epoch(client.view().epoch());
+  order.set_view(client.view().number());
+  order.set_process(process);
+  return order;
 }
 
 inline void create(ServerClient& client, int server, const std::vector<std::size_t>& shards) {
   proto::CreateRequest request;
   for (const std::size_t shard : shards) request.add_shards(static_cast<uint32_t>(shard));
-  ask(client, server, "/ps/Create", request);
+  *request.mutable_order() = order_of(client, process_of(client, server));
+  (void)ask(client, server, "/ps/Create", request);
 }
 
-inline void copy(ServerClient& client, int from, int to, const std::vector<std::size_t>& shards) {
+// Lets the primary of a home give it to the server that joins it.
+inline void copy(ServerClient& client, int from, int home) {
   proto::CopyRequest request;
-  request.set_destination(to);
-  for (const std::size_t shard : shards) request.add_shards(static_cast<uint32_t>(shard));
-  ask(client, from, "/ps/Copy", request);
+  request.set_home(home);
+  request.set_term(client.view().homes(home).term());
+  request.set_wait_ms(1000);
+  *request.mutable_order() = order_of(client, process_of(client, from));
+  const Deadline deadline(seconds(20));
+  for (bool done = false; !done && !deadline.passed();) {
+    proto::CopyReply reply;
+    FrameReader(ask(client, from, "/ps/Copy", request), reply).finish();
+    done = reply.done();
+  }
 }
 
 // Row r begins as r everywhere.
@@ -116,7 +157,7 @@ class Servers : public ::testing::Test {
   void SetUp() override {
     create(*client_, 0, catalog_->shards_at(0));
     create(*client_, 1, catalog_->shards_at(1));
-    set_view(*client_, {0, 1}, view_of(1, {{0}, {1}}));
+    (void)set_view(*client_, {0, 1}, view_of(1, {{0}, {1}}));
   }
 
   void add_to_count(ServerClient& client, int64_t closure) {

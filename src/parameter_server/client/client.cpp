@@ -54,7 +54,8 @@ void ServerClient::set_view(const proto::View& view) {
   {
     const std::lock_guard lock(mutex_);
     const bool same_run = view.run() == view_.run();  // the servers of another run may count from the beginning
-    if (same_run && view.number() <= view_.number()) return;
+    const auto id_of = [](const proto::View& of) { return std::pair<uint64_t, uint64_t>(of.epoch(), of.number()); };
+    if (same_run && id_of(view) <= id_of(view_)) return;
     for (int home = 0; home < view_.homes_size() && home < view.homes_size(); ++home) {
       const int before = view_.homes(home).primary();
       if (before != view.homes(home).primary()) lost.push_back(servers_.at(static_cast<std::size_t>(before)).get());
@@ -88,10 +89,11 @@ int ServerClient::primary(const proto::View& view, uint32_t shard) const {
   return view.homes(catalog_->shards().at(shard).home).primary();
 }
 
-void ServerClient::await_change(uint64_t seen, const Deadline& deadline, milliseconds most) {
+void ServerClient::await_change(const proto::View& seen, const Deadline& deadline, milliseconds most) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::min(most, deadline.left()),
-                    [&] { return view_.number() != seen || closed_.has_value(); });
+  changed_.wait_for(lock, std::min(most, deadline.left()), [&] {
+    return view_.number() != seen.number() || view_.epoch() != seen.epoch() || closed_.has_value();
+  });
 }
 
 std::future<Frame> ServerClient::start(int server, const std::string& method, const Frame& frame, milliseconds limit) {
@@ -100,6 +102,11 @@ std::future<Frame> ServerClient::start(int server, const std::string& method, co
 
 Frame ServerClient::call(int server, const std::string& method, const Frame& frame, milliseconds limit) {
   return start(server, method, frame, limit).get();
+}
+
+std::unique_ptr<RpcProbe> ServerClient::probe(int server) const {
+  return std::make_unique<RpcProbe>(TaskId{"ps", server}.to_string(),
+                                    options_.addresses.at(static_cast<std::size_t>(server)), options_.security);
 }
 
 // Carries out all pulls, or all pushes, of one request until each has its answer.
@@ -119,7 +126,7 @@ class ServerClient::Exchange {
       if (view_.number() > 0) send_all(deadline);
       if (open_.empty()) return "";
       client_.require_open();
-      if (!deadline.passed()) client_.await_change(view_.number(), deadline, kRetry);
+      if (!deadline.passed()) client_.await_change(view_, deadline, kRetry);
       return waiting_for() + ": " + reason_;
     };
     wait_reporting<Unavailable>({.who = "[parameter server]", .limit = client_.options_.timeout}, attempt);
@@ -223,6 +230,7 @@ template <>
 Frame ServerClient::Exchange<Pull>::frame(const Message& message) const {
   proto::PullRequest request;
   request.set_view(view_.number());
+  request.set_epoch(view_.epoch());
   request.set_element_type(client_.options_.element_type);
   if (unless_) {
     request.mutable_unless()->set_closure(unless_->closure);
@@ -263,6 +271,7 @@ template <>
 Frame ServerClient::Exchange<Push>::frame(const Message& message) const {
   proto::PushRequest request;
   request.set_view(view_.number());
+  request.set_epoch(view_.epoch());
   request.set_element_type(client_.options_.element_type);
   std::vector<torch::Tensor> tensors;
   for (const Push* push : message.items) {

@@ -16,6 +16,7 @@
 #include "parameter_server/catalog.h"
 #include "parameter_server/server/update_log.h"
 #include "rpc/channel.h"
+#include "rpc/probe.h"
 
 namespace cohort {
 
@@ -71,6 +72,8 @@ class ServerClient {
 
   // Makes a call that is neither pull nor push to one server, without repetition.
   Frame call(int server, const std::string& method, const Frame& frame, std::chrono::milliseconds limit);
+  // Returns a client for the signs of life of one server.
+  std::unique_ptr<RpcProbe> probe(int server) const;
   std::future<Frame> start(int server, const std::string& method, const Frame& frame, std::chrono::milliseconds limit);
 
  private:
@@ -78,7 +81,7 @@ class ServerClient {
   class Exchange;
   int primary(const parameter_server::View& view, uint32_t shard) const;
   // Waits until there may be a reason to try again.
-  void await_change(uint64_t seen, const Deadline& deadline, std::chrono::milliseconds most);
+  void await_change(const parameter_server::View& seen, const Deadline& deadline, std::chrono::milliseconds most);
   void require_open() const;
 
   const std::shared_ptr<const Catalog> catalog_;

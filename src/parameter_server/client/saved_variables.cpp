@@ -93,21 +93,24 @@ void require_fit(const Catalog& catalog, const SavedVariables& saved) {
   }
 }
 
-void install_shard(ServerClient& client, const Catalog& catalog, std::size_t shard, int server,
+void install_shard(ServerClient& client, const Catalog& catalog, const ShardToInstall& target,
                    const SavedVariables& saved, int64_t next_closure, std::chrono::milliseconds limit) {
+  const std::size_t shard = target.shard;
   const ShardInfo& place = catalog.shards()[shard];
   const auto found = saved.find(catalog.variables()[place.variable].name);
   if (found == saved.end()) {
     proto::CreateRequest request;
     request.add_shards(static_cast<uint32_t>(shard));
     request.set_next_closure(next_closure);
-    (void)client.call(server, "/ps/Create", make_frame(request), limit);
+    *request.mutable_order() = target.order;
+    (void)client.call(target.server, "/ps/Create", make_frame(request), limit);
     return;
   }
   const SavedVariable& variable = found->second;
   const std::vector<std::string>& slots = slots_of(catalog, shard);
   proto::InstallRequest request;
   request.set_shard(static_cast<uint32_t>(shard));
+  *request.mutable_order() = target.order;
   for_each_piece(place, slots.size(), [&](int64_t first, int64_t count) {
     const auto piece = [&](const torch::Tensor& whole) {
       return as_rows(whole).narrow(0, place.first_row + first, count).contiguous();
@@ -119,14 +122,14 @@ void install_shard(ServerClient& client, const Catalog& catalog, std::size_t sha
     }
     request.set_part(first == 0 ? proto::InstallRequest::FIRST : proto::InstallRequest::ROWS);
     request.set_first_row(first);
-    (void)client.call(server, "/ps/Install", make_frame(request, tensors), limit);
+    (void)client.call(target.server, "/ps/Install", make_frame(request, tensors), limit);
   });
   request.set_part(proto::InstallRequest::PROGRESS);
   UpdateLog log;
   log.forget_below(next_closure);
   const std::vector<torch::Tensor> progress = {torch::tensor({int64_t{0}, variable.iterations}, torch::kLong),
                                                log.state()};
-  (void)client.call(server, "/ps/Install", make_frame(request, progress), limit);
+  (void)client.call(target.server, "/ps/Install", make_frame(request, progress), limit);
 }
 
 SavedVariables collect(ServerClient& client, const Catalog& catalog, std::chrono::milliseconds limit) {
@@ -145,7 +148,8 @@ SavedVariables collect(ServerClient& client, const Catalog& catalog, std::chrono
     const int server = view.homes(place.home).primary();
     proto::StateRequest request;
     request.set_shard(static_cast<uint32_t>(shard));
-    request.set_view(view.number());
+    request.mutable_order()->set_epoch(view.epoch());
+    request.mutable_order()->set_view(view.number());
     rpc::Empty nothing;
     for_each_piece(place, slots, [&](int64_t first, int64_t count) {
       request.set_first_row(first);

@@ -29,9 +29,16 @@ using SavedVariables = std::map<std::string, SavedVariable>;
 // with an initializer may be missing.
 void require_fit(const Catalog& catalog, const SavedVariables& saved);
 
+// A shard for a server, and the order to take it.
+struct ShardToInstall {
+  std::size_t shard = 0;
+  int server = 0;
+  parameter_server::Order order = {};
+};
+
 // Makes a shard on a server, from the saved values or else with the variable's initializer. Updates of closures before
 // `next_closure` are contained in it.
-void install_shard(ServerClient& client, const Catalog& catalog, std::size_t shard, int server,
+void install_shard(ServerClient& client, const Catalog& catalog, const ShardToInstall& target,
                    const SavedVariables& saved, int64_t next_closure, std::chrono::milliseconds limit);
 
 // Returns everything that the servers have, from the primaries of the client's view. Nobody may be training.

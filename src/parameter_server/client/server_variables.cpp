@@ -150,7 +150,7 @@ std::optional<UpdateId> ServerVariables::unless() const {
 
 ServerVariables::ViewId ServerVariables::view_now() const {
   const proto::View view = client().view();
-  return {view.run(), view.number()};
+  return {view.run(), view.epoch(), view.number()};
 }
 
 // Forgets versions, because another server may count its changes differently.

@@ -4,6 +4,7 @@
 
 #include <torch/types.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -97,7 +98,7 @@ class ServerVariables final : public RemoteVariables {
     torch::Tensor rows;  // they have their gradient once backward has run
   };
 
-  using ViewId = std::pair<uint64_t, uint64_t>;  // the run and the number of a view
+  using ViewId = std::array<uint64_t, 3>;  // the run, the epoch and the number of a view
 
   UpdateId next_id();
   ViewId view_now() const;
@@ -121,7 +122,7 @@ class ServerVariables final : public RemoteVariables {
   std::vector<std::function<void()>> on_release_;
   ServerClient* client_ = nullptr;
   std::vector<int64_t> versions_;  // versions of the local copies, by shard
-  ViewId view_;                    // the view in which the versions were read
+  ViewId view_{};                  // the view in which the versions were read
   std::chrono::steady_clock::time_point fresh_until_;
   int64_t after_ = -1;  // Closure::after of the last step
   std::function<void()> on_write_;

@@ -156,6 +156,7 @@ void ClosureQueue::begin_at(int64_t id) {
   if (!entries_.empty())
     cohort::fail<FailedPrecondition>("[coordinator] there is work already: nothing can be restored");
   next_id_ = id;
+  kept_from_ = id;
 }
 
 int64_t ClosureQueue::done_below() const {
@@ -187,41 +188,54 @@ void ClosureQueue::fail(const std::exception_ptr& error) {
 
 // -- The workers' side.
 
-void ClosureQueue::add_worker(int worker) {
-  lose_worker(worker);
+void ClosureQueue::add_worker(int worker, uint64_t session) {
   {
     const std::lock_guard lock(mutex_);
-    int64_t least = INT64_MAX;  // a newcomer is as far as the slowest one
+    if (!end_session(worker, session)) return;
+    int64_t least = workers_.empty() ? 0 : INT64_MAX;  // a newcomer is as far as the slowest one
     for (const auto& [index, other] : workers_) least = std::min(least, other.steps);
-    workers_[worker] = {.steps = workers_.empty() ? 0 : least};
+    workers_[worker] = Worker{.steps = least, .session = session};
   }
   changed();
 }
 
-void ClosureQueue::lose_worker(int worker) {
-  keep_only(worker, {});
+void ClosureQueue::lose_worker(int worker, uint64_t session) {
   {
     const std::lock_guard lock(mutex_);
-    workers_.erase(worker);
+    if (!end_session(worker, session)) return;
   }
   changed();
+}
+
+// Ends the worker's stay, unless it is a later one than this. Returns whether the worker is gone.
+bool ClosureQueue::end_session(int worker, uint64_t session) {
+  const auto known = workers_.find(worker);
+  if (known == workers_.end()) return true;
+  if (known->second.session > session) return false;
+  put_back(worker, {});
+  workers_.erase(worker);
+  return true;
 }
 
 void ClosureQueue::keep_only(int worker, const std::set<int64_t>& holding) {
   {
     const std::lock_guard lock(mutex_);
-    std::vector<int64_t> lost;
-    for (const int64_t id : running_) {
-      if (!holding.contains(id) && entries_.at(id).runners.contains(worker)) lost.push_back(id);
-    }
-    for (const int64_t id : lost) {
-      Entry& entry = entries_.at(id);
-      entry.runners.erase(worker);
-      --workers_.at(worker).running;
-      if (entry.runners.empty()) requeue(entry);
-    }
+    put_back(worker, holding);
   }
   changed();
+}
+
+void ClosureQueue::put_back(int worker, const std::set<int64_t>& holding) {
+  std::vector<int64_t> lost;
+  for (const int64_t id : running_) {
+    if (!holding.contains(id) && entries_.at(id).runners.contains(worker)) lost.push_back(id);
+  }
+  for (const int64_t id : lost) {
+    Entry& entry = entries_.at(id);
+    entry.runners.erase(worker);
+    --workers_.at(worker).running;
+    if (entry.runners.empty()) requeue(entry);
+  }
 }
 
 void ClosureQueue::requeue(Entry& entry) {
@@ -238,60 +252,6 @@ void ClosureQueue::requeue(Entry& entry) {
   queued_.insert(id);
 }
 
-int64_t ClosureQueue::first_group() const {
-  int64_t first = INT64_MAX;
-  if (!queued_.empty()) first = entries_.at(*queued_.begin()).group;
-  if (!running_.empty()) first = std::min(first, entries_.at(*running_.begin()).group);
-  return first;
-}
-
-bool ClosureQueue::too_far_ahead(const Worker& worker) const {
-  if (options_.consistency.kind != Consistency::Kind::kBoundedStaleness) return false;
-  int64_t least = INT64_MAX;
-  for (const auto& [index, other] : workers_) least = std::min(least, other.steps);
-  return worker.steps + worker.running - least > options_.consistency.staleness;
-}
-
-std::optional<int64_t> ClosureQueue::pick(int worker) const {
-  const auto found = workers_.find(worker);
-  if (found == workers_.end() || error_ || too_far_ahead(found->second)) return std::nullopt;
-  if (options_.consistency.kind != Consistency::Kind::kSynchronous) {
-    return queued_.empty() ? std::nullopt : std::optional(*queued_.begin());
-  }
-  if (!queued_.empty() && entries_.at(*queued_.begin()).group == first_group()) return *queued_.begin();
-  return pick_to_double(worker);
-}
-
-std::optional<int64_t> ClosureQueue::pick_to_double(int worker) const {
-  int doubled = 0;
-  std::optional<int64_t> picked;
-  for (const int64_t id : running_) {
-    const Entry& entry = entries_.at(id);
-    if (entry.runners.size() > 1) ++doubled;
-    if (!picked && !entry.made && entry.runners.size() == 1 && !entry.runners.contains(worker)) picked = id;
-  }
-  return doubled < options_.consistency.backup_workers ? picked : std::nullopt;
-}
-
-std::optional<Closure> ClosureQueue::take(int worker, bool sparingly) {
-  const std::lock_guard lock(mutex_);
-  const auto found = workers_.find(worker);
-  if (sparingly && found != workers_.end() && found->second.running > 0) {
-    const bool any_order = options_.consistency.kind == Consistency::Kind::kAsynchronous;
-    if (!any_order || found->second.running > 1 || queued_.size() <= workers_.size()) return std::nullopt;
-  }
-  const std::optional<int64_t> id = pick(worker);
-  if (!id) return std::nullopt;
-  Entry& entry = entries_.at(*id);
-  queued_.erase(*id);
-  running_.insert(*id);
-  entry.state = State::kRunning;
-  entry.runners.insert(worker);
-  ++workers_.at(worker).running;
-  ++events_;
-  return entry.closure;
-}
-
 void ClosureQueue::complete(Entry& entry) {
   const int64_t id = entry.closure.id;
   running_.erase(id);
@@ -301,12 +261,15 @@ void ClosureQueue::complete(Entry& entry) {
   entry.state = State::kDone;
   ++logged_;
   logged_bytes_ += bytes_of(entry.closure);
-  if (!log_whole_ || logged_ > options_.log_closures || logged_bytes_ > options_.log_bytes) drop_log();
+  if (logged_ > options_.log_closures || logged_bytes_ > options_.log_bytes) drop_log();
 }
 
 void ClosureQueue::drop_log() {
-  log_whole_ = false;
-  std::erase_if(entries_, [](const auto& item) { return item.second.state == State::kDone; });
+  std::erase_if(entries_, [&](const auto& item) {
+    if (item.second.state != State::kDone) return false;
+    kept_from_ = std::max(kept_from_, item.first + 1);
+    return true;
+  });
   logged_ = 0;
   logged_bytes_ = 0;
 }
@@ -368,19 +331,20 @@ void ClosureQueue::finish_with(int worker, int64_t id, const std::exception_ptr&
 
 // -- The servers' side.
 
-bool ClosureQueue::replay() {
+bool ClosureQueue::replay(int64_t from) {
   bool whole = true;
   {
     const std::lock_guard lock(mutex_);
-    whole = log_whole_;
-    for (auto& [id, entry] : entries_) {
+    whole = from >= kept_from_;
+    for (auto entry_of = entries_.lower_bound(from); entry_of != entries_.end(); ++entry_of) {
+      Entry& entry = entry_of->second;
       if (entry.state == State::kRunning) entry.again = true;
       if (entry.state != State::kDone) continue;
       entry.state = State::kQueued;
-      queued_.insert(id);
+      queued_.insert(entry_of->first);
+      --logged_;
+      logged_bytes_ -= bytes_of(entry.closure);
     }
-    logged_ = 0;
-    logged_bytes_ = 0;
   }
   changed();
   return whole;
@@ -394,7 +358,7 @@ void ClosureQueue::forget_before(int64_t id) {
     logged_bytes_ -= bytes_of(item.second.closure);
     return true;
   });
-  log_whole_ = log_whole_ || id == next_id_;
+  kept_from_ = std::max(kept_from_, id);
 }
 
 }  // namespace cohort

@@ -80,9 +80,11 @@ class ClosureQueue {
 
   // -- The workers' side.
 
-  void add_worker(int worker);
-  // Puts the closures that this worker held back into the queue.
-  void lose_worker(int worker);
+  // Takes a worker in. `session` tells its stays apart, and grows with each of them.
+  void add_worker(int worker, uint64_t session = 0);
+  // Ends the worker's stay and puts the closures that it held back into the queue. Nothing happens if a later session
+  // has begun meanwhile.
+  void lose_worker(int worker, uint64_t session = UINT64_MAX);
   // Returns the next closure for the worker, or nothing if none is ready. With `sparingly` a busy worker gets one only
   // while there are enough for all and the order does not matter.
   std::optional<Closure> take(int worker, bool sparingly = false);
@@ -95,8 +97,9 @@ class ClosureQueue {
 
   // -- The servers' side.
 
-  // Schedules everything that was begun since the last checkpoint again. Returns false if more was done than is kept.
-  bool replay();
+  // Schedules everything from this closure on that was begun again. Returns false if some of it is not kept any more:
+  // forget_before() was called for a later closure, or too much was done.
+  bool replay(int64_t from);
   // Forgets the closures before this id, because a checkpoint contains them.
   void forget_before(int64_t id);
   // Notes an error that no closure met. The next schedule() or join() throws it.
@@ -116,6 +119,7 @@ class ClosureQueue {
   struct Worker {
     int64_t steps = 0;
     int running = 0;
+    uint64_t session = 0;
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -123,6 +127,8 @@ class ClosureQueue {
   std::optional<int64_t> pick_to_double(int worker) const;
   int64_t first_group() const;
   bool too_far_ahead(const Worker& worker) const;
+  bool end_session(int worker, uint64_t session);
+  void put_back(int worker, const std::set<int64_t>& holding);
   void requeue(Entry& entry);
   void complete(Entry& entry);
   void cancel_queued();
@@ -147,7 +153,7 @@ class ClosureQueue {
   std::exception_ptr error_;
   std::size_t logged_ = 0;  // the number of finished entries
   std::size_t logged_bytes_ = 0;
-  bool log_whole_ = true;
+  int64_t kept_from_ = 0;  // finished closures from this id on are all in entries_
 };
 
 }  // namespace cohort

@@ -89,6 +89,7 @@ SavedVariables saved_in(const CheckpointData& data) {
 
 KeeperOptions keeper_options(CoordinatorOptions options) {
   options.keeper.run = run_of(options.directory);
+  if (!options.directory.empty()) options.keeper.view_file = options.directory / "view";
   return options.keeper;
 }
 
@@ -108,13 +109,7 @@ Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, Coordinator
   keeper_ = std::make_unique<ServerKeeper>(
       variables_->freeze(), client_, keeper_options(options_),
       KeeperEvents{.view = [this](const parameter_server::View& view) { dispatcher_.set_view(view); },
-                   .restored =
-                       [this] {
-                         if (queue_.replay()) return;
-                         queue_.fail(std::make_exception_ptr(Unavailable(
-                             "[coordinator] a parameter server was lost, and too much was done since the last "
-                             "checkpoint to do it again; start again from the checkpoint, and save more often")));
-                       },
+                   .restored = [this](int64_t from) { return queue_.replay(from); },
                    .done_below = [this] { return queue_.done_below(); },
                    .lost = [this](const std::exception_ptr& error) { queue_.fail(error); }});
   const std::shared_ptr<SavedVariables> source = restore();
@@ -158,15 +153,19 @@ std::shared_ptr<SavedVariables> Coordinator::restore() {
   return saved;
 }
 
-// Returns all values once all work is done. A server that is lost meanwhile brings back some work, so it tries again.
-SavedVariables Coordinator::collect_all() {
+// Returns all values once all work is done, and the view in which the servers had them. A server that is lost meanwhile
+// brings back some work, so it tries again.
+Coordinator::Collected Coordinator::collect_all() {
   const Deadline deadline(options_.keeper.return_timeout);
   for (;;) {
-    const uint64_t view = client_.view().number();
+    const parameter_server::View view = client_.view();
     queue_.join();
     try {
       SavedVariables saved = collect(client_, *variables_->freeze(), options_.keeper.call_timeout);
-      if (queue_.done() && client_.view().number() == view) return saved;
+      const parameter_server::View now = client_.view();
+      if (queue_.done() && now.epoch() == view.epoch() && now.number() == view.number()) {
+        return {.saved = std::make_shared<SavedVariables>(std::move(saved)), .view = view};
+      }
     } catch (const Unavailable&) {
       if (deadline.passed()) throw;
     } catch (const Cancelled&) {
@@ -177,13 +176,13 @@ SavedVariables Coordinator::collect_all() {
 }
 
 void Coordinator::pull() {
-  auto saved = std::make_shared<SavedVariables>(collect_all());
-  variables_->load(*saved);
-  settle(std::move(saved), queue_.next_id());
+  const Collected collected = collect_all();
+  variables_->load(*collected.saved);
+  settle(collected, queue_.next_id());
 }
 
 void Coordinator::push() {
-  auto saved = std::make_shared<SavedVariables>(collect_all());  // it includes variables of which no task has a copy
+  const auto saved = collect_all().saved;  // it includes variables of which no task has a copy
   const std::shared_ptr<SavedVariables> own = variables_->saved();
   for (const auto& [name, variable] : *own) (*saved)[name] = variable;
   variables_->load(*saved);
@@ -193,30 +192,24 @@ void Coordinator::push() {
   queue_.forget_before(next);
 }
 
-// Notes that the work until now is saved: it need not be repeated when a server is lost, nor be remembered.
-void Coordinator::settle(std::shared_ptr<const SavedVariables> saved, int64_t next_closure) {
-  keeper_->set_source(std::move(saved), next_closure);
+// Notes that the work until now is saved: it need not be repeated when a server is lost, nor be remembered. Servers
+// that were lost since the values were collected have been filled with older ones, and are being given that work again:
+// they are in a later view, and are told nothing.
+void Coordinator::settle(const Collected& collected, int64_t next_closure) {
+  keeper_->set_source(collected.saved, next_closure);
   queue_.forget_before(next_closure);
-  parameter_server::ForgetRequest request;
-  request.set_closure(next_closure);
-  for (int server = 0; server < variables_->freeze()->num_servers(); ++server) {
-    try {
-      (void)client_.call(server, "/ps/Forget", make_frame(request), options_.keeper.call_timeout);
-    } catch (const Unavailable& error) {
-      log().warn("{}", error.what());  // the server keeps more than it has to, or is gone
-    }
-  }
+  keeper_->forget(collected.view, next_closure);
 }
 
 void Coordinator::save(const std::map<std::string, std::string>& values) {
   if (!checkpoints_) {
     fail<FailedPrecondition>("[coordinator] save: the strategy has no directory for checkpoints");
   }
-  auto saved = std::make_shared<SavedVariables>(collect_all());
+  const Collected collected = collect_all();
   const int64_t next = queue_.next_id();
-  checkpoints_->save(next, checkpoint_of(*saved, *variables_->freeze(), next, values));
-  variables_->load(*saved);
-  settle(std::move(saved), next);
+  checkpoints_->save(next, checkpoint_of(*collected.saved, *variables_->freeze(), next, values));
+  variables_->load(*collected.saved);
+  settle(collected, next);
 }
 
 }  // namespace cohort

@@ -45,8 +45,12 @@ class Coordinator {
 
  private:
   std::shared_ptr<SavedVariables> restore();
-  SavedVariables collect_all();
-  void settle(std::shared_ptr<const SavedVariables> saved, int64_t next_closure);
+  struct Collected {
+    std::shared_ptr<SavedVariables> saved;
+    parameter_server::View view;
+  };
+  Collected collect_all();
+  void settle(const Collected& collected, int64_t next_closure);
 
   const int exceptions_ = std::uncaught_exceptions();
   const CoordinatorOptions options_;

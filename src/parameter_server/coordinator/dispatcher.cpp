@@ -64,6 +64,7 @@ void Dispatcher::join(const std::shared_ptr<RpcCall>& call) {
     fail<FailedPrecondition>("[coordinator] ", worker_name(worker), " has the steps ", steps, ", the coordinator ",
                              options_.steps);
   }
+  uint64_t session = 0;
   {
     const std::lock_guard lock(mutex_);
     require_place(worker, request);
@@ -72,10 +73,11 @@ void Dispatcher::join(const std::shared_ptr<RpcCall>& call) {
     stop_waiting(worker);
     Liveness alive(options_.heartbeat_timeout);
     alive.enter(request.incarnation(), Clock::now());
-    workers_.insert_or_assign(worker, Worker{.alive = alive, .process = request.process()});
+    session = ++sessions_;
+    workers_.insert_or_assign(worker, Worker{.alive = alive, .process = request.process(), .session = session});
     log().info("[coordinator] {} is {}", worker_name(worker), same ? "here again" : "here");
   }
-  queue_.add_worker(worker);
+  queue_.add_worker(worker, session);
   proto::JoinReply reply;
   reply.set_heartbeat_ms(static_cast<uint32_t>(std::max<int64_t>(1, options_.heartbeat_timeout.count() / 3)));
   {
@@ -205,14 +207,15 @@ void Dispatcher::beat(const std::shared_ptr<RpcCall>& call) {
                     .incarnation = request.incarnation(),
                     .call = call,
                     .until = Clock::now() + std::min(milliseconds(request.wait_ms()), kLongestWait),
-                    .view = request.view()});
+                    .view = {request.epoch(), request.view()}});
   answer_beats(Clock::now());
 }
 
 void Dispatcher::answer_beats(Clock::time_point now) {
+  const std::pair<uint64_t, uint64_t> known(view_.epoch(), view_.number());
   for (auto held = beats_.begin(); held != beats_.end();) {
     const bool broken = held->call->cancelled();
-    if (!broken && !over_ && held->view == view_.number() && now < held->until) {
+    if (!broken && !over_ && held->view == known && now < held->until) {
       ++held;
       continue;
     }
@@ -230,17 +233,18 @@ void Dispatcher::answer_beats(Clock::time_point now) {
 }
 
 void Dispatcher::drop_lost(Clock::time_point now) {
-  std::vector<int> lost;
+  std::vector<std::pair<int, uint64_t>> lost;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [index, worker] : workers_) {
-      if (worker.alive.lost(now)) lost.push_back(index);
+      if (worker.alive.lost(now)) lost.emplace_back(index, worker.session);
     }
-    for (const int index : lost) workers_.erase(index);
+    for (const auto& [index, session] : lost) workers_.erase(index);
   }
-  for (const int index : lost) {
+  // A worker that joins again now has a later session, which the queue keeps.
+  for (const auto& [index, session] : lost) {
     log().warn("[coordinator] {} is lost: what it was doing goes to others", worker_name(index));
-    queue_.lose_worker(index);
+    queue_.lose_worker(index, session);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cluster/liveness.h"
@@ -51,13 +52,14 @@ class Dispatcher {
   struct Worker {
     Liveness alive;
     std::string process;
+    uint64_t session = 0;  // grows with each worker that joins
   };
   struct Held {
     int worker = 0;
     uint64_t incarnation = 0;
     std::shared_ptr<RpcCall> call;
     Clock::time_point until;
-    uint64_t view = 0;  // the view that a heartbeat knows
+    std::pair<uint64_t, uint64_t> view = {};  // the epoch and number of the view that a heartbeat knows
   };
 
   void join(const std::shared_ptr<RpcCall>& call);
@@ -79,6 +81,7 @@ class Dispatcher {
   parameter_server::View view_;
   std::atomic<bool> over_ = false;
   std::map<int, Worker> workers_;
+  uint64_t sessions_ = 0;
   std::set<int> told_;       // workers that know that the run is over
   std::list<Held> waiting_;  // questions that wait for work
   std::list<Held> beats_;

@@ -6,9 +6,11 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/wait_reporting.h"
+#include "cluster/beat_plan.h"
 #include "cohort/cluster/cluster_spec.h"
 #include "parameter_server/view.h"
 #include "rpc/calls.h"
+#include "rpc/status.h"
 
 namespace cohort {
 
@@ -31,8 +33,9 @@ ServerKeeper::ServerKeeper(std::shared_ptr<const Catalog> catalog, ServerClient&
       client_(client),
       options_(options),
       events_(std::move(events)),
-      servers_(static_cast<std::size_t>(catalog_->num_servers()),
-               Server{.alive = Liveness(options_.heartbeat_timeout)}) {
+      file_(options_.view_file),
+      roster_({.servers = catalog_->num_servers(), .replicas = options_.replicas, .run = options_.run}),
+      alive_(static_cast<std::size_t>(catalog_->num_servers()), Liveness(options_.heartbeat_timeout)) {
   if (options_.replicas != 1 && options_.replicas != 2) {
     fail<InvalidArgument>("[parameter server] replicas is ", options_.replicas, ", wanted 1 or 2");
   }
@@ -69,157 +72,233 @@ ServerKeeper::Hello ServerKeeper::hello(int server, bool first, milliseconds lim
   return message_in<Hello>(client_.call(server, "/ps/Hello", make_frame(request), limit));
 }
 
-std::vector<ServerKeeper::Hello> ServerKeeper::meet_all() {
-  std::vector<Hello> replies(servers_.size());
-  std::vector<bool> there(servers_.size());
-  const auto meet = [&](const Deadline&) {
-    std::string missing;
-    for (std::size_t i = 0; i < servers_.size(); ++i) {
-      if (there[i]) continue;
+// Returns what the servers say: those that are needed, and those that answer soon.
+std::vector<std::optional<ServerKeeper::Hello>> ServerKeeper::meet() {
+  const std::size_t count = alive_.size();
+  std::vector<std::optional<Hello>> replies(count);
+  const Deadline soon(options_.heartbeat_timeout);
+  const auto attempt = [&](const Deadline&) {
+    std::vector<int> missing;
+    for (std::size_t i = 0; i < count; ++i) {
+      const int server = static_cast<int>(i);
+      if (replies[i]) continue;
       try {
-        replies[i] = hello(static_cast<int>(i), /*first=*/true, options_.heartbeat_timeout);
-        there[i] = true;
+        replies[i] = hello(server, /*first=*/true, options_.heartbeat_timeout);
+        note(server, *replies[i]);
+        check_inventory(server, *replies[i]);
       } catch (const Unavailable&) {
       } catch (const DeadlineExceeded&) {
       }
-      if (!there[i]) missing += (missing.empty() ? "" : ", ") + name(static_cast<int>(i));
+      if (!replies[i]) missing.push_back(server);
     }
-    return missing;
+    if (!missing.empty() && soon.passed()) {
+      const std::lock_guard lock(mutex_);
+      missing = roster_.missing();
+    }
+    std::string names;
+    for (const int server : missing) names += (names.empty() ? "" : ", ") + name(server);
+    return names;
   };
   wait_reporting({.who = "[parameter server]",
                   .limit = options_.start_timeout,
                   .report_interval = options_.report_interval,
                   .pause = kPause},
-                 meet);
+                 attempt);
   return replies;
 }
 
-bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
-  const std::vector<Hello> hellos = meet_all();
-  for (std::size_t i = 0; i < servers_.size(); ++i) note(static_cast<int>(i), hellos[i]);
-  const bool adopted = adopt(hellos);
-  if (!adopted) {
-    place_all();
-    note_rates(rates);
+// Notes it if a server lacks shards that the noted view gives its process.
+void ServerKeeper::check_inventory(int server, const Hello& reply) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t shard = 0; shard < catalog_->shards().size(); ++shard) {
+    if (std::find(reply.shards().begin(), reply.shards().end(), shard) != reply.shards().end()) continue;
+    const proto::View::Home& home = roster_.view().homes(catalog_->shards()[shard].home);
+    if (home.primary() != server && home.backup() != server) continue;
+    roster_.distrust(server, reply.incarnation());
+    return;
   }
-  publish();
-  try {
-    while (repair()) {
+}
+
+// Meets the servers and makes the first view of this coordinator. Returns whether it goes on with what they have.
+bool ServerKeeper::begin(const std::map<std::size_t, double>& rates) {
+  uint64_t epoch = 0;
+  if (const std::optional<proto::View> noted = file_.read()) {
+    require_view_of(catalog_->num_servers(), *noted, "the coordinator");
+    epoch = noted->epoch();
+    const std::lock_guard lock(mutex_);
+    if (noted->run() == options_.run && noted->homes_size() > 0) roster_.resume(*noted);
+  }
+  for (const std::optional<Hello>& reply : meet()) {
+    if (reply) epoch = std::max(epoch, reply->epoch());
+  }
+  proto::View view;
+  bool adopted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    adopted = roster_.begin(epoch + 1);
+    begun_ = true;
+    if (!adopted) {
+      for (const auto& [variable, rate] : rates) roster_.set_learning_rate(static_cast<uint32_t>(variable), rate);
     }
-  } catch (const std::exception& error) {
-    log().warn("[parameter server] {}; tries again", error_text(error));  // the threads do the rest
+    view = roster_.view();
   }
-  for (Server& server : servers_) server.alive.hear(SteadyClock::now());  // they are watched from now on
-  for (std::size_t i = 0; i < servers_.size(); ++i) {
+  file_.write(view);  // an epoch is written down before it is used
+  return adopted;
+}
+
+bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
+  const bool adopted = begin(rates);
+  {
+    const std::lock_guard lock(mutex_);
+    for (Liveness& alive : alive_) alive.hear(SteadyClock::now());  // they are watched from now on
+  }
+  for (std::size_t i = 0; i < alive_.size(); ++i) {
     threads_.emplace_back([this, i](const std::stop_token& stop) { watch(static_cast<int>(i), stop); });
   }
+  fill_all();
   threads_.emplace_back([this](const std::stop_token& stop) { keep(stop); });
   return adopted;
 }
 
-// Takes over the view that the servers have of this run. Returns whether they have one.
-bool ServerKeeper::adopt(const std::vector<Hello>& hellos) {
-  uint64_t number = 0;
-  const proto::View* latest = nullptr;
-  for (const Hello& hello : hellos) {
-    number = std::max(number, hello.view().number());
-    const bool ours = hello.view().run() == options_.run && hello.view().number() > 0;
-    if (ours && (latest == nullptr || hello.view().number() > latest->number())) latest = &hello.view();
-  }
-  if (latest != nullptr) {
-    require_view_of(catalog_->num_servers(), *latest, "the coordinator");
-    view_ = *latest;
-  }
-  view_.set_number(number);
-  view_.set_run(options_.run);
-  if (latest == nullptr) return false;
-  for (std::size_t i = 0; i < servers_.size(); ++i) {
-    const auto& shards = hellos[i].shards();
-    bool whole = true;
-    for (std::size_t shard = 0; shard < catalog_->shards().size(); ++shard) {
-      const proto::View::Home& home = view_.homes(catalog_->shards()[shard].home);
-      const auto me = static_cast<int>(i);
-      const bool wanted = home.primary() == me || home.backup() == me;
-      whole = whole && (!wanted || std::find(shards.begin(), shards.end(), shard) != shards.end());
+// Does what has to be done until every home is served.
+void ServerKeeper::fill_all() {
+  const auto attempt = [&](const Deadline&) -> std::string {
+    try {
+      while (step() != RosterAction::Kind::kNone) {
+      }
+    } catch (const Error& error) {
+      if (!may_pass(error)) throw;
+      return error_text(error);
     }
-    servers_[i].trusted = whole ? servers_[i].alive.incarnation() : 0;
-  }
-  return true;
-}
-
-void ServerKeeper::place_all() {
-  view_.clear_homes();
-  for (int home = 0; home < catalog_->num_servers(); ++home) {
-    proto::View::Home& place_of = *view_.add_homes();
-    place_of.set_primary(home);
-    place_of.set_backup(-1);
-    place_of.set_joining(-1);
-    place(home, home);
-    of(home).trust();
-  }
+    const std::lock_guard lock(mutex_);
+    require_charge();
+    for (int home = 0; home < roster_.view().homes_size(); ++home) {
+      if (!roster_.served(home)) return name(roster_.view().homes(home).primary());
+    }
+    started_ = true;
+    return "";
+  };
+  wait_reporting({.who = "[parameter server]",
+                  .limit = options_.start_timeout,
+                  .report_interval = options_.report_interval,
+                  .pause = kPause},
+                 attempt);
 }
 
 // -- What is heard of them.
 
 void ServerKeeper::note(int server, const Hello& reply) {
-  const std::lock_guard lock(mutex_);
-  Server& known = of(server);
-  const bool is_new = !known.alive.is(reply.incarnation());
-  noted_ = noted_ || !known.up() || is_new;
-  // The reply may be older than a view that the server was given since.
-  known.view = is_new ? reply.view().number() : std::max(known.view, reply.view().number());
-  known.alive.enter(reply.incarnation(), SteadyClock::now());
+  uint64_t own = 0;
+  bool newly_fenced = false;
+  {
+    const std::lock_guard lock(mutex_);
+    own = roster_.view().epoch();
+    newly_fenced = begun_ && reply.epoch() > own && !fenced_;
+    fenced_ = fenced_ || newly_fenced;
+    Liveness& alive = alive_[static_cast<std::size_t>(server)];
+    noted_ = noted_ || !roster_.up(server) || !alive.is(reply.incarnation());
+    alive.enter(reply.incarnation(), SteadyClock::now());
+    roster_.enter(server, reply.incarnation());
+  }
   wake_.notify_all();
+  if (!newly_fenced) return;
+  events_.lost(std::make_exception_ptr(
+      FailedPrecondition(c10::str("[coordinator] another coordinator, of epoch ", reply.epoch(), ", is in charge of ",
+                                  name(server), "; this one is of epoch ", own, " and ends"))));
 }
 
 // Notes a failed call. A server that is silent for `patience` is lost.
 void ServerKeeper::note_silence(int server, milliseconds patience) {
   const std::lock_guard lock(mutex_);
-  Server& known = of(server);
-  if (!known.up() || known.alive.silence(SteadyClock::now()) < patience) return;
-  known.alive.suspect();
+  Liveness& alive = alive_[static_cast<std::size_t>(server)];
+  if (!roster_.up(server) || alive.silence(SteadyClock::now()) < patience) return;
+  alive.suspect();
+  roster_.lose(server);
   noted_ = true;
   log().warn("[parameter server] {} is lost", name(server));
   wake_.notify_all();
 }
 
-// Tells a server which work is done. A restored shard gets this knowledge with its values.
+// Notes that a process refused what a coordinator in charge may order: it was restarted, or lacks the shards of a view.
+void ServerKeeper::note_refusal(int server, uint64_t process) {
+  note(server, hello(server, /*first=*/false, options_.heartbeat_timeout));
+  const std::lock_guard lock(mutex_);
+  if (!fenced_) roster_.distrust(server, process);
+}
+
+// Throws if another coordinator is in charge. The caller holds mutex_.
+void ServerKeeper::require_charge() const {
+  if (!fenced_) return;
+  fail<FailedPrecondition>("[coordinator] another coordinator is in charge of the parameter servers");
+}
+
+proto::Order ServerKeeper::order(uint64_t process) const {
+  const std::lock_guard lock(mutex_);
+  proto::Order order;
+  order.set_epoch(roster_.view().epoch());
+  order.set_view(roster_.view().number());
+  order.set_process(process);
+  return order;
+}
+
+// Tells a server which work is done. The view is looked up first: what is done in it is not what is done in a later
+// one, in which a server that was filled begins again.
 void ServerKeeper::tell_done(int server, int64_t& told) {
-  const int64_t done = events_.done_below();
-  if (done - told < kForgetEvery) return;
-  told = done;
   proto::ForgetRequest request;
+  *request.mutable_order() = order();
+  const int64_t done = events_.done_below();
+  if (done < told) told = done;  // work is being repeated
+  if (done - told < kForgetEvery) return;
   request.set_closure(done);
-  (void)client_.start(server, "/ps/Forget", make_frame(request), options_.call_timeout);
+  try {
+    (void)client_.call(server, "/ps/Forget", make_frame(request), options_.heartbeat_timeout);
+    told = done;
+  } catch (const Error& error) {
+    if (!may_pass(error)) throw;  // it is told again
+  }
+}
+
+void ServerKeeper::forget(const proto::View& view, int64_t closure) {
+  proto::ForgetRequest request;
+  request.set_closure(closure);
+  request.mutable_order()->set_epoch(view.epoch());
+  request.mutable_order()->set_view(view.number());
+  for (std::size_t i = 0; i < alive_.size(); ++i) {
+    try {
+      (void)client_.call(static_cast<int>(i), "/ps/Forget", make_frame(request), options_.call_timeout);
+    } catch (const Error& error) {
+      // The server keeps more than it has to, or is gone.
+      if (!may_pass(error)) throw;
+      log().warn("{}", error.what());
+    }
+  }
 }
 
 void ServerKeeper::watch(int server, const std::stop_token& stop) {
   const milliseconds interval = std::max(milliseconds(10), options_.heartbeat_timeout / 10);
+  const std::unique_ptr<RpcProbe> probe = client_.probe(server);
+  const std::stop_callback end(stop, [&] { probe->close(); });
+  const Frame question = make_frame(proto::HelloRequest());
   int64_t told = 0;
+  BeatPlan plan(options_.heartbeat_timeout, SteadyClock::now());
   while (!stop.stop_requested()) {
     try {
-      note(server, hello(server, /*first=*/false, options_.heartbeat_timeout));
+      if (plan.lost(SteadyClock::now())) plan = BeatPlan(options_.heartbeat_timeout, SteadyClock::now());
+      const milliseconds limit = plan.next(SteadyClock::now()).limit;
+      plan.failed();  // unless an answer comes
+      note(server, message_in<Hello>(probe->call("/ps/Hello", question, limit)));
+      plan.heard(SteadyClock::now());
       tell_done(server, told);
     } catch (const Unavailable&) {
       note_silence(server, std::min(kRefused, options_.heartbeat_timeout));
     } catch (const Cancelled&) {
-      // A new view has cancelled all calls to this server. The next call tells it.
+      // The watch ends, or a new view has cancelled all calls to this server. The next call tells it.
     } catch (const std::exception&) {
       note_silence(server, options_.heartbeat_timeout);
     }
     Lock lock(mutex_);
     wake_.wait_for(lock, interval, [&] { return stop.stop_requested(); });
   }
-}
-
-bool ServerKeeper::is_up(int server) {
-  const std::lock_guard lock(mutex_);
-  return of(server).up();
-}
-
-bool ServerKeeper::holds(int server) {
-  const std::lock_guard lock(mutex_);
-  return of(server).holds();
 }
 
 }  // namespace cohort

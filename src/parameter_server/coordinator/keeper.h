@@ -1,48 +1,56 @@
 // ServerKeeper: takes care of the parameter servers for the coordinator. It gives them their shards and watches them.
 // When a server is lost it makes the backup the primary, or fills the server again when it comes back. Each change is a
-// view.
+// view. What has to be done is decided by a Roster; the keeper does it.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/deadline.h"
 #include "cluster/liveness.h"
 #include "messages.pb.h"
 #include "parameter_server/catalog.h"
 #include "parameter_server/client/client.h"
 #include "parameter_server/client/saved_variables.h"
+#include "parameter_server/coordinator/roster.h"
+#include "parameter_server/coordinator/view_file.h"
 
 namespace cohort {
 
 struct KeeperOptions {
   uint64_t run = 1;  // the number of the run; servers that have its shards keep them
   int replicas = 1;  // 2: every shard is on two servers
+  // The file in which the last view is noted. Empty: nowhere, so that the next coordinator has to begin another run.
+  std::filesystem::path view_file = {};
   // The longest wait for all servers at first, and for a lost one to come back.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
   std::chrono::milliseconds return_timeout = std::chrono::minutes(10);
   std::chrono::milliseconds report_interval = std::chrono::seconds(5);
   // The time that a server may be silent before it is lost.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
-  // The longest time of a call that moves shards.
+  // The longest time of a call that moves shards, and the longest time without progress of a copy between servers.
   std::chrono::milliseconds call_timeout = std::chrono::minutes(1);
 };
 
-// The events that the keeper reports, on its own thread.
+// The events that the keeper reports, on its own threads.
 struct KeeperEvents {
   std::function<void(const parameter_server::View&)> view = [](const auto&) {};
-  // Shards were filled from a checkpoint, or with initial values, so that the work since then has to be repeated.
-  std::function<void()> restored = [] {};
+  // Shards were filled with the values from before this closure, so that the work from it on has to be repeated.
+  // Returns whether all of it will be.
+  std::function<bool(int64_t)> restored = [](int64_t) { return true; };
   // Returns the id before which all work is done. Servers forget the updates of that work.
   std::function<int64_t()> done_below = [] { return int64_t{0}; };
-  // A server did not come back in time.
+  // The run cannot go on: a server did not come back in time, or another coordinator is in charge.
   std::function<void(const std::exception_ptr&)> lost = [](const auto&) {};
 };
 
@@ -58,7 +66,8 @@ class ServerKeeper {
   // first source fills all shards, unless the servers have this run's already.
   void set_source(std::shared_ptr<const SavedVariables> saved, int64_t next_closure);
 
-  // Waits until all servers serve. Returns whether they go on from an earlier coordinator of this run, with the
+  // Waits until every shard is served. A coordinator that goes on with a run needs one server of each home; one that
+  // begins a run needs all. Returns whether the servers go on from an earlier coordinator of this run, with the
   // learning rates that they had; otherwise they get `rates`, by variable. DeadlineExceeded names the missing servers.
   // FailedPrecondition: a server runs another program.
   bool start(const std::map<std::size_t, double>& rates = {});
@@ -71,64 +80,64 @@ class ServerKeeper {
   // Sets the learning rates, by variable.
   void set_learning_rates(const std::map<std::size_t, double>& rates);
 
+  // Tells the servers that in this view all work before a closure is done.
+  void forget(const parameter_server::View& view, int64_t closure);
   // Tells the servers that the run is over.
   void stop_servers();
 
  private:
-  struct Server {
-    Liveness alive;
-    uint64_t trusted = 0;  // the incarnation that has the shards of the view
-    uint64_t view = 0;
-
-    bool up() const { return alive.entered() && !alive.suspected(); }
-    bool holds() const { return up() && alive.is(trusted); }
-    void trust() { trusted = alive.incarnation(); }
-  };
   using Lock = std::unique_lock<std::mutex>;
   using Hello = parameter_server::HelloReply;
 
   void ask(const char* what, std::function<void()> wish);
   bool grant();
-  void note_rates(const std::map<std::size_t, double>& rates);
   Hello hello(int server, bool first, std::chrono::milliseconds limit);
-  std::vector<Hello> meet_all();
-  bool adopt(const std::vector<Hello>& hellos);
-  void place_all();
+  std::vector<std::optional<Hello>> meet();
+  void check_inventory(int server, const Hello& reply);
+  bool begin(const std::map<std::size_t, double>& rates);
+  void fill_all();
   void watch(int server, const std::stop_token& stop);
   void tell_done(int server, int64_t& told);
   void note(int server, const Hello& reply);
   void note_silence(int server, std::chrono::milliseconds patience);
+  void note_refusal(int server, uint64_t process);
+  void require_charge() const;
   void keep(const std::stop_token& stop);
-  bool repair();
-  bool drop_lost();
-  bool refill();
-  bool away_for_good(int server);
-  bool add_backups();
-  bool go_home();
-  void join(int home, int server);
-  int candidate(int home);
+  RosterAction::Kind step();
   void publish();
-  bool holds(int server);
-  bool is_up(int server);
-  void place(int home, int server);
-  Server& of(int server) { return servers_[static_cast<std::size_t>(server)]; }
+  void give_view(const parameter_server::View& view);
+  void publish_changes();
+  void fill(const RosterAction& action);
+  void copy(const RosterAction& action);
+  void look_for_missing();
+  int64_t place(int home, int server, uint64_t process);
+  parameter_server::Order order(uint64_t process = 0) const;
   std::string name(int server) const;
 
   const std::shared_ptr<const Catalog> catalog_;
   ServerClient& client_;
   const KeeperOptions options_;
   const KeeperEvents events_;
-  std::mutex mutex_;
+  const ViewFile file_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Server> servers_;
+  Roster roster_;
+  std::vector<Liveness> alive_;
   std::shared_ptr<const SavedVariables> source_;
   int64_t source_closure_ = 0;
-  bool noted_ = false;  // there is news for the keeper's thread
+  bool begun_ = false;    // the epoch is known
+  bool started_ = false;  // all homes were served
+  bool noted_ = false;    // there is news for the keeper's thread
+  bool fenced_ = false;   // another coordinator is in charge
   bool reported_missing_server_ = false;
-  std::function<void()> wish_;   // a request of another thread to the keeper's thread
-  uint64_t asked_ = 0;           // number of requests so far
-  uint64_t granted_ = 0;         // number of the last request that was done
-  parameter_server::View view_;  // only for the keeper's thread
+  std::function<void()> wish_;  // a request of another thread to the keeper's thread
+  uint64_t asked_ = 0;          // number of requests so far
+  uint64_t granted_ = 0;        // number of the last request that was done
+  // The next ones are only for the keeper's thread.
+  uint64_t written_ = 0;                // the number of the view in the file
+  RosterAction copy_;                   // the copy under way
+  uint64_t copied_ = 0;                 // the bytes of it that have been sent
+  std::optional<Deadline> copy_until_;  // the end of the wait for more of them
   std::vector<std::jthread> threads_;
 };
 

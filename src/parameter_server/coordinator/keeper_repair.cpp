@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "parameter_server/coordinator/keeper.h"
-#include "rpc/frame.h"
+#include "rpc/calls.h"
 
 namespace cohort {
 
@@ -15,10 +15,12 @@ namespace {
 namespace proto = parameter_server;
 
 constexpr std::chrono::milliseconds kRetryPause(100);  // between two attempts
+constexpr std::chrono::milliseconds kCopyWait(500);    // for which a server holds the question how far a copy is
 
 }  // namespace
 
 void ServerKeeper::keep(const std::stop_token& stop) {
+  using Kind = RosterAction::Kind;
   while (!stop.stop_requested()) {
     {
       Lock lock(mutex_);
@@ -26,14 +28,42 @@ void ServerKeeper::keep(const std::stop_token& stop) {
       noted_ = false;
     }
     try {
-      while (!stop.stop_requested() && (repair() || grant())) {
+      for (Kind did = Kind::kCopy; did != Kind::kNone && !stop.stop_requested();) {
+        did = step();
+        // A copy takes long, so that what the coordinator wants does not wait for it.
+        if ((did == Kind::kNone || did == Kind::kCopy) && grant()) did = Kind::kPublish;
       }
     } catch (const std::exception& error) {
       // Another server was lost meanwhile, or this one again. The next news decide.
-      if (!stop.stop_requested()) log().warn("[parameter server] {}; tries again", error_text(error));
+      if (!stop.stop_requested()) log().warn("{}; tries again", error_text(error));
       std::this_thread::sleep_for(kRetryPause);
     }
   }
+}
+
+// Does the next thing that the roster wants. Returns its kind.
+RosterAction::Kind ServerKeeper::step() {
+  RosterAction action;
+  {
+    const std::lock_guard lock(mutex_);
+    if (fenced_) return RosterAction::Kind::kNone;
+    action = roster_.next();
+  }
+  switch (action.kind) {
+    case RosterAction::Kind::kNone:
+      break;
+    case RosterAction::Kind::kPublish:
+      publish();
+      break;
+    case RosterAction::Kind::kFill:
+      fill(action);
+      break;
+    case RosterAction::Kind::kCopy:
+      copy(action);
+      break;
+  }
+  look_for_missing();
+  return action.kind;
 }
 
 // -- What the coordinator wants.
@@ -43,8 +73,10 @@ void ServerKeeper::ask(const char* what, std::function<void()> wish) {
   wish_ = std::move(wish);
   const uint64_t mine = ++asked_;
   wake_.notify_all();
-  if (wake_.wait_for(lock, options_.return_timeout, [&] { return granted_ >= mine; })) return;
+  (void)wake_.wait_for(lock, options_.return_timeout, [&] { return granted_ >= mine || fenced_; });
+  if (granted_ >= mine) return;
   wish_ = nullptr;
+  require_charge();
   fail<DeadlineExceeded>("[parameter server] ", what, " could not be given to all servers within ",
                          to_text(options_.return_timeout));
 }
@@ -55,6 +87,7 @@ bool ServerKeeper::grant() {
   uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
+    if (fenced_) return false;
     wish = wish_;
     number = asked_;
   }
@@ -67,74 +100,124 @@ bool ServerKeeper::grant() {
   return true;
 }
 
+// Publishes the view until no change of it is left. Unavailable: a server was lost, which has to be repaired first.
+void ServerKeeper::publish_changes() {
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      const RosterAction::Kind next = roster_.next().kind;
+      if (next == RosterAction::Kind::kFill) {
+        fail<Unavailable>("[parameter server] a server was lost while it was to get something");
+      }
+      if (next != RosterAction::Kind::kPublish) return;
+    }
+    publish();
+  }
+}
+
 void ServerKeeper::replace(std::shared_ptr<const SavedVariables> saved, int64_t next_closure) {
   set_source(std::move(saved), next_closure);
   ask("new values", [this] {
     // Backups get the values from the primaries, once those have all of them.
-    for (proto::View::Home& home : *view_.mutable_homes()) {
-      home.set_backup(-1);
-      home.set_joining(-1);
+    {
+      const std::lock_guard lock(mutex_);
+      roster_.drop_backups();
     }
-    for (int home = 0; home < view_.homes_size(); ++home) place(home, view_.homes(home).primary());
-    publish();
+    publish_changes();
+    proto::View view;
+    {
+      const std::lock_guard lock(mutex_);
+      view = roster_.view();
+    }
+    for (int home = 0; home < view.homes_size(); ++home) {
+      (void)place(home, view.homes(home).primary(), view.homes(home).primary_process());
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      roster_.renew();
+    }
+    publish_changes();
   });
-}
-
-void ServerKeeper::note_rates(const std::map<std::size_t, double>& rates) {
-  for (const auto& [variable, rate] : rates) {
-    auto& known = *view_.mutable_rates();
-    const auto has = [number = variable](const auto& each) { return each.variable() == number; };
-    const auto found = std::find_if(known.begin(), known.end(), has);
-    proto::View::Rate& entry = found == known.end() ? *view_.add_rates() : *found;
-    entry.set_variable(static_cast<uint32_t>(variable));
-    entry.set_learning_rate(rate);
-  }
 }
 
 void ServerKeeper::set_learning_rates(const std::map<std::size_t, double>& rates) {
   ask("new learning rates", [this, rates] {
-    note_rates(rates);
-    publish();
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [variable, rate] : rates) roster_.set_learning_rate(static_cast<uint32_t>(variable), rate);
+    }
+    publish_changes();
   });
 }
 
-// -- What is lost and comes back.
+// -- Views.
 
-// Does one step of repair. Returns whether there was something to do.
-bool ServerKeeper::repair() {
-  return drop_lost() || refill() || add_backups() || go_home();
-}
-
-bool ServerKeeper::drop_lost() {
-  bool changed = false;
-  bool behind = false;
-  for (proto::View::Home& home : *view_.mutable_homes()) {
-    const int backup = home.backup();
-    if (home.joining() >= 0 && !holds(home.joining())) {
-      home.set_joining(-1);
-      changed = true;
-    }
-    if (backup >= 0 && !holds(backup)) {
-      home.set_backup(-1);
-      changed = true;
-    } else if (backup >= 0 && !holds(home.primary())) {
-      log().warn("[parameter server] {} takes over from {}", name(backup), name(home.primary()));
-      home.set_primary(backup);
-      home.set_backup(-1);
-      changed = true;
-    }
-  }
+// Gives the servers a view, all at a time, and notes which of them have taken it.
+void ServerKeeper::give_view(const proto::View& view) {
+  struct Given {
+    int server = 0;
+    uint64_t process = 0;
+    std::future<Frame> answer;
+  };
+  proto::SetViewRequest request;
+  *request.mutable_view() = view;
+  const Frame frame = make_frame(request);
+  std::vector<Given> given;
   {
     const std::lock_guard lock(mutex_);
-    for (const Server& server : servers_) {
-      behind = behind || (server.holds() && server.view < view_.number());
+    for (const int server : roster_.servers())
+      given.push_back({.server = server, .process = roster_.process(server), .answer = {}});
+  }
+  for (Given& each : given) each.answer = client_.start(each.server, "/ps/SetView", frame, options_.heartbeat_timeout);
+  std::string why;
+  for (Given& each : given) {
+    try {
+      (void)each.answer.get();
+      const std::lock_guard lock(mutex_);
+      roster_.acknowledge(each.server, each.process, view.number());
+    } catch (const FailedPrecondition& error) {
+      log().warn("[parameter server] {} refuses view {}: {}", name(each.server), view.number(), error.what());
+      note_refusal(each.server, each.process);
+    } catch (const std::exception& error) {
+      why = c10::str(name(each.server), " does not take view ", view.number(), ": ", error.what());
     }
   }
-  if (changed || behind) publish();
-  return changed;
+  if (!why.empty()) fail<Unavailable>("[parameter server] ", why);
 }
 
-void ServerKeeper::place(int home, int server) {
+// Notes the view, gives it to the servers, and tells everybody else once all that have a part in it have taken it.
+void ServerKeeper::publish() {
+  proto::View view;
+  {
+    const std::lock_guard lock(mutex_);
+    view = roster_.view();
+  }
+  if (written_ != view.number()) file_.write(view);
+  written_ = view.number();
+  std::exception_ptr error;
+  try {
+    give_view(view);
+  } catch (const Error&) {
+    error = std::current_exception();
+  }
+  bool delivered = false;
+  {
+    const std::lock_guard lock(mutex_);
+    require_charge();
+    delivered = roster_.is_delivered();
+  }
+  if (!delivered && error) std::rethrow_exception(error);
+  if (!delivered) return;
+  client_.set_view(view);
+  events_.view(view);
+  const std::lock_guard lock(mutex_);
+  roster_.announced();
+}
+
+// -- Shards.
+
+// Gives the server's process the shards of a home. Returns the closure from which work is not contained in them.
+int64_t ServerKeeper::place(int home, int server, uint64_t process) {
   std::shared_ptr<const SavedVariables> source;
   int64_t next_closure = 0;
   {
@@ -143,133 +226,102 @@ void ServerKeeper::place(int home, int server) {
     next_closure = source_closure_;
   }
   if (!source) fail<FailedPrecondition>("[parameter server] nothing was set to begin with");
+  const proto::Order fill_order = order(process);
   for (const std::size_t shard : catalog_->shards_at(home)) {
-    install_shard(client_, *catalog_, shard, server, *source, next_closure, options_.call_timeout);
+    install_shard(client_, *catalog_, {.shard = shard, .server = server, .order = fill_order}, *source, next_closure,
+                  options_.call_timeout);
   }
+  return next_closure;
 }
 
-// Returns whether a server has just been found to stay away, once for each time.
-bool ServerKeeper::away_for_good(int server) {
-  const std::lock_guard lock(mutex_);
-  if (reported_missing_server_ || of(server).alive.silence(std::chrono::steady_clock::now()) < options_.return_timeout)
-    return false;
-  reported_missing_server_ = true;
-  return true;
-}
-
-// Fills the homes that no server has any more. Returns whether there were any.
-bool ServerKeeper::refill() {
-  std::vector<int> filled;
-  for (int home = 0; home < view_.homes_size(); ++home) {
-    const int server = view_.homes(home).primary();
-    if (holds(server)) continue;
-    if (is_up(server)) {
-      log().warn("[parameter server] {} has come back empty: it gets what it had at closure {}", name(server),
+// Fills a home that no process holds.
+void ServerKeeper::fill(const RosterAction& action) {
+  bool started = false;
+  {
+    const std::lock_guard lock(mutex_);
+    started = started_;
+    if (started) {
+      log().warn("[parameter server] {} has come back empty: it gets what it had at closure {}", name(action.server),
                  source_closure_);
-      place(home, server);
-      filled.push_back(server);
-      continue;
-    }
-    if (away_for_good(server)) {
-      events_.lost(std::make_exception_ptr(
-          Unavailable(c10::str("[parameter server] ", name(server), " was lost and has not come back within ",
-                               to_text(options_.return_timeout)))));
     }
   }
-  if (filled.empty()) return false;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const int server : filled) of(server).trust();
-    reported_missing_server_ = false;
-  }
+  const int64_t from = place(action.home, action.server, action.process);
   // The report comes before anybody can take the home for complete.
-  events_.restored();
-  publish();
-  return true;
-}
-
-// Makes the server the backup of a home, in place of its present backup.
-void ServerKeeper::join(int home, int server) {
-  proto::View::Home& place_of = *view_.mutable_homes(home);
-  place_of.set_joining(server);
-  {
-    // From now on the server's present process is trusted to have the shards of the view.
-    const std::lock_guard lock(mutex_);
-    of(server).trust();
-  }
-  publish();
-  proto::CopyRequest request;
-  for (const std::size_t shard : catalog_->shards_at(home)) request.add_shards(static_cast<uint32_t>(shard));
-  request.set_destination(server);
-  (void)client_.call(place_of.primary(), "/ps/Copy", make_frame(request), options_.call_timeout);
-  place_of.set_backup(server);
-  place_of.set_joining(-1);
-  publish();
-}
-
-// Returns the server that gets the shards of a home, or -1 for none. At its best a home is on the server of its number,
-// with the next one as the backup; while one of them is away another one takes its part.
-int ServerKeeper::candidate(int home) {
-  const proto::View::Home& place_of = view_.homes(home);
-  if (!holds(place_of.primary())) return -1;
-  if (place_of.joining() >= 0) return place_of.joining();  // an earlier attempt failed
-  const int count = view_.homes_size();
-  for (int i = 0; i < count; ++i) {
-    const int server = (home + i) % count;
-    if (server == place_of.primary()) continue;
-    if (server == place_of.backup()) return -1;
-    if (is_up(server)) return server;
-  }
-  return -1;
-}
-
-bool ServerKeeper::add_backups() {
-  if (options_.replicas < 2) return false;
-  for (int home = 0; home < view_.homes_size(); ++home) {
-    const int server = candidate(home);
-    if (server < 0) continue;
-    join(home, server);
-    return true;
-  }
-  return false;
-}
-
-// Lets a server that was away serve its own home again. Returns whether there was one.
-bool ServerKeeper::go_home() {
-  for (int home = 0; home < view_.homes_size(); ++home) {
-    proto::View::Home& place_of = *view_.mutable_homes(home);
-    if (place_of.backup() != home || !holds(home)) continue;
-    place_of.set_backup(place_of.primary());
-    place_of.set_primary(home);
-    publish();
-    return true;
-  }
-  return false;
-}
-
-void ServerKeeper::publish() {
-  view_.set_number(view_.number() + 1);
-  proto::SetViewRequest request;
-  *request.mutable_view() = view_;
-  for (std::size_t i = 0; i < servers_.size(); ++i) {
-    if (!is_up(static_cast<int>(i))) continue;
-    try {
-      (void)client_.call(static_cast<int>(i), "/ps/SetView", make_frame(request), options_.heartbeat_timeout);
+  if (started && !events_.restored(from)) {
+    {
       const std::lock_guard lock(mutex_);
-      servers_[i].view = view_.number();
-    } catch (const std::exception& error) {
-      log().warn("[parameter server] {} does not take view {}: {}", name(static_cast<int>(i)), view_.number(),
-                 error.what());
+      if (source_closure_ != from)
+        return;  // a checkpoint has taken the place of the source: it is filled from that one
+    }
+    events_.lost(std::make_exception_ptr(
+        Unavailable("[coordinator] a parameter server was lost, and too much was done since the last checkpoint to do "
+                    "it again; start again from the checkpoint, and save more often")));
+  }
+  const std::lock_guard lock(mutex_);
+  roster_.carried_out(action);
+  reported_missing_server_ = false;
+}
+
+// Lets the copy of a home go on for a moment. DeadlineExceeded: nothing of it was sent for options.call_timeout.
+void ServerKeeper::copy(const RosterAction& action) {
+  if (copy_ != action) {
+    copy_ = action;
+    copied_ = 0;
+    copy_until_.emplace(options_.call_timeout);
+  }
+  int primary = 0;
+  uint64_t process = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    primary = roster_.view().homes(action.home).primary();
+    process = roster_.view().homes(action.home).primary_process();
+  }
+  proto::CopyRequest request;
+  request.set_home(action.home);
+  request.set_term(action.term);
+  request.set_wait_ms(static_cast<uint32_t>(std::min(options_.heartbeat_timeout, kCopyWait).count()));
+  *request.mutable_order() = order(process);
+  const auto reply = message_in<proto::CopyReply>(
+      client_.call(primary, "/ps/Copy", make_frame(request), options_.heartbeat_timeout + kCopyWait));
+  if (reply.done()) {
+    const std::lock_guard lock(mutex_);
+    roster_.carried_out(action);
+    return;
+  }
+  if (reply.bytes() != copied_) {
+    copied_ = reply.bytes();
+    copy_until_.emplace(options_.call_timeout);
+  }
+  if (!copy_until_->passed()) return;
+  copy_ = {};
+  fail<DeadlineExceeded>("[parameter server] ", name(primary), " has not sent anything to ", name(action.server),
+                         " for ", to_text(options_.call_timeout), ", after ", copied_, " bytes of home ", action.home);
+}
+
+// Reports a server that has just been found to stay away, once for each time.
+void ServerKeeper::look_for_missing() {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    for (int home = 0; home < roster_.view().homes_size() && started_ && !reported_missing_server_; ++home) {
+      const int server = roster_.view().homes(home).primary();
+      const Liveness& alive = alive_[static_cast<std::size_t>(server)];
+      if (roster_.up(server) || alive.silence(Deadline::Clock::now()) < options_.return_timeout) continue;
+      reported_missing_server_ = true;
+      error = std::make_exception_ptr(
+          Unavailable(c10::str("[parameter server] ", name(server), " was lost and has not come back within ",
+                               to_text(options_.return_timeout))));
     }
   }
-  client_.set_view(view_);
-  events_.view(view_);
+  if (error) events_.lost(error);
 }
 
 void ServerKeeper::stop_servers() {
-  for (std::size_t i = 0; i < servers_.size(); ++i) {
+  proto::StopRequest request;
+  *request.mutable_order() = order();
+  for (std::size_t i = 0; i < alive_.size(); ++i) {
     try {
-      (void)client_.call(static_cast<int>(i), "/ps/Stop", make_frame(proto::StopRequest()), std::chrono::seconds(2));
+      (void)client_.call(static_cast<int>(i), "/ps/Stop", make_frame(request), std::chrono::seconds(2));
     } catch (const std::exception&) {
       // The server is gone already.
     }

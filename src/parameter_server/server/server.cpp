@@ -18,6 +18,10 @@ namespace {
 
 namespace proto = parameter_server;
 
+// The most items of one message for each shard. A client sends the values of a shard, rows of it and what is added to
+// it in one message at most, and rows in two pieces.
+constexpr std::size_t kItemsOfAShard = 4;
+
 // Sums up what the values of one answer take. A short question must not make a long answer: one that could not be sent
 // is refused before there is memory for it.
 class AnswerSize {
@@ -46,11 +50,17 @@ ParameterServer::ParameterServer(std::shared_ptr<const Catalog> catalog, Serving
     : catalog_(std::move(catalog)),
       options_(std::move(options)),
       incarnation_(draw_number()),
-      shards_(catalog_->shards().size()) {
+      shards_(catalog_->shards().size()),
+      copier_([this](uint32_t shard, const ShardCopier::Job& job, const ShardCopier::Sent& sent) {
+        send_shard(shard, job, sent);
+      }) {
   keep_freed_memory();
 }
 
-ParameterServer::~ParameterServer() = default;
+ParameterServer::~ParameterServer() {
+  const std::unique_lock lock(mutex_);
+  for (const auto& [index, client] : peers_) client->close();  // a copy under way ends with it
+}
 
 std::string ParameterServer::name() const {
   return TaskId{"ps", options_.index}.to_string();
@@ -96,14 +106,15 @@ ParameterServer::ShardPtr ParameterServer::held(uint32_t shard) const {
   fail<Unavailable>("[parameter server] ", name(), " does not have ", info(shard).spec.name, " (shard ", shard, ")");
 }
 
-void ParameterServer::require_view(uint64_t view) const {
-  if (view == view_.number() && view > 0) return;
-  fail<Unavailable>("[parameter server] ", name(), ": the call is of view ", view, ", this is ", view_.number());
+void ParameterServer::require_view(uint64_t epoch, uint64_t view) const {
+  if (view == view_.number() && epoch == view_.epoch() && view > 0) return;
+  fail<Unavailable>("[parameter server] ", name(), ": the call is of view ", view, " of epoch ", epoch, ", this is ",
+                    view_.number(), " of epoch ", view_.epoch());
 }
 
 const proto::View::Home& ParameterServer::require_primary(uint32_t shard) const {
   const proto::View::Home& home = view_.homes(info(shard).home);
-  if (home.primary() == options_.index) return home;
+  if (is_me(home.primary(), home.primary_process())) return home;
   fail<Unavailable>("[parameter server] ", name(), " is not the primary of shard ", shard);
 }
 
@@ -111,11 +122,6 @@ ParameterServer::ShardPtr ParameterServer::make_shard(uint32_t number) const {
   const ShardInfo& place = info(number);
   return std::make_shared<Shard>(place.spec, at::empty(place.spec.shape, place.spec.dtype),
                                  catalog_->optimizer_of(number));
-}
-
-void ParameterServer::keep(uint32_t number, ShardPtr shard) {
-  const std::unique_lock lock(mutex_);
-  shards_[number] = std::move(shard);
 }
 
 RpcClient& ParameterServer::peer(int index) {
@@ -130,11 +136,19 @@ RpcClient& ParameterServer::peer(int index) {
   return *client;
 }
 
+void ParameterServer::require_few(int items) const {
+  const std::size_t most = kItemsOfAShard * shards_.size() + kItemsOfAShard;
+  if (static_cast<std::size_t>(items) <= most) return;
+  fail<InvalidArgument>("[parameter server] ", name(), ": a message has ", items, " items, at most ", most,
+                        " are taken of ", shards_.size(), " shards");
+}
+
 void ParameterServer::pull(const Call& call) {
   proto::PullRequest request;
   FrameReader reader(call->request(), request);
+  require_few(request.items_size());
   const std::shared_lock view_lock(view_mutex_);
-  require_view(request.view());
+  require_view(request.epoch(), request.view());
   proto::PullReply reply;
   std::vector<torch::Tensor> tensors;
   AnswerSize size(name());
@@ -188,8 +202,9 @@ bool ParameterServer::apply_item(Shard& shard, const proto::PushRequest::Item& i
 ParameterServer::Applied ParameterServer::apply(const Frame& frame, bool as_backup) {
   proto::PushRequest request;
   FrameReader reader(frame, request);
+  require_few(request.items_size());
   const std::shared_lock view_lock(view_mutex_);
-  require_view(request.view());
+  require_view(request.epoch(), request.view());
   Applied applied;
   AnswerSize size(name());
   for (const proto::PushRequest::Item& item : request.items()) {
@@ -197,10 +212,13 @@ ParameterServer::Applied ParameterServer::apply(const Frame& frame, bool as_back
     // A message is passed on whole. Shards of another backup are left out, and so are shards that have not been copied
     // yet, because the copy will contain the update.
     ShardPtr shard;
-    if (!as_backup || home.backup() == options_.index) {
+    if (!as_backup || is_me(home.backup(), home.backup_process())) {
       shard = held(item.shard());
-    } else if (home.joining() == options_.index) {
+    } else if (joins(home)) {
       shard = find(item.shard());
+    } else if (home.backup() == options_.index || home.joining() == options_.index) {
+      fail<Unavailable>("[parameter server] ", name(), " was restarted: shard ", item.shard(),
+                        " was with an earlier process of it");
     }
     if (!shard) {
       (void)reader.take();

@@ -1,5 +1,6 @@
-// ParameterServer: answers the calls to a ps task (messages.proto). It holds the shards of
-// the homes that its views give it, primary or backup, and knows nothing of workers.
+// ParameterServer: answers the calls to a ps task (messages.proto). It holds the shards of the homes that its views
+// give this process, primary or backup, and knows nothing of workers. It obeys the coordinator of the latest epoch that
+// it has heard of, and no other.
 #pragma once
 
 #include <chrono>
@@ -14,6 +15,7 @@
 #include "messages.pb.h"
 #include "parameter_server/catalog.h"
 #include "parameter_server/server/shard.h"
+#include "parameter_server/server/shard_copier.h"
 #include "rpc/channel.h"
 #include "rpc/frame.h"
 #include "rpc/server.h"
@@ -73,6 +75,7 @@ class ParameterServer {
     int64_t rows = 0;  // number of rows that have arrived, from the first on
   };
   Arriving arriving(const parameter_server::InstallRequest& request);
+  void arrived(const parameter_server::InstallRequest& request, const Arriving& part, int64_t rows);
   Applied apply(const Frame& frame, bool as_backup);
   bool apply_item(Shard& shard, const parameter_server::PushRequest::Item& item, FrameReader& reader);
   void pass_on(const Call& call, Applied applied);
@@ -81,14 +84,28 @@ class ParameterServer {
   const ShardInfo& info(uint32_t shard) const;
   ShardPtr find(uint32_t shard) const;  // null if it is not here
   ShardPtr held(uint32_t shard) const;  // throws Unavailable if it is not here
+  // Throws FailedPrecondition if a later coordinator is in charge, and Unavailable if the order is for another process.
+  void obey(const parameter_server::Order& order);
   // Throws Unavailable if the call was made in another view. The caller holds view_mutex_.
-  void require_view(uint64_t view) const;
+  void require_view(uint64_t epoch, uint64_t view) const;
+  // Throws Unavailable unless an order to fill a shard belongs to what the shard's home is now. The caller holds
+  // view_mutex_.
+  void require_fill(const parameter_server::Order& order, uint32_t shard, uint64_t term = 0) const;
+  // Return whether this process is the one that a home names, or has the home's shards: as its primary or its backup.
+  bool is_me(int server, uint64_t process) const { return server == options_.index && process == incarnation_; }
+  bool has(const parameter_server::View::Home& home) const {
+    return is_me(home.primary(), home.primary_process()) || is_me(home.backup(), home.backup_process());
+  }
+  bool joins(const parameter_server::View::Home& home) const { return is_me(home.joining(), home.joining_process()); }
+  void require_shards_of(const parameter_server::View& view) const;
+  void take_view(const parameter_server::View& view);
   // Returns the home of a shard, and throws unless this server is its primary. The caller holds view_mutex_.
   const parameter_server::View::Home& require_primary(uint32_t shard) const;
+  // Throws InvalidArgument if a message has many more items than there are shards.
+  void require_few(int items) const;
   ShardPtr make_shard(uint32_t number) const;
-  void keep(uint32_t number, ShardPtr shard);
   RpcClient& peer(int index);
-  void send_shard(uint32_t number, RpcClient& to);
+  void send_shard(uint32_t number, const ShardCopier::Job& job, const ShardCopier::Sent& sent);
 
   const std::shared_ptr<const Catalog> catalog_;
   const ServingOptions options_;
@@ -103,6 +120,8 @@ class ParameterServer {
   std::map<int, std::unique_ptr<RpcClient>> peers_;
   bool stopped_ = false;
   std::chrono::steady_clock::time_point last_hello_ = std::chrono::steady_clock::now();
+  uint64_t epoch_ = 0;  // the latest epoch of a coordinator that was heard of
+  ShardCopier copier_;  // the last member, because its thread uses the others
 };
 
 }  // namespace cohort

@@ -17,6 +17,9 @@ namespace proto = parameter_server;
 // The bytes of a shard's state that go in one message.
 constexpr int64_t kStateBytes = int64_t{4} << 20;
 
+// The longest time for which a call is held while shards are copied.
+constexpr std::chrono::milliseconds kLongestHold(1000);
+
 }  // namespace
 
 void ParameterServer::hello(const Call& call) {
@@ -31,6 +34,7 @@ void ParameterServer::hello(const Call& call) {
     const std::shared_lock view_lock(view_mutex_);
     const std::unique_lock lock(mutex_);
     last_hello_ = std::chrono::steady_clock::now();
+    reply.set_epoch(epoch_);
     *reply.mutable_view() = view_;
     for (uint32_t shard = 0; request.inventory() && shard < shards_.size(); ++shard) {
       if (shards_[shard]) reply.add_shards(shard);
@@ -39,33 +43,81 @@ void ParameterServer::hello(const Call& call) {
   answer(call, reply);
 }
 
+// -- Orders, and who may give them.
+
+void ParameterServer::obey(const proto::Order& order) {
+  const std::unique_lock lock(mutex_);
+  if (order.epoch() < epoch_) {
+    fail<FailedPrecondition>("[parameter server] ", name(), ": an order of epoch ", order.epoch(),
+                             " came, but the coordinator of epoch ", epoch_, " is in charge");
+  }
+  if (order.process() != 0 && order.process() != incarnation_) {
+    fail<Unavailable>("[parameter server] ", name(), " was restarted: the order is for another process of it");
+  }
+  epoch_ = order.epoch();
+}
+
+void ParameterServer::require_fill(const proto::Order& order, uint32_t shard, uint64_t term) const {
+  const auto given = std::pair(order.epoch(), order.view());
+  const auto present = std::pair<uint64_t, uint64_t>(view_.epoch(), view_.number());
+  if (term == 0 && given >= present) return;
+  if (term != 0 && order.epoch() == view_.epoch() && view_.number() > 0) {
+    const proto::View::Home& home = view_.homes(info(shard).home);
+    if (home.term() == term && joins(home)) return;
+  }
+  fail<Unavailable>("[parameter server] ", name(), ": what comes for shard ", shard, " is of view ", order.view(),
+                    " of epoch ", order.epoch(), " and term ", term, "; this is view ", view_.number(), " of epoch ",
+                    view_.epoch(), ", in which it has no place");
+}
+
+void ParameterServer::require_shards_of(const proto::View& view) const {
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    const ShardInfo& place = catalog_->shards()[shard];
+    if (shards_[shard] || !has(view.homes(place.home))) continue;
+    fail<FailedPrecondition>("[parameter server] ", name(), " is to serve ", place.spec.name, ", but does not have it");
+  }
+}
+
+// Goes over to a later view. The caller holds both mutexes.
+void ParameterServer::take_view(const proto::View& view) {
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    const int number = catalog_->shards()[shard].home;
+    const proto::View::Home& home = view.homes(number);
+    // What has arrived for a home that this server joins stays, as long as it is the same copy.
+    const bool goes_on =
+        joins(home) && view_.number() > 0 && view_.epoch() == view.epoch() && view_.homes(number).term() == home.term();
+    if (has(home) || goes_on) continue;
+    shards_[shard].reset();
+    arriving_.erase(static_cast<uint32_t>(shard));
+  }
+  view_ = view;
+}
+
 void ParameterServer::set_view(const Call& call) {
   const proto::View view = request_of<proto::SetViewRequest>(call).view();
   require_view_of(catalog_->num_servers(), view, name());
-  const std::unique_lock view_lock(view_mutex_);
-  const std::unique_lock lock(mutex_);
-  if (view.number() < view_.number()) {
-    fail<FailedPrecondition>("[parameter server] ", name(), ": view ", view.number(), " came after view ",
-                             view_.number());
-  }
   for (const proto::View::Rate& rate : view.rates()) {
     if (rate.variable() < catalog_->variables().size()) continue;
     fail<InvalidArgument>("[parameter server] ", name(), ": a rate came for variable ", rate.variable(), " of ",
                           catalog_->variables().size());
   }
-  const auto ours = [&](const proto::View::Home& home) {
-    return home.primary() == options_.index || home.backup() == options_.index;
-  };
-  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
-    const ShardInfo& place = catalog_->shards()[shard];
-    if (shards_[shard] || !ours(view.homes(place.home))) continue;
-    fail<FailedPrecondition>("[parameter server] ", name(), " is to serve ", place.spec.name, ", but does not have it");
+  proto::Order order;
+  order.set_epoch(view.epoch());
+  obey(order);
+  const std::unique_lock view_lock(view_mutex_);
+  const std::unique_lock lock(mutex_);
+  const auto id_of = [](const proto::View& of) { return std::pair<uint64_t, uint64_t>(of.epoch(), of.number()); };
+  if (id_of(view) < id_of(view_)) {
+    fail<FailedPrecondition>("[parameter server] ", name(), ": view ", view.number(), " came after view ",
+                             view_.number());
   }
-  const bool is_new = view.number() > view_.number();
-  view_ = view;
-  for (std::size_t shard = 0; is_new && shard < shards_.size(); ++shard) {
-    if (!ours(view.homes(catalog_->shards()[shard].home))) shards_[shard].reset();
+  if (id_of(view) == id_of(view_)) {
+    if (view.SerializeAsString() == view_.SerializeAsString()) return answer(call);
+    fail<FailedPrecondition>("[parameter server] ", name(), ": there are two different views of number ", view.number(),
+                             " in epoch ", view.epoch());
   }
+  require_shards_of(view);
+  take_view(view);
   for (const proto::View::Rate& rate : view.rates()) {
     const auto [first, last] = catalog_->shards_of(rate.variable());
     for (std::size_t shard = first; shard < last; ++shard) {
@@ -75,8 +127,11 @@ void ParameterServer::set_view(const Call& call) {
   answer(call);
 }
 
+// -- Shards that come and go.
+
 void ParameterServer::create(const Call& call) {
   const auto request = request_of<proto::CreateRequest>(call);
+  obey(request.order());
   for (const uint32_t number : request.shards()) {
     const ShardInfo& place = info(number);
     const ServerVariable& variable = catalog_->variables()[place.variable];
@@ -88,7 +143,11 @@ void ParameterServer::create(const Call& call) {
     variable.initializer(value, place.first_row);
     auto shard = std::make_shared<Shard>(place.spec, value, catalog_->optimizer_of(number));
     shard->forget_updates_below(request.next_closure());
-    keep(number, std::move(shard));
+    // The initializer may have taken long. A call that was given up meanwhile must not replace a shard in use.
+    const std::shared_lock view_lock(view_mutex_);
+    require_fill(request.order(), number);
+    const std::unique_lock lock(mutex_);
+    shards_[number] = std::move(shard);
   }
   answer(call);
 }
@@ -117,27 +176,39 @@ ParameterServer::Arriving ParameterServer::arriving(const parameter_server::Inst
 void ParameterServer::install(const Call& call) {
   proto::InstallRequest request;
   FrameReader reader(call->request(), request);
+  obey(request.order());
   std::vector<torch::Tensor> tensors;
   while (reader.left() > 0) tensors.push_back(reader.take());
+  const std::shared_lock view_lock(view_mutex_);
+  (void)info(request.shard());
+  require_fill(request.order(), request.shard(), request.term());
   const Arriving part = arriving(request);
   const bool last = request.part() == proto::InstallRequest::PROGRESS;
   last ? part.shard->load_progress(tensors) : part.shard->load_rows(request.first_row(), tensors);
+  arrived(request, part, last ? 0 : tensors.front().size(0));
+  answer(call);
+}
+
+// Notes that a part of a shard was taken over.
+void ParameterServer::arrived(const proto::InstallRequest& request, const Arriving& part, int64_t rows) {
   const std::unique_lock lock(mutex_);
   const auto found = arriving_.find(request.shard());
   if (found == arriving_.end() || found->second.shard != part.shard || found->second.rows != part.rows) {
     fail<FailedPrecondition>("[parameter server] ", name(), ": shard ", request.shard(),
                              " came from two senders at a time");
   }
-  if (last) {
-    arriving_.erase(found);
-    shards_[request.shard()] = part.shard;
-  } else {
-    found->second.rows += tensors.front().size(0);
+  found->second.rows += rows;
+  if (request.part() != proto::InstallRequest::PROGRESS) return;
+  arriving_.erase(found);
+  const ServerVariable& variable = catalog_->variables()[info(request.shard()).variable];
+  for (const proto::View::Rate& rate : view_.rates()) {
+    if (&catalog_->variables()[rate.variable()] == &variable) part.shard->set_learning_rate(rate.learning_rate());
   }
-  answer(call);
+  shards_[request.shard()] = part.shard;
 }
 
-void ParameterServer::send_shard(uint32_t number, RpcClient& to) {
+void ParameterServer::send_shard(uint32_t number, const ShardCopier::Job& job, const ShardCopier::Sent& sent) {
+  RpcClient& to = peer(job.destination);
   const ShardPtr shard = held(number);
   // Updates wait for the snapshot, so that the other server gets all earlier ones with it and all later ones by
   // messages.
@@ -148,7 +219,14 @@ void ParameterServer::send_shard(uint32_t number, RpcClient& to) {
     request.set_shard(number);
     request.set_part(part);
     request.set_first_row(first_row);
-    (void)to.call("/ps/Install", make_frame(request, tensors), options_.timeout).get();
+    request.mutable_order()->set_epoch(job.epoch);
+    request.mutable_order()->set_process(job.process);
+    request.set_term(job.term);
+    const Frame frame = make_frame(request, tensors);
+    (void)to.call("/ps/Install", frame, options_.timeout).get();
+    int64_t bytes = 1;  // so that a shard without rows counts, too
+    for (const torch::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+    sent(bytes);
   };
   const int64_t rows = std::max<int64_t>(1, kStateBytes / std::max<int64_t>(1, shard->row_bytes()));
   int64_t first = 0;
@@ -160,19 +238,41 @@ void ParameterServer::send_shard(uint32_t number, RpcClient& to) {
   send(proto::InstallRequest::PROGRESS, 0, snapshot.progress());
 }
 
+// The call is held for a moment and made again until the copy is done. So no limit of a call bounds the size of a home,
+// and the coordinator sees that the copy makes progress.
 void ParameterServer::copy(const Call& call) {
   const auto request = request_of<proto::CopyRequest>(call);
-  RpcClient& to = peer(request.destination());
-  for (const uint32_t number : request.shards()) send_shard(number, to);
-  answer(call);
+  obey(request.order());
+  ShardCopier::Job job{.epoch = request.order().epoch(), .term = request.term(), .home = request.home()};
+  {
+    const std::shared_lock view_lock(view_mutex_);
+    const bool known = view_.number() > 0 && view_.epoch() == job.epoch && job.home >= 0 &&
+                       job.home < view_.homes_size() && view_.homes(job.home).term() == job.term;
+    if (!known || !is_me(view_.homes(job.home).primary(), view_.homes(job.home).primary_process()) ||
+        view_.homes(job.home).joining() < 0) {
+      fail<Unavailable>("[parameter server] ", name(), ": a copy of home ", job.home, " in term ", job.term,
+                        " of epoch ", job.epoch, " was ordered, this is view ", view_.number(), " of epoch ",
+                        view_.epoch());
+    }
+    job.destination = view_.homes(job.home).joining();
+    job.process = view_.homes(job.home).joining_process();
+  }
+  for (const std::size_t shard : catalog_->shards_at(job.home)) job.shards.push_back(static_cast<uint32_t>(shard));
+  const auto wait = std::min(std::chrono::milliseconds(request.wait_ms()), kLongestHold);
+  const ShardCopier::Progress progress = copier_.go_on(job, wait);
+  proto::CopyReply reply;
+  reply.set_done(progress.done);
+  reply.set_bytes(progress.bytes);
+  answer(call, reply);
 }
 
 void ParameterServer::state(const Call& call) {
   const auto request = request_of<proto::StateRequest>(call);
+  obey(request.order());
   // A server that was restarted and filled is not asked before the view names it. The updates that it lacks are
   // repeated.
   const std::shared_lock view_lock(view_mutex_);
-  require_view(request.view());
+  require_view(request.order().epoch(), request.order().view());
   (void)require_primary(request.shard());
   const ShardPtr shard = held(request.shard());
   std::vector<torch::Tensor> tensors;
@@ -184,21 +284,22 @@ void ParameterServer::state(const Call& call) {
   call->reply(make_frame(rpc::Empty(), tensors));
 }
 
+// Work is done once the servers of a view have its updates. A server that has been filled since then, which the view
+// does not name yet, gets them again.
 void ParameterServer::forget(const Call& call) {
   const auto request = request_of<proto::ForgetRequest>(call);
-  std::vector<ShardPtr> shards;
-  {
-    const std::shared_lock lock(mutex_);
-    shards = shards_;
-  }
-  for (const ShardPtr& shard : shards) {
-    if (shard) shard->forget_updates_below(request.closure());
+  obey(request.order());
+  const std::shared_lock view_lock(view_mutex_);
+  require_view(request.order().epoch(), request.order().view());
+  for (uint32_t number = 0; number < catalog_->shards().size(); ++number) {
+    if (!has(view_.homes(info(number).home))) continue;
+    if (const ShardPtr shard = find(number)) shard->forget_updates_below(request.closure());
   }
   answer(call);
 }
 
 void ParameterServer::stop(const Call& call) {
-  (void)request_of<proto::StopRequest>(call);
+  obey(request_of<proto::StopRequest>(call).order());
   answer(call);
   const std::unique_lock lock(mutex_);
   stopped_ = true;

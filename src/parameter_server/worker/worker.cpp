@@ -27,10 +27,12 @@ WorkerLoop::WorkerLoop(ServerClient& servers, Run run, WorkerLoopOptions options
       run_(std::move(run)),
       options_(std::move(options)),
       incarnation_(draw_number()),
-      coordinator_("the coordinator", options_.coordinator, options_.security) {}
+      coordinator_("the coordinator", options_.coordinator, options_.security),
+      heart_("the coordinator", options_.coordinator, options_.security) {}
 
 WorkerLoop::~WorkerLoop() {
   beater_.request_stop();
+  heart_.close();
   coordinator_.cancel_calls();
 }
 
@@ -100,10 +102,12 @@ void WorkerLoop::beat(const std::stop_token& stop) {
   request.set_worker(options_.index);
   request.set_incarnation(incarnation_);
   while (!stop.stop_requested() && !over_) {
-    request.set_view(servers_.view().number());
+    const proto::View view = servers_.view();
+    request.set_view(view.number());
+    request.set_epoch(view.epoch());
     request.set_wait_ms(static_cast<uint32_t>(heartbeat_.count()));
     try {
-      const auto reply = cohort::ask<proto::BeatReply>(coordinator_, "/chief/Beat", request, heartbeat_ + kAnswer);
+      const auto reply = message_in<proto::BeatReply>(heart_.call("/chief/Beat", make_frame(request), 2 * heartbeat_));
       servers_.set_view(reply.view());
       if (reply.over()) {
         over_ = true;

@@ -17,6 +17,7 @@
 #include "parameter_server/client/client.h"
 #include "parameter_server/coordinator/closure_queue.h"
 #include "rpc/channel.h"
+#include "rpc/probe.h"
 
 namespace cohort {
 
@@ -71,6 +72,7 @@ class WorkerLoop {
   const WorkerLoopOptions options_;
   const uint64_t incarnation_;
   RpcClient coordinator_;
+  RpcProbe heart_;  // the coordinator, for signs of life
   std::chrono::milliseconds heartbeat_{1000};
   std::atomic<bool> over_ = false;
   bool after_loss_ = false;

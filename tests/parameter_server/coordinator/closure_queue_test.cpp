@@ -242,15 +242,53 @@ TEST(ClosureQueue, WorkSinceTheLastCheckpointIsDoneAgain) {
   for (int i = 0; i < 4; ++i) (void)queue.take(0);
   for (const int64_t id : {0, 1, 2}) queue.finish(0, id, {torch::tensor(1.0)});
   queue.forget_before(1);
-  EXPECT_TRUE(queue.replay());  // 1 and 2 were done, 3 is under way, 4 is queued
+  EXPECT_TRUE(queue.replay(1));  // 1 and 2 were done, 3 is under way, 4 is queued
   EXPECT_EQ(take_all(queue, 0), (Ids{1, 2, 4}));
   queue.finish(0, 3, {});
   EXPECT_EQ(take_all(queue, 0), (Ids{3})) << "it was begun before";
   for (const int64_t id : {1, 2, 3, 4}) queue.finish(0, id, {});
   EXPECT_TRUE(queue.done());
   queue.forget_before(5);
-  EXPECT_TRUE(queue.replay());
+  EXPECT_TRUE(queue.replay(5));
   EXPECT_TRUE(queue.done());
+}
+
+// A server is being filled from the checkpoint before, when another checkpoint ends the memory of the work since then.
+// The queue says that it cannot repeat that work, so that the server is filled from the newer one.
+TEST(ClosureQueue, WorkThatACheckpointHasIsNotRepeatedForAnOlderOne) {
+  ClosureQueue queue({});
+  queue.add_worker(0);
+  for (int i = 0; i < 4; ++i) add(queue);
+  for (const int64_t id : take_all(queue, 0)) queue.finish(0, id, {});
+  queue.forget_before(3);
+  EXPECT_FALSE(queue.replay(2)) << "2 is not kept";
+  EXPECT_EQ(take_all(queue, 0), (Ids{3}));
+  queue.finish(0, 3, {});
+  EXPECT_TRUE(queue.replay(3));
+  EXPECT_EQ(take_all(queue, 0), (Ids{3}));
+  add(queue);
+  (void)queue.take(0);  // 4, which the checkpoint does not have either
+  EXPECT_TRUE(queue.replay(5));
+  queue.finish(0, 4, {});
+  EXPECT_EQ(take_all(queue, 0), Ids()) << "work before that is in the values, and is not repeated";
+}
+
+// A worker that is taken for lost joins at that moment. Ending its earlier stay must not end the new one.
+TEST(ClosureQueue, ALaterStayOfAWorkerIsNotEndedByALateLoss) {
+  ClosureQueue queue({});
+  queue.add_worker(0, 1);
+  add(queue);
+  add(queue);
+  EXPECT_EQ(queue.take(0)->id, 0);
+  queue.add_worker(0, 2);
+  EXPECT_EQ(queue.take(0)->id, 0) << "what the earlier stay held is free again";
+  queue.lose_worker(0, 1);
+  queue.add_worker(0, 1);
+  EXPECT_EQ(queue.take(0)->id, 1) << "it is there, and holds 0";
+  queue.lose_worker(0, 2);
+  EXPECT_EQ(queue.take(0), std::nullopt);
+  queue.add_worker(1);
+  EXPECT_EQ(take_all(queue, 1), (Ids{0, 1}));
 }
 
 TEST(ClosureQueue, TheLogIsBounded) {
@@ -264,16 +302,14 @@ TEST(ClosureQueue, TheLogIsBounded) {
       }
     };
     run(3);
-    EXPECT_TRUE(queue.replay());
+    EXPECT_TRUE(queue.replay(0));
     for (const int64_t id : take_all(queue, 0)) queue.finish(0, id, {});
     run(3);
-    EXPECT_FALSE(queue.replay()) << "not all of it is known any more";
-    for (const int64_t id : take_all(queue, 0)) queue.finish(0, id, {});
-    queue.forget_before(queue.next_id() - 1);
-    EXPECT_FALSE(queue.replay());
+    EXPECT_FALSE(queue.replay(0)) << "not all of it is known any more";
     for (const int64_t id : take_all(queue, 0)) queue.finish(0, id, {});
     queue.forget_before(queue.next_id());
-    EXPECT_TRUE(queue.replay()) << "a checkpoint has it";
+    EXPECT_FALSE(queue.replay(0));
+    EXPECT_TRUE(queue.replay(queue.next_id())) << "a checkpoint has it";
     EXPECT_TRUE(queue.done());
   }
 }

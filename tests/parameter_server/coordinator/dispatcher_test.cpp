@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/base_sink.h>
 #include <torch/types.h>
 
+#include <atomic>
+#include <functional>
 #include <thread>
 
+#include "base/log.h"
 #include "cluster/free_port.h"
 #include "cohort/cluster/remote_value.h"
 #include "cohort/error.h"
@@ -152,6 +156,53 @@ TEST_F(Dispatching, ASecondProcessIsRefusedWhileTheFirstIsAlive) {
   EXPECT_EQ(values[4].fetch()[0].item<double>(), 8.0);
   chief.queue.join();
   chief.dispatcher.finish();
+}
+
+// Calls a function with each message of the log, on the thread that logs.
+class LogWatch final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  explicit LogWatch(std::function<void(const std::string&)> seen) : seen_(std::move(seen)) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    seen_({message.payload.begin(), message.payload.end()});
+  }
+  void flush_() override {}
+
+  std::function<void(const std::string&)> seen_;
+};
+
+// The worker joins again just when it is said to be lost, before what it held goes to others.
+TEST_F(Dispatching, AWorkerThatJoinsWhileItIsTakenForLostGetsWork) {
+  RpcClient worker("the coordinator", address_);
+  proto::JoinRequest join;
+  join.set_worker(0);
+  join.set_incarnation(1);
+  join.set_catalog("c");
+  join.add_steps("step");
+  const auto join_now = [&] { (void)worker.call("/chief/Join", make_frame(join), seconds(5)).get(); };
+  std::atomic<bool> joined_again = false;
+  const auto watch = std::make_shared<LogWatch>([&](const std::string& text) {
+    if (text.find("worker 0 is lost") == std::string::npos || joined_again) return;
+    join_now();
+    joined_again = true;
+  });
+  log().sinks().push_back(watch);
+  const std::shared_ptr<void> at_end(nullptr, [&](void*) { log().sinks().pop_back(); });
+  Chief chief(address_, {}, seconds(2));
+  join_now();
+  for (int i = 0; i < 2000 && !joined_again; ++i) std::this_thread::sleep_for(milliseconds(5));
+  ASSERT_TRUE(joined_again);
+  (void)chief.schedule(1);
+  proto::NextRequest next;
+  next.set_worker(0);
+  next.set_incarnation(1);
+  next.set_want(true);
+  next.set_wait_ms(1000);
+  proto::NextReply reply;
+  const Frame answered = worker.call("/chief/Next", make_frame(next), seconds(10)).get();
+  FrameReader reader(answered, reply);
+  EXPECT_TRUE(reply.found());
 }
 
 // A process that joins, takes work and is never heard of again; and one whose connection breaks.

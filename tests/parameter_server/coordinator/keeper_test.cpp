@@ -10,6 +10,7 @@
 #include "cohort/error.h"
 #include "tests/parameter_server/fleet.h"
 #include "tests/support/errors.h"
+#include "tests/support/files.h"
 
 namespace cohort::keeper_test {
 namespace {
@@ -72,7 +73,11 @@ struct Coordinator {
                     [others](const proto::View& view) {
                       for (ServerClient* other : others) other->set_view(view);
                     },
-                .restored = restored,
+                .restored =
+                    [restored](int64_t) {
+                      restored();
+                      return true;
+                    },
                 .lost =
                     [this](const std::exception_ptr& error) {
                       const std::lock_guard lock(mutex);
@@ -174,7 +179,8 @@ TEST(Keeper, ServersForgetWhatIsDone) {
   const auto remembered = [&] {
     proto::StateRequest request;
     request.set_shard(static_cast<uint32_t>(catalog->shards_of(1).first));
-    request.set_view(client->view().number());
+    request.mutable_order()->set_epoch(client->view().epoch());
+    request.mutable_order()->set_view(client->view().number());
     request.set_progress(true);
     const auto answer = client->call(0, "/ps/State", make_frame(request), seconds(5));
     rpc::Empty nothing;
@@ -256,14 +262,18 @@ TEST(Keeper, WithBackupsNothingIsLost) {
 TEST(Keeper, AnotherCoordinatorGoesOnWithTheSameRunAndBeginsANewOne) {
   const auto catalog = catalog_for(2);
   const Fleet fleet(catalog);
+  const testing::TemporaryFolder folder;
+  KeeperOptions options = quick(2);
+  options.view_file = folder / "view";
   for (const bool first : {true, false}) {
-    Coordinator coordinator(catalog, fleet, quick(2));
+    Coordinator coordinator(catalog, fleet, options);
     coordinator.keeper.set_source(initial(), 0);
     EXPECT_EQ(coordinator.keeper.start(), !first);
     add_to_count(*coordinator.client, *catalog, 0);  // the second time it is known
     EXPECT_TRUE(torch::equal(count_of(coordinator, *catalog), torch::ones({6}, torch::kLong)));
   }
-  Coordinator other(catalog, fleet, quick(2, /*run=*/8));
+  options.run = 8;
+  Coordinator other(catalog, fleet, options);
   other.keeper.set_source(initial(), 0);
   EXPECT_FALSE(other.keeper.start());
   EXPECT_TRUE(torch::equal(count_of(other, *catalog), torch::zeros({6}, torch::kLong)));

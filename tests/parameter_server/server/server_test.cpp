@@ -106,6 +106,7 @@ TEST_F(Servers, WhatIsWrongIsRefusedAndDoesNoHarm) {
       "count/part_0 is not trained");
   proto::PullRequest request;
   request.set_view(1);
+  request.set_epoch(1);
   request.add_items()->set_shard(99);
   expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(5)); },
                                 "shard 99 was asked for, there are");
@@ -120,14 +121,14 @@ TEST_F(Servers, WhatIsWrongIsRefusedAndDoesNoHarm) {
                             "ps 0 is not the primary of shard");
   request.set_view(7);
   expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(5)); },
-                            "the call is of view 7, this is 1");
+                            "the call is of view 7 of epoch 1, this is 1 of epoch 1");
   expect_error<FailedPrecondition>(
       [&] {
-        set_view(*client_, 0, view_of(2, {{1}, {0}}));
+        (void)set_view(*client_, {0}, view_of(2, {{1}, {0}}));
       },
       "ps 0 is to serve w/part_1, but does not have it");
-  expect_error<InvalidArgument>([&] { set_view(*client_, 0, view_of(2, {{1}})); }, "a view of 1 homes came");
-  expect_error<FailedPrecondition>([&] { set_view(*client_, 0, view_of(0, {{0}, {1}})); }, "view 0 came after view 1");
+  expect_error<InvalidArgument>([&] { give_view(*client_, 0, view_of(2, {{1}})); }, "a view of 1 homes came");
+  expect_error<FailedPrecondition>([&] { give_view(*client_, 0, view_of(0, {{0}, {1}})); }, "view 0 came after view 1");
   add_to_count(*client_, 1);
   EXPECT_EQ(count(), 1);
 }
@@ -153,8 +154,9 @@ TEST_F(Servers, ACallWaitsForAServerThatComesBack) {
     std::this_thread::sleep_for(milliseconds(300));
     fleet_.start(0);
     const auto own = fleet_.client();
+    own->set_view(client_->view());
     create(*own, 0, catalog_->shards_at(0));
-    set_view(*own, {0, 1}, view_of(2, {{0}, {1}}));
+    (void)set_view(*own, {0, 1}, view_of(2, {{0}, {1}}));
     client_->set_view(own->view());
   });
   add_to_count(*client_, 2);
@@ -179,18 +181,19 @@ TEST_F(Servers, WhoWaitsTooLongHearsForWhom) {
 // The servers have backups: they die and return in turn while four threads add to a counter, and none of it is lost or
 // doubled.
 TEST_F(Servers, BackupsTakeOverWithoutALoss) {
-  copy(*client_, 0, 1, catalog_->shards_at(0));
-  copy(*client_, 1, 0, catalog_->shards_at(1));
-  set_view(*client_, {0, 1}, view_of(2, {{0, 1}, {1, 0}}));
+  (void)set_view(*client_, {0, 1}, view_of(2, {{0, -1, 1}, {1, -1, 0}}));
+  copy(*client_, 0, 0);
+  copy(*client_, 1, 1);
+  const proto::View first = set_view(*client_, {0, 1}, view_of(3, {{0, 1}, {1, 0}}));
   std::atomic<bool> done = false;
   std::atomic<int64_t> closures = 0;
   std::vector<std::unique_ptr<ServerClient>> clients;
-  const auto tell_all = [&](const proto::View& view) {
-    for (const auto& client : clients) client->set_view(view);
-    client_->set_view(view);
+  const auto tell_all = [&](const std::vector<int>& servers, const proto::View& view) {
+    const proto::View complete = set_view(*client_, servers, view);
+    for (const auto& client : clients) client->set_view(complete);
   };
   for (int i = 0; i < 4; ++i) clients.push_back(fleet_.client());
-  tell_all(view_of(2, {{0, 1}, {1, 0}}));
+  for (const auto& client : clients) client->set_view(first);
   {
     std::vector<std::jthread> workers;
     for (const auto& client : clients) {
@@ -199,35 +202,25 @@ TEST_F(Servers, BackupsTakeOverWithoutALoss) {
       });
     }
     const std::shared_ptr<void> at_end(nullptr, [&](void*) { done = true; });  // also when something is thrown
-    uint64_t number = 2;
+    uint64_t number = 3;
     for (int round = 0; round < 6; ++round) {
       const int lost = round % 2;
       const int other = 1 - lost;
       std::this_thread::sleep_for(milliseconds(50));
       fleet_.kill(lost);
-      const proto::View alone = view_of(++number, {{other}, {other}});
-      set_view(*client_, other, alone);
-      tell_all(alone);
+      tell_all({other}, view_of(++number, {{other}, {other}}));
       std::this_thread::sleep_for(milliseconds(50));
       fleet_.start(lost);
-      const proto::View joining = view_of(++number, {{other, -1, lost}, {other, -1, lost}});
-      set_view(*client_, lost, joining);
-      set_view(*client_, other, joining);
-      tell_all(joining);
-      copy(*client_, other, lost, catalog_->shards_at(0));
-      copy(*client_, other, lost, catalog_->shards_at(1));
-      const proto::View both = view_of(++number, {{0, 1}, {1, 0}});
-      set_view(*client_, lost, both);
-      set_view(*client_, other, both);
-      tell_all(both);
+      tell_all({lost, other}, view_of(++number, {{other, -1, lost}, {other, -1, lost}}));
+      copy(*client_, other, 0);
+      copy(*client_, other, 1);
+      tell_all({lost, other}, view_of(++number, {{0, 1}, {1, 0}}));
     }
   }
   EXPECT_EQ(count(), closures);
   EXPECT_GT(closures, 20);
   fleet_.kill(0);  // its backup has the same
-  const proto::View last = view_of(100, {{1}, {1}});
-  set_view(*client_, 1, last);
-  client_->set_view(last);
+  (void)set_view(*client_, {1}, view_of(100, {{1}, {1}}));
   EXPECT_EQ(count(), closures);
 }
 

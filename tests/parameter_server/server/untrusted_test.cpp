@@ -23,6 +23,7 @@ TEST_F(Servers, AStateThatDoesNotFitIsRefused) {
     request.set_shard(table);
     request.set_part(part);
     request.set_first_row(first_row);
+    *request.mutable_order() = order_of(*client_);
     (void)client_->call(0, "/ps/Install", make_frame(request, tensors), seconds(5));
   };
   const auto refused = [&](proto::InstallRequest::Part part, int64_t first_row,
@@ -55,7 +56,7 @@ TEST_F(Servers, AStateThatDoesNotFitIsRefused) {
 TEST_F(Servers, AViewOfServersThatAreNotThereIsRefused) {
   for (const HomeIs& wrong : {HomeIs{7}, HomeIs{-1}, HomeIs{1, 5}, HomeIs{1, 1}, HomeIs{1, 0, -2}}) {
     const proto::View view = view_of(5, {{0}, wrong});
-    expect_error<InvalidArgument>([&] { set_view(*client_, 0, view); }, "ps 0: a view came with home 1 on server ");
+    expect_error<InvalidArgument>([&] { give_view(*client_, 0, view); }, "ps 0: a view came with home 1 on server ");
     expect_error<InvalidArgument>([&] { client_->set_view(view); }, "this task: a view came with home 1 on server ");
   }
   expect_error<InvalidArgument>([&] { client_->set_view(view_of(5, {{0}})); }, "a view of 1 homes came, there are 2");
@@ -81,9 +82,27 @@ TEST(ServerClient, AnAnswerWithoutWhatWasAskedForIsDamaged) {
   expect_error<DataLoss>([&] { (void)collect(client, *catalog, seconds(20)); }, "what came of n is no progress");
 }
 
+TEST_F(Servers, AMessageOfManyItemsIsRefused) {
+  proto::PullRequest pull;
+  pull.set_view(1);
+  pull.set_epoch(1);
+  for (int i = 0; i < 100'000; ++i) pull.add_items()->set_shard(0);
+  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Pull", make_frame(pull), seconds(5)); },
+                                "a message has 100000 items, at most");
+  proto::PushRequest push;
+  push.set_view(1);
+  push.set_epoch(1);
+  for (int i = 0; i < 100'000; ++i) push.add_items()->set_shard(0);
+  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Push", make_frame(push), seconds(5)); },
+                                "a message has 100000 items, at most");
+  add_to_count(*client_, 1);
+  EXPECT_EQ(count(), 1);
+}
+
 TEST_F(Servers, AShortQuestionMakesNoAnswerWithoutBounds) {
   proto::PullRequest pull;
   pull.set_view(1);
+  pull.set_epoch(1);
   for (int i = 0; i < 17; ++i) {
     pull.add_items()->set_shard(0);
     pull.mutable_items(i)->set_known(-1);
