@@ -1,6 +1,7 @@
 """cohort launch --elastic and --join: real processes, ended and killed for real."""
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -104,6 +105,22 @@ class Elastic(unittest.TestCase):
         other.kill()
         self.expect_next(leader, "0 of 1")
         self.end.touch()
+        self.expect_lines(leader, 0, "is lost: nothing was heard of it for 5 s")
+
+    def test_a_stopped_launcher_has_no_workers_when_the_next_round_begins(self):
+        pid_of_1 = self.end.with_name("pid")
+        self.worker = f"[ $RANK = 0 ] || echo $$ > {pid_of_1}; " + self.worker
+        leader, other = self.lead_and_join("1:2")
+        self.expect_next(other, "1 of 2")
+        worker = int(pid_of_1.read_text())
+        os.kill(other.pid, signal.SIGSTOP)
+        self.expect_next(leader, "0 of 1")
+        stat = pathlib.Path(f"/proc/{worker}/stat")
+        self.assertIn(") Z ", stat.read_text(encoding="utf-8"), "killed, and left for the launcher, which is stopped")
+        os.kill(other.pid, signal.SIGCONT)  # and is taken in again
+        self.expect_next(leader, "0 of 2")
+        self.end.touch()
+        self.expect_lines(other, 0)
         self.expect_lines(leader, 0, "is lost: nothing was heard of it for 5 s")
 
     def test_a_lost_leader_ends_all(self):

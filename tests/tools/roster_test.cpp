@@ -137,6 +137,41 @@ TEST(Roster, ARoundThatEndsBeforeAllHaveBegunIsOver) {
   EXPECT_EQ(run.order("a").round(), 2);
 }
 
+// An agent that is cut off keeps its workers for as long as its lease lasts there. Two groups would train at once if
+// the next round did not wait for that.
+TEST(Roster, NoRoundBeginsWhileWorkersOfALostAgentMayRun) {
+  Agents run({.least = 1, .most = 2});
+  run.join("a", 1);
+  run.join("b", 1);
+  run.pass(3);
+  EXPECT_EQ(run.running(), "a1 b1");
+  run.hush("a");
+  run.pass(6);
+  EXPECT_EQ(run.order("b").kind(), Order::WAIT) << "a is lost, b has ended, and a's workers may run";
+  run.pass();
+  EXPECT_EQ(run.order("b").kind(), Order::WAIT);
+  run.pass(2);
+  EXPECT_EQ(run.order("b").kind(), Order::RUN) << "a's lease has ended";
+  EXPECT_EQ(run.order("b").world(), 1);
+}
+
+// It is heard of again while its workers save and end. They have time for that.
+TEST(Roster, ARoundWaitsForOldWorkersOfAnAgentThatComesBack) {
+  Agents run({.least = 1, .most = 2});
+  run.join("a", 1);
+  run.join("b", 1);
+  run.pass(3);
+  run.hush("a");
+  run.pass(6);
+  run.wake("a");
+  run.pass(8);
+  EXPECT_EQ(run.order("a").kind(), Order::WAIT);
+  EXPECT_EQ(run.order("b").kind(), Order::WAIT);
+  run.agent("a").set_running(false);
+  run.pass(2);
+  EXPECT_EQ(run.running(), "b1 a1");
+}
+
 TEST(Roster, AnAgentThatIsLostCostsTheOthersNothing) {
   Agents run({.least = 1, .most = 9});
   for (const char* name : {"a", "b", "c"}) run.join(name, 1);

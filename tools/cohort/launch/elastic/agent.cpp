@@ -113,6 +113,7 @@ class Agent {
   // Returns the leader's order, or nothing if it does not answer. If it has not answered for long the order ends the
   // run.
   std::optional<Order> talk() {
+    const auto sent = Clock::now();
     auto order = leader_.exchange(report_);
     const auto now = Clock::now();
     if (const auto wrong = order ? misfit(*order, options_.launch.nproc) : std::nullopt) {
@@ -120,7 +121,9 @@ class Agent {
       return exit_order(kFailed);
     }
     if (order) {
-      leader_alive_.hear(now);
+      lapsed_ = lapsed_ || leader_alive_.silence(sent) >= kLeaseAtAgent;
+      leader_alive_.hear(sent);  // the lease counts from there: the answer may have been under way for long
+      if (report_.running()) guard_.lease_until(sent + kLeaseAtAgent);
       coming_.reset();
       return order;
     }
@@ -153,6 +156,8 @@ class Agent {
   std::optional<int> run_round(const Order& order) {
     report_.set_round(order.round());
     report_.set_running(true);
+    lapsed_ = false;
+    guard_.lease_until(leader_alive_.heard() + kLeaseAtAgent);
     const Event stop;
     std::atomic<bool> asked = false;
     GroupEnd end;
@@ -172,8 +177,11 @@ class Agent {
       group.stop_fd = stop.fd();
       end = run_group(plan_round(options_.launch, order), group, signals_, guard_);
     }
+    // Workers whose lease has ended were killed by the guard, and have not failed.
+    lapsed_ = lapsed_ || leader_alive_.silence(Clock::now()) >= kLeaseAtAgent;
+    guard_.end_lease();
     report_.set_running(false);
-    report_.set_asked(asked && end.asked);
+    report_.set_asked((asked && end.asked) || lapsed_);
     report_.set_code(end.code);
     report_.set_by_signal(end.code > kSignalled);
     report_.set_port(free_port(options_.host));  // the last port was used
@@ -187,6 +195,7 @@ class Agent {
   Guard& guard_;
   Report report_;
   Liveness leader_alive_{kSilence};   // tells whether the leader is alive
+  bool lapsed_ = false;               // the round's workers have lost their lease
   std::optional<WaitReport> coming_;  // the wait for its first answer
 };
 

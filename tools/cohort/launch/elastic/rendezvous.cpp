@@ -5,7 +5,9 @@
 #include <thread>
 
 #include "base/fail.h"
+#include "cluster/beat_plan.h"
 #include "rpc/calls.h"
+#include "rpc/probe.h"
 #include "rpc/server.h"
 
 namespace cohort::cli {
@@ -15,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCall = std::chrono::seconds(1);
+constexpr milliseconds kPatience = RosterOptions().silence;
 constexpr int kUnfinished = 1;
 constexpr const char* kExchange = "/rendezvous/Exchange";
 
@@ -26,14 +28,20 @@ class RemoteLeader final : public Leader {
 
   std::optional<Order> exchange(const Report& report) override {
     try {
-      return ask<Order>(leader_, kExchange, report, kCall);
+      const Order order =
+          message_in<Order>(leader_.call(kExchange, make_frame(report), plan_.next(Clock::now()).limit));
+      plan_.heard(Clock::now());
+      return order;
     } catch (const Error&) {
+      plan_.failed();
+      if (plan_.lost(Clock::now())) plan_ = BeatPlan(kPatience, Clock::now());
       return std::nullopt;  // the agent decides how long it goes on
     }
   }
 
  private:
-  RpcClient leader_;
+  RpcProbe leader_;
+  BeatPlan plan_{kPatience, Clock::now()};
 };
 
 }  // namespace

@@ -121,8 +121,18 @@ void Roster::drop_silent(Time now) {
     note(
         c10::str(each.report.agent(), " is lost: nothing was heard of it for ", options_.silence.count() / 1000, " s"));
     if (each.given > 0) ending_ = lost_ = true;
+    // Its workers run on until it, or its guard, has noticed that nothing is heard of the leader.
+    if (each.given > 0 || each.report.running()) {
+      leases_end_ = std::max(leases_end_, now - each.alive.silence(now) + options_.lease);
+    }
     return true;
   });
+}
+
+// Returns whether workers of an earlier round may still run somewhere.
+bool Roster::old_workers_may_run(Time now) const {
+  return now < leases_end_ ||
+         std::any_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.report.running(); });
 }
 
 void Roster::advance(Time now) {
@@ -181,6 +191,7 @@ void Roster::open_round(Time now) {
     return finish(last_code_);
   }
   if (there < options_.most && now - last_join_ < options_.last_call) return;
+  if (old_workers_may_run(now)) return;
   ++round_;
   running_ = true;
   world_ = 0;

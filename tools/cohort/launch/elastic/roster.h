@@ -15,6 +15,7 @@
 
 #include "base/wait_reporting.h"
 #include "cluster/liveness.h"
+#include "launch/elastic/lease.h"
 #include "rendezvous.pb.h"
 
 namespace cohort::cli {
@@ -30,7 +31,8 @@ std::optional<std::string> misfit(const Order& order, int nproc);
 struct RosterOptions {
   int least = 1;  // the fewest workers of a round
   int most = 1;
-  std::chrono::milliseconds silence = std::chrono::seconds(5);    // the silence after which an agent is lost
+  std::chrono::milliseconds silence = std::chrono::seconds(5);  // the silence after which an agent is lost
+  std::chrono::milliseconds lease = kLeaseAtLeader;  // the silence after which workers of an agent do not run any more
   std::chrono::milliseconds settle = std::chrono::seconds(8);     // the time that a failure's cause may take to show
   std::chrono::milliseconds last_call = std::chrono::seconds(2);  // the wait for others after one has joined
   std::chrono::milliseconds join_timeout = std::chrono::minutes(10);  // the longest wait for `least` workers
@@ -74,6 +76,7 @@ class Roster {
   void wait_for_more(int there, Time now);
   bool any_killed() const;
   bool newcomers() const;
+  bool old_workers_may_run(Time now) const;
   int total() const;
   Order order_for(const Agent& agent) const;
   void note(std::string text) { news_.push_back(std::move(text)); }
@@ -84,6 +87,7 @@ class Roster {
   bool running_ = false;
   bool ending_ = false;  // the round's workers were told to end
   bool lost_ = false;    // the round has lost an agent
+  Time leases_end_{};    // the end of the leases of lost agents
   int64_t failures_ = 0;
   Time first_failure_;
   WaitReport wait_;  // the wait for enough workers since the last round ended
