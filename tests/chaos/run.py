@@ -205,6 +205,20 @@ def cut_link(trial, moment):
         trial.network.connect(lost, True)
 
 
+def interrupt_link(trial, moment):
+    """Shorter than the heartbeats' limit of 5 s, and longer than TCP waits between its attempts."""
+    trial.random_moment(moment)
+    away = trial.rng.choice([0, 1, 2])
+    trial.network.connect(away, False)
+    time.sleep(trial.rng.uniform(3.0, 3.8))
+    trial.network.connect(away, True)
+    trial.seconds = trial.group.wait(range(WORKERS), 120)
+    require(trial.seconds is not None, "the run does not end: " + "".join(map(trial.said_last, range(WORKERS))))
+    codes = [worker.returncode for worker in trial.group.workers]
+    require(codes == [0] * WORKERS, f"it ended with {codes}: " + "".join(map(trial.said_last, range(WORKERS))))
+    trial.goes_on_after = []  # there is nothing to go on with
+
+
 def fill_disk(trial, moment):
     trial.random_moment(moment)
     filler = trial.folder / "run/filler"
@@ -247,7 +261,7 @@ def kill_during_save(trial, moment):
     trial.survivors_name(0, r"worker 0 .*is lost")
 
 
-DISASTERS = {"SIGKILL a worker": kill_worker, "SIGKILL the chief": kill_chief, "SIGSTOP a worker": stop_worker, "cut the link": cut_link,
+DISASTERS = {"SIGKILL a worker": kill_worker, "SIGKILL the chief": kill_chief, "SIGSTOP a worker": stop_worker, "cut the link": cut_link, "interrupt the link": interrupt_link,
              "fill the disk": fill_disk, "corrupt the newest checkpoint": corrupt_newest, "SIGKILL during a save": kill_during_save}
 
 
