@@ -81,9 +81,57 @@ std::string layer_text(const std::string& layer) {
   return layer.empty() ? "" : " in layer " + layer;
 }
 
+// Returns whether an operation takes elements by a mask, of which only the values say how many elements it names.
+bool takes_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (name_of(op) != "index.Tensor" || !stack.back().isList()) return false;
+  for (const c10::IValue& index : stack.back().toListRef()) {
+    if (!index.isTensor() || !index.toTensor().defined()) continue;
+    const torch::ScalarType dtype = index.toTensor().scalar_type();
+    if (dtype == torch::kBool || dtype == torch::kByte) return true;
+  }
+  return false;
+}
+
+// LibTorch's fallback takes tensors to the host, and lists of them, but not lists in which some are missing.
+void take_indices_to_host(c10::IValue& argument) {
+  if (!argument.isList() || argument.isTensorList() || argument.toListRef().empty()) return;
+  c10::List<c10::optional<torch::Tensor>> own;
+  for (const c10::IValue& each : argument.toListRef()) {
+    if (!each.isTensor() && !each.isNone()) return;
+    own.push_back(each.isTensor() && each.toTensor().defined() ? c10::make_optional(each.toTensor().cpu())
+                                                               : c10::nullopt);
+  }
+  argument = own;
+}
+
+// Lets the operation run on the host, or says that it cannot be recorded.
+void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string_view why) {
+  const std::string name = name_of(op);
+  const auto n = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  if (soft_placement() && runner() != nullptr) {
+    warn_once(c10::str("[record] ", name, " has no lowering", why,
+                       " and runs on the host, each time with copies there and back"));
+    for (auto it = stack->end() - n; it != stack->end(); ++it) take_indices_to_host(*it);
+    at::native::cpu_fallback(op, stack);
+    return;
+  }
+  std::string layer;
+  for (auto it = stack->end() - n; it != stack->end(); ++it) {
+    if (!it->isTensor() || !is_recorded(it->toTensor()) || !layer.empty()) continue;
+    layer = layer_of(name, {value_of(it->toTensor())});
+  }
+  fail<Unimplemented>("[record] ", name, layer_text(layer), " has no lowering to StableHLO", why,
+                      "; write it with operations that have one, or let it run on the host by "
+                      "set_soft_device_placement(true)");
+}
+
 }  // namespace
 
 void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  if (takes_by_mask(op, *stack)) {
+    return refuse(op, stack,
+                  " for masks, whose values alone say how many elements they name (where() has a static shape)");
+  }
   const Call call(op, *stack);
   const OperationInfo& info = info_of(name_of(op));
   const torch::jit::Stack meta = call.meta_arguments();
@@ -140,22 +188,7 @@ void refuse_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
     return;
   }
-  const std::string name = name_of(op);
-  if (soft_placement() && runner() != nullptr) {
-    warn_once("[record] " + name + " has no lowering and runs on the host, each time with copies there and back");
-    at::native::cpu_fallback(op, stack);
-    return;
-  }
-  std::string layer;
-  const std::size_t n = op.schema().arguments().size();
-  for (auto it = stack->end() - static_cast<std::ptrdiff_t>(n); it != stack->end(); ++it) {
-    if (!it->isTensor() || !is_recorded(it->toTensor()) || !layer.empty()) continue;
-    layer = layer_of(name, {value_of(it->toTensor())});
-  }
-  fail<Unimplemented>(
-      "[record] ", name, layer_text(layer),
-      " has no lowering to StableHLO; write it with operations that have one, or let it run on the host by "
-      "set_soft_device_placement(true)");
+  refuse(op, stack, "");
 }
 
 }  // namespace cohort::record

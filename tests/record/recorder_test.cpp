@@ -185,6 +185,21 @@ TEST_F(RecorderTest, WhatCannotBeRecordedNamesOperationAndLayer) {
   set_soft_placement(false);
 }
 
+TEST_F(RecorderTest, AMaskAsAnIndexIsNamed) {
+  const torch::Tensor x = torch::arange(4.0).to(kDevice);
+  const torch::Tensor mask = x > 1.5;
+  try {
+    (void)x.index({mask});
+    FAIL() << "wanted an error";
+  } catch (const Unimplemented& error) {
+    EXPECT_NE(std::string(error.what()).find("index.Tensor has no lowering to StableHLO for masks"), std::string::npos)
+        << error.what();
+  }
+  set_soft_placement(true);
+  EXPECT_TRUE(x.index({mask}).to(torch::kCPU).equal(torch::tensor({2.0F, 3.0F})));
+  set_soft_placement(false);
+}
+
 TEST_F(RecorderTest, ValuesCannotBeReadWhileAFunctionIsRecorded) {
   const torch::Tensor x = torch::ones({2}).to(kDevice) + 1;
   {

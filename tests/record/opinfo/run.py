@@ -4,8 +4,8 @@ with LibTorch's.
 
 usage: run.py LIBRARY PLUGIN [OPERATION ...]
 
-Needs Debian's python3-torch (1.13) and expecttest. Prints the samples that fail and why, grouped, and the share that passes; the status is 0
-if at least 99 % do. Gradients of the samples that have them are compared, too.
+Needs Debian's python3-torch (1.13) and expecttest. Prints the samples that fail and why, grouped, and the share that passes; the status is 0 if
+at least 99 % do and what fails is known. Gradients of the samples that have them are compared, too.
 """
 import collections
 import sys
@@ -20,6 +20,12 @@ exp log sqrt rsqrt tanh sigmoid pow neg abs sign cat stack split chunk narrow se
 expand reshape view permute transpose t flatten squeeze unsqueeze where masked_fill clamp maximum minimum eq lt gt le ge ne logical_not
 cumsum topk sort argmax fill zero_like ones_like zeros_like full_like native_layer_norm addcmul addcdiv lerp nn.functional.pad flip roll""".split())
 TOLERANCE = 1e-5
+# Operations of which some samples fail, and why. A failure of any other operation is news.
+KNOWN = {
+    "index_put": "indices that are booleans: how many elements they name is known only when their values are",
+    "masked_fill": "the gradient of a value that is a tensor reads masked_select, whose size depends on values",
+    "native_layer_norm": "one element alone has no variance: its gradient is what rounding leaves, over the square root of epsilon",
+}
 
 
 def moved(value, device):
@@ -95,9 +101,9 @@ def main(library, plugin, only):
             if why:
                 failures[op.name, why] += 1
     for (name, why), count in sorted(failures.items()):
-        print(f"{count:4} {name}: {why}")
+        print(f"{count:4} {name}: {why} ({KNOWN.get(name, 'NOT KNOWN')})")
     print(f"{passed} of {total} samples pass, {100.0 * passed / max(total, 1):.2f} %")
-    return 0 if passed >= 0.99 * total else 1
+    return 0 if passed >= 0.99 * total and all(name in KNOWN for name, _ in failures) else 1
 
 
 if __name__ == "__main__":
