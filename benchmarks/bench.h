@@ -53,6 +53,8 @@ void run_tfrecord();
 void run_precision(double seconds);
 void run_checkpoint();
 void run_worker_start();
+void run_recording(const std::string& model, double seconds);
+void run_launch(const std::string& plugin, int launches);
 void run_parameter_server(const std::string& what, double seconds);
 
 }  // namespace cohort::bench

@@ -3,6 +3,24 @@
 
 #include "bench.h"
 
+namespace {
+
+// What the host does for devices that record their work.
+void add_recorded(CLI::App& app, const double& seconds) {
+  CLI::App& recording = *app.add_subcommand("recording", "recording a step for a device of XLA, forward and backward");
+  const auto model = std::make_shared<std::string>("resnet50");
+  recording.add_option("--model", *model, "mlp, cnn, resnet50 or vit_tiny")->capture_default_str();
+  recording.callback([&seconds, model] { cohort::bench::run_recording(*model, seconds); });
+  CLI::App& launch = *app.add_subcommand("launch", "beginning a small program on a device of XLA");
+  const auto plugin = std::make_shared<std::string>("cpu");
+  const auto launches = std::make_shared<int>(1000);
+  launch.add_option("--plugin", *plugin, "as --xla_plugin takes it")->capture_default_str();
+  launch.add_option("--launches", *launches, "one behind the other")->capture_default_str();
+  launch.callback([plugin, launches] { cohort::bench::run_launch(*plugin, *launches); });
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app("Cohort's benchmarks; each prints JSON lines", "cohort_bench");
   app.require_subcommand(1);
@@ -44,6 +62,7 @@ int main(int argc, char** argv) {
   CLI::App& servers = *app.add_subcommand("parameter_server", "a task of a parameter-server cluster");
   std::string what = "dense";
   servers.add_option("what", what, "dense, rows or recommender")->capture_default_str();
+  add_recorded(app, seconds);
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, replicas, threads, on_gpus, seconds);
   if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, overlap, shared_memory);
