@@ -62,6 +62,8 @@ using Argument = std::variant<std::monostate, Value, std::vector<Value>, c10::IV
 // scalar is a number.
 inline constexpr const char* kDataOp = "data";
 inline constexpr const char* kScalarOp = "scalar";
+// The sum over the replicas of the program.
+inline constexpr const char* kAllReduceOp = "cohort::all_reduce";
 
 // What is noted of an operation. Immutable after it was recorded, except for `data`, which a flush fills in and which
 // only the device's Recording touches, under its lock.

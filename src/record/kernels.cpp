@@ -145,6 +145,14 @@ torch::Tensor alias(const torch::Tensor& self) {
 
 }  // namespace
 
+torch::Tensor put(const torch::Tensor& host, torch::Device device) {
+  Recording& recording = recording_of(device);
+  const TensorType type{host.scalar_type(), host.sizes().vec()};
+  const torch::Tensor meta =
+      at::empty(type.sizes, at::TensorOptions().device(c10::DeviceType::Meta), host.suggest_memory_format());
+  return make_tensor(placed(host.detach(), type, recording), strided_of(meta), recording);
+}
+
 void register_kernels(torch::Library& aten) {
   aten.impl("empty.memory_format", &empty);
   aten.impl("empty_strided", &empty_strided);

@@ -149,7 +149,11 @@ Recording& recording_of(torch::Device device) {
 
 torch::Tensor all_reduce(const torch::Tensor& tensor) {
   const Value value = value_of(tensor);
-  return make_tensor(make_node("cohort::all_reduce", {value}, value.type()), tensor.device());
+  const Value sum = make_node(kAllReduceOp, {value}, value.type());
+  Recording& recording = cell_of(tensor).recording();
+  const std::scoped_lock lock(recording.mutex_);
+  recording.sums_.push_back(sum.node);
+  return make_tensor(sum, tensor.device());
 }
 
 }  // namespace cohort::record

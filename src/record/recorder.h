@@ -61,7 +61,8 @@ class Recording {
   int device() const { return device_; }
 
   // Begins all work that living tensors of this device wait for, as one program. Nothing pending: does nothing.
-  // FailedPrecondition: there is no runner, or the device is being captured (Capturing).
+  // FailedPrecondition: there is no runner, the device is being captured (Capturing), or a sum over replicas is waited
+  // for, which flush_together() begins.
   void flush();
 
   // Returns the program that computes the tensors' values, without running it, and what it needs. An output may take
@@ -92,10 +93,27 @@ class Recording {
 
  private:
   friend class Cell;
+  friend class Together;
+  friend torch::Tensor all_reduce(const torch::Tensor& tensor);
   friend torch::Tensor fetch(const torch::Tensor& tensor);
 
-  struct Pending;
+  // A cell whose value is to be computed.
+  struct Pending {
+    Cell* cell = nullptr;
+    Value value;
+    std::shared_ptr<Node> donor;
+  };
+  // Pending work as a program with its inputs.
+  struct Work {
+    std::vector<Pending> pending;
+    Captured captured;
+  };
   std::vector<Pending> collect();
+  // Nothing pending: a work without a program.
+  Work prepare();
+  std::vector<std::shared_ptr<DeviceData>> inputs_of(GraphRunner& runner, const Captured& captured);
+  // Gives the results to the tensors that waited for them.
+  void finish(const Work& work, const std::vector<std::shared_ptr<DeviceData>>& results);
   std::shared_ptr<DeviceData> place_input(GraphRunner& runner, const Value& leaf) const;
   void require_running(const std::string& what) const;
 
@@ -105,6 +123,7 @@ class Recording {
   uint64_t next_cell_ = 0;
   std::string capturing_;  // what is being captured, or empty
   torch::Tensor random_state_;
+  std::vector<std::shared_ptr<Node>> sums_;  // the sums over replicas since the last flush_together()
   ProgramCache& cache_;
   // The numbers of the last runs, by program: most do not change from step to step.
   struct Numbers {
@@ -130,12 +149,21 @@ torch::Tensor make_parameter(const TensorType& type, torch::Device device, std::
 // Names a tensor, such as "layer3.conv1.weight". Operations that read it, and those that follow, belong to the module
 // "layer3.conv1" in messages and in the program's text.
 void set_name(const torch::Tensor& tensor, std::string_view name);
+// Copies a tensor of the host to a device, as to() does, which begins at once. Unlike to() it never has pending work,
+// so a thread that brings the input of the next step does not change the program of this one.
+torch::Tensor put(const torch::Tensor& host, torch::Device device);
 // Moves a tensor of the host to a device, in place: modules hold parameters in several places, and LibTorch's
 // set_data() and Module::to() refuse this change of type. requires_grad() stays.
 void move_in_place(torch::Tensor& tensor, torch::Device device);
 
 // Returns the sum over all replicas of the program, in every replica. Differentiable it is not: use it on gradients.
 torch::Tensor all_reduce(const torch::Tensor& tensor);
+// Begins all pending work of several devices, each of which is a replica, as one program with one launch. Sums over the
+// replicas (all_reduce) are those of these devices. Where the devices' programs differ (shares of different sizes),
+// each device runs its own: what is to be summed is fetched, summed on the host in the order of the devices, and placed
+// again, which is slower and the same sum. FailedPrecondition: the replicas wait for different sums; the message names
+// the first that differs from device 0's.
+void flush_together(std::span<const torch::Device> devices);
 // Returns a tensor's value on the host; begins and waits for the work that it needs.
 torch::Tensor fetch(const torch::Tensor& tensor);
 

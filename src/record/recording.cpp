@@ -11,14 +11,12 @@ namespace {
 // LibTorch's own default.
 constexpr int64_t kDefaultSeed = 67280421310721;
 
-}  // namespace
+bool has_sums(const Program& program) {
+  const auto& all = program.operations();
+  return std::any_of(all.begin(), all.end(), [](const Operation& each) { return each.op == kAllReduceOp; });
+}
 
-// A cell whose value is to be computed.
-struct Recording::Pending {
-  Cell* cell = nullptr;
-  Value value;
-  std::shared_ptr<Node> donor;
-};
+}  // namespace
 
 Recording::Recording(int device, ProgramCache& cache) : device_(device), cache_(cache) {}
 
@@ -72,41 +70,58 @@ std::shared_ptr<DeviceData> Recording::place_input(GraphRunner& runner, const Va
   return data;
 }
 
-void Recording::flush() {
-  const std::scoped_lock lock(mutex_);
-  const std::vector<Pending> pending = collect();
-  if (pending.empty()) return;
+Recording::Work Recording::prepare() {
+  Work work{collect(), {}};
+  if (work.pending.empty()) return work;
   require_running("work was to begin");
-  const std::shared_ptr<GraphRunner> runs = runner();
   std::vector<Value> outputs;
   std::vector<std::shared_ptr<Node>> donors;
-  for (const Pending& one : pending) {
+  for (const Pending& one : work.pending) {
     outputs.push_back(one.value);
     donors.push_back(one.donor);
   }
-  const Captured captured = record::capture(outputs, donors, cache_);
+  work.captured = record::capture(outputs, donors, cache_);
+  return work;
+}
+
+std::vector<std::shared_ptr<DeviceData>> Recording::inputs_of(GraphRunner& runner, const Captured& captured) {
   std::vector<std::shared_ptr<DeviceData>> inputs;
-  for (const Value& leaf : captured.data) inputs.push_back(place_input(*runs, leaf));
+  for (const Value& leaf : captured.data) inputs.push_back(place_input(runner, leaf));
   for (std::size_t i = 0; i < captured.scalars.size(); ++i) {
     Numbers& last = numbers_[{captured.program.get(), static_cast<int>(i)}];
     if (!last.host.defined() || !last.host.equal(captured.scalars[i])) {
-      last = {captured.scalars[i], runs->place(captured.scalars[i], device_)};
+      last = {captured.scalars[i], runner.place(captured.scalars[i], device_)};
     }
     inputs.push_back(last.data);
   }
-  const auto results = runs->run(captured.program, inputs, device_);
-  for (std::size_t i = 0; i < pending.size(); ++i) {
-    Node& node = *pending[i].value.node;
+  return inputs;
+}
+
+void Recording::finish(const Work& work, const std::vector<std::shared_ptr<DeviceData>>& results) {
+  for (std::size_t i = 0; i < work.pending.size(); ++i) {
+    Node& node = *work.pending[i].value.node;
     node.data.resize(node.outputs.size());
-    node.data[static_cast<std::size_t>(pending[i].value.output)] = results.at(i);
+    node.data[static_cast<std::size_t>(work.pending[i].value.output)] = results.at(i);
   }
   // The nodes are leaves from now on, for whoever refers to them, and give up what they were computed from.
-  for (const Pending& one : pending) {
+  for (const Pending& one : work.pending) {
     one.value.node->op = kDataOp;
     one.value.node->arguments.clear();
     one.value.node->layer.clear();
   }
-  for (const Pending& one : pending) one.cell->replace(one.value);
+  for (const Pending& one : work.pending) one.cell->replace(one.value);
+}
+
+void Recording::flush() {
+  const std::scoped_lock lock(mutex_);
+  const Work work = prepare();
+  if (work.pending.empty()) return;
+  if (has_sums(*work.captured.program)) {
+    fail<FailedPrecondition>("[record] the value of a sum over replicas was asked for on xla:", device_,
+                             " alone, while the other replicas have not come so far; read values after the step");
+  }
+  const std::shared_ptr<GraphRunner> runs = runner();
+  finish(work, runs->run(work.captured.program, inputs_of(*runs, work.captured), device_));
 }
 
 Captured Recording::capture(std::span<const torch::Tensor> outputs, std::span<const Value> donated) {

@@ -29,6 +29,13 @@ class GraphRunner {
   virtual std::vector<std::shared_ptr<DeviceData>> run(const std::shared_ptr<const Program>& program,
                                                        std::span<const std::shared_ptr<DeviceData>> inputs,
                                                        int device) = 0;
+
+  // Begins to run the program on several devices at once, as one program of so many replicas: all_reduce sums over
+  // them. inputs[r] are those of devices[r], as for run(); so are the outputs. Unimplemented: the runner has no such
+  // programs.
+  virtual std::vector<std::vector<std::shared_ptr<DeviceData>>> run_replicas(
+      const std::shared_ptr<const Program>& program, std::span<const std::vector<std::shared_ptr<DeviceData>>> inputs,
+      std::span<const int> devices);
 };
 
 }  // namespace cohort::record

@@ -26,9 +26,24 @@ class Run {
  public:
   Run(const Program& program, std::vector<torch::Tensor> inputs) : program_(program), inputs_(std::move(inputs)) {}
 
-  std::vector<torch::Tensor> outputs() {
+  // Does the next operation of each run, one after the other; a sum over the replicas is that of all of them.
+  static void do_next(std::vector<Run>& replicas) {
     const torch::NoGradGuard no_grad;
-    for (const Operation& operation : program_.operations()) results_.push_back(results(operation));
+    const Operation& operation = replicas.front().program_.operations().at(replicas.front().results_.size());
+    torch::Tensor sum;
+    for (Run& replica : replicas) {
+      if (operation.op != kAllReduceOp) {
+        replica.results_.push_back(replica.results(operation));
+        continue;
+      }
+      const torch::Tensor own = replica.value(std::get<Place>(operation.arguments.at(0)));
+      sum = sum.defined() ? sum + own : own.clone();
+    }
+    if (!sum.defined()) return;
+    for (Run& replica : replicas) replica.results_.push_back({sum.clone()});
+  }
+
+  std::vector<torch::Tensor> outputs() const {
     std::vector<torch::Tensor> values;
     for (const Place& place : program_.outputs()) values.push_back(value(place));
     return values;
@@ -69,7 +84,6 @@ class Run {
     const TensorType& type = operation.outputs.at(0);
     const auto empty = [&] { return at::empty(type.sizes, at::TensorOptions().dtype(type.dtype)); };
     if (operation.op == "cohort::copy") return {empty().copy_(tensor(0))};
-    if (operation.op == "cohort::all_reduce") return {tensor(0)};
     if (operation.op == "aten::full") {
       const bool lifted = std::holds_alternative<Place>(operation.arguments.at(0));
       return {empty().fill_(lifted ? tensor(0).item() : attribute(0).toScalar())};
@@ -133,15 +147,30 @@ torch::Tensor HostRunner::fetch(const DeviceData& data, const TensorType& type) 
 
 std::vector<std::shared_ptr<DeviceData>> HostRunner::run(const std::shared_ptr<const Program>& program,
                                                          std::span<const std::shared_ptr<DeviceData>> inputs,
-                                                         int /*device*/) {
+                                                         int device) {
+  const Values own(inputs.begin(), inputs.end());
+  return run_replicas(program, {&own, 1}, {&device, 1}).front();
+}
+
+std::vector<HostRunner::Values> HostRunner::run_replicas(const std::shared_ptr<const Program>& program,
+                                                         std::span<const Values> inputs, std::span<const int> devices) {
   ran_.push_back(program);
-  std::vector<torch::Tensor> tensors;
-  for (const auto& input : inputs) tensors.push_back(dynamic_cast<const Held&>(*input).tensor());
-  std::vector<std::shared_ptr<DeviceData>> outputs;
-  for (const torch::Tensor& output : Run(*program, tensors).outputs())
-    outputs.push_back(std::make_shared<Held>(output.clone()));
+  replicas_.push_back(static_cast<int>(devices.size()));
+  std::vector<Run> runs;
+  for (const Values& own : inputs) {
+    std::vector<torch::Tensor> tensors;
+    for (const auto& input : own) tensors.push_back(dynamic_cast<const Held&>(*input).tensor());
+    runs.emplace_back(*program, std::move(tensors));
+  }
+  for (std::size_t i = 0; i < program->operations().size(); ++i) Run::do_next(runs);
+  std::vector<Values> outputs;
+  for (const Run& run : runs) {
+    Values& own = outputs.emplace_back();
+    for (const torch::Tensor& output : run.outputs()) own.push_back(std::make_shared<Held>(output.clone()));
+  }
   for (const int alias : program->aliases()) {
-    if (alias >= 0) dynamic_cast<Held&>(*inputs[static_cast<std::size_t>(alias)]).give_away();
+    if (alias < 0) continue;
+    for (const Values& own : inputs) dynamic_cast<Held&>(*own[static_cast<std::size_t>(alias)]).give_away();
   }
   return outputs;
 }
