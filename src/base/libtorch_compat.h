@@ -51,6 +51,14 @@ class Generator : public c10::GeneratorImpl {
 #endif
 };
 
+// Whether autocast has rules for recorded operations of devices of the type XLA. Before 2.0 LibTorch treats them as
+// CUDA's; since then it leaves the rules to those who bring such devices.
+#if COHORT_TORCH_AT_LEAST(2, 0)
+inline constexpr bool kAutocastsXla = false;
+#else
+inline constexpr bool kAutocastsXla = true;
+#endif
+
 // While it lives, this thread's operations that gain from it run in half precision, with casts that are remembered.
 class Autocast {
  public:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <torch/nn/module.h>
 #include <torch/types.h>
 
 #include <memory>
@@ -70,10 +71,22 @@ class DeviceBackend {
   // Begins the work that the calling thread has recorded for the device. Every training step ends with it, and every
   // function that is given to Strategy::run().
   virtual void flush(torch::Device /*device*/) const {}
+
+  // Returns whether the recorded work of several devices is begun together, as one program in which sums over the
+  // devices are operations (record::all_reduce). Training steps and functions of Strategy::run() then end with
+  // flush_together(), by one thread, when all replicas have come there.
+  virtual bool joins() const { return false; }
+  virtual void flush_together(std::span<const torch::Device> /*devices*/) const {}
+
+  // Takes the parameters and buffers of a module to the device.
+  virtual void move(torch::nn::Module& module, torch::Device device) const;
 };
 
 // Returns the back ends of this build, in the order in which devices are listed. The first one is the host's.
 const std::vector<std::unique_ptr<DeviceBackend>>& device_backends();
+
+// Takes notice of devices that a back end has since the machine was first asked for its devices. Thread-safe.
+void note_new_devices();
 
 // Returns the back end of a device. Unimplemented: this build has none for it.
 const DeviceBackend& backend_of(torch::Device device);

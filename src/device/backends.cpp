@@ -5,6 +5,7 @@
 #include "device/backend.h"
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda.h"
+#include "device/xla/backend.h"
 
 namespace cohort {
 
@@ -13,9 +14,13 @@ namespace {
 using MakeBackend = std::unique_ptr<DeviceBackend> (*)();
 
 // The makers of those that this build lacks return null.
-constexpr MakeBackend kBackendMakers[] = {make_cpu_backend, make_cuda_backend};
+constexpr MakeBackend kBackendMakers[] = {make_cpu_backend, make_cuda_backend, make_xla_backend};
 
 }  // namespace
+
+void DeviceBackend::move(torch::nn::Module& module, torch::Device device) const {
+  module.to(device);
+}
 
 const std::vector<std::unique_ptr<DeviceBackend>>& device_backends() {
   static const auto backends = [] {

@@ -10,7 +10,7 @@ namespace cohort {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> kTypes = {"CPU", "GPU", "TPU", "EPU", "CUSTOM"};
+constexpr std::array<std::string_view, 6> kTypes = {"CPU", "GPU", "TPU", "XLA", "EPU", "CUSTOM"};
 
 std::string upper(std::string_view text) {
   std::string result(text);
@@ -48,7 +48,7 @@ void set_type(DeviceSpec& spec, std::string_view whole, std::string_view type, s
   }
   if (!is_type(type)) {
     fail<InvalidArgument>("[device] \"", whole, "\": device type \"", type,
-                          "\" is not known; CPU, GPU, TPU, EPU and CUSTOM are");
+                          "\" is not known; CPU, GPU, TPU, XLA, EPU and CUSTOM are");
   }
   spec.type = upper(type);
   if (index && *index != "*") spec.index = to_number(whole, "index", *index);

@@ -6,8 +6,10 @@ const void* tensor_id(const torch::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl();
 }
 
-// A tensor without storage is nobody's view: it is its own memory.
+// A tensor without storage is nobody's view: it is its own memory. A recorded one has no memory, but what stands for it
+// (src/record/cell.h).
 const void* memory_id(const torch::Tensor& tensor) {
+  if (tensor.device().type() == torch::kXLA && tensor.has_storage()) return tensor.storage().data_ptr().get_context();
   return tensor.has_storage() ? tensor.data_ptr() : tensor_id(tensor);
 }
 
@@ -23,7 +25,9 @@ int64_t elements_spanned(const torch::Tensor& tensor) {
 
 std::optional<MemoryRange> memory_range(const torch::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != torch::kStrided || tensor.numel() == 0) return std::nullopt;
-  if (!tensor.has_storage() || tensor.storage().nbytes() == 0 || tensor.is_meta()) return std::nullopt;
+  if (!tensor.has_storage() || tensor.storage().nbytes() == 0 || tensor.is_meta() ||
+      tensor.device().type() == torch::kXLA)
+    return std::nullopt;
   const auto* begin = static_cast<const std::byte*>(tensor.data_ptr());
   return MemoryRange{begin, begin + elements_spanned(tensor) * static_cast<int64_t>(tensor.element_size())};
 }

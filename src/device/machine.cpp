@@ -30,6 +30,17 @@ struct Machine {
     used = false;
   }
 
+  void add_new() {
+    for (const auto& backend : device_backends()) {
+      for (int i = 0; i < backend->count(); ++i) {
+        const PhysicalDevice device{.type = std::string(backend->type()), .index = i};
+        if (std::find(physical.begin(), physical.end(), device) != physical.end()) continue;
+        physical.push_back(device);
+        visible.push_back(device);
+      }
+    }
+  }
+
   std::vector<LogicalDeviceOptions> parts_of(const PhysicalDevice& device) const {
     for (const auto& [owner, list] : parts) {
       if (owner == device) return list;
@@ -178,6 +189,11 @@ LogicalDevice find_logical_device(std::string_view name) {
 MemoryInfo memory_info(std::string_view name) {
   const torch::Device device = find_logical_device(name).torch_device;
   return backend_of(device).memory(device);
+}
+
+void note_new_devices() {
+  const std::lock_guard lock(machine().mutex);
+  machine().add_new();
 }
 
 void reset_devices() {

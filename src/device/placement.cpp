@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/device.h"
+#include "device/backend.h"
 
 namespace cohort {
 
@@ -74,7 +75,7 @@ torch::Tensor place(const torch::Tensor& tensor, std::string_view name) {
 
 void place(torch::nn::Module& module, std::string_view name) {
   log_placed(name, current_torch_device());
-  module.to(current_torch_device());
+  backend_of(current_torch_device()).move(module, current_torch_device());
 }
 
 void set_soft_device_placement(bool on) {

@@ -26,8 +26,8 @@ TEST(Backends, TheHostsComesFirst) {
 }
 
 TEST(Backends, OneThatIsNotThereIsNamed) {
-  EXPECT_THAT(error_of<Unimplemented>([] { backend_of(torch::Device("xla:0")); }),
-              HasSubstr("there is no back end for xla:0 in this build, only for CPU"));
+  EXPECT_THAT(error_of<Unimplemented>([] { backend_of(torch::Device("mps:0")); }),
+              HasSubstr("there is no back end for mps:0 in this build, only for CPU"));
 }
 
 TEST(Backends, TheHostTellsItsMemory) {

@@ -29,7 +29,9 @@ bool nccl_suits(const std::vector<torch::Device>& devices) {
   return has_nccl_sum() && distinct_gpus(devices);
 }
 
+// Returns whether the ring serves these devices. It reads and writes memory, which recorded tensors do not have.
 bool one_kind(const std::vector<torch::Device>& devices) {
+  if (backend_of(devices.front()).joins()) return false;
   return std::all_of(devices.begin(), devices.end(),
                      [&](torch::Device device) { return device.type() == devices.front().type(); });
 }

@@ -16,6 +16,10 @@ const XlaBuffer& buffer_of(const record::DeviceData& data) {
   return own->buffer();
 }
 
+using Values = std::vector<std::shared_ptr<record::DeviceData>>;
+// A program's signature and the ids of its replicas' devices.
+using Key = std::pair<std::string, std::vector<int>>;
+
 class XlaRunner final : public record::GraphRunner {
  public:
   XlaRunner(XlaClientPtr client, XlaRunnerOptions options) : client_(std::move(client)), options_(std::move(options)) {
@@ -45,12 +49,27 @@ class XlaRunner final : public record::GraphRunner {
   std::vector<std::shared_ptr<record::DeviceData>> run(const std::shared_ptr<const record::Program>& program,
                                                        std::span<const std::shared_ptr<record::DeviceData>> inputs,
                                                        int device) override {
-    std::vector<XlaBuffer> arguments;
-    arguments.reserve(inputs.size());
-    for (const auto& input : inputs) arguments.push_back(buffer_of(*input));
-    const XlaLaunch launch = executable(*program, device)->launch({std::move(arguments)});
-    std::vector<std::shared_ptr<record::DeviceData>> outputs;
-    for (const XlaBuffer& buffer : launch.outputs.at(0)) outputs.push_back(std::make_shared<XlaData>(buffer));
+    const std::vector<Values> all{Values(inputs.begin(), inputs.end())};
+    return std::move(run_replicas(program, all, {&device, 1}).front());
+  }
+
+  std::vector<Values> run_replicas(const std::shared_ptr<const record::Program>& program,
+                                   std::span<const Values> inputs, std::span<const int> devices) override {
+    std::vector<int> ids;
+    for (const int device : devices) ids.push_back(id_of(device));
+    const XlaExecutablePtr program_there = executable(*program, ids);
+    // The plugin chooses the order of the slots.
+    XlaLists arguments;
+    for (const XlaSlot& slot : program_there->slots()) {
+      std::vector<XlaBuffer>& list = arguments.emplace_back();
+      for (const auto& input : inputs[static_cast<std::size_t>(slot.replica)]) list.push_back(buffer_of(*input));
+    }
+    const XlaLaunch launch = program_there->launch(arguments);
+    std::vector<Values> outputs(devices.size());
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      Values& own = outputs[static_cast<std::size_t>(program_there->slots()[i].replica)];
+      for (const XlaBuffer& buffer : launch.outputs.at(i)) own.push_back(std::make_shared<XlaData>(buffer));
+    }
     return outputs;
   }
 
@@ -62,16 +81,17 @@ class XlaRunner final : public record::GraphRunner {
     return options_.devices[static_cast<std::size_t>(device)];
   }
 
-  XlaExecutablePtr executable(const record::Program& program, int device) {
-    const std::pair<std::string, int> key(program.signature(), id_of(device));
+  XlaExecutablePtr executable(const record::Program& program, const std::vector<int>& ids) {
+    const Key key(program.signature(), ids);
     {
       const std::scoped_lock lock(mutex_);
       const auto known = executables_.find(key);
       if (known != executables_.end()) return known->second;
     }
-    const std::string text = record::to_stablehlo(program, {.name = "recorded"});
-    XlaExecutablePtr made =
-        client_->compile(text, {.devices = {key.second}, .flags = options_.flags, .limit = options_.compile_limit});
+    const auto replicas = static_cast<int>(ids.size());
+    const std::string text = record::to_stablehlo(program, {.num_replicas = replicas, .name = "recorded"});
+    XlaExecutablePtr made = client_->compile(
+        text, {.num_replicas = replicas, .devices = ids, .flags = options_.flags, .limit = options_.compile_limit});
     const std::scoped_lock lock(mutex_);
     return executables_.try_emplace(key, std::move(made)).first->second;
   }
@@ -79,7 +99,7 @@ class XlaRunner final : public record::GraphRunner {
   XlaClientPtr client_;
   XlaRunnerOptions options_;
   std::mutex mutex_;
-  std::map<std::pair<std::string, int>, XlaExecutablePtr> executables_;
+  std::map<Key, XlaExecutablePtr> executables_;
 };
 
 }  // namespace

@@ -29,8 +29,8 @@ class XlaData final : public record::DeviceData {
   XlaBuffer buffer_;
 };
 
-// Makes a runner, for record::set_runner(). A program is compiled at its first run on a device, and kept; it runs as
-// one replica, so its all_reduce is its own value. NotFound: the client has no such device in this process.
+// Makes a runner, for record::set_runner(). A program is compiled at its first run on a device, or on several
+// together, and kept. NotFound: the client has no such device in this process.
 std::shared_ptr<record::GraphRunner> make_xla_runner(XlaClientPtr client, XlaRunnerOptions options = {});
 
 }  // namespace cohort

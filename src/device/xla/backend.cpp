@@ -1,0 +1,149 @@
+// One plugin serves a process: the recorder's devices are LibTorch's xla:0, xla:1, ..., of which there is one list.
+#include "device/xla/backend.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/fail.h"
+#include "base/libtorch_compat.h"
+#include "device/host_random.h"
+#include "device/xla/find_plugin.h"
+#include "device/xla/runner.h"
+#include "record/generator.h"
+#include "record/recorder.h"
+
+namespace cohort {
+
+namespace {
+
+// A copy has begun when it returns, and what is recorded later runs behind it.
+class BegunEvent final : public DeviceEvent {
+ public:
+  void wait(std::span<const torch::Tensor> /*tensors*/) const override {}
+};
+
+class XlaStream final : public DeviceStream {
+ public:
+  explicit XlaStream(torch::Device device) : device_(device) {}
+  torch::Tensor copy(const torch::Tensor& host) override { return record::put(host, device_); }
+  std::shared_ptr<const DeviceEvent> record() override { return std::make_shared<BegunEvent>(); }
+
+ private:
+  torch::Device device_;
+};
+
+class XlaBackend final : public DeviceBackend {
+ public:
+  std::string_view type() const override {
+    const std::scoped_lock lock(mutex_);
+    return client_ != nullptr && client_->platform() == "tpu" ? "TPU" : "XLA";
+  }
+  torch::DeviceType torch_type() const override { return torch::kXLA; }
+  int count() const override {
+    const std::scoped_lock lock(mutex_);
+    return client_ == nullptr ? 0 : static_cast<int>(client_->local_devices().size());
+  }
+  torch::Device device(int index) const override { return {torch::kXLA, static_cast<c10::DeviceIndex>(index)}; }
+  bool is_host() const override { return false; }
+  bool trains_in(torch::ScalarType dtype) const override {
+    return compat::kAutocastsXla || (dtype != torch::kHalf && dtype != torch::kBFloat16);
+  }
+
+  MemoryInfo memory(torch::Device device) const override {
+    const XlaClientPtr client = opened();
+    const int id = client->local_devices().at(static_cast<std::size_t>(device.index()));
+    const std::optional<XlaMemory> figures = client->memory(id);
+    if (!figures) {
+      fail<Unimplemented>(client->plugin().speaker(), " does not tell the figures of its devices' memory");
+    }
+    const int64_t total = figures->limit.value_or(0);
+    return {.total = total,
+            .available = std::max<int64_t>(0, total - figures->in_use),
+            .in_use = figures->in_use,
+            .peak = figures->peak.value_or(0)};
+  }
+
+  void prepare() const override {}
+  at::Generator make_generator(torch::Device device) const override {
+    const uint64_t seed = host_generator().current_seed();
+    // What draws without a generator (torch::dropout) follows LibTorch's seed, too, and differs between devices.
+    record::recording_of(device).manual_seed(seed + static_cast<uint64_t>(device.index()));
+    return record::make_generator(device, seed);
+  }
+  std::unique_ptr<DeviceStream> make_stream(torch::Device device) const override {
+    return std::make_unique<XlaStream>(device);
+  }
+
+  bool records() const override { return true; }
+  void flush(torch::Device device) const override { record::recording_of(device).flush(); }
+  bool joins() const override { return true; }
+  void flush_together(std::span<const torch::Device> devices) const override { record::flush_together(devices); }
+
+  // Module::to() refuses this change of type.
+  void move(torch::nn::Module& module, torch::Device device) const override {
+    for (torch::Tensor& tensor : module.parameters()) record::move_in_place(tensor, device);
+    for (torch::Tensor& tensor : module.buffers()) record::move_in_place(tensor, device);
+    for (const auto& item : module.named_parameters()) record::set_name(item.value(), item.key());
+  }
+
+  XlaClientPtr open(const XlaOpenOptions& options) {
+    const std::scoped_lock lock(mutex_);
+    const XlaPluginPlace place = find_xla_plugin(options.plugin, options.source);
+    if (client_ != nullptr) {
+      require_same(place, options);
+      return client_;
+    }
+    XlaOpenOptions all = options;
+    all.options.insert(options.otherwise.begin(), options.otherwise.end());
+    const XlaClientPtr client = XlaClient::create(XlaPlugin::load(place), {.options = all.options});
+    record::install_recorder({.devices = static_cast<int>(client->local_devices().size())});
+    record::set_runner(make_xla_runner(client));
+    client_ = client;
+    opened_ = std::move(all);
+    return client_;
+  }
+
+ private:
+  XlaClientPtr opened() const {
+    const std::scoped_lock lock(mutex_);
+    if (client_ == nullptr) fail<FailedPrecondition>("[xla] no plugin is open in this process");
+    return client_;
+  }
+
+  void require_same(const XlaPluginPlace& place, const XlaOpenOptions& options) const {
+    if (std::filesystem::canonical(place.path) != client_->plugin().path()) {
+      fail<FailedPrecondition>("[xla] ", options.source, " wants the plugin ", place.path.string(), ", but ",
+                               client_->plugin().path().string(), " is open; a process has the devices of one plugin");
+    }
+    for (const auto& [name, value] : options.options) {
+      const auto known = opened_.options.find(name);
+      if (known != opened_.options.end() && known->second == value) continue;
+      fail<FailedPrecondition>("[xla] ", options.source, " wants the plugin ", client_->plugin().name(),
+                               " with another ", name, " than ", opened_.source,
+                               " has opened it with; a process cannot change it any more");
+    }
+  }
+
+  mutable std::mutex mutex_;
+  XlaClientPtr client_;
+  XlaOpenOptions opened_;
+};
+
+}  // namespace
+
+XlaClientPtr open_xla(const XlaOpenOptions& options) {
+  for (const auto& backend : device_backends()) {
+    auto* own = dynamic_cast<XlaBackend*>(backend.get());
+    if (own == nullptr) continue;
+    XlaClientPtr client = own->open(options);
+    note_new_devices();
+    return client;
+  }
+  fail<Internal>("[xla] the table of back ends has no row for XLA");
+}
+
+std::unique_ptr<DeviceBackend> make_xla_backend() {
+  return std::make_unique<XlaBackend>();
+}
+
+}  // namespace cohort

@@ -1,0 +1,28 @@
+// The devices of an XLA plugin as a back end: work is recorded (src/record) and runs where a step ends, or a value is
+// read. There are none before open_xla().
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/backend.h"
+#include "device/xla/client.h"
+
+namespace cohort {
+
+struct XlaOpenOptions {
+  std::string plugin = "";             // as find_xla_plugin() takes it
+  std::string source = "XlaStrategy";  // who asks, for messages
+  XlaOptions options = {};             // the options that the plugin is to have
+  XlaOptions otherwise = {};           // those that it gets if `options` does not say and it is not open yet
+};
+
+// Opens the plugin's devices: from then on they are devices of the type XLA (TPU, where the plugin's platform is tpu)
+// in this process, for the rest of its life. If they are open, they have to be those of the same plugin with these
+// options. Call it before the first backward of the process. FailedPrecondition: another plugin is open, or an option
+// was another one; or a backward came before. Others as XlaPlugin::load() and XlaClient::create(). Thread-safe.
+XlaClientPtr open_xla(const XlaOpenOptions& options);
+
+std::unique_ptr<DeviceBackend> make_xla_backend();
+
+}  // namespace cohort
