@@ -12,3 +12,4 @@
 #include "cohort/cluster/remote_value.h"               // IWYU pragma: export
 #include "cohort/cluster/security.h"                   // IWYU pragma: export
 #include "cohort/cluster/sharded_variable.h"           // IWYU pragma: export
+#include "cohort/cluster/tpu_topology.h"               // IWYU pragma: export
