@@ -28,7 +28,7 @@ HEADERS = {
     "cluster": "cluster/cluster_spec cluster/cluster_resolver",
     "collective": "communicator",
     "topology": "topology cluster/tpu_topology",
-    "strategy": "strategy strategy_inl mirrored replica values variable cluster/multi_worker_strategy",
+    "strategy": "strategy strategy_inl mirrored replica values variable cluster/multi_worker_strategy cluster/xla_strategy",
     "optimizer": "optimizer precision schedule",
     "data": "dataset distributed_dataset",
     "checkpoint": "checkpoint weights",

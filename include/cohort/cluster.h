@@ -13,3 +13,4 @@
 #include "cohort/cluster/security.h"                   // IWYU pragma: export
 #include "cohort/cluster/sharded_variable.h"           // IWYU pragma: export
 #include "cohort/cluster/tpu_topology.h"               // IWYU pragma: export
+#include "cohort/cluster/xla_strategy.h"               // IWYU pragma: export

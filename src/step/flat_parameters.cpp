@@ -27,7 +27,13 @@ Treatment treatment_of(const Optimizer& rule, const std::string& name, const std
 
 FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& rule) {
   collect(module, rule);
-  lay_out(*Access::core(module));
+  const StrategyCore& core = *Access::core(module);
+  if (core.joins()) {
+    keep_apart();
+  } else {
+    lay_out(core);
+  }
+  note_homes();
 }
 
 void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule) {
@@ -83,6 +89,21 @@ void FlatParameters::lay_out(const StrategyCore& core) {
       }
     }
   }
+}
+
+void FlatParameters::keep_apart() {
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    parameters_[p].group = p;
+    FlatGroup group{.dtype = tensors_[0][p].scalar_type(), .members = {p}, .size = parameters_[p].size};
+    for (std::vector<torch::Tensor>& own : tensors_) {
+      group.copies.push_back(own[p].detach());
+      own[p].mutable_grad().reset();
+    }
+    groups_.push_back(std::move(group));
+  }
+}
+
+void FlatParameters::note_homes() {
   homes_.resize(tensors_.size());
   for (std::size_t r = 0; r < tensors_.size(); ++r) {
     for (const torch::Tensor& tensor : tensors_[r]) homes_[r].push_back(memory_id(tensor));

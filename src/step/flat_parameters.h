@@ -35,8 +35,9 @@ struct FlatGroup {
 
 class FlatParameters {
  public:
-  // Takes the parameters that require gradients, a tied one once, and makes them views of flat memory. If there are
-  // none at all it throws FailedPrecondition. InvalidArgument: two of them share memory without being the same tensor.
+  // Takes the parameters that require gradients, a tied one once, and makes them views of flat memory (recorded
+  // ones stay tensors of their own, each a group). If there are none at all it throws FailedPrecondition.
+  // InvalidArgument: two of them share memory without being the same tensor.
   FlatParameters(const MirroredModule& module, const Optimizer& rule);
 
   const std::vector<FlatParameter>& parameters() const { return parameters_; }
@@ -55,6 +56,9 @@ class FlatParameters {
  private:
   void collect(const MirroredModule& module, const Optimizer& rule);
   void lay_out(const StrategyCore& core);
+  // Where work is recorded there is no memory to lay anything out in: each parameter is a group of its own.
+  void keep_apart();
+  void note_homes();
 
   std::vector<FlatParameter> parameters_;
   std::vector<FlatGroup> groups_;

@@ -64,7 +64,8 @@ void Step::update(Replica& replica, std::vector<torch::Tensor> gradients, bool r
   const bool updated = exchange_->step(replica, gradients, reduced, context);
   if (updated) ++progress.iterations;
   progress.scaler.note(updated);
-  Access::core(replica).backend(replica.local_id()).flush(replica.device());
+  StrategyCore& core = Access::core(replica);
+  if (!core.joins()) core.backend(replica.local_id()).flush(replica.device());  // else the exchange has begun it
 }
 
 // Adds the gradients to those of the calls before. True: enough came, and `gradients` are their sums.

@@ -52,6 +52,15 @@ void require_exchange(const StrategyPlan& plan) {
   }
 }
 
+// Recorded work of several replicas begins together or not at all.
+void require_joining(const StrategyPlan& plan) {
+  const auto joins = [](const DeviceBackend* backend) { return backend->joins(); };
+  if (std::none_of(plan.backends.begin(), plan.backends.end(), joins)) return;
+  if (std::all_of(plan.backends.begin(), plan.backends.end(), joins)) return;
+  fail<InvalidArgument>("[strategy] ", plan.name, ": some of the devices are XLA's, which record their work, and some ",
+                        "are not; a strategy has replicas of one kind");
+}
+
 }  // namespace
 
 std::shared_ptr<WorkerGroup> only_this_process() {
@@ -72,6 +81,7 @@ void StrategyCore::make_replicas() {
   const int count = num_local_replicas();
   const bool on_cpu = all_on_cpu(plan_.devices);
   if (plan_.backends.empty()) plan_.backends = backends_of(plan_.devices);
+  require_joining(plan_);
   for (const DeviceBackend* backend : plan_.backends) backend->prepare();
   const int cores = std::max(1, hardware_cores() / std::max(workers().sharing_cores(), plan_.sharing_cores));
   threads_per_replica_ = plan_.exchange.threads_per_replica;
@@ -85,6 +95,7 @@ void StrategyCore::make_replicas() {
   facts_ = launch_->facts();
   facts_.add_in_place = on_cpu && (facts_.add_in_place || sum_.name == "ring");
   facts_.in_place = workers().path_in_place();
+  facts_.recorded = joins();
 }
 
 void StrategyCore::make_groups() {
@@ -186,7 +197,21 @@ void StrategyCore::call(detail::Job& job, int local_id) {
   // the sizes of their shares.
   own.begin_run(job.global_size, job.global_size < 0 || job.some_empty ? -1 : job.share_sizes[local]);
   job.run(own);
-  backend(local_id).flush(own.device());
+  if (joins()) {
+    begin_together(local_id, "the end of the function given to run()");
+  } else {
+    backend(local_id).flush(own.device());
+  }
+}
+
+bool StrategyCore::joins() const {
+  return plan_.backends.front()->joins();
+}
+
+void StrategyCore::begin_together(int local_id, std::string_view what) {
+  launch_->meet(local_id, what, nullptr, [this](std::span<void* const>) {
+    plan_.backends.front()->flush_together(torch_devices(plan_.devices));
+  });
 }
 
 void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {

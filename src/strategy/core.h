@@ -96,6 +96,11 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns the back end of a local replica's device.
   const DeviceBackend& backend(int local_id) const { return *plan_.backends[static_cast<std::size_t>(local_id)]; }
 
+  // Returns whether the replicas' devices record their work and begin it together.
+  bool joins() const;
+  // Joins the local replicas and begins what all have recorded; "what" is where they are in their work.
+  void begin_together(int local_id, std::string_view what);
+
   // The states of the variables that the strategy has made; see Strategy::variables().
   std::vector<std::weak_ptr<void>>& variables() { return variables_; }
 

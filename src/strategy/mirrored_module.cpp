@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "cohort/mirrored.h"
 #include "cohort/strategy.h"
+#include "device/backend.h"
 #include "device/host_random.h"
 #include "device/identity.h"
 #include "strategy/core.h"
@@ -245,7 +246,7 @@ MirroredModule Strategy::mirror_modules(const std::function<std::shared_ptr<torc
     copies.push_back(factory());
     if (!copies.back()) fail<InvalidArgument>("[strategy] mirror: the factory returned an empty module");
     require_apart(*copies.back());
-    copies.back()->to(where.torch_device);
+    backend_of(where.torch_device).move(*copies.back(), where.torch_device);
   }
   return MirroredModule(core_, std::move(copies));
 }

@@ -19,6 +19,12 @@ class Replicated final : public Placement {
   int holder(int local_id) const override { return local_id; }
 
   PathChoice path(const PathFacts& facts) const override {
+    if (facts.recorded) {
+      if (facts.in_place == GradientPath::kOverWorkers) {
+        fail<Unimplemented>("[strategy] devices of XLA train in one process only, and there are other workers");
+      }
+      return {.path = GradientPath::kRecorded, .no_messages = "they are summed within the recorded step"};
+    }
     if (facts.add_in_place && facts.has_kernels) {
       return {.path = facts.in_place, .no_messages = facts.no_messages_in_place};
     }
@@ -41,6 +47,11 @@ class Central final : public Placement {
   }
   int holder(int local_id) const override { return local_id; }
   PathChoice path(const PathFacts& facts) const override {
+    if (facts.recorded) {
+      fail<Unimplemented>(
+          "[strategy] central storage: devices whose work is recorded have a copy of every variable "
+          "each; use XlaStrategy or TPUStrategy");
+    }
     return {.path = GradientPath::kParameterDevice, .no_messages = facts.no_messages_in_place};
   }
 

@@ -24,6 +24,7 @@ enum class GradientPath {
   kMessages,         // the replicas send each other their gradients, and each updates its own copy
   kParameterDevice,  // the gradients are summed and applied on the parameter device
   kServers,          // other processes apply them
+  kRecorded,         // the sums and the update are a part of the recorded step, in every replica
 };
 
 struct PathChoice {
@@ -35,6 +36,7 @@ struct PathChoice {
 struct PathFacts {
   bool add_in_place = false;  // the gradients can and are to be added where they lie, not by other cross-device ops
   bool has_kernels = false;   // the update has a kernel for every dtype of the parameters
+  bool recorded = false;      // the replicas' work is recorded and begun together
   // The path of gradients that are added where they lie.
   GradientPath in_place = GradientPath::kSharedMemory;
   // The reason why gradients that are added where they lie are no messages.

@@ -19,12 +19,12 @@ constexpr int kSteps = 20;
 constexpr int64_t kFeatures = 12;
 constexpr int64_t kClasses = 5;
 
-// The global batches of a run: sizes 12 and, now and then, short ones.
-inline std::vector<Example> global_batches(torch::ScalarType dtype, bool short_ones) {
+// The global batches of a run: of that size and, now and then, short ones.
+inline std::vector<Example> global_batches(torch::ScalarType dtype, bool short_ones, int64_t whole = 12) {
   torch::manual_seed(11);
   std::vector<Example> batches;
   for (int step = 0; step < kSteps; ++step) {
-    int64_t size = 12;
+    int64_t size = whole;
     if (short_ones && step % 5 == 4) size = 7;   // does not divide
     if (short_ones && step % 10 == 9) size = 1;  // leaves shares empty
     batches.push_back(
@@ -46,6 +46,7 @@ inline PerReplica<Example> split(const Example& batch, int replicas) {
 struct RunOptions {
   torch::ScalarType dtype = torch::kDouble;
   bool short_batches = true;
+  int64_t batch = 12;
 };
 
 // All parameters and buffers of the replicas' copies after kSteps, as one vector a replica. `make` gives the module, in
@@ -61,7 +62,7 @@ std::vector<torch::Tensor> copies_after(const Strategy& strategy, const Optimize
     return module;
   });
   auto optimizer = strategy.optimizer(net, rule);
-  for (const Example& batch : global_batches(run.dtype, run.short_batches)) {
+  for (const Example& batch : global_batches(run.dtype, run.short_batches, run.batch)) {
     strategy.run(
         [&](Replica& replica, const Example& part) {
           const Example share = part.to(replica.device());

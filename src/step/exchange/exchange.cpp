@@ -18,7 +18,8 @@ constexpr int64_t kLargeMessage = int64_t{8} << 20;
 // The table: the class for each GradientPath, in their order.
 using MakeExchange = std::unique_ptr<Exchange> (*)(const ExchangeParts&);
 constexpr MakeExchange kExchanges[] = {make_shared_memory_exchange, make_over_workers_exchange,
-                                       make_communicator_exchange, make_central_exchange, make_servers_exchange};
+                                       make_communicator_exchange,  make_central_exchange,
+                                       make_servers_exchange,       make_recorded_exchange};
 
 // Refuses what was said of messages where gradients do not become any.
 void require_packs(const StrategyPlan& plan, const char* no_messages) {

@@ -73,6 +73,10 @@ std::unique_ptr<Exchange> make_central_exchange(const ExchangeParts& parts);
 // Makes the exchange for variables that other processes keep and update.
 std::unique_ptr<Exchange> make_servers_exchange(const ExchangeParts& parts);
 
+// Makes the exchange whose sums and update are operations of the recorded step, which is begun for all replicas
+// together.
+std::unique_ptr<Exchange> make_recorded_exchange(const ExchangeParts& parts);
+
 // Returns how the flat gradients of each group are cut into messages, after the strategy's options: [group].
 std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/log.h"
 #include "data/state.h"
 #include "device/host_memory.h"
 #include "device/host_random.h"
@@ -63,6 +64,17 @@ void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimize
   if (core.worker_rank() > 0) optimizer.load_state(slots);
 }
 
+// Kinds of devices have random numbers of their own: a stream of another kind cannot be gone on with.
+void go_on(at::Generator generator, const torch::Tensor& state) {
+  const torch::Tensor now = generator.get_state();
+  if (now.scalar_type() == state.scalar_type() && now.sizes() == state.sizes()) {
+    generator.set_state(state);
+    return;
+  }
+  warn_once(c10::str("[checkpoint] the replicas were on another kind of device than ", generator.device(),
+                     "; their random numbers start anew"));
+}
+
 std::string save_own(const StrategyCore& core, const OwnParts& parts, const std::string& input) {
   IteratorState own;
   own.tensors.push_back(host_generator().get_state());
@@ -96,7 +108,7 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
     };
     at::Generator standard = host_generator();
     standard.set_state(*next++);
-    for (std::size_t i = 0; i < replicas; ++i) core.replica(static_cast<int>(i)).generator().set_state(*next++);
+    for (std::size_t i = 0; i < replicas; ++i) go_on(core.replica(static_cast<int>(i)).generator(), *next++);
     result.more = take(parts.more.size());
     const torch::NoGradGuard no_grad;
     for (const torch::Tensor& buffer : buffers) buffer.copy_(*next++);

@@ -32,6 +32,17 @@ torch::ScalarType dtype_of(const torch::nn::Module& module, torch::ScalarType ot
   return otherwise;
 }
 
+void require_precision(const std::string& who, const Strategy& strategy, PrecisionPolicy policy) {
+  if (policy == PrecisionPolicy::kFloat32) return;
+  const bool is_float16 = policy == PrecisionPolicy::kMixedFloat16;
+  for (const LogicalDevice& device : strategy.worker_devices()) {
+    if (backend_of(device.torch_device).trains_in(is_float16 ? torch::kHalf : torch::kBFloat16)) continue;
+    fail<Unimplemented>(
+        who, ": LibTorch computes ", is_float16 ? "mixed_float16 on GPUs only" : "mixed_bfloat16 on CPUs and GPUs only",
+        ", and a replica is on ", device.torch_device.str(), is_float16 ? "; mixed_bfloat16 is for CPUs too" : "");
+  }
+}
+
 }  // namespace
 
 ModelState::ModelState(const Strategy& strategy, std::string name, torch::ScalarType dtype)
@@ -181,15 +192,8 @@ void ModelState::compile(const CompileOptions& options) {
   loss_average_ = options.loss_average;
   precision_ = options.precision;
   rule_ = options.optimizer;
-  if (precision_ == PrecisionPolicy::kMixedFloat16) {
-    for (const LogicalDevice& device : strategy_.worker_devices()) {
-      if (backend_of(device.torch_device).trains_in(torch::kHalf)) continue;
-      fail<Unimplemented>("[model] ", name_,
-                          ": compile: LibTorch computes mixed_float16 on GPUs only, and a replica is on ",
-                          device.torch_device.str(), "; mixed_bfloat16 is for CPUs too");
-    }
-    if (!rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
-  }
+  require_precision(speaker() + "compile", strategy_, precision_);
+  if (precision_ == PrecisionPolicy::kMixedFloat16 && !rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
   optimizer_ = MirroredOptimizer();
   if (built()) apply_trainable();
   declare();

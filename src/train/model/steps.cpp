@@ -84,8 +84,9 @@ void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>&
           losses = losses_of(replica, outputs, scales);
           add_penalty(replica, share.size(), losses);
         }
-        optimizer_[replica].minimize(losses.sum.value);
+        // Before the step ends: where work is recorded, one launch has all of it.
         record(replica, share.size(), outputs, losses);
+        optimizer_[replica].minimize(losses.sum.value);
       },
       batch);
 }

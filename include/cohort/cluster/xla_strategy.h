@@ -1,0 +1,88 @@
+// XlaStrategy and TPUStrategy: training on the devices of an XLA plugin (libtpu on TPU VMs, XLA's own plugins for CPUs
+// and CUDA). LibTorch's operations are recorded, and a step runs as one program on all replicas; see docs/tpu.md.
+//
+//   cohort::TPUStrategy strategy(std::make_shared<cohort::TPUClusterResolver>("local"));
+//   cohort::XlaStrategy other({.plugin = "cpu", .num_devices = 4});
+//
+// Make the strategy before the first backward of the process: LibTorch learns of such devices at its first one. A
+// process has the devices of one plugin, opened with one set of options.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/tpu_topology.h"
+#include "cohort/strategy.h"
+
+namespace cohort {
+
+struct XlaStrategyOptions {
+  // The plugin: the path of a shared library, or the name of one that is found ("tpu", "cuda", "cpu"). Empty: the first
+  // that is found. NotFound says where was looked.
+  std::string plugin;
+  // The number of replicas, one a device, from the first device on. 0: all devices. InvalidArgument: there are fewer.
+  int num_devices = 0;
+  // What the plugin takes, as name=value,name=value. XLA's plugin for CPUs has as many devices as cpu_device_count
+  // says, which is num_devices where it is not given.
+  std::string plugin_options;
+  // The longest wait of a replica for the others.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+// Synchronous data parallelism over the devices of a plugin, in one process: a copy of every variable on each.
+// Gradients are summed within the step's program. Steps whose shares have different sizes, as in a short last batch,
+// sum them on the host, which is slower. FailedPrecondition: another plugin is open in this process, or the same with
+// another of these options; or a backward came before.
+class XlaStrategy : public Strategy {
+ public:
+  explicit XlaStrategy(const XlaStrategyOptions& options = {});
+};
+
+// Finds a TPU: "local" is that of this machine; empty is that of which the environment speaks, by TPU_NAME or, without
+// it, that of this machine. Names and addresses of other machines (grpc://host:port) can be held, but a TPU is driven
+// from its own machine: TPUStrategy refuses them.
+class TPUClusterResolver final : public ClusterResolver {
+ public:
+  // "local", a name, an address, or empty. InvalidArgument: an address without a port.
+  explicit TPUClusterResolver(std::string tpu = "");
+
+  std::string_view name() const override { return "tpu"; }
+  ClusterSpec cluster_spec() const override { return {}; }
+  std::optional<TaskId> task() const override { return std::nullopt; }
+  // Returns what was asked for: "local", a name, or an address.
+  const std::string& tpu() const { return tpu_; }
+  // Throws Unimplemented, with what was asked for, unless it is this machine's.
+  void require_local() const;
+
+ private:
+  std::string tpu_;
+};
+
+// Opens the TPU that a resolver finds (null: TPUClusterResolver()) and returns where its cores are, as
+// tf.tpu.experimental.initialize_tpu_system does. `plugin` and `plugin_options` are as in TPUStrategyOptions. A plugin
+// that tells no coordinates has its devices in a row. Errors without a TPU are libtpu's, at once.
+TpuTopology tpu_initialize(const std::shared_ptr<TPUClusterResolver>& resolver = nullptr,
+                           const std::string& plugin = "tpu", const std::string& plugin_options = "");
+
+struct TPUStrategyOptions {
+  std::string plugin = "tpu";  // as XlaStrategyOptions::plugin
+  int num_devices = 0;         // as XlaStrategyOptions::num_devices
+  std::string plugin_options;  // as XlaStrategyOptions::plugin_options
+  // The core of each replica, instead of the first num_devices cores in their order. Unimplemented: replicas of several
+  // cores. InvalidArgument: it is for other cores than those of this process.
+  std::optional<DeviceAssignment> device_assignment = std::nullopt;
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // the longest wait of a replica for the others
+};
+
+// The same as XlaStrategy on the TPU that a resolver finds, by libtpu.
+class TPUStrategy : public Strategy {
+ public:
+  // Null: TPUClusterResolver(). Errors without a TPU are libtpu's, at once.
+  explicit TPUStrategy(const std::shared_ptr<TPUClusterResolver>& resolver = nullptr,
+                       const TPUStrategyOptions& options = {});
+};
+
+}  // namespace cohort
