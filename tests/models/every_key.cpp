@@ -166,6 +166,8 @@ const std::map<std::string, std::string>& other_values() {
       {"runtime.worker_hosts", "a:1"},
       {"runtime.task_index", "0"},
       {"runtime.tpu", "local"},
+      {"runtime.xla_plugin", "cpu"},
+      {"runtime.xla_options", "cpu_device_count=2"},
       {"runtime.consistency", "synchronous"},
       {"runtime.mixed_precision_dtype", "bfloat16"},
       {"runtime.loss_scale", "48"},

@@ -25,6 +25,8 @@ struct StrategyFlags {
   Setting<std::string> worker_hosts;
   Setting<int64_t> task_index = -1;
   Setting<std::string> tpu;
+  Setting<std::string> xla_plugin;
+  Setting<std::string> xla_options;
   Setting<std::string> consistency = "asynchronous";
   Setting<int64_t> staleness = Consistency().staleness;
   Setting<int64_t> ps_replicas = ParameterServerOptions().replicas;
@@ -34,7 +36,7 @@ struct StrategyFlags {
 };
 
 // Makes the strategy. InvalidArgument names flags that have no meaning together, and their values. Unimplemented: a
-// TPU.
+// TPU of another machine.
 Strategy make_strategy(const StrategyFlags& flags);
 
 // Returns whether this process is the evaluator of the environment's cluster, which has no part in the strategy.

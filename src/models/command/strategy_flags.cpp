@@ -12,6 +12,7 @@
 #include "cluster/local_place.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_strategy.h"
+#include "cohort/cluster/xla_strategy.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/process/transports.h"
 #include "models/command/strategy_table.h"
@@ -106,9 +107,20 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
                           " has no meaning under --distribution_strategy=", name, ", only under ",
                           names_that_exchange());
   }
-  if (!flags.tpu->empty() && row.takes != StrategyTakes::kTpu) {
+  if (!flags.tpu->empty() && name != "tpu") {
     fail<InvalidArgument>("[train] --tpu=", flags.tpu, " has no meaning under --distribution_strategy=", name,
                           ", only under tpu");
+  }
+  const bool has_plugin = row.takes == StrategyTakes::kPlugin;
+  using Flag = std::pair<const char*, std::string>;
+  for (const auto& [flag, value] : {Flag("xla_plugin", flags.xla_plugin), Flag("xla_options", flags.xla_options)}) {
+    if (value.empty() || has_plugin) continue;
+    fail<InvalidArgument>("[train] --", flag, "=", value, " has no meaning under --distribution_strategy=", name,
+                          ", only under tpu and xla");
+  }
+  if (flags.num_gpus > 0 && has_plugin) {
+    fail<InvalidArgument>("[train] --num_gpus=", flags.num_gpus, " has no meaning under --distribution_strategy=", name,
+                          "; --num_replicas is the number of the plugin's devices");
   }
   if (name != "multi_worker_mirrored" && !(flags.worker_hosts->empty() && flags.task_index == -1)) {
     fail<InvalidArgument>("[train] --worker_hosts and --task_index have no meaning under --distribution_strategy=",
@@ -204,20 +216,6 @@ std::string exchange_of(const StrategyFlags& flags) {
   return flags.all_reduce_alg->empty() ? "auto" : lower(flags.all_reduce_alg);
 }
 
-// Returns a description of what --tpu names.
-std::string described_tpu(const std::string& tpu) {
-  constexpr std::string_view kScheme = "grpc://";
-  if (tpu.empty()) return "the TPU that the environment speaks of";
-  if (tpu == "local") return "the TPU of this machine";
-  if (!tpu.starts_with(kScheme)) return "the TPU named " + tpu;
-  const std::string address = tpu.substr(kScheme.size());
-  const std::size_t colon = address.rfind(':');
-  if (colon == 0 || colon == std::string::npos || colon + 1 == address.size()) {
-    fail<InvalidArgument>("[train] --tpu=", tpu, " is no address, wanted grpc://host:port");
-  }
-  return "the TPU at " + address;
-}
-
 Strategy make_off(const StrategyFlags& flags) {
   const DeviceScope device(devices_of(flags).front());
   return DefaultStrategy();
@@ -251,8 +249,16 @@ Strategy make_central_storage(const StrategyFlags& flags) {
 }
 
 Strategy make_tpu(const StrategyFlags& flags) {
-  fail<Unimplemented>("[train] --distribution_strategy=tpu with --tpu=", flags.tpu, " asks for ",
-                      described_tpu(flags.tpu), ", but this build cannot drive TPUs");
+  const std::string plugin = flags.xla_plugin->empty() ? TPUStrategyOptions().plugin : *flags.xla_plugin;
+  return TPUStrategy(
+      std::make_shared<TPUClusterResolver>(flags.tpu),
+      {.plugin = plugin, .num_devices = static_cast<int>(flags.num_replicas), .plugin_options = flags.xla_options});
+}
+
+Strategy make_xla(const StrategyFlags& flags) {
+  return XlaStrategy({.plugin = flags.xla_plugin,
+                      .num_devices = static_cast<int>(flags.num_replicas),
+                      .plugin_options = flags.xla_options});
 }
 
 constexpr std::array kStrategies = {
@@ -269,7 +275,8 @@ constexpr std::array kStrategies = {
                 .takes = StrategyTakes::kCluster,
                 .joins_others = true},
     StrategyRow{.name = "central_storage", .make = make_central_storage, .takes = StrategyTakes::kReplicas},
-    StrategyRow{.name = "tpu", .make = make_tpu, .takes = StrategyTakes::kTpu},
+    StrategyRow{.name = "tpu", .make = make_tpu, .takes = StrategyTakes::kPlugin},
+    StrategyRow{.name = "xla", .make = make_xla, .takes = StrategyTakes::kPlugin},
 };
 
 // Returns the row of a name, or null.
@@ -293,7 +300,7 @@ void StrategyFlags::describe(ConfigFields& fields) {
   };
   add("distribution_strategy", distribution_strategy, "the strategy", names_in(kStrategies));
   add("num_gpus", num_gpus, "GPUs to use; 0: the CPU");
-  add("num_replicas", num_replicas, "replicas on the CPU; 0: one");
+  add("num_replicas", num_replicas, "replicas on the CPU; 0: one; under tpu and xla: devices, 0: all");
   add("all_reduce_alg", all_reduce_alg, "how gradients are summed, empty as auto",
       c10::str("auto, ", joined(cross_device_sum_names()), "; between workers auto, ", joined(transport_names()),
                ", nccl"));
@@ -304,6 +311,11 @@ void StrategyFlags::describe(ConfigFields& fields) {
       "addresses of all workers of multi_worker_mirrored, host:port,host:port; empty: as the environment says");
   add("task_index", task_index, "which of the worker_hosts this process is");
   add("tpu", tpu, "a TPU: its name, its address (grpc://host:port), local, or empty for the one of the environment");
+  add("xla_plugin", xla_plugin,
+      "the PJRT plugin of tpu and xla: the path of a shared library, or the name of one that was found (tpu, cuda, "
+      "cpu); empty: tpu under tpu, else the first one");
+  add("xla_options", xla_options,
+      "options that the plugin of tpu and xla takes, as name=value,name=value, such as cpu_device_count=8");
   add("consistency", consistency, "how parameter_server keeps workers together: " + names_in(kConsistencies));
   add("staleness", staleness, "steps that a worker may be ahead of the slowest one under bounded_staleness");
   add("ps_replicas", ps_replicas, "servers of parameter_server that have each variable, 1 or 2");

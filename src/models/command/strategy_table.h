@@ -13,7 +13,7 @@ enum class StrategyTakes {
   kOneReplica,  // one replica of this process
   kReplicas,    // any number of replicas of this process
   kCluster,     // the other tasks of a cluster
-  kTpu,         // a TPU
+  kPlugin,      // devices of an XLA plugin
 };
 
 struct StrategyRow {

@@ -115,18 +115,24 @@ TEST(TrainCommand, RefusesWrongStrategies) {
                           {"--distribution_strategy=parameter_server", "--consistency=eventual"});
 }
 
-TEST(TrainCommand, UnderstandsTpusAndRefusesThem) {
-  const std::vector<std::pair<std::string, std::string>> meanings = {
-      {"", "the TPU that the environment speaks of"},
-      {"local", "the TPU of this machine"},
-      {"my-tpu", "the TPU named my-tpu"},
-      {"grpc://10.1.2.3:8470", "the TPU at 10.1.2.3:8470"}};
-  for (const auto& [tpu, meant] : meanings) {
-    expect_training_refused("with --tpu=" + tpu + " asks for " + meant + ", but this build cannot drive TPUs",
+TEST(TrainCommand, UnderstandsTpusAndRefusesThoseOfOtherMachines) {
+  for (const std::string tpu : {"my-tpu", "grpc://10.1.2.3:8470"}) {
+    expect_training_refused("the TPU " + tpu + " is not this machine's",
                             {"--distribution_strategy=tpu", "--tpu=" + tpu});
   }
-  expect_training_refused("--tpu=grpc://10.1.2.3 is no address, wanted grpc://host:port",
+  expect_training_refused("tpu is grpc://10.1.2.3, which is no address, wanted grpc://host:port",
                           {"--distribution_strategy=tpu", "--tpu=grpc://10.1.2.3"});
+  for (const std::string tpu : {"", "local"}) {
+    expect_training_refused("/there/is/none.so",
+                            {"--distribution_strategy=tpu", "--tpu=" + tpu, "--xla_plugin=/there/is/none.so"});
+  }
+  expect_training_refused("/there/is/none.so", {"--distribution_strategy=xla", "--xla_plugin=/there/is/none.so"});
+  expect_training_refused("--xla_plugin=cpu has no meaning under --distribution_strategy=mirrored, only under tpu and",
+                          {"--xla_plugin=cpu"});
+  expect_training_refused("--xla_options=a=1 has no meaning under --distribution_strategy=mirrored",
+                          {"--xla_options=a=1"});
+  expect_training_refused("--num_gpus=2 has no meaning under --distribution_strategy=xla",
+                          {"--distribution_strategy=xla", "--num_gpus=2"});
 }
 
 }  // namespace
