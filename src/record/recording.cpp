@@ -35,6 +35,9 @@ std::vector<Recording::Pending> Recording::collect() {
     if (one.donor != nullptr && needed.contains(one.donor.get())) one.donor = nullptr;
     pending.push_back(std::move(one));
   }
+  // What lives from step to step comes first: where it is made on the way, its first step is the same program, too.
+  std::stable_partition(pending.begin(), pending.end(),
+                        [](const Pending& one) { return one.cell->placed() != nullptr; });
   return pending;
 }
 

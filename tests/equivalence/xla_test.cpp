@@ -2,6 +2,7 @@
 // shares of different sizes and empty ones, under every optimizer; in loops of one's own and by fit, evaluate and
 // predict.
 #include <filesystem>
+#include <set>
 
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/train.h"
@@ -262,12 +263,14 @@ class Counting final : public record::GraphRunner {
   std::vector<Values> run_replicas(const ProgramPtr& program, std::span<const Values> inputs,
                                    std::span<const int> devices) override {
     ++together;
+    programs.insert(program);
     return inner_->run_replicas(program, inputs, devices);
   }
 
   int fetched = 0;
   int alone = 0;
   int together = 0;
+  std::set<ProgramPtr> programs;  // those that ran together
 
  private:
   const std::shared_ptr<record::GraphRunner> inner_ = record::runner();
@@ -291,6 +294,19 @@ TEST_P(XlaTwo, AStepIsOneLaunchAndItsMetricsStayOnTheDevices) {
     fetched.push_back(counting->fetched);
   }
   EXPECT_EQ(fetched[0], fetched[1]);
+}
+
+TEST_P(XlaTwo, TheFirstStepIsTheProgramOfAllSteps) {
+  const Strategy strategy = xla();
+  const auto scope = strategy.scope();
+  Model model = compiled();
+  const auto counting = std::make_shared<Counting>();
+  const auto inner = record::runner();
+  record::set_runner(counting);
+  model.fit(Dataset::from_tensor_slices(columns().rows(0, 80)).batch(16), {.epochs = 2, .verbose = Verbose::kSilent});
+  record::set_runner(inner);
+  EXPECT_EQ(counting->together, 11);  // the slots are made first
+  EXPECT_EQ(counting->programs.size(), 2U);
 }
 
 TEST_P(XlaTwo, Variables) {

@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/trace.h"
+#include "device/backend.h"
 #include "record/recorder.h"
 #include "step/exchange/exchange.h"
 #include "step/scaling.h"
@@ -21,6 +22,10 @@ class RecordedExchange final : public Exchange {
     for (std::size_t r = 0; r < slots_.size(); ++r) {
       for (const FlatGroup& group : flat.groups()) slots_[r].push_back(make_slots(group.copies[r]));
     }
+    // The slots are no part of the first step, which is the same program as the others then.
+    std::vector<torch::Device> devices;
+    for (int r = 0; r < core.num_local_replicas(); ++r) devices.push_back(core.replica(r).device());
+    core.backend(0).flush_together(devices);
   }
 
   bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context) override {

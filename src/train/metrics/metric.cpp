@@ -82,7 +82,9 @@ void add_mean(MetricState& state, const std::string& speaker, const torch::Tenso
 
 torch::Tensor& MetricState::on_device(torch::Device device) {
   if (!device_.defined()) {
-    device_ = torch::zeros({static_cast<int64_t>(host_.size())}, torch::TensorOptions(torch::kDouble).device(device));
+    // Zeros that the host brings: where work is recorded they are no part of the step, which would be another program
+    // for the first batch of an epoch.
+    device_ = torch::zeros({static_cast<int64_t>(host_.size())}, torch::kDouble).to(device);
   }
   return device_;
 }
