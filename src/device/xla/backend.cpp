@@ -88,7 +88,7 @@ class XlaBackend final : public DeviceBackend {
 
   XlaClientPtr open(const XlaOpenOptions& options) {
     const std::scoped_lock lock(mutex_);
-    const XlaPluginPlace place = find_xla_plugin(options.plugin, options.source);
+    const XlaPluginPlace place = find_xla_plugin(options.plugin, options.source + ": plugin");
     if (client_ != nullptr) {
       require_same(place, options);
       return client_;

@@ -27,7 +27,7 @@ StrategyPlan xla_plan(const std::string& name, const std::string& speaker, const
   }
   XlaOpenOptions open{
       .plugin = options.plugin, .source = speaker, .options = parse_xla_options(options.plugin_options)};
-  if (options.num_devices > 0 && find_xla_plugin(open.plugin, open.source).name == "cpu") {
+  if (options.num_devices > 0 && find_xla_plugin(open.plugin, speaker + ": plugin").name == "cpu") {
     open.otherwise.emplace("cpu_device_count", int64_t{options.num_devices});
   }
   const XlaClientPtr client = open_xla(open);
