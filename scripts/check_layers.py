@@ -17,7 +17,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "config", "record", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "data", "checkpoint", "parameter_server", "train", "models"]
+LAYERS = ["base", "config", "record", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "function", "data", "checkpoint", "parameter_server", "train", "models"]
 # The layer that each public header belongs to: that of its folder, if these lists do not name it. Umbrellas, which only include others,
 # belong to none.
 HEADERS = {
@@ -30,6 +30,7 @@ HEADERS = {
     "topology": "topology cluster/tpu_topology",
     "strategy": "strategy strategy_inl mirrored replica values variable cluster/multi_worker_strategy cluster/xla_strategy",
     "optimizer": "optimizer precision schedule",
+    "function": "function",
     "data": "dataset distributed_dataset",
     "checkpoint": "checkpoint weights",
 }

@@ -9,6 +9,7 @@
 #include "cohort/device.h"               // IWYU pragma: export
 #include "cohort/distributed_dataset.h"  // IWYU pragma: export
 #include "cohort/error.h"                // IWYU pragma: export
+#include "cohort/function.h"             // IWYU pragma: export
 #include "cohort/models.h"               // IWYU pragma: export
 #include "cohort/optimizer.h"            // IWYU pragma: export
 #include "cohort/precision.h"            // IWYU pragma: export

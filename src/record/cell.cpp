@@ -65,8 +65,11 @@ c10::Storage make_storage(std::unique_ptr<Cell> cell, int64_t numel) {
   const c10::Device device(c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(cell->recording().device()));
   const auto bytes = static_cast<std::size_t>(numel) * c10::elementSize(cell->dtype());
   const auto give_up = [](void* held) { std::unique_ptr<Cell>(static_cast<Cell*>(held)).reset(); };
-  return {c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, cell.release(), give_up, device), nullptr,
-          false};
+  Cell& own = *cell;
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, cell.release(), give_up, device),
+                       nullptr, false);
+  own.set_storage(storage.unsafeGetStorageImpl());
+  return storage;
 }
 
 torch::Tensor tensor_over(c10::Storage storage, torch::ScalarType dtype, const Strided& view) {
@@ -121,6 +124,7 @@ Cell::~Cell() {
 
 Value Cell::read(const Strided& view) {
   const std::scoped_lock lock(recording_.mutex_);
+  recording_.note_use(*this);
   if (is_same(view, root_)) return value_;
   for (const auto& [known, value] : views_) {
     if (is_same(known, view)) return value;
@@ -135,6 +139,7 @@ Value Cell::read(const Strided& view) {
 
 void Cell::write(const Strided& view, const Value& value) {
   const std::scoped_lock lock(recording_.mutex_);
+  recording_.note_use(*this);
   views_.clear();
   if (value.node->is_leaf()) placed_ = value.node;  // memory of its own
   if (is_same(view, root_)) {
@@ -158,6 +163,17 @@ void Cell::replace(const Value& value) {
   value_ = value;
   placed_ = value.node;
   if (!name_.empty()) value_.node->layer = name_;
+}
+
+c10::Storage Cell::storage() const {
+  return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage_));
+}
+
+void Cell::set_state(const Value& value, const Strided& root, std::shared_ptr<Node> placed) {
+  views_.clear();
+  value_ = value;
+  root_ = root;
+  placed_ = std::move(placed);
 }
 
 void Cell::set_name(std::string name) {

@@ -54,12 +54,24 @@ class Cell {
   const std::string& name() const { return name_; }
   void set_name(std::string name);
 
+  // For a function's recording (function_recording.h). The number of the cell, in the order in which cells are made.
+  uint64_t id() const { return id_; }
+  const Strided& root() const { return root_; }
+  // Returns the storage that holds the cell.
+  c10::Storage storage() const;
+  void set_storage(c10::StorageImpl* storage) { storage_ = storage; }
+  // Gives the cell another value and layout.
+  void set_state(const Value& value, const Strided& root, std::shared_ptr<Node> placed);
+  // Forgets the values of views that were read.
+  void forget_views() { views_.clear(); }
+
  private:
   Recording& recording_;
   uint64_t id_ = 0;
   Value value_;
   Strided root_;
   std::string name_;
+  c10::StorageImpl* storage_ = nullptr;  // which owns the cell
   std::shared_ptr<Node> placed_;
   std::vector<std::pair<Strided, Value>> views_;  // those that were read since the last write
 };

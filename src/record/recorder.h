@@ -28,6 +28,7 @@
 namespace cohort::record {
 
 class Cell;
+class FunctionRecording;
 
 struct RecorderOptions {
   // How many devices xla:0, xla:1, ... exist. LibTorch starts an autograd thread for each at the process's first
@@ -95,6 +96,8 @@ class Recording {
   friend class Cell;
   friend class Together;
   friend torch::Tensor all_reduce(const torch::Tensor& tensor);
+  friend class Plan;
+  friend class FunctionRecording;
   friend torch::Tensor fetch(const torch::Tensor& tensor);
 
   // A cell whose value is to be computed.
@@ -116,12 +119,15 @@ class Recording {
   void finish(const Work& work, const std::vector<std::shared_ptr<DeviceData>>& results);
   std::shared_ptr<DeviceData> place_input(GraphRunner& runner, const Value& leaf) const;
   void require_running(const std::string& what) const;
+  // A tensor is read or written: tells the function that is being recorded (function_recording.h).
+  void note_use(Cell& cell);
 
   const int device_;
   mutable std::recursive_mutex mutex_;
   std::map<uint64_t, Cell*> cells_;  // those that live, in the order in which they were made
   uint64_t next_cell_ = 0;
-  std::string capturing_;  // what is being captured, or empty
+  std::string capturing_;               // what is being captured, or empty
+  FunctionRecording* trace_ = nullptr;  // the function that is being recorded, or null
   torch::Tensor random_state_;
   std::vector<std::shared_ptr<Node>> sums_;  // the sums over replicas since the last flush_together()
   ProgramCache& cache_;

@@ -3,12 +3,20 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "record/program.h"
 
 namespace cohort::record {
+
+// What one run of a program takes, as far as it is known.
+struct ProgramCost {
+  std::optional<double> flops;
+  std::optional<double> bytes_accessed;
+  std::optional<int64_t> peak_bytes;
+};
 
 // Thread-safe. An error of the device is a cohort::Error that names the operation or the tensor.
 class GraphRunner {
@@ -36,6 +44,9 @@ class GraphRunner {
   virtual std::vector<std::vector<std::shared_ptr<DeviceData>>> run_replicas(
       const std::shared_ptr<const Program>& program, std::span<const std::vector<std::shared_ptr<DeviceData>>> inputs,
       std::span<const int> devices);
+
+  // Returns what the program takes on a device, for which it is compiled if it was not. Nothing is known at first.
+  virtual ProgramCost cost(const std::shared_ptr<const Program>& /*program*/, int /*device*/) { return {}; }
 };
 
 }  // namespace cohort::record

@@ -73,6 +73,14 @@ class XlaRunner final : public record::GraphRunner {
     return outputs;
   }
 
+  record::ProgramCost cost(const std::shared_ptr<const record::Program>& program, int device) override {
+    const XlaExecutablePtr compiled = executable(*program, {id_of(device)});
+    const XlaCost work = compiled->program().cost();
+    record::ProgramCost cost{.flops = work.flops, .bytes_accessed = work.bytes_accessed, .peak_bytes = {}};
+    if (const auto memory = compiled->program().memory()) cost.peak_bytes = memory->peak;
+    return cost;
+  }
+
  private:
   int id_of(int device) const {
     if (device < 0 || device >= devices()) {

@@ -3,8 +3,10 @@
 // scale, where the host decides whether there is an update: then the step is two launches.
 #include <ATen/Functions.h>
 
+#include "base/fail.h"
 #include "cohort/trace.h"
 #include "device/backend.h"
+#include "record/function_recording.h"
 #include "record/recorder.h"
 #include "step/exchange/exchange.h"
 #include "step/scaling.h"
@@ -29,6 +31,11 @@ class RecordedExchange final : public Exchange {
   }
 
   bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context) override {
+    if (record::FunctionRecording::is_tracing()) {
+      fail<Unimplemented>("[optimizer] ", rule_.name(), ": minimize() within a cohort::function on ", replica.device(),
+                          ": its numbers change from step to step on the host, which a function that is recorded does "
+                          "not see; call it outside of the function");
+    }
     const torch::NoGradGuard no_grad;
     const int id = replica.local_id();
     // Nothing of a step is recorded before all replicas have come to it: one that fails leaves the parameters of the

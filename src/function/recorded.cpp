@@ -1,0 +1,181 @@
+// Calls on a device that records: the first call of a signature records the function and runs what it recorded, later
+// ones run that again.
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "function/state.h"
+
+namespace cohort::detail {
+
+namespace {
+
+constexpr int kManyRecordings = 5;
+
+// Stands where a result's gradient would go on into the function.
+class NoGradient final : public torch::autograd::Node {
+ public:
+  explicit NoGradient(std::string message) : message_(std::move(message)) {}
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
+    fail<Unimplemented>(message_);
+  }
+
+ private:
+  std::string message_;
+};
+
+// Puts tensors into the places of those that are defined.
+class Replacer final : public FunctionVisitor {
+ public:
+  explicit Replacer(const std::vector<torch::Tensor>& by) : by_(by) {}
+  void tensor(torch::Tensor& tensor) override {
+    if (tensor.defined()) tensor = by_.at(next_++);
+  }
+  void spec(const TensorSpec& /*spec*/, torch::Tensor& tensor) override { tensor = by_.at(next_++); }
+  void value(std::string /*text*/) override {}
+  void object(const void* /*address*/, std::shared_ptr<const void> /*keep*/) override {}
+
+ private:
+  const std::vector<torch::Tensor>& by_;
+  std::size_t next_ = 0;
+};
+
+// Takes all tensors, undefined ones too, and leaves undefined ones.
+class Taker final : public FunctionVisitor {
+ public:
+  void tensor(torch::Tensor& tensor) override {
+    taken.push_back(std::move(tensor));
+    tensor = torch::Tensor();
+  }
+  void spec(const TensorSpec& /*spec*/, torch::Tensor& /*tensor*/) override {}
+  void value(std::string /*text*/) override {}
+  void object(const void* /*address*/, std::shared_ptr<const void> /*keep*/) override {}
+
+  std::vector<torch::Tensor> taken;
+};
+
+// Gives back what Taker took.
+class Giver final : public FunctionVisitor {
+ public:
+  explicit Giver(std::vector<torch::Tensor> given) : given_(std::move(given)) {}
+  void tensor(torch::Tensor& tensor) override { tensor = std::move(given_.at(next_++)); }
+  void spec(const TensorSpec& /*spec*/, torch::Tensor& /*tensor*/) override {}
+  void value(std::string /*text*/) override {}
+  void object(const void* /*address*/, std::shared_ptr<const void> /*keep*/) override {}
+
+ private:
+  std::vector<torch::Tensor> given_;
+  std::size_t next_ = 0;
+};
+
+// Puts a call's arguments back at its end.
+class Substituted {
+ public:
+  Substituted(FunctionCall& call, const std::vector<torch::Tensor>& given, const std::vector<torch::Tensor>& by)
+      : call_(call), given_(given) {
+    Replacer replacer(by);
+    call_.visit_arguments(replacer);
+  }
+  Substituted(const Substituted&) = delete;
+  Substituted& operator=(const Substituted&) = delete;
+  ~Substituted() {
+    Replacer replacer(given_);
+    call_.visit_arguments(replacer);
+  }
+
+ private:
+  FunctionCall& call_;
+  const std::vector<torch::Tensor>& given_;
+};
+
+std::string key_of(const FunctionArguments& arguments) {
+  return to_key(arguments.given) + arguments.device.str();
+}
+
+}  // namespace
+
+FunctionPlan FunctionState::record(FunctionCall& call, const FunctionArguments& arguments) const {
+  record::FunctionRecording trace(record::recording_of(arguments.device), "the function " + options_.name);
+  std::vector<torch::Tensor> standing;
+  for (const ArgumentType& type : arguments.given.arguments) {
+    if (!type.is_tensor || type.dtype == torch::ScalarType::Undefined) continue;
+    standing.push_back(trace.argument({type.dtype, *type.shape}, type.requires_grad));
+  }
+  {
+    const Substituted substituted(call, arguments.tensors, standing);
+    call.run();
+  }
+  Taker result;
+  call.visit_result(result);
+  FunctionPlan made;
+  made.result = call.result();
+  for (const torch::Tensor& tensor : result.taken)
+    made.requires_grad.push_back(tensor.defined() && tensor.requires_grad());
+  made.plan = trace.finish(std::move(result.taken));
+  return made;
+}
+
+std::shared_ptr<const record::Program> FunctionState::program_for(FunctionCall& call,
+                                                                  const FunctionArguments& arguments) {
+  if (!arguments.given.is_static()) {
+    fail<FailedPrecondition>("[function] ", options_.name, "(", to_string(arguments.given),
+                             ") has sizes that are not known, but programs of ", arguments.device,
+                             " are of one size; give the sizes");
+  }
+  const std::string key = key_of(arguments);
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto known = plans_.find(key);
+    if (known != plans_.end() && known->second.plan != nullptr) return known->second.plan->program();
+  }
+  const FunctionPlan made = record(call, arguments);
+  made.plan->clear_left_tensors();
+  if (made.plan->leaves_tensors()) return made.plan->program();
+  const std::scoped_lock lock(mutex_);
+  plans_[key] = made;
+  return made.plan->program();
+}
+
+void FunctionState::run_recorded(FunctionCall& call, const FunctionArguments& arguments) {
+  const std::string key = key_of(arguments);
+  FunctionPlan plan;
+  {
+    const std::scoped_lock lock(mutex_);
+    plan = plans_[key];
+  }
+  if (plan.plan != nullptr && !plan.plan->is_current()) plan.plan = nullptr;
+  if (plan.plan == nullptr) {
+    const bool found_left = plan.found_left;
+    const int recordings = plan.recordings + 1;
+    if (recordings == kManyRecordings) {
+      cohort::log().warn(
+          "[function] {}({}) is recorded for the {}th time, because tensors that it had read or left were gone: "
+          "write into tensors in place, and reset gradients at its end (docs/functions.md)",
+          options_.name, to_string(arguments.given), recordings);
+    }
+    plan = record(call, arguments);
+    plan.recordings = recordings;
+    plan.found_left = plan.plan->leaves_tensors();
+    FunctionPlan kept = plan;
+    // It will find the tensors at its next call.
+    if (plan.found_left && !found_left) kept.plan = nullptr;
+    const std::scoped_lock lock(mutex_);
+    plans_[key] = std::move(kept);
+  }
+  std::vector<torch::Tensor> given;
+  for (const torch::Tensor& tensor : arguments.tensors) given.push_back(tensor.detach().to(arguments.device));
+  std::vector<torch::Tensor> results = plan.plan->run(given);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (!plan.requires_grad[i]) continue;
+    torch::autograd::set_history(
+        results[i], std::make_shared<NoGradient>(
+                        c10::str("[function] ", options_.name, ": gradients do not flow out of a function on ",
+                                 arguments.device, "; compute them within it (backward, torch::autograd::grad)")));
+  }
+  call.set_result(plan.result);
+  Giver giver(std::move(results));
+  call.visit_result(giver);
+}
+
+}  // namespace cohort::detail

@@ -1,0 +1,81 @@
+// What the copies of a Function share: its signatures, and on devices that record the plan of each.
+#pragma once
+
+#include <any>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cohort/function.h"
+#include "function/tracing.h"
+#include "record/function_recording.h"
+
+namespace cohort {
+
+// What was recorded for one signature whose sizes are all known, on one device.
+struct FunctionPlan {
+  std::shared_ptr<record::Plan> plan;
+  std::any result;                  // the result, with undefined tensors
+  std::vector<bool> requires_grad;  // of the result's tensors
+  // Whether a recording was thrown away before because it left tensors behind.
+  bool found_left = false;
+  int recordings = 0;  // how often the function was called for it
+};
+
+// Where a call takes place and what its arguments are.
+struct FunctionArguments {
+  Signature given;                                   // what came
+  Signature signature;                               // the same, or what the input_signature has in its place
+  std::vector<torch::Tensor> tensors;                // the defined ones; those that are described only are undefined
+  std::vector<std::shared_ptr<const void>> objects;  // that the signature is of
+  torch::Device device = torch::kCPU;                // where the function runs
+  bool records = false;                              // whether that device records
+};
+
+// Returns what a call's arguments are. InvalidArgument: they are on several devices that record. `name` is the
+// function's.
+FunctionArguments arguments_of(detail::FunctionCall& call, const std::string& name);
+// Names argument i of the signature for messages: "argument 1.inputs[0]".
+std::string place_of(detail::FunctionCall& call, std::size_t i);
+
+namespace detail {
+
+class FunctionState {
+ public:
+  FunctionState(FunctionOptions options, std::string key);
+
+  void call(FunctionCall& call);
+  ConcreteFunction concrete(FunctionCall& call);
+  int64_t tracing_count() const;
+  std::vector<std::string> signatures() const;
+
+ private:
+  void check(FunctionCall& call, FunctionArguments& arguments) const;
+  void note_tracing(bool is_new, const std::string& difference) const;
+  bool enter(const FunctionArguments& arguments, std::string& difference);
+  void run_recorded(FunctionCall& call, const FunctionArguments& arguments);
+  std::shared_ptr<const record::Program> program_for(FunctionCall& call, const FunctionArguments& arguments);
+  FunctionPlan record(FunctionCall& call, const FunctionArguments& arguments) const;
+
+  const FunctionOptions options_;
+  const std::string key_;
+  mutable std::mutex mutex_;
+  SignatureTable table_;
+  std::vector<std::shared_ptr<const void>> kept_;  // objects of signatures
+  std::map<std::string, FunctionPlan> plans_;      // by what came and the device
+};
+
+}  // namespace detail
+
+class ConcreteFunctionState {
+ public:
+  std::string signature;
+  std::string name;
+  std::shared_ptr<const record::Program> program;  // null: there is none
+  int device = 0;
+  std::string why_none;  // the reason
+};
+
+}  // namespace cohort

@@ -1,0 +1,199 @@
+// Every tensor from before the recording that is read or written gets a value that stands for whatever it will have at
+// a run: so the program knows it from all others, even from one that has the same value now.
+#include "record/function_recording.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/fail.h"
+
+namespace cohort::record {
+
+namespace {
+
+thread_local const Recording* traced_here = nullptr;
+
+TensorType tensor_type(const torch::Tensor& tensor) {
+  return {tensor.scalar_type(), tensor.sizes().vec()};
+}
+
+using Nodes = std::unordered_set<const Node*>;
+
+// Adds the nodes that a value is made of. Returns whether one of `wanted` is among them.
+bool reach(const Value& value, Nodes& seen, const Nodes& wanted) {
+  bool found = false;
+  std::vector<const Node*> stack{value.node.get()};
+  while (!stack.empty()) {
+    const Node* node = stack.back();
+    stack.pop_back();
+    if (!seen.insert(node).second) continue;
+    found = found || wanted.contains(node);
+    if (node->is_leaf()) continue;
+    each_value(node->arguments, [&](const Value& argument) { stack.push_back(argument.node.get()); });
+  }
+  return found;
+}
+
+}  // namespace
+
+struct FunctionRecording::Outputs {
+  std::vector<Value> values;
+  std::vector<std::shared_ptr<Node>> donors;
+  void add(const Value& value, std::shared_ptr<Node> donor = nullptr) {
+    values.push_back(value);
+    donors.push_back(std::move(donor));
+  }
+};
+
+void Recording::note_use(Cell& cell) {
+  if (traced_here != nullptr && traced_here != this) {
+    fail<FailedPrecondition>("[record] ", traced_here->capturing_, " uses a tensor of xla:", device_,
+                             " while it is recorded for xla:", traced_here->device_,
+                             "; a function is recorded on one device");
+  }
+  if (trace_ != nullptr) trace_->touch(cell);
+}
+
+bool FunctionRecording::is_tracing() {
+  return traced_here != nullptr;
+}
+
+FunctionRecording::FunctionRecording(Recording& recording, std::string what)
+    : recording_(recording), what_(std::move(what)), capturing_(recording, what_) {
+  const std::scoped_lock lock(recording_.mutex_);
+  (void)recording_.random_state();  // it is not the function that makes it
+  first_ = recording_.next_cell_;
+  sums_ = recording_.sums_.size();
+  recording_.trace_ = this;
+  traced_here = &recording_;
+}
+
+FunctionRecording::~FunctionRecording() {
+  put_back();
+}
+
+void FunctionRecording::put_back() {
+  const std::scoped_lock lock(recording_.mutex_);
+  if (recording_.trace_ != this) return;
+  recording_.trace_ = nullptr;
+  traced_here = nullptr;
+  recording_.sums_.resize(sums_);
+  for (Touched& each : touched_) each.cell->set_state(each.value, each.root, each.placed);
+}
+
+torch::Tensor FunctionRecording::argument(const TensorType& type, bool requires_grad) {
+  const Value value = make_data(type, nullptr);
+  arguments_.push_back(make_tensor(value, {type.sizes, dense_strides(type.sizes), 0}, recording_));
+  arguments_.back().requires_grad_(requires_grad);
+  argument_values_.push_back(value);
+  return arguments_.back();
+}
+
+void FunctionRecording::touch(Cell& cell) {
+  if (cell.id() >= first_ || place_.contains(&cell)) return;
+  const Value placeholder = make_data(cell.value().type(), nullptr);
+  placeholder.node->layer = cell.name();
+  place_.emplace(&cell, touched_.size());
+  touched_.push_back({cell.storage(), &cell, cell.value(), cell.root(), cell.placed(), placeholder});
+  cell.set_state(placeholder, cell.root(), placeholder.node);
+}
+
+void FunctionRecording::note_arguments(Plan& plan, Outputs& outputs) const {
+  for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    const Value now = value_of(arguments_[i]);
+    const bool written = !(now == argument_values_[i]);
+    plan.arguments_.push_back(tensor_type(arguments_[i]));
+    plan.argument_written_.push_back(written);
+    if (written) outputs.add(now);
+  }
+}
+
+void FunctionRecording::note_results(Plan& plan, Outputs& outputs, const std::vector<torch::Tensor>& results) const {
+  for (const torch::Tensor& result : results) {
+    Plan::Result& noted = plan.results_.emplace_back();
+    if (!is_recorded(result)) {
+      noted.host = result;
+      continue;
+    }
+    // The result is a tensor of its own, whatever it shares its memory with here.
+    noted.on_device = true;
+    noted.view = strided_of(result);
+    noted.view.offset = 0;
+    outputs.add(value_of(result));
+  }
+}
+
+void FunctionRecording::note_captives(Plan& plan, Outputs& outputs) {
+  for (const Touched& each : touched_) {
+    const Value now = each.cell->read(each.root);
+    const bool written = !(now == each.placeholder);
+    plan.captives_.push_back({each.cell->id(), nullptr, each.root, written});
+    plan.kept_.push_back(each.storage);
+    if (written) outputs.add(now, each.placeholder.node);
+  }
+}
+
+void FunctionRecording::note_left(Plan& plan, Outputs& outputs) const {
+  std::unordered_set<const Cell*> known;
+  for (const torch::Tensor& each : arguments_) known.insert(&cell_of(each));
+  Nodes standing;
+  for (const Value& value : argument_values_) standing.insert(value.node.get());
+  for (const Touched& each : touched_) standing.insert(each.placeholder.node.get());
+  Nodes used;
+  for (const Value& value : outputs.values) reach(value, used, standing);
+  for (auto it = recording_.cells_.lower_bound(first_); it != recording_.cells_.end(); ++it) {
+    const Cell& cell = *it->second;
+    if (known.contains(&cell)) continue;
+    Nodes own;
+    // What another thread copies to the device meanwhile has nothing to do with the function.
+    const bool depends = reach(cell.value(), own, standing);
+    if (!depends && !used.contains(cell.value().node.get())) continue;
+    const bool computed = !cell.value().node->is_leaf() || depends;
+    plan.left_.push_back({cell.id(), cell.root(), cell.value().type(), computed});
+    if (computed) outputs.add(cell.value());
+  }
+}
+
+void FunctionRecording::note_sources(Plan& plan, const Captured& captured) const {
+  std::unordered_map<const Node*, Plan::Source> known;
+  for (std::size_t i = 0; i < argument_values_.size(); ++i) {
+    known[argument_values_[i].node.get()] = {Plan::Source::Kind::kArgument, i};
+  }
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    known[touched_[i].placeholder.node.get()] = {Plan::Source::Kind::kCaptive, i};
+  }
+  for (const Value& leaf : captured.data) {
+    const auto it = known.find(leaf.node.get());
+    if (it != known.end()) {
+      plan.sources_.push_back(it->second);
+      continue;
+    }
+    plan.sources_.push_back({Plan::Source::Kind::kConstant, plan.constants_.size()});
+    const TensorType& type = leaf.type();
+    plan.constants_.push_back(make_tensor(leaf, {type.sizes, dense_strides(type.sizes), 0}, recording_));
+  }
+}
+
+std::shared_ptr<Plan> FunctionRecording::finish(std::vector<torch::Tensor> results) {
+  const std::scoped_lock lock(recording_.mutex_);
+  for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    if (!arguments_[i].grad().defined()) continue;
+    fail<InvalidArgument>("[record] ", what_, " gives the tensor ", i, " (", to_string(argument_values_[i].type()),
+                          ") of its arguments a gradient, which is lost; return the gradient (torch::autograd::grad)");
+  }
+  std::shared_ptr<Plan> plan(new Plan(recording_, what_));
+  Outputs outputs;
+  note_results(*plan, outputs, results);
+  results.clear();  // with them goes what gradients would be computed from
+  note_arguments(*plan, outputs);
+  note_captives(*plan, outputs);
+  note_left(*plan, outputs);
+  const Captured captured = record::capture(outputs.values, outputs.donors, recording_.cache_);
+  plan->program_ = captured.program;
+  plan->scalars_ = captured.scalars;
+  note_sources(*plan, captured);
+  put_back();
+  return plan;
+}
+
+}  // namespace cohort::record

@@ -1,0 +1,156 @@
+// A function's recording: what a piece of a program records on one device, as a program that can be run again. Tensors
+// that were there before are captured by reference: each run reads the value that the tensor has then, and what the
+// function wrote to it is written again. Random streams are such tensors.
+//
+//   FunctionRecording trace(recording_of(device), "the function step");
+//   const torch::Tensor x = trace.argument({torch::kFloat, {32, 10}}, false);
+//   std::vector<torch::Tensor> results{step(x)};
+//   const std::shared_ptr<Plan> plan = trace.finish(std::move(results));
+//   plan->run({batch});
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "record/cell.h"
+#include "record/recorder.h"
+
+namespace cohort::record {
+
+// A program with what it reads and writes. One thread at a time.
+class Plan {
+ public:
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  // Begins to run the program and returns its results, in finish()'s order; they have no gradients. The arguments are
+  // of the types that argument() was given. FailedPrecondition: an argument shares its memory with a tensor that the
+  // function writes; it is not current; others as Recording::flush().
+  std::vector<torch::Tensor> run(std::span<const torch::Tensor> arguments);
+
+  const std::shared_ptr<const Program>& program() const { return program_; }
+  int device() const { return recording_.device(); }
+
+  // Returns whether the recording left tensors behind that it made (gradients of parameters, slots), other than its
+  // results. A function that finds them at its next call may record something else then.
+  bool leaves_tensors() const { return !left_.empty(); }
+  // Returns whether these, and all tensors from before that the program reads or writes, still live. Otherwise the
+  // function cannot mean the same tensors any more, and is to be recorded again.
+  bool is_current() const;
+  // Gives these tensors zeros, for a program that is not run.
+  void clear_left_tensors();
+
+ private:
+  friend class FunctionRecording;
+  // A tensor's memory from before the recording. The plan does not keep it: whoever gives it up and makes another one
+  // has changed what the function is about.
+  struct Captive {
+    uint64_t id = 0;
+    Cell* cell = nullptr;  // during a run
+    Strided root;
+    bool written = false;
+  };
+  // A tensor that the recording made and left. The program has its value, unless it is a leaf.
+  struct Left {
+    uint64_t id = 0;
+    Strided root;
+    TensorType type;
+    bool computed = false;
+  };
+  // Where an input of the program comes from.
+  struct Source {
+    enum class Kind { kArgument, kCaptive, kConstant };
+    Kind kind = Kind::kConstant;
+    std::size_t index = 0;
+  };
+  struct Result {
+    bool on_device = false;
+    Strided view;
+    torch::Tensor host;  // what it is where it is not on the device
+  };
+  struct Given;
+
+  Plan(Recording& recording, std::string what) : recording_(recording), what_(std::move(what)) {}
+  void check_apart(std::span<const torch::Tensor> arguments) const;
+  Given leaves(std::span<const torch::Tensor> arguments);
+  std::vector<std::shared_ptr<DeviceData>> inputs(GraphRunner& runner, const Given& given);
+  bool is_shared(const Captive& captive) const;
+  std::shared_ptr<DeviceData> copy_of(GraphRunner& runner, const Value& leaf) const;
+  std::vector<torch::Tensor> take(std::vector<std::shared_ptr<DeviceData>> data,
+                                  std::span<const torch::Tensor> arguments);
+  Cell* find(uint64_t id) const;
+  void find_captives();
+
+  Recording& recording_;
+  std::string what_;
+  std::shared_ptr<const Program> program_;
+  std::vector<Source> sources_;  // of the program's inputs of the kind kData
+  std::vector<Captive> captives_;
+  // What the function itself has given up lives until the first run.
+  std::vector<c10::Storage> kept_;
+  std::vector<torch::Tensor> constants_;
+  std::vector<torch::Tensor> scalars_;               // on the host
+  std::vector<std::shared_ptr<DeviceData>> placed_;  // the same on the device, after the first run
+  std::vector<TensorType> arguments_;
+  std::vector<bool> argument_written_;
+  std::vector<Result> results_;
+  std::vector<Left> left_;
+};
+
+// While it lives, what this thread (and LibTorch's thread of the device) records on the device belongs to the function.
+// Values cannot be read (Recording::Capturing), and other devices of the type XLA cannot be used. The tensors that the
+// function wrote have their values of before when it ends.
+class FunctionRecording {
+ public:
+  // `what` is for messages, such as "the function step". FailedPrecondition: another one lives for the device.
+  FunctionRecording(Recording& recording, std::string what);
+  FunctionRecording(const FunctionRecording&) = delete;
+  FunctionRecording& operator=(const FunctionRecording&) = delete;
+  ~FunctionRecording();
+
+  // Makes the tensor that stands for an argument.
+  torch::Tensor argument(const TensorType& type, bool requires_grad);
+
+  // Ends the recording. The results are those of the function; an undefined tensor and one of the host come back as
+  // they are. Whoever calls gives up all other references to them before. InvalidArgument: an argument got a gradient.
+  std::shared_ptr<Plan> finish(std::vector<torch::Tensor> results);
+
+  // Returns whether a function is being recorded on this thread.
+  static bool is_tracing();
+
+ private:
+  friend class Recording;
+  // A tensor from before, with what it was.
+  struct Touched {
+    c10::Storage storage;
+    Cell* cell = nullptr;
+    Value value;
+    Strided root;
+    std::shared_ptr<Node> placed;
+    Value placeholder;
+  };
+  struct Outputs;
+
+  void touch(Cell& cell);
+  void put_back();
+  void note_arguments(Plan& plan, Outputs& outputs) const;
+  void note_results(Plan& plan, Outputs& outputs, const std::vector<torch::Tensor>& results) const;
+  void note_captives(Plan& plan, Outputs& outputs);
+  void note_left(Plan& plan, Outputs& outputs) const;
+  void note_sources(Plan& plan, const Captured& captured) const;
+
+  Recording& recording_;
+  const std::string what_;
+  const Recording::Capturing capturing_;
+  std::size_t sums_ = 0;  // how many sums over replicas were waited for before
+  uint64_t first_ = 0;    // the number of the first cell that was made since
+  std::vector<torch::Tensor> arguments_;
+  std::vector<Value> argument_values_;
+  std::unordered_map<Cell*, std::size_t> place_;  // in touched_
+  std::vector<Touched> touched_;
+};
+
+}  // namespace cohort::record

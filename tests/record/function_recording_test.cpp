@@ -1,0 +1,191 @@
+// What a function records, as a plan that runs again: which tensors it reads and writes, whose memory it takes over,
+// what it leaves behind, when it cannot be run any more.
+#include "record/function_recording.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "cohort/error.h"
+#include "tests/record/host_runner.h"
+#include "tests/support/errors.h"
+
+namespace cohort::record {
+namespace function_recording_test {
+namespace {
+
+using testing::expect_error;
+using Tensors = std::vector<torch::Tensor>;
+
+const torch::Device kDevice(torch::kXLA, 0);
+
+bool same(const torch::Tensor& recorded, const torch::Tensor& wanted) {
+  return recorded.to(torch::kCPU).equal(wanted);
+}
+
+class FunctionRecordingTest : public ::testing::Test {
+ protected:
+  FunctionRecordingTest() {
+    install_recorder({.devices = 2});
+    set_runner(runner_);
+    (void)recording().random_state();
+  }
+  ~FunctionRecordingTest() override { set_runner(nullptr); }
+
+  static Recording& recording() { return recording_of(kDevice); }
+
+  // Records a function of one tensor.
+  template <typename Fn>
+  static std::shared_ptr<Plan> record(const Fn& fn) {
+    FunctionRecording recorded(recording(), "the function step");
+    const torch::Tensor x = recorded.argument({torch::kFloat, {2}}, false);
+    Tensors results;
+    results.push_back(fn(x));  // a list in braces would keep the result until the end
+    return recorded.finish(std::move(results));
+  }
+
+  std::shared_ptr<HostRunner> runner_ = std::make_shared<HostRunner>();
+};
+
+torch::Tensor floats(double value) {
+  return torch::full({2}, value).to(kDevice);
+}
+
+TEST_F(FunctionRecordingTest, ReadsAndWritesTheTensorsThemselves) {
+  const torch::Tensor w = floats(1);
+  const torch::Tensor other = floats(10) + 0;  // its value waits
+  const auto plan = record([&](const torch::Tensor& x) {
+    w.add_(x);
+    return w * other;
+  });
+  EXPECT_TRUE(same(w, torch::full({2}, 1.0)));
+  EXPECT_EQ(plan->program()->outputs().size(), 2U);
+  EXPECT_TRUE(same(plan->run(Tensors{floats(2)})[0], torch::full({2}, 30.0)));
+  w.mul_(2);
+  other.fill_(1);
+  EXPECT_TRUE(same(plan->run(Tensors{floats(1)})[0], torch::full({2}, 7.0)));
+  EXPECT_TRUE(same(w, torch::full({2}, 7.0)));
+  EXPECT_EQ(runner_->ran().back(), plan->program());
+}
+
+TEST_F(FunctionRecordingTest, TakesMemoryOverOnlyFromWhoHasItAlone) {
+  const torch::Tensor w = floats(1);
+  const auto plan = record([&](const torch::Tensor& x) { return w.add_(x).sum(); });
+  const auto& aliases = plan->program()->aliases();
+  EXPECT_EQ(std::count_if(aliases.begin(), aliases.end(), [](int a) { return a >= 0; }), 1);
+  const torch::Tensor x = floats(1);
+  recording().flush();
+  const torch::Tensor before = w.clone();
+  const auto runs = [&](std::size_t programs) {
+    const std::size_t had = runner_->ran().size();
+    plan->run(Tensors{x});
+    EXPECT_EQ(runner_->ran().size() - had, programs);
+  };
+  runs(2);  // the clone has the value, too: w's is copied first
+  EXPECT_TRUE(same(before, torch::full({2}, 1.0)));
+  runs(1);
+  const torch::Tensor later = w * 3;  // waits, and reads what w is now
+  runs(2);
+  EXPECT_TRUE(same(later, torch::full({2}, 9.0)));
+  EXPECT_TRUE(same(w, torch::full({2}, 4.0)));
+  EXPECT_TRUE(same(w.slice(0, 1), torch::full({1}, 4.0)));  // a view that was read does not count
+  runs(1);
+}
+
+TEST_F(FunctionRecordingTest, FollowsLayoutsThatChange) {
+  const torch::Tensor w = torch::arange(6, torch::kFloat).view({2, 3}).to(kDevice);
+  torch::Tensor host = torch::arange(6, torch::kFloat).view({2, 3});
+  const auto recorded = [&] {
+    FunctionRecording step(recording(), "the function step");
+    w.t().copy_((w.t() + 1).contiguous());
+    return step.finish({});
+  };
+  const auto plan = recorded();
+  for (int i = 0; i < 3; ++i) {
+    plan->run({});
+    host.add_(1);
+    EXPECT_TRUE(same(w, host)) << i;
+  }
+}
+
+TEST_F(FunctionRecordingTest, KnowsWhatItLeavesBehind) {
+  torch::Tensor left;
+  torch::Tensor constant;
+  const auto make = [&](const torch::Tensor& x) {
+    left = x * 2;
+    constant = torch::ones({2}).to(kDevice);
+    return x + constant;
+  };
+  const auto plan = record(make);
+  EXPECT_TRUE(plan->leaves_tensors());
+  EXPECT_TRUE(plan->is_current());
+  plan->run(Tensors{floats(3)});
+  EXPECT_TRUE(same(left, torch::full({2}, 6.0)));
+  plan->run(Tensors{floats(4)});
+  EXPECT_TRUE(same(left, torch::full({2}, 8.0)));
+  left = torch::Tensor();
+  EXPECT_FALSE(plan->is_current());
+  const auto unused = record(make);
+  unused->clear_left_tensors();
+  EXPECT_TRUE(same(left, torch::zeros({2})));
+  EXPECT_FALSE(record([](const torch::Tensor& x) { return (x * 2).relu(); })->leaves_tensors());
+}
+
+TEST_F(FunctionRecordingTest, WhatOtherThreadsCopyToTheDeviceIsNotItsOwn) {
+  torch::Tensor theirs;
+  const auto plan = record([&](const torch::Tensor& x) {
+    std::thread([&] { theirs = floats(7); }).join();
+    return x + 1;
+  });
+  EXPECT_FALSE(plan->leaves_tensors());
+  EXPECT_TRUE(same(theirs, torch::full({2}, 7.0)));
+}
+
+TEST_F(FunctionRecordingTest, IsNotCurrentWithoutItsTensors) {
+  torch::Tensor w = floats(1);
+  const auto plan = record([&](const torch::Tensor& x) { return x * w; });
+  plan->run(Tensors{floats(1)});
+  EXPECT_TRUE(plan->is_current());
+  w = floats(1);
+  EXPECT_FALSE(plan->is_current());
+  expect_error<FailedPrecondition>([&] { plan->run(Tensors{floats(1)}); },
+                                   "the function step was to run, but a tensor that it was recorded with is gone");
+}
+
+TEST_F(FunctionRecordingTest, RunsOnceWithATensorThatTheFunctionGivesUp) {
+  torch::Tensor state = floats(1);
+  const auto plan = record([&](const torch::Tensor& x) {
+    state = state + x;
+    return state * 1;
+  });
+  EXPECT_TRUE(same(plan->run(Tensors{floats(2)})[0], torch::full({2}, 3.0)));
+  EXPECT_TRUE(same(state, torch::full({2}, 3.0)));
+  EXPECT_FALSE(plan->is_current());
+}
+
+TEST_F(FunctionRecordingTest, ArgumentsAreApartFromWhatIsWritten) {
+  const torch::Tensor w = floats(1);
+  const auto plan = record([&](const torch::Tensor& x) { return w.add_(x) + 0; });
+  expect_error<FailedPrecondition>([&] { plan->run(Tensors{w}); }, "shares its memory with another tensor");
+  const auto reads = record([&](const torch::Tensor& x) { return w + x; });
+  EXPECT_TRUE(same(reads->run(Tensors{w})[0], torch::full({2}, 2.0)));
+}
+
+TEST_F(FunctionRecordingTest, NothingRunsWithoutARunner) {
+  const torch::Tensor w = floats(1);
+  const auto plan = record([&](const torch::Tensor& x) { return w + x; });
+  set_runner(nullptr);
+  expect_error<FailedPrecondition>([&] { plan->run(Tensors{w}); }, "the function step was to run, but nothing runs");
+}
+
+TEST_F(FunctionRecordingTest, OneFunctionIsRecordedAtATime) {
+  const FunctionRecording first(recording(), "the function step");
+  EXPECT_TRUE(FunctionRecording::is_tracing());
+  expect_error<FailedPrecondition>([] { const FunctionRecording second(recording(), "the function other"); },
+                                   "the function other cannot be recorded while the function step is");
+}
+
+}  // namespace
+}  // namespace function_recording_test
+}  // namespace cohort::record
