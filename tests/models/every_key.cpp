@@ -70,7 +70,8 @@ std::string plan_of(OpenExperiment& experiment) {
                   best ? c10::str(best->folder, " ", best->metric, " ", static_cast<int>(best->comparison)) : "", "; ",
                   summaries.validation_folder, " ", summaries.images, " ", summaries.histograms, "; ",
                   static_cast<int>(compile.precision), " ", scale ? c10::str(scale->initial_scale, scale->dynamic) : "",
-                  "; ", c10::Join(",", experiment.made.task->stages()), " ", data.shard_train, data.shard_validation);
+                  "; ", c10::Join(",", experiment.made.task->stages()), " ", data.shard_train, data.shard_validation,
+                  " ", compile.run_eagerly);
 }
 
 std::string optimizer_of(OpenExperiment& experiment) {

@@ -54,6 +54,20 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+TEST(SequentialTest, JitCompileIsAnErrorWhereNothingCompiles) {
+  Sequential model = small();
+  CompileOptions compiled = options();
+  compiled.jit_compile = true;
+  expect_error<InvalidArgument>([&] { model.compile(compiled); },
+                                "compile: jit_compile is true, but a replica is on cpu, where nothing is compiled");
+  compiled.run_eagerly = true;
+  expect_error<InvalidArgument>([&] { model.compile(compiled); },
+                                "compile: jit_compile and run_eagerly are both true, wanted one of them");
+  compiled.jit_compile = false;
+  model.compile(compiled);
+  EXPECT_TRUE(model.compiled());
+}
+
 TEST(SequentialTest, SummaryIsKerasTable) {
   Sequential model = small();
   expect_error<FailedPrecondition>([&] { model.summary(); }, "not built yet");

@@ -35,9 +35,9 @@ struct RuntimeConfig : StrategyFlags {
   Setting<std::string> loss_scale;
   Setting<int64_t> dataset_num_private_threads = 0;
   Setting<int64_t> seed = 1;
-  // Model Garden's switches for TensorFlow, accepted with these values only.
   Setting<bool> enable_xla = false;
   Setting<bool> run_eagerly = false;
+  // Model Garden's switches for TensorFlow, accepted with these values only.
   Setting<std::string> gpu_thread_mode;
   Setting<int64_t> per_gpu_thread_count = 0;
   Setting<bool> batchnorm_spatial_persistent = false;
@@ -260,10 +260,10 @@ struct TrainerConfig {
   Setting<bool> preemption_on_demand_checkpoint = true;
   Setting<int64_t> summary_images = 0;
   Setting<bool> summary_histograms = false;
-  // Model Garden's switches for TensorFlow, accepted with these values only.
-  Setting<bool> train_tf_while_loop = true;
   Setting<bool> train_tf_function = true;
   Setting<bool> eval_tf_function = true;
+  // Model Garden's switches for TensorFlow, accepted with these values only.
+  Setting<bool> train_tf_while_loop = true;
   Setting<bool> eval_tf_while_loop = false;
   Setting<bool> allow_tpu_summary = false;
 

@@ -76,6 +76,13 @@ struct CompileOptions {
   int64_t steps_per_execution = 1;
   // With kMixedFloat16 an optimizer without a loss_scale gets the dynamic one.
   PrecisionPolicy precision = PrecisionPolicy::kFloat32;
+  // Whether XLA compiles the steps. Unset (Keras' "auto"): where the replicas' devices record their work (TPU, XLA).
+  // InvalidArgument: true where they do not, because nothing can compile there; false where they do, because nothing
+  // else can run there; true together with run_eagerly.
+  std::optional<bool> jit_compile = std::nullopt;
+  // With true, forward runs in every step, so that it may look at values and have side effects. So it does under every
+  // strategy so far: a model's steps are no functions (docs/functions.md).
+  bool run_eagerly = false;
 };
 
 // The way in which the progress of training and evaluation is shown.

@@ -13,8 +13,8 @@ void RuntimeConfig::describe(ConfigFields& fields) {
              "threads that decode and augment; 0: as many as cores");
   fields.add("seed", seed, "seed of all random numbers").flag = "--seed";
   const std::string tensorflow = "a switch of TensorFlow's machinery, without a meaning here";
-  fields.add("enable_xla", enable_xla, tensorflow);
-  fields.add("run_eagerly", run_eagerly, tensorflow);
+  fields.add("enable_xla", enable_xla, "whether XLA compiles the steps, which it does on its own devices only");
+  fields.add("run_eagerly", run_eagerly, "whether the model runs in every step, so that it may look at values");
   fields.add("gpu_thread_mode", gpu_thread_mode, tensorflow);
   fields.add("per_gpu_thread_count", per_gpu_thread_count, tensorflow);
   fields.add("batchnorm_spatial_persistent", batchnorm_spatial_persistent, tensorflow);
@@ -22,9 +22,8 @@ void RuntimeConfig::describe(ConfigFields& fields) {
   fields.add("num_cores_per_replica", num_cores_per_replica, "cores of a TPU that share a replica");
   fields.add("default_shard_dim", default_shard_dim, "dimension in which the cores of a replica divide values");
   fields.add("use_tpu_mp_strategy", use_tpu_mp_strategy, tensorflow);
-  for (const char* relation :
-       {"enable_xla == false", "run_eagerly == false", "num_cores_per_replica == 1", "default_shard_dim == -1",
-        "use_tpu_mp_strategy == false", "seed >= 0", "dataset_num_private_threads >= 0"}) {
+  for (const char* relation : {"num_cores_per_replica == 1", "default_shard_dim == -1", "use_tpu_mp_strategy == false",
+                               "seed >= 0", "dataset_num_private_threads >= 0"}) {
     fields.restrict(relation);
   }
 }

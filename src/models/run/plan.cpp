@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/fail.h"
+#include "device/backend.h"
 
 namespace cohort {
 
@@ -53,6 +54,28 @@ Optimizer scaled(const Optimizer& optimizer, const std::string& scale) {
   return LossScaleOptimizer(optimizer, {.initial_scale = number, .dynamic = false});
 }
 
+// A model's steps are functions or are not: that of training and that of evaluation go together.
+bool runs_eagerly(const ExperimentConfig& experiment) {
+  const bool train = experiment.trainer.train_tf_function;
+  const bool evaluate = experiment.trainer.eval_tf_function;
+  if (train != evaluate) {
+    fail<InvalidArgument>("[train] trainer.train_tf_function is ", train ? "true" : "false",
+                          " and trainer.eval_tf_function is ", evaluate ? "true" : "false", ", wanted both alike");
+  }
+  return experiment.runtime.run_eagerly || !train;
+}
+
+std::optional<bool> compiles(const RuntimeConfig& runtime) {
+  if (!runtime.enable_xla) return std::nullopt;
+  for (const LogicalDevice& device : current_strategy().worker_devices()) {
+    if (backend_of(device.torch_device).records()) continue;
+    fail<InvalidArgument>("[train] runtime.enable_xla is true, but a replica of ", current_strategy().name(), " is on ",
+                          device.torch_device.str(),
+                          ", where LibTorch has no XLA; wanted a strategy for devices of XLA");
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string run_modes() {
@@ -89,7 +112,9 @@ CompileOptions plan_compile(const ExperimentConfig& experiment, const RunPlan& p
   return {.optimizer = scaled(optimizer, experiment.runtime.loss_scale),
           .loss = experiment.task->build_loss(),
           .metrics = experiment.task->build_metrics(),
-          .precision = parse_precision(*experiment.runtime.mixed_precision_dtype)};
+          .precision = parse_precision(*experiment.runtime.mixed_precision_dtype),
+          .jit_compile = compiles(experiment.runtime),
+          .run_eagerly = runs_eagerly(experiment)};
 }
 
 void check_best(const RunPlan& plan, const std::vector<Metric>& metrics) {

@@ -176,8 +176,24 @@ NamedTensors ModelState::entry_buffers(std::size_t index, std::size_t replica) c
   return list;
 }
 
+void ModelState::require_compiler(const CompileOptions& options) const {
+  if (!options.jit_compile) return;
+  if (*options.jit_compile && options.run_eagerly) {
+    fail<InvalidArgument>("[model] ", name_,
+                          ": compile: jit_compile and run_eagerly are both true, wanted one of them");
+  }
+  for (const LogicalDevice& device : strategy_.worker_devices()) {
+    const bool records = backend_of(device.torch_device).records();
+    if (records == *options.jit_compile) continue;
+    fail<InvalidArgument>("[model] ", name_, ": compile: jit_compile is ", records ? "false" : "true",
+                          ", but a replica is on ", device.torch_device.str(),
+                          records ? ", where all work is compiled" : ", where nothing is compiled", "; leave it unset");
+  }
+}
+
 void ModelState::compile(const CompileOptions& options) {
   require_scope("compile");
+  require_compiler(options);
   if (options.steps_per_execution < 1) {
     fail<InvalidArgument>("[model] ", name_, ": compile: steps_per_execution is ", options.steps_per_execution,
                           ", wanted 1 or more");
