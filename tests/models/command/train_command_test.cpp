@@ -122,6 +122,9 @@ TEST(TrainCommand, UnderstandsTpusAndRefusesThoseOfOtherMachines) {
   }
   expect_training_refused("tpu is grpc://10.1.2.3, which is no address, wanted grpc://host:port",
                           {"--distribution_strategy=tpu", "--tpu=grpc://10.1.2.3"});
+  ::setenv("TPU_NAME", "named-by-the-environment", 1);
+  expect_training_refused("the TPU named-by-the-environment is not this machine's", {"--distribution_strategy=tpu"});
+  ::unsetenv("TPU_NAME");
   for (const std::string tpu : {"", "local"}) {
     expect_training_refused("/there/is/none.so",
                             {"--distribution_strategy=tpu", "--tpu=" + tpu, "--xla_plugin=/there/is/none.so"});
