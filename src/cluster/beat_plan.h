@@ -2,8 +2,8 @@
 // clock.
 //
 // A heartbeat that is not answered is repeated soon, over a new connection (rpc/probe.h), so that an outage that is
-// shorter than the peer's patience by a fifth is survived: the peer has last heard of this task a twelfth of its
-// patience before the outage began, and hears of it again a twelfth after the outage ended.
+// shorter than the peer's patience by a fifth is survived (with a patience of 5 s or more): the peer has last heard of
+// this task a twelfth of its patience before the outage began, and hears of it again a twelfth after the outage ended.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +39,9 @@ class BeatPlan {
     const milliseconds part = std::max(peer_.patience() / kParts, milliseconds(1));
     const auto silence = std::chrono::duration_cast<milliseconds>(peer_.silence(now));
     const milliseconds left = std::max(peer_.patience() - silence, milliseconds(1));
-    if (failures_ == 0) return {.wait = part, .limit = std::min(left, 3 * part)};
-    return {.wait = milliseconds(0), .limit = std::min(left, failures_ % 4 == 0 ? 3 * part : part)};
+    const auto at_least = [&](milliseconds time) { return std::min(left, std::max(time, kLeast)); };
+    if (failures_ == 0) return {.wait = part, .limit = at_least(3 * part)};
+    return {.wait = milliseconds(0), .limit = at_least(failures_ % 4 == 0 ? 3 * part : part)};
   }
 
   bool lost(Time now) const { return peer_.lost(now); }
@@ -48,6 +49,8 @@ class BeatPlan {
 
  private:
   static constexpr int kParts = 12;
+  // The least time of an attempt. A busy machine needs as long for a new connection, however short the patience is.
+  static constexpr std::chrono::milliseconds kLeast{400};
 
   Liveness peer_;
   int failures_ = 0;
