@@ -2,13 +2,14 @@
 """Holds docs/names.md to the library: every name of Cohort in it is one.
 
 usage: names.py PAGE --source FILE     writes a C++ source that names each of them; the build compiles it
-       names.py PAGE --check COHORT    checks the form of the tables, and their flags against COHORT train --help
+       names.py PAGE --check COHORT    checks the form of the tables, and their flags against COHORT describe
 
 A row is | TensorFlow | Cohort | note |. The second cell begins with a name in backquotes or with "no: " and a reason, and
 whatever stands in backquotes in it is a name: `--flag`, or one of namespace cohort. The source says with #line in which row.
 """
 import argparse
 import collections
+import json
 import pathlib
 import re
 import subprocess
@@ -89,8 +90,8 @@ def check_rows(page, found):
 
 def check_flags(page, found, cohort):
     """Returns the flags that `cohort train` does not have."""
-    text = subprocess.run([cohort, "train", "--help"], check=True, capture_output=True, text=True).stdout
-    options = {flag for line in text.splitlines() for flag in re.findall(r"--\w+", line.split("  ")[1] if line.startswith("  -") else "")}
+    described = json.loads(subprocess.run([cohort, "describe"], check=True, capture_output=True, text=True).stdout)
+    options = {name for flag in described["commands"]["train"] for name in flag["names"]}
     return [f"{page}:{row.line}: cohort train has no {name}" for row in found for name in names(row)
             if name.startswith("--") and name not in options]
 

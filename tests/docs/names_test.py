@@ -67,7 +67,7 @@ class Names(unittest.TestCase):
 
     def test_a_flag_that_is_not_there(self):
         cohort = self.folder / "cohort"
-        cohort.write_text("#!/bin/sh\necho '  -h,--help    see --mode'\necho '  --seed TEXT  a seed'\n", encoding="utf-8")
+        cohort.write_text("#!/bin/sh\necho '{\"commands\": {\"train\": [{\"names\": [\"--seed\"], \"meaning\": \"see --mode\"}]}}'\n", encoding="utf-8")
         cohort.chmod(0o755)
         self.page.write_text(PAGE, encoding="utf-8")
         run = subprocess.run([sys.executable, names.__file__, str(self.page), "--check", str(cohort)], capture_output=True, text=True)

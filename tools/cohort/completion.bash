@@ -20,7 +20,7 @@ _cohort() {
   fi
   if [ "$COMP_CWORD" -eq 1 ]; then
     local commands
-    commands=$(cohort --help 2>/dev/null | sed -n '/^Subcommands:/,$ s/^  \([a-z]*\) .*/\1/p')
+    commands=$(cohort describe --names 2>/dev/null)
     mapfile -t COMPREPLY < <(compgen -W "$commands --help" -- "$word")
     return
   fi
@@ -36,7 +36,7 @@ _cohort() {
   case "$word" in
     -*)
       local options
-      options=$(cohort "${COMP_WORDS[1]}" --help 2>/dev/null | sed -n 's/^  \(-[a-zA-Z],\)\{0,1\}\(--[a-z_]*\).*/\2/p')
+      options=$(cohort describe --names "${COMP_WORDS[1]}" 2>/dev/null)
       mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
       ;;
     *) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;

@@ -1,6 +1,7 @@
 // cohort describe: every flag of every command and every key of a configuration, as JSON. A flag is described where it
 // is added to the command line, a key by its struct; scripts/option-tables makes the tables of the documentation and
-// the page of manual of them.
+// the page of manual of them. With --names it prints the commands, or the flags of one, a line each, for completion:
+// the form of --help differs between versions of CLI11.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -51,17 +52,38 @@ nlohmann::ordered_json keys_of(const Config& config) {
   return list;
 }
 
+std::vector<const CLI::App*> commands_of(const CLI::App& whole) {
+  return whole.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); });
+}
+
+void print_names(const CLI::App& whole, const std::string& of) {
+  for (const CLI::App* command : commands_of(whole)) {
+    if (of.empty()) std::cout << command->get_name() << "\n";
+    if (command->get_name() != of) continue;
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) std::cout << "--" << name << "\n";
+    }
+  }
+}
+
 }  // namespace
 
 Command add_describe(CLI::App& app, const CLI::App& whole) {
   app.group("");  // It is for scripts, so --help leaves it out.
-  return [&whole] {
+  const auto only_names = std::make_shared<bool>(false);
+  const auto of = std::make_shared<std::string>();
+  app.add_flag("--names", *only_names, "the names of the commands, or of the flags of one, and nothing else");
+  app.add_option("command", *of, "the command whose flags --names prints");
+  return [&whole, only_names, of] {
+    if (*only_names) {
+      print_names(whole, *of);
+      return 0;
+    }
     // The experiment whose defaults are those of the structs.
     ExperimentConfig experiment = find_experiment("image_classification").make();
     const Config config([&](ConfigFields& fields) { experiment.describe(fields); });
     nlohmann::ordered_json commands;
-    for (const CLI::App* command :
-         whole.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
+    for (const CLI::App* command : commands_of(whole)) {
       commands[command->get_name()] = flags_of(*command, config);
     }
     std::cout << nlohmann::ordered_json{{"commands", commands}, {"keys", keys_of(config)}}.dump(1) << "\n";

@@ -4,6 +4,7 @@
 #endif
 #include "collective/nccl/c10d_communicator.h"
 
+#include <latch>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "collective/nccl/nccl.h"
@@ -163,10 +164,13 @@ TEST(C10dCommunicator, AFailureEndsWhatIsPending) {
 }
 
 TEST(C10dCommunicator, NobodyWaitsBeyondTheDeadline) {
-  with_process_ranks(2, stuck(milliseconds(300)), [](ProcessCommunicator& world, Membership&) {
+  // A rank that ends while the other one still waits is another failure.
+  std::latch both(2);
+  with_process_ranks(2, stuck(milliseconds(300)), [&](ProcessCommunicator& world, Membership&) {
     torch::Tensor tensor = torch::ones({3});
     EXPECT_THAT(error_of<DeadlineExceeded>([&] { (void)world.all_gather(tensor); }),
                 AllOf(HasSubstr("waited 300 ms in all_gather of Float[-1]"), HasSubstr("worker")));
+    both.arrive_and_wait();
   });
 }
 
