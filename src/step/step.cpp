@@ -61,7 +61,7 @@ void Step::update(Replica& replica, std::vector<torch::Tensor> gradients, bool r
   StepContext context = step_context(options, state_.schedule(), progress.iterations);
   context.grad_scale = 1.0 / (loss_scale * fixed_scale() * static_cast<double>(options.gradient_accumulation_steps));
   // Every replica of every worker comes to the same answer.
-  const bool updated = exchange_->step(replica, gradients, reduced, context);
+  const bool updated = exchange_->step(replica, std::move(gradients), reduced, context);
   if (updated) ++progress.iterations;
   progress.scaler.note(updated);
   StrategyCore& core = Access::core(replica);

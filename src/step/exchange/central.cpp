@@ -27,7 +27,7 @@ class CentralExchange final : public Exchange {
   CentralExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
       : Exchange(flat), core_(core), gradients_(flat), update_(flat, rule, central_values(core, flat)) {}
 
-  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context) override {
+  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");

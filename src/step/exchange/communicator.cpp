@@ -21,7 +21,7 @@ class CommunicatorExchange final : public Exchange {
     }
   }
 
-  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context) override {
+  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");

@@ -25,11 +25,10 @@ class Exchange {
   virtual ExchangeTimeline timeline() const;
 
   // Collective: sums the gradients (unless `reduced`) and has every copy updated. `gradients` are this replica's, one a
-  // parameter, undefined for zero. `context` has the rate, the step, and in grad_scale what the sums are to be
-  // multiplied with; clipping comes on top. Returns false, on all replicas of all workers, when with a loss scale the
-  // sum was not finite and nothing was updated.
-  virtual bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced,
-                    StepContext context) = 0;
+  // parameter, undefined for zero; the caller has given them up. `context` has the rate, the step, and in grad_scale
+  // what the sums are to be multiplied with; clipping comes on top. Returns false, on all replicas of all workers, when
+  // with a loss scale the sum was not finite and nothing was updated.
+  virtual bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) = 0;
 
   // Returns the slots as flat tensors, [group][slot], of one replica that holds all of them.
   virtual const std::vector<std::vector<torch::Tensor>>& slots() const = 0;

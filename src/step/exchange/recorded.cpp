@@ -30,7 +30,7 @@ class RecordedExchange final : public Exchange {
     core.backend(0).flush_together(devices);
   }
 
-  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context) override {
+  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     if (record::FunctionRecording::is_tracing()) {
       fail<Unimplemented>("[optimizer] ", rule_.name(), ": minimize() within a cohort::function on ", replica.device(),
                           ": its numbers change from step to step on the host, which a function that is recorded does "
@@ -41,9 +41,10 @@ class RecordedExchange final : public Exchange {
     // Nothing of a step is recorded before all replicas have come to it: one that fails leaves the parameters of the
     // others as they were.
     core_.launch().meet(id, "minimize", nullptr, [](std::span<void* const>) {});
-    std::vector<torch::Tensor> sums = sum(id, gradients, reduced);
+    std::vector<torch::Tensor> sums = sum(id, std::exchange(gradients, {}), reduced);
     const bool updates = scale(id, sums, context);
     if (updates) update(id, sums, context);
+    sums.clear();  // a tensor that is there would be a result of the program, with memory of its own
     const TraceSpan span("compute", "launch of the recorded step");
     core_.begin_together(id, "the launch of the recorded step");
     return updates;

@@ -17,7 +17,7 @@ class SharedMemoryExchange : public Exchange {
   // The exchange of one process. Without norms the sums are not kept: adding up and updating are one pass over memory.
   explicit SharedMemoryExchange(const ExchangeParts& parts);
 
-  bool step(Replica& replica, const std::vector<torch::Tensor>& gradients, bool reduced, StepContext context) override;
+  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override;
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return update_.slots(); }
   void spread_slots(int64_t /*iterations*/) override {}
 
