@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs options test cuda gpu-kit gpu-check libtorch-matrix libtorch-row parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: options cuda gpu-kit gpu-check libtorch-matrix bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: options cuda gpu-kit gpu-check libtorch-matrix tpu-check bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -89,6 +89,14 @@ libtorch-row: test
 	@cmake --build $(B)/release -j $(JOBS) --target cohort_bench
 	@$(B)/release/bin/cohort_bench --seconds 1 step
 	@python3 scripts/libtorch-matrix --row $(B)
+
+# Training steps, compiled for TPUs that are not here; fills the table in docs/tpu.md. ONLY="mnist_mlp" for some experiments.
+tpu-check:
+	@scripts/install-deps.sh build
+	@scripts/install-deps.sh tpu
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli
+	@scripts/tpu-check $(B)/dev/bin/cohort $(if $(ONLY),--only $(ONLY))
 
 # Every model beside torchvision's, the large ones too, which `make test` leaves out.
 parity:

@@ -232,4 +232,8 @@ Experiment find_experiment(std::string_view name) {
                  nearest.empty() ? "" : "; did you mean " + nearest + "?");
 }
 
+Example Task::example_batch() const {
+  fail<Unimplemented>("[task] this task does not tell what its batches look like, wanted Task::example_batch()");
+}
+
 }  // namespace cohort

@@ -92,8 +92,37 @@ class Compile(unittest.TestCase):
         self.assertIn("; kept from an earlier compilation of", self.compile(cache)[1])
         self.assertIn("; compiled in", self.compile(cache, text="other")[1])
 
+    def compile_experiment(self, *flags, batch_size=64):
+        return cohort("compile", "--experiment=mnist_mlp", f"--batch_size={batch_size}", f"--xla_plugin={FAKE}", "--tpu_topology=fake:2x1", *flags)
+
+    def test_a_step_of_an_experiment(self):
+        step = self.folder / "step.mlir"
+        code, out, err = self.compile_experiment(f"--save_mlir={step}")
+        self.assertEqual(code, 0, err)
+        self.assertIn("experiment  mnist_mlp, a global batch of 64, 32 a replica\n", out)
+        text = step.read_text()
+        head, arguments = text.splitlines()[:2]
+        self.assertIn("module @train_step attributes {mhlo.num_replicas = 2 : i32", head)
+        self.assertIn("tensor<32x28x28xf32>", arguments)
+        self.assertEqual(text.count('"stablehlo.all_reduce"'), 6)  # the weights and biases of three layers
+        # Weights, both moments of Adam and the states of loss and accuracy are written where they were read.
+        self.assertEqual(text.count("tf.aliasing_output"), 6 + 2 * 6 + 2)
+        code, _, err = self.compile_experiment(f"--save_mlir={step}", "--num_replicas=1")
+        self.assertEqual(code, 0, err)
+        self.assertIn("tensor<64x28x28xf32>", step.read_text().splitlines()[1])
+
+    def test_an_experiment_that_cannot_be_compiled(self):
+        for flags, size, message in (([], 63, "a global batch of 63 is for 2 replica(s)"),
+                                     (["--params_override=runtime.loss_scale=dynamic"], 64, "it is no single program"),
+                                     (["--num_partitions=2"], 64, "--num_partitions=2 with --experiment"),
+                                     ([f"--mlir={__file__}"], 64, "both --mlir and --experiment are given")):
+            code, _, err = self.compile_experiment(*flags, batch_size=size)
+            self.assertEqual(code, 2, err)
+            self.assertIn(message, err)
+
     def test_what_is_wrong_is_named(self):
-        for arguments, message in (([], "--mlir is missing"), ([f"--mlir={__file__}"], "--tpu_topology is missing"),
+        for arguments, message in (([], "nothing to compile"), (["--batch_size=8", "--mlir=x"], "but no --experiment"),
+                                   ([f"--mlir={__file__}"], "--tpu_topology is missing"),
                                    (["--mlir=/none", "--tpu_topology=x"], "--mlir=/none cannot be opened")):
             code, _, err = cohort("compile", *arguments)
             self.assertEqual(code, 2, err)
@@ -120,3 +149,10 @@ class Tpu(unittest.TestCase):
             self.assertRegex(out, r"memory      [0-9.]+ [KM]iB of 15.7 GiB, it fits")
             self.assertIn("collective  all-reduce 1, 4.0 KiB come to each device", out)
             self.assertGreater(pathlib.Path(folder, "saved").stat().st_size, 1000)
+
+    def test_compiles_the_step_of_an_experiment(self):
+        code, out, err = cohort("compile", "--experiment=mnist_mlp", "--batch_size=64", f"--xla_plugin={LIBTPU}", "--tpu_topology=v5e:2x2")
+        self.assertEqual(code, 0, err)
+        self.assertIn("experiment  mnist_mlp, a global batch of 64, 16 a replica", out)
+        self.assertRegex(out, r"memory      [0-9.]+ MiB of 15.7 GiB, it fits")
+        self.assertRegex(out, r"collective  all-reduce 1, [0-9.]+ [KM]iB come to each device")

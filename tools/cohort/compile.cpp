@@ -9,6 +9,8 @@
 #include "base/fail.h"
 #include "commands.h"
 #include "device/xla/ahead.h"
+#include "models/command/experiment_flags.h"
+#include "models/run/record_step.h"
 #include "xla_flags.h"
 
 namespace cohort::cli {
@@ -18,9 +20,11 @@ namespace {
 struct CompileFlags {
   XlaFlags xla;
   std::filesystem::path mlir;
-  int num_replicas = 1;
+  ExperimentFlags experiment;
+  std::optional<int> num_replicas;
   int num_partitions = 1;
   std::filesystem::path save;
+  std::filesystem::path save_mlir;
   std::filesystem::path cache;
 };
 
@@ -28,6 +32,12 @@ std::string read_text(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) fail<NotFound>("[compile] --mlir=", file.string(), " cannot be opened");
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write_whole(const std::filesystem::path& path, const std::string& bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
 }
 
 std::string quantity(const std::optional<double>& value) {
@@ -70,16 +80,50 @@ void print_work(const XlaReport& report) {
   }
 }
 
-int run_compile(const CompileFlags& flags) {
-  if (flags.mlir.empty()) fail<InvalidArgument>("[compile] --mlir is missing, wanted a file of StableHLO text");
+void check(const CompileFlags& flags) {
+  const bool has_experiment = !flags.experiment.name.empty();
+  if (flags.mlir.empty() != has_experiment) {
+    fail<InvalidArgument>("[compile] ",
+                          has_experiment ? "both --mlir and --experiment are given" : "nothing to compile",
+                          ", wanted one of --experiment=NAME and --mlir=FILE of StableHLO text");
+  }
+  if (!has_experiment && flags.experiment.any()) {
+    fail<InvalidArgument>("[compile] the flags of an experiment's configuration are given, but no --experiment");
+  }
   if (flags.xla.topology.empty()) {
     fail<InvalidArgument>("[compile] --tpu_topology is missing, wanted a name such as v5e:2x2");
   }
-  const std::string text = read_text(flags.mlir);
+  if (has_experiment && flags.num_partitions != 1) {
+    fail<Unimplemented>("[compile] --num_partitions=", flags.num_partitions,
+                        " with --experiment: the step of an experiment is not divided among the devices of a replica");
+  }
+}
+
+// Returns the training step of the experiment, which all devices of the topology run, or as many as a flag says.
+std::string step_of(const CompileFlags& flags, int num_replicas) {
+  const Experiment experiment = find_experiment(flags.experiment.name);
+  ExperimentConfig made = experiment.make();
+  Config config([&](ConfigFields& fields) { made.describe(fields); });
+  flags.experiment.apply_files(config);
+  flags.experiment.apply_overrides(config, *made.task);
+  config.lock();
+  const RecordedStep step = record_step(made, num_replicas);
+  std::cout << "experiment  " << experiment.name << ", a global batch of " << step.global_batch << ", "
+            << step.global_batch / num_replicas << " a replica\n";
+  return step.text;
+}
+
+int run_compile(const CompileFlags& flags) {
+  check(flags);
+  const bool reads = !flags.mlir.empty();
+  std::string text = reads ? read_text(flags.mlir) : "";
   const XlaPluginPtr plugin = load_plugin(flags.xla);
   const XlaTopologyPtr topology =
       XlaTopology::create(plugin, flags.xla.topology, {.options = parse_xla_options(flags.xla.options)});
-  const XlaCompileOptions options{.num_replicas = flags.num_replicas, .num_partitions = flags.num_partitions};
+  const int num_replicas = flags.num_replicas.value_or(reads ? 1 : static_cast<int>(topology->devices().size()));
+  if (!reads) text = step_of(flags, num_replicas);
+  if (!flags.save_mlir.empty()) write_whole(flags.save_mlir, text);
+  const XlaCompileOptions options{.num_replicas = num_replicas, .num_partitions = flags.num_partitions};
   const XlaAhead ahead = compile_ahead(*topology, text, options, flags.cache);
   const XlaReport& report = ahead.report;
   const XlaDevice& device = topology->devices().front();
@@ -92,9 +136,7 @@ int run_compile(const CompileFlags& flags) {
   print_work(report);
   if (!flags.save.empty()) {
     if (ahead.bytes.empty()) fail<Unimplemented>("[compile] --save: the plugin does not give its programs as bytes");
-    AtomicFile file(flags.save);
-    file.write(ahead.bytes);
-    file.commit();
+    write_whole(flags.save, ahead.bytes);
     std::cout << "saved       " << flags.save.string() << ", " << bytes_text(static_cast<int64_t>(ahead.bytes.size()))
               << "\n";
   }
@@ -105,14 +147,19 @@ int run_compile(const CompileFlags& flags) {
 
 Command add_compile(CLI::App& app) {
   const auto flags = std::make_shared<CompileFlags>();
+  app.add_option("--experiment", flags->experiment.name,
+                 "the program: a training step of this experiment, for which no data are needed");
+  flags->experiment.add_to(app);
   app.add_option("--mlir", flags->mlir, "the program: a file with a module of StableHLO as text");
   add_xla_flags(app, flags->xla);
-  app.add_option("--num_replicas", flags->num_replicas, "the copies of the program that run together")
-      ->capture_default_str();
+  app.add_option("--num_replicas", flags->num_replicas,
+                 "the copies of the program that run together; not given: 1 of --mlir, one on each device of an "
+                 "experiment");
   app.add_option("--num_partitions", flags->num_partitions,
                  "the devices of a replica, among which XLA divides the program")
       ->capture_default_str();
   app.add_option("--save", flags->save, "the file that gets the compiled program");
+  app.add_option("--save_mlir", flags->save_mlir, "the file that gets the program as StableHLO text");
   app.add_option("--compilation_cache", flags->cache,
                  "a folder that keeps compiled programs, so that the same one is there at once the next time");
   return [flags] { return run_compile(*flags); };

@@ -299,6 +299,9 @@ class Task {
   // build_metrics(), l2_weight_decay() and stages() do not read, called once each, is an error; so keep the values that
   // are needed later.
   virtual TaskData build_inputs(const RuntimeConfig& runtime, bool training) = 0;
+  // Returns a batch of training with the shapes and dtypes of those of build_inputs(), of the global size, with zeros
+  // that may share memory: for programs that are compiled without data. Unimplemented: the task does not tell.
+  virtual Example example_batch() const;
   // Makes the model, built (Model::built) but not compiled.
   virtual Model build_model() = 0;
   // Makes the loss.

@@ -139,6 +139,7 @@ class ImageClassificationTask : public Task {
   void set_batch(Config& config, int64_t size, const std::string& origin) override;
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
+  Example example_batch() const override;
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;

@@ -41,6 +41,7 @@ class XlaBackend final : public DeviceBackend {
   torch::DeviceType torch_type() const override { return torch::kXLA; }
   int count() const override {
     const std::scoped_lock lock(mutex_);
+    if (absent_) return 1;
     return client_ == nullptr ? 0 : static_cast<int>(client_->local_devices().size());
   }
   torch::Device device(int index) const override { return {torch::kXLA, static_cast<c10::DeviceIndex>(index)}; }
@@ -88,6 +89,10 @@ class XlaBackend final : public DeviceBackend {
 
   XlaClientPtr open(const XlaOpenOptions& options) {
     const std::scoped_lock lock(mutex_);
+    if (absent_) {
+      fail<FailedPrecondition>("[xla] ", options.source,
+                               " wants a plugin in a process that records for a device that is not here");
+    }
     const XlaPluginPlace place = find_xla_plugin(options.plugin, options.source + ": plugin");
     if (client_ != nullptr) {
       require_same(place, options);
@@ -101,6 +106,16 @@ class XlaBackend final : public DeviceBackend {
     client_ = client;
     opened_ = std::move(all);
     return client_;
+  }
+
+  void open_absent(std::shared_ptr<record::GraphRunner> runner) {
+    const std::scoped_lock lock(mutex_);
+    if (client_ != nullptr || absent_) {
+      fail<FailedPrecondition>("[xla] a device that is not here is wanted in a process that has devices of XLA");
+    }
+    record::install_recorder({.devices = 1});
+    record::set_runner(std::move(runner));
+    absent_ = true;
   }
 
  private:
@@ -127,19 +142,27 @@ class XlaBackend final : public DeviceBackend {
   mutable std::mutex mutex_;
   XlaClientPtr client_;
   XlaOpenOptions opened_;
+  bool absent_ = false;  // there is one device, which open_absent() made
 };
+
+XlaBackend& own_backend() {
+  for (const auto& backend : device_backends()) {
+    if (auto* own = dynamic_cast<XlaBackend*>(backend.get())) return *own;
+  }
+  fail<Internal>("[xla] the table of back ends has no row for XLA");
+}
 
 }  // namespace
 
 XlaClientPtr open_xla(const XlaOpenOptions& options) {
-  for (const auto& backend : device_backends()) {
-    auto* own = dynamic_cast<XlaBackend*>(backend.get());
-    if (own == nullptr) continue;
-    XlaClientPtr client = own->open(options);
-    note_new_devices();
-    return client;
-  }
-  fail<Internal>("[xla] the table of back ends has no row for XLA");
+  XlaClientPtr client = own_backend().open(options);
+  note_new_devices();
+  return client;
+}
+
+void open_absent_xla(std::shared_ptr<record::GraphRunner> runner) {
+  own_backend().open_absent(std::move(runner));
+  note_new_devices();
 }
 
 std::unique_ptr<DeviceBackend> make_xla_backend() {

@@ -7,6 +7,7 @@
 
 #include "device/backend.h"
 #include "device/xla/client.h"
+#include "record/runner.h"
 
 namespace cohort {
 
@@ -22,6 +23,10 @@ struct XlaOpenOptions {
 // options. Call it before the first backward of the process. FailedPrecondition: another plugin is open, or an option
 // was another one; or a backward came before. Others as XlaPlugin::load() and XlaClient::create(). Thread-safe.
 XlaClientPtr open_xla(const XlaOpenOptions& options);
+
+// Makes one device of the type XLA that is not here: what is recorded for it goes to the runner. FailedPrecondition:
+// this process has devices of XLA, or a backward came before. Thread-safe.
+void open_absent_xla(std::shared_ptr<record::GraphRunner> runner);
 
 std::unique_ptr<DeviceBackend> make_xla_backend();
 

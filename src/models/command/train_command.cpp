@@ -12,10 +12,10 @@
 #include "base/atomic_file.h"
 #include "base/error_text.h"
 #include "base/fail.h"
-#include "cohort/models/experiment.h"
 #include "cohort/models/strategy_flags.h"
 #include "cohort/preemption.h"
 #include "cohort/trace.h"
+#include "models/command/experiment_flags.h"
 #include "models/run/plan.h"
 #include "strategy/core.h"
 
@@ -62,16 +62,11 @@ std::vector<PlainFlag> plain_flags() {
 }
 
 struct TrainFlags {
-  std::string experiment;
+  ExperimentFlags experiment;
   std::string help_experiment;
   // Those that were not given set nothing.
   std::optional<std::string> data_dir;
-  std::optional<int64_t> batch_size;
   std::vector<PlainFlag> plain = plain_flags();
-  std::vector<std::string> config_files;
-  std::vector<std::string> overrides;
-  std::vector<std::string> gin_files;
-  std::vector<std::string> gin_params;
   std::optional<std::filesystem::path> trace;
   RunOptions run;
 
@@ -86,15 +81,12 @@ void check(const TrainFlags& flags) {
     fail<InvalidArgument>("[train] --train_steps=", *flags.given("--train_steps"),
                           " and --epochs=", *flags.given("--epochs"), " both say how long to train; give one of them");
   }
-  if (flags.batch_size && *flags.batch_size < 1) {
-    fail<InvalidArgument>("[train] --batch_size is ", *flags.batch_size, ", wanted 1 or more");
-  }
   if (flags.data_dir && flags.data_dir->empty()) fail<InvalidArgument>("[train] --data_dir is empty, wanted a folder");
 }
 
 // Sets the fields by all layers, each over the one before.
 void configure(Config& config, Task& task, const TrainFlags& flags) {
-  for (const std::string& file : flags.config_files) config.apply_file(file);
+  flags.experiment.apply_files(config);
   for (const PlainFlag& flag : flags.plain) {
     if (flag.given) config.set(flag.path, *flag.given, flag.name);
   }
@@ -102,10 +94,7 @@ void configure(Config& config, Task& task, const TrainFlags& flags) {
   if (flags.given("--epochs")) config.set("trainer.train_steps", "0", "--epochs");
   if (flags.given("--train_steps")) config.reset("trainer.train_epochs");
   if (flags.data_dir) task.set_data(config, *flags.data_dir, "--data_dir");
-  if (flags.batch_size) task.set_batch(config, *flags.batch_size, "--batch_size");
-  for (const std::string& text : flags.overrides) config.apply_override(text);
-  for (const std::string& file : flags.gin_files) config.apply_gin_file(file);
-  for (const std::string& text : flags.gin_params) config.apply_gin(text);
+  flags.experiment.apply_overrides(config, task);
   config.lock();
 }
 
@@ -165,7 +154,7 @@ void run_traced(const ExperimentConfig& experiment, const Config& config, const 
 int train(TrainFlags flags) {
   if (!flags.help_experiment.empty()) return print_help(flags.help_experiment);
   check(flags);
-  const Experiment experiment = find_experiment(flags.experiment);
+  const Experiment experiment = find_experiment(flags.experiment.name);
   ExperimentConfig made = experiment.make();
   Config config([&](ConfigFields& fields) { made.describe(fields); });
   configure(config, *made.task, flags);
@@ -189,12 +178,8 @@ int status_after(const std::exception& error) {
 
 std::function<int()> add_train_flags(CLI::App& app) {
   const auto flags = std::make_shared<TrainFlags>();
-  std::string names;
-  for (const Experiment& experiment : experiments()) {
-    names += c10::str("\n  ", experiment.name, ": ", experiment.description);
-  }
-  app.footer("Every key of an experiment's configuration: --help_experiment=NAME. Experiments:" + names);
-  app.add_option("--experiment", flags->experiment, "experiment to train (needed)");
+  app.footer("Every key of an experiment's configuration: --help_experiment=NAME. Experiments:" + experiment_names());
+  app.add_option("--experiment", flags->experiment.name, "experiment to train (needed)");
   app.add_option("--help_experiment", flags->help_experiment, "print every key of an experiment's configuration");
   app.add_option("--mode", flags->run.mode, "what to do: " + run_modes())->capture_default_str();
   app.add_option(
@@ -203,25 +188,10 @@ std::function<int()> add_train_flags(CLI::App& app) {
       "there goes on");
   app.add_option("--data_dir", flags->data_dir,
                  "folder of the data; without it the drawn digits, for MNIST's experiments");
-  app.add_option("--batch_size", flags->batch_size, "global batch of training and evaluation");
   for (PlainFlag& flag : flags->plain)
     app.add_option(flag.name, flag.given, flag.help)->default_str(flag.default_value);
+  flags->experiment.add_to(app);
   app.get_option("--tpu")->expected(0, 1);  // --tpu= is the TPU that the environment speaks of
-  app.add_option("--config_file", flags->config_files,
-                 "file of YAML or JSON; may be given several times, later ones win")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--params_override", flags->overrides,
-                 "a.b=1,c=[1,2], YAML text, or a file; wins over the flags above")
-      ->expected(1)
-      ->delimiter('\0')
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--gin_file", flags->gin_files, "file of bindings in gin's format; wins over all others")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--gin_param,--gin_params", flags->gin_params, "one binding in gin's format: trainer.train_steps=100")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option(
       "--trace", flags->trace,
       "file for a picture of what every thread did, for chrome://tracing or ui.perfetto.dev; that of worker 2 "

@@ -44,6 +44,16 @@ TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, boo
   return data;
 }
 
+Example ImageClassificationTask::example_batch() const {
+  require_input_size(model);
+  const int64_t batch = train_data.global_batch_size;
+  std::vector<int64_t> images = {batch, model.channels(), model.input_size->at(0), model.input_size->at(1)};
+  if (model.takes_planes()) images.erase(images.begin() + 1);
+  const torch::Tensor labels =
+      soft_labels() ? at::zeros({}).expand({batch, model.num_classes}) : at::zeros({}, torch::kLong).expand({batch});
+  return {.x = at::zeros({}, image_dtype(train_data)).expand(images), .y = labels};
+}
+
 Model ImageClassificationTask::build_model() {
   initial_ = {.place = *init_checkpoint};
   if (!initial_.place.empty()) initial_.backbone_only = init_checkpoint_modules == "backbone";

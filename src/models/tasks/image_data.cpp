@@ -38,14 +38,9 @@ PaddingMode padding_mode(const std::string& name) {
   return name == "symmetric" ? PaddingMode::kSymmetric : PaddingMode::kConstant;
 }
 
-torch::ScalarType dtype_of(const std::string& name) {
-  if (name == "float16") return torch::kHalf;
-  return name == "bfloat16" ? torch::kBFloat16 : torch::kFloat;
-}
-
-Dataset rounded(const Dataset& batches, const std::string& dtype) {
-  if (dtype == "float32") return batches;
-  return batches.map([type = dtype_of(dtype)](Example batch) {
+Dataset rounded(const Dataset& batches, const ImageDataConfig& data) {
+  if (data.dtype == "float32") return batches;
+  return batches.map([type = image_dtype(data)](Example batch) {
     batch.x = batch.x.to(type);
     return batch;
   });
@@ -197,6 +192,11 @@ std::function<Example(Example)> evaluated_image(const ImageSource& source, const
 
 }  // namespace
 
+torch::ScalarType image_dtype(const ImageDataConfig& data) {
+  if (data.dtype == "float16") return torch::kHalf;
+  return data.dtype == "bfloat16" ? torch::kBFloat16 : torch::kFloat;
+}
+
 Mixing mixing_of(const ImageDataConfig& data) {
   const auto& group = data.mixup_and_cutmix;
   Mixing mixing{.mixup_alpha = std::max(*data.mixup_alpha, *group.mixup_alpha),
@@ -245,7 +245,7 @@ Dataset training_batches(const ImageSource& source, const ImageClassificationTas
         },
         {.seed = seed});
   }
-  return ahead(rounded(batches, data.dtype).repeat(), data.prefetch_buffer_size);
+  return ahead(rounded(batches, data).repeat(), data.prefetch_buffer_size);
 }
 
 Dataset validation_batches(const ImageSource& source, const ImageClassificationTask& task, const RuntimeConfig& runtime,
@@ -263,7 +263,7 @@ Dataset validation_batches(const ImageSource& source, const ImageClassificationT
       return batch;
     });
   }
-  return ahead(rounded(batches, data.dtype), data.prefetch_buffer_size);
+  return ahead(rounded(batches, data), data.prefetch_buffer_size);
 }
 
 }  // namespace cohort

@@ -40,6 +40,9 @@ struct Mixing {
 // Returns how pairs of training examples are mixed. InvalidArgument: both the older and the newer settings ask for it.
 Mixing mixing_of(const ImageDataConfig& data);
 
+// Returns the dtype to which images are rounded.
+torch::ScalarType image_dtype(const ImageDataConfig& data);
+
 // Returns the training data: decoded, augmented, in batches, without an end.
 Dataset training_batches(const ImageSource& source, const ImageClassificationTask& task, const RuntimeConfig& runtime,
                          bool one_hot);

@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "device/xla/backend.h"
 #include "device/xla/find_plugin.h"
+#include "strategy/strategies/absent.h"
 #include "strategy/strategies/devices.h"
 
 namespace cohort {
@@ -104,6 +106,11 @@ StrategyPlan tpu_plan(const TPUClusterResolver* resolver, const TPUStrategyOptio
 }
 
 }  // namespace
+
+Strategy absent_strategy(std::shared_ptr<record::GraphRunner> runner) {
+  open_absent_xla(std::move(runner));
+  return Access::make<Strategy>(std::make_shared<StrategyCore>(local_plan("xla", list_logical_devices("XLA"))));
+}
 
 XlaStrategy::XlaStrategy(const XlaStrategyOptions& options)
     : Strategy(std::make_shared<StrategyCore>(xla_plan("xla", "XlaStrategy", options))) {}

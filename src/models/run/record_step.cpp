@@ -1,0 +1,47 @@
+#include "models/run/record_step.h"
+
+#include "base/fail.h"
+#include "models/run/plan.h"
+#include "record/absent_runner.h"
+#include "record/stablehlo/lower.h"
+#include "strategy/strategies/absent.h"
+
+namespace cohort {
+
+namespace {
+
+// Every replica has the same program, so one replica's share says it.
+Example share_of(const Example& batch, int num_replicas) {
+  if (num_replicas < 1 || batch.size() % num_replicas != 0) {
+    fail<InvalidArgument>("[compile] a global batch of ", batch.size(), " is for ", num_replicas,
+                          " replica(s), wanted a batch that they can share alike");
+  }
+  return batch.rows(0, batch.size() / num_replicas);
+}
+
+}  // namespace
+
+RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas) {
+  if (!experiment.runtime.loss_scale->empty()) {
+    fail<Unimplemented>("[compile] runtime.loss_scale is ", experiment.runtime.loss_scale,
+                        ": the host decides in the middle of such a step, so that it is no single program");
+  }
+  const Strategy strategy = absent_strategy(record::make_absent_runner());
+  const auto scope = strategy.scope();
+  Task& task = *experiment.task;
+  const Example batch = task.example_batch();
+  const Example share = share_of(batch, num_replicas);
+  const RunPlan plan = plan_run(experiment.trainer, {.steps_per_epoch = 1}, /*trains=*/true);
+  Model model = task.build_model();
+  task.before_stage(0, model);
+  model.compile(plan_compile(experiment, plan, num_replicas, 0));
+  try {
+    model.train_on_batch(share);
+  } catch (const record::StepRecorded& step) {
+    return {.text = record::to_stablehlo(*step.program(), {.num_replicas = num_replicas, .name = "train_step"}),
+            .global_batch = batch.size()};
+  }
+  fail<Internal>("[compile] a training step ended without a sum over the replicas");
+}
+
+}  // namespace cohort

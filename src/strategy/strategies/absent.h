@@ -1,0 +1,15 @@
+// A strategy on a device of XLA that is not here: training steps are recorded and handed to a runner.
+#pragma once
+
+#include <memory>
+
+#include "cohort/strategy.h"
+#include "record/runner.h"
+
+namespace cohort {
+
+// Makes a strategy with one replica, on a device xla:0 whose programs the runner gets. FailedPrecondition: devices of
+// XLA are open in this process, or a backward came before.
+Strategy absent_strategy(std::shared_ptr<record::GraphRunner> runner);
+
+}  // namespace cohort
