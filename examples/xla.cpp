@@ -1,9 +1,13 @@
 // Training on the devices of an XLA plugin. The argument names the plugin: "cpu", "tpu", or the path of a file.
+#include <iostream>
+
 #include "cohort/cohort.h"
 
-int main(int argc, char** argv) {
-  using namespace cohort;
-  const std::string plugin = argc > 1 ? argv[1] : "cpu";
+using namespace cohort;
+
+namespace {
+
+double train_on(const std::string& plugin) {
   const XlaStrategy strategy({.plugin = plugin, .num_devices = 2});
   const auto scope = strategy.scope();
 
@@ -14,6 +18,16 @@ int main(int argc, char** argv) {
 
   const auto [train, test] = datasets::drawn_digits({.train_size = 4'000, .test_size = 1'000});
   model.fit(train.shuffle(4'000).batch(100), {.epochs = 3});
-  const Logs result = model.evaluate(test.batch(100));
-  return result["accuracy"] > 0.5 ? 0 : 1;
+  return model.evaluate(test.batch(100))["accuracy"];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return train_on(argc > 1 ? argv[1] : "cpu") > 0.5 ? 0 : 1;
+  } catch (const Error& error) {  // there is no such plugin
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
 }

@@ -31,7 +31,7 @@ bool nccl_suits(const std::vector<torch::Device>& devices) {
 
 // Returns whether the ring serves these devices. It reads and writes memory, which recorded tensors do not have.
 bool one_kind(const std::vector<torch::Device>& devices) {
-  if (backend_of(devices.front()).joins()) return false;
+  if (devices.front().type() == torch::kXLA) return false;
   return std::all_of(devices.begin(), devices.end(),
                      [&](torch::Device device) { return device.type() == devices.front().type(); });
 }
