@@ -3,36 +3,15 @@
 #include <sstream>
 
 #include "base/fail.h"
+#include "record/stablehlo/text.h"
 
 namespace cohort {
 
 namespace {
 
 std::string dtype_name(torch::ScalarType dtype) {
-  switch (dtype) {
-    case torch::kFloat:
-      return "f32";
-    case torch::kDouble:
-      return "f64";
-    case torch::kHalf:
-      return "f16";
-    case torch::kBFloat16:
-      return "bf16";
-    case torch::kLong:
-      return "i64";
-    case torch::kInt:
-      return "i32";
-    case torch::kShort:
-      return "i16";
-    case torch::kChar:
-      return "i8";
-    case torch::kByte:
-      return "ui8";
-    case torch::kBool:
-      return "i1";
-    default:
-      return c10::toString(dtype);
-  }
+  const std::string_view element = record::stablehlo::find_element(dtype);
+  return element.empty() ? c10::toString(dtype) : std::string(element);
 }
 
 std::string shape_text(const std::optional<std::vector<int64_t>>& shape) {

@@ -35,7 +35,7 @@ std::string hexadecimal(uint64_t bits, int digits) {
 
 }  // namespace
 
-std::string element_of(torch::ScalarType dtype) {
+std::string_view find_element(torch::ScalarType dtype) {
   switch (dtype) {
     case torch::kFloat:
       return "f32";
@@ -58,8 +58,14 @@ std::string element_of(torch::ScalarType dtype) {
     case torch::kBool:
       return "i1";
     default:
-      fail<Unimplemented>("[record] tensors of ", dtype, " have no form in StableHLO; use a real or integer dtype");
+      return "";
   }
+}
+
+std::string element_of(torch::ScalarType dtype) {
+  const std::string_view element = find_element(dtype);
+  if (!element.empty()) return std::string(element);
+  fail<Unimplemented>("[record] tensors of ", dtype, " have no form in StableHLO; use a real or integer dtype");
 }
 
 bool is_float(std::string_view element) {
