@@ -110,6 +110,17 @@ class Autocast {
 using GradAccumulator =
     std::invoke_result_t<decltype(&torch::autograd::impl::grad_accumulator), const torch::autograd::Variable&>;
 
+// Makes a node of autograd's graph, of a class that derives from torch::autograd::Node, behind the pointer that the
+// version has.
+template <typename Node, typename... Args>
+auto make_grad_fn(Args&&... args) {
+  if constexpr (std::is_same_v<GradAccumulator, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<Node>(std::forward<Args>(args)...);
+  } else {
+    return c10::make_intrusive<Node>(std::forward<Args>(args)...);
+  }
+}
+
 // c10d::Store with the additional method that it has from 2.7 on.
 template <typename Store>
 class Cloneable : public Store {

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "base/fail.h"
+#include "base/libtorch_compat.h"
 #include "base/log.h"
 #include "function/state.h"
 
@@ -169,7 +170,7 @@ void FunctionState::run_recorded(FunctionCall& call, const FunctionArguments& ar
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (!plan.requires_grad[i]) continue;
     torch::autograd::set_history(
-        results[i], std::make_shared<NoGradient>(
+        results[i], compat::make_grad_fn<NoGradient>(
                         c10::str("[function] ", options_.name, ": gradients do not flow out of a function on ",
                                  arguments.device, "; compute them within it (backward, torch::autograd::grad)")));
   }
