@@ -119,10 +119,10 @@ TEST(FunctionTest, ReduceRetracingRelaxesSizes) {
 }
 
 TEST(FunctionTest, HoldsToItsInputSignature) {
-  const auto f = function(
-      [](const Example& batch, const torch::Tensor& scale) { return batch.x * scale; },
-      {.name = "f",
-       .input_signature = {{{.shape = {{kAnySize, 2}}, .name = "x"}, {.shape = {{}}, .dtype = torch::kDouble}}}});
+  const auto f = function([](const Example& batch, const torch::Tensor& scale) { return batch.x * scale; },
+                          {.name = "f",
+                           .input_signature = {{{.shape = {{kAnySize, 2}}, .name = "x"},
+                                                {.shape = std::vector<int64_t>(), .dtype = torch::kDouble}}}});
   for (const int64_t rows : {1, 2, 3}) f(Example{.x = torch::ones({rows, 2})}, torch::tensor(2.0, torch::kDouble));
   EXPECT_EQ(f.signatures(), (std::vector<std::string>{"f(f32[?, 2] cpu, f64[] cpu)"}));
   EXPECT_EQ(error_of<InvalidArgument>([&] {
