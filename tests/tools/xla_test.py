@@ -114,6 +114,8 @@ class Compile(unittest.TestCase):
     def test_an_experiment_that_cannot_be_compiled(self):
         for flags, size, message in (([], 63, "a global batch of 63 is for 2 replica(s)"),
                                      (["--params_override=runtime.loss_scale=dynamic"], 64, "it is no single program"),
+                                     (["--params_override=runtime.num_replicas=4"], 64, "has no use for what was set:\n  runtime.num_replicas is 4"),
+                                     (["--gin_param=task.train_data.aug_rand_hflip=False"], 64, "task.train_data.aug_rand_hflip is false (--gin_param)"),
                                      (["--num_partitions=2"], 64, "--num_partitions=2 with --experiment"),
                                      ([f"--mlir={__file__}"], 64, "both --mlir and --experiment are given")):
             code, _, err = self.compile_experiment(*flags, batch_size=size)

@@ -99,6 +99,16 @@ void check(const CompileFlags& flags) {
   }
 }
 
+// A file may be that of the whole training; what a flag sets has its effect on the step, or is an error.
+void require_read(const Config& config) {
+  std::string list;
+  for (const Config::Change& change : config.unread()) {
+    if (change.origin != "--params_override" && change.origin != "--gin_param") continue;
+    list += c10::str("\n  ", change.path, " is ", change.value, " (", change.origin, ")");
+  }
+  if (!list.empty()) fail<InvalidArgument>("[compile] the training step alone has no use for what was set:", list);
+}
+
 // Returns the training step of the experiment, which all devices of the topology run, or as many as a flag says.
 std::string step_of(const CompileFlags& flags, int num_replicas) {
   const Experiment experiment = find_experiment(flags.experiment.name);
@@ -108,6 +118,7 @@ std::string step_of(const CompileFlags& flags, int num_replicas) {
   flags.experiment.apply_overrides(config, *made.task);
   config.lock();
   const RecordedStep step = record_step(made, num_replicas);
+  require_read(config);
   std::cout << "experiment  " << experiment.name << ", a global batch of " << step.global_batch << ", "
             << step.global_batch / num_replicas << " a replica\n";
   return step.text;
