@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "function/state.h"
+#include "record/recorder.h"
 #include "record/stablehlo/lower.h"
 
 namespace cohort {
@@ -58,7 +59,7 @@ const std::string& ConcreteFunction::signature() const {
 }
 
 std::string ConcreteFunction::text() const {
-  return record::to_stablehlo(program_of(*state_), {.name = state_->name});
+  return record::to_stablehlo(program_of(*state_), {.name = state_->name, .precision = record::matmul_precision()});
 }
 
 FunctionCost ConcreteFunction::cost() const {

@@ -31,6 +31,7 @@ struct Recorder {
   std::shared_ptr<GraphRunner> runner;
   std::atomic<bool> installed = false;
   std::atomic<bool> soft_placement = false;
+  std::atomic<MatmulPrecision> precision = MatmulPrecision::kDefault;
 };
 
 // It is never destroyed: tensors may outlive everything else.
@@ -134,6 +135,14 @@ void set_soft_placement(bool enabled) {
 
 bool soft_placement() {
   return recorder().soft_placement;
+}
+
+void set_matmul_precision(MatmulPrecision precision) {
+  recorder().precision = precision;
+}
+
+MatmulPrecision matmul_precision() {
+  return recorder().precision;
 }
 
 Recording& recording_of(torch::Device device) {

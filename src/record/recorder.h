@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "record/runner.h"
+#include "record/stablehlo/lower.h"
 
 namespace cohort::record {
 
@@ -50,6 +51,10 @@ std::shared_ptr<GraphRunner> runner();
 // and at first, they are an error (Unimplemented). Needs a runner.
 void set_soft_placement(bool enabled);
 bool soft_placement();
+
+// Sets how the programs that are compiled from now on multiply. At first it is kDefault. Thread-safe.
+void set_matmul_precision(MatmulPrecision precision);
+MatmulPrecision matmul_precision();
 
 // What is recorded for one device. Thread-safe; tensors follow LibTorch's rules.
 class Recording {

@@ -169,6 +169,7 @@ const std::map<std::string, std::string>& other_values() {
       {"runtime.tpu", "local"},
       {"runtime.xla_plugin", "cpu"},
       {"runtime.xla_options", "cpu_device_count=2"},
+      {"runtime.matmul_precision", "high"},
       {"runtime.consistency", "synchronous"},
       {"runtime.mixed_precision_dtype", "bfloat16"},
       {"runtime.loss_scale", "48"},

@@ -2,13 +2,13 @@ module @step attributes {mhlo.num_replicas = 2 : i32, mhlo.num_partitions = 1 : 
   func.func public @main(%arg0: tensor<4x3xf32> {tf.aliasing_output = 0 : i32} loc("fc1.weight"), %arg1: tensor<4xf32> {tf.aliasing_output = 1 : i32} loc("fc1.bias"), %arg2: tensor<5x3xf32> loc("x"), %arg3: tensor<2x4xf32> {tf.aliasing_output = 2 : i32} loc("fc2.weight"), %arg4: tensor<5xi64> loc("y"), %arg5: tensor<3xf32> loc("argument 5")) -> (tensor<4x3xf32>, tensor<4xf32>, tensor<2x4xf32>, tensor<f32>) {
     %0 = stablehlo.constant dense<0x3F800000> : tensor<f32> loc("aten::full")
     %1 = stablehlo.transpose %arg0, dims = [1, 0] : (tensor<4x3xf32>) -> tensor<3x4xf32> loc("aten::as_strided fc1")
-    %2 = stablehlo.dot_general %arg2, %1, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<5x3xf32>, tensor<3x4xf32>) -> tensor<5x4xf32> loc("aten::addmm fc1")
+    %2 = stablehlo.dot_general %arg2, %1, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : (tensor<5x3xf32>, tensor<3x4xf32>) -> tensor<5x4xf32> loc("aten::addmm fc1")
     %3 = stablehlo.broadcast_in_dim %arg1, dims = [1] : (tensor<4xf32>) -> tensor<5x4xf32> loc("aten::addmm fc1")
     %4 = stablehlo.add %2, %3 : tensor<5x4xf32> loc("aten::addmm fc1")
     %5 = stablehlo.constant dense<0x00000000> : tensor<5x4xf32> loc("aten::relu fc1")
     %6 = stablehlo.maximum %4, %5 : tensor<5x4xf32> loc("aten::relu fc1")
     %7 = stablehlo.transpose %arg3, dims = [1, 0] : (tensor<2x4xf32>) -> tensor<4x2xf32> loc("aten::as_strided fc2")
-    %8 = stablehlo.dot_general %6, %7, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<5x4xf32>, tensor<4x2xf32>) -> tensor<5x2xf32> loc("aten::mm fc2")
+    %8 = stablehlo.dot_general %6, %7, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : (tensor<5x4xf32>, tensor<4x2xf32>) -> tensor<5x2xf32> loc("aten::mm fc2")
     %9 = stablehlo.constant dense<0xFF800000> : tensor<f32> loc("aten::_log_softmax fc2")
     %10 = stablehlo.reduce(%8 init: %9) applies stablehlo.maximum across dimensions = [1] : (tensor<5x2xf32>, tensor<f32>) -> tensor<5xf32> loc("aten::_log_softmax fc2")
     %11 = stablehlo.broadcast_in_dim %10, dims = [0] : (tensor<5xf32>) -> tensor<5x2xf32> loc("aten::_log_softmax fc2")
@@ -58,14 +58,14 @@ module @step attributes {mhlo.num_replicas = 2 : i32, mhlo.num_partitions = 1 : 
     %55 = stablehlo.exponential %18 : tensor<5x2xf32> loc("aten::_log_softmax_backward_data fc2")
     %56 = stablehlo.multiply %55, %54 : tensor<5x2xf32> loc("aten::_log_softmax_backward_data fc2")
     %57 = stablehlo.subtract %51, %56 : tensor<5x2xf32> loc("aten::_log_softmax_backward_data fc2")
-    %58 = stablehlo.dot_general %57, %arg3, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<5x2xf32>, tensor<2x4xf32>) -> tensor<5x4xf32> loc("aten::mm fc2")
+    %58 = stablehlo.dot_general %57, %arg3, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : (tensor<5x2xf32>, tensor<2x4xf32>) -> tensor<5x4xf32> loc("aten::mm fc2")
     %59 = stablehlo.constant dense<0x00000000> : tensor<f32> loc("aten::threshold_backward fc1")
     %60 = stablehlo.broadcast_in_dim %59, dims = [] : (tensor<f32>) -> tensor<5x4xf32> loc("aten::threshold_backward fc1")
     %61 = stablehlo.compare LE, %6, %60 : (tensor<5x4xf32>, tensor<5x4xf32>) -> tensor<5x4xi1> loc("aten::threshold_backward fc1")
     %62 = stablehlo.constant dense<0x00000000> : tensor<5x4xf32> loc("aten::threshold_backward fc1")
     %63 = stablehlo.select %61, %62, %58 : tensor<5x4xi1>, tensor<5x4xf32> loc("aten::threshold_backward fc1")
     %64 = stablehlo.transpose %63, dims = [1, 0] : (tensor<5x4xf32>) -> tensor<4x5xf32> loc("aten::as_strided fc1")
-    %65 = stablehlo.dot_general %64, %arg2, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<4x5xf32>, tensor<5x3xf32>) -> tensor<4x3xf32> loc("aten::mm fc1")
+    %65 = stablehlo.dot_general %64, %arg2, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : (tensor<4x5xf32>, tensor<5x3xf32>) -> tensor<4x3xf32> loc("aten::mm fc1")
     %66 = "stablehlo.all_reduce"(%65) ({
       ^bb0(%a: tensor<f32>, %b: tensor<f32>):
         %r = stablehlo.add %a, %b : tensor<f32>
@@ -91,7 +91,7 @@ module @step attributes {mhlo.num_replicas = 2 : i32, mhlo.num_partitions = 1 : 
     %80 = stablehlo.multiply %76, %79 : tensor<4xf32> loc("aten::sub.Tensor fc1")
     %81 = stablehlo.subtract %arg1, %80 : tensor<4xf32> loc("aten::sub.Tensor fc1")
     %82 = stablehlo.transpose %57, dims = [1, 0] : (tensor<5x2xf32>) -> tensor<2x5xf32> loc("aten::as_strided fc2")
-    %83 = stablehlo.dot_general %82, %6, contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST] : (tensor<2x5xf32>, tensor<5x4xf32>) -> tensor<2x4xf32> loc("aten::mm fc2")
+    %83 = stablehlo.dot_general %82, %6, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : (tensor<2x5xf32>, tensor<5x4xf32>) -> tensor<2x4xf32> loc("aten::mm fc2")
     %84 = "stablehlo.all_reduce"(%83) ({
       ^bb0(%a: tensor<f32>, %b: tensor<f32>):
         %r = stablehlo.add %a, %b : tensor<f32>

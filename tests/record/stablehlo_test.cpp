@@ -66,6 +66,22 @@ TEST(StableHlo, OneReplicaHasNoAllReduce) {
   EXPECT_THAT(text, HasSubstr("mhlo.num_replicas = 1"));
 }
 
+TEST(StableHlo, ThePrecisionIsThatOfAllProducts) {
+  install_recorder({.devices = 2});
+  const torch::Tensor x = make_parameter({torch::kFloat, {2, 3, 5, 5}}, kDevice);
+  const torch::Tensor kernel = make_parameter({torch::kFloat, {4, 3, 3, 3}}, kDevice);
+  const torch::Tensor w = make_parameter({torch::kFloat, {3, 7}}, kDevice);
+  const torch::Tensor y = torch::conv2d(x, kernel).view({24, 3}).mm(w);
+  const Captured captured = recording_of(kDevice).capture(std::vector<torch::Tensor>{y});
+  EXPECT_THAT(to_stablehlo(*captured.program), AllOf(HasSubstr("precision = [DEFAULT, DEFAULT]"),
+                                                     HasSubstr("<precision DEFAULT>, #stablehlo<precision DEFAULT>")));
+  const std::string text = to_stablehlo(*captured.program, {.precision = find_matmul_precision("highest", "a test")});
+  EXPECT_THAT(text, AllOf(HasSubstr("precision = [HIGHEST, HIGHEST]"),
+                          HasSubstr("<precision HIGHEST>, #stablehlo<precision HIGHEST>"), Not(HasSubstr("DEFAULT"))));
+  EXPECT_THAT(testing::error_of<InvalidArgument>([] { find_matmul_precision("low", "a test"); }),
+              HasSubstr("a test is low, wanted default, high or highest"));
+}
+
 TEST(StableHlo, NumbersAreTheirBits) {
   using stablehlo::literal;
   EXPECT_EQ(literal(1.0, "f32"), "0x3F800000");

@@ -1,6 +1,7 @@
 """cohort devices and cohort compile with plugins of XLA: the tests' own one, and libtpu where it is."""
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -111,11 +112,20 @@ class Compile(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertIn("tensor<64x28x28xf32>", step.read_text().splitlines()[1])
 
+    def test_the_precision_of_a_step(self):
+        step = self.folder / "step.mlir"
+        for flags, wanted in (([], "DEFAULT"), (["--matmul_precision=highest"], "HIGHEST"),
+                              (["--matmul_precision=highest", "--params_override=runtime.matmul_precision=high"], "HIGH")):
+            code, _, err = self.compile_experiment(f"--save_mlir={step}", *flags)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(set(re.findall("precision = .*?]", step.read_text())), {f"precision = [{wanted}, {wanted}]"})
+
     def test_an_experiment_that_cannot_be_compiled(self):
         for flags, size, message in (([], 63, "a global batch of 63 is for 2 replica(s)"),
                                      (["--params_override=runtime.loss_scale=dynamic"], 64, "it is no single program"),
                                      (["--params_override=runtime.num_replicas=4"], 64, "has no use for what was set:\n  runtime.num_replicas is 4"),
                                      (["--gin_param=task.train_data.aug_rand_hflip=False"], 64, "task.train_data.aug_rand_hflip is false (--gin_param)"),
+                                     (["--matmul_precision=low"], 64, "matmul_precision is low, wanted default, high or highest"),
                                      (["--num_partitions=2"], 64, "--num_partitions=2 with --experiment"),
                                      ([f"--mlir={__file__}"], 64, "both --mlir and --experiment are given")):
             code, _, err = self.compile_experiment(*flags, batch_size=size)
@@ -125,7 +135,8 @@ class Compile(unittest.TestCase):
     def test_what_is_wrong_is_named(self):
         for arguments, message in (([], "nothing to compile"), (["--batch_size=8", "--mlir=x"], "but no --experiment"),
                                    ([f"--mlir={__file__}"], "--tpu_topology is missing"),
-                                   (["--mlir=/none", "--tpu_topology=x"], "--mlir=/none cannot be opened")):
+                                   (["--mlir=/none", "--tpu_topology=x"], "--mlir=/none cannot be opened"),
+                                   (["--mlir=/none", "--matmul_precision=high"], "the text of --mlir says how it multiplies")):
             code, _, err = cohort("compile", *arguments)
             self.assertEqual(code, 2, err)
             self.assertIn(message, err)

@@ -23,6 +23,7 @@ struct CompileFlags {
   ExperimentFlags experiment;
   std::optional<int> num_replicas;
   int num_partitions = 1;
+  std::optional<std::string> matmul_precision;
   std::filesystem::path save;
   std::filesystem::path save_mlir;
   std::filesystem::path cache;
@@ -90,6 +91,10 @@ void check(const CompileFlags& flags) {
   if (!has_experiment && flags.experiment.any()) {
     fail<InvalidArgument>("[compile] the flags of an experiment's configuration are given, but no --experiment");
   }
+  if (!has_experiment && flags.matmul_precision) {
+    fail<InvalidArgument>("[compile] --matmul_precision=", *flags.matmul_precision,
+                          " is given, but the text of --mlir says how it multiplies");
+  }
   if (flags.xla.topology.empty()) {
     fail<InvalidArgument>("[compile] --tpu_topology is missing, wanted a name such as v5e:2x2");
   }
@@ -115,6 +120,7 @@ std::string step_of(const CompileFlags& flags, int num_replicas) {
   ExperimentConfig made = experiment.make();
   Config config([&](ConfigFields& fields) { made.describe(fields); });
   flags.experiment.apply_files(config);
+  if (flags.matmul_precision) config.set("runtime.matmul_precision", *flags.matmul_precision, "--matmul_precision");
   flags.experiment.apply_overrides(config, *made.task);
   config.lock();
   const RecordedStep step = record_step(made, num_replicas);
@@ -169,6 +175,10 @@ Command add_compile(CLI::App& app) {
   app.add_option("--num_partitions", flags->num_partitions,
                  "the devices of a replica, among which XLA divides the program")
       ->capture_default_str();
+  app.add_option(
+      "--matmul_precision", flags->matmul_precision,
+      "how the step of an experiment multiplies float32: default (not given) is the device's way, on TPUs one "
+      "pass in bfloat16; high, on TPUs three; highest, float32");
   app.add_option("--save", flags->save, "the file that gets the compiled program");
   app.add_option("--save_mlir", flags->save_mlir, "the file that gets the program as StableHLO text");
   app.add_option("--compilation_cache", flags->cache,

@@ -28,6 +28,10 @@ struct XlaStrategyOptions {
   // What the plugin takes, as name=value,name=value. XLA's plugin for CPUs has as many devices as cpu_device_count
   // says, which is num_devices where it is not given.
   std::string plugin_options;
+  // How float32 is multiplied, in products and convolutions: "default" is the device's own way, on TPUs one pass in
+  // bfloat16, as in TensorFlow; "high" is three passes; "highest" is float32, on TPUs six passes. Plugins for CPUs
+  // compute in float32 with all of them. FailedPrecondition: another strategy of this process has another one.
+  std::string matmul_precision = "default";
   // The longest wait of a replica for the others.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
@@ -68,9 +72,10 @@ TpuTopology tpu_initialize(const std::shared_ptr<TPUClusterResolver>& resolver =
                            const std::string& plugin = "tpu", const std::string& plugin_options = "");
 
 struct TPUStrategyOptions {
-  std::string plugin = "tpu";  // as XlaStrategyOptions::plugin
-  int num_devices = 0;         // as XlaStrategyOptions::num_devices
-  std::string plugin_options;  // as XlaStrategyOptions::plugin_options
+  std::string plugin = "tpu";                // as XlaStrategyOptions::plugin
+  int num_devices = 0;                       // as XlaStrategyOptions::num_devices
+  std::string plugin_options;                // as XlaStrategyOptions::plugin_options
+  std::string matmul_precision = "default";  // as XlaStrategyOptions::matmul_precision
   // The core of each replica, instead of the first num_devices cores in their order. Unimplemented: replicas of several
   // cores. InvalidArgument: it is for other cores than those of this process.
   std::optional<DeviceAssignment> device_assignment = std::nullopt;

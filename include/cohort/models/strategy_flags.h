@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cohort/cluster/parameter_server_strategy.h"
+#include "cohort/cluster/xla_strategy.h"
 #include "cohort/models/config.h"
 #include "cohort/strategy.h"
 
@@ -27,6 +28,7 @@ struct StrategyFlags {
   Setting<std::string> tpu;
   Setting<std::string> xla_plugin;
   Setting<std::string> xla_options;
+  Setting<std::string> matmul_precision = XlaStrategyOptions().matmul_precision;
   Setting<std::string> consistency = "asynchronous";
   Setting<int64_t> staleness = Consistency().staleness;
   Setting<int64_t> ps_replicas = ParameterServerOptions().replicas;

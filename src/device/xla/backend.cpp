@@ -96,6 +96,7 @@ class XlaBackend final : public DeviceBackend {
     const XlaPluginPlace place = find_xla_plugin(options.plugin, options.source + ": plugin");
     if (client_ != nullptr) {
       require_same(place, options);
+      set_precision(options);
       return client_;
     }
     XlaOpenOptions all = options;
@@ -105,6 +106,7 @@ class XlaBackend final : public DeviceBackend {
     record::set_runner(make_xla_runner(client));
     client_ = client;
     opened_ = std::move(all);
+    set_precision(options);
     return client_;
   }
 
@@ -119,6 +121,20 @@ class XlaBackend final : public DeviceBackend {
   }
 
  private:
+  // What has been compiled cannot change, so the first one that says it, says it for all.
+  void set_precision(const XlaOpenOptions& options) {
+    if (options.matmul_precision.empty()) return;
+    const auto wanted = record::find_matmul_precision(options.matmul_precision, options.source + ": matmul_precision");
+    if (precision_.empty()) {
+      precision_ = options.matmul_precision;
+      record::set_matmul_precision(wanted);
+    } else if (precision_ != options.matmul_precision) {
+      fail<FailedPrecondition>("[xla] ", options.source, " wants matmul_precision ", options.matmul_precision,
+                               ", but this process computes with ", precision_,
+                               " already and cannot change it any more");
+    }
+  }
+
   XlaClientPtr opened() const {
     const std::scoped_lock lock(mutex_);
     if (client_ == nullptr) fail<FailedPrecondition>("[xla] no plugin is open in this process");
@@ -142,7 +158,8 @@ class XlaBackend final : public DeviceBackend {
   mutable std::mutex mutex_;
   XlaClientPtr client_;
   XlaOpenOptions opened_;
-  bool absent_ = false;  // there is one device, which open_absent() made
+  std::string precision_;  // what was asked for, or empty
+  bool absent_ = false;    // there is one device, which open_absent() made
 };
 
 XlaBackend& own_backend() {

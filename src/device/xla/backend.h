@@ -15,6 +15,7 @@ struct XlaOpenOptions {
   std::string plugin = "";             // as find_xla_plugin() takes it
   std::string source = "XlaStrategy";  // who asks, for messages
   XlaOptions options = {};             // the options that the plugin is to have
+  std::string matmul_precision = "";   // default, high or highest; empty: as it is, default at first
   XlaOptions otherwise = {};           // those that it gets if `options` does not say and it is not open yet
 };
 

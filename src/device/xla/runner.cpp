@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/fail.h"
+#include "record/recorder.h"
 #include "record/stablehlo/lower.h"
 
 namespace cohort {
@@ -97,7 +98,8 @@ class XlaRunner final : public record::GraphRunner {
       if (known != executables_.end()) return known->second;
     }
     const auto replicas = static_cast<int>(ids.size());
-    const std::string text = record::to_stablehlo(program, {.num_replicas = replicas, .name = "recorded"});
+    const std::string text = record::to_stablehlo(
+        program, {.num_replicas = replicas, .name = "recorded", .precision = record::matmul_precision()});
     XlaExecutablePtr made = client_->compile(
         text, {.num_replicas = replicas, .devices = ids, .flags = options_.flags, .limit = options_.compile_limit});
     const std::scoped_lock lock(mutex_);

@@ -118,6 +118,10 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
     fail<InvalidArgument>("[train] --", flag, "=", value, " has no meaning under --distribution_strategy=", name,
                           ", only under tpu and xla");
   }
+  if (flags.matmul_precision != StrategyFlags().matmul_precision && !has_plugin) {
+    fail<InvalidArgument>("[train] --matmul_precision=", flags.matmul_precision,
+                          " has no meaning under --distribution_strategy=", name, ", only under tpu and xla");
+  }
   if (flags.num_gpus > 0 && has_plugin) {
     fail<InvalidArgument>("[train] --num_gpus=", flags.num_gpus, " has no meaning under --distribution_strategy=", name,
                           "; --num_replicas is the number of the plugin's devices");
@@ -250,15 +254,18 @@ Strategy make_central_storage(const StrategyFlags& flags) {
 
 Strategy make_tpu(const StrategyFlags& flags) {
   const std::string plugin = flags.xla_plugin->empty() ? TPUStrategyOptions().plugin : *flags.xla_plugin;
-  return TPUStrategy(
-      std::make_shared<TPUClusterResolver>(flags.tpu),
-      {.plugin = plugin, .num_devices = static_cast<int>(flags.num_replicas), .plugin_options = flags.xla_options});
+  return TPUStrategy(std::make_shared<TPUClusterResolver>(flags.tpu),
+                     {.plugin = plugin,
+                      .num_devices = static_cast<int>(flags.num_replicas),
+                      .plugin_options = flags.xla_options,
+                      .matmul_precision = flags.matmul_precision});
 }
 
 Strategy make_xla(const StrategyFlags& flags) {
   return XlaStrategy({.plugin = flags.xla_plugin,
                       .num_devices = static_cast<int>(flags.num_replicas),
-                      .plugin_options = flags.xla_options});
+                      .plugin_options = flags.xla_options,
+                      .matmul_precision = flags.matmul_precision});
 }
 
 constexpr std::array kStrategies = {
@@ -316,6 +323,11 @@ void StrategyFlags::describe(ConfigFields& fields) {
       "cpu); empty: tpu under tpu, else the first one");
   add("xla_options", xla_options,
       "options that the plugin of tpu and xla takes, as name=value,name=value, such as cpu_device_count=8");
+  add("matmul_precision", matmul_precision,
+      "how tpu and xla multiply float32: default is the device's way, on TPUs one pass in bfloat16; high, on TPUs "
+      "three; "
+      "highest, float32",
+      "default, high, highest");
   add("consistency", consistency, "how parameter_server keeps workers together: " + names_in(kConsistencies));
   add("staleness", staleness, "steps that a worker may be ahead of the slowest one under bounded_staleness");
   add("ps_replicas", ps_replicas, "servers of parameter_server that have each variable, 1 or 2");

@@ -26,6 +26,8 @@ RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas) {
     fail<Unimplemented>("[compile] runtime.loss_scale is ", experiment.runtime.loss_scale,
                         ": the host decides in the middle of such a step, so that it is no single program");
   }
+  const record::MatmulPrecision precision =
+      record::find_matmul_precision(*experiment.runtime.matmul_precision, "runtime.matmul_precision");
   const Strategy strategy = absent_strategy(record::make_absent_runner());
   const auto scope = strategy.scope();
   Task& task = *experiment.task;
@@ -38,7 +40,8 @@ RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas) {
   try {
     model.train_on_batch(share);
   } catch (const record::StepRecorded& step) {
-    return {.text = record::to_stablehlo(*step.program(), {.num_replicas = num_replicas, .name = "train_step"}),
+    return {.text = record::to_stablehlo(*step.program(),
+                                         {.num_replicas = num_replicas, .name = "train_step", .precision = precision}),
             .global_batch = batch.size()};
   }
   fail<Internal>("[compile] a training step ended without a sum over the replicas");

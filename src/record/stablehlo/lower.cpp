@@ -1,5 +1,7 @@
 #include "record/stablehlo/lower.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/fail.h"
@@ -28,9 +30,26 @@ bool reads(const Operation& operation, const PlaceArgument& argument) {
   return stablehlo::max_pool_reads_indices(std::get<c10::IValue>(operation.arguments.at(5)).toIntVector());
 }
 
+struct PrecisionRow {
+  MatmulPrecision precision;
+  const char* name;
+  const char* text;  // StableHLO's
+};
+constexpr std::array kPrecisions = {
+    PrecisionRow{MatmulPrecision::kDefault, "default", "DEFAULT"},
+    PrecisionRow{MatmulPrecision::kHigh, "high", "HIGH"},
+    PrecisionRow{MatmulPrecision::kHighest, "highest", "HIGHEST"},
+};
+
+const PrecisionRow& row_of(MatmulPrecision precision) {
+  return *std::find_if(kPrecisions.begin(), kPrecisions.end(),
+                       [&](const PrecisionRow& row) { return row.precision == precision; });
+}
+
 class Module {
  public:
-  Module(const Program& program, const StableHloOptions& options) : program_(program), options_(options) {
+  Module(const Program& program, const StableHloOptions& options)
+      : program_(program), options_(options), text_(row_of(options.precision).text) {
     for (const Operation& operation : program.operations()) used_.emplace_back(operation.outputs.size(), false);
     for (const Operation& operation : program.operations()) note_uses(operation);
     for (const Place& place : program.outputs()) note_use(place);
@@ -120,6 +139,13 @@ class Module {
 };
 
 }  // namespace
+
+MatmulPrecision find_matmul_precision(std::string_view name, std::string_view source) {
+  const auto* const row =
+      std::find_if(kPrecisions.begin(), kPrecisions.end(), [&](const PrecisionRow& each) { return each.name == name; });
+  if (row != kPrecisions.end()) return row->precision;
+  fail<InvalidArgument>("[xla] ", source, " is ", name, ", wanted default, high or highest");
+}
 
 std::string to_stablehlo(const Program& program, const StableHloOptions& options) {
   return Module(program, options).text();

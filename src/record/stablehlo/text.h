@@ -71,6 +71,9 @@ struct ScatterText {
 
 class Text {
  public:
+  // `precision` is that of products and convolutions: DEFAULT, HIGH or HIGHEST.
+  explicit Text(std::string precision) : precision_(std::move(precision)) {}
+
   // Sets what the operations from now on come from.
   void set_location(std::string location) { location_ = std::move(location); }
   const std::string& body() const { return body_; }
@@ -127,6 +130,7 @@ class Text {
   std::string next_name() { return "%" + std::to_string(next_++); }
   std::string region(const std::string& op, const std::string& element) const;
 
+  const std::string precision_;
   std::string body_;
   std::string location_;
   int next_ = 0;

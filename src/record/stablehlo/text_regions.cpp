@@ -131,8 +131,8 @@ Operand Text::dot(const Operand& a, const Operand& b, const Dims& batch_a, const
   const std::string batch =
       batch_a.empty() ? "" : "batching_dims = " + list_text(batch_a) + " x " + list_text(batch_b) + ", ";
   return emit("stablehlo.dot_general " + a.name + ", " + b.name + ", " + batch + "contracting_dims = " +
-                  list_text(contract_a) + " x " + list_text(contract_b) + ", precision = [HIGHEST, HIGHEST] : (" +
-                  type_text(a) + ", " + type_text(b) + ") -> " + type_text(sizes, a.element),
+                  list_text(contract_a) + " x " + list_text(contract_b) + ", precision = [" + precision_ + ", " +
+                  precision_ + "] : (" + type_text(a) + ", " + type_text(b) + ") -> " + type_text(sizes, a.element),
               sizes, a.element);
 }
 
@@ -141,10 +141,10 @@ Operand Text::convolution(const Operand& x, const Operand& kernel, const Convolu
                   text.kernel + "]->[" + text.output + "], window = {stride = " + list_text(text.stride) +
                   ", pad = " + pairs_text(text.low, text.high) + ", lhs_dilate = " + list_text(text.lhs_dilation) +
                   ", rhs_dilate = " + list_text(text.rhs_dilation) +
-                  "} {batch_group_count = " + std::to_string(text.batch_groups) +
-                  " : i64, feature_group_count = " + std::to_string(text.feature_groups) +
-                  " : i64, precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]} : (" +
-                  type_text(x) + ", " + type_text(kernel) + ") -> " + type_text(sizes, x.element),
+                  "} {batch_group_count = " + std::to_string(text.batch_groups) + " : i64, feature_group_count = " +
+                  std::to_string(text.feature_groups) + " : i64, precision_config = [#stablehlo<precision " +
+                  precision_ + ">, #stablehlo<precision " + precision_ + ">]} : (" + type_text(x) + ", " +
+                  type_text(kernel) + ") -> " + type_text(sizes, x.element),
               sizes, x.element);
 }
 

@@ -27,8 +27,10 @@ StrategyPlan xla_plan(const std::string& name, const std::string& speaker, const
     fail<InvalidArgument>("[strategy] ", speaker, ": num_devices is ", options.num_devices,
                           ", wanted 0 (all devices) or more");
   }
-  XlaOpenOptions open{
-      .plugin = options.plugin, .source = speaker, .options = parse_xla_options(options.plugin_options)};
+  XlaOpenOptions open{.plugin = options.plugin,
+                      .source = speaker,
+                      .options = parse_xla_options(options.plugin_options),
+                      .matmul_precision = options.matmul_precision};
   if (options.num_devices > 0 && find_xla_plugin(open.plugin, speaker + ": plugin").name == "cpu") {
     open.otherwise.emplace("cpu_device_count", int64_t{options.num_devices});
   }
@@ -96,6 +98,7 @@ StrategyPlan tpu_plan(const TPUClusterResolver* resolver, const TPUStrategyOptio
   const XlaStrategyOptions plain{.plugin = options.plugin,
                                  .num_devices = options.num_devices,
                                  .plugin_options = options.plugin_options,
+                                 .matmul_precision = options.matmul_precision,
                                  .timeout = options.timeout};
   StrategyPlan plan = xla_plan("tpu", "TPUStrategy", plain);
   if (!options.device_assignment) return plan;

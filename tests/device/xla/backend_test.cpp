@@ -63,6 +63,18 @@ TEST_F(XlaBackendTest, FailuresNameWhatFailed) {
   EXPECT_EQ(memory_info("/XLA:1").in_use, 100);
   EXPECT_EQ(open_xla(options()), client);
 
+  XlaOpenOptions precise = options();
+  precise.matmul_precision = "low";
+  EXPECT_THAT(error_of<InvalidArgument>([&] { open_xla(precise); }),
+              HasSubstr("the test: matmul_precision is low, wanted default, high or highest"));
+  precise.matmul_precision = "high";
+  open_xla(precise);
+  EXPECT_EQ(record::matmul_precision(), record::MatmulPrecision::kHigh);
+  precise.matmul_precision = "highest";
+  EXPECT_THAT(error_of<FailedPrecondition>([&] { open_xla(precise); }),
+              HasSubstr("wants matmul_precision highest, but this process computes with high already"));
+  open_xla(options());  // says nothing of it
+
   const torch::Device device(torch::kXLA, 0);  // where the plugin runs programs of one replica
   const torch::Tensor host = torch::arange(4, torch::kFloat);
   fail("Client_BufferFromHostBuffer", pjrt::kResourceExhausted, "17.1G of 15.7G are needed");

@@ -134,6 +134,8 @@ TEST(TrainCommand, UnderstandsTpusAndRefusesThoseOfOtherMachines) {
                           {"--xla_plugin=cpu"});
   expect_training_refused("--xla_options=a=1 has no meaning under --distribution_strategy=mirrored",
                           {"--xla_options=a=1"});
+  expect_training_refused("--matmul_precision=high has no meaning under --distribution_strategy=mirrored",
+                          {"--matmul_precision=high"});
   expect_training_refused("--num_gpus=2 has no meaning under --distribution_strategy=xla",
                           {"--distribution_strategy=xla", "--num_gpus=2"});
 }
