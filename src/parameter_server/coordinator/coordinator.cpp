@@ -87,10 +87,11 @@ SavedVariables saved_in(const CheckpointData& data) {
   return saved;
 }
 
-KeeperOptions keeper_options(CoordinatorOptions options) {
-  options.keeper.run = run_of(options.directory);
-  if (!options.directory.empty()) options.keeper.view_file = options.directory / "view";
-  return options.keeper;
+KeeperOptions keeper_options(const CoordinatorOptions& options) {
+  KeeperOptions keeper = options.keeper;
+  keeper.run = run_of(options.directory);
+  keeper.directory = options.directory;
+  return keeper;
 }
 
 }  // namespace
@@ -114,13 +115,13 @@ Coordinator::Coordinator(std::shared_ptr<ServerVariables> variables, Coordinator
                    .lost = [this](const std::exception_ptr& error) { queue_.fail(error); }});
   const std::shared_ptr<SavedVariables> source = restore();
   keeper_->set_source(source, queue_.next_id());
-  const bool adopted = keeper_->start(variables_->learning_rates());
+  keeper_->start(variables_->learning_rates());
   variables_->on_learning_rates([this](const auto& rates) {
     queue_.join();
     keeper_->set_learning_rates(rates);
   });
-  log().info("[coordinator] {} parameter server(s) {}", variables_->freeze()->num_servers(),
-             adopted ? "go on from before" : "are filled");
+  log().info("[coordinator] {} parameter server(s) have the values of closure {}", variables_->freeze()->num_servers(),
+             queue_.next_id());
   server_ = std::make_unique<RpcServer>(
       options_.address, options_.rpc,
       [this](const std::string& method, const std::shared_ptr<RpcCall>& call) { dispatcher_.handle(method, call); });

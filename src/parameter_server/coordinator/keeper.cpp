@@ -8,7 +8,6 @@
 #include "base/wait_reporting.h"
 #include "cluster/beat_plan.h"
 #include "cohort/cluster/cluster_spec.h"
-#include "parameter_server/view.h"
 #include "rpc/calls.h"
 #include "rpc/status.h"
 
@@ -33,7 +32,7 @@ ServerKeeper::ServerKeeper(std::shared_ptr<const Catalog> catalog, ServerClient&
       client_(client),
       options_(options),
       events_(std::move(events)),
-      file_(options_.view_file),
+      epochs_(options_.directory),
       roster_({.servers = catalog_->num_servers(), .replicas = options_.replicas, .run = options_.run}),
       alive_(static_cast<std::size_t>(catalog_->num_servers()), Liveness(options_.heartbeat_timeout)) {
   if (options_.replicas != 1 && options_.replicas != 2) {
@@ -65,38 +64,31 @@ void ServerKeeper::set_source(std::shared_ptr<const SavedVariables> saved, int64
 
 ServerKeeper::Hello ServerKeeper::hello(int server, bool first, milliseconds limit) {
   proto::HelloRequest request;
-  if (first) {
-    request.set_catalog(catalog_->description());
-    request.set_inventory(true);
-  }
+  if (first) request.set_catalog(catalog_->description());
   return message_in<Hello>(client_.call(server, "/ps/Hello", make_frame(request), limit));
 }
 
-// Returns what the servers say: those that are needed, and those that answer soon.
-std::vector<std::optional<ServerKeeper::Hello>> ServerKeeper::meet() {
-  const std::size_t count = alive_.size();
-  std::vector<std::optional<Hello>> replies(count);
+// Waits for the servers that are needed, and a moment for the others. Returns the latest epoch that they know.
+uint64_t ServerKeeper::meet() {
+  const bool has_begun_before = epochs_.latest() > 0;
+  std::vector<std::optional<Hello>> replies(alive_.size());
   const Deadline soon(options_.heartbeat_timeout);
   const auto attempt = [&](const Deadline&) {
-    std::vector<int> missing;
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < replies.size(); ++i) {
       const int server = static_cast<int>(i);
       if (replies[i]) continue;
       try {
         replies[i] = hello(server, /*first=*/true, options_.heartbeat_timeout);
         note(server, *replies[i]);
-        check_inventory(server, *replies[i]);
       } catch (const Unavailable&) {
       } catch (const DeadlineExceeded&) {
       }
-      if (!replies[i]) missing.push_back(server);
-    }
-    if (!missing.empty() && soon.passed()) {
-      const std::lock_guard lock(mutex_);
-      missing = roster_.missing();
     }
     std::string names;
-    for (const int server : missing) names += (names.empty() ? "" : ", ") + name(server);
+    const std::lock_guard lock(mutex_);
+    for (const int server : roster_.missing(/*one_is_enough=*/has_begun_before && soon.passed())) {
+      names += (names.empty() ? "" : ", ") + name(server);
+    }
     return names;
   };
   wait_reporting({.who = "[parameter server]",
@@ -104,50 +96,25 @@ std::vector<std::optional<ServerKeeper::Hello>> ServerKeeper::meet() {
                   .report_interval = options_.report_interval,
                   .pause = kPause},
                  attempt);
-  return replies;
-}
-
-// Notes it if a server lacks shards that the noted view gives its process.
-void ServerKeeper::check_inventory(int server, const Hello& reply) {
-  const std::lock_guard lock(mutex_);
-  for (std::size_t shard = 0; shard < catalog_->shards().size(); ++shard) {
-    if (std::find(reply.shards().begin(), reply.shards().end(), shard) != reply.shards().end()) continue;
-    const proto::View::Home& home = roster_.view().homes(catalog_->shards()[shard].home);
-    if (home.primary() != server && home.backup() != server) continue;
-    roster_.distrust(server, reply.incarnation());
-    return;
-  }
-}
-
-// Meets the servers and makes the first view of this coordinator. Returns whether it goes on with what they have.
-bool ServerKeeper::begin(const std::map<std::size_t, double>& rates) {
   uint64_t epoch = 0;
-  if (const std::optional<proto::View> noted = file_.read()) {
-    require_view_of(catalog_->num_servers(), *noted, "the coordinator");
-    epoch = noted->epoch();
-    const std::lock_guard lock(mutex_);
-    if (noted->run() == options_.run && noted->homes_size() > 0) roster_.resume(*noted);
-  }
-  for (const std::optional<Hello>& reply : meet()) {
+  for (const std::optional<Hello>& reply : replies) {
     if (reply) epoch = std::max(epoch, reply->epoch());
   }
-  proto::View view;
-  bool adopted = false;
-  {
-    const std::lock_guard lock(mutex_);
-    adopted = roster_.begin(epoch + 1);
-    begun_ = true;
-    if (!adopted) {
-      for (const auto& [variable, rate] : rates) roster_.set_learning_rate(static_cast<uint32_t>(variable), rate);
-    }
-    view = roster_.view();
-  }
-  file_.write(view);  // an epoch is written down before it is used
-  return adopted;
+  return epoch;
 }
 
-bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
-  const bool adopted = begin(rates);
+// Meets the servers and makes the first view of this coordinator.
+void ServerKeeper::begin(const std::map<std::size_t, double>& rates) {
+  const uint64_t known = meet();
+  const uint64_t epoch = epochs_.claim(known + 1);
+  const std::lock_guard lock(mutex_);
+  roster_.begin(epoch);
+  for (const auto& [variable, rate] : rates) roster_.set_learning_rate(static_cast<uint32_t>(variable), rate);
+  begun_ = true;
+}
+
+void ServerKeeper::start(const std::map<std::size_t, double>& rates) {
+  begin(rates);
   {
     const std::lock_guard lock(mutex_);
     for (Liveness& alive : alive_) alive.hear(SteadyClock::now());  // they are watched from now on
@@ -157,7 +124,6 @@ bool ServerKeeper::start(const std::map<std::size_t, double>& rates) {
   }
   fill_all();
   threads_.emplace_back([this](const std::stop_token& stop) { keep(stop); });
-  return adopted;
 }
 
 // Does what has to be done until every home is served.

@@ -22,16 +22,17 @@
 #include "parameter_server/catalog.h"
 #include "parameter_server/client/client.h"
 #include "parameter_server/client/saved_variables.h"
+#include "parameter_server/coordinator/epochs.h"
 #include "parameter_server/coordinator/roster.h"
-#include "parameter_server/coordinator/view_file.h"
 
 namespace cohort {
 
 struct KeeperOptions {
-  uint64_t run = 1;  // the number of the run; servers that have its shards keep them
+  // The number of the run, in which epochs only grow. What clients know of another run is of no use.
+  uint64_t run = 1;
   int replicas = 1;  // 2: every shard is on two servers
-  // The file in which the last view is noted. Empty: nowhere, so that the next coordinator has to begin another run.
-  std::filesystem::path view_file = {};
+  // The directory in which the epochs of its coordinators are noted. Empty: nowhere; servers know them, too.
+  std::filesystem::path directory = {};
   // The longest wait for all servers at first, and for a lost one to come back.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
   std::chrono::milliseconds return_timeout = std::chrono::minutes(10);
@@ -63,14 +64,14 @@ class ServerKeeper {
   ~ServerKeeper();
 
   // Sets the values of shards that no server has any more, and the first closure that is not contained in them. The
-  // first source fills all shards, unless the servers have this run's already.
+  // first source fills all shards.
   void set_source(std::shared_ptr<const SavedVariables> saved, int64_t next_closure);
 
-  // Waits until every shard is served. A coordinator that goes on with a run needs one server of each home; one that
-  // begins a run needs all. Returns whether the servers go on from an earlier coordinator of this run, with the
-  // learning rates that they had; otherwise they get `rates`, by variable. DeadlineExceeded names the missing servers.
-  // FailedPrecondition: a server runs another program.
-  bool start(const std::map<std::size_t, double>& rates = {});
+  // Waits until every shard is served, with these learning rates, by variable. Whatever the servers have from an
+  // earlier coordinator is replaced by the source. The first coordinator in a directory needs all servers; a later one
+  // needs one server of each home. DeadlineExceeded names the missing servers. FailedPrecondition: a server runs
+  // another program.
+  void start(const std::map<std::size_t, double>& rates = {});
 
   // The next functions are for the time after start() in which nothing is being trained. Each one is repeated until it
   // succeeds, and throws DeadlineExceeded after options.return_timeout.
@@ -92,9 +93,8 @@ class ServerKeeper {
   void ask(const char* what, std::function<void()> wish);
   bool grant();
   Hello hello(int server, bool first, std::chrono::milliseconds limit);
-  std::vector<std::optional<Hello>> meet();
-  void check_inventory(int server, const Hello& reply);
-  bool begin(const std::map<std::size_t, double>& rates);
+  uint64_t meet();
+  void begin(const std::map<std::size_t, double>& rates);
   void fill_all();
   void watch(int server, const std::stop_token& stop);
   void tell_done(int server, int64_t& told);
@@ -118,7 +118,7 @@ class ServerKeeper {
   ServerClient& client_;
   const KeeperOptions options_;
   const KeeperEvents events_;
-  const ViewFile file_;
+  const Epochs epochs_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   Roster roster_;
@@ -134,7 +134,7 @@ class ServerKeeper {
   uint64_t asked_ = 0;          // number of requests so far
   uint64_t granted_ = 0;        // number of the last request that was done
   // The next ones are only for the keeper's thread.
-  uint64_t written_ = 0;                // the number of the view in the file
+  uint64_t fills_ = 0;                  // the number of attempts to fill a home
   RosterAction copy_;                   // the copy under way
   uint64_t copied_ = 0;                 // the bytes of it that have been sent
   std::optional<Deadline> copy_until_;  // the end of the wait for more of them

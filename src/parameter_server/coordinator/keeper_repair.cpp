@@ -185,15 +185,13 @@ void ServerKeeper::give_view(const proto::View& view) {
   if (!why.empty()) fail<Unavailable>("[parameter server] ", why);
 }
 
-// Notes the view, gives it to the servers, and tells everybody else once all that have a part in it have taken it.
+// Gives the view to the servers, and tells everybody else once all that have a part in it have taken it.
 void ServerKeeper::publish() {
   proto::View view;
   {
     const std::lock_guard lock(mutex_);
     view = roster_.view();
   }
-  if (written_ != view.number()) file_.write(view);
-  written_ = view.number();
   std::exception_ptr error;
   try {
     give_view(view);
@@ -226,7 +224,8 @@ int64_t ServerKeeper::place(int home, int server, uint64_t process) {
     next_closure = source_closure_;
   }
   if (!source) fail<FailedPrecondition>("[parameter server] nothing was set to begin with");
-  const proto::Order fill_order = order(process);
+  proto::Order fill_order = order(process);
+  fill_order.set_serial(++fills_);
   for (const std::size_t shard : catalog_->shards_at(home)) {
     install_shard(client_, *catalog_, {.shard = shard, .server = server, .order = fill_order}, *source, next_closure,
                   options_.call_timeout);

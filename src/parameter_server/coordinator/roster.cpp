@@ -37,16 +37,22 @@ Roster::Roster(const RosterOptions& options) : options_(options), servers_(stati
 
 // -- The beginning.
 
-void Roster::resume(const View& noted) {
-  view_ = noted;
+// Returns the first server of those that may have the home at its best and are there, or -1.
+int Roster::first_primary(int home) const {
+  for (int i = 0; i < options_.replicas; ++i) {
+    const int server = (home + i) % options_.servers;
+    if (of(server).up) return server;
+  }
+  return -1;
 }
 
-std::vector<int> Roster::missing() const {
+std::vector<int> Roster::missing(bool one_is_enough) const {
   std::vector<int> list;
-  for (const Home& home : view_.homes()) {
-    if (is_there(home.primary(), home.primary_process()) || is_there(home.backup(), home.backup_process())) continue;
-    for (const int server : {home.primary(), home.backup()}) {
-      if (server >= 0 && !of(server).up) list.push_back(server);
+  for (int home = 0; home < options_.servers; ++home) {
+    if (one_is_enough && first_primary(home) >= 0) continue;
+    for (int i = 0; i < options_.replicas; ++i) {
+      const int server = (home + i) % options_.servers;
+      if (!of(server).up) list.push_back(server);
     }
   }
   std::sort(list.begin(), list.end());
@@ -54,22 +60,13 @@ std::vector<int> Roster::missing() const {
   return list;
 }
 
-bool Roster::begin(uint64_t epoch) {
+void Roster::begin(uint64_t epoch) {
   view_.set_epoch(epoch);
-  begun_ = true;
-  changed_ = true;
-  const bool held = std::any_of(view_.homes().begin(), view_.homes().end(), [&](const Home& home) {
-    return is_there(home.primary(), home.primary_process()) || is_there(home.backup(), home.backup_process());
-  });
-  if (held) return true;
-  view_.clear_rates();
-  for (int server = 0; server < options_.servers; ++server) {
-    Home& home = *view_.mutable_homes(server);
-    set_primary(home, server, 0);
-    set_backup(home);
-    set_joining(home);
+  for (int home = 0; home < options_.servers; ++home) {
+    if (const int server = first_primary(home); server >= 0) set_primary(*view_.mutable_homes(home), server, 0);
+    touch(*view_.mutable_homes(home));
   }
-  return false;
+  begun_ = true;
 }
 
 // -- What is heard.

@@ -44,13 +44,13 @@ class Roster {
 
   // -- The beginning. Before begin() nothing is to be done.
 
-  // Takes over the last view that was noted for this run. Processes count as holders of what it names them for.
-  void resume(const View& noted);
-  // Makes this coordinator's first view, in an epoch that must be later than any that a server has heard of. Homes that
-  // nobody holds are filled. Returns whether any home has a holder; otherwise every home begins on its own server.
-  bool begin(uint64_t epoch);
-  // Returns the servers that have to be there before begin(): all of a home that has no holder among those that are.
-  std::vector<int> missing() const;
+  // Returns the servers that have to be there before begin() and are not: all of them, or with `one_is_enough` those of
+  // the homes that no server which is there can have.
+  std::vector<int> missing(bool one_is_enough) const;
+  // Makes this coordinator's first view, in an epoch that must be later than any that a server has heard of. Nobody
+  // holds anything in it, so that every home is filled; what servers have from an earlier coordinator is given up. A
+  // home begins on its own server, or, if that is away, on the one that would be its backup.
+  void begin(uint64_t epoch);
 
   // -- What is heard.
 
@@ -103,6 +103,7 @@ class Roster {
   bool is_there(int server, uint64_t process) const;
   bool has_part(int server) const;
   bool drop_lost(View::Home& home) const;
+  int first_primary(int home) const;
   int candidate(int home) const;
   void change_roles();
   RosterAction publish();

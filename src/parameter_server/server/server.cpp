@@ -49,7 +49,7 @@ class AnswerSize {
 ParameterServer::ParameterServer(std::shared_ptr<const Catalog> catalog, ServingOptions options)
     : catalog_(std::move(catalog)),
       options_(std::move(options)),
-      incarnation_(draw_number()),
+      fence_(options_.index, draw_number(), name()),
       shards_(catalog_->shards().size()),
       copier_([this](uint32_t shard, const ShardCopier::Job& job, const ShardCopier::Sent& sent) {
         send_shard(shard, job, sent);
@@ -106,16 +106,8 @@ ParameterServer::ShardPtr ParameterServer::held(uint32_t shard) const {
   fail<Unavailable>("[parameter server] ", name(), " does not have ", info(shard).spec.name, " (shard ", shard, ")");
 }
 
-void ParameterServer::require_view(uint64_t epoch, uint64_t view) const {
-  if (view == view_.number() && epoch == view_.epoch() && view > 0) return;
-  fail<Unavailable>("[parameter server] ", name(), ": the call is of view ", view, " of epoch ", epoch, ", this is ",
-                    view_.number(), " of epoch ", view_.epoch());
-}
-
 const proto::View::Home& ParameterServer::require_primary(uint32_t shard) const {
-  const proto::View::Home& home = view_.homes(info(shard).home);
-  if (is_me(home.primary(), home.primary_process())) return home;
-  fail<Unavailable>("[parameter server] ", name(), " is not the primary of shard ", shard);
+  return fence_.require_primary(info(shard).home);
 }
 
 ParameterServer::ShardPtr ParameterServer::make_shard(uint32_t number) const {
@@ -148,7 +140,7 @@ void ParameterServer::pull(const Call& call) {
   FrameReader reader(call->request(), request);
   require_few(request.items_size());
   const std::shared_lock view_lock(view_mutex_);
-  require_view(request.epoch(), request.view());
+  fence_.require_view(request.epoch(), request.view());
   proto::PullReply reply;
   std::vector<torch::Tensor> tensors;
   AnswerSize size(name());
@@ -204,21 +196,17 @@ ParameterServer::Applied ParameterServer::apply(const Frame& frame, bool as_back
   FrameReader reader(frame, request);
   require_few(request.items_size());
   const std::shared_lock view_lock(view_mutex_);
-  require_view(request.epoch(), request.view());
+  fence_.require_view(request.epoch(), request.view());
   Applied applied;
   AnswerSize size(name());
   for (const proto::PushRequest::Item& item : request.items()) {
-    const proto::View::Home& home = as_backup ? view_.homes(info(item.shard()).home) : require_primary(item.shard());
+    const int number = info(item.shard()).home;
+    const proto::View::Home& home = as_backup ? fence_.view().homes(number) : fence_.require_primary(number);
     // A message is passed on whole. Shards of another backup are left out, and so are shards that have not been copied
     // yet, because the copy will contain the update.
     ShardPtr shard;
-    if (!as_backup || is_me(home.backup(), home.backup_process())) {
-      shard = held(item.shard());
-    } else if (joins(home)) {
-      shard = find(item.shard());
-    } else if (home.backup() == options_.index || home.joining() == options_.index) {
-      fail<Unavailable>("[parameter server] ", name(), " was restarted: shard ", item.shard(),
-                        " was with an earlier process of it");
+    if (!as_backup || fence_.require_backup(number)) {
+      shard = as_backup && fence_.joins(home) ? find(item.shard()) : held(item.shard());
     }
     if (!shard) {
       (void)reader.take();

@@ -14,6 +14,7 @@
 
 #include "messages.pb.h"
 #include "parameter_server/catalog.h"
+#include "parameter_server/server/fence.h"
 #include "parameter_server/server/shard.h"
 #include "parameter_server/server/shard_copier.h"
 #include "rpc/channel.h"
@@ -72,7 +73,8 @@ class ParameterServer {
   // A shard whose state arrives in parts.
   struct Arriving {
     ShardPtr shard;
-    int64_t rows = 0;  // number of rows that have arrived, from the first on
+    uint64_t serial = 0;  // the attempt to which the parts belong
+    int64_t rows = 0;     // number of rows that have arrived, from the first on
   };
   Arriving arriving(const parameter_server::InstallRequest& request);
   void arrived(const parameter_server::InstallRequest& request, const Arriving& part, int64_t rows);
@@ -86,21 +88,10 @@ class ParameterServer {
   ShardPtr held(uint32_t shard) const;  // throws Unavailable if it is not here
   // Throws FailedPrecondition if a later coordinator is in charge, and Unavailable if the order is for another process.
   void obey(const parameter_server::Order& order);
-  // Throws Unavailable if the call was made in another view. The caller holds view_mutex_.
-  void require_view(uint64_t epoch, uint64_t view) const;
-  // Throws Unavailable unless an order to fill a shard belongs to what the shard's home is now. The caller holds
-  // view_mutex_.
-  void require_fill(const parameter_server::Order& order, uint32_t shard, uint64_t term = 0) const;
-  // Return whether this process is the one that a home names, or has the home's shards: as its primary or its backup.
-  bool is_me(int server, uint64_t process) const { return server == options_.index && process == incarnation_; }
-  bool has(const parameter_server::View::Home& home) const {
-    return is_me(home.primary(), home.primary_process()) || is_me(home.backup(), home.backup_process());
-  }
-  bool joins(const parameter_server::View::Home& home) const { return is_me(home.joining(), home.joining_process()); }
+  // Returns the home of a shard, and throws unless this process is its primary. The caller holds view_mutex_.
+  const parameter_server::View::Home& require_primary(uint32_t shard) const;
   void require_shards_of(const parameter_server::View& view) const;
   void take_view(const parameter_server::View& view);
-  // Returns the home of a shard, and throws unless this server is its primary. The caller holds view_mutex_.
-  const parameter_server::View::Home& require_primary(uint32_t shard) const;
   // Throws InvalidArgument if a message has many more items than there are shards.
   void require_few(int items) const;
   ShardPtr make_shard(uint32_t number) const;
@@ -109,18 +100,17 @@ class ParameterServer {
 
   const std::shared_ptr<const Catalog> catalog_;
   const ServingOptions options_;
-  const uint64_t incarnation_;
   // Updates hold it, shared, from the look at the view until they are applied, so that none of them is under way when a
   // new view is set. It is taken before mutex_.
   mutable std::shared_mutex view_mutex_;
-  parameter_server::View view_;
-  mutable std::shared_mutex mutex_;  // guards everything below
-  std::vector<ShardPtr> shards_;     // the shards by number; null: not here
+  mutable std::shared_mutex mutex_;
+  // view_mutex_ guards it; mutex_ guards what require_fill() notes in it, and everything below.
+  ServerFence fence_;
+  std::vector<ShardPtr> shards_;  // the shards by number; null: not here
   std::map<uint32_t, Arriving> arriving_;
   std::map<int, std::unique_ptr<RpcClient>> peers_;
   bool stopped_ = false;
   std::chrono::steady_clock::time_point last_hello_ = std::chrono::steady_clock::now();
-  uint64_t epoch_ = 0;  // the latest epoch of a coordinator that was heard of
   ShardCopier copier_;  // the last member, because its thread uses the others
 };
 

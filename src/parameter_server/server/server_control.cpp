@@ -29,68 +29,46 @@ void ParameterServer::hello(const Call& call) {
                              difference(catalog_->description(), request.catalog()));
   }
   proto::HelloReply reply;
-  reply.set_incarnation(incarnation_);
+  reply.set_incarnation(fence_.process());
   {
     const std::shared_lock view_lock(view_mutex_);
     const std::unique_lock lock(mutex_);
     last_hello_ = std::chrono::steady_clock::now();
-    reply.set_epoch(epoch_);
-    *reply.mutable_view() = view_;
-    for (uint32_t shard = 0; request.inventory() && shard < shards_.size(); ++shard) {
-      if (shards_[shard]) reply.add_shards(shard);
-    }
+    reply.set_epoch(fence_.epoch());
+    *reply.mutable_view() = fence_.view();
   }
   answer(call, reply);
 }
 
 // -- Orders, and who may give them.
 
+// The caller holds no mutex. A later coordinator is noted when no update in an earlier one's view is under way, so that
+// what it fills now gets none.
 void ParameterServer::obey(const proto::Order& order) {
-  const std::unique_lock lock(mutex_);
-  if (order.epoch() < epoch_) {
-    fail<FailedPrecondition>("[parameter server] ", name(), ": an order of epoch ", order.epoch(),
-                             " came, but the coordinator of epoch ", epoch_, " is in charge");
+  {
+    const std::shared_lock view_lock(view_mutex_);
+    if (fence_.is_in_charge(order)) return;
   }
-  if (order.process() != 0 && order.process() != incarnation_) {
-    fail<Unavailable>("[parameter server] ", name(), " was restarted: the order is for another process of it");
-  }
-  epoch_ = order.epoch();
-}
-
-void ParameterServer::require_fill(const proto::Order& order, uint32_t shard, uint64_t term) const {
-  const auto given = std::pair(order.epoch(), order.view());
-  const auto present = std::pair<uint64_t, uint64_t>(view_.epoch(), view_.number());
-  if (term == 0 && given >= present) return;
-  if (term != 0 && order.epoch() == view_.epoch() && view_.number() > 0) {
-    const proto::View::Home& home = view_.homes(info(shard).home);
-    if (home.term() == term && joins(home)) return;
-  }
-  fail<Unavailable>("[parameter server] ", name(), ": what comes for shard ", shard, " is of view ", order.view(),
-                    " of epoch ", order.epoch(), " and term ", term, "; this is view ", view_.number(), " of epoch ",
-                    view_.epoch(), ", in which it has no place");
+  const std::unique_lock view_lock(view_mutex_);
+  fence_.obey(order);
 }
 
 void ParameterServer::require_shards_of(const proto::View& view) const {
   for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
     const ShardInfo& place = catalog_->shards()[shard];
-    if (shards_[shard] || !has(view.homes(place.home))) continue;
+    if (shards_[shard] || !fence_.has(view.homes(place.home))) continue;
     fail<FailedPrecondition>("[parameter server] ", name(), " is to serve ", place.spec.name, ", but does not have it");
   }
 }
 
 // Goes over to a later view. The caller holds both mutexes.
 void ParameterServer::take_view(const proto::View& view) {
-  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
-    const int number = catalog_->shards()[shard].home;
-    const proto::View::Home& home = view.homes(number);
-    // What has arrived for a home that this server joins stays, as long as it is the same copy.
-    const bool goes_on =
-        joins(home) && view_.number() > 0 && view_.epoch() == view.epoch() && view_.homes(number).term() == home.term();
-    if (has(home) || goes_on) continue;
+  for (uint32_t shard = 0; shard < shards_.size(); ++shard) {
+    if (fence_.stays(view, catalog_->shards()[shard].home)) continue;
     shards_[shard].reset();
-    arriving_.erase(static_cast<uint32_t>(shard));
+    arriving_.erase(shard);
   }
-  view_ = view;
+  fence_.take(view);
 }
 
 void ParameterServer::set_view(const Call& call) {
@@ -106,16 +84,7 @@ void ParameterServer::set_view(const Call& call) {
   obey(order);
   const std::unique_lock view_lock(view_mutex_);
   const std::unique_lock lock(mutex_);
-  const auto id_of = [](const proto::View& of) { return std::pair<uint64_t, uint64_t>(of.epoch(), of.number()); };
-  if (id_of(view) < id_of(view_)) {
-    fail<FailedPrecondition>("[parameter server] ", name(), ": view ", view.number(), " came after view ",
-                             view_.number());
-  }
-  if (id_of(view) == id_of(view_)) {
-    if (view.SerializeAsString() == view_.SerializeAsString()) return answer(call);
-    fail<FailedPrecondition>("[parameter server] ", name(), ": there are two different views of number ", view.number(),
-                             " in epoch ", view.epoch());
-  }
+  if (!fence_.is_later(view)) return answer(call);
   require_shards_of(view);
   take_view(view);
   for (const proto::View::Rate& rate : view.rates()) {
@@ -145,8 +114,8 @@ void ParameterServer::create(const Call& call) {
     shard->forget_updates_below(request.next_closure());
     // The initializer may have taken long. A call that was given up meanwhile must not replace a shard in use.
     const std::shared_lock view_lock(view_mutex_);
-    require_fill(request.order(), number);
     const std::unique_lock lock(mutex_);
+    fence_.require_fill(request.order(), place.home, /*term=*/0);
     shards_[number] = std::move(shard);
   }
   answer(call);
@@ -159,9 +128,9 @@ ParameterServer::Arriving ParameterServer::arriving(const parameter_server::Inst
   const bool first = request.part() == proto::InstallRequest::FIRST;
   const ShardPtr made = first ? make_shard(request.shard()) : nullptr;
   const std::unique_lock lock(mutex_);
-  if (first) arriving_[request.shard()] = {.shard = made};
+  if (first) arriving_[request.shard()] = {.shard = made, .serial = request.order().serial()};
   const auto found = arriving_.find(request.shard());
-  if (found == arriving_.end()) {
+  if (found == arriving_.end() || found->second.serial != request.order().serial()) {
     fail<FailedPrecondition>("[parameter server] ", name(), ": a part of shard ", request.shard(),
                              " came before its first one");
   }
@@ -180,8 +149,11 @@ void ParameterServer::install(const Call& call) {
   std::vector<torch::Tensor> tensors;
   while (reader.left() > 0) tensors.push_back(reader.take());
   const std::shared_lock view_lock(view_mutex_);
-  (void)info(request.shard());
-  require_fill(request.order(), request.shard(), request.term());
+  {
+    const int home = info(request.shard()).home;
+    const std::unique_lock lock(mutex_);
+    fence_.require_fill(request.order(), home, request.term());
+  }
   const Arriving part = arriving(request);
   const bool last = request.part() == proto::InstallRequest::PROGRESS;
   last ? part.shard->load_progress(tensors) : part.shard->load_rows(request.first_row(), tensors);
@@ -201,7 +173,7 @@ void ParameterServer::arrived(const proto::InstallRequest& request, const Arrivi
   if (request.part() != proto::InstallRequest::PROGRESS) return;
   arriving_.erase(found);
   const ServerVariable& variable = catalog_->variables()[info(request.shard()).variable];
-  for (const proto::View::Rate& rate : view_.rates()) {
+  for (const proto::View::Rate& rate : fence_.view().rates()) {
     if (&catalog_->variables()[rate.variable()] == &variable) part.shard->set_learning_rate(rate.learning_rate());
   }
   shards_[request.shard()] = part.shard;
@@ -221,6 +193,7 @@ void ParameterServer::send_shard(uint32_t number, const ShardCopier::Job& job, c
     request.set_first_row(first_row);
     request.mutable_order()->set_epoch(job.epoch);
     request.mutable_order()->set_process(job.process);
+    request.mutable_order()->set_serial(job.serial);
     request.set_term(job.term);
     const Frame frame = make_frame(request, tensors);
     (void)to.call("/ps/Install", frame, options_.timeout).get();
@@ -246,16 +219,9 @@ void ParameterServer::copy(const Call& call) {
   ShardCopier::Job job{.epoch = request.order().epoch(), .term = request.term(), .home = request.home()};
   {
     const std::shared_lock view_lock(view_mutex_);
-    const bool known = view_.number() > 0 && view_.epoch() == job.epoch && job.home >= 0 &&
-                       job.home < view_.homes_size() && view_.homes(job.home).term() == job.term;
-    if (!known || !is_me(view_.homes(job.home).primary(), view_.homes(job.home).primary_process()) ||
-        view_.homes(job.home).joining() < 0) {
-      fail<Unavailable>("[parameter server] ", name(), ": a copy of home ", job.home, " in term ", job.term,
-                        " of epoch ", job.epoch, " was ordered, this is view ", view_.number(), " of epoch ",
-                        view_.epoch());
-    }
-    job.destination = view_.homes(job.home).joining();
-    job.process = view_.homes(job.home).joining_process();
+    const proto::View::Home& home = fence_.require_copy(request.order(), job.home, job.term);
+    job.destination = home.joining();
+    job.process = home.joining_process();
   }
   for (const std::size_t shard : catalog_->shards_at(job.home)) job.shards.push_back(static_cast<uint32_t>(shard));
   const auto wait = std::min(std::chrono::milliseconds(request.wait_ms()), kLongestHold);
@@ -272,7 +238,7 @@ void ParameterServer::state(const Call& call) {
   // A server that was restarted and filled is not asked before the view names it. The updates that it lacks are
   // repeated.
   const std::shared_lock view_lock(view_mutex_);
-  require_view(request.order().epoch(), request.order().view());
+  fence_.require_view(request.order().epoch(), request.order().view());
   (void)require_primary(request.shard());
   const ShardPtr shard = held(request.shard());
   std::vector<torch::Tensor> tensors;
@@ -290,9 +256,9 @@ void ParameterServer::forget(const Call& call) {
   const auto request = request_of<proto::ForgetRequest>(call);
   obey(request.order());
   const std::shared_lock view_lock(view_mutex_);
-  require_view(request.order().epoch(), request.order().view());
+  fence_.require_view(request.order().epoch(), request.order().view());
   for (uint32_t number = 0; number < catalog_->shards().size(); ++number) {
-    if (!has(view_.homes(info(number).home))) continue;
+    if (!fence_.has(fence_.view().homes(info(number).home))) continue;
     if (const ShardPtr shard = find(number)) shard->forget_updates_below(request.closure());
   }
   answer(call);

@@ -30,17 +30,18 @@ void ShardCopier::run(const Job& job, const std::stop_token& stop) {
 
 ShardCopier::Progress ShardCopier::go_on(const Job& job, std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  if (job_ != job) {
+  if (!job_ || !job_->is(job)) {
     if (!ended_) {
       thread_.request_stop();
       fail<Unavailable>("[parameter server] the copy of home ", job_->home, " has not ended yet, so that of home ",
                         job.home, " cannot begin");
     }
     job_ = job;
+    job_->serial = ++attempts_;
     ended_ = false;
     error_ = nullptr;
     bytes_ = 0;
-    thread_ = std::jthread([this, job](const std::stop_token& stop) { run(job, stop); });
+    thread_ = std::jthread([this, mine = *job_](const std::stop_token& stop) { run(mine, stop); });
   }
   wake_.wait_for(lock, wait, [&] { return ended_; });
   if (ended_ && error_) {

@@ -27,8 +27,13 @@ class ShardCopier {
     int destination = 0;
     uint64_t process = 0;
     std::vector<uint32_t> shards = {};
+    uint64_t serial = 0;  // counts the attempts; the copier sets it
 
-    friend bool operator==(const Job&, const Job&) = default;
+    // Returns whether both are the same copy, in whichever attempt.
+    bool is(const Job& other) const {
+      return epoch == other.epoch && term == other.term && home == other.home && destination == other.destination &&
+             process == other.process && shards == other.shards;
+    }
   };
   struct Progress {
     bool done = false;
@@ -56,6 +61,7 @@ class ShardCopier {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::optional<Job> job_;
+  uint64_t attempts_ = 0;
   bool ended_ = true;
   std::exception_ptr error_;
   std::atomic<uint64_t> bytes_ = 0;
