@@ -255,9 +255,7 @@ void ClosureQueue::requeue(Entry& entry) {
 void ClosureQueue::complete(Entry& entry) {
   const int64_t id = entry.closure.id;
   running_.erase(id);
-  // Other workers that run the closure do so in vain.
-  for (const int other : entry.runners) --workers_.at(other).running;
-  entry.runners.clear();
+  release(entry);  // other workers that run the closure do so in vain
   entry.state = State::kDone;
   ++logged_;
   logged_bytes_ += bytes_of(entry.closure);
@@ -274,17 +272,31 @@ void ClosureQueue::drop_log() {
   logged_bytes_ = 0;
 }
 
-void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> result) {
+// Returns the closure, if the worker has it by this attempt, or null.
+ClosureQueue::Entry* ClosureQueue::held(int worker, int64_t id, uint64_t attempt) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return nullptr;  // another worker was first
+  const auto runner = found->second.runners.find(worker);
+  if (runner == found->second.runners.end() || (attempt != kPresent && attempt != runner->second)) return nullptr;
+  return &found->second;
+}
+
+// Takes the closure from all workers that have it.
+void ClosureQueue::release(Entry& entry) {
+  for (const auto& [worker, attempt] : entry.runners) --workers_.at(worker).running;
+  entry.runners.clear();
+}
+
+void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> result, uint64_t attempt) {
   {
     const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(id);
-    if (found == entries_.end() || !found->second.runners.contains(worker)) return;  // another worker was first
-    Entry& entry = found->second;
+    Entry* const found = held(worker, id, attempt);
+    if (!found) return;
+    Entry& entry = *found;
     ++workers_.at(worker).steps;
     ++changes_;
     if (entry.again) {
-      for (const int other : entry.runners) --workers_.at(other).running;
-      entry.runners.clear();
+      release(entry);
       entry.value->set(std::move(result));
       requeue(entry);
     } else {
@@ -295,12 +307,12 @@ void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> res
   changed();
 }
 
-void ClosureQueue::leave(int worker, int64_t id) {
+void ClosureQueue::leave(int worker, int64_t id, uint64_t attempt) {
   {
     const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(id);
-    if (found == entries_.end() || !found->second.runners.contains(worker)) return;
-    Entry& entry = found->second;
+    Entry* const found = held(worker, id, attempt);
+    if (!found) return;
+    Entry& entry = *found;
     entry.made = true;
     entry.runners.erase(worker);
     --workers_.at(worker).running;
@@ -313,16 +325,15 @@ void ClosureQueue::leave(int worker, int64_t id) {
   changed();
 }
 
-void ClosureQueue::finish_with(int worker, int64_t id, const std::exception_ptr& error) {
+void ClosureQueue::finish_with(int worker, int64_t id, const std::exception_ptr& error, uint64_t attempt) {
   {
     const std::lock_guard lock(mutex_);
-    const auto found = entries_.find(id);
-    if (found == entries_.end() || !found->second.runners.contains(worker)) return;
-    Entry& entry = found->second;
-    for (const int other : entry.runners) --workers_.at(other).running;
+    Entry* const entry = held(worker, id, attempt);
+    if (!entry) return;
+    release(*entry);
     running_.erase(id);
-    entry.value->set_error(error);
-    entries_.erase(found);
+    entry->value->set_error(error);
+    entries_.erase(id);
     if (!error_) error_ = error;
     cancel_queued();
   }

@@ -34,6 +34,8 @@ struct Closure {
   double weight = 1.0;  // the part of the step's examples that it has
   bool exact = false;   // it needs the values that the step began with; a worker that cannot get them leaves it
   int64_t after = 0;    // the number of changes that were known when it was scheduled, which it has to see
+  // The number of the take that gave it to a worker, by which a report of an earlier one is known.
+  uint64_t attempt = 0;
 };
 
 struct ClosureQueueOptions {
@@ -51,6 +53,8 @@ struct ClosureQueueOptions {
 // Thread-safe.
 class ClosureQueue {
  public:
+  static constexpr uint64_t kPresent = 0;  // the attempt by which the worker has a closure now
+
   explicit ClosureQueue(const ClosureQueueOptions& options);
 
   // Sets the function that is called, without locks, whenever there may be a closure to take.
@@ -90,10 +94,14 @@ class ClosureQueue {
   std::optional<Closure> take(int worker, bool sparingly = false);
   // Puts back the closures that the worker took and does not hold, because an answer was lost on its way.
   void keep_only(int worker, const std::set<int64_t>& holding);
-  void finish(int worker, int64_t id, std::vector<torch::Tensor> result);
+
+  // The next three end what the worker does with a closure. Nothing happens unless the worker has it by this attempt: a
+  // report that is late, because it was sent again, says nothing of a closure that has to be repeated since then.
+
+  void finish(int worker, int64_t id, std::vector<torch::Tensor> result, uint64_t attempt = kPresent);
   // Notes that the worker leaves a closure to another worker that was faster.
-  void leave(int worker, int64_t id);
-  void finish_with(int worker, int64_t id, const std::exception_ptr& error);
+  void leave(int worker, int64_t id, uint64_t attempt = kPresent);
+  void finish_with(int worker, int64_t id, const std::exception_ptr& error, uint64_t attempt = kPresent);
 
   // -- The servers' side.
 
@@ -112,9 +120,9 @@ class ClosureQueue {
     std::shared_ptr<RemoteValueState> value;
     int64_t group = 0;
     State state = State::kQueued;
-    std::set<int> runners;
-    bool again = false;  // it has to be done once more when it is done
-    bool made = false;   // its update, or a part of it, is applied, so that running it twice is useless
+    std::map<int, uint64_t> runners;  // the attempt of each worker
+    bool again = false;               // it has to be done once more when it is done
+    bool made = false;                // its update, or a part of it, is applied, so that running it twice is useless
   };
   struct Worker {
     int64_t steps = 0;
@@ -123,6 +131,8 @@ class ClosureQueue {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  Entry* held(int worker, int64_t id, uint64_t attempt);
+  void release(Entry& entry);
   std::optional<int64_t> pick(int worker) const;
   std::optional<int64_t> pick_to_double(int worker) const;
   int64_t first_group() const;
@@ -145,6 +155,7 @@ class ClosureQueue {
   uint64_t events_ = 0;  // counts every take, finish and arrival
   int64_t next_id_ = 0;
   int64_t next_group_ = 0;
+  uint64_t attempts_ = 0;
   int64_t changes_ = 0;               // counts the closures that have ended and the user's own changes
   std::map<int64_t, Entry> entries_;  // open closures and the log of finished ones, by id
   std::set<int64_t> queued_;

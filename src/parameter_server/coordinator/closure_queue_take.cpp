@@ -53,7 +53,8 @@ std::optional<Closure> ClosureQueue::take(int worker, bool sparingly) {
   queued_.erase(*id);
   running_.insert(*id);
   entry.state = State::kRunning;
-  entry.runners.insert(worker);
+  entry.closure.attempt = ++attempts_;
+  entry.runners[worker] = attempts_;
   ++workers_.at(worker).running;
   ++events_;
   return entry.closure;

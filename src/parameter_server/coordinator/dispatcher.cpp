@@ -131,15 +131,15 @@ void Dispatcher::next(const std::shared_ptr<RpcCall>& call) {
     std::vector<torch::Tensor> result;
     for (int i = 0; i < finished.tensors(); ++i) result.push_back(reader.take());
     if (finished.error() == 0) {
-      queue_.finish(worker, finished.closure(), std::move(result));
+      queue_.finish(worker, finished.closure(), std::move(result), finished.attempt());
       continue;
     }
     try {
       raise_status({.code = finished.error(), .message = finished.message()}, worker_name(worker));
     } catch (const Overtaken&) {
-      queue_.leave(worker, finished.closure());
+      queue_.leave(worker, finished.closure(), finished.attempt());
     } catch (...) {
-      queue_.finish_with(worker, finished.closure(), std::current_exception());
+      queue_.finish_with(worker, finished.closure(), std::current_exception(), finished.attempt());
     }
   }
   reader.finish();
@@ -178,6 +178,7 @@ void Dispatcher::reply_to(const Held& held, const std::optional<Closure>& closur
   reply.set_weight(closure->weight);
   reply.set_after(closure->after);
   reply.set_exact(closure->exact);
+  reply.set_attempt(closure->attempt);
   held.call->reply(make_frame(reply, closure->arguments));
 }
 

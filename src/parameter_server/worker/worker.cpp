@@ -156,7 +156,8 @@ void WorkerLoop::take(Question question) {
                     .share = {.index = reply.share(), .count = std::max<int64_t>(1, reply.shares())},
                     .weight = reply.weight(),
                     .exact = reply.exact(),
-                    .after = reply.after()};
+                    .after = reply.after(),
+                    .attempt = reply.attempt()};
     while (reader.left() > 0) closure.arguments.push_back(reader.take());
     have_.push_back(std::move(closure));
   } catch (...) {
@@ -179,6 +180,7 @@ void WorkerLoop::round() {
 void WorkerLoop::execute(const Closure& closure) {
   Result result;
   result.finished.set_closure(closure.id);
+  result.finished.set_attempt(closure.attempt);
   try {
     result.tensors = run_(closure);
     for (torch::Tensor& tensor : result.tensors) tensor = tensor.detach().cpu().contiguous();

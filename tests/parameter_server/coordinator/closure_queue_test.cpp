@@ -273,6 +273,24 @@ TEST(ClosureQueue, WorkThatACheckpointHasIsNotRepeatedForAnOlderOne) {
   EXPECT_EQ(take_all(queue, 0), Ids()) << "work before that is in the values, and is not repeated";
 }
 
+// A worker reports a closure twice, because no answer came. Before the second report arrives a server is lost, and the
+// worker gets the closure once more: it has not done it for that server yet.
+TEST(ClosureQueue, AReportThatIsLateSaysNothingOfALaterAttempt) {
+  ClosureQueue queue({});
+  queue.add_worker(0);
+  add(queue);
+  const uint64_t first = queue.take(0)->attempt;
+  queue.finish(0, 0, {}, first);
+  EXPECT_TRUE(queue.replay(0));
+  const uint64_t second = queue.take(0)->attempt;
+  queue.finish(0, 0, {}, first);
+  queue.leave(0, 0, first);
+  queue.finish_with(0, 0, std::make_exception_ptr(std::runtime_error("late")), first);
+  EXPECT_EQ(queue.done_below(), 0);
+  queue.finish(0, 0, {}, second);
+  EXPECT_TRUE(queue.done());
+}
+
 // A worker that is taken for lost joins at that moment. Ending its earlier stay must not end the new one.
 TEST(ClosureQueue, ALaterStayOfAWorkerIsNotEndedByALateLoss) {
   ClosureQueue queue({});
