@@ -162,6 +162,11 @@ class Strategy {
   template <typename Fn, typename... Args>
   auto run(Fn&& fn, Args&&... args) const;
 
+  // Calls step(0) to step(steps - 1), which call run() for a training step each. On devices of XLA, steps that are
+  // alike begin as one launch, a loop on the devices (docs/tpu.md). InvalidArgument: steps is negative. An exception of
+  // step() ends the loop, after the steps that have come.
+  void run_loop(int64_t steps, const std::function<void(int64_t)>& step) const;
+
   // Reduces elementwise over all replicas; shapes must agree. The result is on the first replica's device.
   torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& value) const;
 

@@ -78,6 +78,14 @@ class DeviceBackend {
   virtual bool joins() const { return false; }
   virtual void flush_together(std::span<const torch::Device> /*devices*/) const {}
 
+  // Announces so many steps, each of which ends with a flush_together(): as far as they are alike, they are held back
+  // and begin as one loop on the devices, or as several, whose steps have at most input_bytes of input on a device.
+  // What was held back before begins, too. Less than 2: each step begins by itself.
+  virtual void gather_steps(std::span<const torch::Device> /*devices*/, int64_t /*steps*/,
+                            int64_t /*input_bytes*/) const {}
+  // Returns how many steps are held back.
+  virtual int64_t gathered_steps() const { return 0; }
+
   // Takes the parameters and buffers of a module to the device.
   virtual void move(torch::nn::Module& module, torch::Device device) const;
 };

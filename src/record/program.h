@@ -34,6 +34,8 @@ struct Operation {
   std::string layer;
 };
 
+struct Loop;
+
 struct ProgramInput {
   enum class Kind {
     kData,     // the value of a tensor
@@ -57,6 +59,9 @@ class Program {
   // Returns for each output the input whose memory it may take, or -1. Such an input's value is gone after a run.
   const std::vector<int>& aliases() const { return aliases_; }
 
+  // Returns what is run in a loop (loop.h), or null: a program that is recorded runs once.
+  const std::shared_ptr<const Loop>& loop() const { return loop_; }
+
   // Returns a text of everything that makes the program: operations, shapes, dtypes, attributes, aliases; no names and
   // no lifted numbers. Two programs with the same text are the same program.
   const std::string& signature() const { return signature_; }
@@ -65,12 +70,14 @@ class Program {
 
  private:
   friend class Capture;
+  friend class LoopProgram;
 
   std::vector<ProgramInput> inputs_;
   std::vector<Operation> operations_;
   std::vector<Place> outputs_;
   std::vector<int> aliases_;
   std::string signature_;
+  std::shared_ptr<const Loop> loop_;
 };
 
 // The programs that were captured, by their signatures. Thread-safe.

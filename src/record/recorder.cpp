@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "record/call.h"
 #include "record/cell.h"
+#include "record/gathering.h"
 #include "record/guard.h"
 #include "record/kernels.h"
 
@@ -28,7 +29,7 @@ struct Recorder {
   ProgramCache cache;
   std::vector<std::unique_ptr<Recording>> recordings;
   std::vector<std::unique_ptr<torch::Library>> libraries;
-  std::shared_ptr<GraphRunner> runner;
+  std::shared_ptr<GatheringRunner> runner;
   std::atomic<bool> installed = false;
   std::atomic<bool> soft_placement = false;
   std::atomic<MatmulPrecision> precision = MatmulPrecision::kDefault;
@@ -119,14 +120,33 @@ void install_recorder(const RecorderOptions& options) {
 
 void set_runner(std::shared_ptr<GraphRunner> runner) {
   Recorder& state = recorder();
+  auto gathering = std::dynamic_pointer_cast<GatheringRunner>(runner);
+  if (gathering == nullptr && runner != nullptr) gathering = std::make_shared<GatheringRunner>(std::move(runner));
   const std::scoped_lock lock(state.mutex);
-  state.runner = std::move(runner);
+  if (state.runner != nullptr) state.runner->gather({});
+  state.runner = std::move(gathering);
 }
 
 std::shared_ptr<GraphRunner> runner() {
   Recorder& state = recorder();
   const std::scoped_lock lock(state.mutex);
   return state.runner;
+}
+
+void gather_steps(std::span<const torch::Device> devices, int64_t steps, int64_t input_bytes) {
+  const auto runs = std::dynamic_pointer_cast<GatheringRunner>(runner());
+  if (runs == nullptr) return;
+  runs->gather({});
+  if (steps < 2) return;
+  flush_together(devices);
+  GatheredLaunches launches{.steps = steps, .input_bytes = input_bytes};
+  for (const torch::Device device : devices) launches.devices.push_back(device.index());
+  runs->gather(std::move(launches));
+}
+
+int64_t gathered_steps() {
+  const auto runs = std::dynamic_pointer_cast<GatheringRunner>(runner());
+  return runs == nullptr ? 0 : runs->gathered();
 }
 
 void set_soft_placement(bool enabled) {

@@ -175,6 +175,12 @@ torch::Tensor all_reduce(const torch::Tensor& tensor);
 // again, which is slower and the same sum. FailedPrecondition: the replicas wait for different sums; the message names
 // the first that differs from device 0's.
 void flush_together(std::span<const torch::Device> devices);
+// Announces steps: so many calls of flush_together() with these devices follow. They are held back while they are runs
+// of the same program and begin as loops (gathering.h has when, and input_bytes); less than 2: no longer. What was held
+// back so far begins first, and before steps what is pending on the devices, which is no part of the first one then.
+void gather_steps(std::span<const torch::Device> devices, int64_t steps, int64_t input_bytes);
+// Returns how many steps are held back.
+int64_t gathered_steps();
 // Returns a tensor's value on the host; begins and waits for the work that it needs.
 torch::Tensor fetch(const torch::Tensor& tensor);
 

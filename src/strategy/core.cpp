@@ -214,6 +214,14 @@ void StrategyCore::begin_together(int local_id, std::string_view what) {
   });
 }
 
+void StrategyCore::gather_steps(int64_t steps) const {
+  if (joins()) backend(0).gather_steps(torch_devices(plan_.devices), steps, plan_.loop_input_bytes);
+}
+
+int64_t StrategyCore::gathered_steps() const {
+  return backend(0).gathered_steps();
+}
+
 void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
   try {
     launch_->run(job);

@@ -41,6 +41,8 @@ struct StrategyPlan {
   // Options of the launch of the replicas and of their exchange of gradients.
   ExchangeOptions exchange;
   int sharing_cores = 1;  // the number of processes that use the cores of this machine alike
+  // The most memory that the inputs of the steps of one launch may take on a device (StrategyCore::gather_steps).
+  int64_t loop_input_bytes = int64_t{256} << 20;
   // Options of messages have a meaning with several workers, so they are no error where there turns out to be only one.
   bool expects_workers = false;
 };
@@ -100,6 +102,10 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   bool joins() const;
   // Joins the local replicas and begins what all have recorded; "what" is where they are in their work.
   void begin_together(int local_id, std::string_view what);
+  // Announces so many steps that may begin together, where devices record their work: DeviceBackend::gather_steps().
+  void gather_steps(int64_t steps) const;
+  // Returns how many steps are held back so.
+  int64_t gathered_steps() const;
 
   // The states of the variables that the strategy has made; see Strategy::variables().
   std::vector<std::weak_ptr<void>>& variables() { return variables_; }

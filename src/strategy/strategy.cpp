@@ -9,6 +9,7 @@
 #include "collective/algorithms/cross_device_sum.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/steps_together.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -112,6 +113,15 @@ bool Strategy::should_save_summary() const {
 }
 void Strategy::set_seed(uint64_t seed) const {
   core_->set_seed(seed);
+}
+
+void Strategy::run_loop(int64_t steps, const std::function<void(int64_t)>& step) const {
+  require_cross_replica("run_loop");
+  if (steps < 0) fail<InvalidArgument>("[strategy] run_loop: steps is ", steps, ", wanted 0 or more");
+  StepsTogether together(*core_, steps);
+  together.announce();
+  for (int64_t i = 0; i < steps; ++i) step(i);
+  together.begin();
 }
 
 torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& value) const {

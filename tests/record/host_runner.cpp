@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "record/loop.h"
+
 namespace cohort::record {
 
 namespace {
@@ -152,21 +154,66 @@ std::vector<std::shared_ptr<DeviceData>> HostRunner::run(const std::shared_ptr<c
   return run_replicas(program, {&own, 1}, {&device, 1}).front();
 }
 
+namespace {
+
+using Tensors = std::vector<torch::Tensor>;
+
+// Runs a program on all replicas and returns the outputs of each.
+std::vector<Tensors> run_once(const Program& program, const std::vector<Tensors>& inputs) {
+  std::vector<Run> runs;
+  for (const Tensors& own : inputs) runs.emplace_back(program, own);
+  for (std::size_t i = 0; i < program.operations().size(); ++i) Run::do_next(runs);
+  std::vector<Tensors> outputs;
+  for (const Run& run : runs) outputs.push_back(run.outputs());
+  return outputs;
+}
+
+// Runs a loop (record/loop.h) as so many runs of its body.
+std::vector<Tensors> run_loop(const Loop& loop, const std::vector<Tensors>& inputs) {
+  const std::vector<int> first = inputs_of_loop(loop);
+  const auto runs = inputs.front().back().item<int64_t>();
+  std::vector<Tensors> last;
+  std::vector<std::vector<Tensors>> made;
+  for (int64_t run = 0; run < runs; ++run) {
+    std::vector<Tensors> own(inputs.size());
+    for (std::size_t r = 0; r < inputs.size(); ++r) {
+      for (std::size_t i = 0; i < loop.feeds.size(); ++i) {
+        const Feed& feed = loop.feeds[i];
+        const bool fresh = feed.kind == Feed::Kind::kFresh;
+        const auto place = static_cast<std::size_t>(first[i] + (fresh ? run : 0));
+        const bool carried = feed.kind == Feed::Kind::kCarried && run > 0;
+        own[r].push_back(carried ? last[r][static_cast<std::size_t>(feed.output)] : inputs[r].at(place));
+      }
+    }
+    last = run_once(*loop.body, own);
+    made.push_back(last);
+  }
+  for (std::size_t r = 0; r < last.size(); ++r) {
+    for (const int output : loop.kept) {
+      const auto o = static_cast<std::size_t>(output);
+      for (std::size_t run = 0; run < static_cast<std::size_t>(loop.most); ++run) {
+        last[r].push_back(run < made.size() ? made[run][r][o] : at::zeros_like(made.front()[r][o]));
+      }
+    }
+  }
+  return last;
+}
+
+}  // namespace
+
 std::vector<HostRunner::Values> HostRunner::run_replicas(const std::shared_ptr<const Program>& program,
                                                          std::span<const Values> inputs, std::span<const int> devices) {
   ran_.push_back(program);
   replicas_.push_back(static_cast<int>(devices.size()));
-  std::vector<Run> runs;
+  std::vector<Tensors> tensors;
   for (const Values& own : inputs) {
-    std::vector<torch::Tensor> tensors;
-    for (const auto& input : own) tensors.push_back(dynamic_cast<const Held&>(*input).tensor());
-    runs.emplace_back(*program, std::move(tensors));
+    Tensors& list = tensors.emplace_back();
+    for (const auto& input : own) list.push_back(dynamic_cast<const Held&>(*input).tensor());
   }
-  for (std::size_t i = 0; i < program->operations().size(); ++i) Run::do_next(runs);
   std::vector<Values> outputs;
-  for (const Run& run : runs) {
-    Values& own = outputs.emplace_back();
-    for (const torch::Tensor& output : run.outputs()) own.push_back(std::make_shared<Held>(output.clone()));
+  for (const Tensors& own : program->loop() ? run_loop(*program->loop(), tensors) : run_once(*program, tensors)) {
+    Values& values = outputs.emplace_back();
+    for (const torch::Tensor& output : own) values.push_back(std::make_shared<Held>(output.clone()));
   }
   for (const int alias : program->aliases()) {
     if (alias < 0) continue;

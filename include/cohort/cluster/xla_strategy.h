@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,10 @@ struct XlaStrategyOptions {
   std::string matmul_precision = "default";
   // The longest wait of a replica for the others.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // The most bytes of input that the steps of one launch may have on a device, where several steps are one
+  // (steps_per_loop, steps_per_execution, run_loop). Steps with more are several launches. InvalidArgument: it is less
+  // than 1.
+  int64_t loop_input_bytes = int64_t{256} << 20;
 };
 
 // Synchronous data parallelism over the devices of a plugin, in one process: a copy of every variable on each.
@@ -80,6 +85,7 @@ struct TPUStrategyOptions {
   // cores. InvalidArgument: it is for other cores than those of this process.
   std::optional<DeviceAssignment> device_assignment = std::nullopt;
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // the longest wait of a replica for the others
+  int64_t loop_input_bytes = int64_t{256} << 20;                 // as XlaStrategyOptions::loop_input_bytes
 };
 
 // The same as XlaStrategy on the TPU that a resolver finds, by libtpu.

@@ -105,7 +105,8 @@ struct ControllerOptions {
   // Called at the multiples of summary_interval, at which inner loops end, and when training is complete.
   std::vector<Action> summary_actions = {};
   int64_t summary_interval = 0;  // steps between summaries; 0: only when training is complete
-  int64_t steps_per_loop = 0;    // inner loops end at its multiples; at least 1 with a trainer
+  // Inner loops end at its multiples; at least 1 with a trainer. On devices of XLA an inner loop is one launch.
+  int64_t steps_per_loop = 0;
   // The folder of the checkpoints, which the chief writes and reads. If it is empty there are none.
   std::filesystem::path checkpoint_dir = {};
   // Steps between checkpoints; inner loops end at its multiples. 0: only when training is complete.

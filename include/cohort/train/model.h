@@ -72,7 +72,7 @@ struct CompileOptions {
   // kReplicas gives Keras' numbers where the replicas do not divide a batch; not with parameter servers.
   LossAverage loss_average = LossAverage::kGlobalBatch;
   // Steps between two calls of the callbacks' on_batch_begin and on_batch_end in fit(); those of an epoch that are left
-  // over are the last.
+  // over are the last. On devices of XLA they are one launch (docs/tpu.md).
   int64_t steps_per_execution = 1;
   // With kMixedFloat16 an optimizer without a loss_scale gets the dynamic one.
   PrecisionPolicy precision = PrecisionPolicy::kFloat32;

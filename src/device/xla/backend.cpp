@@ -79,6 +79,10 @@ class XlaBackend final : public DeviceBackend {
   void flush(torch::Device device) const override { record::recording_of(device).flush(); }
   bool joins() const override { return true; }
   void flush_together(std::span<const torch::Device> devices) const override { record::flush_together(devices); }
+  void gather_steps(std::span<const torch::Device> devices, int64_t steps, int64_t input_bytes) const override {
+    record::gather_steps(devices, steps, input_bytes);
+  }
+  int64_t gathered_steps() const override { return record::gathered_steps(); }
 
   // Module::to() refuses this change of type.
   void move(torch::nn::Module& module, torch::Device device) const override {

@@ -5,7 +5,9 @@
 #include <map>
 
 #include "base/fail.h"
+#include "record/loop.h"
 #include "record/stablehlo/families.h"
+#include "record/stablehlo/loop.h"
 #include "record/stablehlo/lowering.h"
 
 namespace cohort::record {
@@ -55,7 +57,8 @@ class Module {
     for (const Place& place : program.outputs()) note_use(place);
   }
 
-  std::string text() {
+  // Returns the function, whose name is "public @main" or the like.
+  std::string function(const std::string& name) {
     for (std::size_t i = 0; i < program_.operations().size(); ++i) lower(i);
     std::string returned;
     std::string types;
@@ -64,10 +67,8 @@ class Module {
       returned += (returned.empty() ? "" : ", ") + value.name;
       types += (types.empty() ? "" : ", ") + type_text(value);
     }
-    return "module @" + options_.name + " attributes {mhlo.num_replicas = " + std::to_string(options_.num_replicas) +
-           " : i32, mhlo.num_partitions = 1 : i32} {\n  func.func public @main(" + signature() + ") -> (" + types +
-           ") {\n" + text_.body() + "    return" + (returned.empty() ? "" : " " + returned + " : " + types) +
-           "\n  }\n}\n";
+    return "  func.func " + name + "(" + signature(name.starts_with("public")) + ") -> (" + types + ") {\n" +
+           text_.body() + "    return" + (returned.empty() ? "" : " " + returned + " : " + types) + "\n  }\n";
   }
 
  private:
@@ -103,12 +104,13 @@ class Module {
     return elements_[key] = text_.reshape(one, {});
   }
 
-  std::string signature() const {
+  // What may take the memory of what is said of the main function only.
+  std::string signature(bool gives_memory) const {
     std::string text;
     for (std::size_t i = 0; i < program_.inputs().size(); ++i) {
       const Operand value = input(static_cast<int>(i));
       text += (i == 0 ? "" : ", ") + value.name + ": " + type_text(value);
-      for (std::size_t o = 0; o < program_.aliases().size(); ++o) {
+      for (std::size_t o = 0; gives_memory && o < program_.aliases().size(); ++o) {
         if (program_.aliases()[o] == static_cast<int>(i))
           text += " {tf.aliasing_output = " + std::to_string(o) + " : i32}";
       }
@@ -148,7 +150,12 @@ MatmulPrecision find_matmul_precision(std::string_view name, std::string_view so
 }
 
 std::string to_stablehlo(const Program& program, const StableHloOptions& options) {
-  return Module(program, options).text();
+  const std::shared_ptr<const Loop>& loop = program.loop();
+  const std::string functions =
+      loop == nullptr ? Module(program, options).function("public @main")
+                      : Module(*loop->body, options).function("private @step") + stablehlo::loop_text(program);
+  return "module @" + options.name + " attributes {mhlo.num_replicas = " + std::to_string(options.num_replicas) +
+         " : i32, mhlo.num_partitions = 1 : i32} {\n" + functions + "}\n";
 }
 
 }  // namespace cohort::record

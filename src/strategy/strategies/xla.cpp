@@ -27,6 +27,10 @@ StrategyPlan xla_plan(const std::string& name, const std::string& speaker, const
     fail<InvalidArgument>("[strategy] ", speaker, ": num_devices is ", options.num_devices,
                           ", wanted 0 (all devices) or more");
   }
+  if (options.loop_input_bytes < 1) {
+    fail<InvalidArgument>("[strategy] ", speaker, ": loop_input_bytes is ", options.loop_input_bytes,
+                          ", wanted 1 or more");
+  }
   XlaOpenOptions open{.plugin = options.plugin,
                       .source = speaker,
                       .options = parse_xla_options(options.plugin_options),
@@ -43,6 +47,7 @@ StrategyPlan xla_plan(const std::string& name, const std::string& speaker, const
   if (options.num_devices > 0) devices.resize(static_cast<std::size_t>(options.num_devices));
   StrategyPlan plan = local_plan(name, std::move(devices));
   plan.exchange.timeout = options.timeout;
+  plan.loop_input_bytes = options.loop_input_bytes;
   return plan;
 }
 
@@ -99,12 +104,14 @@ StrategyPlan tpu_plan(const TPUClusterResolver* resolver, const TPUStrategyOptio
                                  .num_devices = options.num_devices,
                                  .plugin_options = options.plugin_options,
                                  .matmul_precision = options.matmul_precision,
-                                 .timeout = options.timeout};
+                                 .timeout = options.timeout,
+                                 .loop_input_bytes = options.loop_input_bytes};
   StrategyPlan plan = xla_plan("tpu", "TPUStrategy", plain);
   if (!options.device_assignment) return plan;
   const XlaClientPtr client = open_xla({.plugin = options.plugin, .source = "TPUStrategy"});
   plan = local_plan("tpu", assigned(*options.device_assignment, *client));
   plan.exchange.timeout = options.timeout;
+  plan.loop_input_bytes = options.loop_input_bytes;
   return plan;
 }
 

@@ -9,7 +9,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "strategy/core.h"
+#include "strategy/steps_together.h"
 #include "train/controller/moving_average.h"
 #include "train/loop/loop.h"
 #include "train/loop/position.h"
@@ -173,7 +173,10 @@ class ModelTrainer::Impl {
       ++global_step_;
       if (average_.on()) average_.update(state_->module(), global_step_);
     };
+    StepsTogether launches(*Access::core(state_->strategy()), steps);
+    launches.announce();
     const StepsDone done = run_steps(*state_, *input_, steps, progress_, {.end = made});
+    launches.begin();
     told_to_end_ = input_->preempted();
     if (done.steps < steps && !told_to_end_) {
       fail<InvalidArgument>(speaker(), "the data ran out after step ", global_step_, "; call repeat() on it");

@@ -4,6 +4,9 @@
 
 #include <chrono>
 
+#include "base/access.h"
+#include "strategy/core.h"
+
 namespace cohort {
 
 Logs run_rounds(Rounds& rounds, const Listeners& listeners) {
@@ -31,6 +34,7 @@ StepsDone run_steps(ModelState& state, TrainingInput& input, int64_t most, Progr
                     const StepEvents& events) {
   const auto start = std::chrono::steady_clock::now();
   const std::function<Logs()> shown = [&state] { return state.local_results(); };
+  const StrategyCore& core = *Access::core(state.strategy());
   StepsDone done;
   int64_t examples = 0;
   while (done.steps < most && !input.stopped()) {
@@ -42,7 +46,7 @@ StepsDone run_steps(ModelState& state, TrainingInput& input, int64_t most, Progr
     if (events.end) events.end();
     ++done.steps;
     examples += batch->global_size();
-    progress.update(batch->global_size(), shown);
+    progress.update(batch->global_size(), shown, /*may_draw=*/core.gathered_steps() == 0);
     if (input.preempted() && !input.stopped()) break;
   }
   state.finish_steps();

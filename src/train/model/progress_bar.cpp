@@ -131,12 +131,12 @@ bool ProgressBar::due() const {
   return last_step_ - drawn_ >= kLineSeconds && step_ != steps_;  // finish() has the last line
 }
 
-void ProgressBar::update(int64_t examples, const std::function<Logs()>& logs) {
+void ProgressBar::update(int64_t examples, const std::function<Logs()>& logs, bool may_draw) {
   if (options_.style == Verbose::kSilent) return;
   ++step_;
   examples_ += examples;
   last_step_ = options_.seconds();
-  if (due()) draw(logs(), /*last=*/false);
+  if (may_draw && due()) draw(logs(), /*last=*/false);
 }
 
 void ProgressBar::finish(const Logs& logs) {

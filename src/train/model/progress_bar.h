@@ -31,8 +31,9 @@ class ProgressBar {
 
   // Begins with a title such as "Epoch 1/5", the number of steps (-1: not known) and how many of them are done already.
   void begin(std::string title, int64_t steps, int64_t done = 0);
-  // To be called after each step. `logs` is only called when something is drawn, a few times a second.
-  void update(int64_t examples, const std::function<Logs()>& logs);
+  // To be called after each step. `logs` is only called when something is drawn, a few times a second. Without may_draw
+  // nothing is: the values would have to be waited for.
+  void update(int64_t examples, const std::function<Logs()>& logs, bool may_draw = true);
   void finish(const Logs& logs);
 
  private:

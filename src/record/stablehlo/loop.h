@@ -1,0 +1,15 @@
+// The text of a loop (record/loop.h).
+#pragma once
+
+#include <string>
+
+#include "record/program.h"
+
+namespace cohort::record::stablehlo {
+
+// Returns the functions "main" and "iteration" of a program that is a loop. The body is the function "step" of the same
+// module. What the runs have for themselves is stacked before the first one and sliced in each; barriers around the
+// step keep XLA from computing it otherwise than by itself, so that its results have the same bits.
+std::string loop_text(const Program& program);
+
+}  // namespace cohort::record::stablehlo
