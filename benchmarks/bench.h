@@ -42,7 +42,15 @@ torch::Tensor make_input(const std::string& name, int64_t size);
 int64_t batch_per_replica(const std::string& name);
 constexpr int64_t kClasses = 10;
 
-void run_step(const std::string& model, int replicas, int threads, bool on_gpus, double seconds);
+// What the steps run on.
+struct StepDevices {
+  int replicas = 2;
+  int threads = 1;              // a replica on the CPU; 0: the cores divided by the replicas
+  bool gpus = false;            // one a replica
+  std::string xla_plugin = "";  // the devices of this plugin, one a replica
+};
+
+void run_step(const std::string& model, const StepDevices& devices, double seconds);
 void run_worker_step(const std::string& model, double seconds, std::optional<bool> overlap, bool shared_memory);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);

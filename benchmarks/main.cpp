@@ -26,17 +26,17 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   double seconds = 2.0;
   std::string model = "mlp";
-  int replicas = 2;
-  int threads = 1;
+  cohort::bench::StepDevices devices;
   std::optional<bool> overlap;
   bool shared_memory = true;
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
   CLI::App& step = *app.add_subcommand("step", "training steps");
   step.add_option("--model", model, "mlp, cnn, resnet50 or vit_tiny")->capture_default_str();
-  step.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
-  bool on_gpus = false;
-  step.add_flag("--gpus", on_gpus, "the replicas on GPUs, one each");
-  step.add_option("--threads", threads, "threads a replica; 0: the cores divided by the replicas")
+  step.add_option("--replicas", devices.replicas, "replicas")->capture_default_str();
+  CLI::Option* const gpus = step.add_flag("--gpus", devices.gpus, "the replicas on GPUs, one each");
+  step.add_option("--xla_plugin", devices.xla_plugin, "the replicas on devices of a plugin, as cohort train takes it")
+      ->excludes(gpus);
+  step.add_option("--threads", devices.threads, "threads a replica on the CPU; 0: the cores divided by the replicas")
       ->capture_default_str();
   CLI::App& worker_step = *app.add_subcommand("worker_step", "training steps of one of several workers");
   worker_step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   worker_step.add_option("--shared_memory", shared_memory, "whether workers of one machine share memory")
       ->capture_default_str();
   CLI::App& empty = *app.add_subcommand("empty", "strategy.run of an empty function");
-  empty.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
+  empty.add_option("--replicas", devices.replicas, "CPU replicas")->capture_default_str();
   const CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the local all-reduce beside a copy loop");
   const CLI::App& input = *app.add_subcommand("input", "the input pipeline");
   CLI::App& images = *app.add_subcommand("images", "photographs in folders: decoded, resized, normalised, batched");
@@ -64,9 +64,9 @@ int main(int argc, char** argv) {
   servers.add_option("what", what, "dense, rows or recommender")->capture_default_str();
   add_recorded(app, seconds);
   CLI11_PARSE(app, argc, argv);
-  if (step.parsed()) cohort::bench::run_step(model, replicas, threads, on_gpus, seconds);
+  if (step.parsed()) cohort::bench::run_step(model, devices, seconds);
   if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, overlap, shared_memory);
-  if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
+  if (empty.parsed()) cohort::bench::run_empty(devices.replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
   if (worker_all_reduce.parsed()) cohort::bench::run_worker_all_reduce();
   if (input.parsed()) cohort::bench::run_input(seconds);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs our benchmarks and PyTorch's in turn and prints ratios, each the median of those of the rounds.
 
-usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE]
+usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE] [--only-xla]
 """
 import argparse
 import json
@@ -19,6 +19,9 @@ MODELS = ("mlp", "cnn", "resnet50", "vit_tiny")
 CONVOLUTIONAL = ("cnn", "resnet50")
 DDP_LAST = "DDP, 2 processes, channels last"  # the better of both layouts counts
 LARGE = ("resnet50", "vit_tiny")  # steps of a tenth of a second and more
+ROOT = HERE.parent
+XLA_PLUGIN = ROOT / "build/plugins/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"
+JAX = "0.10.2"
 PHOTOGRAPHS = HERE.parent.parent / "shared/data/cats_vs_dogs"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
@@ -105,6 +108,41 @@ def worker_report(table):
         medians = " | ".join(f"{statistics.median(values):,.0f}" for values in (gloo, mpi, ddp))
         out.append(f"| {model} | {medians} | {ratio_of(gloo, ddp):.2f} ({wanted[0]}) | {ratio_of(mpi, ddp):.2f} ({wanted[1]}) |")
     return "\n".join(out)
+
+
+def jax_python():
+    """The Python of a virtual environment with JAX, made at the first time; None where PyPI has none for this machine."""
+    home = ROOT / f"build/peers/jax-{JAX}"
+    if not (home / "complete").exists():
+        made = [subprocess.run(command, check=False).returncode for command in
+                ([PYTHON, "-m", "venv", home], [home / "bin/pip", "install", "--quiet", "--no-cache-dir", f"jax=={JAX}", f"jaxlib=={JAX}"])]
+        if any(made):
+            return None
+        (home / "complete").touch()
+    return home / "bin/python"
+
+
+def xla_report(arguments):
+    """A recorded step on XLA's plugin for CPUs beside JAX's of the same model, each on one core; what is not here is said."""
+    if not XLA_PLUGIN.is_file():
+        return f"\nRecorded steps beside JAX: not run, {XLA_PLUGIN.relative_to(ROOT)} is absent (`scripts/install-deps.sh xla`)."
+    python = jax_python()
+    if python is None:
+        return f"\nRecorded steps beside JAX: not run, JAX {JAX} cannot be installed from PyPI."
+    core = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
+    out = ["", f"| recorded step, XLA on one core | ours, ms | JAX {JAX}, ms | ours / JAX | wanted, at most |", "|---|---|---|---|---|"]
+    for model in MODELS[:3]:
+        seconds = str(arguments.seconds * (5 if model in LARGE else 1))
+        ours, theirs = [], []
+        for _ in range(arguments.rounds):
+            ours.append(lines_of([*core, arguments.bench, "--seconds", seconds, "step", "--model", model, "--replicas", "1",
+                                  "--xla_plugin", str(XLA_PLUGIN)])[0]["us"] / 1e3)
+            theirs.append(lines_of([*core, python, HERE / "jax_step.py", model, seconds])[0]["us"] / 1e3)
+        out.append(f"| {model} | {statistics.median(ours):,.2f} | {statistics.median(theirs):,.2f} | {ratio_of(ours, theirs):.2f} | 1.1 |")
+    launch = lines_of([arguments.bench, "launch", "--plugin", str(XLA_PLUGIN)])[0]
+    recording = lines_of([arguments.bench, "recording"])[0]
+    return "\n".join([*out, "", f"Beginning a small program there takes {launch['us']:.1f} us (wanted: at most 60), recording ResNet-50 forward and backward "
+                      f"{recording['us'] / 1e3:.1f} ms (wanted: at most 50)."])
 
 
 def start_report(arguments):
@@ -214,13 +252,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--write-docs", type=pathlib.Path)
+    parser.add_argument("--only-xla", action="store_true", help="the recorded steps alone")
     arguments = parser.parse_args()
+    if arguments.only_xla:
+        print(xla_report(arguments))
+        return
     results = steps(arguments)
     empty = lines_of([arguments.bench, "empty", "--replicas", "2"])[0]
     reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
     pipeline = lines_of([arguments.bench, "input"])[0]
     text = "\n".join((report(results, empty, reduce, pipeline), worker_report(worker_steps(arguments)), start_report(arguments),
-                      checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0]), files_report(arguments), server_report(arguments)))
+                      checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0]), files_report(arguments), server_report(arguments), xla_report(arguments)))
     print(text)
     if arguments.write_docs:
         page = arguments.write_docs.read_text(encoding="utf-8")

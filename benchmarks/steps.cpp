@@ -5,6 +5,7 @@
 
 #include "bench.h"
 #include "cohort/cluster/multi_worker_strategy.h"
+#include "cohort/cluster/xla_strategy.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/optimizer.h"
 
@@ -28,15 +29,19 @@ class Step {
     batch_ = GlobalBatch(std::move(shares), size_ * strategy.num_replicas_in_sync());
   }
 
-  void operator()() {
-    strategy_.run(
+  // Returns the loss of one replica, which may not have been computed yet.
+  torch::Tensor operator()() {
+    const auto losses = strategy_.run(
         [&](Replica& replica, const Example& share) {
           const auto each = torch::nn::functional::cross_entropy(
               net_[replica]->forward(share.x), share.y,
               torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
-          adam_[replica].minimize(replica.global_mean(each));
+          const torch::Tensor loss = replica.global_mean(each);
+          adam_[replica].minimize(loss);
+          return loss.detach();
         },
         batch_);
+    return strategy_.local_results(losses).front();
   }
 
   // `hidden`: the share of communication that ran under backward.
@@ -67,16 +72,25 @@ class Step {
   GlobalBatch batch_;
 };
 
+Strategy make_strategy(const StepDevices& devices) {
+  if (!devices.xla_plugin.empty()) {
+    return XlaStrategy({.plugin = devices.xla_plugin, .num_devices = devices.replicas});
+  }
+  std::vector<std::string> names = cpu_devices(devices.replicas);
+  for (std::size_t i = 0; devices.gpus && i < names.size(); ++i) names[i] = "/GPU:" + std::to_string(i);
+  return MirroredStrategy({.devices = names, .exchange = {.threads_per_replica = devices.threads}});
+}
+
 }  // namespace
 
-void run_step(const std::string& model, int replicas, int threads, bool on_gpus, double seconds) {
+void run_step(const std::string& model, const StepDevices& devices, double seconds) {
   torch::manual_seed(1);
-  std::vector<std::string> devices = cpu_devices(replicas);
-  for (std::size_t i = 0; on_gpus && i < devices.size(); ++i) devices[i] = "/GPU:" + std::to_string(i);
-  Step step(MirroredStrategy({.devices = devices, .exchange = {.threads_per_replica = threads}}), model);
+  Step step(make_strategy(devices), model);
   step.report(model, median_time(seconds, [&] {
-                step();
-                for (int i = 0; on_gpus && i < replicas; ++i) torch::cuda::synchronize(i);
+                const torch::Tensor loss = step();
+                // Both wait for the whole step, of which the loss is a result.
+                if (!devices.xla_plugin.empty()) (void)loss.cpu();
+                for (int i = 0; devices.gpus && i < devices.replicas; ++i) torch::cuda::synchronize(i);
               }));
 }
 

@@ -163,9 +163,10 @@ class Tpu(unittest.TestCase):
             self.assertIn("collective  all-reduce 1, 4.0 KiB come to each device", out)
             self.assertGreater(pathlib.Path(folder, "saved").stat().st_size, 1000)
 
-    def test_compiles_the_step_of_an_experiment(self):
-        code, out, err = cohort("compile", "--experiment=mnist_mlp", "--batch_size=64", f"--xla_plugin={LIBTPU}", "--tpu_topology=v5e:2x2")
-        self.assertEqual(code, 0, err)
-        self.assertIn("experiment  mnist_mlp, a global batch of 64, 16 a replica", out)
-        self.assertRegex(out, r"memory      [0-9.]+ MiB of 15.7 GiB, it fits")
-        self.assertRegex(out, r"collective  all-reduce 1, [0-9.]+ [KM]iB come to each device")
+    def test_compiles_the_steps_of_experiments(self):
+        for experiment in ("mnist_mlp", "mnist_cnn"):
+            code, out, err = cohort("compile", f"--experiment={experiment}", "--batch_size=64", f"--xla_plugin={LIBTPU}", "--tpu_topology=v5e:2x2")
+            self.assertEqual(code, 0, err)
+            self.assertIn(f"experiment  {experiment}, a global batch of 64, 16 a replica", out)
+            self.assertRegex(out, r"memory      [0-9.]+ MiB of 15.7 GiB, it fits")
+            self.assertRegex(out, r"collective  all-reduce 1, [0-9.]+ [KM]iB come to each device")
