@@ -42,6 +42,23 @@ bool trains() {
   return holds("one signature", step.experimental_get_tracing_count() == 1) && loss.item<float>() < 1e-3;
 }
 
+// A step with an optimizer, under a strategy.
+bool minimizes() {
+  const cohort::OneDeviceStrategy strategy("/CPU:0");
+  auto net = strategy.mirror([] { return torch::nn::Linear(4, 1); });
+  auto optimizer = strategy.optimizer(net, cohort::Adam({.learning_rate = 0.01}));
+  auto train = cohort::function(
+      [&](cohort::Replica& replica, const torch::Tensor& x) {
+        const torch::Tensor loss = net[replica]->forward(x).square().mean();
+        optimizer[replica].minimize(loss / replica.num_replicas_in_sync());
+        return loss.detach();
+      },
+      {.name = "train"});
+  for (int i = 0; i < 3; ++i) strategy.run(train, torch::ones({2, 4}));
+  return holds("three updates of one signature",
+               optimizer.iterations() == 3 && train.experimental_get_tracing_count() == 1);
+}
+
 bool has_signatures() {
   auto scaled = cohort::function([](const torch::Tensor& x, double by) { return x * by; }, {.name = "scaled"});
   scaled(torch::ones({2}), 3.0);
@@ -87,5 +104,5 @@ bool has_side_effects() {
 }  // namespace
 
 int main() {
-  return trains() && has_signatures() && has_side_effects() ? 0 : 1;
+  return trains() && minimizes() && has_signatures() && has_side_effects() ? 0 : 1;
 }

@@ -7,6 +7,7 @@
 #include "base/libtorch_compat.h"
 #include "base/log.h"
 #include "function/state.h"
+#include "strategy/context.h"
 
 namespace cohort::detail {
 
@@ -138,6 +139,39 @@ std::shared_ptr<const record::Program> FunctionState::program_for(FunctionCall& 
   return made.plan->program();
 }
 
+// Runs the plan; one with sums over the replicas when all of them have come.
+std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const FunctionArguments& arguments) const {
+  struct Mine {
+    record::Plan& plan;
+    std::vector<torch::Tensor> given;
+    std::vector<torch::Tensor> results;
+  };
+  try {
+    Mine mine{plan, {}, {}};
+    for (const torch::Tensor& tensor : arguments.tensors) mine.given.push_back(tensor.detach().to(arguments.device));
+    if (!plan.has_sums()) return plan.run(mine.given);
+    if (thread_context().replica == nullptr) {
+      fail<FailedPrecondition>("[function] ", options_.name,
+                               " sums over the replicas, but was called outside of Strategy::run()");
+    }
+    const auto launch = [](std::span<void* const> all) {
+      std::vector<record::Plan*> plans;
+      std::vector<std::vector<torch::Tensor>> given;
+      for (void* const each : all) {
+        plans.push_back(&static_cast<Mine*>(each)->plan);
+        given.push_back(static_cast<Mine*>(each)->given);
+      }
+      std::vector<std::vector<torch::Tensor>> results = record::Plan::run_together(plans, given);
+      for (std::size_t r = 0; r < all.size(); ++r) static_cast<Mine*>(all[r])->results = std::move(results[r]);
+    };
+    meet_replicas("the function " + options_.name, &mine, launch);
+    return std::move(mine.results);
+  } catch (...) {
+    plan.undo_numbers();
+    throw;
+  }
+}
+
 void FunctionState::run_recorded(FunctionCall& call, const FunctionArguments& arguments) {
   const std::string key = key_of(arguments);
   FunctionPlan plan;
@@ -145,7 +179,7 @@ void FunctionState::run_recorded(FunctionCall& call, const FunctionArguments& ar
     const std::scoped_lock lock(mutex_);
     plan = plans_[key];
   }
-  if (plan.plan != nullptr && !plan.plan->is_current()) plan.plan = nullptr;
+  if (plan.plan != nullptr && !(plan.plan->is_current() && plan.plan->renew_numbers())) plan.plan = nullptr;
   if (plan.plan == nullptr) {
     const bool found_left = plan.found_left;
     const int recordings = plan.recordings + 1;
@@ -161,12 +195,15 @@ void FunctionState::run_recorded(FunctionCall& call, const FunctionArguments& ar
     FunctionPlan kept = plan;
     // It will find the tensors at its next call.
     if (plan.found_left && !found_left) kept.plan = nullptr;
-    const std::scoped_lock lock(mutex_);
-    plans_[key] = std::move(kept);
+    {
+      const std::scoped_lock lock(mutex_);
+      plans_[key] = std::move(kept);
+    }
+    if (!plan.plan->renew_numbers()) {
+      fail<Internal>("[function] ", options_.name, " records something else when it comes again");
+    }
   }
-  std::vector<torch::Tensor> given;
-  for (const torch::Tensor& tensor : arguments.tensors) given.push_back(tensor.detach().to(arguments.device));
-  std::vector<torch::Tensor> results = plan.plan->run(given);
+  std::vector<torch::Tensor> results = run_plan(*plan.plan, arguments);
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (!plan.requires_grad[i]) continue;
     torch::autograd::set_history(

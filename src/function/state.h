@@ -56,6 +56,7 @@ class FunctionState {
   void note_tracing(bool is_new, const std::string& difference) const;
   bool enter(const FunctionArguments& arguments, std::string& difference);
   void run_recorded(FunctionCall& call, const FunctionArguments& arguments);
+  std::vector<torch::Tensor> run_plan(record::Plan& plan, const FunctionArguments& arguments) const;
   std::shared_ptr<const record::Program> program_for(FunctionCall& call, const FunctionArguments& arguments);
   FunctionPlan record(FunctionCall& call, const FunctionArguments& arguments) const;
 

@@ -79,6 +79,31 @@ void FunctionRecording::put_back() {
   traced_here = nullptr;
   recording_.sums_.resize(sums_);
   for (Touched& each : touched_) each.cell->set_state(each.value, each.root, each.placed);
+  for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->host.undo();
+}
+
+void FunctionRecording::add_part(const std::function<void()>& first, HostPart part) {
+  FunctionRecording& own = *traced_here->trace_;
+  const LiftedNumbers numbers;
+  first();
+  own.parts_.push_back({std::move(part), numbers.nodes()});
+}
+
+void FunctionRecording::note_parts(Plan& plan, const Captured& captured) {
+  std::unordered_map<const Node*, std::pair<int, int64_t>> places;
+  for (std::size_t v = 0; v < captured.numbers.size(); ++v) {
+    for (std::size_t i = 0; i < captured.numbers[v].size(); ++i) {
+      places[captured.numbers[v][i].get()] = {static_cast<int>(v), static_cast<int64_t>(i)};
+    }
+  }
+  for (const Part& part : parts_) {
+    Plan::Part& noted = plan.parts_.emplace_back();
+    noted.host = part.host;
+    for (const auto& number : part.numbers) {
+      const auto place = places.find(number.get());
+      noted.places.push_back(place == places.end() ? std::pair(-1, int64_t{-1}) : place->second);
+    }
+  }
 }
 
 torch::Tensor FunctionRecording::argument(const TensorType& type, bool requires_grad) {
@@ -192,7 +217,11 @@ std::shared_ptr<Plan> FunctionRecording::finish(std::vector<torch::Tensor> resul
   plan->program_ = captured.program;
   plan->scalars_ = captured.scalars;
   note_sources(*plan, captured);
+  note_parts(*plan, captured);
   put_back();
+  if (!plan->renew_numbers())
+    fail<Internal>("[record] a part of ", what_, " records something else when it comes again");
+  plan->undo_numbers();
   return plan;
 }
 

@@ -9,7 +9,9 @@
 //   plan->run({batch});
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -19,6 +21,15 @@
 #include "record/recorder.h"
 
 namespace cohort::record {
+
+// A part of a function whose numbers the host computes anew for each run, such as an optimizer's update.
+struct HostPart {
+  // Records the part once more, with the numbers of now, on tensors that stand for those that it has, and counts what
+  // it counts. Returns the tensors that it wrote to, or nothing if the part cannot be any more.
+  std::function<std::optional<std::vector<torch::Tensor>>()> again;
+  // Takes back what was counted.
+  std::function<void()> undo;
+};
 
 // A program with what it reads and writes. One thread at a time.
 class Plan {
@@ -30,6 +41,19 @@ class Plan {
   // of the types that argument() was given. FailedPrecondition: an argument shares its memory with a tensor that the
   // function writes; it is not current; others as Recording::flush().
   std::vector<torch::Tensor> run(std::span<const torch::Tensor> arguments);
+
+  // Runs plans of several devices, with the arguments of each, as one program with sums over them. Unimplemented: they
+  // are not the same program.
+  static std::vector<std::vector<torch::Tensor>> run_together(std::span<Plan* const> plans,
+                                                              std::span<const std::vector<torch::Tensor>> arguments);
+  // Returns whether the program has sums over replicas.
+  bool has_sums() const;
+
+  // Takes the numbers of the next run from the function's parts (FunctionRecording::add_part), which count it. Returns
+  // false if a part would record something else now: then nothing is counted, and the function is to be recorded again.
+  bool renew_numbers();
+  // Takes back the count, where the run has failed.
+  void undo_numbers();
 
   const std::shared_ptr<const Program>& program() const { return program_; }
   int device() const { return recording_.device(); }
@@ -72,6 +96,13 @@ class Plan {
     torch::Tensor host;  // what it is where it is not on the device
   };
   struct Given;
+  // The numbers of a part: for each the vector and the element, or -1 if the program has no use for it.
+  struct Part {
+    HostPart host;
+    std::vector<std::pair<int, int64_t>> places;
+    std::shared_ptr<const Program> recorded;  // what it recorded
+  };
+  bool renew(Part& part);
 
   Plan(Recording& recording, std::string what) : recording_(recording), what_(std::move(what)) {}
   void check_apart(std::span<const torch::Tensor> arguments) const;
@@ -98,6 +129,7 @@ class Plan {
   std::vector<bool> argument_written_;
   std::vector<Result> results_;
   std::vector<Left> left_;
+  std::vector<Part> parts_;
 };
 
 // While it lives, what this thread (and LibTorch's thread of the device) records on the device belongs to the function.
@@ -120,6 +152,9 @@ class FunctionRecording {
 
   // Returns whether a function is being recorded on this thread.
   static bool is_tracing();
+  // Calls first(), within a function that is being recorded on this thread: the numbers in it are renewed for each run.
+  // What it counts is counted by the caller, and taken back by undo() when the recording ends.
+  static void add_part(const std::function<void()>& first, HostPart part);
 
  private:
   friend class Recording;
@@ -140,6 +175,7 @@ class FunctionRecording {
   void note_results(Plan& plan, Outputs& outputs, const std::vector<torch::Tensor>& results) const;
   void note_captives(Plan& plan, Outputs& outputs);
   void note_left(Plan& plan, Outputs& outputs) const;
+  void note_parts(Plan& plan, const Captured& captured);
   void note_sources(Plan& plan, const Captured& captured) const;
 
   Recording& recording_;
@@ -151,6 +187,11 @@ class FunctionRecording {
   std::vector<Value> argument_values_;
   std::unordered_map<Cell*, std::size_t> place_;  // in touched_
   std::vector<Touched> touched_;
+  struct Part {
+    HostPart host;
+    std::vector<std::shared_ptr<Node>> numbers;
+  };
+  std::vector<Part> parts_;
 };
 
 }  // namespace cohort::record

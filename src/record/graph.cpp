@@ -38,6 +38,8 @@ Node::~Node() {
 
 namespace {
 
+thread_local LiftedNumbers* collecting = nullptr;
+
 // Returns the leaf that a value is a view or a conversion of, or the value's own node.
 const Node& origin_of(const Value& value) {
   const Node* node = value.node.get();
@@ -65,6 +67,14 @@ std::string layer_of(const std::string& op, const std::vector<Argument>& argumen
   return own.empty() ? before : own;
 }
 
+LiftedNumbers::LiftedNumbers() {
+  collecting = this;
+}
+
+LiftedNumbers::~LiftedNumbers() {
+  collecting = nullptr;
+}
+
 Value make_data(const TensorType& type, std::shared_ptr<DeviceData> data) {
   auto node = std::make_shared<Node>();
   node->op = kDataOp;
@@ -78,6 +88,7 @@ Value make_scalar(const at::Scalar& number, torch::ScalarType dtype) {
   node->op = kScalarOp;
   node->outputs = {{dtype, {}}};
   node->number = number;
+  if (collecting != nullptr) collecting->nodes_.push_back(node);
   return {std::move(node), 0};
 }
 

@@ -104,6 +104,21 @@ Value make_data(const TensorType& type, std::shared_ptr<DeviceData> data);
 // Makes a leaf for a number; the dtype is the one that the program computes with.
 Value make_scalar(const at::Scalar& number, torch::ScalarType dtype);
 
+// Collects the leaves that make_scalar() makes on this thread while it lives. One at a time.
+class LiftedNumbers {
+ public:
+  LiftedNumbers();
+  LiftedNumbers(const LiftedNumbers&) = delete;
+  LiftedNumbers& operator=(const LiftedNumbers&) = delete;
+  ~LiftedNumbers();
+  // Returns them in the order in which they were made.
+  const std::vector<std::shared_ptr<Node>>& nodes() const { return nodes_; }
+
+ private:
+  friend Value make_scalar(const at::Scalar& number, torch::ScalarType dtype);
+  std::vector<std::shared_ptr<Node>> nodes_;
+};
+
 // Calls fn(value) for every value among the arguments, in their order.
 template <typename Fn>
 void each_value(const std::vector<Argument>& arguments, const Fn& fn) {

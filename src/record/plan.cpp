@@ -155,20 +155,99 @@ std::vector<torch::Tensor> Plan::take(std::vector<std::shared_ptr<DeviceData>> d
   return results;
 }
 
+bool Plan::has_sums() const {
+  const auto& all = program_->operations();
+  return std::any_of(all.begin(), all.end(), [](const Operation& each) { return each.op == kAllReduceOp; });
+}
+
 std::vector<torch::Tensor> Plan::run(std::span<const torch::Tensor> arguments) {
-  const std::scoped_lock lock(recording_.mutex_);
-  recording_.require_running(what_ + " was to run");
-  find_captives();
-  check_apart(arguments);
-  const std::shared_ptr<GraphRunner> runs = runner();
-  std::vector<std::shared_ptr<DeviceData>> data;
-  {
-    const Given given = leaves(arguments);
-    data = runs->run(program_, inputs(*runs, given), recording_.device());
+  Plan* const self = this;
+  const std::vector<torch::Tensor> own(arguments.begin(), arguments.end());
+  return std::move(run_together({&self, 1}, {&own, 1}).front());
+}
+
+std::vector<std::vector<torch::Tensor>> Plan::run_together(std::span<Plan* const> plans,
+                                                           std::span<const std::vector<torch::Tensor>> arguments) {
+  // Locks are taken in one order, whatever the plans' is.
+  std::vector<Recording*> ordered;
+  for (Plan* const plan : plans) ordered.push_back(&plan->recording_);
+  std::sort(ordered.begin(), ordered.end(), [](auto* a, auto* b) { return a->device() < b->device(); });
+  std::vector<std::unique_lock<std::recursive_mutex>> locks;
+  for (Recording* const each : ordered) locks.emplace_back(each->mutex_);
+  const std::shared_ptr<const Program>& program = plans.front()->program_;
+  for (std::size_t r = 0; r < plans.size(); ++r) {
+    plans[r]->recording_.require_running(plans[r]->what_ + " was to run");
+    if (plans[r]->program_ != program) {
+      fail<Unimplemented>("[record] ", plans[r]->what_,
+                          " sums over the replicas, but is another program on xla:", plans[r]->device(),
+                          " than on xla:", plans.front()->device(),
+                          ", as with shares of different sizes; give all replicas the same sizes");
+    }
+    plans[r]->find_captives();
+    plans[r]->check_apart(arguments[r]);
   }
-  std::vector<torch::Tensor> results = take(std::move(data), arguments);
-  kept_.clear();
+  const std::shared_ptr<GraphRunner> runs = runner();
+  std::vector<std::vector<std::shared_ptr<DeviceData>>> data;
+  {
+    std::vector<Given> given;
+    std::vector<std::vector<std::shared_ptr<DeviceData>>> inputs;
+    std::vector<int> devices;
+    for (std::size_t r = 0; r < plans.size(); ++r) {
+      given.push_back(plans[r]->leaves(arguments[r]));
+      inputs.push_back(plans[r]->inputs(*runs, given.back()));
+      devices.push_back(plans[r]->device());
+    }
+    // Steps are launched together, also those of one replica, which may be gathered then.
+    if (plans.front()->has_sums()) {
+      data = runs->run_replicas(program, inputs, devices);
+    } else {
+      data.push_back(runs->run(program, inputs.front(), devices.front()));
+    }
+  }
+  std::vector<std::vector<torch::Tensor>> results;
+  for (std::size_t r = 0; r < plans.size(); ++r) {
+    results.push_back(plans[r]->take(std::move(data.at(r)), arguments[r]));
+    plans[r]->kept_.clear();
+  }
   return results;
+}
+
+bool Plan::renew(Part& part) {
+  const LiftedNumbers numbers;
+  const std::optional<std::vector<torch::Tensor>> written = part.host.again();
+  if (!written) return false;
+  std::vector<Value> values;
+  for (const torch::Tensor& each : *written) values.push_back(value_of(each));
+  const Captured captured = record::capture(values, {}, recording_.cache_);
+  if (part.recorded == nullptr) part.recorded = captured.program;
+  if (captured.program != part.recorded || numbers.nodes().size() != part.places.size()) {
+    part.host.undo();
+    return false;
+  }
+  for (std::size_t i = 0; i < part.places.size(); ++i) {
+    const auto& [vector, element] = part.places[i];
+    if (vector >= 0) scalars_[static_cast<std::size_t>(vector)][element].fill_(numbers.nodes()[i]->number);
+  }
+  return true;
+}
+
+bool Plan::renew_numbers() {
+  if (parts_.empty()) return true;
+  const std::scoped_lock lock(recording_.mutex_);
+  const torch::NoGradGuard no_grad;
+  // A launch may still read the numbers of the last run.
+  for (torch::Tensor& numbers : scalars_) numbers = numbers.clone();
+  placed_.clear();
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (renew(parts_[i])) continue;
+    while (i-- > 0) parts_[i].host.undo();
+    return false;
+  }
+  return true;
+}
+
+void Plan::undo_numbers() {
+  for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->host.undo();
 }
 
 }  // namespace cohort::record

@@ -82,7 +82,10 @@ class Capture {
       captured.is_new = true;
     }
     captured.data = std::move(data_);
-    for (const auto& [dtype, nodes] : scalars_) captured.scalars.push_back(pack(dtype, nodes));
+    for (const auto& [dtype, nodes] : scalars_) {
+      captured.scalars.push_back(pack(dtype, nodes));
+      captured.numbers.push_back(nodes);
+    }
     return captured;
   }
 

@@ -101,6 +101,8 @@ struct Captured {
   std::vector<Value> data;
   // The vectors of the inputs of the kind kScalars, on the host.
   std::vector<torch::Tensor> scalars;
+  // The leaves of these vectors' elements.
+  std::vector<std::vector<std::shared_ptr<Node>>> numbers;
   // Whether the program is new in the cache.
   bool is_new = false;
 };

@@ -55,13 +55,11 @@ void Step::apply_gradients(Replica& replica, std::vector<torch::Tensor> gradient
 void Step::update(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double loss_scale) {
   require_own(replica);
   require_gradients(gradients);
+  require_recordable(replica);
   ReplicaProgress& progress = state_.of(replica.local_id());
   if (!accumulate(progress, gradients)) return;
-  const GradientOptions& options = rule_.gradient();
-  StepContext context = step_context(options, state_.schedule(), progress.iterations);
-  context.grad_scale = 1.0 / (loss_scale * fixed_scale() * static_cast<double>(options.gradient_accumulation_steps));
-  // Every replica of every worker comes to the same answer.
-  const bool updated = exchange_->step(replica, std::move(gradients), reduced, context);
+  const auto calls = static_cast<double>(rule_.gradient().gradient_accumulation_steps);
+  const bool updated = exchange(replica, std::move(gradients), reduced, 1.0 / (loss_scale * fixed_scale() * calls));
   if (updated) ++progress.iterations;
   progress.scaler.note(updated);
   StrategyCore& core = Access::core(replica);

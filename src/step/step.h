@@ -15,7 +15,7 @@
 
 namespace cohort {
 
-class Step {
+class Step : public std::enable_shared_from_this<Step> {
  public:
   Step(MirroredModule module, Optimizer rule);
   Step(const Step&) = delete;
@@ -36,7 +36,9 @@ class Step {
   double fixed_scale() const;
   bool accumulate(ReplicaProgress& progress, std::vector<torch::Tensor>& gradients) const;
   void update(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double loss_scale);
+  bool exchange(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double scale);
   void require_own(const Replica& replica) const;
+  void require_recordable(const Replica& replica) const;
   void require_loss(const Replica& replica, const torch::Tensor& loss) const;
   void require_gradients(const std::vector<torch::Tensor>& gradients) const;
 

@@ -19,6 +19,11 @@ Replica* replica_among_others() {
   return replica != nullptr && replica->num_replicas_in_sync() > 1 ? replica : nullptr;
 }
 
+void meet_replicas(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead) {
+  const Replica& replica = *thread_context().replica;
+  Access::core(replica).launch().meet(replica.local_id(), what, mine, lead);
+}
+
 ReplicaContext::ReplicaContext(Replica* replica)
     : outer_(thread_context().replica), outer_merged_(thread_context().merged) {
   thread_context().replica = replica;

@@ -1,7 +1,10 @@
 // ThreadContext: the scopes that this thread has entered and the replica that it runs. It is the only ambient state.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
 namespace cohort {
@@ -19,6 +22,9 @@ ThreadContext& thread_context();
 
 // Returns the replica that this thread runs if there are others in sync with it, else null.
 Replica* replica_among_others();
+
+// Joins the local replicas of the run that this thread's replica is in (Launch::meet). There has to be one.
+void meet_replicas(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead);
 
 // Makes a replica this thread's current one while it lives; null stands for the cross-replica part of a merge_call.
 class ReplicaContext {

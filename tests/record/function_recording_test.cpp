@@ -109,6 +109,67 @@ TEST_F(FunctionRecordingTest, FollowsLayoutsThatChange) {
   }
 }
 
+// A weight that a part of the function moves by a rate of the host, which doubles from run to run.
+struct Moved {
+  std::shared_ptr<Plan> record() {
+    FunctionRecording recorded(recording_of(kDevice), "the function step");
+    const torch::Tensor x = recorded.argument({torch::kFloat, {2}}, false);
+    const torch::Tensor twice = x * 3;  // a number that stays
+    FunctionRecording::add_part([&] { move(weight, twice); }, part());
+    rate *= 2;
+    return recorded.finish({});
+  }
+  void move(torch::Tensor to, const torch::Tensor& by) const {
+    to.add_(by, rate);
+    if (rate > 4) to.mul_(7.0);
+  }
+  HostPart part() {
+    const auto again = [this]() -> std::optional<Tensors> {
+      if (is_gone) return std::nullopt;
+      const torch::Tensor stands = make_parameter({torch::kFloat, {2}}, kDevice);
+      move(stands, make_parameter({torch::kFloat, {2}}, kDevice));
+      rate *= 2;
+      return Tensors{stands};
+    };
+    return {.again = again, .undo = [this] { rate /= 2; }};
+  }
+
+  torch::Tensor weight = floats(0);
+  double rate = 0.25;
+  bool is_gone = false;
+};
+
+TEST_F(FunctionRecordingTest, APartHasTheNumbersOfEachRun) {
+  Moved moved;
+  const auto plan = moved.record();
+  EXPECT_EQ(moved.rate, 0.25);  // nothing has run
+  double wanted = 0;
+  for (const double rate : {0.25, 1.5}) {
+    moved.rate = rate;
+    ASSERT_TRUE(plan->renew_numbers());
+    EXPECT_EQ(moved.rate, rate * 2);
+    plan->run(Tensors{floats(1)});
+    wanted += 3 * rate;
+    EXPECT_TRUE(same(moved.weight, torch::full({2}, wanted))) << rate;
+  }
+  plan->undo_numbers();
+  EXPECT_EQ(moved.rate, 1.5);
+}
+
+TEST_F(FunctionRecordingTest, APartThatChangesIsRecordedAgain) {
+  Moved moved;
+  const auto plan = moved.record();
+  moved.rate = 5;  // another operation
+  EXPECT_FALSE(plan->renew_numbers());
+  EXPECT_EQ(moved.rate, 5);
+  const auto other = moved.record();
+  ASSERT_TRUE(other->renew_numbers());
+  other->run(Tensors{floats(1)});
+  EXPECT_TRUE(same(moved.weight, torch::full({2}, 3.0 * 5 * 7)));
+  moved.is_gone = true;
+  EXPECT_FALSE(other->renew_numbers());
+}
+
 TEST_F(FunctionRecordingTest, KnowsWhatItLeavesBehind) {
   torch::Tensor left;
   torch::Tensor constant;

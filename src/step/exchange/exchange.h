@@ -30,6 +30,10 @@ class Exchange {
   // with a loss scale the sum was not finite and nothing was updated.
   virtual bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) = 0;
 
+  // Where work is recorded: records the update of a replica again, on tensors that stand for its own, with other
+  // numbers. Returns what it wrote to.
+  virtual std::vector<torch::Tensor> update_again(int local_id, StepContext context);
+
   // Returns the slots as flat tensors, [group][slot], of one replica that holds all of them.
   virtual const std::vector<std::vector<torch::Tensor>>& slots() const = 0;
   // Makes all holders equal to what slots() now says, of that step.

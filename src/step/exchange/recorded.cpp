@@ -31,23 +31,49 @@ class RecordedExchange final : public Exchange {
   }
 
   bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
-    if (record::FunctionRecording::is_tracing()) {
-      fail<Unimplemented>("[optimizer] ", rule_.name(), ": minimize() within a cohort::function on ", replica.device(),
-                          ": its numbers change from step to step on the host, which a function that is recorded does "
-                          "not see; call it outside of the function");
-    }
     const torch::NoGradGuard no_grad;
     const int id = replica.local_id();
+    if (record::FunctionRecording::is_tracing()) {
+      // The function is launched when all replicas have come to its end.
+      std::vector<torch::Tensor> sums = sum(id, std::exchange(gradients, {}), reduced);
+      update(copies(id), slots_[static_cast<std::size_t>(id)], sums, clipped(sums, context));
+      return true;
+    }
     // Nothing of a step is recorded before all replicas have come to it: one that fails leaves the parameters of the
     // others as they were.
     core_.launch().meet(id, "minimize", nullptr, [](std::span<void* const>) {});
     std::vector<torch::Tensor> sums = sum(id, std::exchange(gradients, {}), reduced);
     const bool updates = scale(id, sums, context);
-    if (updates) update(id, sums, context);
+    if (updates) update(copies(id), slots_[static_cast<std::size_t>(id)], sums, context);
     sums.clear();  // a tensor that is there would be a result of the program, with memory of its own
     const TraceSpan span("compute", "launch of the recorded step");
     core_.begin_together(id, "the launch of the recorded step");
     return updates;
+  }
+
+  std::vector<torch::Tensor> update_again(int id, StepContext context) override {
+    const torch::NoGradGuard no_grad;
+    const auto stand_in = [](const torch::Tensor& tensor) {
+      return record::make_parameter({tensor.scalar_type(), tensor.sizes().vec()}, tensor.device());
+    };
+    std::vector<torch::Tensor> parameters;
+    std::vector<torch::Tensor> sums;
+    std::vector<std::vector<torch::Tensor>> slots;
+    std::vector<torch::Tensor> written;
+    for (const torch::Tensor& each : copies(id)) {
+      parameters.push_back(stand_in(each));
+      sums.push_back(stand_in(each));
+      std::vector<torch::Tensor>& own = slots.emplace_back();
+      for (const torch::Tensor& slot : slots_[static_cast<std::size_t>(id)][slots.size() - 1]) {
+        own.push_back(stand_in(slot));
+      }
+    }
+    update(parameters, slots, sums, clipped(sums, context));
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      written.push_back(parameters[p]);
+      written.insert(written.end(), slots[p].begin(), slots[p].end());
+    }
+    return written;
   }
 
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_.front(); }
@@ -84,24 +110,42 @@ class RecordedExchange final : public Exchange {
     return sums;
   }
 
+  std::vector<torch::Tensor> copies(int id) const {
+    std::vector<torch::Tensor> own;
+    for (const FlatGroup& group : flat_.groups()) own.push_back(group.copies[static_cast<std::size_t>(id)]);
+    return own;
+  }
+
+  static torch::Tensor norm_of(const std::vector<torch::Tensor>& sums) {
+    std::vector<torch::Tensor> norms;
+    for (const torch::Tensor& each : sums) norms.push_back(each.norm(2, torch::kDouble));
+    return at::stack(norms).norm(2, torch::kDouble);
+  }
+
+  // Clips the sums by the norm of all of them. Returns the context.
+  const StepContext& clipped(std::vector<torch::Tensor>& sums, const StepContext& context) const {
+    const double limit = rule_.gradient().global_clipnorm;
+    if (limit <= 0.0) return context;
+    const torch::Tensor factor = clip_factor(norm_of(sums).mul(context.grad_scale), limit);
+    for (torch::Tensor& each : sums) each.mul_(factor);
+    return context;
+  }
+
   // Follows scaling.h. Returns false when the step is to be left out.
   bool scale(int id, std::vector<torch::Tensor>& sums, StepContext& context) const {
     const GradientOptions& options = rule_.gradient();
-    if (options.global_clipnorm <= 0.0 && !options.loss_scale) return true;
-    std::vector<torch::Tensor> norms;
-    for (const torch::Tensor& each : sums) norms.push_back(each.norm(2, torch::kDouble));
-    const torch::Tensor norm = at::stack(norms).norm(2, torch::kDouble);
-    if (options.loss_scale) {
-      core_.begin_together(id, "the launch of the recorded gradients");
-      const auto value = norm.item<double>();
-      return scale_by_norm(value * value, options, context);
+    if (!options.loss_scale) {
+      clipped(sums, context);
+      return true;
     }
-    const torch::Tensor factor = clip_factor(norm.mul(context.grad_scale), options.global_clipnorm);
-    for (torch::Tensor& each : sums) each.mul_(factor);
-    return true;
+    const torch::Tensor norm = norm_of(sums);
+    core_.begin_together(id, "the launch of the recorded gradients");
+    const auto value = norm.item<double>();
+    return scale_by_norm(value * value, options, context);
   }
 
-  void update(int id, std::vector<torch::Tensor>& sums, const StepContext& context) {
+  void update(const std::vector<torch::Tensor>& parameters, std::vector<std::vector<torch::Tensor>>& slots,
+              std::vector<torch::Tensor>& sums, const StepContext& context) const {
     const TraceSpan span("compute", "update");
     const double clipnorm = rule_.gradient().clipnorm;
     for (std::size_t p = 0; p < sums.size(); ++p) {
@@ -109,8 +153,7 @@ class RecordedExchange final : public Exchange {
         const torch::Tensor norm = sums[p].norm(2, torch::kDouble).mul_(context.grad_scale);
         sums[p].mul_(clip_factor(norm, clipnorm));
       }
-      const auto r = static_cast<std::size_t>(id);
-      rule_.rule().update(flat_.groups()[p].copies[r], sums[p], slots_[r][p], flat_.parameters()[p].treatment, context);
+      rule_.rule().update(parameters[p], sums[p], slots[p], flat_.parameters()[p].treatment, context);
     }
   }
 
