@@ -80,9 +80,25 @@ void ServerClient::close(const std::string& reason) {
   for (const auto& server : servers_) server->cancel_calls();
 }
 
-void ServerClient::require_open() const {
+void ServerClient::give_up(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++given_up_;
+    given_up_for_ = reason;
+  }
+  changed_.notify_all();
+  for (const auto& server : servers_) server->cancel_calls();
+}
+
+uint64_t ServerClient::given_up() const {
+  const std::lock_guard lock(mutex_);
+  return given_up_;
+}
+
+void ServerClient::require_open(uint64_t given_up) const {
   const std::lock_guard lock(mutex_);
   if (closed_) fail<Cancelled>("[parameter server] ", *closed_);
+  if (given_up_ != given_up) fail<Cancelled>("[parameter server] ", given_up_for_);
 }
 
 int ServerClient::primary(const proto::View& view, uint32_t shard) const {
@@ -114,18 +130,18 @@ template <typename Kind>
 class ServerClient::Exchange {
  public:
   Exchange(ServerClient& client, std::vector<Kind>& items, std::optional<UpdateId> unless = {})
-      : client_(client), unless_(unless) {
+      : client_(client), unless_(unless), given_up_(client.given_up()) {
     for (Kind& item : items) open_.push_back(&item);
   }
 
   void run() {
     if (open_.empty()) return;
     const auto attempt = [&](const Deadline& deadline) -> std::string {
-      client_.require_open();
+      client_.require_open(given_up_);
       view_ = client_.view();
       if (view_.number() > 0) send_all(deadline);
       if (open_.empty()) return "";
-      client_.require_open();
+      client_.require_open(given_up_);
       if (!deadline.passed()) client_.await_change(view_, deadline, kRetry);
       return waiting_for() + ": " + reason_;
     };
@@ -212,6 +228,7 @@ class ServerClient::Exchange {
 
   ServerClient& client_;
   std::optional<UpdateId> unless_;  // only for pulls
+  const uint64_t given_up_;
   std::vector<Kind*> open_;
   proto::View view_;
   std::string reason_ = "nothing was heard";

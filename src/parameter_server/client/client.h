@@ -65,6 +65,8 @@ class ServerClient {
   parameter_server::View view() const;
   // Ends every present and later call with Cancelled and this reason.
   void close(const std::string& reason);
+  // Ends the present pulls and pushes with Cancelled and this reason.
+  void give_up(const std::string& reason);
 
   // Carries out the pulls. Overtaken: the update `unless` had been applied before.
   void pull(std::vector<Pull>& pulls, const std::optional<UpdateId>& unless = {});
@@ -82,7 +84,9 @@ class ServerClient {
   int primary(const parameter_server::View& view, uint32_t shard) const;
   // Waits until there may be a reason to try again.
   void await_change(const parameter_server::View& seen, const Deadline& deadline, std::chrono::milliseconds most);
-  void require_open() const;
+  // Throws Cancelled if the client was closed, or has given up what was under way since `given_up`.
+  void require_open(uint64_t given_up) const;
+  uint64_t given_up() const;
 
   const std::shared_ptr<const Catalog> catalog_;
   const ServerClientOptions options_;
@@ -91,6 +95,8 @@ class ServerClient {
   std::condition_variable changed_;
   parameter_server::View view_;
   std::optional<std::string> closed_;
+  uint64_t given_up_ = 0;  // number of calls of give_up()
+  std::string given_up_for_;
 };
 
 }  // namespace cohort

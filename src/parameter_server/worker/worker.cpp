@@ -86,6 +86,7 @@ void WorkerLoop::join() {
   for (const std::string& step : options_.steps) request.add_steps(step);
   while (!over_) {
     try {
+      unknown_ = false;
       const auto reply = cohort::ask<proto::JoinReply>(coordinator_, "/chief/Join", request, kAnswer);
       heartbeat_ = milliseconds(std::max<uint32_t>(1, reply.heartbeat_ms()));
       servers_.set_view(reply.view());
@@ -114,6 +115,12 @@ void WorkerLoop::beat(const std::stop_token& stop) {
         coordinator_.cancel_calls();
         servers_.close("the run is over");
       }
+    } catch (const FailedPrecondition&) {
+      // The coordinator was restarted, or took this worker for lost. The servers may refuse the updates of the step
+      // that runs here for ever, so it ends now.
+      unknown_ = true;
+      servers_.give_up("the coordinator does not know this worker any more");
+      std::this_thread::sleep_for(kAgain);
     } catch (const std::exception&) {
       // The other thread notices the failure as well, and decides.
       std::this_thread::sleep_for(kAgain);
@@ -187,6 +194,9 @@ void WorkerLoop::execute(const Closure& closure) {
     (void)make_frame(rpc::Empty(), result.tensors);  // throws if they cannot be sent
     result.finished.set_tensors(static_cast<int32_t>(result.tensors.size()));
   } catch (const std::exception& error) {
+    // Nobody waits for the result. If the coordinator has got to know this worker meanwhile it gives the closure to
+    // somebody again.
+    if (unknown_) fail<FailedPrecondition>("[parameter server] a step was given up: ", error.what());
     const CallStatus status = status_of(error);
     result.tensors.clear();
     result.finished.set_error(status.code);

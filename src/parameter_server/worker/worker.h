@@ -75,6 +75,7 @@ class WorkerLoop {
   RpcProbe heart_;  // the coordinator, for signs of life
   std::chrono::milliseconds heartbeat_{1000};
   std::atomic<bool> over_ = false;
+  std::atomic<bool> unknown_ = false;  // the coordinator has said that it does not know this worker
   bool after_loss_ = false;
   std::deque<Closure> have_;
   std::optional<Question> asked_;   // the question for more work while the first of have_ runs

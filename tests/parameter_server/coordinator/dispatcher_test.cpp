@@ -58,11 +58,16 @@ class Dispatching : public ::testing::Test {
  protected:
   using Run = WorkerLoop::Run;
 
-  void start_worker(int index, Run run, std::vector<std::string> steps = {"step"}) {
+  void start_worker(int index, const Run& run, std::vector<std::string> steps = {"step"}) {
+    start_worker(
+        index, [run](ServerClient&, const Closure& closure) { return run(closure); }, std::move(steps));
+  }
+  using RunWithServers = std::function<std::vector<torch::Tensor>(ServerClient& servers, const Closure& closure)>;
+  void start_worker(int index, RunWithServers run, std::vector<std::string> steps = {"step"}) {
     threads_.emplace_back([this, index, run = std::move(run), steps = std::move(steps)] {
       const auto servers = fleet_.client();
       try {
-        WorkerLoop(*servers, run,
+        WorkerLoop(*servers, [&](const Closure& closure) { return run(*servers, closure); },
                    {.index = index,
                     .coordinator = address_,
                     .security = {},
@@ -81,7 +86,13 @@ class Dispatching : public ::testing::Test {
   static std::vector<torch::Tensor> twice(const Closure& closure) { return {closure.arguments[0] * 2}; }
 
   std::string address_ = "127.0.0.1:" + std::to_string(free_port("127.0.0.1"));
-  std::shared_ptr<Catalog> catalog_ = std::make_shared<Catalog>(1);
+  static std::shared_ptr<Catalog> counter() {
+    auto catalog = std::make_shared<Catalog>(1);
+    catalog->declare({.name = "count", .shape = {1}, .dtype = torch::kLong});
+    return catalog;
+  }
+
+  std::shared_ptr<Catalog> catalog_ = counter();
   testing::Fleet fleet_{catalog_};
   std::mutex mutex_;
   std::vector<std::string> ends_;
@@ -103,6 +114,39 @@ TEST_F(Dispatching, WorkersDoTheWorkAndResultsComeBack) {
     threads_.clear();
     EXPECT_THAT(ends_, ::testing::IsEmpty());
   }
+}
+
+// A step waits for servers that refuse its updates, because its coordinator is gone and another one has begun. The
+// worker must not wait with it: the next coordinator's views reach only workers that have joined.
+TEST_F(Dispatching, AWorkerLeavesTheStepOfACoordinatorThatIsGone) {
+  auto first = std::make_unique<Chief>(address_);
+  proto::View view;
+  view.set_number(1);
+  view.set_epoch(1);
+  proto::View::Home& home = *view.add_homes();
+  home.set_backup(-1);
+  home.set_joining(-1);
+  first->dispatcher.set_view(view);
+  std::atomic<int> begun = 0;
+  start_worker(0, [&](ServerClient& servers, const Closure& closure) {
+    if (++begun == 1) {
+      std::vector<Push> pushes = {
+          {.kind = proto::PushRequest::ADD, .id = {.closure = closure.id}, .value = torch::ones({1}, torch::kLong)}};
+      servers.push(pushes);
+    }
+    return twice(closure);
+  });
+  const auto in_vain = first->schedule(1);
+  for (int i = 0; i < 4000 && begun == 0; ++i) std::this_thread::sleep_for(milliseconds(5));
+  ASSERT_EQ(begun, 1);
+  first.reset();
+  Chief second(address_);
+  second.await_workers(1);
+  EXPECT_EQ(second.schedule(2)[1].fetch()[0].item<double>(), 2.0);
+  EXPECT_EQ(begun, 3);
+  second.dispatcher.finish();
+  threads_.clear();
+  EXPECT_THAT(ends_, ::testing::IsEmpty());
 }
 
 TEST_F(Dispatching, AStepsErrorReachesTheUserAndTheWorkerGoesOn) {
