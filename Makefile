@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs options test cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test simulate cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: options cuda gpu-kit gpu-check libtorch-matrix tpu-check bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: options simulate cuda gpu-kit gpu-check libtorch-matrix tpu-check bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -65,6 +65,14 @@ test:
 	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
 	@cmake --build $(B)/dev -j $(JOBS)
 	@OMP_WAIT_POLICY=passive OPENBLAS_THREAD_TIMEOUT=4 ctest --test-dir $(B)/dev --output-on-failure -j $$((2 * $(JOBS) + 2)) $(if $(TESTS),-R $(TESTS))
+
+# Whole parameter-server clusters in one thread, from SEEDS seeds, the first of which is FIRST.
+simulate:
+	@scripts/install-deps.sh test
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target simulation_tests
+	@COHORT_SEEDS=$(if $(SEEDS),$(SEEDS),100000) COHORT_FIRST_SEED=$(if $(FIRST),$(FIRST),1) \
+	  $(B)/dev/tests/simulation_tests --file=simulation/parameter_servers_test.cpp
 
 # The CUDA code compiled, linked and tested as far as that goes without a card, which only the tests labelled gpu need; they
 # skip by themselves. CUDA's and NCCL's headers lie beside the torch, no toolkit is needed.
