@@ -241,7 +241,10 @@ TEST(Fencing, ABackupHasWhatWasAnsweredWhileThePrimaryDidNotHearOfIt) {
   Chief chief(catalog, fleet, quick(2));
   chief.keeper.set_source(all_of(*catalog, 0), 0);
   chief.keeper.start();
-  const auto is_backed = [&] { return chief.client->view().homes(0).backup() == 1; };
+  const auto is_backed = [&] {
+    const proto::View view = chief.client->view();
+    return view.homes(0).backup() == 1 && view.homes(1).backup() >= 0;
+  };
   ASSERT_TRUE(soon(is_backed));
   std::atomic<int> refusals = 0;
   std::atomic<bool> one_died = false;
