@@ -64,6 +64,8 @@ inline constexpr const char* kDataOp = "data";
 inline constexpr const char* kScalarOp = "scalar";
 // The sum over the replicas of the program.
 inline constexpr const char* kAllReduceOp = "cohort::all_reduce";
+// The value itself, divided among the cores of a replica as its second argument says: the tiles in each dimension.
+inline constexpr const char* kShardOp = "cohort::shard";
 
 // What is noted of an operation. Immutable after it was recorded, except for `data`, which a flush fills in and which
 // only the device's Recording touches, under its lock.

@@ -11,7 +11,8 @@ std::vector<std::span<const OperationInfo>> all_operations() {
       stablehlo::activation_operations(),    stablehlo::convolution_operations(), stablehlo::elementwise_operations(),
       stablehlo::indexing_operations(),      stablehlo::linear_operations(),      stablehlo::loss_operations(),
       stablehlo::normalization_operations(), stablehlo::padding_operations(),     stablehlo::pooling_operations(),
-      stablehlo::random_operations(),        stablehlo::reduction_operations(),   stablehlo::shape_operations()};
+      stablehlo::random_operations(),        stablehlo::reduction_operations(),   stablehlo::shape_operations(),
+      stablehlo::resampling_operations(),    stablehlo::sharding_operations()};
 }
 
 const OperationInfo* find_operation(const std::string& name) {

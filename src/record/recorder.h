@@ -169,6 +169,11 @@ void move_in_place(torch::Tensor& tensor, torch::Device device);
 
 // Returns the sum over all replicas of the program, in every replica. Differentiable it is not: use it on gradients.
 torch::Tensor all_reduce(const torch::Tensor& tensor);
+// Divides the tensor among the cores of its replica, in so many tiles in each dimension, and its gradient likewise. The
+// value stays the same; sizes need not divide. The product of the numbers is that of the cores, which the runner
+// checks, or 1: every core has all of it. Differentiable. InvalidArgument: the tensor is not recorded, or has another
+// number of dimensions.
+torch::Tensor shard(const torch::Tensor& tensor, const std::vector<int64_t>& tiles);
 // Begins all pending work of several devices, each of which is a replica, as one program with one launch. Sums over the
 // replicas (all_reduce) are those of these devices. Where the devices' programs differ (shares of different sizes),
 // each device runs its own: what is to be summed is fetched, summed on the host in the order of the devices, and placed

@@ -55,6 +55,15 @@ std::vector<Case> pooling_cases() {
       one("avg_pool2d ceil", normal({2, 3, 8, 8}), [](const T& x) { return torch::avg_pool2d(x, 3, 2, 1, true); }),
       one("avg_pool2d divisor", normal({2, 3, 8, 8}),
           [](const T& x) { return torch::avg_pool2d(x, 3, 2, 1, false, true, 5); }),
+      one("upsample_nearest2d", normal({2, 3, 3, 5}),
+          [](const T& x) {
+            return torch::upsample_nearest2d(x, {6, 15});
+          }),
+      one("upsample_nearest2d by scales", normal({2, 3, 3, 5}),
+          [](const T& x) {
+            return F::interpolate(
+                x, F::InterpolateFuncOptions().scale_factor(std::vector<double>{2, 3}).mode(torch::kNearest));
+          }),
       one("adaptive to 1", normal({2, 3, 7, 5}),
           [](const T& x) {
             return torch::adaptive_avg_pool2d(x, {1, 1});

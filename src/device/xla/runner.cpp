@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "base/fail.h"
+#include "device/xla/cores.h"
 #include "record/recorder.h"
 #include "record/stablehlo/lower.h"
 
@@ -11,19 +12,46 @@ namespace cohort {
 
 namespace {
 
-const XlaBuffer& buffer_of(const record::DeviceData& data) {
+// The value of a recorded tensor: an array on each core of its device.
+class XlaData final : public record::DeviceData {
+ public:
+  explicit XlaData(std::vector<XlaBuffer> buffers) : buffers_(std::move(buffers)) {}
+
+  const XlaBuffer& first() const { return buffers_.front(); }
+  // Returns the array on the device of that id. A core that the value is not on yet, because it was made before the
+  // device got its cores, gets a copy.
+  XlaBuffer on(int id) const {
+    for (const XlaBuffer& buffer : buffers_) {
+      if (buffer.device() == id) return buffer;
+    }
+    return first().copy_to(id);
+  }
+
+ private:
+  std::vector<XlaBuffer> buffers_;
+};
+
+const XlaData& data_of(const record::DeviceData& data) {
   const auto* own = dynamic_cast<const XlaData*>(&data);
   if (own == nullptr) fail<Internal>("[xla] a recorded value is not on a device of XLA");
-  return own->buffer();
+  return *own;
 }
 
 using Values = std::vector<std::shared_ptr<record::DeviceData>>;
-// A program's signature and the ids of its replicas' devices.
-using Key = std::pair<std::string, std::vector<int>>;
 
-class XlaRunner final : public record::GraphRunner {
+// Where a program runs.
+struct Slots {
+  int replicas = 1;
+  int cores = 1;         // of each replica
+  std::vector<int> ids;  // the device of core c of replica r, at r * cores + c
+
+  auto operator<=>(const Slots&) const = default;
+};
+
+class PluginRunner final : public XlaRunner {
  public:
-  XlaRunner(XlaClientPtr client, XlaRunnerOptions options) : client_(std::move(client)), options_(std::move(options)) {
+  PluginRunner(XlaClientPtr client, XlaRunnerOptions options)
+      : client_(std::move(client)), options_(std::move(options)) {
     const std::vector<int>& local = client_->local_devices();
     if (options_.devices.empty()) options_.devices = local;
     for (const int id : options_.devices) {
@@ -31,16 +59,25 @@ class XlaRunner final : public record::GraphRunner {
         fail<NotFound>("[xla] there is no device ", id, " in this process, only ", c10::Join(", ", local));
       }
     }
+    cores_ = std::make_shared<XlaCores>(devices());
   }
 
   int devices() const override { return static_cast<int>(options_.devices.size()); }
 
+  std::shared_ptr<const void> hold_cores(const std::vector<std::vector<int>>& replicas) override {
+    return cores_->hold(replicas);
+  }
+
   std::shared_ptr<record::DeviceData> place(const torch::Tensor& host, int device) override {
-    return std::make_shared<XlaData>(client_->upload(host, id_of(device), XlaHostMemory::kKept).buffer);
+    std::vector<XlaBuffer> buffers;
+    for (const int id : slots_of({&device, 1}).ids) {
+      buffers.push_back(client_->upload(host, id, XlaHostMemory::kKept).buffer);
+    }
+    return std::make_shared<XlaData>(std::move(buffers));
   }
 
   torch::Tensor fetch(const record::DeviceData& data, const record::TensorType& type) override {
-    torch::Tensor value = buffer_of(data).to_host(Deadline(options_.limit));
+    torch::Tensor value = data_of(data).first().to_host(Deadline(options_.limit));
     if (value.scalar_type() != type.dtype || value.sizes() != c10::IntArrayRef(type.sizes)) {
       fail<Internal>("[xla] a value is ", value.scalar_type(), value.sizes(), ", wanted ", record::to_string(type));
     }
@@ -56,26 +93,20 @@ class XlaRunner final : public record::GraphRunner {
 
   std::vector<Values> run_replicas(const std::shared_ptr<const record::Program>& program,
                                    std::span<const Values> inputs, std::span<const int> devices) override {
-    std::vector<int> ids;
-    for (const int device : devices) ids.push_back(id_of(device));
-    const XlaExecutablePtr program_there = executable(*program, ids);
+    const XlaExecutablePtr there = executable(*program, slots_of(devices));
     // The plugin chooses the order of the slots.
     XlaLists arguments;
-    for (const XlaSlot& slot : program_there->slots()) {
+    for (const XlaSlot& slot : there->slots()) {
       std::vector<XlaBuffer>& list = arguments.emplace_back();
-      for (const auto& input : inputs[static_cast<std::size_t>(slot.replica)]) list.push_back(buffer_of(*input));
+      for (const auto& input : inputs[static_cast<std::size_t>(slot.replica)]) {
+        list.push_back(data_of(*input).on(slot.device));
+      }
     }
-    const XlaLaunch launch = program_there->launch(arguments);
-    std::vector<Values> outputs(devices.size());
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      Values& own = outputs[static_cast<std::size_t>(program_there->slots()[i].replica)];
-      for (const XlaBuffer& buffer : launch.outputs.at(i)) own.push_back(std::make_shared<XlaData>(buffer));
-    }
-    return outputs;
+    return values_of(*there, there->launch(arguments).outputs, devices.size());
   }
 
   record::ProgramCost cost(const std::shared_ptr<const record::Program>& program, int device) override {
-    const XlaExecutablePtr compiled = executable(*program, {id_of(device)});
+    const XlaExecutablePtr compiled = executable(*program, slots_of({&device, 1}));
     const XlaCost work = compiled->program().cost();
     record::ProgramCost cost{.flops = work.flops, .bytes_accessed = work.bytes_accessed, .peak_bytes = {}};
     if (const auto memory = compiled->program().memory()) cost.peak_bytes = memory->peak;
@@ -83,39 +114,70 @@ class XlaRunner final : public record::GraphRunner {
   }
 
  private:
-  int id_of(int device) const {
-    if (device < 0 || device >= devices()) {
-      fail<InvalidArgument>("[xla] got the device xla:", device, ", wanted one of xla:0 to xla:", devices() - 1);
+  Slots slots_of(std::span<const int> devices) const {
+    Slots slots{.replicas = static_cast<int>(devices.size())};
+    for (const int device : devices) {
+      const std::vector<int> cores = cores_->of(device);
+      slots.cores = static_cast<int>(cores.size());
+      for (const int core : cores) slots.ids.push_back(options_.devices[static_cast<std::size_t>(core)]);
     }
-    return options_.devices[static_cast<std::size_t>(device)];
+    if (slots.ids.size() != devices.size() * static_cast<std::size_t>(slots.cores)) {
+      fail<FailedPrecondition>("[xla] ", devices.size(), " devices were to run a program together, which have ",
+                               slots.ids.size(), " cores: not as many each");
+    }
+    return slots;
   }
 
-  XlaExecutablePtr executable(const record::Program& program, const std::vector<int>& ids) {
-    const Key key(program.signature(), ids);
+  // Gathers the results of each replica's cores, core 0 first.
+  static std::vector<Values> values_of(const XlaExecutable& program, const XlaLists& results, std::size_t replicas) {
+    std::map<std::pair<int, int>, const std::vector<XlaBuffer>*> by_place;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      by_place[{program.slots()[i].replica, program.slots()[i].partition}] = &results[i];
+    }
+    std::vector<std::vector<std::vector<XlaBuffer>>> buffers(replicas);
+    for (const auto& [place, list] : by_place) {
+      auto& own = buffers[static_cast<std::size_t>(place.first)];
+      own.resize(list->size());
+      for (std::size_t i = 0; i < list->size(); ++i) own[i].push_back((*list)[i]);
+    }
+    std::vector<Values> values(replicas);
+    for (std::size_t r = 0; r < replicas; ++r) {
+      for (auto& own : buffers[r]) values[r].push_back(std::make_shared<XlaData>(std::move(own)));
+    }
+    return values;
+  }
+
+  XlaExecutablePtr executable(const record::Program& program, const Slots& slots) {
+    const auto key = std::pair(program.signature(), slots);
     {
       const std::scoped_lock lock(mutex_);
       const auto known = executables_.find(key);
       if (known != executables_.end()) return known->second;
     }
-    const auto replicas = static_cast<int>(ids.size());
-    const std::string text = record::to_stablehlo(
-        program, {.num_replicas = replicas, .name = "recorded", .precision = record::matmul_precision()});
-    XlaExecutablePtr made = client_->compile(
-        text, {.num_replicas = replicas, .devices = ids, .flags = options_.flags, .limit = options_.compile_limit});
+    const std::string text = record::to_stablehlo(program, {.num_replicas = slots.replicas,
+                                                            .num_cores = slots.cores,
+                                                            .name = "recorded",
+                                                            .precision = record::matmul_precision()});
+    XlaExecutablePtr made = client_->compile(text, {.num_replicas = slots.replicas,
+                                                    .num_partitions = slots.cores,
+                                                    .devices = slots.ids,
+                                                    .flags = options_.flags,
+                                                    .limit = options_.compile_limit});
     const std::scoped_lock lock(mutex_);
     return executables_.try_emplace(key, std::move(made)).first->second;
   }
 
   XlaClientPtr client_;
   XlaRunnerOptions options_;
+  std::shared_ptr<XlaCores> cores_;
   std::mutex mutex_;
-  std::map<Key, XlaExecutablePtr> executables_;
+  std::map<std::pair<std::string, Slots>, XlaExecutablePtr> executables_;
 };
 
 }  // namespace
 
-std::shared_ptr<record::GraphRunner> make_xla_runner(XlaClientPtr client, XlaRunnerOptions options) {
-  return std::make_shared<XlaRunner>(std::move(client), std::move(options));
+std::shared_ptr<XlaRunner> make_xla_runner(XlaClientPtr client, XlaRunnerOptions options) {
+  return std::make_shared<PluginRunner>(std::move(client), std::move(options));
 }
 
 }  // namespace cohort

@@ -19,18 +19,18 @@ struct XlaRunnerOptions {
   std::chrono::milliseconds limit = kXlaWait;
 };
 
-// The value of a recorded tensor: a buffer.
-class XlaData final : public record::DeviceData {
+// Runs programs on devices, each of which may be several cores: the device and others, among which XLA divides its
+// programs. A value lies on all of them, whole. Thread-safe.
+class XlaRunner : public record::GraphRunner {
  public:
-  explicit XlaData(XlaBuffer buffer) : buffer_(std::move(buffer)) {}
-  const XlaBuffer& buffer() const { return buffer_; }
-
- private:
-  XlaBuffer buffer_;
+  // Gives devices their cores: xla:replicas[r][0] runs its programs on the devices replicas[r], until the last copy of
+  // the result is gone; then it is its only core again. InvalidArgument: no core, replicas of different sizes, no such
+  // device, or one that is named twice. FailedPrecondition: another holder has given one of them other cores.
+  virtual std::shared_ptr<const void> hold_cores(const std::vector<std::vector<int>>& replicas) = 0;
 };
 
 // Makes a runner, for record::set_runner(). A program is compiled at its first run on a device, or on several
 // together, and kept. NotFound: the client has no such device in this process.
-std::shared_ptr<record::GraphRunner> make_xla_runner(XlaClientPtr client, XlaRunnerOptions options = {});
+std::shared_ptr<XlaRunner> make_xla_runner(XlaClientPtr client, XlaRunnerOptions options = {});
 
 }  // namespace cohort

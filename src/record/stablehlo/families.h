@@ -22,6 +22,8 @@ std::span<const OperationInfo> padding_operations();
 std::span<const OperationInfo> pooling_operations();
 std::span<const OperationInfo> random_operations();
 std::span<const OperationInfo> reduction_operations();
+std::span<const OperationInfo> resampling_operations();
 std::span<const OperationInfo> shape_operations();
+std::span<const OperationInfo> sharding_operations();
 
 }  // namespace cohort::record::stablehlo

@@ -9,6 +9,7 @@
 #include "record/stablehlo/families.h"
 #include "record/stablehlo/loop.h"
 #include "record/stablehlo/lowering.h"
+#include "record/stablehlo/sharding.h"
 
 namespace cohort::record {
 
@@ -51,7 +52,7 @@ const PrecisionRow& row_of(MatmulPrecision precision) {
 class Module {
  public:
   Module(const Program& program, const StableHloOptions& options)
-      : program_(program), options_(options), text_(row_of(options.precision).text) {
+      : program_(program), options_(options), text_(row_of(options.precision).text, options.num_cores > 1) {
     for (const Operation& operation : program.operations()) used_.emplace_back(operation.outputs.size(), false);
     for (const Operation& operation : program.operations()) note_uses(operation);
     for (const Place& place : program.outputs()) note_use(place);
@@ -62,16 +63,21 @@ class Module {
     for (std::size_t i = 0; i < program_.operations().size(); ++i) lower(i);
     std::string returned;
     std::string types;
+    std::string results;
     for (const Place& place : program_.outputs()) {
       const Operand value = resolve(place);
       returned += (returned.empty() ? "" : ", ") + value.name;
       types += (types.empty() ? "" : ", ") + type_text(value);
+      results += (results.empty() ? "" : ", ") + type_text(value);
+      if (divided()) results += " {" + stablehlo::whole_text(value.rank()) + "}";
     }
-    return "  func.func " + name + "(" + signature(name.starts_with("public")) + ") -> (" + types + ") {\n" +
+    return "  func.func " + name + "(" + signature(name.starts_with("public")) + ") -> (" + results + ") {\n" +
            text_.body() + "    return" + (returned.empty() ? "" : " " + returned + " : " + types) + "\n  }\n";
   }
 
  private:
+  bool divided() const { return options_.num_cores > 1; }
+
   void note_use(const Place& place) {
     if (place.operation >= 0)
       used_[static_cast<std::size_t>(place.operation)][static_cast<std::size_t>(place.index)] = true;
@@ -110,10 +116,14 @@ class Module {
     for (std::size_t i = 0; i < program_.inputs().size(); ++i) {
       const Operand value = input(static_cast<int>(i));
       text += (i == 0 ? "" : ", ") + value.name + ": " + type_text(value);
+      std::string attributes;
       for (std::size_t o = 0; gives_memory && o < program_.aliases().size(); ++o) {
-        if (program_.aliases()[o] == static_cast<int>(i))
-          text += " {tf.aliasing_output = " + std::to_string(o) + " : i32}";
+        if (program_.aliases()[o] == static_cast<int>(i)) {
+          attributes = "tf.aliasing_output = " + std::to_string(o) + " : i32";
+        }
       }
+      if (divided()) attributes += (attributes.empty() ? "" : ", ") + stablehlo::whole_text(value.rank());
+      if (!attributes.empty()) text += " {" + attributes + "}";
       const std::string& name = program_.inputs()[i].name;
       text += " loc(\"" + (name.empty() ? "argument " + std::to_string(i) : quotable(name)) + "\")";
     }
@@ -151,11 +161,17 @@ MatmulPrecision find_matmul_precision(std::string_view name, std::string_view so
 
 std::string to_stablehlo(const Program& program, const StableHloOptions& options) {
   const std::shared_ptr<const Loop>& loop = program.loop();
+  const bool divided = options.num_cores > 1;
+  if (divided && loop != nullptr) {
+    fail<Unimplemented>("[record] a loop of steps cannot be divided among the ", options.num_cores,
+                        " cores of a replica; begin each step by itself");
+  }
   const std::string functions =
       loop == nullptr ? Module(program, options).function("public @main")
                       : Module(*loop->body, options).function("private @step") + stablehlo::loop_text(program);
   return "module @" + options.name + " attributes {mhlo.num_replicas = " + std::to_string(options.num_replicas) +
-         " : i32, mhlo.num_partitions = 1 : i32} {\n" + functions + "}\n";
+         " : i32, mhlo.num_partitions = " + std::to_string(options.num_cores) + " : i32} {\n" +
+         (divided ? stablehlo::mesh_text(options.num_cores) : "") + functions + "}\n";
 }
 
 }  // namespace cohort::record

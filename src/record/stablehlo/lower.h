@@ -21,6 +21,9 @@ MatmulPrecision find_matmul_precision(std::string_view name, std::string_view so
 struct StableHloOptions {
   // How many replicas run the program together; all_reduce sums over them.
   int num_replicas = 1;
+  // The cores of a replica, among which XLA divides the program by the shardings in it (shard() in recorder.h).
+  // Arguments and results are whole on every core.
+  int num_cores = 1;
   // The name of the module.
   std::string name = "step";
   // The precision of all products.

@@ -23,6 +23,7 @@ class Lowering {
 
   Text& text() const { return text_; }
   int replicas() const { return options_.num_replicas; }
+  int cores() const { return options_.num_cores; }
 
   // Arguments, by their number in LibTorch's schema. has(): there is one. A number in the place of a tensor is a tensor
   // without dimensions.

@@ -273,7 +273,20 @@ Operand Text::reverse(const Operand& x, const Dims& dims) {
   return emit("stablehlo.reverse " + x.name + ", dims = " + list_text(dims) + " : " + type_text(x), x.sizes, x.element);
 }
 
+// XLA's partitioner makes a wrong dynamic_update_slice of one whose operand is cut in two dimensions, into parts of
+// different sizes, and is then read by the gradient of a convolution's kernel. A choice between two whole values is
+// divided rightly.
+Operand Text::put_by_choice(const Operand& x, const Operand& update, const Dims& begin) {
+  Dims high;
+  for (std::size_t d = 0; d < begin.size(); ++d) high.push_back(x.sizes[d] - update.sizes[d] - begin[d]);
+  const Dims none(begin.size(), 0);
+  const Operand spread = pad(update, constant(0.0, {}, x.element), begin, high, none);
+  const Operand inside = pad(integer(1, update.sizes, "i1"), integer(0, {}, "i1"), begin, high, none);
+  return select(inside, spread, x);
+}
+
 Operand Text::update_slice(const Operand& x, const Operand& update, const Dims& begin) {
+  if (divided_) return put_by_choice(x, update, begin);
   std::string names;
   std::string types;
   for (const int64_t at : begin) {

@@ -71,8 +71,9 @@ struct ScatterText {
 
 class Text {
  public:
-  // `precision` is that of products and convolutions: DEFAULT, HIGH or HIGHEST.
-  explicit Text(std::string precision) : precision_(std::move(precision)) {}
+  // `precision` is that of products and convolutions: DEFAULT, HIGH or HIGHEST. "divided": the program is divided among
+  // the cores of a replica.
+  explicit Text(std::string precision, bool divided = false) : precision_(std::move(precision)), divided_(divided) {}
 
   // Sets what the operations from now on come from.
   void set_location(std::string location) { location_ = std::move(location); }
@@ -125,12 +126,16 @@ class Text {
   // Sorts several operands along a dimension by the first one, stably. NaN is greater than all.
   std::vector<Operand> sort(const std::vector<Operand>& operands, int64_t dim, bool descending);
   Operand all_reduce(const Operand& x, int replicas);
+  // Divides the value among the cores of a replica (sharding.h).
+  Operand shard(const Operand& x, const Dims& tiles);
 
  private:
   std::string next_name() { return "%" + std::to_string(next_++); }
   std::string region(const std::string& op, const std::string& element) const;
+  Operand put_by_choice(const Operand& x, const Operand& update, const Dims& begin);
 
   const std::string precision_;
+  const bool divided_;
   std::string body_;
   std::string location_;
   int next_ = 0;

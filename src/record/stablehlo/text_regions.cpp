@@ -1,5 +1,6 @@
 // The operations of StableHLO that have a computation inside, and those with many attributes.
 #include "base/fail.h"
+#include "record/stablehlo/sharding.h"
 #include "record/stablehlo/text.h"
 
 namespace cohort::record::stablehlo {
@@ -202,6 +203,11 @@ Operand Text::all_reduce(const Operand& x, int replicas) {
                   group + "]]> : tensor<1x" + std::to_string(replicas) + "xi64>} : (" + type_text(x) + ") -> " +
                   type_text(x),
               x.sizes, x.element);
+}
+
+Operand Text::shard(const Operand& x, const Dims& tiles) {
+  return emit("sdy.sharding_constraint " + x.name + " " + sharding_text(tiles) + " : " + type_text(x), x.sizes,
+              x.element);
 }
 
 }  // namespace cohort::record::stablehlo
