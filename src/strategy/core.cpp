@@ -215,7 +215,9 @@ void StrategyCore::begin_together(int local_id, std::string_view what) {
 }
 
 void StrategyCore::gather_steps(int64_t steps) const {
-  if (joins()) backend(0).gather_steps(torch_devices(plan_.devices), steps, plan_.loop_input_bytes);
+  // A program that is divided among cores is a step's: a loop is not divided.
+  if (joins() && plan_.cores.count == 1)
+    backend(0).gather_steps(torch_devices(plan_.devices), steps, plan_.loop_input_bytes);
 }
 
 int64_t StrategyCore::gathered_steps() const {

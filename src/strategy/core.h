@@ -18,6 +18,7 @@
 #include "cohort/topology.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/local/rendezvous.h"
+#include "strategy/cores.h"
 #include "strategy/launch.h"
 #include "strategy/placement.h"
 
@@ -45,6 +46,7 @@ struct StrategyPlan {
   int64_t loop_input_bytes = int64_t{256} << 20;
   // Options of messages have a meaning with several workers, so they are no error where there turns out to be only one.
   bool expects_workers = false;
+  ReplicaCores cores = {};  // the cores of each replica
 };
 
 class StrategyCore : public std::enable_shared_from_this<StrategyCore> {

@@ -152,6 +152,23 @@ TEST(DeviceAssignment, AMeshWithMissingCoresIsTakenInTheOrderOfTasks) {
               HasSubstr("but the mesh lacks 1 cores"));
 }
 
+TEST(DeviceAssignment, BlocksForSpatialPartitioning) {
+  const TpuTopology two_cores_a_chip = mesh({4, 4, 1, 2}, 8);
+  EXPECT_THAT(computation_shape_of(two_cores_a_chip, 1), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(computation_shape_of(two_cores_a_chip, 2), ElementsAre(1, 1, 1, 2));
+  EXPECT_THAT(computation_shape_of(two_cores_a_chip, 4), ElementsAre(1, 2, 1, 2));
+  EXPECT_THAT(computation_shape_of(two_cores_a_chip, 8), ElementsAre(2, 2, 1, 2));
+  EXPECT_THAT(computation_shape_of(two_cores_a_chip, 16), ElementsAre(4, 2, 1, 2));
+  EXPECT_THAT(computation_shape_of(mesh({2, 2, 1, 1}, 4), 4), ElementsAre(2, 2, 1, 1));  // v5e: a core a chip
+  EXPECT_THAT(computation_shape_of(mesh({4, 4, 1, 1}, 8), 8), ElementsAre(2, 4, 1, 1));
+  EXPECT_THAT(computation_shape_of(mesh({8, 1, 1, 1}, 8), 3), ElementsAre(3, 1, 1, 1));
+  EXPECT_THAT(error_of<InvalidArgument>([] {
+                computation_shape_of(mesh({2, 2, 1, 1}, 4), 3);
+              }),
+              HasSubstr("3 cores a replica are wanted, and no block of so many fits into a mesh of [2,2,1,1]"));
+  EXPECT_THROW(computation_shape_of(mesh({2, 2, 1, 1}, 4), 0), InvalidArgument);
+}
+
 TEST(DeviceAssignment, RefusesWhatDoesNotFit) {
   const TpuTopology topology = mesh({2, 2, 1, 2}, 8);
   const auto refusal = [&](const DeviceAssignmentOptions& options) {

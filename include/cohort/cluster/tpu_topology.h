@@ -98,4 +98,9 @@ class DeviceAssignment {
   std::vector<std::vector<TpuCoordinates>> cores_;
 };
 
+// Returns the shape of a block of so many cores, for DeviceAssignmentOptions::computation_shape: those of Model
+// Garden's spatial partitioning where they fit (2: 1,1,1,2; 4: 1,2,1,2; 8: 2,2,1,2; 16: 4,2,1,2), else the block with
+// the most cores of a chip and the shortest sides. InvalidArgument: no such block fits into the mesh.
+std::vector<int64_t> computation_shape_of(const TpuTopology& topology, int num_cores);
+
 }  // namespace cohort

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/tpu_topology.h"
@@ -24,8 +25,11 @@ struct XlaStrategyOptions {
   // The plugin: the path of a shared library, or the name of one that is found ("tpu", "cuda", "cpu"). Empty: the first
   // that is found. NotFound says where was looked.
   std::string plugin;
-  // The number of replicas, one a device, from the first device on. 0: all devices. InvalidArgument: there are fewer.
+  // The number of devices, from the first one on. 0: all devices. InvalidArgument: there are fewer.
   int num_devices = 0;
+  // The devices that a replica consists of, its cores, which follow each other; XLA divides its program among them. 0:
+  // as many as input_partition_dims has parts. InvalidArgument: num_devices is no multiple of it.
+  int num_cores_per_replica = 0;
   // What the plugin takes, as name=value,name=value. XLA's plugin for CPUs has as many devices as cpu_device_count
   // says, which is num_devices where it is not given.
   std::string plugin_options;
@@ -33,6 +37,12 @@ struct XlaStrategyOptions {
   // bfloat16, as in TensorFlow; "high" is three passes; "highest" is float32, on TPUs six passes. Plugins for CPUs
   // compute in float32 with all of them. FailedPrecondition: another strategy of this process has another one.
   std::string matmul_precision = "default";
+  // The parts in each dimension in which fit(), evaluate() and predict() divide the inputs of a model, such as
+  // {1, 1, 2, 2} for height and width of images (NCHW); an input with another number of dimensions is on every core.
+  // Empty: nothing is divided. InvalidArgument: their product is not the number of cores.
+  std::vector<int64_t> input_partition_dims = {};
+  // The same for evaluate() and predict(); empty: input_partition_dims.
+  std::vector<int64_t> eval_input_partition_dims = {};
   // The longest wait of a replica for the others.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   // The most bytes of input that the steps of one launch may have on a device, where several steps are one
@@ -44,10 +54,33 @@ struct XlaStrategyOptions {
 // Synchronous data parallelism over the devices of a plugin, in one process: a copy of every variable on each.
 // Gradients are summed within the step's program. Steps whose shares have different sizes, as in a short last batch,
 // sum them on the host, which is slower. FailedPrecondition: another plugin is open in this process, or the same with
-// another of these options; or a backward came before.
+// another of these options; a backward came before; or another strategy lives that gives a replica's device other
+// cores.
+//
+// Replicas may have several cores. num_replicas_in_sync() counts replicas. Every core has all variables and runs all
+// operations, each on its part of the values that are divided; XLA divides what follows from the annotations below, and
+// exchanges borders and sums. The annotations change no value and are differentiable; a gradient is divided likewise.
 class XlaStrategy : public Strategy {
  public:
   explicit XlaStrategy(const XlaStrategyOptions& options = {});
+
+  // Returns the number of cores of each replica.
+  int num_cores_per_replica() const;
+
+  // Divides a tensor among the cores of its replica, within run(): partition_dimensions are the parts in each
+  // dimension, and the cores have them in row-major order. Sizes need not divide; parts at the end are smaller then.
+  // InvalidArgument: the tensor is not on a replica's device, there is not one number for each dimension, or their
+  // product is not the number of cores.
+  torch::Tensor experimental_split_to_logical_devices(const torch::Tensor& tensor,
+                                                      const std::vector<int64_t>& partition_dimensions) const;
+  // Says that every core has all of a tensor. InvalidArgument: the tensor is not on a replica's device.
+  torch::Tensor experimental_replicate_to_logical_devices(const torch::Tensor& tensor) const;
+  // Returns the tensor where replicas have one core. InvalidArgument: there is no such core. Unimplemented: replicas
+  // have several cores, all of which run the same program; TensorFlow refuses it for such programs, too.
+  torch::Tensor experimental_assign_to_logical_device(const torch::Tensor& tensor, int logical_device_id) const;
+
+ protected:
+  explicit XlaStrategy(std::shared_ptr<StrategyCore> core) : Strategy(std::move(core)) {}
 };
 
 // Finds a TPU: "local" is that of this machine; empty is that of which the environment speaks, by TPU_NAME or, without
@@ -81,15 +114,17 @@ struct TPUStrategyOptions {
   int num_devices = 0;                       // as XlaStrategyOptions::num_devices
   std::string plugin_options;                // as XlaStrategyOptions::plugin_options
   std::string matmul_precision = "default";  // as XlaStrategyOptions::matmul_precision
-  // The core of each replica, instead of the first num_devices cores in their order. Unimplemented: replicas of several
-  // cores. InvalidArgument: it is for other cores than those of this process.
+  // The cores of each replica. Without it they are, where replicas have one core, the first num_devices in their order,
+  // else blocks of computation_shape_of(). InvalidArgument: it is for other cores than those of this process.
   std::optional<DeviceAssignment> device_assignment = std::nullopt;
+  std::vector<int64_t> input_partition_dims = {};                // as XlaStrategyOptions::input_partition_dims
+  std::vector<int64_t> eval_input_partition_dims = {};           // as XlaStrategyOptions::eval_input_partition_dims
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // the longest wait of a replica for the others
   int64_t loop_input_bytes = int64_t{256} << 20;                 // as XlaStrategyOptions::loop_input_bytes
 };
 
 // The same as XlaStrategy on the TPU that a resolver finds, by libtpu.
-class TPUStrategy : public Strategy {
+class TPUStrategy : public XlaStrategy {
  public:
   // Null: TPUClusterResolver(). Errors without a TPU are libtpu's, at once.
   explicit TPUStrategy(const std::shared_ptr<TPUClusterResolver>& resolver = nullptr,

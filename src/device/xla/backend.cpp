@@ -107,11 +107,17 @@ class XlaBackend final : public DeviceBackend {
     all.options.insert(options.otherwise.begin(), options.otherwise.end());
     const XlaClientPtr client = XlaClient::create(XlaPlugin::load(place), {.options = all.options});
     record::install_recorder({.devices = static_cast<int>(client->local_devices().size())});
-    record::set_runner(make_xla_runner(client));
+    runner_ = make_xla_runner(client);
+    record::set_runner(runner_);
     client_ = client;
     opened_ = std::move(all);
     set_precision(options);
     return client_;
+  }
+
+  std::shared_ptr<const void> hold_cores(const std::vector<std::vector<int>>& replicas) {
+    (void)opened();
+    return runner_->hold_cores(replicas);
   }
 
   void open_absent(std::shared_ptr<record::GraphRunner> runner) {
@@ -161,6 +167,7 @@ class XlaBackend final : public DeviceBackend {
 
   mutable std::mutex mutex_;
   XlaClientPtr client_;
+  std::shared_ptr<XlaRunner> runner_;
   XlaOpenOptions opened_;
   std::string precision_;  // what was asked for, or empty
   bool absent_ = false;    // there is one device, which open_absent() made
@@ -179,6 +186,10 @@ XlaClientPtr open_xla(const XlaOpenOptions& options) {
   XlaClientPtr client = own_backend().open(options);
   note_new_devices();
   return client;
+}
+
+std::shared_ptr<const void> hold_xla_cores(const std::vector<std::vector<int>>& replicas) {
+  return own_backend().hold_cores(replicas);
 }
 
 void open_absent_xla(std::shared_ptr<record::GraphRunner> runner) {

@@ -25,6 +25,9 @@ struct XlaOpenOptions {
 // was another one; or a backward came before. Others as XlaPlugin::load() and XlaClient::create(). Thread-safe.
 XlaClientPtr open_xla(const XlaOpenOptions& options);
 
+// Gives devices of the open plugin their cores, as XlaRunner::hold_cores(). FailedPrecondition: no plugin is open.
+std::shared_ptr<const void> hold_xla_cores(const std::vector<std::vector<int>>& replicas);
+
 // Makes one device of the type XLA that is not here: what is recorded for it goes to the runner. FailedPrecondition:
 // this process has devices of XLA, or a backward came before. Thread-safe.
 void open_absent_xla(std::shared_ptr<record::GraphRunner> runner);

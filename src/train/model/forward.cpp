@@ -1,8 +1,10 @@
 // Here a replica calls its module: with the inputs of its share, by position or by name, in the model's precision.
 #include <algorithm>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
+#include "strategy/core.h"
 #include "train/layers/sequential_module.h"
 #include "train/model/model_state.h"
 
@@ -42,7 +44,32 @@ NamedTensors ModelState::inputs_of(const Example& share) const {
   return inputs;
 }
 
+// Divides the inputs of an example among the cores of the replica.
+Example ModelState::divided(const Example& share, const std::vector<int64_t>& dims) const {
+  Example own = share;
+  bool any = false;
+  const auto divide = [&](torch::Tensor& input) {
+    if (!input.defined() || input.dim() != static_cast<int64_t>(dims.size())) return;
+    any = true;
+    // No core has a part of a share without examples.
+    if (input.numel() > 0) {
+      input = split_among_cores(*Access::core(strategy_), input, dims, "input_partition_dims");
+    }
+  };
+  divide(own.x);
+  for (auto& [name, input] : own.inputs) divide(input);
+  if (any) return own;
+  fail<InvalidArgument>(speaker(), "input_partition_dims has ", dims.size(), " numbers, [", c10::Join(", ", dims),
+                        "], but no input of the model has as many dimensions; the first is ", share.input().sizes());
+}
+
 NamedTensors ModelState::forward(const Replica& replica, const Example& share) const {
+  const ReplicaCores& cores = Access::core(strategy_)->plan().cores;
+  const std::vector<int64_t>& dims = torch::GradMode::is_enabled() ? cores.train_dims : cores.eval_dims;
+  return dims.empty() ? call_module(replica, share) : call_module(replica, divided(share, dims));
+}
+
+NamedTensors ModelState::call_module(const Replica& replica, const Example& share) const {
   const detail::ModuleCall& call = calls_[static_cast<std::size_t>(replica.local_id())];
   const int64_t examples = share.size();
   NamedTensors outputs;

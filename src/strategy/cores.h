@@ -1,0 +1,34 @@
+// The cores of a replica: several devices that run its program together, each with a part of the values that are
+// divided. Only the strategies of XLA's devices have more than one.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace cohort {
+
+class StrategyCore;
+
+struct ReplicaCores {
+  int count = 1;
+  // The parts in each dimension in which an input of a model is divided in training, and in evaluation and prediction.
+  // Empty: every core has all of it.
+  std::vector<int64_t> train_dims = {};
+  std::vector<int64_t> eval_dims = {};
+  // Keeps the devices' cores as they are.
+  std::shared_ptr<const void> held = nullptr;
+};
+
+// Fails unless there is a part in each dimension, and as many in all as cores. "option" is the name of the setting.
+void check_partition_dims(std::string_view option, const std::vector<int64_t>& dims, int cores);
+
+// Divides a tensor of a replica among its cores. InvalidArgument: the tensor is not on a replica's device, or the
+// parts do not fit its rank or the number of cores.
+torch::Tensor split_among_cores(const StrategyCore& core, const torch::Tensor& tensor, const std::vector<int64_t>& dims,
+                                std::string_view caller);
+
+}  // namespace cohort
