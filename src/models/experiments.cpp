@@ -236,4 +236,8 @@ Example Task::example_batch() const {
   fail<Unimplemented>("[task] this task does not tell what its batches look like, wanted Task::example_batch()");
 }
 
+std::vector<int64_t> Task::input_partition_dims(bool /*training*/) const {
+  return {};
+}
+
 }  // namespace cohort

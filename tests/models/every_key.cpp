@@ -173,6 +173,8 @@ const std::map<std::string, std::string>& other_values() {
       {"runtime.consistency", "synchronous"},
       {"runtime.mixed_precision_dtype", "bfloat16"},
       {"runtime.loss_scale", "48"},
+      {"task.train_input_partition_dims", "[1, 2, 1, 1]"},
+      {"task.eval_input_partition_dims", "[1, 2, 1, 1]"},
       {"task.train_data.shuffle_buffer_size", "2"},
       {"task.train_data.global_batch_size", "3"},
       {"task.validation_data.global_batch_size", "2"},

@@ -120,13 +120,25 @@ class Compile(unittest.TestCase):
             self.assertEqual(code, 0, err)
             self.assertEqual(set(re.findall("precision = .*?]", step.read_text())), {f"precision = [{wanted}, {wanted}]"})
 
+    def test_a_step_that_is_divided_among_cores(self):
+        step = self.folder / "step.mlir"
+        code, out, err = self.compile_experiment(f"--save_mlir={step}", "--params_override=task.train_input_partition_dims=[1,2,1,1]")
+        self.assertEqual(code, 0, err)
+        self.assertIn("a global batch of 64, 64 a replica\n", out)
+        text = step.read_text()
+        self.assertIn("mhlo.num_replicas = 1 : i32, mhlo.num_partitions = 2 : i32", text)
+        self.assertIn('sdy.sharding_constraint %arg', text)
+        self.assertIn('<@cores, [{}, {"core"}, {}]> : tensor<64x28x28xf32>', text)
+
     def test_an_experiment_that_cannot_be_compiled(self):
         for flags, size, message in (([], 63, "a global batch of 63 is for 2 replica(s)"),
                                      (["--params_override=runtime.loss_scale=dynamic"], 64, "it is no single program"),
                                      (["--params_override=runtime.num_replicas=4"], 64, "has no use for what was set:\n  runtime.num_replicas is 4"),
                                      (["--gin_param=task.train_data.aug_rand_hflip=False"], 64, "task.train_data.aug_rand_hflip is false (--gin_param)"),
                                      (["--matmul_precision=low"], 64, "matmul_precision is low, wanted default, high or highest"),
-                                     (["--num_partitions=2"], 64, "--num_partitions=2 with --experiment"),
+                                     (["--num_partitions=2"], 64, "--num_partitions=2, but the step of the experiment is divided in 1 by"),
+                                     (["--params_override=task.train_input_partition_dims=[1,1,1,2]"], 64, "wanted numbers of 1 or more for batch"),
+                                     (["--params_override=task.eval_input_partition_dims=[2,1]"], 64, "task.eval_input_partition_dims is [2, 1] (--params"),
                                      ([f"--mlir={__file__}"], 64, "both --mlir and --experiment are given")):
             code, _, err = self.compile_experiment(*flags, batch_size=size)
             self.assertEqual(code, 2, err)

@@ -1,6 +1,8 @@
 // cohort compile: compiles a program for devices that need not be here, and prints what it takes of one of them.
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -22,7 +24,7 @@ struct CompileFlags {
   std::filesystem::path mlir;
   ExperimentFlags experiment;
   std::optional<int> num_replicas;
-  int num_partitions = 1;
+  std::optional<int> num_partitions;
   std::optional<std::string> matmul_precision;
   std::filesystem::path save;
   std::filesystem::path save_mlir;
@@ -98,10 +100,6 @@ void check(const CompileFlags& flags) {
   if (flags.xla.topology.empty()) {
     fail<InvalidArgument>("[compile] --tpu_topology is missing, wanted a name such as v5e:2x2");
   }
-  if (has_experiment && flags.num_partitions != 1) {
-    fail<Unimplemented>("[compile] --num_partitions=", flags.num_partitions,
-                        " with --experiment: the step of an experiment is not divided among the devices of a replica");
-  }
 }
 
 // A file may be that of the whole training; what a flag sets has its effect on the step, or is an error.
@@ -114,8 +112,15 @@ void require_read(const Config& config) {
   if (!list.empty()) fail<InvalidArgument>("[compile] the training step alone has no use for what was set:", list);
 }
 
+// The program and how often it runs.
+struct Wanted {
+  std::string text;
+  int num_replicas = 1;
+  int num_partitions = 1;
+};
+
 // Returns the training step of the experiment, which all devices of the topology run, or as many as a flag says.
-std::string step_of(const CompileFlags& flags, int num_replicas) {
+Wanted step_of(const CompileFlags& flags, int num_devices) {
   const Experiment experiment = find_experiment(flags.experiment.name);
   ExperimentConfig made = experiment.make();
   Config config([&](ConfigFields& fields) { made.describe(fields); });
@@ -123,25 +128,35 @@ std::string step_of(const CompileFlags& flags, int num_replicas) {
   if (flags.matmul_precision) config.set("runtime.matmul_precision", *flags.matmul_precision, "--matmul_precision");
   flags.experiment.apply_overrides(config, *made.task);
   config.lock();
+  const auto num_cores = static_cast<int>(c10::multiply_integers(made.task->input_partition_dims(/*training=*/true)));
+  if (flags.num_partitions.value_or(num_cores) != num_cores) {
+    fail<InvalidArgument>("[compile] --num_partitions=", *flags.num_partitions, ", but the step of the experiment is ",
+                          "divided in ", num_cores, " by task.train_input_partition_dims; leave the flag out");
+  }
+  const int num_replicas = flags.num_replicas.value_or(std::max(1, num_devices / num_cores));
   const RecordedStep step = record_step(made, num_replicas);
   require_read(config);
   std::cout << "experiment  " << experiment.name << ", a global batch of " << step.global_batch << ", "
             << step.global_batch / num_replicas << " a replica\n";
-  return step.text;
+  return {.text = step.text, .num_replicas = num_replicas, .num_partitions = step.num_cores};
 }
 
 int run_compile(const CompileFlags& flags) {
   check(flags);
   const bool reads = !flags.mlir.empty();
-  std::string text = reads ? read_text(flags.mlir) : "";
+  Wanted wanted;
+  if (reads) {
+    wanted = {.text = read_text(flags.mlir),
+              .num_replicas = flags.num_replicas.value_or(1),
+              .num_partitions = flags.num_partitions.value_or(1)};
+  }
   const XlaPluginPtr plugin = load_plugin(flags.xla);
   const XlaTopologyPtr topology =
       XlaTopology::create(plugin, flags.xla.topology, {.options = parse_xla_options(flags.xla.options)});
-  const int num_replicas = flags.num_replicas.value_or(reads ? 1 : static_cast<int>(topology->devices().size()));
-  if (!reads) text = step_of(flags, num_replicas);
-  if (!flags.save_mlir.empty()) write_whole(flags.save_mlir, text);
-  const XlaCompileOptions options{.num_replicas = num_replicas, .num_partitions = flags.num_partitions};
-  const XlaAhead ahead = compile_ahead(*topology, text, options, flags.cache);
+  if (!reads) wanted = step_of(flags, static_cast<int>(topology->devices().size()));
+  if (!flags.save_mlir.empty()) write_whole(flags.save_mlir, wanted.text);
+  const XlaCompileOptions options{.num_replicas = wanted.num_replicas, .num_partitions = wanted.num_partitions};
+  const XlaAhead ahead = compile_ahead(*topology, wanted.text, options, flags.cache);
   const XlaReport& report = ahead.report;
   const XlaDevice& device = topology->devices().front();
   std::cout << "program     " << report.name << ": " << report.num_replicas << " replica(s) of "
@@ -172,9 +187,10 @@ Command add_compile(CLI::App& app) {
   app.add_option("--num_replicas", flags->num_replicas,
                  "the copies of the program that run together; not given: 1 of --mlir, one on each device of an "
                  "experiment");
-  app.add_option("--num_partitions", flags->num_partitions,
-                 "the devices of a replica, among which XLA divides the program")
-      ->capture_default_str();
+  app.add_option(
+      "--num_partitions", flags->num_partitions,
+      "the devices of a replica, among which XLA divides the program; not given: 1 of --mlir, of an experiment "
+      "as many as task.train_input_partition_dims has parts");
   app.add_option(
       "--matmul_precision", flags->matmul_precision,
       "how the step of an experiment multiplies float32: default (not given) is the device's way, on TPUs one "

@@ -302,6 +302,10 @@ class Task {
   // Returns a batch of training with the shapes and dtypes of those of build_inputs(), of the global size, with zeros
   // that may share memory: for programs that are compiled without data. Unimplemented: the task does not tell.
   virtual Example example_batch() const;
+  // Returns the parts in which tpu and xla divide an input among the cores of a replica, for each dimension as the
+  // model takes it (NCHW), in training or in evaluation. Empty: it is not divided. InvalidArgument names a key whose
+  // value makes no sense.
+  virtual std::vector<int64_t> input_partition_dims(bool training) const;
   // Makes the model, built (Model::built) but not compiled.
   virtual Model build_model() = 0;
   // Makes the loss.

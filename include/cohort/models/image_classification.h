@@ -132,6 +132,8 @@ class ImageClassificationTask : public Task {
   Setting<std::string> init_checkpoint_modules = "all";
   Setting<bool> freeze_backbone = false;
   Setting<int64_t> freeze_backbone_steps = 0;
+  Setting<std::vector<int64_t>> train_input_partition_dims;
+  Setting<std::vector<int64_t>> eval_input_partition_dims;
   std::string builtin_data;  // the data without a folder: "digits"; empty: none
 
   void describe(ConfigFields& fields) override;
@@ -140,6 +142,7 @@ class ImageClassificationTask : public Task {
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
+  std::vector<int64_t> input_partition_dims(bool training) const override;
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;

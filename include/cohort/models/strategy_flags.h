@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cohort/cluster/parameter_server_strategy.h"
 #include "cohort/cluster/xla_strategy.h"
@@ -32,6 +33,10 @@ struct StrategyFlags {
   Setting<std::string> consistency = "asynchronous";
   Setting<int64_t> staleness = Consistency().staleness;
   Setting<int64_t> ps_replicas = ParameterServerOptions().replicas;
+  // How tpu and xla divide the inputs of a model among the cores of a replica, for images NCHW; a replica has as many
+  // cores as there are parts. The task of an experiment says it (Task::input_partition_dims), so they are no fields.
+  std::vector<int64_t> input_partition_dims = {};
+  std::vector<int64_t> eval_input_partition_dims = {};  // for evaluation and prediction; empty: the same
 
   // Adds the fields with their meanings and flags.
   void describe(ConfigFields& fields);

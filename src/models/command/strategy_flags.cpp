@@ -2,6 +2,8 @@
 // the checks of the flags, the errors and the text of --help are made from it.
 #include "cohort/models/strategy_flags.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -112,6 +114,13 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
                           ", only under tpu");
   }
   const bool has_plugin = row.takes == StrategyTakes::kPlugin;
+  using Dims = std::pair<const char*, const std::vector<int64_t>&>;
+  for (const auto& [key, dims] : {Dims("task.train_input_partition_dims", flags.input_partition_dims),
+                                  Dims("task.eval_input_partition_dims", flags.eval_input_partition_dims)}) {
+    if (dims.empty() || has_plugin) continue;
+    fail<InvalidArgument>("[train] ", key, " has no meaning under --distribution_strategy=", name,
+                          ", only under tpu and xla, whose replicas may have several cores");
+  }
   using Flag = std::pair<const char*, std::string>;
   for (const auto& [flag, value] : {Flag("xla_plugin", flags.xla_plugin), Flag("xla_options", flags.xla_options)}) {
     if (value.empty() || has_plugin) continue;
@@ -124,7 +133,7 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
   }
   if (flags.num_gpus > 0 && has_plugin) {
     fail<InvalidArgument>("[train] --num_gpus=", flags.num_gpus, " has no meaning under --distribution_strategy=", name,
-                          "; --num_replicas is the number of the plugin's devices");
+                          "; --num_replicas is the number of replicas on the plugin's devices");
   }
   if (name != "multi_worker_mirrored" && !(flags.worker_hosts->empty() && flags.task_index == -1)) {
     fail<InvalidArgument>("[train] --worker_hosts and --task_index have no meaning under --distribution_strategy=",
@@ -252,20 +261,30 @@ Strategy make_central_storage(const StrategyFlags& flags) {
   return CentralStorageStrategy({.compute_devices = devices_of(flags)});
 }
 
+// Returns the devices that --num_replicas asks for.
+int plugin_devices_of(const StrategyFlags& flags) {
+  const auto& dims = flags.input_partition_dims.empty() ? flags.eval_input_partition_dims : flags.input_partition_dims;
+  return static_cast<int>(flags.num_replicas * c10::multiply_integers(dims));
+}
+
 Strategy make_tpu(const StrategyFlags& flags) {
   const std::string plugin = flags.xla_plugin->empty() ? TPUStrategyOptions().plugin : *flags.xla_plugin;
   return TPUStrategy(std::make_shared<TPUClusterResolver>(flags.tpu),
                      {.plugin = plugin,
-                      .num_devices = static_cast<int>(flags.num_replicas),
+                      .num_devices = plugin_devices_of(flags),
                       .plugin_options = flags.xla_options,
-                      .matmul_precision = flags.matmul_precision});
+                      .matmul_precision = flags.matmul_precision,
+                      .input_partition_dims = flags.input_partition_dims,
+                      .eval_input_partition_dims = flags.eval_input_partition_dims});
 }
 
 Strategy make_xla(const StrategyFlags& flags) {
   return XlaStrategy({.plugin = flags.xla_plugin,
-                      .num_devices = static_cast<int>(flags.num_replicas),
+                      .num_devices = plugin_devices_of(flags),
                       .plugin_options = flags.xla_options,
-                      .matmul_precision = flags.matmul_precision});
+                      .matmul_precision = flags.matmul_precision,
+                      .input_partition_dims = flags.input_partition_dims,
+                      .eval_input_partition_dims = flags.eval_input_partition_dims});
 }
 
 constexpr std::array kStrategies = {
@@ -307,7 +326,8 @@ void StrategyFlags::describe(ConfigFields& fields) {
   };
   add("distribution_strategy", distribution_strategy, "the strategy", names_in(kStrategies));
   add("num_gpus", num_gpus, "GPUs to use; 0: the CPU");
-  add("num_replicas", num_replicas, "replicas on the CPU; 0: one; under tpu and xla: devices, 0: all");
+  add("num_replicas", num_replicas,
+      "replicas on the CPU; 0: one; under tpu and xla: those of the plugin's devices, 0: all");
   add("all_reduce_alg", all_reduce_alg, "how gradients are summed, empty as auto",
       c10::str("auto, ", joined(cross_device_sum_names()), "; between workers auto, ", joined(transport_names()),
                ", nccl"));

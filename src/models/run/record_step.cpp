@@ -1,5 +1,7 @@
 #include "models/run/record_step.h"
 
+#include <c10/util/accumulate.h>
+
 #include "base/fail.h"
 #include "models/run/plan.h"
 #include "record/absent_runner.h"
@@ -28,7 +30,9 @@ RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas) {
   }
   const record::MatmulPrecision precision =
       record::find_matmul_precision(*experiment.runtime.matmul_precision, "runtime.matmul_precision");
-  const Strategy strategy = absent_strategy(record::make_absent_runner());
+  const std::vector<int64_t> dims = experiment.task->input_partition_dims(/*training=*/true);
+  const auto num_cores = static_cast<int>(c10::multiply_integers(dims));
+  const Strategy strategy = absent_strategy(record::make_absent_runner(), dims);
   const auto scope = strategy.scope();
   Task& task = *experiment.task;
   const Example batch = task.example_batch();
@@ -40,8 +44,10 @@ RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas) {
   try {
     model.train_on_batch(share);
   } catch (const record::StepRecorded& step) {
-    return {.text = record::to_stablehlo(*step.program(),
-                                         {.num_replicas = num_replicas, .name = "train_step", .precision = precision}),
+    return {.text = record::to_stablehlo(
+                *step.program(),
+                {.num_replicas = num_replicas, .num_cores = num_cores, .name = "train_step", .precision = precision}),
+            .num_cores = num_cores,
             .global_batch = batch.size()};
   }
   fail<Internal>("[compile] a training step ended without a sum over the replicas");

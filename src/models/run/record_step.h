@@ -9,13 +9,14 @@
 namespace cohort {
 
 struct RecordedStep {
-  std::string text;  // the program in StableHLO: forward, backward, the sums over the replicas, the update
+  std::string text;   // the program in StableHLO: forward, backward, the sums over the replicas, the update
+  int num_cores = 1;  // the cores of a replica, among which the program is divided, as the task says
   int64_t global_batch = 0;
 };
 
-// Records a training step of an experiment on one of `num_replicas` devices of XLA, with its share of a batch
-// of zeros. Nothing runs, and no data are read; averages of the weights are no part of the program. A process can do
-// this once, and uses no other device of XLA. InvalidArgument: the replicas cannot share the batch alike.
+// Records a training step of an experiment on one of `num_replicas` replicas of XLA's devices, with its share of a
+// batch of zeros. Nothing runs, and no data are read; averages of the weights are no part of the program. A process can
+// do this once, and uses no other device of XLA. InvalidArgument: the replicas cannot share the batch alike.
 // Unimplemented: the step is not one program, as with a loss scale, or an operation has no lowering.
 RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas);
 

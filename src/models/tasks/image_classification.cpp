@@ -6,6 +6,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "models/mnist.h"
+#include "models/run/partitions.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/image_model.h"
 #include "strategy/core.h"
@@ -52,6 +53,12 @@ Example ImageClassificationTask::example_batch() const {
   const torch::Tensor labels =
       soft_labels() ? at::zeros({}).expand({batch, model.num_classes}) : at::zeros({}, torch::kLong).expand({batch});
   return {.x = at::zeros({}, image_dtype(train_data)).expand(images), .y = labels};
+}
+
+std::vector<int64_t> ImageClassificationTask::input_partition_dims(bool training) const {
+  return training
+             ? partition_dims_of("task.train_input_partition_dims", train_input_partition_dims, model.takes_planes())
+             : partition_dims_of("task.eval_input_partition_dims", eval_input_partition_dims, model.takes_planes());
 }
 
 Model ImageClassificationTask::build_model() {

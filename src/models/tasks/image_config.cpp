@@ -192,6 +192,11 @@ void ImageClassificationTask::describe(ConfigFields& fields) {
   fields.add("freeze_backbone", freeze_backbone, "whether only the classifier learns");
   fields.add("freeze_backbone_steps", freeze_backbone_steps,
              "steps at the beginning in which only the classifier learns");
+  fields.add("train_input_partition_dims", train_input_partition_dims,
+             "the parts in which tpu and xla divide the images of a training among the cores of a replica: batch, "
+             "height, width, channels (1, 2, 2, 1), or height and width (2, 2); empty: a replica is one core");
+  fields.add("eval_input_partition_dims", eval_input_partition_dims,
+             "the same for an evaluation; if it follows a training in the same run: empty as there");
   for (const char* relation :
        {"freeze_backbone_steps >= 0", "losses.label_smoothing >= 0", "losses.label_smoothing <= 1",
         "losses.l2_weight_decay >= 0", "losses.loss_weight > 0"}) {

@@ -140,5 +140,28 @@ TEST(TrainCommand, UnderstandsTpusAndRefusesThoseOfOtherMachines) {
                           {"--distribution_strategy=xla", "--num_gpus=2"});
 }
 
+TEST(TrainCommand, RefusesPartitionsThatCannotBe) {
+  const auto key = [](const std::string& name, const std::string& dims) {
+    return "--params_override=task." + name + "_input_partition_dims=" + dims;
+  };
+  expect_training_refused(
+      "task.train_input_partition_dims has no meaning under --distribution_strategy=mirrored, only under tpu and xla",
+      {key("train", "[2,2]")});
+  expect_training_refused("task.eval_input_partition_dims has no meaning under --distribution_strategy=one_device",
+                          {"--mode=eval", "--distribution_strategy=one_device", key("eval", "[1,2,1,1]")});
+  expect_training_refused(
+      "task.train_input_partition_dims is [2], wanted numbers of 1 or more for batch, height, width",
+      {key("train", "[2]")});
+  expect_training_refused("task.eval_input_partition_dims is [0, 2], wanted numbers of 1 or more",
+                          {key("eval", "[0,2]")});
+  expect_training_refused("the model takes images without a dimension of channels", {key("train", "[1,1,1,2]")});
+  expect_training_refused(
+      "task.train_input_partition_dims has 2 parts and task.eval_input_partition_dims 4, but with "
+      "--mode=train_and_eval",
+      {"--distribution_strategy=xla",
+       "--params_override=task.train_input_partition_dims=[2,1],"
+       "task.eval_input_partition_dims=[2,2]"});
+}
+
 }  // namespace
 }  // namespace cohort::train_command_test
