@@ -123,7 +123,7 @@ def jax_python():
 
 
 def xla_report(arguments):
-    """A recorded step on XLA's plugin for CPUs beside JAX's of the same model, each on one core; what is not here is said."""
+    """A step as a function on XLA's plugin for CPUs beside JAX's of the same model, each on one core; what is not here is said."""
     if not XLA_PLUGIN.is_file():
         return f"\nRecorded steps beside JAX: not run, {XLA_PLUGIN.relative_to(ROOT)} is absent (`scripts/install-deps.sh xla`)."
     python = jax_python()

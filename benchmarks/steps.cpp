@@ -1,12 +1,14 @@
 // Training steps, through the public interface.
 #include <torch/cuda.h>
 
+#include <functional>
 #include <iostream>
 
 #include "bench.h"
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/distributed_dataset.h"
+#include "cohort/function.h"
 #include "cohort/optimizer.h"
 
 namespace cohort::bench {
@@ -16,7 +18,8 @@ namespace {
 // One step over a batch that stays the same.
 class Step {
  public:
-  Step(const Strategy& strategy, const std::string& model)
+  // `as_function`: the step is a cohort::function, which devices of XLA record once.
+  Step(const Strategy& strategy, const std::string& model, bool as_function = false)
       : strategy_(strategy),
         size_(batch_per_replica(model)),
         net_(strategy.mirror([&] { return make_model(model); })),
@@ -27,20 +30,17 @@ class Step {
       shares.push_back(share.to(device.torch_device));
     }
     batch_ = GlobalBatch(std::move(shares), size_ * strategy.num_replicas_in_sync());
+    step_ = [this](Replica& replica, const torch::Tensor& x, const torch::Tensor& y) { return train(replica, x, y); };
+    if (as_function) step_ = function(step_, {.name = "train"});
   }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+  ~Step() = default;
 
   // Returns the loss of one replica, which may not have been computed yet.
   torch::Tensor operator()() {
-    const auto losses = strategy_.run(
-        [&](Replica& replica, const Example& share) {
-          const auto each = torch::nn::functional::cross_entropy(
-              net_[replica]->forward(share.x), share.y,
-              torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
-          const torch::Tensor loss = replica.global_mean(each);
-          adam_[replica].minimize(loss);
-          return loss.detach();
-        },
-        batch_);
+    const auto losses =
+        strategy_.run([&](Replica& replica, const Example& share) { return step_(replica, share.x, share.y); }, batch_);
     return strategy_.local_results(losses).front();
   }
 
@@ -65,11 +65,20 @@ class Step {
   double hidden() const { return adam_.exchange_timeline().hidden(); }
 
  private:
+  torch::Tensor train(Replica& replica, const torch::Tensor& x, const torch::Tensor& y) {
+    const auto each = torch::nn::functional::cross_entropy(
+        net_[replica]->forward(x), y, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+    const torch::Tensor loss = replica.global_mean(each);
+    adam_[replica].minimize(loss);
+    return loss.detach();
+  }
+
   Strategy strategy_;
   int64_t size_;
   Mirrored<torch::nn::Sequential> net_;
   MirroredOptimizer adam_;
   GlobalBatch batch_;
+  std::function<torch::Tensor(Replica&, const torch::Tensor&, const torch::Tensor&)> step_;
 };
 
 Strategy make_strategy(const StepDevices& devices) {
@@ -85,7 +94,7 @@ Strategy make_strategy(const StepDevices& devices) {
 
 void run_step(const std::string& model, const StepDevices& devices, double seconds) {
   torch::manual_seed(1);
-  Step step(make_strategy(devices), model);
+  Step step(make_strategy(devices), model, !devices.xla_plugin.empty());
   step.report(model, median_time(seconds, [&] {
                 const torch::Tensor loss = step();
                 // Both wait for the whole step, of which the loss is a result.
