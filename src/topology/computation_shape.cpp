@@ -36,7 +36,7 @@ std::tuple<int64_t, int64_t, Shape> rank_of(const Shape& shape) {
 std::vector<int64_t> computation_shape_of(const TpuTopology& topology, int num_cores) {
   const Shape& mesh = topology.mesh_shape();
   for (const KnownShape& known : kKnown) {
-    const Shape shape(known.shape.begin(), known.shape.end());
+    Shape shape(known.shape.begin(), known.shape.end());
     if (known.num_cores == num_cores && fits(shape, mesh)) return shape;
   }
   std::vector<Shape> found;

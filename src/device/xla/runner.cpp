@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <tuple>
 
 #include "base/fail.h"
 #include "device/xla/cores.h"
@@ -45,7 +46,9 @@ struct Slots {
   int cores = 1;         // of each replica
   std::vector<int> ids;  // the device of core c of replica r, at r * cores + c
 
-  auto operator<=>(const Slots&) const = default;
+  bool operator<(const Slots& other) const {
+    return std::tie(replicas, cores, ids) < std::tie(other.replicas, other.cores, other.ids);
+  }
 };
 
 class PluginRunner final : public XlaRunner {
