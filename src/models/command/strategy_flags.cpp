@@ -127,7 +127,7 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
     fail<InvalidArgument>("[train] --", flag, "=", value, " has no meaning under --distribution_strategy=", name,
                           ", only under tpu and xla");
   }
-  if (flags.matmul_precision != StrategyFlags().matmul_precision && !has_plugin) {
+  if (flags.matmul_precision != XlaStrategyOptions().matmul_precision && !has_plugin) {
     fail<InvalidArgument>("[train] --matmul_precision=", flags.matmul_precision,
                           " has no meaning under --distribution_strategy=", name, ", only under tpu and xla");
   }
