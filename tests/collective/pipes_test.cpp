@@ -2,6 +2,7 @@
 #include "tests/collective/pipes.h"
 
 #include "tests/collective/process/conformance.h"
+#include "tests/support/rank_errors.h"
 
 namespace cohort::pipes_test {
 namespace {
@@ -29,9 +30,7 @@ void with_pipes(int size, milliseconds timeout, const std::function<void(Process
       });
     }
   }
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  testing::rethrow_first(errors);
 }
 
 TEST(Pipes, DoWhatACommunicatorMust) {

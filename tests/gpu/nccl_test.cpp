@@ -11,6 +11,7 @@
 #include "collective/nccl/nccl.h"
 #include "tests/equivalence/runs.h"
 #include "tests/gpu/cards.h"
+#include "tests/support/rank_errors.h"
 #include "tests/support/workers.h"
 
 namespace cohort::nccl_test {
@@ -66,9 +67,7 @@ void on_ranks(int ranks, const std::function<void(Communicator&, int, torch::Dev
       });
     }
   }
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  testing::rethrow_first(errors);
 }
 
 class NcclGroup : public ::testing::TestWithParam<bool> {

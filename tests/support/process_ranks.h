@@ -10,6 +10,7 @@
 #include "cohort/cluster/cluster_spec.h"
 #include "collective/process/process_communicator.h"
 #include "collective/process/transports.h"
+#include "tests/support/rank_errors.h"
 #include "tests/support/workers.h"
 
 namespace cohort::testing {
@@ -18,6 +19,7 @@ struct ProcessRanksOptions {
   std::string_view transport = "ring";
   std::chrono::milliseconds timeout = std::chrono::seconds(20);  // of a collective
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
+  std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(10);  // a busy machine may stop for seconds
   bool shared_memory = true;
   std::vector<std::string> machines = {};  // of each rank; this one
   std::function<std::shared_ptr<Communicator>(const std::shared_ptr<Membership>&)> devices = {};  // none
@@ -60,7 +62,7 @@ inline void with_process_ranks(int size, const ProcessRanksOptions& options,
           const auto membership =
               std::make_shared<Membership>(cluster, TaskId{"worker", rank},
                                            MembershipOptions{.start_timeout = std::chrono::seconds(20),
-                                                             .heartbeat_timeout = std::chrono::seconds(1)});
+                                                             .heartbeat_timeout = options.heartbeat_timeout});
           fn(*connect(membership, options), *membership);
         } catch (...) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();
@@ -68,9 +70,7 @@ inline void with_process_ranks(int size, const ProcessRanksOptions& options,
       });
     }
   }
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  rethrow_first(errors);
 }
 
 inline void with_process_ranks(int size, const std::function<void(ProcessCommunicator&, Membership&)>& fn) {

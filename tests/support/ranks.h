@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collective/local/local.h"
+#include "tests/support/rank_errors.h"
 
 namespace cohort::testing {
 
@@ -37,9 +38,7 @@ inline void with_ranks(int size, const RanksOptions& options, const std::functio
       });
     }
   }
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  rethrow_first(errors);
 }
 
 inline void with_ranks(int size, const std::function<void(Communicator&)>& fn) {

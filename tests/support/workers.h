@@ -10,6 +10,7 @@
 
 #include "cluster/free_port.h"
 #include "cohort/cluster/multi_worker_strategy.h"
+#include "tests/support/rank_errors.h"
 
 namespace cohort::testing {
 
@@ -44,7 +45,7 @@ inline void with_workers(const WorkersOptions& options,
           fn(MultiWorkerMirroredStrategy(
               {.resolver = resolver,
                .communication = options.communication,
-               .membership = {.start_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(2)},
+               .membership = {.start_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(10)},
                .devices = options.devices.empty() ? cpus : options.devices[static_cast<std::size_t>(rank)],
                .exchange = options.exchange}));
         } catch (...) {
@@ -53,9 +54,7 @@ inline void with_workers(const WorkersOptions& options,
       });
     }
   }
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  rethrow_first(errors);
 }
 
 // The steps of all workers, put together: what one device would have had to be given.
