@@ -73,15 +73,15 @@ void ClosureQueue::wait(Lock& lock, const char* what, const std::function<bool()
       deadline = Deadline(options_.timeout);
     } else if (deadline.passed()) {
       cohort::fail<DeadlineExceeded>("[coordinator] ", what, ": nothing has happened for ", to_text(options_.timeout),
-                                     "; ", queued_.size(), " steps are queued, ", who_runs());
+                                     "; ", table_.queued.size(), " steps are queued, ", who_runs());
     }
   }
 }
 
 std::string ClosureQueue::who_runs() const {
-  if (workers_.empty()) return "and no worker is there";
-  std::string text = c10::str(running_.size(), " are run by");
-  for (const auto& [index, worker] : workers_) {
+  if (table_.workers.empty()) return "and no worker is there";
+  std::string text = c10::str(table_.running.size(), " are run by");
+  for (const auto& [index, worker] : table_.workers) {
     if (worker.running > 0) text += c10::str(" worker ", index, ",");
   }
   if (text.back() != ',') return "and no worker has one";
@@ -91,7 +91,7 @@ std::string ClosureQueue::who_runs() const {
 
 void ClosureQueue::raise_error(Lock& lock, const char* what) {
   if (!error_) return;
-  wait(lock, what, [&] { return running_.empty(); });
+  wait(lock, what, [&] { return table_.running.empty(); });
   cancel_queued();
   std::rethrow_exception(std::exchange(error_, nullptr));
 }
@@ -102,13 +102,13 @@ std::vector<std::shared_ptr<RemoteValueState>> ClosureQueue::schedule(const std:
   std::vector<std::shared_ptr<RemoteValueState>> values;
   {
     Lock lock(mutex_);
-    wait(lock, "schedule", [&] { return error_ || queued_.size() < options_.capacity; });
+    wait(lock, "schedule", [&] { return error_ || table_.queued.size() < options_.capacity; });
     raise_error(lock, "schedule");
     const auto count = static_cast<int64_t>(shares.size());
     const bool together = options_.consistency.kind == Consistency::Kind::kSynchronous;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t id = next_id_++;
-      Entry& entry = entries_[id];
+      Entry& entry = table_.entries[id];
       entry.closure = {.id = id,
                        .step = step,
                        .arguments = std::move(shares[static_cast<std::size_t>(i)]),
@@ -120,7 +120,7 @@ std::vector<std::shared_ptr<RemoteValueState>> ClosureQueue::schedule(const std:
       entry.closure.after = changes_;
       entry.value = std::make_shared<RemoteValueState>();
       entry.group = next_group_;
-      queued_.insert(id);
+      table_.queued.insert(id);
       values.push_back(entry.value);
     }
     ++next_group_;
@@ -131,14 +131,14 @@ std::vector<std::shared_ptr<RemoteValueState>> ClosureQueue::schedule(const std:
 
 void ClosureQueue::join() {
   Lock lock(mutex_);
-  wait(lock, "join", [&] { return error_ || (queued_.empty() && running_.empty()); });
+  wait(lock, "join", [&] { return error_ || (table_.queued.empty() && table_.running.empty()); });
   raise_error(lock, "join");
 }
 
 bool ClosureQueue::done() {
   Lock lock(mutex_);
   raise_error(lock, "done");
-  return queued_.empty() && running_.empty();
+  return table_.queued.empty() && table_.running.empty();
 }
 
 void ClosureQueue::note_change() {
@@ -153,7 +153,7 @@ int64_t ClosureQueue::next_id() const {
 
 void ClosureQueue::begin_at(int64_t id) {
   const std::lock_guard lock(mutex_);
-  if (!entries_.empty())
+  if (!table_.entries.empty())
     cohort::fail<FailedPrecondition>("[coordinator] there is work already: nothing can be restored");
   next_id_ = id;
   kept_from_ = id;
@@ -162,19 +162,19 @@ void ClosureQueue::begin_at(int64_t id) {
 int64_t ClosureQueue::done_below() const {
   const std::lock_guard lock(mutex_);
   int64_t least = next_id_;
-  if (!queued_.empty()) least = std::min(least, *queued_.begin());
-  if (!running_.empty()) least = std::min(least, *running_.begin());
+  if (!table_.queued.empty()) least = std::min(least, *table_.queued.begin());
+  if (!table_.running.empty()) least = std::min(least, *table_.running.begin());
   return least;
 }
 
 void ClosureQueue::cancel_queued() {
-  if (queued_.empty()) return;
+  if (table_.queued.empty()) return;
   const std::exception_ptr error = cancelled(text_of(error_));
-  for (const int64_t id : queued_) {
-    entries_.at(id).value->set_error(error);
-    entries_.erase(id);
+  for (const int64_t id : table_.queued) {
+    table_.entries.at(id).value->set_error(error);
+    table_.entries.erase(id);
   }
-  queued_.clear();
+  table_.queued.clear();
 }
 
 void ClosureQueue::fail(const std::exception_ptr& error) {
@@ -192,9 +192,9 @@ void ClosureQueue::add_worker(int worker, uint64_t session) {
   {
     const std::lock_guard lock(mutex_);
     if (!end_session(worker, session)) return;
-    int64_t least = workers_.empty() ? 0 : INT64_MAX;  // a newcomer is as far as the slowest one
-    for (const auto& [index, other] : workers_) least = std::min(least, other.steps);
-    workers_[worker] = Worker{.steps = least, .session = session};
+    int64_t least = table_.workers.empty() ? 0 : INT64_MAX;  // a newcomer is as far as the slowest one
+    for (const auto& [index, other] : table_.workers) least = std::min(least, other.steps);
+    table_.workers[worker] = ClosureTable::Worker{.steps = least, .session = session};
   }
   changed();
 }
@@ -209,12 +209,28 @@ void ClosureQueue::lose_worker(int worker, uint64_t session) {
 
 // Ends the worker's stay, unless it is a later one than this. Returns whether the worker is gone.
 bool ClosureQueue::end_session(int worker, uint64_t session) {
-  const auto known = workers_.find(worker);
-  if (known == workers_.end()) return true;
+  const auto known = table_.workers.find(worker);
+  if (known == table_.workers.end()) return true;
   if (known->second.session > session) return false;
   put_back(worker, {});
-  workers_.erase(worker);
+  table_.workers.erase(worker);
   return true;
+}
+
+std::optional<Closure> ClosureQueue::take(int worker, bool sparingly) {
+  const std::lock_guard lock(mutex_);
+  if (error_) return std::nullopt;
+  const std::optional<int64_t> id = next_closure(table_, options_.consistency, worker, sparingly);
+  if (!id) return std::nullopt;
+  Entry& entry = table_.entries.at(*id);
+  table_.queued.erase(*id);
+  table_.running.insert(*id);
+  entry.state = State::kRunning;
+  entry.closure.attempt = ++attempts_;
+  entry.runners[worker] = attempts_;
+  ++table_.workers.at(worker).running;
+  ++events_;
+  return entry.closure;
 }
 
 void ClosureQueue::keep_only(int worker, const std::set<int64_t>& holding) {
@@ -227,34 +243,34 @@ void ClosureQueue::keep_only(int worker, const std::set<int64_t>& holding) {
 
 void ClosureQueue::put_back(int worker, const std::set<int64_t>& holding) {
   std::vector<int64_t> lost;
-  for (const int64_t id : running_) {
-    if (!holding.contains(id) && entries_.at(id).runners.contains(worker)) lost.push_back(id);
+  for (const int64_t id : table_.running) {
+    if (!holding.contains(id) && table_.entries.at(id).runners.contains(worker)) lost.push_back(id);
   }
   for (const int64_t id : lost) {
-    Entry& entry = entries_.at(id);
+    Entry& entry = table_.entries.at(id);
     entry.runners.erase(worker);
-    --workers_.at(worker).running;
+    --table_.workers.at(worker).running;
     if (entry.runners.empty()) requeue(entry);
   }
 }
 
 void ClosureQueue::requeue(Entry& entry) {
   const int64_t id = entry.closure.id;
-  running_.erase(id);
+  table_.running.erase(id);
   entry.state = State::kQueued;
   entry.again = false;
   entry.made = false;
   if (error_) {
     entry.value->set_error(cancelled(text_of(error_)));
-    entries_.erase(id);
+    table_.entries.erase(id);
     return;
   }
-  queued_.insert(id);
+  table_.queued.insert(id);
 }
 
 void ClosureQueue::complete(Entry& entry) {
   const int64_t id = entry.closure.id;
-  running_.erase(id);
+  table_.running.erase(id);
   release(entry);  // other workers that run the closure do so in vain
   entry.state = State::kDone;
   ++logged_;
@@ -263,7 +279,7 @@ void ClosureQueue::complete(Entry& entry) {
 }
 
 void ClosureQueue::drop_log() {
-  std::erase_if(entries_, [&](const auto& item) {
+  std::erase_if(table_.entries, [&](const auto& item) {
     if (item.second.state != State::kDone) return false;
     kept_from_ = std::max(kept_from_, item.first + 1);
     return true;
@@ -274,8 +290,8 @@ void ClosureQueue::drop_log() {
 
 // Returns the closure, if the worker has it by this attempt, or null.
 ClosureQueue::Entry* ClosureQueue::held(int worker, int64_t id, uint64_t attempt) {
-  const auto found = entries_.find(id);
-  if (found == entries_.end()) return nullptr;  // another worker was first
+  const auto found = table_.entries.find(id);
+  if (found == table_.entries.end()) return nullptr;  // another worker was first
   const auto runner = found->second.runners.find(worker);
   if (runner == found->second.runners.end() || (attempt != kPresent && attempt != runner->second)) return nullptr;
   return &found->second;
@@ -283,7 +299,7 @@ ClosureQueue::Entry* ClosureQueue::held(int worker, int64_t id, uint64_t attempt
 
 // Takes the closure from all workers that have it.
 void ClosureQueue::release(Entry& entry) {
-  for (const auto& [worker, attempt] : entry.runners) --workers_.at(worker).running;
+  for (const auto& [worker, attempt] : entry.runners) --table_.workers.at(worker).running;
   entry.runners.clear();
 }
 
@@ -293,7 +309,7 @@ void ClosureQueue::finish(int worker, int64_t id, std::vector<torch::Tensor> res
     Entry* const found = held(worker, id, attempt);
     if (!found) return;
     Entry& entry = *found;
-    ++workers_.at(worker).steps;
+    ++table_.workers.at(worker).steps;
     ++changes_;
     if (entry.again) {
       release(entry);
@@ -315,7 +331,7 @@ void ClosureQueue::leave(int worker, int64_t id, uint64_t attempt) {
     Entry& entry = *found;
     entry.made = true;
     entry.runners.erase(worker);
-    --workers_.at(worker).running;
+    --table_.workers.at(worker).running;
     if (entry.runners.empty()) {
       // The worker that made a part of the update is gone. The rest is made with the present values.
       entry.closure.exact = false;
@@ -331,9 +347,9 @@ void ClosureQueue::finish_with(int worker, int64_t id, const std::exception_ptr&
     Entry* const entry = held(worker, id, attempt);
     if (!entry) return;
     release(*entry);
-    running_.erase(id);
+    table_.running.erase(id);
     entry->value->set_error(error);
-    entries_.erase(id);
+    table_.entries.erase(id);
     if (!error_) error_ = error;
     cancel_queued();
   }
@@ -347,12 +363,12 @@ bool ClosureQueue::replay(int64_t from) {
   {
     const std::lock_guard lock(mutex_);
     whole = from >= kept_from_;
-    for (auto entry_of = entries_.lower_bound(from); entry_of != entries_.end(); ++entry_of) {
+    for (auto entry_of = table_.entries.lower_bound(from); entry_of != table_.entries.end(); ++entry_of) {
       Entry& entry = entry_of->second;
       if (entry.state == State::kRunning) entry.again = true;
       if (entry.state != State::kDone) continue;
       entry.state = State::kQueued;
-      queued_.insert(entry_of->first);
+      table_.queued.insert(entry_of->first);
       --logged_;
       logged_bytes_ -= bytes_of(entry.closure);
     }
@@ -363,7 +379,7 @@ bool ClosureQueue::replay(int64_t from) {
 
 void ClosureQueue::forget_before(int64_t id) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(entries_, [&](const auto& item) {
+  std::erase_if(table_.entries, [&](const auto& item) {
     if (item.first >= id || item.second.state != State::kDone) return false;
     --logged_;
     logged_bytes_ -= bytes_of(item.second.closure);

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -21,22 +20,10 @@
 #include <vector>
 
 #include "cohort/cluster/consistency.h"
+#include "parameter_server/coordinator/closure_table.h"
 #include "parameter_server/coordinator/remote_value_state.h"
-#include "parameter_server/server/pending_steps.h"
 
 namespace cohort {
-
-struct Closure {
-  int64_t id = 0;
-  std::string step;  // the name of a registered function
-  std::vector<torch::Tensor> arguments;
-  Share share;          // the share of a synchronous step
-  double weight = 1.0;  // the part of the step's examples that it has
-  bool exact = false;   // it needs the values that the step began with; a worker that cannot get them leaves it
-  int64_t after = 0;    // the number of changes that were known when it was scheduled, which it has to see
-  // The number of the take that gave it to a worker, by which a report of an earlier one is known.
-  uint64_t attempt = 0;
-};
 
 struct ClosureQueueOptions {
   Consistency consistency = {};
@@ -114,29 +101,13 @@ class ClosureQueue {
   void fail(const std::exception_ptr& error);
 
  private:
-  enum class State { kQueued, kRunning, kDone };
-  struct Entry {
-    Closure closure;
-    std::shared_ptr<RemoteValueState> value;
-    int64_t group = 0;
-    State state = State::kQueued;
-    std::map<int, uint64_t> runners;  // the attempt of each worker
-    bool again = false;               // it has to be done once more when it is done
-    bool made = false;                // its update, or a part of it, is applied, so that running it twice is useless
-  };
-  struct Worker {
-    int64_t steps = 0;
-    int running = 0;
-    uint64_t session = 0;
-  };
   using Lock = std::unique_lock<std::mutex>;
+
+  using Entry = ClosureTable::Entry;
+  using State = ClosureTable::State;
 
   Entry* held(int worker, int64_t id, uint64_t attempt);
   void release(Entry& entry);
-  std::optional<int64_t> pick(int worker) const;
-  std::optional<int64_t> pick_to_double(int worker) const;
-  int64_t first_group() const;
-  bool too_far_ahead(const Worker& worker) const;
   bool end_session(int worker, uint64_t session);
   void put_back(int worker, const std::set<int64_t>& holding);
   void requeue(Entry& entry);
@@ -156,15 +127,12 @@ class ClosureQueue {
   int64_t next_id_ = 0;
   int64_t next_group_ = 0;
   uint64_t attempts_ = 0;
-  int64_t changes_ = 0;               // counts the closures that have ended and the user's own changes
-  std::map<int64_t, Entry> entries_;  // open closures and the log of finished ones, by id
-  std::set<int64_t> queued_;
-  std::set<int64_t> running_;
-  std::map<int, Worker> workers_;
+  int64_t changes_ = 0;  // counts the closures that have ended and the user's own changes
+  ClosureTable table_;
   std::exception_ptr error_;
   std::size_t logged_ = 0;  // the number of finished entries
   std::size_t logged_bytes_ = 0;
-  int64_t kept_from_ = 0;  // finished closures from this id on are all in entries_
+  int64_t kept_from_ = 0;  // finished closures from this id on are all in table_.entries
 };
 
 }  // namespace cohort
