@@ -215,7 +215,11 @@ std::shared_ptr<Plan> FunctionRecording::finish(std::vector<torch::Tensor> resul
   note_left(*plan, outputs);
   const Captured captured = record::capture(outputs.values, outputs.donors, recording_.cache_);
   plan->program_ = captured.program;
-  plan->scalars_ = captured.scalars;
+  for (std::size_t v = 0; v < captured.numbers.size(); ++v) {
+    Plan::Numbers& noted = plan->numbers_.emplace_back();
+    noted.dtype = captured.scalars[v].scalar_type();
+    for (const auto& node : captured.numbers[v]) noted.values.push_back(node->number);
+  }
   note_sources(*plan, captured);
   note_parts(*plan, captured);
   put_back();

@@ -24,9 +24,16 @@ namespace cohort::record {
 
 // A part of a function whose numbers the host computes anew for each run, such as an optimizer's update.
 struct HostPart {
+  // A part that was recorded again, as far as needed to know its numbers.
+  struct Again {
+    std::vector<torch::Tensor> written;  // the tensors that it wrote to
+    // For each number of the part the number of this recording that it is, both as LiftedNumbers counts them, where
+    // what is alike is recorded once. Empty: all are recorded, in the same order.
+    std::vector<std::size_t> numbers;
+  };
   // Records the part once more, with the numbers of now, on tensors that stand for those that it has, and counts what
-  // it counts. Returns the tensors that it wrote to, or nothing if the part cannot be any more.
-  std::function<std::optional<std::vector<torch::Tensor>>()> again;
+  // it counts. Returns nothing if the part cannot be any more.
+  std::function<std::optional<Again>()> again;
   // Takes back what was counted.
   std::function<void()> undo;
 };
@@ -47,7 +54,7 @@ class Plan {
   static std::vector<std::vector<torch::Tensor>> run_together(std::span<Plan* const> plans,
                                                               std::span<const std::vector<torch::Tensor>> arguments);
   // Returns whether the program has sums over replicas.
-  bool has_sums() const;
+  bool has_sums() const { return program_->has_sums(); }
 
   // Takes the numbers of the next run from the function's parts (FunctionRecording::add_part), which count it. Returns
   // false if a part would record something else now: then nothing is counted, and the function is to be recorded again.
@@ -102,7 +109,13 @@ class Plan {
     std::vector<std::pair<int, int64_t>> places;
     std::shared_ptr<const Program> recorded;  // what it recorded
   };
-  bool renew(Part& part);
+  // The numbers of one dtype, which are an input of the program.
+  struct Numbers {
+    torch::ScalarType dtype = torch::kFloat;
+    std::vector<at::Scalar> values;
+    std::shared_ptr<DeviceData> placed;  // the same on the device, from the first run with them
+  };
+  bool renew(Part& part, std::vector<Numbers>& numbers) const;
 
   Plan(Recording& recording, std::string what) : recording_(recording), what_(std::move(what)) {}
   void check_apart(std::span<const torch::Tensor> arguments) const;
@@ -123,8 +136,7 @@ class Plan {
   // What the function itself has given up lives until the first run.
   std::vector<c10::Storage> kept_;
   std::vector<torch::Tensor> constants_;
-  std::vector<torch::Tensor> scalars_;               // on the host
-  std::vector<std::shared_ptr<DeviceData>> placed_;  // the same on the device, after the first run
+  std::vector<Numbers> numbers_;
   std::vector<TensorType> arguments_;
   std::vector<bool> argument_written_;
   std::vector<Result> results_;

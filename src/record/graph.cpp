@@ -75,6 +75,10 @@ LiftedNumbers::~LiftedNumbers() {
   collecting = nullptr;
 }
 
+std::size_t LiftedNumbers::count_here() {
+  return collecting == nullptr ? 0 : collecting->nodes_.size();
+}
+
 Value make_data(const TensorType& type, std::shared_ptr<DeviceData> data) {
   auto node = std::make_shared<Node>();
   node->op = kDataOp;

@@ -115,6 +115,8 @@ class LiftedNumbers {
   ~LiftedNumbers();
   // Returns them in the order in which they were made.
   const std::vector<std::shared_ptr<Node>>& nodes() const { return nodes_; }
+  // Returns how many the one that lives on this thread has collected; 0 if there is none.
+  static std::size_t count_here();
 
  private:
   friend Value make_scalar(const at::Scalar& number, torch::ScalarType dtype);

@@ -122,10 +122,10 @@ std::vector<std::shared_ptr<DeviceData>> Plan::inputs(GraphRunner& runner, const
       if (copies) inputs.back() = copy_of(runner, leaf);
     }
   }
-  if (placed_.empty()) {
-    for (const torch::Tensor& numbers : scalars_) placed_.push_back(runner.place(numbers, recording_.device()));
+  for (Numbers& each : numbers_) {
+    if (each.placed == nullptr) each.placed = runner.place(pack_numbers(each.dtype, each.values), recording_.device());
+    inputs.push_back(each.placed);
   }
-  inputs.insert(inputs.end(), placed_.begin(), placed_.end());
   return inputs;
 }
 
@@ -153,11 +153,6 @@ std::vector<torch::Tensor> Plan::take(std::vector<std::shared_ptr<DeviceData>> d
     if (Cell* cell = find(each.id)) cell->write(each.root, value);
   }
   return results;
-}
-
-bool Plan::has_sums() const {
-  const auto& all = program_->operations();
-  return std::any_of(all.begin(), all.end(), [](const Operation& each) { return each.op == kAllReduceOp; });
 }
 
 std::vector<torch::Tensor> Plan::run(std::span<const torch::Tensor> arguments) {
@@ -212,21 +207,26 @@ std::vector<std::vector<torch::Tensor>> Plan::run_together(std::span<Plan* const
   return results;
 }
 
-bool Plan::renew(Part& part) {
-  const LiftedNumbers numbers;
-  const std::optional<std::vector<torch::Tensor>> written = part.host.again();
-  if (!written) return false;
+bool Plan::renew(Part& part, std::vector<Numbers>& numbers) const {
+  const LiftedNumbers lifted;
+  const std::optional<HostPart::Again> again = part.host.again();
+  if (!again) return false;
   std::vector<Value> values;
-  for (const torch::Tensor& each : *written) values.push_back(value_of(each));
+  for (const torch::Tensor& each : again->written) values.push_back(value_of(each));
   const Captured captured = record::capture(values, {}, recording_.cache_);
   if (part.recorded == nullptr) part.recorded = captured.program;
-  if (captured.program != part.recorded || numbers.nodes().size() != part.places.size()) {
+  const auto& from = again->numbers;
+  if (captured.program != part.recorded ||
+      (from.empty() ? lifted.nodes().size() : from.size()) != part.places.size()) {
     part.host.undo();
     return false;
   }
   for (std::size_t i = 0; i < part.places.size(); ++i) {
     const auto& [vector, element] = part.places[i];
-    if (vector >= 0) scalars_[static_cast<std::size_t>(vector)][element].fill_(numbers.nodes()[i]->number);
+    if (vector < 0) continue;
+    Numbers& own = numbers[static_cast<std::size_t>(vector)];
+    own.values[static_cast<std::size_t>(element)] = lifted.nodes().at(from.empty() ? i : from[i])->number;
+    own.placed = nullptr;
   }
   return true;
 }
@@ -235,14 +235,13 @@ bool Plan::renew_numbers() {
   if (parts_.empty()) return true;
   const std::scoped_lock lock(recording_.mutex_);
   const torch::NoGradGuard no_grad;
-  // A launch may still read the numbers of the last run.
-  for (torch::Tensor& numbers : scalars_) numbers = numbers.clone();
-  placed_.clear();
+  std::vector<Numbers> numbers = numbers_;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (renew(parts_[i])) continue;
+    if (renew(parts_[i], numbers)) continue;
     while (i-- > 0) parts_[i].host.undo();
     return false;
   }
+  numbers_ = std::move(numbers);
   return true;
 }
 

@@ -236,6 +236,7 @@ class Capture {
     for (const auto& node : order_) {
       Operation operation{node->op, {}, node->outputs, node->common, node->layer};
       for (const Argument& argument : node->arguments) operation.arguments.push_back(placed(argument));
+      program->has_sums_ = program->has_sums_ || node->op == kAllReduceOp;
       program->operations_.push_back(std::move(operation));
     }
     for (const Value& output : outputs) program->outputs_.push_back(place_of(output));
@@ -255,14 +256,10 @@ class Capture {
   }
 
   static torch::Tensor pack(torch::ScalarType dtype, const std::vector<std::shared_ptr<Node>>& nodes) {
-    if (c10::isIntegralType(dtype, /*includeBool=*/true)) {
-      std::vector<int64_t> numbers;
-      for (const auto& node : nodes) numbers.push_back(node->number.toLong());
-      return at::tensor(numbers, dtype);
-    }
-    std::vector<double> numbers;
-    for (const auto& node : nodes) numbers.push_back(node->number.toDouble());
-    return at::tensor(numbers, dtype);
+    std::vector<at::Scalar> numbers;
+    numbers.reserve(nodes.size());
+    for (const auto& node : nodes) numbers.push_back(node->number);
+    return pack_numbers(dtype, numbers);
   }
 
   std::vector<std::shared_ptr<Node>> order_;
@@ -275,6 +272,17 @@ class Capture {
   std::vector<int> aliases_;
   std::ostringstream text_;
 };
+
+torch::Tensor pack_numbers(torch::ScalarType dtype, std::span<const at::Scalar> numbers) {
+  if (c10::isIntegralType(dtype, /*includeBool=*/true)) {
+    std::vector<int64_t> values;
+    for (const at::Scalar& number : numbers) values.push_back(number.toLong());
+    return at::tensor(values, dtype);
+  }
+  std::vector<double> values;
+  for (const at::Scalar& number : numbers) values.push_back(number.toDouble());
+  return at::tensor(values, dtype);
+}
 
 Captured capture(std::span<const Value> outputs, std::span<const std::shared_ptr<Node>> donors, ProgramCache& cache) {
   return Capture().run(outputs, donors, cache);

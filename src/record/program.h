@@ -54,6 +54,8 @@ class Program {
   const std::vector<ProgramInput>& inputs() const { return inputs_; }
   const std::vector<Operation>& operations() const { return operations_; }
   const std::vector<Place>& outputs() const { return outputs_; }
+  // Returns whether there are sums over replicas among the operations.
+  bool has_sums() const { return has_sums_; }
   TensorType type_of(const Place& place) const;
 
   // Returns for each output the input whose memory it may take, or -1. Such an input's value is gone after a run.
@@ -76,6 +78,7 @@ class Program {
   std::vector<Operation> operations_;
   std::vector<Place> outputs_;
   std::vector<int> aliases_;
+  bool has_sums_ = false;
   std::string signature_;
   std::shared_ptr<const Loop> loop_;
 };
@@ -106,6 +109,9 @@ struct Captured {
   // Whether the program is new in the cache.
   bool is_new = false;
 };
+
+// Returns the numbers as a vector of the dtype, on the host.
+torch::Tensor pack_numbers(torch::ScalarType dtype, std::span<const at::Scalar> numbers);
 
 // Makes the program that computes the outputs. donors[i], if it is not null, is a leaf whose value nobody needs after
 // the run; output i takes its memory if the types are the same and the program reads it. donors may be empty.

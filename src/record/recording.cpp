@@ -11,11 +11,6 @@ namespace {
 // LibTorch's own default.
 constexpr int64_t kDefaultSeed = 67280421310721;
 
-bool has_sums(const Program& program) {
-  const auto& all = program.operations();
-  return std::any_of(all.begin(), all.end(), [](const Operation& each) { return each.op == kAllReduceOp; });
-}
-
 }  // namespace
 
 Recording::Recording(int device, ProgramCache& cache) : device_(device), cache_(cache) {}
@@ -119,7 +114,7 @@ void Recording::flush() {
   const std::scoped_lock lock(mutex_);
   const Work work = prepare();
   if (work.pending.empty()) return;
-  if (has_sums(*work.captured.program)) {
+  if (work.captured.program->has_sums()) {
     fail<FailedPrecondition>("[record] the value of a sum over replicas was asked for on xla:", device_,
                              " alone, while the other replicas have not come so far; read values after the step");
   }

@@ -20,12 +20,12 @@ bool Step::exchange(Replica& replica, std::vector<torch::Tensor> gradients, bool
   }
   // The program is kept, and its numbers are those of each call.
   const std::weak_ptr<Step> self = weak_from_this();
-  const auto again = [self, id, context]() -> std::optional<std::vector<torch::Tensor>> {
+  const auto again = [self, id, context]() -> std::optional<record::HostPart::Again> {
     const std::shared_ptr<Step> step = self.lock();
     if (step == nullptr) return std::nullopt;
-    std::vector<torch::Tensor> written = step->exchange_->update_again(id, context(*step));
+    record::HostPart::Again recorded = step->exchange_->update_again(id, context(*step));
     ++step->state_.of(id).iterations;
-    return written;
+    return recorded;
   };
   const auto undo = [self, id] {
     if (const std::shared_ptr<Step> step = self.lock()) --step->state_.of(id).iterations;

@@ -124,12 +124,12 @@ struct Moved {
     if (rate > 4) to.mul_(7.0);
   }
   HostPart part() {
-    const auto again = [this]() -> std::optional<Tensors> {
+    const auto again = [this]() -> std::optional<HostPart::Again> {
       if (is_gone) return std::nullopt;
       const torch::Tensor stands = make_parameter({torch::kFloat, {2}}, kDevice);
       move(stands, make_parameter({torch::kFloat, {2}}, kDevice));
       rate *= 2;
-      return Tensors{stands};
+      return HostPart::Again{.written = {stands}, .numbers = {}};
     };
     return {.again = again, .undo = [this] { rate /= 2; }};
   }

@@ -96,7 +96,7 @@ class PluginRunner final : public XlaRunner {
 
   std::vector<Values> run_replicas(const std::shared_ptr<const record::Program>& program,
                                    std::span<const Values> inputs, std::span<const int> devices) override {
-    const XlaExecutablePtr there = executable(*program, slots_of(devices));
+    const XlaExecutablePtr there = executable(program, slots_of(devices));
     // The plugin chooses the order of the slots.
     XlaLists arguments;
     for (const XlaSlot& slot : there->slots()) {
@@ -109,7 +109,7 @@ class PluginRunner final : public XlaRunner {
   }
 
   record::ProgramCost cost(const std::shared_ptr<const record::Program>& program, int device) override {
-    const XlaExecutablePtr compiled = executable(*program, slots_of({&device, 1}));
+    const XlaExecutablePtr compiled = executable(program, slots_of({&device, 1}));
     const XlaCost work = compiled->program().cost();
     record::ProgramCost cost{.flops = work.flops, .bytes_accessed = work.bytes_accessed, .peak_bytes = {}};
     if (const auto memory = compiled->program().memory()) cost.peak_bytes = memory->peak;
@@ -133,34 +133,37 @@ class PluginRunner final : public XlaRunner {
 
   // Gathers the results of each replica's cores, core 0 first.
   static std::vector<Values> values_of(const XlaExecutable& program, const XlaLists& results, std::size_t replicas) {
-    std::map<std::pair<int, int>, const std::vector<XlaBuffer>*> by_place;
+    const std::size_t cores = results.size() / replicas;
+    std::vector<const std::vector<XlaBuffer>*> by_place(results.size());
     for (std::size_t i = 0; i < results.size(); ++i) {
-      by_place[{program.slots()[i].replica, program.slots()[i].partition}] = &results[i];
-    }
-    std::vector<std::vector<std::vector<XlaBuffer>>> buffers(replicas);
-    for (const auto& [place, list] : by_place) {
-      auto& own = buffers[static_cast<std::size_t>(place.first)];
-      own.resize(list->size());
-      for (std::size_t i = 0; i < list->size(); ++i) own[i].push_back((*list)[i]);
+      const XlaSlot& slot = program.slots()[i];
+      by_place[static_cast<std::size_t>(slot.replica) * cores + static_cast<std::size_t>(slot.partition)] = &results[i];
     }
     std::vector<Values> values(replicas);
     for (std::size_t r = 0; r < replicas; ++r) {
-      for (auto& own : buffers[r]) values[r].push_back(std::make_shared<XlaData>(std::move(own)));
+      const std::size_t outputs = results.empty() ? 0 : by_place[r * cores]->size();
+      values[r].reserve(outputs);
+      for (std::size_t o = 0; o < outputs; ++o) {
+        std::vector<XlaBuffer> own;
+        own.reserve(cores);
+        for (std::size_t c = 0; c < cores; ++c) own.push_back((*by_place[r * cores + c])[o]);
+        values[r].push_back(std::make_shared<XlaData>(std::move(own)));
+      }
     }
     return values;
   }
 
-  XlaExecutablePtr executable(const record::Program& program, const Slots& slots) {
-    const auto key = std::pair(program.signature(), slots);
+  XlaExecutablePtr executable(const std::shared_ptr<const record::Program>& program, const Slots& slots) {
+    const auto key = std::pair(program, slots);
     {
       const std::scoped_lock lock(mutex_);
       const auto known = executables_.find(key);
       if (known != executables_.end()) return known->second;
     }
-    const std::string text = record::to_stablehlo(program, {.num_replicas = slots.replicas,
-                                                            .num_cores = slots.cores,
-                                                            .name = "recorded",
-                                                            .precision = record::matmul_precision()});
+    const std::string text = record::to_stablehlo(*program, {.num_replicas = slots.replicas,
+                                                             .num_cores = slots.cores,
+                                                             .name = "recorded",
+                                                             .precision = record::matmul_precision()});
     XlaExecutablePtr made = client_->compile(text, {.num_replicas = slots.replicas,
                                                     .num_partitions = slots.cores,
                                                     .devices = slots.ids,
@@ -174,7 +177,8 @@ class PluginRunner final : public XlaRunner {
   XlaRunnerOptions options_;
   std::shared_ptr<XlaCores> cores_;
   std::mutex mutex_;
-  std::map<std::pair<std::string, Slots>, XlaExecutablePtr> executables_;
+  // Programs of one signature are one object (record::ProgramCache).
+  std::map<std::pair<std::shared_ptr<const record::Program>, Slots>, XlaExecutablePtr> executables_;
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ void Exchange::backward(Replica& /*replica*/, const torch::Tensor& loss) {
   loss.backward();
 }
 
-std::vector<torch::Tensor> Exchange::update_again(int /*local_id*/, StepContext /*context*/) {
+record::HostPart::Again Exchange::update_again(int /*local_id*/, StepContext /*context*/) {
   fail<Internal>("[optimizer] an update was to be recorded again where nothing is recorded");
 }
 

@@ -12,6 +12,7 @@
 #include "cohort/replica.h"
 #include "collective/packs.h"
 #include "optimizer/update_rule.h"
+#include "record/function_recording.h"
 #include "step/flat_parameters.h"
 
 namespace cohort {
@@ -31,8 +32,8 @@ class Exchange {
   virtual bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) = 0;
 
   // Where work is recorded: records the update of a replica again, on tensors that stand for its own, with other
-  // numbers. Returns what it wrote to.
-  virtual std::vector<torch::Tensor> update_again(int local_id, StepContext context);
+  // numbers; parameters whose updates have the same numbers are one.
+  virtual record::HostPart::Again update_again(int local_id, StepContext context);
 
   // Returns the slots as flat tensors, [group][slot], of one replica that holds all of them.
   virtual const std::vector<std::vector<torch::Tensor>>& slots() const = 0;

@@ -51,29 +51,33 @@ class RecordedExchange final : public Exchange {
     return updates;
   }
 
-  std::vector<torch::Tensor> update_again(int id, StepContext context) override {
+  record::HostPart::Again update_again(int id, StepContext context) override {
     const torch::NoGradGuard no_grad;
     const auto stand_in = [](const torch::Tensor& tensor) {
       return record::make_parameter({tensor.scalar_type(), tensor.sizes().vec()}, tensor.device());
     };
-    std::vector<torch::Tensor> parameters;
+    const std::vector<torch::Tensor> own = copies(id);
     std::vector<torch::Tensor> sums;
-    std::vector<std::vector<torch::Tensor>> slots;
-    std::vector<torch::Tensor> written;
-    for (const torch::Tensor& each : copies(id)) {
-      parameters.push_back(stand_in(each));
-      sums.push_back(stand_in(each));
-      std::vector<torch::Tensor>& own = slots.emplace_back();
-      for (const torch::Tensor& slot : slots_[static_cast<std::size_t>(id)][slots.size() - 1]) {
-        own.push_back(stand_in(slot));
-      }
+    for (const std::size_t p : alike_.first) sums.push_back(stand_in(own[p]));
+    clipped(sums, context);
+    record::HostPart::Again again;
+    for (std::size_t i = 0; i < record::LiftedNumbers::count_here(); ++i) again.numbers.push_back(i);
+    std::vector<std::pair<std::size_t, std::size_t>> numbers;  // from and to, of each kind
+    for (std::size_t kind = 0; kind < sums.size(); ++kind) {
+      const std::size_t p = alike_.first[kind];
+      std::vector<torch::Tensor> written{stand_in(own[p])};
+      std::vector<torch::Tensor> slots;
+      for (const torch::Tensor& slot : slots_[static_cast<std::size_t>(id)][p]) slots.push_back(stand_in(slot));
+      const std::size_t from = record::LiftedNumbers::count_here();
+      update_one(p, written.front(), slots, sums[kind], context);
+      numbers.emplace_back(from, record::LiftedNumbers::count_here());
+      again.written.push_back(written.front());
+      again.written.insert(again.written.end(), slots.begin(), slots.end());
     }
-    update(parameters, slots, sums, clipped(sums, context));
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      written.push_back(parameters[p]);
-      written.insert(written.end(), slots[p].begin(), slots[p].end());
+    for (const std::size_t kind : alike_.kind) {
+      for (std::size_t i = numbers[kind].first; i < numbers[kind].second; ++i) again.numbers.push_back(i);
     }
-    return written;
+    return again;
   }
 
   const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_.front(); }
@@ -147,19 +151,46 @@ class RecordedExchange final : public Exchange {
   void update(const std::vector<torch::Tensor>& parameters, std::vector<std::vector<torch::Tensor>>& slots,
               std::vector<torch::Tensor>& sums, const StepContext& context) const {
     const TraceSpan span("compute", "update");
+    for (std::size_t p = 0; p < sums.size(); ++p) update_one(p, parameters[p], slots[p], sums[p], context);
+  }
+
+  void update_one(std::size_t p, const torch::Tensor& parameter, std::vector<torch::Tensor>& slots, torch::Tensor& sum,
+                  const StepContext& context) const {
     const double clipnorm = rule_.gradient().clipnorm;
-    for (std::size_t p = 0; p < sums.size(); ++p) {
-      if (clipnorm > 0.0) {
-        const torch::Tensor norm = sums[p].norm(2, torch::kDouble).mul_(context.grad_scale);
-        sums[p].mul_(clip_factor(norm, clipnorm));
-      }
-      rule_.rule().update(parameters[p], sums[p], slots[p], flat_.parameters()[p].treatment, context);
+    if (clipnorm > 0.0) {
+      const torch::Tensor norm = sum.norm(2, torch::kDouble).mul_(context.grad_scale);
+      sum.mul_(clip_factor(norm, clipnorm));
     }
+    rule_.rule().update(parameter, sum, slots, flat_.parameters()[p].treatment, context);
+  }
+
+  // Parameters whose updates are the same operations with the same numbers: those of one kind.
+  struct Alike {
+    std::vector<std::size_t> kind;   // of each parameter
+    std::vector<std::size_t> first;  // the first parameter of each kind
+  };
+  Alike find_alike() const {
+    Alike alike;
+    const auto same = [this](std::size_t a, std::size_t b) {
+      const torch::Tensor& one = flat_.groups()[a].copies.front();
+      const torch::Tensor& other = flat_.groups()[b].copies.front();
+      return flat_.parameters()[a].treatment == flat_.parameters()[b].treatment &&
+             one.scalar_type() == other.scalar_type() &&
+             (!rule_.rule().one_by_one() || one.sizes() == other.sizes());
+    };
+    for (std::size_t p = 0; p < flat_.groups().size(); ++p) {
+      std::size_t kind = 0;
+      while (kind < alike.first.size() && !same(alike.first[kind], p)) ++kind;
+      if (kind == alike.first.size()) alike.first.push_back(p);
+      alike.kind.push_back(kind);
+    }
+    return alike;
   }
 
   StrategyCore& core_;
   Optimizer rule_;
   std::vector<std::vector<std::vector<torch::Tensor>>> slots_;  // [replica][parameter][slot]
+  Alike alike_ = find_alike();
 };
 
 }  // namespace
