@@ -216,8 +216,7 @@ bool Plan::renew(Part& part, std::vector<Numbers>& numbers) const {
   const Captured captured = record::capture(values, {}, recording_.cache_);
   if (part.recorded == nullptr) part.recorded = captured.program;
   const auto& from = again->numbers;
-  if (captured.program != part.recorded ||
-      (from.empty() ? lifted.nodes().size() : from.size()) != part.places.size()) {
+  if (captured.program != part.recorded || (from.empty() ? lifted.nodes().size() : from.size()) != part.places.size()) {
     part.host.undo();
     return false;
   }

@@ -175,8 +175,7 @@ class RecordedExchange final : public Exchange {
       const torch::Tensor& one = flat_.groups()[a].copies.front();
       const torch::Tensor& other = flat_.groups()[b].copies.front();
       return flat_.parameters()[a].treatment == flat_.parameters()[b].treatment &&
-             one.scalar_type() == other.scalar_type() &&
-             (!rule_.rule().one_by_one() || one.sizes() == other.sizes());
+             one.scalar_type() == other.scalar_type() && (!rule_.rule().one_by_one() || one.sizes() == other.sizes());
     };
     for (std::size_t p = 0; p < flat_.groups().size(); ++p) {
       std::size_t kind = 0;
