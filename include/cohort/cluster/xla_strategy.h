@@ -83,26 +83,6 @@ class XlaStrategy : public Strategy {
   explicit XlaStrategy(std::shared_ptr<StrategyCore> core) : Strategy(std::move(core)) {}
 };
 
-// Finds a TPU: "local" is that of this machine; empty is that of which the environment speaks, by TPU_NAME or, without
-// it, that of this machine. Names and addresses of other machines (grpc://host:port) can be held, but a TPU is driven
-// from its own machine: TPUStrategy refuses them.
-class TPUClusterResolver final : public ClusterResolver {
- public:
-  // "local", a name, an address, or empty. InvalidArgument: an address without a port.
-  explicit TPUClusterResolver(std::string tpu = "");
-
-  std::string_view name() const override { return "tpu"; }
-  ClusterSpec cluster_spec() const override { return {}; }
-  std::optional<TaskId> task() const override { return std::nullopt; }
-  // Returns what was asked for: "local", a name, or an address.
-  const std::string& tpu() const { return tpu_; }
-  // Throws Unimplemented, with what was asked for, unless it is this machine's.
-  void require_local() const;
-
- private:
-  std::string tpu_;
-};
-
 // Opens the TPU that a resolver finds (null: TPUClusterResolver()) and returns where its cores are, as
 // tf.tpu.experimental.initialize_tpu_system does. `plugin` and `plugin_options` are as in TPUStrategyOptions. A plugin
 // that tells no coordinates has its devices in a row. Errors without a TPU are libtpu's, at once.

@@ -4,7 +4,6 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 
 #include "base/access.h"
@@ -220,25 +219,6 @@ torch::Tensor XlaStrategy::experimental_assign_to_logical_device(const torch::Te
   fail<Unimplemented>("[strategy] experimental_assign_to_logical_device: the ", cores,
                       " cores of a replica run one program together, so that no core has a tensor to itself; use "
                       "experimental_split_to_logical_devices or experimental_replicate_to_logical_devices");
-}
-
-TPUClusterResolver::TPUClusterResolver(std::string tpu) : tpu_(std::move(tpu)) {
-  const char* const named = std::getenv("TPU_NAME");
-  if (tpu_.empty()) tpu_ = named == nullptr || *named == 0 ? "local" : named;
-  constexpr std::string_view kScheme = "grpc://";
-  if (!tpu_.starts_with(kScheme)) return;
-  const std::string_view address = std::string_view(tpu_).substr(kScheme.size());
-  const std::size_t colon = address.rfind(':');
-  if (colon == 0 || colon == std::string_view::npos || colon + 1 == address.size()) {
-    fail<InvalidArgument>("[cluster] tpu is ", tpu_, ", which is no address, wanted grpc://host:port");
-  }
-}
-
-void TPUClusterResolver::require_local() const {
-  if (tpu_ == "local") return;
-  fail<Unimplemented>("[cluster] the TPU ", tpu_,
-                      " is not this machine's: a TPU is driven by libtpu on its own machine ",
-                      "only; run the program there with local");
 }
 
 TpuTopology tpu_initialize(const std::shared_ptr<TPUClusterResolver>& resolver, const std::string& plugin,
