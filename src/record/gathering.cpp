@@ -101,6 +101,9 @@ void GatheringRunner::begin() {
   if (steps_ == nullptr) return;
   const std::shared_ptr<Steps> steps = steps_;
   try {
+    if (const std::shared_ptr<Hosts> hosts = inner_->hosts(steps->devices())) {
+      agree_on_steps(*hosts, *steps->program(), steps->size());
+    }
     if (steps->size() == 1) {
       const std::vector<Values> inputs = steps->first_inputs();
       steps->finish(nullptr, inner_->run_replicas(steps->program(), inputs, steps->devices()));

@@ -51,6 +51,7 @@ class GatheringRunner final : public GraphRunner {
                                                int device) override;
   std::vector<Values> run_replicas(const std::shared_ptr<const Program>& program, std::span<const Values> inputs,
                                    std::span<const int> devices) override;
+  std::shared_ptr<Hosts> hosts(std::span<const int> devices) const override { return inner_->hosts(devices); }
   ProgramCost cost(const std::shared_ptr<const Program>& program, int device) override {
     return inner_->cost(program, device);
   }

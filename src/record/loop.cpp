@@ -3,6 +3,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/hash.h"
+
 namespace cohort::record {
 
 std::vector<int> inputs_of_loop(const Loop& loop) {
@@ -38,6 +40,7 @@ class LoopProgram {
     program->operations_.push_back(std::move(operation));
     program->aliases_ = aliases(loop, program->outputs_.size());
     program->signature_ = signature(loop);
+    program->fingerprint_ = hash_of(program->signature_);
     return program;
   }
 

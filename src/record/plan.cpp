@@ -192,6 +192,12 @@ std::vector<std::vector<torch::Tensor>> Plan::run_together(std::span<Plan* const
       inputs.push_back(plans[r]->inputs(*runs, given.back()));
       devices.push_back(plans[r]->device());
     }
+    const std::shared_ptr<Hosts> hosts = plans.front()->has_sums() ? runs->hosts(devices) : nullptr;
+    if (hosts != nullptr && !agree_on_program(*hosts, program.get(), {})) {
+      fail<Unimplemented>("[record] ", plans.front()->what_,
+                          " sums over the replicas, but is another program on other hosts, as with shares of different "
+                          "sizes; give all replicas the same sizes");
+    }
     // Steps are launched together, also those of one replica, which may be gathered then.
     if (plans.front()->has_sums()) {
       data = runs->run_replicas(program, inputs, devices);

@@ -48,7 +48,7 @@ std::string Program::hash() const {
   out << std::hex;
   out.width(16);
   out.fill('0');
-  out << hash_of(signature_);
+  out << fingerprint_;
   return out.str();
 }
 
@@ -242,6 +242,7 @@ class Capture {
     for (const Value& output : outputs) program->outputs_.push_back(place_of(output));
     program->aliases_ = aliases_;
     program->signature_ = signature;
+    program->fingerprint_ = hash_of(signature);
     return program;
   }
 

@@ -67,7 +67,8 @@ class Program {
   // Returns a text of everything that makes the program: operations, shapes, dtypes, attributes, aliases; no names and
   // no lifted numbers. Two programs with the same text are the same program.
   const std::string& signature() const { return signature_; }
-  // Returns 16 hexadecimal digits of the signature, the same in every process.
+  // Returns a hash of the signature, the same in every process, and it as 16 hexadecimal digits.
+  uint64_t fingerprint() const { return fingerprint_; }
   std::string hash() const;
 
  private:
@@ -80,6 +81,7 @@ class Program {
   std::vector<int> aliases_;
   bool has_sums_ = false;
   std::string signature_;
+  uint64_t fingerprint_ = 0;
   std::shared_ptr<const Loop> loop_;
 };
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "record/hosts.h"
 #include "record/program.h"
 
 namespace cohort::record {
@@ -44,6 +45,10 @@ class GraphRunner {
   virtual std::vector<std::vector<std::shared_ptr<DeviceData>>> run_replicas(
       const std::shared_ptr<const Program>& program, std::span<const std::vector<std::shared_ptr<DeviceData>>> inputs,
       std::span<const int> devices);
+
+  // Returns the processes with whose devices these run programs together: run_replicas() of these devices is one launch
+  // of all processes, and all_reduce sums over the devices of all of them. Null: there is only this process.
+  virtual std::shared_ptr<Hosts> hosts(std::span<const int> /*devices*/) const { return nullptr; }
 
   // Returns what the program takes on a device, for which it is compiled if it was not. Nothing is known at first.
   virtual ProgramCost cost(const std::shared_ptr<const Program>& /*program*/, int /*device*/) { return {}; }

@@ -30,9 +30,9 @@ class Together {
   void flush() {
     std::vector<Recording::Work> works;
     for (Recording* each : recordings_) works.push_back(each->prepare());
-    const auto same = [&](const auto& work) { return work.captured.program == works.front().captured.program; };
-    if (!std::all_of(works.begin(), works.end(), same)) {
-      sum_on_host();
+    const std::shared_ptr<Hosts> hosts = hosts_of_devices();
+    if (!is_one_program(works, hosts.get())) {
+      sum_on_host(hosts.get());
       for (Recording* each : recordings_) each->flush();
     } else if (!works.front().pending.empty()) {
       launch(works);
@@ -45,6 +45,26 @@ class Together {
   }
 
  private:
+  std::shared_ptr<Hosts> hosts_of_devices() const {
+    std::vector<int> devices;
+    for (const Recording* each : recordings_) devices.push_back(each->device());
+    const std::shared_ptr<GraphRunner> runs = runner();
+    return runs == nullptr ? nullptr : runs->hosts(devices);
+  }
+
+  // Returns whether all replicas, those of other hosts too, have recorded the same. Where a host has recorded nothing
+  // the others find that out when it comes to its next launch.
+  bool is_one_program(const std::vector<Recording::Work>& works, Hosts* hosts) const {
+    const std::shared_ptr<const Program>& program = works.front().captured.program;
+    const bool same =
+        std::all_of(works.begin(), works.end(), [&](const auto& work) { return work.captured.program == program; });
+    if (hosts == nullptr || (same && program == nullptr)) return same;
+    require_same_sums();
+    std::vector<TensorType> sums;
+    for (const auto& sum : recordings_.front()->sums_) sums.push_back(sum->outputs.at(0));
+    return agree_on_program(*hosts, same ? program.get() : nullptr, sums);
+  }
+
   void launch(const std::vector<Recording::Work>& works) {
     const std::shared_ptr<GraphRunner> runs = runner();
     std::vector<std::vector<std::shared_ptr<DeviceData>>> inputs;
@@ -70,8 +90,9 @@ class Together {
     }
   }
 
-  // Gives the sums their values: what they are sums of is computed on each device, fetched, and added in order.
-  void sum_on_host() {
+  // Gives the sums their values: what they are sums of is computed on each device, fetched, and added in order, and
+  // then over the hosts.
+  void sum_on_host(Hosts* hosts) {
     require_same_sums();
     const std::size_t count = recordings_.front()->sums_.size();
     if (count == 0) return;
@@ -83,6 +104,7 @@ class Together {
       const std::vector<torch::Tensor> own = summands(*each);
       for (std::size_t i = 0; i < count; ++i) totals[i] = totals[i].defined() ? totals[i].add_(own[i]) : own[i].clone();
     }
+    if (hosts != nullptr) hosts->sum(totals);
     for (Recording* each : recordings_) {
       for (std::size_t i = 0; i < count; ++i) {
         Node& node = *each->sums_[i];

@@ -105,7 +105,8 @@ class XlaBackend final : public DeviceBackend {
     }
     XlaOpenOptions all = options;
     all.options.insert(options.otherwise.begin(), options.otherwise.end());
-    const XlaClientPtr client = XlaClient::create(XlaPlugin::load(place), {.options = all.options});
+    const XlaClientPtr client =
+        XlaClient::create(XlaPlugin::load(place), {.options = all.options, .processes = all.processes});
     record::install_recorder({.devices = static_cast<int>(client->local_devices().size())});
     runner_ = make_xla_runner(client);
     record::set_runner(runner_);
@@ -118,6 +119,11 @@ class XlaBackend final : public DeviceBackend {
   std::shared_ptr<const void> hold_cores(const std::vector<std::vector<int>>& replicas) {
     (void)opened();
     return runner_->hold_cores(replicas);
+  }
+
+  std::shared_ptr<XlaRunner> open_runner() const {
+    (void)opened();
+    return runner_;
   }
 
   void open_absent(std::shared_ptr<record::GraphRunner> runner) {
@@ -156,6 +162,11 @@ class XlaBackend final : public DeviceBackend {
       fail<FailedPrecondition>("[xla] ", options.source, " wants the plugin ", place.path.string(), ", but ",
                                client_->plugin().path().string(), " is open; a process has the devices of one plugin");
     }
+    if (options.processes != opened_.processes) {
+      fail<FailedPrecondition>("[xla] ", options.source, " wants the plugin ", client_->plugin().name(), " with ",
+                               options.processes == nullptr ? "this process alone" : "other processes", ", but ",
+                               opened_.source, " has opened it otherwise; a process cannot change it any more");
+    }
     for (const auto& [name, value] : options.options) {
       const auto known = opened_.options.find(name);
       if (known != opened_.options.end() && known->second == value) continue;
@@ -190,6 +201,10 @@ XlaClientPtr open_xla(const XlaOpenOptions& options) {
 
 std::shared_ptr<const void> hold_xla_cores(const std::vector<std::vector<int>>& replicas) {
   return own_backend().hold_cores(replicas);
+}
+
+std::shared_ptr<XlaRunner> open_xla_runner() {
+  return own_backend().open_runner();
 }
 
 void open_absent_xla(std::shared_ptr<record::GraphRunner> runner) {

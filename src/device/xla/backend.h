@@ -7,6 +7,7 @@
 
 #include "device/backend.h"
 #include "device/xla/client.h"
+#include "device/xla/runner.h"
 #include "record/runner.h"
 
 namespace cohort {
@@ -17,16 +18,22 @@ struct XlaOpenOptions {
   XlaOptions options = {};             // the options that the plugin is to have
   std::string matmul_precision = "";   // default, high or highest; empty: as it is, default at first
   XlaOptions otherwise = {};           // those that it gets if `options` does not say and it is not open yet
+  // The processes that open their devices together, as in XlaClientOptions; null: this one alone.
+  std::shared_ptr<XlaProcesses> processes = nullptr;
 };
 
 // Opens the plugin's devices: from then on they are devices of the type XLA (TPU, where the plugin's platform is tpu)
 // in this process, for the rest of its life. If they are open, they have to be those of the same plugin with these
 // options. Call it before the first backward of the process. FailedPrecondition: another plugin is open, or an option
-// was another one; or a backward came before. Others as XlaPlugin::load() and XlaClient::create(). Thread-safe.
+// was another one, or it was opened with other processes; or a backward came before. Others as XlaPlugin::load() and
+// XlaClient::create(). Thread-safe.
 XlaClientPtr open_xla(const XlaOpenOptions& options);
 
 // Gives devices of the open plugin their cores, as XlaRunner::hold_cores(). FailedPrecondition: no plugin is open.
 std::shared_ptr<const void> hold_xla_cores(const std::vector<std::vector<int>>& replicas);
+
+// Returns what runs programs on the devices of the open plugin. FailedPrecondition: no plugin is open.
+std::shared_ptr<XlaRunner> open_xla_runner();
 
 // Makes one device of the type XLA that is not here: what is recorded for it goes to the runner. FailedPrecondition:
 // this process has devices of XLA, or a backward came before. Thread-safe.

@@ -70,8 +70,9 @@ XlaUpload XlaClient::upload(const torch::Tensor& tensor, int device, XlaHostMemo
   args.device = state_->handles.at(device);
   plugin().call(&pjrt::Api::client_buffer_from_host_buffer, "PJRT_Client_BufferFromHostBuffer", args);
   XlaUpload upload;
-  const auto done = std::make_shared<XlaEvent::State>(state_->plugin, std::vector{args.done_with_host_buffer},
-                                                      "the copy of " + shape->to_text() + " to a device");
+  const auto done =
+      std::make_shared<XlaEvent::State>(state_->plugin, std::vector{args.done_with_host_buffer},
+                                        "the copy of " + shape->to_text() + " to a device", state_->processes);
   upload.buffer =
       XlaBuffer(std::make_shared<XlaBuffer::State>(shared_from_this(), args.buffer, std::move(shape), device));
   if (memory != XlaHostMemory::kCopied) {
@@ -116,7 +117,8 @@ XlaEvent XlaBuffer::ready() const {
   args.buffer = state().buffer;
   state_->plugin().call(&pjrt::Api::buffer_ready_event, "PJRT_Buffer_ReadyEvent", args);
   const std::string what = c10::str("the computation of ", shape().to_text(), " on device ", device());
-  return XlaEvent(std::make_shared<XlaEvent::State>(state_->client->state().plugin, std::vector{args.event}, what));
+  return XlaEvent(std::make_shared<XlaEvent::State>(state_->client->state().plugin, std::vector{args.event}, what,
+                                                    state_->client->state().processes));
 }
 
 XlaHostCopy XlaBuffer::copy_to_host() const {
@@ -139,7 +141,8 @@ XlaHostCopy XlaBuffer::copy_to_host() const {
   state_->plugin().call(&pjrt::Api::buffer_to_host_buffer, "PJRT_Buffer_ToHostBuffer", args);
   const auto done = std::make_shared<XlaEvent::State>(
       state_->client->state().plugin, std::vector{args.event},
-      c10::str("the copy of ", shape().to_text(), " from device ", device(), " to the host"));
+      c10::str("the copy of ", shape().to_text(), " from device ", device(), " to the host"),
+      state_->client->state().processes);
   done->keep(host);  // the plugin writes to it even if nobody waits
   return {host, XlaEvent(done)};
 }

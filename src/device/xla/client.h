@@ -22,6 +22,7 @@
 
 #include "base/deadline.h"
 #include "device/xla/plugin.h"
+#include "device/xla/processes.h"
 #include "device/xla/program.h"
 #include "device/xla/types.h"
 
@@ -146,6 +147,9 @@ struct XlaUpload {
 struct XlaClientOptions {
   // The options that the plugin takes, such as cpu_device_count of XLA's plugin for CPUs.
   XlaOptions options = {};
+  // The processes that open their devices together, null for this one alone. The plugin gets their store, and unless it
+  // is libtpu, which knows its pod itself, the options node_id and num_nodes.
+  std::shared_ptr<XlaProcesses> processes = nullptr;
   // The longest that making the client may take.
   std::chrono::milliseconds limit = std::chrono::minutes(10);
 };
@@ -183,6 +187,8 @@ class XlaClient : public std::enable_shared_from_this<XlaClient> {
   const std::string& platform_version() const;
   // Returns the number of this process among those whose devices the client knows.
   int process() const;
+  // Returns how many processes drive these devices.
+  int num_processes() const;
   // Returns the devices of all processes.
   const std::vector<XlaDevice>& devices() const;
   // Returns the ids of the devices of this process.

@@ -1,5 +1,6 @@
 // The client: its devices, and what they tell of themselves.
 #include <algorithm>
+#include <set>
 
 #include "base/fail.h"
 #include "device/xla/state.h"
@@ -106,20 +107,46 @@ XlaDevice describe_device(const XlaPlugin& plugin, pjrt::DeviceDescription* desc
   return device;
 }
 
+namespace {
+
+// libtpu finds the processes of its pod by its own variables, and takes no options for them.
+bool knows_its_pod(const XlaPlugin& plugin) {
+  return plugin.name() == "tpu" || plugin.path().filename().string().starts_with("libtpu");
+}
+
+XlaOptions options_of(const XlaPlugin& plugin, const XlaClientOptions& options) {
+  XlaOptions all = options.options;
+  if (options.processes == nullptr || knows_its_pod(plugin)) return all;
+  all.emplace("node_id", int64_t{options.processes->index()});
+  all.emplace("num_nodes", int64_t{options.processes->count()});
+  return all;
+}
+
+}  // namespace
+
 XlaClientPtr XlaClient::create(XlaPluginPtr plugin, const XlaClientOptions& options) {
-  const auto make = [plugin, values = options.options] {
+  const auto make = [plugin, processes = options.processes, values = options_of(*plugin, options)] {
     const NamedValues named(values);
     pjrt::ClientCreateArgs args;
     args.create_options = named.data();
     args.num_options = named.size();
+    if (processes != nullptr) offer_store(*processes, args);
     plugin->call(&pjrt::Api::client_create, "PJRT_Client_Create", args);
     return owned(plugin, args.client, &pjrt::ClientDestroyArgs::client, &pjrt::Api::client_destroy,
                  "PJRT_Client_Destroy");
   };
   auto state = std::make_unique<State>();
   state->plugin = plugin;
-  state->client = within<std::shared_ptr<pjrt::Client>>(options.limit,
-                                                        "the plugin " + plugin->name() + " to open its devices", make);
+  state->processes = options.processes;
+  std::function<void()> look;
+  if (options.processes != nullptr) {
+    look = [&] {
+      const auto reason = options.processes->failure();
+      if (reason) fail<Unavailable>(plugin->speaker(), ": it cannot open its devices, because ", *reason);
+    };
+  }
+  state->client = within<std::shared_ptr<pjrt::Client>>(
+      options.limit, "the plugin " + plugin->name() + " to open its devices", make, look);
   describe_platform(*state);
   list_devices(*state);
   return std::make_shared<const XlaClient>(std::move(state));
@@ -139,6 +166,11 @@ const std::string& XlaClient::platform_version() const {
 }
 int XlaClient::process() const {
   return state_->process;
+}
+int XlaClient::num_processes() const {
+  std::set<int> processes;
+  for (const XlaDevice& device : state_->devices) processes.insert(device.process);
+  return static_cast<int>(processes.size());
 }
 const std::vector<XlaDevice>& XlaClient::devices() const {
   return state_->devices;

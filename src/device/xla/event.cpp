@@ -28,8 +28,9 @@ struct XlaEvent::State::Watched {
   std::atomic<bool> made = false;
 };
 
-XlaEvent::State::State(XlaPluginPtr plugin, const std::vector<pjrt::Event*>& events, std::string what)
-    : plugin_(std::move(plugin)), what_(std::move(what)) {
+XlaEvent::State::State(XlaPluginPtr plugin, const std::vector<pjrt::Event*>& events, std::string what,
+                       std::shared_ptr<XlaProcesses> processes)
+    : plugin_(std::move(plugin)), what_(std::move(what)), processes_(std::move(processes)) {
   for (pjrt::Event* const event : events) {
     if (event != nullptr) unwatched_.emplace_back(plugin_, event);
   }
@@ -79,10 +80,25 @@ bool XlaEvent::State::ready() {
   return pending_ == 0 || error_;
 }
 
+// Returns whether it came. What a device is to have from a process that is gone never comes, and the device does not
+// say so: the other processes do.
+bool XlaEvent::State::wait_for_end(std::unique_lock<std::mutex>& lock, const Deadline& deadline) {
+  const auto ended = [&] { return pending_ == 0 || error_; };
+  if (processes_ == nullptr) return changed_.wait_until(lock, deadline.when(), ended);
+  constexpr std::chrono::milliseconds kLook(100);
+  while (!changed_.wait_until(lock, std::min(deadline.when(), Deadline::Clock::now() + kLook), ended)) {
+    if (const std::optional<std::string> reason = processes_->failure()) {
+      fail<Unavailable>(plugin_->speaker(), ": ", what_, " cannot end, because ", *reason);
+    }
+    if (deadline.passed()) return false;
+  }
+  return true;
+}
+
 void XlaEvent::State::wait(const Deadline& deadline) {
   watch();
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_until(lock, deadline.when(), [&] { return pending_ == 0 || error_; })) {
+  if (!wait_for_end(lock, deadline)) {
     fail<DeadlineExceeded>(plugin_->speaker(), ": waited ", to_text(deadline.limit()), " for ", what_,
                            ", which has not ended");
   }

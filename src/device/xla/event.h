@@ -32,7 +32,9 @@ class OwnedEvent {
 class XlaEvent::State : public std::enable_shared_from_this<XlaEvent::State> {
  public:
   // Takes the events over. Null ones have happened. `what` is for messages: "the launch of step".
-  State(XlaPluginPtr plugin, const std::vector<pjrt::Event*>& events, std::string what);
+  // With processes, a wait hears that one of them is lost: Unavailable with their reason.
+  State(XlaPluginPtr plugin, const std::vector<pjrt::Event*>& events, std::string what,
+        std::shared_ptr<XlaProcesses> processes = nullptr);
 
   bool ready();
   void wait(const Deadline& deadline);
@@ -44,10 +46,12 @@ class XlaEvent::State : public std::enable_shared_from_this<XlaEvent::State> {
 
   static void on_ready(pjrt::Error* error, void* watched);
   void watch();
+  bool wait_for_end(std::unique_lock<std::mutex>& lock, const Deadline& deadline);
   void finish(std::exception_ptr error);
 
   const XlaPluginPtr plugin_;
   const std::string what_;
+  const std::shared_ptr<XlaProcesses> processes_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<OwnedEvent> unwatched_;

@@ -77,7 +77,8 @@ class Launch {
     if (!signature_) ask_all();
     XlaLaunch launch;
     launch.done = XlaEvent(std::make_shared<XlaEvent::State>(executable_.client->state().plugin, done,
-                                                             "the launch of " + executable_.program->name()));
+                                                             "the launch of " + executable_.program->name(),
+                                                             executable_.client->state().processes));
     launch.outputs.resize(slots);
     for (std::size_t slot = 0; slot < slots; ++slot) {
       for (std::size_t i = 0; i < outputs[slot].size(); ++i) {
@@ -106,13 +107,22 @@ class Launch {
     args.output_lists = out.data();
     args.device_complete_events = done.data();
     std::unique_lock lock(executable_.client->state().launches, std::defer_lock);
-    if (lists_.size() > 1) lock.lock();
+    const bool with_others = is_of_several_processes();
+    if (lists_.size() > 1 || with_others) lock.lock();
+    if (with_others) options.launch_id = ++executable_.client->state().launches_with_others;
     try {
       plugin_.call(&pjrt::Api::loaded_executable_execute, "PJRT_LoadedExecutable_Execute", args);
     } catch (const Error&) {
       donations_.ask(plugin_);
       throw;
     }
+  }
+
+  // By the number of such a launch, runtimes find out that processes begin theirs in another order.
+  bool is_of_several_processes() const {
+    const XlaProgram& program = *executable_.program;
+    return lists_.size() <
+           static_cast<std::size_t>(program.num_replicas()) * static_cast<std::size_t>(program.num_partitions());
   }
 
   // Asks the plugin which arguments it took, where the signature does not say it.

@@ -114,17 +114,57 @@ struct EventOnReadyArgs {
   void* user_arg = nullptr;
 };
 
+// What a plugin calls to share values between the processes whose devices it has. The functions are the caller's,
+// block, and may be called from any thread; callback_error makes the error that they return.
+using CallbackError = Error* (*)(ErrorCode code, const char* message, std::size_t message_size);
+struct KeyValueGetCallbackArgs {
+  std::size_t struct_size = sizeof(KeyValueGetCallbackArgs);
+  void* extension_start = nullptr;
+  const char* key = nullptr;
+  std::size_t key_size = 0;
+  int timeout_in_ms = 0;
+  CallbackError* callback_error = nullptr;
+  void* user_arg = nullptr;
+  char* value = nullptr;  // the plugin copies it, and then calls the deleter
+  std::size_t value_size = 0;
+  void (*value_deleter_callback)(char* value) = nullptr;
+};
+struct KeyValueTryGetCallbackArgs {
+  std::size_t struct_size = sizeof(KeyValueTryGetCallbackArgs);
+  void* extension_start = nullptr;
+  const char* key = nullptr;
+  std::size_t key_size = 0;
+  CallbackError* callback_error = nullptr;
+  void* user_arg = nullptr;
+  char* value = nullptr;
+  std::size_t value_size = 0;
+  void (*value_deleter_callback)(char* value) = nullptr;
+};
+struct KeyValuePutCallbackArgs {
+  std::size_t struct_size = sizeof(KeyValuePutCallbackArgs);
+  void* extension_start = nullptr;
+  const char* key = nullptr;
+  std::size_t key_size = 0;
+  const char* value = nullptr;
+  std::size_t value_size = 0;
+  CallbackError* callback_error = nullptr;
+  void* user_arg = nullptr;
+};
+using KeyValueGetCallback = Error* (*)(KeyValueGetCallbackArgs*);
+using KeyValueTryGetCallback = Error* (*)(KeyValueTryGetCallbackArgs*);
+using KeyValuePutCallback = Error* (*)(KeyValuePutCallbackArgs*);
+
 struct ClientCreateArgs {
   std::size_t struct_size = sizeof(ClientCreateArgs);
   void* extension_start = nullptr;
   const NamedValue* create_options = nullptr;
   std::size_t num_options = 0;
-  void (*kv_get_callback)() = nullptr;
+  KeyValueGetCallback kv_get_callback = nullptr;
   void* kv_get_user_arg = nullptr;
-  void (*kv_put_callback)() = nullptr;
+  KeyValuePutCallback kv_put_callback = nullptr;
   void* kv_put_user_arg = nullptr;
   Client* client = nullptr;
-  void (*kv_try_get_callback)() = nullptr;
+  KeyValueTryGetCallback kv_try_get_callback = nullptr;
   void* kv_try_get_user_arg = nullptr;
 };
 struct ClientDestroyArgs {

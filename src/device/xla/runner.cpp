@@ -96,16 +96,21 @@ class PluginRunner final : public XlaRunner {
 
   std::vector<Values> run_replicas(const std::shared_ptr<const record::Program>& program,
                                    std::span<const Values> inputs, std::span<const int> devices) override {
-    const XlaExecutablePtr there = executable(program, slots_of(devices));
+    const std::shared_ptr<const XlaPod> pod = pod_of(devices);
+    const int first = pod == nullptr ? 0 : pod->first;
+    const XlaExecutablePtr there = executable(program, pod == nullptr ? slots_of(devices) : slots_of(*pod));
     // The plugin chooses the order of the slots.
     XlaLists arguments;
     for (const XlaSlot& slot : there->slots()) {
       std::vector<XlaBuffer>& list = arguments.emplace_back();
-      for (const auto& input : inputs[static_cast<std::size_t>(slot.replica)]) {
+      for (const auto& input : inputs[static_cast<std::size_t>(slot.replica - first)]) {
         list.push_back(data_of(*input).on(slot.device));
       }
     }
-    return values_of(*there, there->launch(arguments).outputs, devices.size());
+    if (pod != nullptr) note_launch(std::nullopt);
+    const XlaLaunch launch = there->launch(arguments);
+    if (pod != nullptr) note_launch(launch.done);
+    return values_of(*there, launch.outputs, first, devices.size());
   }
 
   record::ProgramCost cost(const std::shared_ptr<const record::Program>& program, int device) override {
@@ -116,7 +121,70 @@ class PluginRunner final : public XlaRunner {
     return cost;
   }
 
+  std::shared_ptr<const void> hold_pod(XlaPod pod) override {
+    check(pod);
+    const auto held = std::make_shared<const XlaPod>(std::move(pod));
+    const std::scoped_lock lock(mutex_);
+    if (!pod_.expired()) {
+      fail<FailedPrecondition>(
+          "[xla] a strategy that lives has the devices of several processes already; let it go "
+          "before another one is made");
+    }
+    pod_ = held;
+    return held;
+  }
+
+  bool pod_is_idle() const override {
+    const std::optional<XlaEvent> last = last_launch();
+    return last && last->ready();
+  }
+
+  std::shared_ptr<record::Hosts> hosts(std::span<const int> devices) const override {
+    const std::shared_ptr<const XlaPod> pod = pod_of(devices);
+    return pod == nullptr ? nullptr : pod->hosts;
+  }
+
  private:
+  // Fails unless the replicas that are to be this process's are on its devices.
+  void check(const XlaPod& pod) const {
+    const auto first = static_cast<std::size_t>(pod.first);
+    bool fits = pod.first >= 0 && !pod.local.empty() && first + pod.local.size() <= pod.replicas.size();
+    for (std::size_t i = 0; fits && i < pod.local.size(); ++i) {
+      const int device = pod.local[i];
+      fits = slots_of({&device, 1}).ids == pod.replicas[first + i];
+    }
+    if (fits) return;
+    fail<InvalidArgument>("[xla] a pod of ", pod.replicas.size(), " replicas was to have ", pod.local.size(),
+                          " of this process from ", pod.first, " on, which are on other devices");
+  }
+
+  // Returns the pod whose devices of this process these are, or null.
+  std::shared_ptr<const XlaPod> pod_of(std::span<const int> devices) const {
+    const std::scoped_lock lock(mutex_);
+    std::shared_ptr<const XlaPod> pod = pod_.lock();
+    if (pod == nullptr || !std::equal(devices.begin(), devices.end(), pod->local.begin(), pod->local.end())) {
+      return nullptr;
+    }
+    return pod;
+  }
+
+  // Nothing: a launch is about to begin, which may not come back from the plugin.
+  void note_launch(std::optional<XlaEvent> done) {
+    const std::scoped_lock lock(mutex_);
+    last_launch_ = std::move(done);
+  }
+  std::optional<XlaEvent> last_launch() const {
+    const std::scoped_lock lock(mutex_);
+    return last_launch_;
+  }
+
+  static Slots slots_of(const XlaPod& pod) {
+    Slots slots{.replicas = static_cast<int>(pod.replicas.size()),
+                .cores = static_cast<int>(pod.replicas.front().size())};
+    for (const std::vector<int>& cores : pod.replicas) slots.ids.insert(slots.ids.end(), cores.begin(), cores.end());
+    return slots;
+  }
+
   Slots slots_of(std::span<const int> devices) const {
     Slots slots{.replicas = static_cast<int>(devices.size())};
     for (const int device : devices) {
@@ -132,12 +200,13 @@ class PluginRunner final : public XlaRunner {
   }
 
   // Gathers the results of each replica's cores, core 0 first.
-  static std::vector<Values> values_of(const XlaExecutable& program, const XlaLists& results, std::size_t replicas) {
+  static std::vector<Values> values_of(const XlaExecutable& program, const XlaLists& results, int first,
+                                       std::size_t replicas) {
     const std::size_t cores = results.size() / replicas;
     std::vector<const std::vector<XlaBuffer>*> by_place(results.size());
     for (std::size_t i = 0; i < results.size(); ++i) {
       const XlaSlot& slot = program.slots()[i];
-      by_place[static_cast<std::size_t>(slot.replica) * cores + static_cast<std::size_t>(slot.partition)] = &results[i];
+      by_place[static_cast<std::size_t>(slot.replica - first) * cores + static_cast<std::size_t>(slot.partition)] = &results[i];
     }
     std::vector<Values> values(replicas);
     for (std::size_t r = 0; r < replicas; ++r) {
@@ -176,7 +245,9 @@ class PluginRunner final : public XlaRunner {
   XlaClientPtr client_;
   XlaRunnerOptions options_;
   std::shared_ptr<XlaCores> cores_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  std::weak_ptr<const XlaPod> pod_;
+  std::optional<XlaEvent> last_launch_ = XlaEvent();  // of all processes
   // Programs of one signature are one object (record::ProgramCache).
   std::map<std::pair<std::shared_ptr<const record::Program>, Slots>, XlaExecutablePtr> executables_;
 };

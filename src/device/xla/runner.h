@@ -19,6 +19,15 @@ struct XlaRunnerOptions {
   std::chrono::milliseconds limit = kXlaWait;
 };
 
+// What the devices of several processes run together: one program with a replica for each.
+struct XlaPod {
+  // The ids of the devices of the replicas of all processes, in the order of their numbers: [replica][core].
+  std::vector<std::vector<int>> replicas;
+  int first = 0;           // the first replica of this process
+  std::vector<int> local;  // those of this process follow it: replica first + i is xla:local[i]
+  std::shared_ptr<record::Hosts> hosts;
+};
+
 // Runs programs on devices, each of which may be several cores: the device and others, among which XLA divides its
 // programs. A value lies on all of them, whole. Thread-safe.
 class XlaRunner : public record::GraphRunner {
@@ -27,6 +36,12 @@ class XlaRunner : public record::GraphRunner {
   // the result is gone; then it is its only core again. InvalidArgument: no core, replicas of different sizes, no such
   // device, or one that is named twice. FailedPrecondition: another holder has given one of them other cores.
   virtual std::shared_ptr<const void> hold_cores(const std::vector<std::vector<int>>& replicas) = 0;
+
+  // Makes run_replicas() of the devices pod.local a launch of all processes, until the last copy of the result is gone.
+  // InvalidArgument: the pod has other devices than this process. FailedPrecondition: another one is held.
+  virtual std::shared_ptr<const void> hold_pod(XlaPod pod) = 0;
+  // Returns whether the last launch of all processes has ended. One whose process is lost may never do so.
+  virtual bool pod_is_idle() const = 0;
 };
 
 // Makes a runner, for record::set_runner(). A program is compiled at its first run on a device, or on several

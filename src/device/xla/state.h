@@ -26,6 +26,7 @@ XlaDevice describe_device(const XlaPlugin& plugin, pjrt::DeviceDescription* desc
 class XlaClient::State {
  public:
   XlaPluginPtr plugin;
+  std::shared_ptr<XlaProcesses> processes;  // null: this one alone; the plugin's client uses them as long as it lives
   std::shared_ptr<pjrt::Client> client;
   std::string platform;
   std::string platform_version;
@@ -34,6 +35,7 @@ class XlaClient::State {
   std::vector<int> local_devices;
   std::map<int, pjrt::Device*> handles;  // by id
   mutable std::mutex launches;           // held while a program of several devices is begun
+  mutable int launches_with_others = 0;  // of programs of several processes, under that lock
 };
 
 class XlaBuffer::State {

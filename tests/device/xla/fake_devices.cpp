@@ -33,12 +33,63 @@ void fill(DeviceDescription& description, int id, bool here) {
   if (!here) description.attributes.push_back(memory);
 }
 
+Error* make_error(ErrorCode code, const char* message, std::size_t size) {
+  return new Error{code, std::string(message, size)};
+}
+
+// Shares values through the caller's store as plugins do. Returns the first error.
+Error* share(const ClientCreateArgs& args) {
+  CallbackError make = make_error;
+  const std::string own = "process/" + std::to_string(fake().process);
+  const std::string value = "from " + std::to_string(fake().process);
+  KeyValuePutCallbackArgs put;
+  put.key = own.data();
+  put.key_size = own.size();
+  put.value = value.data();
+  put.value_size = value.size();
+  put.callback_error = &make;
+  put.user_arg = args.kv_put_user_arg;
+  if (Error* const error = args.kv_put_callback(&put)) return error;
+  for (int process = 0; process < fake().processes; ++process) {
+    if (process == fake().process) continue;
+    const std::string key = "process/" + std::to_string(process);
+    KeyValueGetCallbackArgs get;
+    get.key = key.data();
+    get.key_size = key.size();
+    get.timeout_in_ms = fake().store_limit_ms;
+    get.callback_error = &make;
+    get.user_arg = args.kv_get_user_arg;
+    if (Error* const error = args.kv_get_callback(&get)) return error;
+    fake().shared.emplace_back(get.value, get.value_size);
+    get.value_deleter_callback(get.value);
+  }
+  KeyValueTryGetCallbackArgs attempt;
+  attempt.key = "nobody's";
+  attempt.key_size = 8;
+  attempt.callback_error = &make;
+  attempt.user_arg = args.kv_try_get_user_arg;
+  const std::unique_ptr<Error> missing(args.kv_try_get_callback(&attempt));
+  fake().shared.push_back(missing ? std::to_string(missing->code) + " " + missing->message : "a value");
+  return nullptr;
+}
+
 Error* client_create(ClientCreateArgs* args) {
   BEGIN("Client_Create");
+  fake().whole_options.clear();
+  for (std::size_t i = 0; i < args->num_options; ++i) {
+    const NamedValue& each = args->create_options[i];
+    if (each.type == kInt64) fake().whole_options[std::string(each.name, each.name_size)] = each.int64_value;
+  }
+  if (fake().shares) {
+    if (Error* const error = share(*args)) return error;
+  }
   auto* client = new Client;
   for (int i = 0; i < fake().devices; ++i) {
     client->devices.push_back(std::make_unique<Device>());
     fill(client->devices.back()->description, i, true);
+    const int process = i / (fake().devices / fake().processes);
+    client->devices.back()->description.process = process;
+    client->devices.back()->local = process == fake().process;
     client->list.push_back(client->devices.back().get());
   }
   ++fake().clients;
@@ -63,8 +114,9 @@ Error* platform_version(ClientPlatformVersionArgs* args) {
   args->platform_version_size = 1;
   return nullptr;
 }
-Error* process_index(ClientProcessIndexArgs*) {
+Error* process_index(ClientProcessIndexArgs* args) {
   BEGIN("Client_ProcessIndex");
+  args->process_index = fake().process;
   return nullptr;
 }
 Error* client_devices(ClientDevicesArgs* args) {
@@ -85,7 +137,7 @@ Error* get_description(DeviceGetDescriptionArgs* args) {
 }
 Error* is_addressable(DeviceIsAddressableArgs* args) {
   BEGIN("Device_IsAddressable");
-  args->is_addressable = true;
+  args->is_addressable = args->device->local;
   return nullptr;
 }
 Error* memory_stats(DeviceMemoryStatsArgs* args) {
@@ -101,7 +153,8 @@ Error* description_id(DeviceDescriptionIdArgs* args) {
   args->id = args->device_description->id;
   return nullptr;
 }
-Error* description_process(DeviceDescriptionProcessIndexArgs*) {
+Error* description_process(DeviceDescriptionProcessIndexArgs* args) {
+  args->process_index = args->device_description->process;
   return nullptr;
 }
 Error* description_kind(DeviceDescriptionKindArgs* args) {

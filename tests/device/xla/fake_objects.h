@@ -27,12 +27,14 @@ struct Event {
 };
 struct DeviceDescription {
   int id;
+  int process = 0;
   std::string name;
   std::vector<int64_t> coords;
   std::vector<NamedValue> attributes;
 };
 struct Device {
   DeviceDescription description;
+  bool local = true;
 };
 struct Client {
   std::vector<std::unique_ptr<Device>> devices;

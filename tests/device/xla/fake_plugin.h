@@ -33,8 +33,14 @@ struct FakePlugin {
   bool events_hang = false;                                     // no event happens
   std::pair<int, std::string> event_failure;                    // how events fail; code 0: they do not
 
-  int devices = 2;
-  int replicas = 1;  // of each program
+  int devices = 2;             // of all processes
+  int processes = 1;           // whose devices follow each other
+  int process = 0;             // this one
+  bool shares = false;         // making a client puts "from P" under the key "process/P" and gets those of all others
+  int store_limit_ms = 10000;  // the longest wait for each of them
+  std::vector<std::string> shared;  // what the others have put, and what was said of a key that nobody puts
+  std::map<std::string, int64_t> whole_options;  // the whole numbers among the last client's options
+  int replicas = 1;                              // of each program
   int partitions = 1;
   std::size_t outputs = 1;        // of each program: the first arguments
   std::set<std::size_t> donated;  // the parameters whose buffers a launch takes

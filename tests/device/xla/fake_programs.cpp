@@ -15,7 +15,9 @@ void note_program(const Program* program, const char* options, std::size_t size)
 }
 LoadedExecutable* load(const Client* client) {
   auto* loaded = new LoadedExecutable;
-  for (int i = 0; i < fake().replicas * fake().partitions; ++i) loaded->devices.push_back(client->list.at(i));
+  for (int i = 0; i < fake().replicas * fake().partitions; ++i) {
+    if (client->list.at(i)->local) loaded->devices.push_back(client->list.at(i));
+  }
   ++fake().executables;
   return loaded;
 }
