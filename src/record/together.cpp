@@ -134,7 +134,12 @@ class Together {
 
 void flush_together(std::span<const torch::Device> devices) {
   Together together(devices);
-  together.flush();
+  try {
+    together.flush();
+  } catch (...) {
+    together.forget_sums();  // nobody waits for them any more
+    throw;
+  }
 }
 
 }  // namespace cohort::record

@@ -214,7 +214,13 @@ void StrategyCore::begin_together(int local_id, std::string_view what) {
   });
 }
 
+void StrategyCore::begin_outside() const {
+  if (!plan_.records_with_others) return plan_.backends.front()->flush_together(torch_devices(plan_.devices));
+  for (int i = 0; i < num_local_replicas(); ++i) backend(i).flush(replica(i).device());
+}
+
 void StrategyCore::gather_steps(int64_t steps) const {
+  if (plan_.records_with_others) begin_outside();
   // A program that is divided among cores is a step's: a loop is not divided.
   if (joins() && plan_.cores.count == 1)
     backend(0).gather_steps(torch_devices(plan_.devices), steps, plan_.loop_input_bytes);
@@ -226,6 +232,7 @@ int64_t StrategyCore::gathered_steps() const {
 
 void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
   try {
+    if (plan_.records_with_others && gathered_steps() == 0) begin_outside();
     launch_->run(job);
   } catch (const std::exception& error) {
     workers().fail(error_text(error));

@@ -47,6 +47,9 @@ struct StrategyPlan {
   // Options of messages have a meaning with several workers, so they are no error where there turns out to be only one.
   bool expects_workers = false;
   ReplicaCores cores = {};  // the cores of each replica
+  // Whether a program of the replicas is one of several processes (pod.h): what is recorded outside of run(), where the
+  // processes need not do the same, begins on each device by itself then.
+  bool records_with_others = false;
 };
 
 class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
@@ -104,6 +107,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   bool joins() const;
   // Joins the local replicas and begins what all have recorded; "what" is where they are in their work.
   void begin_together(int local_id, std::string_view what);
+  // Begins what all local replicas have recorded outside of run().
+  void begin_outside() const;
   // Announces so many steps that may begin together, where devices record their work: DeviceBackend::gather_steps().
   void gather_steps(int64_t steps) const;
   // Returns how many steps are held back so.

@@ -19,6 +19,26 @@
 
 namespace cohort {
 
+ClusterSpec training_cluster(std::string_view strategy, const ClusterSpec& cluster, const std::optional<TaskId>& task) {
+  if (cluster.empty()) return {};
+  if (!task) {
+    fail<InvalidArgument>("[strategy] ", strategy, ": the cluster ", cluster.to_json(),
+                          " came without a task; say which one this process is");
+  }
+  require_task(cluster, *task);
+  if (task->type == "evaluator") return {};
+  if (task->type == "ps") {
+    fail<InvalidArgument>("[strategy] ", strategy, ": this process is ", task->to_string(),
+                          ", wanted a chief or a worker; parameter servers belong to another strategy");
+  }
+  std::map<std::string, ClusterSpec::Tasks> jobs;
+  for (const char* job : {"chief", "worker"}) {
+    if (cluster.has_job(job)) jobs[job] = cluster.jobs().at(job);
+  }
+  ClusterSpec training(std::move(jobs));
+  return worker_count(training, task->type) > 1 ? training : ClusterSpec();
+}
+
 void require_known(const CommunicationOptions& options) {
   std::string known = "auto";
   for (const std::string_view name : transport_names()) known += c10::str(", ", name);
@@ -80,11 +100,11 @@ std::vector<std::string> names_of(const std::vector<LogicalDevice>& devices) {
 }
 
 // Returns the devices that a worker told of, as devices of its task.
-std::vector<DeviceSpec> parse_devices(const nlohmann::json& info, const TaskId& task) {
+std::vector<DeviceSpec> parse_devices(const std::string& strategy, const nlohmann::json& info, const TaskId& task) {
   std::vector<DeviceSpec> devices;
   const nlohmann::json names = info.value("devices", nlohmann::json::array());
   if (names.size() != info.value("replicas", std::size_t{0})) {
-    fail<InvalidArgument>("[strategy] multi_worker_mirrored: ", task.to_string(), " has ", info["replicas"].dump(),
+    fail<InvalidArgument>("[strategy] ", strategy, ": ", task.to_string(), " has ", info["replicas"].dump(),
                           " replicas on the devices ", names.dump());
   }
   for (const nlohmann::json& name : names) {
@@ -107,19 +127,40 @@ WorkerGroup::~WorkerGroup() = default;
 JoinedWorkers::JoinedWorkers(const WorkerGroupOptions& options) : WorkerGroup(nullptr), options_(options) {
   const bool on_gpus = is_gpu(options.devices.front().torch_device);
   const std::string kind = choose_communication(options.communication, options.under_mpi, on_gpus);
-  MembershipOptions membership = options.membership;
-  const std::optional<bool> overlap = options.communication.overlap;
-  membership.info = nlohmann::json{{"replicas", options.devices.size()},
-                                   {"devices", names_of(options.devices)},
-                                   {"communication", kind},
-                                   {"overlap", overlap ? (*overlap ? "on" : "off") : "auto"},
-                                   {"shared memory", options.communication.shared_memory},
-                                   {"cores", machine_and_cores()}}
-                        .dump();
-  membership_ = std::make_shared<Membership>(options.cluster, options.task, membership);
-  check_members();
+  check_members(enter(own_info(kind)));
   world_ = connect(kind);
   if (overlaps()) gradients_ = world_->split_processes(/*color=*/0, /*key=*/rank());
+}
+
+std::string JoinedWorkers::own_info(const std::string& communication) const {
+  const std::optional<bool> overlap = options_.communication.overlap;
+  nlohmann::json info{{"replicas", options_.devices.size()},
+                      {"devices", names_of(options_.devices)},
+                      {"communication", communication},
+                      {"overlap", overlap ? (*overlap ? "on" : "off") : "auto"},
+                      {"shared memory", options_.communication.shared_memory},
+                      {"cores", machine_and_cores()},
+                      {"told", options_.told}};
+  for (const auto& [name, value] : options_.alike) info[name] = value;
+  return info.dump();
+}
+
+// Enters the cluster and returns what each of its workers tells of itself.
+std::vector<std::string> JoinedWorkers::enter(const std::string& info) {
+  if (options_.entered == nullptr) {
+    MembershipOptions membership = options_.membership;
+    membership.info = info;
+    membership_ = std::make_shared<Membership>(options_.cluster, options_.task, membership);
+    return membership_->infos();
+  }
+  membership_ = options_.entered;
+  const auto key = [](const TaskId& task) { return "strategy/info/" + task.to_string(); };
+  membership_->put(key(options_.task), info);
+  std::vector<std::string> infos;
+  for (const TaskId& task : membership_->tasks()) {
+    infos.push_back(membership_->get(key(task), options_.membership.start_timeout));
+  }
+  return infos;
 }
 
 bool JoinedWorkers::overlaps() const {
@@ -164,21 +205,24 @@ std::unique_ptr<ProcessCommunicator> JoinedWorkers::connect(const std::string& k
 }
 
 // Checks that the workers are alike. Every one comes to the same verdict.
-void JoinedWorkers::check_members() {
+void JoinedWorkers::check_members(const std::vector<std::string>& infos) {
   const auto& tasks = membership_->tasks();
-  nlohmann::json first = parse_info(membership_->infos().front());
+  std::vector<std::string> keys = {"replicas", "communication", "overlap", "shared memory"};
+  for (const auto& [name, value] : options_.alike) keys.push_back(name);
+  nlohmann::json first = parse_info(infos.front());
   const std::string cores = machine_and_cores();
   sharing_cores_ = 0;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    nlohmann::json info = parse_info(membership_->infos()[i]);
+    nlohmann::json info = parse_info(infos[i]);
     if (info["cores"] == cores) ++sharing_cores_;
-    for (const char* key : {"replicas", "communication", "overlap", "shared memory"}) {
+    for (const std::string& key : keys) {
       if (info[key] == first[key] && !info[key].is_null()) continue;
-      cohort::fail<InvalidArgument>("[strategy] multi_worker_mirrored: the workers differ in ", key, ": ",
+      cohort::fail<InvalidArgument>("[strategy] ", options_.strategy, ": the workers differ in ", key, ": ",
                                     tasks.front().to_string(), " has ", first[key].dump(), ", ", tasks[i].to_string(),
                                     " has ", info[key].dump());
     }
-    devices_.push_back(parse_devices(info, tasks[i]));
+    devices_.push_back(parse_devices(options_.strategy, info, tasks[i]));
+    told_.push_back(info.value("told", ""));
   }
   log().info("[strategy] {} of {} workers, {} replicas each", membership_->task().to_string(), tasks.size(),
              options_.devices.size());

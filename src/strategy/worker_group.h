@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +23,19 @@ struct WorkerGroupOptions {
   bool under_mpi = false;              // mpirun started the workers
   CommunicationOptions communication;
   MembershipOptions membership;
+  std::string strategy = "multi_worker_mirrored";  // whose workers they are, for messages
+  // The membership of the cluster, where the task has entered it already; it serves one group. Null: the group enters.
+  std::shared_ptr<Membership> entered = nullptr;
+  std::map<std::string, std::string> alike = {};  // facts that have to be the same on all workers, by their names
+  std::string told = "";                          // a text for the other workers
+  // The path of gradients that the replicas of a process add up where they lie.
+  GradientPath in_place = GradientPath::kOverWorkers;
 };
+
+// Returns the tasks of a cluster that train together with this one, if it trains with others; empty if it is to train
+// alone: without a cluster, for an evaluator and for the only task. InvalidArgument: the cluster has no such task, or
+// the task is a parameter server or missing.
+ClusterSpec training_cluster(std::string_view strategy, const ClusterSpec& cluster, const std::optional<TaskId>& task);
 
 // Throws InvalidArgument if there is no such implementation.
 void require_known(const CommunicationOptions& options);
@@ -79,24 +92,29 @@ class JoinedWorkers final : public WorkerGroup {
 
   // Returns the devices of each worker's replicas, by rank.
   const std::vector<std::vector<DeviceSpec>>& devices() const { return devices_; }
+  // Returns what each worker has told (WorkerGroupOptions::told), by rank.
+  const std::vector<std::string>& told() const { return told_; }
 
   std::shared_ptr<Membership> membership() const override { return membership_; }
   bool overlaps() const override;
   ProcessCommunicator& gradients() const override { return gradients_ ? *gradients_ : *world_; }
   int sharing_cores() const override { return sharing_cores_; }
   std::shared_ptr<Communicator> over_all(std::shared_ptr<Communicator> local) const override;
-  GradientPath path_in_place() const override { return GradientPath::kOverWorkers; }
+  GradientPath path_in_place() const override { return options_.in_place; }
   std::optional<int64_t> known_total(int64_t /*mine*/) const override { return std::nullopt; }
   bool ends_alone() const override { return false; }
   void fail(const std::string& reason) const noexcept override;
 
  private:
-  void check_members();
+  std::string own_info(const std::string& communication) const;
+  std::vector<std::string> enter(const std::string& info);
+  void check_members(const std::vector<std::string>& infos);
   std::unique_ptr<ProcessCommunicator> connect(const std::string& kind) const;
 
   WorkerGroupOptions options_;
   std::shared_ptr<Membership> membership_;
   std::vector<std::vector<DeviceSpec>> devices_;
+  std::vector<std::string> told_;
   std::unique_ptr<ProcessCommunicator> gradients_;
   int sharing_cores_ = 1;
 };

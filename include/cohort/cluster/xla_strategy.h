@@ -85,9 +85,12 @@ class XlaStrategy : public Strategy {
 
 // Opens the TPU that a resolver finds (null: TPUClusterResolver()) and returns where its cores are, as
 // tf.tpu.experimental.initialize_tpu_system does. `plugin` and `plugin_options` are as in TPUStrategyOptions. A plugin
-// that tells no coordinates has its devices in a row. Errors without a TPU are libtpu's, at once.
+// that tells no coordinates has its devices in a row. Errors without a TPU are libtpu's, at once. On a pod all
+// processes call it, and it returns when they are there; the next TPUStrategy goes on with the membership that was
+// entered here.
 TpuTopology tpu_initialize(const std::shared_ptr<TPUClusterResolver>& resolver = nullptr,
-                           const std::string& plugin = "tpu", const std::string& plugin_options = "");
+                           const std::string& plugin = "tpu", const std::string& plugin_options = "",
+                           const MembershipOptions& membership = {});
 
 struct TPUStrategyOptions {
   std::string plugin = "tpu";                // as XlaStrategyOptions::plugin
@@ -101,9 +104,18 @@ struct TPUStrategyOptions {
   std::vector<int64_t> eval_input_partition_dims = {};           // as XlaStrategyOptions::eval_input_partition_dims
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // the longest wait of a replica for the others
   int64_t loop_input_bytes = int64_t{256} << 20;                 // as XlaStrategyOptions::loop_input_bytes
+  // On a pod: the deadline of the start, heartbeats and security of its processes. The strategy sets `info` itself.
+  MembershipOptions membership = {};
+  // On a pod: how long after a process is lost a launch may keep this one that cannot end without it. Then this process
+  // ends with status 1, because no error comes out of the plugin. 0: never.
+  std::chrono::milliseconds lost_host_limit = std::chrono::seconds(30);
 };
 
-// The same as XlaStrategy on the TPU that a resolver finds, by libtpu.
+// The same as XlaStrategy on the TPU that a resolver finds, by libtpu: in this process, or on a pod in all processes
+// that the resolver names, each of which runs the same program. Replicas are numbered process by process, input is
+// divided among the processes, and variables start as the chief's, as in MultiWorkerMirroredStrategy. Before each
+// launch the processes agree on its program; FailedPrecondition names two that differ, and the first operation in which
+// they do. When a process is lost, or its program fails, the others throw Unavailable with its name.
 class TPUStrategy : public XlaStrategy {
  public:
   // Null: TPUClusterResolver(). Errors without a TPU are libtpu's, at once.

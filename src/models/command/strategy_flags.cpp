@@ -135,9 +135,10 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
     fail<InvalidArgument>("[train] --num_gpus=", flags.num_gpus, " has no meaning under --distribution_strategy=", name,
                           "; --num_replicas is the number of replicas on the plugin's devices");
   }
-  if (name != "multi_worker_mirrored" && !(flags.worker_hosts->empty() && flags.task_index == -1)) {
+  const bool takes_hosts = name == "multi_worker_mirrored" || name == "tpu";
+  if (!takes_hosts && !(flags.worker_hosts->empty() && flags.task_index == -1)) {
     fail<InvalidArgument>("[train] --worker_hosts and --task_index have no meaning under --distribution_strategy=",
-                          name, ", only under multi_worker_mirrored");
+                          name, ", only under multi_worker_mirrored and tpu");
   }
 }
 
@@ -268,6 +269,8 @@ int plugin_devices_of(const StrategyFlags& flags) {
 }
 
 Strategy make_tpu(const StrategyFlags& flags) {
+  check_cluster(flags);
+  configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
   const std::string plugin = flags.xla_plugin->empty() ? TPUStrategyOptions().plugin : *flags.xla_plugin;
   return TPUStrategy(std::make_shared<TPUClusterResolver>(flags.tpu),
                      {.plugin = plugin,
@@ -301,7 +304,7 @@ constexpr std::array kStrategies = {
                 .takes = StrategyTakes::kCluster,
                 .joins_others = true},
     StrategyRow{.name = "central_storage", .make = make_central_storage, .takes = StrategyTakes::kReplicas},
-    StrategyRow{.name = "tpu", .make = make_tpu, .takes = StrategyTakes::kPlugin},
+    StrategyRow{.name = "tpu", .make = make_tpu, .takes = StrategyTakes::kPlugin, .joins_others = true},
     StrategyRow{.name = "xla", .make = make_xla, .takes = StrategyTakes::kPlugin},
 };
 
@@ -335,7 +338,8 @@ void StrategyFlags::describe(ConfigFields& fields) {
       "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
       "reduction_to_one_device and hierarchical_copy; 0: no packing");
   add("worker_hosts", worker_hosts,
-      "addresses of all workers of multi_worker_mirrored, host:port,host:port; empty: as the environment says");
+      "addresses of all workers of multi_worker_mirrored, or of all hosts of a pod under tpu, host:port,host:port; "
+      "empty: as the environment says");
   add("task_index", task_index, "which of the worker_hosts this process is");
   add("tpu", tpu, "a TPU: its name, its address (grpc://host:port), local, or empty for the one of the environment");
   add("xla_plugin", xla_plugin,

@@ -25,9 +25,7 @@ class RecordedExchange final : public Exchange {
       for (const FlatGroup& group : flat.groups()) slots_[r].push_back(make_slots(group.copies[r]));
     }
     // The slots are no part of the first step, which is the same program as the others then.
-    std::vector<torch::Device> devices;
-    for (int r = 0; r < core.num_local_replicas(); ++r) devices.push_back(core.replica(r).device());
-    core.backend(0).flush_together(devices);
+    core.begin_outside();
   }
 
   bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {

@@ -11,27 +11,6 @@ namespace {
 
 constexpr const char* kName = "multi_worker_mirrored";
 
-// The part of the cluster that trains; empty when this process is to train alone.
-ClusterSpec training_cluster(const ClusterSpec& cluster, const std::optional<TaskId>& task) {
-  if (cluster.empty()) return {};
-  if (!task) {
-    fail<InvalidArgument>("[strategy] ", kName, ": the cluster ", cluster.to_json(),
-                          " came without a task; say which one this process is");
-  }
-  require_task(cluster, *task);
-  if (task->type == "evaluator") return {};
-  if (task->type == "ps") {
-    fail<InvalidArgument>("[strategy] ", kName, ": this process is ", task->to_string(),
-                          ", wanted a chief or a worker; parameter servers belong to another strategy");
-  }
-  std::map<std::string, ClusterSpec::Tasks> jobs;
-  for (const char* job : {"chief", "worker"}) {
-    if (cluster.has_job(job)) jobs[job] = cluster.jobs().at(job);
-  }
-  ClusterSpec training(std::move(jobs));
-  return worker_count(training, task->type) > 1 ? training : ClusterSpec();
-}
-
 StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& options) {
   StrategyPlan plan = local_plan(kName, choose_worker_devices(kName, options.devices, local_place()));
   plan.exchange = options.exchange;
@@ -44,7 +23,7 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   }
   if (options.communication.bytes_per_pack > 0) plan.exchange.bytes_per_pack = options.communication.bytes_per_pack;
   const std::optional<TaskId> task = resolver.task();
-  const ClusterSpec cluster = training_cluster(resolver.cluster_spec(), task);
+  const ClusterSpec cluster = training_cluster(kName, resolver.cluster_spec(), task);
   if (cluster.empty()) {
     log().info("[strategy] {}: one worker, with the devices of this process", kName);
     return plan;

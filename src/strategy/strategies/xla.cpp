@@ -1,10 +1,8 @@
 #include "cohort/cluster/xla_strategy.h"
 
-#include <c10/util/StringUtil.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/access.h"
 #include "base/fail.h"
@@ -12,20 +10,14 @@
 #include "device/xla/find_plugin.h"
 #include "strategy/strategies/absent.h"
 #include "strategy/strategies/devices.h"
+#include "strategy/strategies/xla_plan.h"
 
 namespace cohort {
 
-namespace {
-
-// Returns the devices that the open plugin has in this process.
 std::vector<LogicalDevice> devices_of(const XlaClient& client) {
   return list_logical_devices(client.platform() == "tpu" ? "TPU" : "XLA");
 }
 
-// The devices of each replica.
-using Cores = std::vector<std::vector<LogicalDevice>>;
-
-// Returns the number of cores that the options ask for.
 int cores_of(const std::string& speaker, const XlaStrategyOptions& options) {
   if (options.num_cores_per_replica < 0) {
     fail<InvalidArgument>("[strategy] ", speaker, ": num_cores_per_replica is ", options.num_cores_per_replica,
@@ -37,15 +29,19 @@ int cores_of(const std::string& speaker, const XlaStrategyOptions& options) {
   return static_cast<int>(std::max<int64_t>(1, c10::multiply_integers(dims)));
 }
 
-StrategyPlan plan_of(const std::string& name, const std::string& speaker, const Cores& replicas,
-                     const XlaStrategyOptions& options) {
-  std::vector<LogicalDevice> devices;
+std::vector<std::vector<int>> indices_of(const ReplicaDevices& replicas) {
   std::vector<std::vector<int>> indices;
   for (const std::vector<LogicalDevice>& cores : replicas) {
-    devices.push_back(cores.front());
     std::vector<int>& own = indices.emplace_back();
     for (const LogicalDevice& core : cores) own.push_back(core.torch_device.index());
   }
+  return indices;
+}
+
+StrategyPlan plan_of(const std::string& name, const std::string& speaker, const ReplicaDevices& replicas,
+                     const XlaStrategyOptions& options) {
+  std::vector<LogicalDevice> devices;
+  for (const std::vector<LogicalDevice>& cores : replicas) devices.push_back(cores.front());
   const int count = static_cast<int>(replicas.front().size());
   for (const auto& [option, dims] : {std::pair("input_partition_dims", options.input_partition_dims),
                                      std::pair("eval_input_partition_dims", options.eval_input_partition_dims)}) {
@@ -58,12 +54,11 @@ StrategyPlan plan_of(const std::string& name, const std::string& speaker, const 
                 .train_dims = options.input_partition_dims,
                 .eval_dims = options.eval_input_partition_dims.empty() ? options.input_partition_dims
                                                                        : options.eval_input_partition_dims,
-                .held = hold_xla_cores(indices)};
+                .held = hold_xla_cores(indices_of(replicas))};
   return plan;
 }
 
-// Opens the plugin and returns the devices that the options name.
-std::vector<LogicalDevice> open_devices(const std::string& speaker, const XlaStrategyOptions& options) {
+void check_counts(const std::string& speaker, const XlaStrategyOptions& options) {
   if (options.num_devices < 0) {
     fail<InvalidArgument>("[strategy] ", speaker, ": num_devices is ", options.num_devices,
                           ", wanted 0 (all devices) or more");
@@ -72,10 +67,18 @@ std::vector<LogicalDevice> open_devices(const std::string& speaker, const XlaStr
     fail<InvalidArgument>("[strategy] ", speaker, ": loop_input_bytes is ", options.loop_input_bytes,
                           ", wanted 1 or more");
   }
-  XlaOpenOptions open{.plugin = options.plugin,
-                      .source = speaker,
-                      .options = parse_xla_options(options.plugin_options),
-                      .matmul_precision = options.matmul_precision};
+}
+
+XlaOpenOptions open_options(const std::string& speaker, const XlaStrategyOptions& options) {
+  return {.plugin = options.plugin,
+          .source = speaker,
+          .options = parse_xla_options(options.plugin_options),
+          .matmul_precision = options.matmul_precision};
+}
+
+std::vector<LogicalDevice> open_devices(const std::string& speaker, const XlaStrategyOptions& options) {
+  check_counts(speaker, options);
+  XlaOpenOptions open = open_options(speaker, options);
   if (options.num_devices > 0 && find_xla_plugin(open.plugin, speaker + ": plugin").name == "cpu") {
     open.otherwise.emplace("cpu_device_count", int64_t{options.num_devices});
   }
@@ -89,7 +92,6 @@ std::vector<LogicalDevice> open_devices(const std::string& speaker, const XlaStr
   return devices;
 }
 
-// Returns the number of replicas that some devices are.
 int replicas_of(const std::string& speaker, const XlaStrategyOptions& options, int devices) {
   const int cores = cores_of(speaker, options);
   if (devices < cores || (options.num_devices > 0 && devices % cores != 0)) {
@@ -99,86 +101,19 @@ int replicas_of(const std::string& speaker, const XlaStrategyOptions& options, i
   return devices / cores;
 }
 
-StrategyPlan xla_plan(const std::string& name, const std::string& speaker, const XlaStrategyOptions& options) {
-  const std::vector<LogicalDevice> devices = open_devices(speaker, options);
-  const int replicas = replicas_of(speaker, options, static_cast<int>(devices.size()));
-  const int cores = cores_of(speaker, options);
-  Cores list;
+ReplicaDevices in_a_row(const std::vector<LogicalDevice>& devices, int replicas, int cores) {
+  ReplicaDevices list;
   for (auto first = devices.begin(); static_cast<int>(list.size()) < replicas; first += cores) {
     list.emplace_back(first, first + cores);
   }
-  return plan_of(name, speaker, list, options);
+  return list;
 }
 
-void require_own_tpu(const TPUClusterResolver* resolver) {
-  (resolver != nullptr ? *resolver : TPUClusterResolver()).require_local();
+StrategyPlan xla_plan(const std::string& name, const std::string& speaker, const XlaStrategyOptions& options) {
+  const std::vector<LogicalDevice> devices = open_devices(speaker, options);
+  const int replicas = replicas_of(speaker, options, static_cast<int>(devices.size()));
+  return plan_of(name, speaker, in_a_row(devices, replicas, cores_of(speaker, options)), options);
 }
-
-// Returns where the devices of a client are: x, y, z and the core. A device without coordinates is at its number.
-TpuTopology topology_of(const XlaClient& client) {
-  TpuCoordinates mesh;
-  std::map<int, std::vector<TpuCoordinates>> tasks;
-  for (const XlaDevice& device : client.devices()) {
-    TpuCoordinates at = device.coordinates.empty() ? TpuCoordinates{device.id} : device.coordinates;
-    if (at.size() < 3) at.resize(3);
-    at.push_back(device.core_on_chip);
-    if (mesh.size() < at.size()) mesh.resize(at.size(), 1);
-    for (std::size_t i = 0; i < at.size(); ++i) mesh[i] = std::max(mesh[i], at[i] + 1);
-    tasks[device.process].push_back(std::move(at));
-  }
-  std::vector<std::vector<TpuCoordinates>> list;
-  for (auto& [process, cores] : tasks) list.push_back(std::move(cores));
-  return {std::move(mesh), std::move(list)};
-}
-
-// Returns the cores of the replicas.
-Cores assigned(const DeviceAssignment& assignment, const XlaClient& client) {
-  const TpuTopology here = topology_of(client);
-  const TpuTopology& wanted = assignment.topology();
-  if (wanted.mesh_shape() != here.mesh_shape() || wanted.device_coordinates() != here.device_coordinates() ||
-      here.num_tasks() != 1) {
-    fail<InvalidArgument>("[strategy] TPUStrategy: device_assignment is for a mesh of [",
-                          c10::Join(",", wanted.mesh_shape()), "], the cores of this process are another one, of [",
-                          c10::Join(",", here.mesh_shape()), "]; tpu_initialize() tells it");
-  }
-  const std::vector<LogicalDevice> all = devices_of(client);
-  Cores replicas;
-  for (int replica = 0; replica < assignment.num_replicas(); ++replica) {
-    std::vector<LogicalDevice>& own = replicas.emplace_back();
-    for (int core = 0; core < assignment.num_cores_per_replica(); ++core) {
-      own.push_back(all[static_cast<std::size_t>(assignment.tpu_ordinal(replica, core))]);
-    }
-  }
-  return replicas;
-}
-
-StrategyPlan tpu_plan(const TPUClusterResolver* resolver, const TPUStrategyOptions& options) {
-  const std::string speaker = "TPUStrategy";
-  require_own_tpu(resolver);
-  if (options.device_assignment && options.num_devices != 0) {
-    fail<InvalidArgument>("[strategy] TPUStrategy: num_devices is ", options.num_devices,
-                          ", and device_assignment says which devices are used; give one of them");
-  }
-  const XlaStrategyOptions plain{.plugin = options.plugin,
-                                 .num_devices = options.num_devices,
-                                 .plugin_options = options.plugin_options,
-                                 .matmul_precision = options.matmul_precision,
-                                 .input_partition_dims = options.input_partition_dims,
-                                 .eval_input_partition_dims = options.eval_input_partition_dims,
-                                 .timeout = options.timeout,
-                                 .loop_input_bytes = options.loop_input_bytes};
-  const int cores = cores_of(speaker, plain);
-  if (!options.device_assignment && cores == 1) return xla_plan("tpu", speaker, plain);
-  const int devices = static_cast<int>(open_devices(speaker, plain).size());
-  const XlaClientPtr client = open_xla({.plugin = options.plugin, .source = speaker});
-  if (options.device_assignment) return plan_of("tpu", speaker, assigned(*options.device_assignment, *client), plain);
-  const TpuTopology topology = topology_of(*client);
-  const auto assignment = DeviceAssignment::build(topology, {.computation_shape = computation_shape_of(topology, cores),
-                                                             .num_replicas = replicas_of(speaker, plain, devices)});
-  return plan_of("tpu", speaker, assigned(assignment, *client), plain);
-}
-
-}  // namespace
 
 Strategy absent_strategy(std::shared_ptr<record::GraphRunner> runner, const std::vector<int64_t>& partition_dims) {
   open_absent_xla(std::move(runner));
@@ -220,15 +155,5 @@ torch::Tensor XlaStrategy::experimental_assign_to_logical_device(const torch::Te
                       " cores of a replica run one program together, so that no core has a tensor to itself; use "
                       "experimental_split_to_logical_devices or experimental_replicate_to_logical_devices");
 }
-
-TpuTopology tpu_initialize(const std::shared_ptr<TPUClusterResolver>& resolver, const std::string& plugin,
-                           const std::string& plugin_options) {
-  require_own_tpu(resolver.get());
-  return topology_of(
-      *open_xla({.plugin = plugin, .source = "tpu_initialize", .options = parse_xla_options(plugin_options)}));
-}
-
-TPUStrategy::TPUStrategy(const std::shared_ptr<TPUClusterResolver>& resolver, const TPUStrategyOptions& options)
-    : XlaStrategy(std::make_shared<StrategyCore>(tpu_plan(resolver.get(), options))) {}
 
 }  // namespace cohort
