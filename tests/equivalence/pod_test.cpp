@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -58,10 +57,15 @@ class Pod : public ::testing::Test {
     using std::chrono::seconds;
     return TPUStrategy(std::make_shared<TPUClusterResolver>("local"),
                        {.plugin = plugin_,
-                        .plugin_options = "cpu_device_count=4",
+                        .plugin_options = c10::str("cpu_device_count=", devices()),
                         .timeout = seconds(60),
                         .membership = {.start_timeout = seconds(60), .heartbeat_timeout = seconds(3)},
                         .lost_host_limit = lost_host_limit});
+  }
+  // Returns the number of devices of both processes.
+  static int devices() {
+    const char* const named = std::getenv("POD_DEVICES");
+    return named == nullptr ? 4 : std::atoi(named);
   }
   static int rank(const Strategy& strategy) { return Access::core(strategy)->worker_rank(); }
 
@@ -99,16 +103,16 @@ std::vector<torch::Tensor> own_loop(const Strategy& strategy, int epochs) {
 
 TEST_F(Pod, ALoopOfOnesOwnTakesTheStepsOfOneDevice) {
   const TPUStrategy pod = strategy();
-  EXPECT_EQ(pod.num_replicas_in_sync(), 4);
-  EXPECT_EQ(pod.num_local_replicas(), 2);
+  EXPECT_EQ(pod.num_replicas_in_sync(), devices());
+  EXPECT_EQ(pod.num_local_replicas(), devices() / 2);
   EXPECT_EQ(pod.should_checkpoint(), rank(pod) == 0);
   EXPECT_EQ(pod.input_context().num_input_pipelines, 2);
-  const auto ids = pod.run([](Replica& replica) { return replica.id(); });
-  EXPECT_EQ(pod.local_results(ids), (std::vector<int>{2 * rank(pod), 2 * rank(pod) + 1}));
-  const std::vector<torch::Tensor> got = own_loop(pod, 4);
-  const torch::Tensor wanted = own_loop(OneDeviceStrategy("/CPU:0"), 4)[0];
+  const auto ids = pod.run([](Replica& replica) { return replica.id() - replica.local_id(); });
+  for (const int first : pod.local_results(ids)) EXPECT_EQ(first, devices() / 2 * rank(pod));
+  const std::vector<torch::Tensor> got = own_loop(pod, 3);
+  const torch::Tensor wanted = own_loop(OneDeviceStrategy("/CPU:0"), 3)[0];
   EXPECT_LT(distance(got[0], wanted), 1e-9);
-  EXPECT_TRUE(torch::equal(got[0], got[1]));
+  for (const torch::Tensor& copy : got) EXPECT_TRUE(torch::equal(got[0], copy));
   const auto* const bytes = reinterpret_cast<const char*>(got[0].data_ptr());
   const auto all = Access::core(pod)->gather_texts({bytes, got[0].nbytes()});
   EXPECT_EQ(all[0], all[1]) << "the processes' weights differ";
@@ -128,7 +132,7 @@ Trained fitted(const Strategy& strategy, int steps_per_execution) {
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})},
                  .steps_per_execution = steps_per_execution});
-  model.fit(examples(), {.epochs = 3});
+  model.fit(examples(), {.epochs = 2});
   const Logs logs = model.evaluate(examples());
   return {logs["loss"], logs["accuracy"], model.predict(examples()).size(0)};
 }
@@ -199,15 +203,14 @@ TEST_F(Pod, AProcessThatFailsEndsTheOther) {
   }
 }
 
-// tests/tools/pod_test.py starts this one: process 1 is killed in the middle of a run, and the launch of process 0
-// waits for it within the plugin, out of which no error comes.
+// tests/tools/pod_test.py starts this one: process 1 dies in a launch, and that of process 0 waits for it within the
+// plugin, out of which no error comes.
 TEST_F(Pod, DISABLED_AProcessIsLost) {
   const TPUStrategy pod = strategy(std::chrono::seconds(1));
-  for (int step = 0;; ++step) {
+  for (;;) {
     pod.run([&](Replica& replica) {
       return record::all_reduce(torch::ones({2}, torch::TensorOptions().device(replica.device())));
     });
-    if (rank(pod) == 1 && step == 3) ::raise(SIGKILL);
   }
 }
 

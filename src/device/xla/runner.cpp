@@ -91,26 +91,12 @@ class PluginRunner final : public XlaRunner {
                                                        std::span<const std::shared_ptr<record::DeviceData>> inputs,
                                                        int device) override {
     const std::vector<Values> all{Values(inputs.begin(), inputs.end())};
-    return std::move(run_replicas(program, all, {&device, 1}).front());
+    return std::move(launch(program, all, {&device, 1}, nullptr).front());
   }
 
   std::vector<Values> run_replicas(const std::shared_ptr<const record::Program>& program,
                                    std::span<const Values> inputs, std::span<const int> devices) override {
-    const std::shared_ptr<const XlaPod> pod = pod_of(devices);
-    const int first = pod == nullptr ? 0 : pod->first;
-    const XlaExecutablePtr there = executable(program, pod == nullptr ? slots_of(devices) : slots_of(*pod));
-    // The plugin chooses the order of the slots.
-    XlaLists arguments;
-    for (const XlaSlot& slot : there->slots()) {
-      std::vector<XlaBuffer>& list = arguments.emplace_back();
-      for (const auto& input : inputs[static_cast<std::size_t>(slot.replica - first)]) {
-        list.push_back(data_of(*input).on(slot.device));
-      }
-    }
-    if (pod != nullptr) note_launch(std::nullopt);
-    const XlaLaunch launch = there->launch(arguments);
-    if (pod != nullptr) note_launch(launch.done);
-    return values_of(*there, launch.outputs, first, devices.size());
+    return launch(program, inputs, devices, pod_of(devices));
   }
 
   record::ProgramCost cost(const std::shared_ptr<const record::Program>& program, int device) override {
@@ -145,6 +131,25 @@ class PluginRunner final : public XlaRunner {
   }
 
  private:
+  // Begins a program on the devices, and with a pod on those of the other processes, too, which do the same.
+  std::vector<Values> launch(const std::shared_ptr<const record::Program>& program, std::span<const Values> inputs,
+                             std::span<const int> devices, const std::shared_ptr<const XlaPod>& pod) {
+    const int first = pod == nullptr ? 0 : pod->first;
+    const XlaExecutablePtr there = executable(program, pod == nullptr ? slots_of(devices) : slots_of(*pod));
+    // The plugin chooses the order of the slots.
+    XlaLists arguments;
+    for (const XlaSlot& slot : there->slots()) {
+      std::vector<XlaBuffer>& list = arguments.emplace_back();
+      for (const auto& input : inputs[static_cast<std::size_t>(slot.replica - first)]) {
+        list.push_back(data_of(*input).on(slot.device));
+      }
+    }
+    if (pod != nullptr) note_launch(std::nullopt);
+    const XlaLaunch begun = there->launch(arguments);
+    if (pod != nullptr) note_launch(begun.done);
+    return values_of(*there, begun.outputs, first, devices.size());
+  }
+
   // Fails unless the replicas that are to be this process's are on its devices.
   void check(const XlaPod& pod) const {
     const auto first = static_cast<std::size_t>(pod.first);
@@ -206,7 +211,8 @@ class PluginRunner final : public XlaRunner {
     std::vector<const std::vector<XlaBuffer>*> by_place(results.size());
     for (std::size_t i = 0; i < results.size(); ++i) {
       const XlaSlot& slot = program.slots()[i];
-      by_place[static_cast<std::size_t>(slot.replica - first) * cores + static_cast<std::size_t>(slot.partition)] = &results[i];
+      by_place[static_cast<std::size_t>(slot.replica - first) * cores + static_cast<std::size_t>(slot.partition)] =
+          &results[i];
     }
     std::vector<Values> values(replicas);
     for (std::size_t r = 0; r < replicas; ++r) {
