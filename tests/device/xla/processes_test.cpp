@@ -52,16 +52,23 @@ class Processes final : public XlaProcesses {
     return found == store_->values.end() ? std::nullopt : std::optional(found->second);
   }
   void put(const std::string& key, const std::string& value) override {
-    if (gone) throw Unavailable("[cluster] " + *gone);
+    if (const auto gone = failure()) throw Unavailable("[cluster] " + *gone);
     const std::scoped_lock lock(store_->mutex);
     store_->values[key] = value;
     store_->changed.notify_all();
   }
-  std::optional<std::string> failure() const override { return gone; }
+  std::optional<std::string> failure() const override {
+    const std::scoped_lock lock(store_->mutex);
+    return gone_;
+  }
 
-  std::optional<std::string> gone;
+  void lose(const std::string& reason) {
+    const std::scoped_lock lock(store_->mutex);
+    gone_ = reason;
+  }
 
  private:
+  std::optional<std::string> gone_;
   std::shared_ptr<Store> store_;
   int index_;
   int count_;
@@ -80,6 +87,7 @@ struct Host : testing::FakePluginTest {
     return XlaClient::create(load(), {.options = {{"own", int64_t{7}}}, .processes = processes});
   }
 
+  using FakePluginTest::comes_to;
   using FakePluginTest::fail;
   using FakePluginTest::fake;
   using FakePluginTest::place_;
@@ -123,6 +131,37 @@ TEST(XlaProcesses, AProgramForAllRunsOnTheDevicesOfThisProcess) {
   EXPECT_EQ(program->slots()[1].device, 3);
 }
 
+TEST(XlaProcesses, AWaitForADeviceHearsOfALostProcess) {
+  const auto store = std::make_shared<Store>();
+  Host host(store, 0);
+  host.fake().shares = false;
+  host.fake().replicas = 4;
+  host.fake().lacking.insert("Executable_OptimizedProgram");  // a program without a signature takes what it gets
+  const XlaClientPtr client = host.open();
+  const XlaExecutablePtr program = client->compile("module", {.num_replicas = 4, .devices = {0, 1, 2, 3}});
+  const XlaLists arguments = {{client->to_device(torch::ones({4}), 0)}, {client->to_device(torch::ones({4}), 1)}};
+  host.fake().events_hang = true;
+  const XlaLaunch launch = program->launch(arguments);
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { launch.done.wait(Deadline(50ms)); }), HasSubstr("the launch of fake"));
+  const std::jthread later([&] {
+    std::this_thread::sleep_for(50ms);
+    host.processes->lose("worker 1 is lost");
+  });
+  EXPECT_THAT(error_of<Unavailable>([&] { launch.done.wait(Deadline(10s)); }),
+              HasSubstr("the launch of fake cannot end, because worker 1 is lost"));
+}
+
+TEST(XlaProcesses, MakingAClientHearsOfALostProcess) {
+  const auto store = std::make_shared<Store>();
+  Host host(store, 0);
+  host.fake().shares = false;
+  host.fake().delays["Client_Create"] = 1s;
+  host.processes->lose("worker 1 is lost");
+  EXPECT_THAT(error_of<Unavailable>([&] { (void)host.open(); }),
+              HasSubstr("it cannot open its devices, because worker 1 is lost"));
+  EXPECT_TRUE(host.comes_to("Client_Destroy"));  // of what was made when nobody waited any more
+}
+
 TEST(XlaProcesses, LibtpuFindsItsPodItself) {
   const auto store = std::make_shared<Store>();
   Host host(store, 0);
@@ -139,7 +178,7 @@ TEST(XlaProcesses, ErrorsOfTheStoreComeBackThroughThePlugin) {
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { (void)host.open(); }),
               AllOf(HasSubstr("PJRT_Client_Create failed (DEADLINE_EXCEEDED)"),
                     HasSubstr("nobody has put xla/plugin/process/1")));
-  host.processes->gone = "worker 1 is lost";
+  host.processes->lose("worker 1 is lost");
   EXPECT_THAT(error_of<Unavailable>([&] { (void)host.open(); }), HasSubstr("worker 1 is lost"));
 }
 
