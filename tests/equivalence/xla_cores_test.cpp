@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/cluster/xla_strategy.h"
+#include "cohort/models/zoo.h"
 #include "cohort/train.h"
 #include "tests/equivalence/runs.h"
 #include "tests/support/errors.h"
@@ -43,6 +44,21 @@ struct Cnn : torch::nn::Module {
   torch::nn::Linear head{nullptr};
 };
 
+// The U-Net of the zoo, small: odd sizes on both levels.
+std::shared_ptr<LayerModule> unet_of_the_zoo() {
+  return models::unet({.num_classes = 3, .filters = 3, .levels = 2});
+}
+
+// Layers without statistics of a batch, so that replicas with shares of any size are as one device.
+struct Plain : torch::nn::Module {
+  Plain() {
+    down = register_module("down", torch::nn::Conv2d(Conv2dOptions(3, 4, 3).stride(2).padding(1)));
+    conv = register_module("conv", torch::nn::Conv2d(Conv2dOptions(4, 3, 3).padding(1)));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return conv(torch::tanh(down(x))).mean({2, 3}); }
+  torch::nn::Conv2d down{nullptr}, conv{nullptr};
+};
+
 // A U-Net of two levels. The sizes are odd on both: down by a convolution of stride 2 and by pooling, up by repeated
 // elements and by a transposed convolution, with the last row or column padded.
 struct UNet : torch::nn::Module {
@@ -78,12 +94,12 @@ struct Trained {
 };
 
 // Five epochs of four steps, of which the last one is short if `examples` is no multiple of 4.
-template <typename Net>
-Trained trained(const Strategy& strategy, const Example& data, bool short_batches = true) {
+template <typename Make>
+Trained trained_as(const Make& make, const Strategy& strategy, const Example& data, bool short_batches = true) {
   const auto scope = strategy.scope();
   torch::manual_seed(3);
-  Model model([] {
-    auto net = std::make_shared<Net>();
+  Model model([&] {
+    auto net = make();
     net->to(torch::kDouble);
     return net;
   });
@@ -96,6 +112,11 @@ Trained trained(const Strategy& strategy, const Example& data, bool short_batche
   return {.weights = torch::cat(all).cpu(),
           .loss = model.evaluate(batches, {.verbose = Verbose::kSilent})["loss"],
           .predictions = model.predict(batches).cpu()};
+}
+
+template <typename Net>
+Trained trained(const Strategy& strategy, const Example& data, bool short_batches = true) {
+  return trained_as([] { return std::make_shared<Net>(); }, strategy, data, short_batches);
 }
 
 Example classified(int64_t examples) {
@@ -145,6 +166,19 @@ TEST_F(XlaCores, TwoReplicasOfTwoCores) {
   const Example data = classified(16);
   const Trained host = trained<Cnn>(MirroredStrategy({.devices = cpu_devices(2)}), data, false);
   expect_same(host, trained<Cnn>(cut({1, 1, 2, 1}, 2), data, false));
+}
+
+// Shares of the short last batch differ; nothing in the network depends on the shares.
+TEST_F(XlaCores, TwoReplicasOfTwoCoresWithAShortBatch) {
+  const Example data = classified(15);
+  expect_same(trained<Plain>(OneDeviceStrategy("/CPU:0"), data), trained<Plain>(cut({1, 1, 1, 2}, 2), data));
+}
+
+// Compiled once for each size of a batch, which takes long: the network above is cut in the other ways.
+TEST_F(XlaCores, FourCoresOfTheUNetOfTheZoo) {
+  const Example data = segmented(14);
+  expect_same(trained_as(unet_of_the_zoo, OneDeviceStrategy("/CPU:0"), data),
+              trained_as(unet_of_the_zoo, cut({1, 1, 2, 2}), data));
 }
 
 // A loop of one's own, whose last batches have shares of different sizes and empty ones.

@@ -262,7 +262,7 @@ TEST_P(XlaLoop, AnExceptionEndsTheLoopAfterTheStepsThatHaveCome) {
   EXPECT_THROW(strategy.run_loop(-1, step), InvalidArgument);
 }
 
-INSTANTIATE_TEST_SUITE_P(Replicas, XlaLoop, ::testing::Values(1, 2, 4),
+INSTANTIATE_TEST_SUITE_P(Replicas, XlaLoop, ::testing::Values(1, 2, 4, 8),
                          [](const auto& info) { return c10::str(info.param); });
 
 }  // namespace

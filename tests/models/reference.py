@@ -81,7 +81,58 @@ class ResNetCifar(torch.nn.Module):
         return self.fc(y.mean((2, 3)))
 
 
+class DoubleConv(torch.nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        layers = []
+        for i in (inputs, outputs):
+            layers += [torch.nn.Conv2d(i, outputs, 3, padding=1, bias=False), torch.nn.BatchNorm2d(outputs), torch.nn.ReLU()]
+        self.double_conv = torch.nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.double_conv(x)
+
+
+class Holder(torch.nn.Module):
+    """Modules under names."""
+
+    def __init__(self, **modules):
+        super().__init__()
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+
+class UNet(torch.nn.Module):
+    """Ronneberger et al., "U-Net", with batch norms and padding, under the names of torch.hub's unet_carvana."""
+
+    def __init__(self, filters, levels, num_classes):
+        super().__init__()
+        self.levels = levels
+        self.inc = DoubleConv(3, filters)
+        for i in range(levels):
+            inner = torch.nn.Sequential(torch.nn.MaxPool2d(2), DoubleConv(filters << i, filters << i + 1))
+            setattr(self, f"down{i + 1}", Holder(maxpool_conv=inner))
+            inputs = filters << levels - i
+            setattr(self, f"up{i + 1}", Holder(up=torch.nn.ConvTranspose2d(inputs, inputs // 2, 2, 2), conv=DoubleConv(inputs, inputs // 2)))
+        self.outc = Holder(conv=torch.nn.Conv2d(filters, num_classes, 1))
+
+    def forward(self, x):
+        down = [self.inc(x)]
+        for i in range(self.levels):
+            down.append(getattr(self, f"down{i + 1}").maxpool_conv(down[-1]))
+        y = down.pop()
+        for i in range(self.levels):
+            level, beside = getattr(self, f"up{i + 1}"), down.pop()
+            y = level.up(y)
+            rows, columns = beside.shape[2] - y.shape[2], beside.shape[3] - y.shape[3]
+            y = F.pad(y, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+            y = level.conv(torch.cat([beside, y], 1))
+        return self.outc.conv(y)
+
+
 def build(case):
+    if case["builder"] == "unet":
+        return UNet(**case["options"])
     if case["builder"] == "resnet_cifar":
         return ResNetCifar(**case["options"])
     if case["builder"] == "vision_transformer":

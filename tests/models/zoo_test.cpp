@@ -24,6 +24,7 @@ struct Case {
   json options;
   std::function<std::shared_ptr<LayerModule>()> make;
   int64_t image_size = 64;
+  bool of_pixels = false;  // the output is an image
 };
 
 Case efficientnet_case(int variant, int64_t image_size) {
@@ -69,6 +70,12 @@ std::vector<Case> cases() {
       {"resnet20", "resnet_cifar", {{"blocks", 3}, {"num_classes", 10}}, [] { return resnet_cifar(3); }, 32},
       efficientnet_case(0, 64),
       vit_case("vit_tiny", {.image_size = 48, .num_heads = 3, .hidden_dim = 192, .mlp_dim = 768, .num_classes = 7}),
+      {"unet",
+       "unet",
+       {{"filters", 4}, {"levels", 3}, {"num_classes", 7}},
+       [] { return unet({.num_classes = 7, .filters = 4, .levels = 3}); },
+       27,  // odd on the first two levels
+       /*of_pixels=*/true},
   };
   if (!all_models()) return list;
   for (int variant = 1; variant <= 7; ++variant) list.push_back(efficientnet_case(variant, 64));
@@ -106,7 +113,8 @@ class ZooTest : public ::testing::Test {
   void draw_input(const Case& test) {
     torch::manual_seed(7);
     x_ = torch::randn({4, 3, test.image_size, test.image_size}, torch::kDouble);
-    y_ = torch::randint(0, 7, {4}, torch::kLong);
+    y_ = test.of_pixels ? torch::randint(0, 7, {4, test.image_size, test.image_size}, torch::kLong)
+                        : torch::randint(0, 7, {4}, torch::kLong);
   }
 
   // Leaves the weights and the input of each case, and the module itself.
@@ -231,6 +239,7 @@ TEST(ZooStartTest, TheLayoutInMemoryChangesNothingButTheRounding) {
   compare([](bool last) {
     return efficientnet(0, {.num_classes = 5, .dropout = 0.0, .stochastic_depth_prob = 0.0, .channels_last = last});
   });
+  compare([](bool last) { return unet({.num_classes = 5, .filters = 2, .levels = 2, .channels_last = last}); });
 }
 
 TEST(ZooStartTest, RefusesWhatDoesNotFit) {
@@ -248,6 +257,22 @@ TEST(ZooStartTest, RefusesWhatDoesNotFit) {
         small->forward(torch::zeros({1, 3, 32, 32}));
       },
       "32 x 32 pixels, wanted 48 x 48");
+  expect_error<InvalidArgument>([] { unet({.filters = 0}); }, "filters is 0 and levels 4");
+  expect_error<InvalidArgument>([] { unet({.dropout = 1.0}); }, "dropout is 1");
+  expect_error<InvalidArgument>(
+      [] {
+        unet({.filters = 2, .levels = 3})->forward(torch::zeros({1, 3, 9, 7}));
+      },
+      "an image of 9 x 7 cannot be halved 3 times, wanted at least 8 x 8");
+}
+
+TEST(ZooStartTest, DropoutOfAUNetIsForTrainingOnly) {
+  torch::manual_seed(3);
+  const auto module = unet({.filters = 2, .levels = 2, .dropout = 0.5});
+  const torch::Tensor x = torch::randn({2, 3, 13, 11});
+  EXPECT_FALSE(torch::equal(module->forward(x), module->forward(x)));
+  module->eval();
+  EXPECT_TRUE(torch::equal(module->forward(x), module->forward(x)));
 }
 
 }  // namespace

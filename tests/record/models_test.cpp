@@ -17,6 +17,7 @@ struct Zoo {
   const char* name;
   std::shared_ptr<LayerModule> (*make)();
   int64_t size;
+  bool of_pixels = false;  // the output is an image
 };
 
 class ModelsTest : public testing::XlaCpuTest, public ::testing::WithParamInterface<Zoo> {
@@ -72,8 +73,10 @@ std::vector<torch::Tensor> recorded_step(torch::ScalarType dtype, const torch::T
 
 TEST_P(ModelsTest, IsAsLibTorchComputesIt) {
   torch::manual_seed(6);
-  const torch::Tensor x = torch::randn({2, 3, GetParam().size, GetParam().size});
-  const torch::Tensor y = torch::randint(10, {2}, torch::kLong);
+  const int64_t size = GetParam().size;
+  const torch::Tensor x = torch::randn({2, 3, size, size});
+  const torch::Tensor y = GetParam().of_pixels ? torch::randint(10, {2, size, size}, torch::kLong)
+                                               : torch::randint(10, {2}, torch::kLong);
   const std::vector<torch::Tensor> exact = step(*make(torch::kDouble), x.to(torch::kDouble), y);
   EXPECT_LE(distance(recorded_step(torch::kDouble, x, y), exact), 1e-9);
   // Batch norms of few elements amplify what rounding leaves, in LibTorch, too: single precision is held to the exact
@@ -102,7 +105,13 @@ INSTANTIATE_TEST_SUITE_P(All, ModelsTest,
                                                                                     .mlp_dim = 128,
                                                                                     .num_classes = 10});
                                                },
-                                               32}),
+                                               32},
+                                           Zoo{"unet",
+                                               [] {
+                                                 return models::unet({.num_classes = 10, .filters = 4, .levels = 2});
+                                               },
+                                               13,
+                                               /*of_pixels=*/true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -43,6 +43,20 @@ struct DrawnDigitsOptions {
 // noise and stray marks. The same for the same seed. A linear classifier stays under 95% on them.
 TrainTest drawn_digits(const DrawnDigitsOptions& options = {});
 
+struct DrawnShapesOptions {
+  int64_t train_size = 2'000;  // pictures in `train`
+  int64_t test_size = 400;     // pictures in `test`
+  int64_t height = 64;         // height of a picture in pixels, 1 to 4096
+  int64_t width = 64;          // width of a picture in pixels, 1 to 4096
+  uint64_t seed = 1;           // other seeds draw other pictures
+};
+
+// Makes pictures for segmentation, drawn by code: discs, rectangles and triangles of random size, direction and colour
+// that cover each other, on a ground with lines and noise. The same for the same seed, on every machine. x: uint8 [3,
+// height, width]; y: int64 [height, width], the class of each pixel: 0 ground, 1 disc, 2 rectangle, 3 triangle.
+// InvalidArgument: a size that is out of range.
+TrainTest drawn_shapes(const DrawnShapesOptions& options = {});
+
 struct ImageFolderOptions {
   DecodeOptions decode = {};  // the decoding of a file
   MapOptions threads = {};    // the threads that read and decode
@@ -68,6 +82,21 @@ struct ImageFolder {
 // there is no folder with images; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names the file, and
 // InvalidArgument one that is larger than decode.most_pixels. Workers that share the work read different files.
 ImageFolder image_folder(const std::filesystem::path& folder, const ImageFolderOptions& options = {});
+
+struct SegmentationFolderOptions {
+  DecodeOptions decode = {};  // the decoding of a picture; at_least has to be 0, upright does not count
+  MapOptions threads = {};    // the threads that read and decode
+  double held_out = 0.0;      // the part of the pictures that is held out as `test`; `seed` chooses which
+  uint64_t seed = 0;          // chooses what is held out
+};
+
+// Reads pictures with masks, by name: the JPEG and PNG files of `folder`/images, and for each of them the PNG file of
+// the same name in `folder`/masks, whose grey values are the classes of the pixels. x: uint8 [channels, height, width],
+// as the files' pixels lie, of the sizes that the files have; y: int64 [height, width]. NotFound: there are no pictures,
+// or one has no mask; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names a damaged file, and
+// InvalidArgument a mask that is in colour or of another size than its picture. Workers that share the work read
+// different files.
+TrainTest segmentation_folder(const std::filesystem::path& folder, const SegmentationFolderOptions& options = {});
 
 }  // namespace datasets
 

@@ -1,11 +1,11 @@
-// Image classifiers: modules whose parameters have torchvision's names and whose arithmetic is torchvision's (0.14), so
-// that its weights, saved as safetensors, load into them and theirs into it.
+// Models for images. The classifiers' parameters have torchvision's names and their arithmetic is torchvision's (0.14),
+// so that its weights, saved as safetensors, load into them and theirs into it.
 //
 //   cohort::Model model([] { return cohort::models::resnet50({.num_classes = 10}); });
 //   model.load_weights("resnet50.safetensors");
 //
 // They take images [examples, channels, height, width] of floating point, also no examples, and return logits
-// [examples, num_classes]. Dropout and stochastic depth draw from the generator of the replica. New weights are drawn
+// [examples, num_classes], or with unet() [examples, num_classes, height, width]. Dropout and stochastic depth draw from the generator of the replica. New weights are drawn
 // as torchvision draws them, from LibTorch's default generator. InvalidArgument: options or an input do not fit.
 #pragma once
 
@@ -83,5 +83,19 @@ struct VisionTransformerOptions {
 };
 // Makes a vision transformer: A. Dosovitskiy et al., "An Image is Worth 16x16 Words" (2020).
 std::shared_ptr<LayerModule> vision_transformer(const VisionTransformerOptions& options = {});
+
+struct UNetOptions {
+  int64_t num_classes = 2;              // outputs for each pixel
+  int64_t in_channels = 3;              // channels of an image
+  int64_t filters = 64;                 // channels of the first level; each level below has twice as many
+  int64_t levels = 4;                   // number of times that height and width are halved, 1 to 16
+  double dropout = 0.0;                 // part of the lowest level's output that is set to zero while training
+  bool channels_last = false;           // as ResNetOptions::channels_last
+  NormActivation norm_activation = {};  // changes to the batch norms and the activation
+};
+// Makes a U-Net, which gives logits for each pixel: O. Ronneberger et al., "U-Net: Convolutional Networks for Biomedical
+// Image Segmentation" (2015), with padded convolutions and batch norms, under the names of Pytorch-UNet, whose weights
+// ("unet_carvana" of torch.hub) load into it. Height and width may be odd; both are at least two to the power of levels.
+std::shared_ptr<LayerModule> unet(const UNetOptions& options = {});
 
 }  // namespace cohort::models
