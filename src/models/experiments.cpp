@@ -3,6 +3,7 @@
 #include "base/edit_distance.h"
 #include "base/fail.h"
 #include "cohort/models/image_classification.h"
+#include "cohort/models/semantic_segmentation.h"
 #include "models/model_garden.h"
 
 namespace cohort {
@@ -158,6 +159,27 @@ ExperimentConfig cats_vs_dogs() {
   return recipe.config();
 }
 
+// O. Ronneberger et al., "U-Net" (2015), a quarter as wide and with a level less, for pictures of some thousand pixels.
+ExperimentConfig unet_small() {
+  auto task = std::make_shared<SemanticSegmentationTask>();
+  task->builtin_data = "shapes";
+  task->model.num_classes = 4;
+  task->model.input_size = {64, 64, 3};
+  task->model.input_mean = {0.5, 0.5, 0.5};
+  task->model.input_stddev = {0.25, 0.25, 0.25};
+  task->model.backbone.unet.filters = 16;
+  task->model.backbone.unet.levels = 3;
+  task->losses.ignore_label = -1;
+  ExperimentConfig config{.task = task, .trainer = Recipe().trainer};
+  config.trainer.train_epochs = 8;
+  OptimizerConfig& optimizer = config.trainer.optimizer_config;
+  optimizer.optimizer.type = "adam";
+  optimizer.learning_rate.type = "cosine";
+  optimizer.learning_rate.cosine.initial_learning_rate = 3e-3;
+  optimizer.learning_rate.cosine.alpha = 0.01;
+  return config;
+}
+
 std::vector<Experiment> own_experiments() {
   std::vector<Experiment> list = {
       {"mnist_mlp", "dense 256, 128, 10 on MNIST or drawn digits", [] { return mnist("mlp"); }},
@@ -180,6 +202,7 @@ std::vector<Experiment> own_experiments() {
   list.push_back({"vit_base", "vision transformer, base, patches of 16", [] { return vit("vit-b16"); }});
   list.push_back({"vit_large", "vision transformer, large, patches of 16", [] { return vit("vit-l16"); }});
   list.push_back({"cats_vs_dogs", "ResNet from CIFAR-10, frozen, then fine-tuned, on photographs", cats_vs_dogs});
+  list.push_back({"unet_small", "U-Net of three levels on pictures with masks or drawn shapes", unet_small});
   for (Experiment& experiment : model_garden_experiments()) list.push_back(std::move(experiment));
   return list;
 }

@@ -124,6 +124,14 @@ constexpr std::array kMissing = {
     Missing{"resnet_rs_imagenet", "ResNet-RS", "resnet_imagenet"},
     Missing{"revnet_imagenet", "RevNet", "resnet_imagenet"},
     Missing{"mobilenet_imagenet", "MobileNet", "efficientnet_b0"},
+    Missing{"semantic_segmentation", "ResNet with heads for segmentation", "unet_small"},
+    Missing{"seg_deeplabv3_pascal", "DeepLab", "unet_small"},
+    Missing{"seg_deeplabv3plus_pascal", "DeepLab", "unet_small"},
+    Missing{"seg_deeplabv3plus_cityscapes", "DeepLab", "unet_small"},
+    Missing{"seg_resnetfpn_pascal", "ResNet with a feature pyramid", "unet_small"},
+    Missing{"mnv2_deeplabv3_pascal", "DeepLab", "unet_small"},
+    Missing{"mnv2_deeplabv3_cityscapes", "DeepLab", "unet_small"},
+    Missing{"mnv2_deeplabv3plus_cityscapes", "DeepLab", "unet_small"},
 };
 
 }  // namespace

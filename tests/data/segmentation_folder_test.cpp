@@ -65,11 +65,8 @@ TEST_F(SegmentationFolder, RefusesWhatDoesNotFit) {
   expect_error<NotFound>([&] { open(); }, "has no JPEG or PNG files");
   write_some(1);
   expect_error<InvalidArgument>([&] { open(1.0); }, "held_out is 1, wanted 0 or more and below 1");
-  expect_error<InvalidArgument>(
-      [&] {
-        datasets::segmentation_folder(folder_.path(), {.decode = {.at_least = 8}});
-      },
-      "decode.at_least is 8");
+  expect_error<InvalidArgument>([&] { datasets::segmentation_folder(folder_.path(), {.decode = {.at_least = 8}}); },
+                                "decode.at_least is 8");
   const torch::Tensor picture = torch::zeros({3, 4, 5}, torch::kByte);
   write("0", picture, torch::zeros({3, 4, 5}, torch::kByte));
   expect_error<InvalidArgument>(read, "the mask is in colour");

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <sstream>
 
-#include "cohort/models/image_classification.h"
 #include "cohort/models/strategy_flags.h"
 #include "models/run/plan.h"
 
@@ -110,7 +109,10 @@ std::string data_of(OpenExperiment& experiment) {
 }
 
 std::string memory_of(OpenExperiment& experiment) {
-  const std::string folder = dynamic_cast<ImageClassificationTask&>(*experiment.made.task).train_data.input_path;
+  std::string folder;
+  for (const ConfigFields::Field& field : experiment.config.fields()) {
+    if (field.path == "task.train_data.input_path") folder = *std::get<std::string*>(field.target);
+  }
   const TaskData data = data_for(experiment);
   const auto rest = [](Iterator& iterator, int64_t most) -> std::string {
     try {
@@ -198,6 +200,7 @@ const std::map<std::string, std::string>& other_values() {
       {"trainer.validation_steps", "2"},
       {"task.model.input_mean", "[0.1, 0.2, 0.3]"},
       {"task.model.input_stddev", "[0.5, 0.6, 0.7]"},
+      {"task.losses.class_weights", "[1, 2, 3, 4]"},
       {"task.model.backbone.resnet.model_id", "34"},
       {"task.model.backbone.resnet_cifar.model_id", "14"},
       {"task.model.backbone.efficientnet.model_id", "b1"},

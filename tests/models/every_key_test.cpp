@@ -12,6 +12,7 @@
 
 #include <set>
 
+#include "cohort/data/image.h"
 #include "cohort/error.h"
 #include "tests/models/every_key.h"
 #include "tests/support/errors.h"
@@ -56,6 +57,8 @@ struct Subject {
   std::string experiment;
   std::vector<std::string> overrides;
   std::string beginning;
+  std::string data = "photographs";   // the folder of its data,
+  std::string other_data = "others";  // and another one
 };
 
 class EveryKey : public ::testing::Test {
@@ -65,6 +68,8 @@ class EveryKey : public ::testing::Test {
     make_photographs("photographs");
     make_photographs("others");
     make_photographs("spoiled");
+    make_scenes("scenes");
+    make_scenes("other_scenes");
     write_file(*folder_ / "spoiled" / "dog" / "1.png", png_of(1).substr(0, 300));
     std::filesystem::create_directories(*folder_ / "digits");
     for (const auto& [part, count] : {std::pair("train", 16U), std::pair("t10k", 4U)}) {
@@ -88,6 +93,17 @@ class EveryKey : public ::testing::Test {
     }
   }
 
+  // Photographs with masks of four classes.
+  static void make_scenes(const std::string& name) {
+    for (const char* part : {"images", "masks"}) std::filesystem::create_directories(*folder_ / name / part);
+    int number = static_cast<int>(name.size());
+    for (int i = 0; i < 20; ++i) {
+      write_file(*folder_ / name / "images" / c10::str(i, ".png"), png_of(++number));
+      write_file(*folder_ / name / "masks" / c10::str(i, ".png"),
+                 encode_png(torch::randint(4, {1, 36, 40}, torch::kByte)));
+    }
+  }
+
   static std::string path(const std::string& name) { return (*folder_ / name).string(); }
   static std::string input(const std::string& name) { return "task.train_data.input_path=" + path(name); }
 
@@ -96,6 +112,13 @@ class EveryKey : public ::testing::Test {
     const auto also = [&](const std::string& text) { subject.overrides.push_back(text); };
     if (experiment.starts_with("mnist")) {
       also(input("digits"));
+      return subject;
+    }
+    if (experiment == "unet_small") {
+      subject.data = "scenes";
+      subject.other_data = "other_scenes";
+      also(input(subject.data));
+      also("task.model.input_size=[17,19,3],task.model.backbone.unet.filters=2,task.model.backbone.unet.levels=2");
       return subject;
     }
     also(input("photographs"));
@@ -203,13 +226,9 @@ std::string EveryKey::weights_for(const Subject& subject) {
 }
 
 std::string EveryKey::other_value(const Subject& subject, const ConfigFields::Field& field) {
-  static const std::map<std::string, std::string> folders = {
-      {"task.train_data.input_path", path("others")},
-      {"task.validation_data.input_path", path("others")},
-      {"task.train_data.tfds_data_dir", path("others")},
-      {"task.validation_data.tfds_data_dir", path("others")},
-  };
-  if (const auto found = folders.find(field.path); found != folders.end()) return found->second;
+  if (field.path.ends_with("_data.input_path") || field.path.ends_with("_data.tfds_data_dir")) {
+    return path(subject.other_data);
+  }
   const std::map<std::string, std::string>& others = testing::other_values();
   if (const auto found = others.find(field.path); found != others.end()) return found->second;
   if (field.path == "task.model.input_size") {
@@ -241,7 +260,7 @@ void EveryKey::look_at_read(const Subject& subject, const ConfigFields::Field& f
   if (field.path.ends_with("_data.cache")) overrides.push_back(input("passing"));
   const auto prepare = [&] {
     std::filesystem::remove_all(folder);
-    std::filesystem::copy(path("photographs"), folder, std::filesystem::copy_options::recursive);
+    std::filesystem::copy(path(subject.data), folder, std::filesystem::copy_options::recursive);
   };
   for (const auto& [name, part] : parts_for(field.path)) {
     // The parts of the experiment as it is are the same for many keys.

@@ -75,8 +75,8 @@ TEST_P(ModelsTest, IsAsLibTorchComputesIt) {
   torch::manual_seed(6);
   const int64_t size = GetParam().size;
   const torch::Tensor x = torch::randn({2, 3, size, size});
-  const torch::Tensor y = GetParam().of_pixels ? torch::randint(10, {2, size, size}, torch::kLong)
-                                               : torch::randint(10, {2}, torch::kLong);
+  const torch::Tensor y =
+      GetParam().of_pixels ? torch::randint(10, {2, size, size}, torch::kLong) : torch::randint(10, {2}, torch::kLong);
   const std::vector<torch::Tensor> exact = step(*make(torch::kDouble), x.to(torch::kDouble), y);
   EXPECT_LE(distance(recorded_step(torch::kDouble, x, y), exact), 1e-9);
   // Batch norms of few elements amplify what rounding leaves, in LibTorch, too: single precision is held to the exact
@@ -85,34 +85,30 @@ TEST_P(ModelsTest, IsAsLibTorchComputesIt) {
   EXPECT_LE(distance(recorded_step(torch::kFloat, x, y), exact), std::max(1e-5, 4 * own)) << "LibTorch's own: " << own;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ModelsTest,
-                         ::testing::Values(Zoo{"resnet18", [] { return models::resnet18({.num_classes = 10}); }, 33},
-                                           Zoo{"resnet50", [] { return models::resnet50({.num_classes = 10}); }, 33},
-                                           Zoo{"efficientnet",
-                                               [] {
-                                                 return models::efficientnet(
-                                                     0,
-                                                     {.num_classes = 10, .dropout = 0.0, .stochastic_depth_prob = 0.0});
-                                               },
-                                               33},
-                                           Zoo{"vit",
-                                               [] {
-                                                 return models::vision_transformer({.image_size = 32,
-                                                                                    .patch_size = 8,
-                                                                                    .num_layers = 2,
-                                                                                    .num_heads = 4,
-                                                                                    .hidden_dim = 64,
-                                                                                    .mlp_dim = 128,
-                                                                                    .num_classes = 10});
-                                               },
-                                               32},
-                                           Zoo{"unet",
-                                               [] {
-                                                 return models::unet({.num_classes = 10, .filters = 4, .levels = 2});
-                                               },
-                                               13,
-                                               /*of_pixels=*/true}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, ModelsTest,
+    ::testing::Values(Zoo{"resnet18", [] { return models::resnet18({.num_classes = 10}); }, 33},
+                      Zoo{"resnet50", [] { return models::resnet50({.num_classes = 10}); }, 33},
+                      Zoo{"efficientnet",
+                          [] {
+                            return models::efficientnet(
+                                0, {.num_classes = 10, .dropout = 0.0, .stochastic_depth_prob = 0.0});
+                          },
+                          33},
+                      Zoo{"vit",
+                          [] {
+                            return models::vision_transformer({.image_size = 32,
+                                                               .patch_size = 8,
+                                                               .num_layers = 2,
+                                                               .num_heads = 4,
+                                                               .hidden_dim = 64,
+                                                               .mlp_dim = 128,
+                                                               .num_classes = 10});
+                          },
+                          32},
+                      Zoo{"unet", [] { return models::unet({.num_classes = 10, .filters = 4, .levels = 2}); }, 13,
+                          /*of_pixels=*/true}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace models_test

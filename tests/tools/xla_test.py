@@ -130,6 +130,18 @@ class Compile(unittest.TestCase):
         self.assertIn('sdy.sharding_constraint %arg', text)
         self.assertIn('<@cores, [{}, {"core"}, {}]> : tensor<64x28x28xf32>', text)
 
+    def test_a_loop_of_steps(self):
+        step = self.folder / "step.mlir"
+        code, out, err = self.compile_experiment(f"--save_mlir={step}", "--steps_per_loop=3")
+        self.assertEqual(code, 0, err)
+        self.assertIn("a global batch of 64, 32 a replica, 3 steps in a loop\n", out)
+        text = step.read_text()
+        self.assertEqual(text.count("stablehlo.while"), 1)
+        self.assertIn("func.func private @step(", text)
+        main = text.split("func.func public @main(")[1].split("->")[0]
+        self.assertEqual(main.count("tensor<32x28x28xf32>"), 3)  # a batch for each step
+        self.assertEqual(main.count("tensor<784x256xf32>") + main.count("tensor<256x784xf32>"), 3)  # a weight and its moments once
+
     def test_an_experiment_that_cannot_be_compiled(self):
         for flags, size, message in (([], 63, "a global batch of 63 is for 2 replica(s)"),
                                      (["--params_override=runtime.loss_scale=dynamic"], 64, "it is no single program"),
@@ -139,6 +151,9 @@ class Compile(unittest.TestCase):
                                      (["--num_partitions=2"], 64, "--num_partitions=2, but the step of the experiment is divided in 1 by"),
                                      (["--params_override=task.train_input_partition_dims=[1,1,1,2]"], 64, "wanted numbers of 1 or more for batch"),
                                      (["--params_override=task.eval_input_partition_dims=[2,1]"], 64, "task.eval_input_partition_dims is [2, 1] (--params"),
+                                     (["--steps_per_loop=0"], 64, "a loop of 0 steps, wanted 1 or more"),
+                                     (["--steps_per_loop=2", "--params_override=task.train_input_partition_dims=[1,2,1,1]"], 64,
+                                      "a loop of steps cannot be divided among the 2 cores"),
                                      ([f"--mlir={__file__}"], 64, "both --mlir and --experiment are given")):
             code, _, err = self.compile_experiment(*flags, batch_size=size)
             self.assertEqual(code, 2, err)
@@ -148,6 +163,7 @@ class Compile(unittest.TestCase):
         for arguments, message in (([], "nothing to compile"), (["--batch_size=8", "--mlir=x"], "but no --experiment"),
                                    ([f"--mlir={__file__}"], "--tpu_topology is missing"),
                                    (["--mlir=/none", "--tpu_topology=x"], "--mlir=/none cannot be opened"),
+                                   (["--mlir=/none", "--steps_per_loop=2"], "the text of --mlir says what runs how often"),
                                    (["--mlir=/none", "--matmul_precision=high"], "the text of --mlir says how it multiplies")):
             code, _, err = cohort("compile", *arguments)
             self.assertEqual(code, 2, err)
@@ -182,3 +198,11 @@ class Tpu(unittest.TestCase):
             self.assertIn(f"experiment  {experiment}, a global batch of 64, 16 a replica", out)
             self.assertRegex(out, r"memory      [0-9.]+ MiB of 15.7 GiB, it fits")
             self.assertRegex(out, r"collective  all-reduce 1, [0-9.]+ [KM]iB come to each device")
+
+    def test_compiles_a_loop_of_steps(self):
+        code, out, err = cohort("compile", "--experiment=mnist_mlp", "--batch_size=64", f"--xla_plugin={LIBTPU}", "--tpu_topology=v5e:2x2",
+                                "--steps_per_loop=7")
+        self.assertEqual(code, 0, err)
+        self.assertIn("7 steps in a loop", out)
+        self.assertRegex(out, r"operations .* while 1,")
+        self.assertRegex(out, r"collective  all-reduce 1, [0-9.]+ [KM]iB come to each device")

@@ -26,6 +26,7 @@ struct CompileFlags {
   std::optional<int> num_replicas;
   std::optional<int> num_partitions;
   std::optional<std::string> matmul_precision;
+  int64_t steps_per_loop = 1;
   std::filesystem::path save;
   std::filesystem::path save_mlir;
   std::filesystem::path cache;
@@ -97,6 +98,10 @@ void check(const CompileFlags& flags) {
     fail<InvalidArgument>("[compile] --matmul_precision=", *flags.matmul_precision,
                           " is given, but the text of --mlir says how it multiplies");
   }
+  if (!has_experiment && flags.steps_per_loop != 1) {
+    fail<InvalidArgument>("[compile] --steps_per_loop=", flags.steps_per_loop,
+                          " is given, but the text of --mlir says what runs how often");
+  }
   if (flags.xla.topology.empty()) {
     fail<InvalidArgument>("[compile] --tpu_topology is missing, wanted a name such as v5e:2x2");
   }
@@ -134,10 +139,11 @@ Wanted step_of(const CompileFlags& flags, int num_devices) {
                           "divided in ", num_cores, " by task.train_input_partition_dims; leave the flag out");
   }
   const int num_replicas = flags.num_replicas.value_or(std::max(1, num_devices / num_cores));
-  const RecordedStep step = record_step(made, num_replicas);
+  const RecordedStep step = record_step(made, num_replicas, flags.steps_per_loop);
   require_read(config);
   std::cout << "experiment  " << experiment.name << ", a global batch of " << step.global_batch << ", "
-            << step.global_batch / num_replicas << " a replica\n";
+            << step.global_batch / num_replicas << " a replica"
+            << (flags.steps_per_loop > 1 ? c10::str(", ", flags.steps_per_loop, " steps in a loop") : "") << "\n";
   return {.text = step.text, .num_replicas = num_replicas, .num_partitions = step.num_cores};
 }
 
@@ -195,6 +201,9 @@ Command add_compile(CLI::App& app) {
       "--matmul_precision", flags->matmul_precision,
       "how the step of an experiment multiplies float32: default (not given) is the device's way, on TPUs one "
       "pass in bfloat16; high, on TPUs three; highest, float32");
+  app.add_option("--steps_per_loop", flags->steps_per_loop,
+                 "how many training steps of the experiment one launch has room for: more than 1 is a loop on the "
+                 "devices, over a stacked batch");
   app.add_option("--save", flags->save, "the file that gets the compiled program");
   app.add_option("--save_mlir", flags->save_mlir, "the file that gets the program as StableHLO text");
   app.add_option("--compilation_cache", flags->cache,

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/models/experiment.h"
+#include "cohort/models/semantic_segmentation.h"
 #include "commands.h"
 #include "config/types.h"
 
@@ -79,14 +80,20 @@ Command add_describe(CLI::App& app, const CLI::App& whole) {
       print_names(whole, *of);
       return 0;
     }
-    // The experiment whose defaults are those of the structs.
+    // The experiments whose defaults are those of the structs: one with the task of image classification, and the keys
+    // of segmentation's task under another name.
     ExperimentConfig experiment = find_experiment("image_classification").make();
+    SemanticSegmentationTask segmentation;
+    const Config segmentation_config(
+        [&](ConfigFields& fields) { fields.nest("segmentation", static_cast<Task&>(segmentation)); });
     const Config config([&](ConfigFields& fields) { experiment.describe(fields); });
     nlohmann::ordered_json commands;
     for (const CLI::App* command : commands_of(whole)) {
       commands[command->get_name()] = flags_of(*command, config);
     }
-    std::cout << nlohmann::ordered_json{{"commands", commands}, {"keys", keys_of(config)}}.dump(1) << "\n";
+    nlohmann::ordered_json keys = keys_of(config);
+    for (const auto& key : keys_of(segmentation_config)) keys.push_back(key);
+    std::cout << nlohmann::ordered_json{{"commands", commands}, {"keys", keys}}.dump(1) << "\n";
     return 0;
   };
 }

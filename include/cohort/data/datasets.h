@@ -92,8 +92,8 @@ struct SegmentationFolderOptions {
 
 // Reads pictures with masks, by name: the JPEG and PNG files of `folder`/images, and for each of them the PNG file of
 // the same name in `folder`/masks, whose grey values are the classes of the pixels. x: uint8 [channels, height, width],
-// as the files' pixels lie, of the sizes that the files have; y: int64 [height, width]. NotFound: there are no pictures,
-// or one has no mask; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names a damaged file, and
+// as the files' pixels lie, of the sizes that the files have; y: int64 [height, width]. NotFound: there are no
+// pictures, or one has no mask; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names a damaged file, and
 // InvalidArgument a mask that is in colour or of another size than its picture. Workers that share the work read
 // different files.
 TrainTest segmentation_folder(const std::filesystem::path& folder, const SegmentationFolderOptions& options = {});

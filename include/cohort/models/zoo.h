@@ -5,8 +5,9 @@
 //   model.load_weights("resnet50.safetensors");
 //
 // They take images [examples, channels, height, width] of floating point, also no examples, and return logits
-// [examples, num_classes], or with unet() [examples, num_classes, height, width]. Dropout and stochastic depth draw from the generator of the replica. New weights are drawn
-// as torchvision draws them, from LibTorch's default generator. InvalidArgument: options or an input do not fit.
+// [examples, num_classes], or with unet() [examples, num_classes, height, width]. Dropout and stochastic depth draw
+// from the generator of the replica. New weights are drawn as torchvision draws them, from LibTorch's default
+// generator. InvalidArgument: options or an input do not fit.
 #pragma once
 
 #include <cstdint>
@@ -93,9 +94,11 @@ struct UNetOptions {
   bool channels_last = false;           // as ResNetOptions::channels_last
   NormActivation norm_activation = {};  // changes to the batch norms and the activation
 };
-// Makes a U-Net, which gives logits for each pixel: O. Ronneberger et al., "U-Net: Convolutional Networks for Biomedical
-// Image Segmentation" (2015), with padded convolutions and batch norms, under the names of Pytorch-UNet, whose weights
-// ("unet_carvana" of torch.hub) load into it. Height and width may be odd; both are at least two to the power of levels.
+// Makes a U-Net, which gives logits for each pixel: O. Ronneberger et al., "U-Net: Convolutional Networks for
+// Biomedical Image Segmentation" (2015), with padded convolutions and batch norms, under the names of Pytorch-UNet,
+// whose weights
+// ("unet_carvana" of torch.hub) load into it. Height and width may be odd; both are at least two to the power of
+// levels.
 std::shared_ptr<LayerModule> unet(const UNetOptions& options = {});
 
 }  // namespace cohort::models

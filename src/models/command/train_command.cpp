@@ -188,8 +188,9 @@ std::function<int()> add_train_flags(CLI::App& app) {
       "--model_dir", flags->run.model_dir,
       "folder for checkpoints, summaries, weights and the configuration (needed); a run that was interrupted "
       "there goes on");
-  app.add_option("--data_dir", flags->data_dir,
-                 "folder of the data; without it the drawn digits, for MNIST's experiments");
+  app.add_option(
+      "--data_dir", flags->data_dir,
+      "folder of the data; without it the drawn digits of MNIST's experiments, or the drawn shapes of unet_small");
   for (PlainFlag& flag : flags->plain)
     app.add_option(flag.name, flag.given, flag.help)->default_str(flag.default_value);
   flags->experiment.add_to(app);

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "models/run/plan.h"
 #include "record/absent_runner.h"
+#include "record/loop.h"
 #include "record/stablehlo/lower.h"
 #include "strategy/strategies/absent.h"
 
@@ -21,9 +22,25 @@ Example share_of(const Example& batch, int num_replicas) {
   return batch.rows(0, batch.size() / num_replicas);
 }
 
+// Makes a loop of the step: what a step writes where it was read (variables, slots, metrics, random states) goes from
+// step to step, everything else comes anew.
+std::shared_ptr<const record::Program> looped(const std::shared_ptr<const record::Program>& step, int64_t steps) {
+  if (steps == 1) return step;
+  record::Loop loop{.body = step, .most = steps};
+  loop.feeds.resize(step->inputs().size(), {.kind = record::Feed::Kind::kFresh});
+  const std::vector<int>& aliases = step->aliases();
+  for (std::size_t output = 0; output < aliases.size(); ++output) {
+    if (aliases[output] < 0) continue;
+    loop.feeds[static_cast<std::size_t>(aliases[output])] = {.kind = record::Feed::Kind::kCarried,
+                                                             .output = static_cast<int>(output)};
+  }
+  return record::make_loop(loop);
+}
+
 }  // namespace
 
-RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas) {
+RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas, int64_t steps) {
+  if (steps < 1) fail<InvalidArgument>("[compile] a loop of ", steps, " steps, wanted 1 or more");
   if (!experiment.runtime.loss_scale->empty()) {
     fail<Unimplemented>("[compile] runtime.loss_scale is ", experiment.runtime.loss_scale,
                         ": the host decides in the middle of such a step, so that it is no single program");
@@ -45,7 +62,7 @@ RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas) {
     model.train_on_batch(share);
   } catch (const record::StepRecorded& step) {
     return {.text = record::to_stablehlo(
-                *step.program(),
+                *looped(step.program(), steps),
                 {.num_replicas = num_replicas, .num_cores = num_cores, .name = "train_step", .precision = precision}),
             .num_cores = num_cores,
             .global_batch = batch.size()};

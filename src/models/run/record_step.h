@@ -15,9 +15,11 @@ struct RecordedStep {
 };
 
 // Records a training step of an experiment on one of `num_replicas` replicas of XLA's devices, with its share of a
-// batch of zeros. Nothing runs, and no data are read; averages of the weights are no part of the program. A process can
-// do this once, and uses no other device of XLA. InvalidArgument: the replicas cannot share the batch alike.
-// Unimplemented: the step is not one program, as with a loss scale, or an operation has no lowering.
-RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas);
+// batch of zeros; with more than one step a launch the text is a loop with room for so many, each with a batch and
+// numbers of its own. Nothing runs, and no data are read; averages of the weights are no part of the program. A process
+// can do this once, and uses no other device of XLA. InvalidArgument: the replicas cannot share the batch alike, or
+// there are fewer steps than 1. Unimplemented: the step is not one program, as with a loss scale, an operation has no
+// lowering, or a loop's steps are divided among cores.
+RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas, int64_t steps = 1);
 
 }  // namespace cohort

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 
-#include "base/access.h"
 #include "base/fail.h"
 #include "models/mnist.h"
 #include "models/run/partitions.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/image_model.h"
-#include "strategy/core.h"
+#include "models/tasks/initial_weights.h"
 
 namespace cohort {
 
@@ -131,16 +130,7 @@ std::string ImageClassificationTask::head() const {
 
 void ImageClassificationTask::initialize(Model& built) {
   if (initial_.place.empty()) return;
-  Access::core(built.strategy())->on_chief("the weights to start from", [&] {
-    const std::filesystem::path& place = initial_.place;
-    const bool folder = std::filesystem::is_directory(place);
-    NamedTensors given = folder ? read_checkpoint(place).data.tensors["model"] : load_weights(place).tensors;
-    std::erase_if(given,
-                  [&](const auto& item) { return initial_.backbone_only && item.first.starts_with(head() + "."); });
-    if (given.empty()) fail<InvalidArgument>("[task] ", place.string(), " holds no weights of a backbone");
-    built.set_weights(given, /*strict=*/!initial_.backbone_only);
-  });
-  built.module().copy_from_chief();
+  start_from(initial_.place, initial_.backbone_only ? std::optional(head()) : std::nullopt, built);
 }
 
 // A new stage begins where a backbone thaws.

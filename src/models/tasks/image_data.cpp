@@ -1,7 +1,5 @@
 // The pipelines of image classification: what task.train_data and task.validation_data ask for, as transformations of
 // datasets.
-// The pipelines of image classification: what task.train_data and task.validation_data ask for, as transformations of
-// datasets.
 #include "models/tasks/image_data.h"
 
 #include <ATen/Functions.h>
@@ -20,6 +18,24 @@ namespace cohort {
 int decoding_threads(const RuntimeConfig& runtime) {
   if (runtime.dataset_num_private_threads > 0) return static_cast<int>(runtime.dataset_num_private_threads);
   return hardware_cores();
+}
+
+Dataset ahead(const Dataset& batches, int64_t count) {
+  if (count == 0) return batches;
+  return batches.prefetch(count < 0 ? kAuto : count);
+}
+
+torch::Tensor with_channels(const torch::Tensor& image, int64_t wanted) {
+  const int64_t channels = image.size(0);
+  if (channels == wanted) return image;
+  if (channels == 3 && wanted == 1) return images::grey(image);
+  if (channels == 1) return image.expand({wanted, image.size(1), image.size(2)}).contiguous();
+  fail<InvalidArgument>("[task] an image of ", channels, " channels came, but task.model.input_size wants ", wanted);
+}
+
+torch::ScalarType dtype_of(const std::string& name) {
+  if (name == "float16") return torch::kHalf;
+  return name == "bfloat16" ? torch::kBFloat16 : torch::kFloat;
 }
 
 uint64_t seed_of(const ImageDataConfig& data, const RuntimeConfig& runtime) {
@@ -46,11 +62,6 @@ Dataset rounded(const Dataset& batches, const ImageDataConfig& data) {
   });
 }
 
-Dataset ahead(const Dataset& batches, int64_t count) {
-  if (count == 0) return batches;
-  return batches.prefetch(count < 0 ? kAuto : count);
-}
-
 // Converts strengths of Model Garden, which are 0 to 10.
 RandAugmentOptions rand_augment_options(const ImageDataConfig& data) {
   const auto& given = data.aug_type.randaug;
@@ -63,15 +74,6 @@ RandAugmentOptions rand_augment_options(const ImageDataConfig& data) {
     if (std::find(kNotHere.begin(), kNotHere.end(), name) == kNotHere.end()) options.exclude.push_back(name);
   }
   return options;
-}
-
-// Returns the image in the channels that the model takes: grey is repeated, colours become their brightness.
-torch::Tensor with_channels(const torch::Tensor& image, int64_t wanted) {
-  const int64_t channels = image.size(0);
-  if (channels == wanted) return image;
-  if (channels == 3 && wanted == 1) return images::grey(image);
-  if (channels == 1) return image.expand({wanted, image.size(1), image.size(2)}).contiguous();
-  fail<InvalidArgument>("[task] an image of ", channels, " channels came, but task.model.input_size wants ", wanted);
 }
 
 // The input of the model, in plain numbers.
@@ -193,8 +195,7 @@ std::function<Example(Example)> evaluated_image(const ImageSource& source, const
 }  // namespace
 
 torch::ScalarType image_dtype(const ImageDataConfig& data) {
-  if (data.dtype == "float16") return torch::kHalf;
-  return data.dtype == "bfloat16" ? torch::kBFloat16 : torch::kFloat;
+  return dtype_of(data.dtype);
 }
 
 Mixing mixing_of(const ImageDataConfig& data) {

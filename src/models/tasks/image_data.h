@@ -21,6 +21,13 @@ struct ImageSource {
 // no folder, or nothing known in it.
 ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig& runtime, bool training);
 
+// Returns the image in the channels that the model takes: grey is repeated, colours become their brightness.
+torch::Tensor with_channels(const torch::Tensor& image, int64_t wanted);
+// Returns the batches, made so many ahead; negative: as many as it takes.
+Dataset ahead(const Dataset& batches, int64_t count);
+// Returns the dtype of that name: float32, float16 or bfloat16.
+torch::ScalarType dtype_of(const std::string& name);
+
 // Returns the number of threads that decode.
 int decoding_threads(const RuntimeConfig& runtime);
 // Returns the seed of a data set.

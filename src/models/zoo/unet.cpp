@@ -1,6 +1,6 @@
-// A U-Net with the names and the arithmetic of the one that torch.hub has as "unet_carvana" (milesial/Pytorch-UNet): the
-// image is halved level by level, and on the way back each level sees what it had on the way down. Halving leaves out
-// the last row of an odd height, so what comes back is padded to the size that its level had.
+// A U-Net with the names and the arithmetic of the one that torch.hub has as "unet_carvana" (milesial/Pytorch-UNet):
+// the image is halved level by level, and on the way back each level sees what it had on the way down. Halving leaves
+// out the last row of an odd height, so what comes back is padded to the size that its level had.
 #include <ATen/Functions.h>
 #include <torch/nn/init.h>
 
@@ -58,8 +58,8 @@ class Down final : public LayerModule {
 class Up final : public torch::nn::Module {
  public:
   Up(int64_t in, const UNetStyle& style)
-      : up_(register_module(
-            "up", torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(in, in / 2, 2).stride(2)))),
+      : up_(register_module("up",
+                            torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(in, in / 2, 2).stride(2)))),
         conv_(register_module("conv", std::make_shared<DoubleConv>(in, in / 2, style))) {
     torch::nn::init::kaiming_normal_(up_->weight, 0, torch::kFanIn, torch::kLinear);
     torch::nn::init::zeros_(up_->bias);
@@ -96,8 +96,8 @@ class UNet final : public LayerModule {
       ups_.push_back(register_module("up" + std::to_string(i + 1), std::make_shared<Up>(in, style)));
     }
     outc_ = register_module("outc", std::make_shared<torch::nn::Module>())
-                ->register_module("conv", torch::nn::Conv2d(
-                                              torch::nn::Conv2dOptions(options.filters, options.num_classes, 1)));
+                ->register_module("conv",
+                                  torch::nn::Conv2d(torch::nn::Conv2dOptions(options.filters, options.num_classes, 1)));
     torch::nn::init::kaiming_normal_(outc_->weight, 0, torch::kFanIn, torch::kLinear);
     torch::nn::init::zeros_(outc_->bias);
   }
