@@ -56,23 +56,29 @@ struct SegmentationModelConfig {
   void describe(ConfigFields& fields);
 };
 
+// The loss of a pixel. docs/settings.md has the meaning of each field.
+struct SegmentationLossConfig {
+  Setting<double> loss_weight = 1.0;
+  Setting<double> label_smoothing = 0.0;
+  Setting<int64_t> ignore_label = 255;
+  Setting<bool> gt_is_matting_map = false;
+  Setting<std::vector<double>> class_weights;
+  Setting<double> l2_weight_decay = 0.0;
+  Setting<bool> use_groundtruth_dimension = true;
+  Setting<bool> use_binary_cross_entropy = false;
+  Setting<double> top_k_percent_pixels = 1.0;
+
+  // Adds the fields with their meanings.
+  void describe(ConfigFields& fields);
+};
+
 // A task for experiments with a class for each pixel. Change its fields before you hand it over.
 class SemanticSegmentationTask : public Task {
  public:
   SegmentationModelConfig model;                                                          // the group "model"
   SegmentationDataConfig train_data;                                                      // the group "train_data"
   SegmentationDataConfig validation_data{.is_training = false, .drop_remainder = false};  // the group "validation_data"
-  struct {
-    Setting<double> loss_weight = 1.0;
-    Setting<double> label_smoothing = 0.0;
-    Setting<int64_t> ignore_label = 255;
-    Setting<bool> gt_is_matting_map = false;
-    Setting<std::vector<double>> class_weights;
-    Setting<double> l2_weight_decay = 0.0;
-    Setting<bool> use_groundtruth_dimension = true;
-    Setting<bool> use_binary_cross_entropy = false;
-    Setting<double> top_k_percent_pixels = 1.0;
-  } losses;  // the group "losses"
+  SegmentationLossConfig losses;                                                          // the group "losses"
   Setting<bool> report_per_class_iou = false;
   Setting<std::string> init_checkpoint;
   Setting<std::string> init_checkpoint_modules = "all";

@@ -58,26 +58,33 @@ void SegmentationModelConfig::describe(ConfigFields& fields) {
   }
 }
 
+void SegmentationLossConfig::describe(ConfigFields& fields) {
+  fields.add("loss_weight", loss_weight, "factor of the loss");
+  fields.add("label_smoothing", label_smoothing, "part of each label that is spread over all classes");
+  fields.add("ignore_label", ignore_label,
+             "the value of a mask that stands for no class: such pixels do not count; negative: there is none");
+  fields.add("gt_is_matting_map", gt_is_matting_map, "whether masks are degrees of the second of two classes");
+  fields.add("class_weights", class_weights, "factor of the loss of each class' pixels; empty: 1 for all");
+  fields.add("l2_weight_decay", l2_weight_decay,
+             "decay of the weights, added to the gradient; not a part of the loss that is shown");
+  fields.add("use_groundtruth_dimension", use_groundtruth_dimension,
+             "whether logits are resized to the size of the masks, which they have");
+  fields.add("use_binary_cross_entropy", use_binary_cross_entropy,
+             "whether each class is told from all others by itself, instead of one of all");
+  fields.add("top_k_percent_pixels", top_k_percent_pixels,
+             "part of the batch's pixels that counts, of those with the largest loss; 1: all");
+  for (const char* relation : {"loss_weight > 0", "label_smoothing >= 0", "label_smoothing <= 1",
+                               "l2_weight_decay >= 0", "top_k_percent_pixels > 0", "top_k_percent_pixels <= 1",
+                               "gt_is_matting_map == false", "use_groundtruth_dimension == true"}) {
+    fields.restrict(relation);
+  }
+}
+
 void SemanticSegmentationTask::describe(ConfigFields& fields) {
   fields.nest("model", model);
   fields.nest("train_data", train_data);
   fields.nest("validation_data", validation_data);
-  fields.group("losses", [this](ConfigFields& inner) {
-    inner.add("loss_weight", losses.loss_weight, "factor of the loss");
-    inner.add("label_smoothing", losses.label_smoothing, "part of each label that is spread over all classes");
-    inner.add("ignore_label", losses.ignore_label,
-              "the value of a mask that stands for no class: such pixels do not count; negative: there is none");
-    inner.add("gt_is_matting_map", losses.gt_is_matting_map, "whether masks are degrees of the second of two classes");
-    inner.add("class_weights", losses.class_weights, "factor of the loss of each class' pixels; empty: 1 for all");
-    inner.add("l2_weight_decay", losses.l2_weight_decay,
-              "decay of the weights, added to the gradient; not a part of the loss that is shown");
-    inner.add("use_groundtruth_dimension", losses.use_groundtruth_dimension,
-              "whether logits are resized to the size of the masks, which they have");
-    inner.add("use_binary_cross_entropy", losses.use_binary_cross_entropy,
-              "whether each class is told from all others by itself, instead of one of all");
-    inner.add("top_k_percent_pixels", losses.top_k_percent_pixels,
-              "part of the batch's pixels that counts, of those with the largest loss; 1: all");
-  });
+  fields.nest("losses", losses);
   fields.group("evaluation", [this](ConfigFields& inner) {
     inner.add("report_per_class_iou", report_per_class_iou, "whether the metrics have the IoU of each class, too");
   });
@@ -89,12 +96,6 @@ void SemanticSegmentationTask::describe(ConfigFields& fields) {
              "height, width, channels (1, 2, 2, 1), or height and width (2, 2); empty: a replica is one core");
   fields.add("eval_input_partition_dims", eval_input_partition_dims,
              "the same for an evaluation; if it follows a training in the same run: empty as there");
-  for (const char* relation :
-       {"losses.loss_weight > 0", "losses.label_smoothing >= 0", "losses.label_smoothing <= 1",
-        "losses.l2_weight_decay >= 0", "losses.top_k_percent_pixels > 0", "losses.top_k_percent_pixels <= 1",
-        "losses.gt_is_matting_map == false", "losses.use_groundtruth_dimension == true"}) {
-    fields.restrict(relation);
-  }
 }
 
 void SemanticSegmentationTask::set_data(Config& config, const std::string& folder, const std::string& origin) {
