@@ -46,7 +46,7 @@ int64_t units(double pixels) {
 }
 
 int between(Random& random, int low, int high) {
-  return low + static_cast<int>(random.below(static_cast<uint64_t>(high - low + 1)));
+  return low + static_cast<int>(random.below(static_cast<uint64_t>(high - low) + 1));
 }
 
 Colour colour(Random& random) {

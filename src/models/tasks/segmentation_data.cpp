@@ -80,7 +80,7 @@ class ModelPicture {
 };
 
 Dataset in_batches(const Dataset& pictures, const SegmentationDataConfig& data) {
-  const Dataset batches = pictures.batch(data.global_batch_size, {.drop_remainder = data.drop_remainder});
+  Dataset batches = pictures.batch(data.global_batch_size, {.drop_remainder = data.drop_remainder});
   if (data.dtype == "float32") return batches;
   return batches.map([type = dtype_of(data.dtype)](Example batch) {
     batch.x = batch.x.to(type);
