@@ -6,7 +6,9 @@
 #include <set>
 #include <thread>
 
+#include "base/error_text.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "cluster/tpu_hosts.h"
 #include "device/host_memory.h"
 #include "device/xla/backend.h"
@@ -131,6 +133,14 @@ void keep_pod(const Pod& pod) {
   KeptPod& kept = kept_pod();
   const std::scoped_lock lock(kept.mutex);
   kept.pod = pod;
+}
+
+void tell_pod(const Pod& pod, const std::exception& error) noexcept {
+  try {
+    if (!pod.membership->failure()) pod.membership->fail(pod.task.to_string() + ": " + error_text(error));
+  } catch (const std::exception& failure) {
+    log().warn("[strategy] the other processes of the pod could not be told of an error: {}", failure.what());
+  }
 }
 
 void check_pod(const std::string& speaker, const XlaClient& client, const std::optional<Pod>& pod) {

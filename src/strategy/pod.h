@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 
@@ -27,6 +28,19 @@ std::optional<Pod> enter_pod(const std::string& speaker, const ClusterResolver& 
                              const MembershipOptions& options);
 // Keeps a pod for the next call of enter_pod() with the same cluster and task, which does not enter anew.
 void keep_pod(const Pod& pod);
+
+// Tells the other processes of an error, because they wait for this one, some of them within the plugin. Never throws.
+void tell_pod(const Pod& pod, const std::exception& error) noexcept;
+// Calls fn and returns its result. The other processes hear of what it throws.
+template <typename Fn>
+auto in_pod(const Pod& pod, const Fn& fn) {
+  try {
+    return fn();
+  } catch (const std::exception& error) {
+    tell_pod(pod, error);
+    throw;
+  }
+}
 
 // Fails unless the devices of the client are those of the pod's processes, as many for each as libtpu's variables say.
 // FailedPrecondition: the plugin has devices of other processes than the pod (nothing: of others than this one).

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/error_text.h"
 #include "base/fail.h"
 #include "cohort/cluster/xla_strategy.h"
 #include "strategy/pod.h"
@@ -190,13 +189,7 @@ StrategyPlan tpu_plan(const TPUClusterResolver* resolver, const TPUStrategyOptio
                           ", and device_assignment says which devices are used; give one of them");
   }
   if (const std::optional<Pod> pod = enter_pod(kSpeaker, resolver_of(resolver), options.membership)) {
-    try {
-      return pod_plan(*pod, options);
-    } catch (const std::exception& error) {
-      // The others wait for this one, some of them within the plugin.
-      if (!pod->membership->failure()) pod->membership->fail(pod->task.to_string() + ": " + error_text(error));
-      throw;
-    }
+    return in_pod(*pod, [&] { return pod_plan(*pod, options); });
   }
   const XlaStrategyOptions plain = plain_options(options);
   const int count = static_cast<int>(open_devices(kSpeaker, plain).size());
@@ -212,13 +205,16 @@ TpuTopology tpu_initialize(const std::shared_ptr<TPUClusterResolver>& resolver, 
                            const std::string& plugin_options, const MembershipOptions& membership) {
   const std::string speaker = "tpu_initialize";
   const std::optional<Pod> pod = enter_pod(speaker, resolver_of(resolver.get()), membership);
-  const XlaClientPtr client = open_xla({.plugin = plugin,
-                                        .source = speaker,
-                                        .options = parse_xla_options(plugin_options),
-                                        .processes = pod ? pod->processes : nullptr});
-  check_pod(speaker, *client, pod);
-  if (pod) keep_pod(*pod);
-  return topology_of(*client);
+  const auto open = [&] {
+    const XlaClientPtr client = open_xla({.plugin = plugin,
+                                          .source = speaker,
+                                          .options = parse_xla_options(plugin_options),
+                                          .processes = pod ? pod->processes : nullptr});
+    check_pod(speaker, *client, pod);
+    if (pod) keep_pod(*pod);
+    return topology_of(*client);
+  };
+  return pod ? in_pod(*pod, open) : open();
 }
 
 TPUStrategy::TPUStrategy(const std::shared_ptr<TPUClusterResolver>& resolver, const TPUStrategyOptions& options)
