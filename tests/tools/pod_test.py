@@ -15,7 +15,7 @@ COHORT = os.environ["COHORT"]
 POD_TESTS = os.environ["POD_TESTS"]
 PLUGIN = os.environ["POD_PLUGIN_OF_TESTS"]
 CPU = pathlib.Path(os.environ["PLUGINS"], "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so")
-TRAIN = ["train", "--experiment=mnist_mlp", "--batch_size=96", "--seed=3"]
+TRAIN = ["train", "--experiment=mnist_mlp", "--batch_size=384", "--seed=3"]
 TPU = ["--distribution_strategy=tpu", "--tpu=local", f"--xla_plugin={PLUGIN}", "--xla_options=cpu_device_count=4"]
 
 
@@ -39,7 +39,7 @@ class Pods(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def train(self, name, epochs=1):
+    def train(self, name, epochs=3):
         """Starts both processes."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
         return [self.start([COHORT, *TRAIN, *TPU, f"--worker_hosts={hosts}", f"--task_index={index}", f"--model_dir={self.folder}/{name}",
@@ -60,7 +60,7 @@ class Pods(unittest.TestCase):
             self.assertEqual(process.wait(timeout=200), code, self.log(f"{name}_{index}"))
 
     def test_trains_as_one_process_and_goes_on_with_the_same_bits(self):
-        alone = subprocess.run([COHORT, *TRAIN, "--epochs=1", "--distribution_strategy=one_device", f"--model_dir={self.folder}/alone"],
+        alone = subprocess.run([COHORT, *TRAIN, "--epochs=3", "--distribution_strategy=one_device", f"--model_dir={self.folder}/alone"],
                                capture_output=True, text=True, check=False, timeout=240)
         self.assertEqual(alone.returncode, 0, alone.stdout + alone.stderr)
         wanted = records_of(self.folder / "alone")[-1]
