@@ -2,6 +2,8 @@
 """Two workers on two machines, which are network namespaces joined by a link of a given rate: what a step takes, with
 gradients that leave during backward and after it, and how much of the communication backward hides.
 
+The workers encrypt what they send if COHORT_SECRET_FILE names a secret.
+
 usage (as root): network.py --bench BINARY [--rate 2gbit] [--rounds N] [--seconds S]
 """
 import argparse
@@ -47,7 +49,8 @@ def step(link, bench, model, seconds, overlap):
     workers = []
     for index, name in enumerate(link.names):
         config = {"cluster": {"worker": [f"{host}:4000" for host in HOSTS]}, "task": {"type": "worker", "index": index}}
-        environment = {**os.environ, "TF_CONFIG": json.dumps(config), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        insecure = "" if "COHORT_SECRET_FILE" in os.environ else "1"
+        environment = {**os.environ, "COHORT_INSECURE": insecure, "TF_CONFIG": json.dumps(config), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         workers.append(subprocess.Popen(["ip", "netns", "exec", name, "taskset", "-c", str(index), bench, "--seconds", str(seconds), "worker_step",
                                          "--model", model, "--overlap", overlap], stdout=subprocess.PIPE, text=True, env=environment))
     out = workers[0].communicate(timeout=600)[0]

@@ -70,7 +70,7 @@ message(STATUS "cohort: CUDA ${COHORT_HAS_CUDA}, Gloo ${COHORT_HAS_GLOO}, MPI ${
 
 # What the library links besides LibTorch; cohortConfig.cmake.in finds the same.
 set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB JPEG::JPEG PNG::PNG yaml-cpp CURL::libcurl
-                     OpenSSL::Crypto gRPC::grpc++ protobuf::libprotobuf isal ${CMAKE_DL_LIBS})
+                     OpenSSL::SSL OpenSSL::Crypto gRPC::grpc++ protobuf::libprotobuf isal ${CMAKE_DL_LIBS})
 if(COHORT_HAS_GLOO AND NOT COHORT_GLOO_MODULE)
   list(APPEND COHORT_LIBRARIES gloo)
 endif()

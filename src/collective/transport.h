@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "rpc/tls_pem.h"
+
 namespace cohort {
 
 // A message under way. One that is destroyed before it has come through is given up; its memory may be freed then.
@@ -58,6 +60,11 @@ struct Meeting {
   int size = 1;
   std::string host = {};    // this rank listens here and nowhere else
   std::string prefix = {};  // tells the group's keys from those of other groups
+  // What the ranks prove to each other, before anything else; nothing: whoever reaches a rank may speak to it.
+  std::optional<TlsPem> identity = std::nullopt;
+  // A text that ranks of one machine have in common, which then do not encrypt what they send each other; empty: all
+  // encrypt everything.
+  std::string machine = {};
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   std::function<void(const std::string& key, const std::string& value)> put = {};
   // Waits for the key.

@@ -12,6 +12,7 @@
 #include "parameter_server/state.h"
 #include "parameter_server/worker/worker.h"
 #include "rpc/address.h"
+#include "rpc/security.h"
 #include "strategy/strategies/devices.h"
 
 namespace cohort {
@@ -37,7 +38,10 @@ TaskId task_in(const ClusterResolver& resolver, const ClusterSpec& cluster) {
   return *task;
 }
 
-const ParameterServerOptions& checked(const ParameterServerOptions& options) {
+ParameterServerOptions checked(ParameterServerOptions options) {
+  const JobSecurity security = job_security(options.security, options.allow_insecure);
+  options.security = security.security;
+  options.allow_insecure = security.allow_insecure;
   if (options.compression.empty() || options.compression == "bfloat16" || options.compression == "float16") {
     return options;
   }

@@ -29,6 +29,9 @@ std::shared_ptr<Channel> open_channel(const std::string& address, const Security
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each client gets a connection of its own
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2Frame);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(std::chrono::milliseconds(kKeepalive).count()));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   static_cast<int>(std::chrono::milliseconds(kKeepaliveTimeout).count()));
   arguments.SetMaxReceiveMessageSize(kLongestFrame);
   arguments.SetMaxSendMessageSize(kLongestFrame);
   if (const std::string name = tls_name(security); !name.empty()) arguments.SetSslTargetNameOverride(name);

@@ -20,6 +20,11 @@ namespace cohort {
 
 using grpc::Channel;
 
+// The silence after which an end asks the other one for a sign of life, and the wait for it, after which the connection
+// is ended. The second one is TCP's user timeout, too.
+constexpr std::chrono::seconds kKeepalive(20);
+constexpr std::chrono::seconds kKeepaliveTimeout(20);
+
 // Opens a new connection to the address ("host:port"), which is made again whenever it breaks. InvalidArgument: the
 // security options are wrong.
 std::shared_ptr<Channel> open_channel(const std::string& address, const SecurityOptions& security = {});

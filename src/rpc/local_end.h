@@ -1,4 +1,4 @@
-// The address of this machine's end of a socket.
+// The addresses of this machine's ends of sockets.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,5 +13,9 @@ using SocketCall = int (*)(int socket, const sockaddr* address, socklen_t length
 // Returns the own address of a socket of this type (SOCK_STREAM, SOCK_DGRAM) after the call with a host's address.
 // Unavailable: the host cannot be resolved, or the call fails; its message opens with `failure`.
 sockaddr_storage local_end(const std::string& host, int port, int type, SocketCall call, const std::string& failure);
+
+// Returns whether all addresses of the host are loopback's, so that no other machine can reach any of them.
+// Unavailable: the host cannot be resolved; the message opens with `failure`.
+bool is_loopback(const std::string& host, const std::string& failure);
 
 }  // namespace cohort

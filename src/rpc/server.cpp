@@ -2,7 +2,6 @@
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <mutex>
@@ -20,6 +19,11 @@ namespace cohort {
 namespace {
 
 constexpr std::chrono::seconds kLastCalls(1);
+
+constexpr int kMostCalls = 1024;                // under way on one connection; further ones wait at the caller
+constexpr std::chrono::seconds kHandshake(10);  // from a connection to the proof of the other end
+constexpr std::chrono::minutes kIdle(30);       // a connection without calls is ended, and made again for the next
+constexpr std::size_t kMostBytes = std::size_t{8} << 30;  // of messages that arrive, on all connections together
 
 class Reactor;
 
@@ -93,14 +97,6 @@ void Call::finish(const Frame& frame, const grpc::Status& status) {
   if (reactor != nullptr) reactor->answer(frame, status);
 }
 
-bool is_loopback(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    return (ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24) == 127;
-  }
-  return address.ss_family == AF_INET6 &&
-         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
-}
-
 void require_safe(const std::string& address, const RpcServerOptions& options) {
   if (options.allow_insecure || options.security.given()) return;
   const std::size_t colon = address.rfind(':');
@@ -108,10 +104,27 @@ void require_safe(const std::string& address, const RpcServerOptions& options) {
   const auto parsed = colon == std::string::npos ? std::nullopt : parse_address(address.substr(0, colon) + ":1");
   if (!parsed) fail<InvalidArgument>("[rpc] ", options.name, ": \"", address, "\" is no host:port to listen on");
   const std::string failure = "[rpc] " + options.name + " cannot listen on " + address;
-  if (is_loopback(local_end(parsed->host, 0, SOCK_STREAM, ::bind, failure))) return;
+  if (is_loopback(parsed->host, failure)) return;
   fail<FailedPrecondition>("[rpc] ", options.name, ": ", address,
-                           " can be reached from other machines, and nothing says who may: give certificates "
-                           "(security), or allow_insecure in a network that you trust");
+                           " can be reached from other machines, and nothing says who may: start the job with "
+                           "cohort launch, give all tasks a secret or certificates (security, --secret_file, "
+                           "--tls_ca), or allow it (allow_insecure, --insecure) in a network that you trust");
+}
+
+int in_ms(std::chrono::milliseconds time) {
+  return static_cast<int>(time.count());
+}
+
+// Bounds what callers can take of this process: connections that prove nothing, say nothing or have gone are ended, and
+// nobody has calls or bytes without end in it.
+void limit(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCalls);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, in_ms(kHandshake));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, in_ms(kIdle));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, in_ms(kKeepalive));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, in_ms(kKeepaliveTimeout));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, in_ms(kKeepalive / 2));
+  builder.SetResourceQuota(grpc::ResourceQuota("cohort").Resize(kMostBytes));
 }
 
 }  // namespace
@@ -128,6 +141,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
     builder.AddListeningPort(address, server_credentials(options.security), &port_);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second process on the port is an error, not a share
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2Frame);
+    limit(builder);
     builder.SetMaxReceiveMessageSize(kLongestFrame);
     builder.SetMaxSendMessageSize(kLongestFrame);
     builder.RegisterCallbackGenericService(this);

@@ -7,6 +7,8 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include "base/fail.h"
 
@@ -85,9 +87,7 @@ std::string text_of(BIO& bio) {
   return {data, static_cast<std::size_t>(size)};
 }
 
-}  // namespace
-
-TlsIdentity identity_from_secret(const std::string& secret) {
+TlsIdentity make_identity(const std::string& secret) {
   if (secret.size() < kShortest) {
     fail<InvalidArgument>("[security] the shared secret has ", secret.size(), " bytes, wanted at least ", kShortest);
   }
@@ -99,6 +99,17 @@ TlsIdentity identity_from_secret(const std::string& secret) {
               PEM_write_bio_PrivateKey(key_text.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) == 1,
           "writing it as text");
   return {.certificate = text_of(*certificate_text), .key = text_of(*key_text)};
+}
+
+}  // namespace
+
+// A process speaks with one secret, on many connections.
+TlsIdentity identity_from_secret(const std::string& secret) {
+  static std::mutex mutex;
+  static std::pair<std::string, TlsIdentity> last;
+  const std::lock_guard lock(mutex);
+  if (last.first != secret) last = {secret, make_identity(secret)};
+  return last.second;
 }
 
 }  // namespace cohort

@@ -12,10 +12,13 @@
 #include "cluster/mpi_runtime.h"
 #include "cluster/own_host.h"
 #include "collective/algorithms/hierarchical.h"
+#include "collective/algorithms/shared_sum.h"
 #include "collective/local/alone.h"
 #include "collective/nccl/nccl.h"
 #include "collective/process/transports.h"
 #include "device/backend.h"
+#include "rpc/local_end.h"
+#include "rpc/security.h"
 
 namespace cohort {
 
@@ -116,6 +119,15 @@ std::vector<DeviceSpec> parse_devices(const std::string& strategy, const nlohman
   return devices;
 }
 
+// Fails if other machines can reach the host.
+void require_loopback(const std::string& host) {
+  if (is_loopback(host, "[strategy] multi_worker_mirrored")) return;
+  fail<FailedPrecondition>("[strategy] multi_worker_mirrored: ", host, " can be reached from other machines, and ",
+                           "nothing says who may: start the job with cohort launch, give all workers a secret or ",
+                           "certificates (MembershipOptions::security, --secret_file, --tls_ca), or allow it ",
+                           "(allow_insecure, --insecure) in a network that you trust");
+}
+
 }  // namespace
 
 WorkerGroup::WorkerGroup() : WorkerGroup(std::make_unique<ProcessCommunicator>(make_alone(), ProcessGroupOptions{})) {}
@@ -164,7 +176,8 @@ std::vector<std::string> JoinedWorkers::enter(const std::string& info) {
 }
 
 bool JoinedWorkers::overlaps() const {
-  return world_->name() == "gloo" && options_.communication.overlap.value_or(sharing_cores_ < size());
+  const bool messages = world_->name() == "gloo" || world_->name() == "tcp";
+  return messages && options_.communication.overlap.value_or(sharing_cores_ < size());
 }
 
 std::shared_ptr<Communicator> JoinedWorkers::over_all(std::shared_ptr<Communicator> local) const {
@@ -181,15 +194,19 @@ std::shared_ptr<Communicator> JoinedWorkers::over_all(std::shared_ptr<Communicat
 // NCCL moves tensors only: what the workers have to agree on goes over the ring.
 std::unique_ptr<ProcessCommunicator> JoinedWorkers::connect(const std::string& kind) const {
   const std::shared_ptr<Membership>& members = membership_;
+  const JobSecurity security = job_security(options_.membership.security, options_.membership.allow_insecure);
   Meeting meeting{
       .rank = id_in_cluster(options_.cluster, options_.task),
       .size = worker_count(options_.cluster, options_.task.type),
       .host = own_host(options_.cluster, options_.task),
       .prefix = "collective/transport/",
+      .identity = tls_identity(security.security),
+      .machine = this_machine(),
       .timeout = options_.communication.timeout,
       .put = [members](const std::string& key, const std::string& value) { members->put(key, value); },
       .get = [members](const std::string& key, std::chrono::milliseconds limit) { return members->get(key, limit); },
       .find = [members](const std::string& key) { return members->try_get(key); }};
+  if (!meeting.identity && !security.allow_insecure && kind != "mpi") require_loopback(meeting.host);
   std::unique_ptr<Transport> transport = make_transport(kind == "nccl" ? "ring" : kind, meeting);
   std::shared_ptr<Communicator> devices;
   if (kind == "nccl") {

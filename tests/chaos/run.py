@@ -74,6 +74,8 @@ class Group:
     """The workers of one start."""
 
     def __init__(self, cohort, network, folder, attempt):
+        secret = folder / "secret"
+        secret.write_text("the secret of a trial", encoding="utf-8")
         hosts = ",".join(f"{network.address(i)}:{PORT}" for i in range(WORKERS))
         self.logs = [folder / f"{attempt}_{i}.log" for i in range(WORKERS)]
         self.workers = []
@@ -81,7 +83,7 @@ class Group:
             with path.open("w", encoding="utf-8") as log:
                 self.workers.append(subprocess.Popen(
                     ["ip", "netns", "exec", network.name(i), cohort, *FLAGS, f"--model_dir={folder / 'run'}", f"--worker_hosts={hosts}",
-                     f"--task_index={i}"], stdout=log, stderr=log))
+                     f"--secret_file={secret}", f"--task_index={i}"], stdout=log, stderr=log))
 
     def said(self, i):
         return self.logs[i].read_text(encoding="utf-8")

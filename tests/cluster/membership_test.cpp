@@ -199,8 +199,14 @@ TEST(Membership, WrongCallsAreNamed) {
               }),
               HasSubstr("needs ca_file, certificate_file and key_file together"));
   const std::map<std::string, std::vector<std::string>> elsewhere{{"worker", {"192.0.2.1:1234"}}};
-  EXPECT_THAT(error_of<Unavailable>([&] {
+  EXPECT_THAT(error_of<FailedPrecondition>([&] {
                 Membership(ClusterSpec(elsewhere), {"worker", 0}, quick());
+              }),
+              HasSubstr("192.0.2.1:1234 can be reached from other machines"));
+  options = quick();
+  options.allow_insecure = true;
+  EXPECT_THAT(error_of<Unavailable>([&] {
+                Membership(ClusterSpec(elsewhere), {"worker", 0}, options);
               }),
               HasSubstr("cannot listen on 192.0.2.1:1234"));
 }

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct ProcessRanksOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(20);  // of a collective
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(10);  // a busy machine may stop for seconds
+  std::optional<TlsPem> identity = std::nullopt;                           // what the ranks prove to each other
+  bool one_machine = true;  // with an identity: they need not encrypt what they send
   bool shared_memory = true;
   std::vector<std::string> machines = {};  // of each rank; this one
   std::function<std::shared_ptr<Communicator>(const std::shared_ptr<Membership>&)> devices = {};  // none
@@ -34,6 +37,8 @@ inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Member
       .size = static_cast<int>(membership->tasks().size()),
       .host = "127.0.0.1",
       .prefix = "transport/",
+      .identity = options.identity,
+      .machine = options.one_machine ? "here" : "",
       .timeout = options.timeout,
       .put = [membership](const std::string& key, const std::string& value) { membership->put(key, value); },
       .get = [membership](const std::string& key,

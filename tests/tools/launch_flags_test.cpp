@@ -57,6 +57,10 @@ TEST(LaunchFlags, ThatDoNotFitAreRefused) {
   expect_refused("--grace_period is nan, wanted seconds", {"--grace_period=nan"});
   expect_refused("would listen on port 65536", {"--nproc=2", "--nnodes=2", "--master_port=65535", "--node_hosts=a,b"});
   expect_refused("-x COHORT_NOT_SET: it is not set here", {"-x", "COHORT_NOT_SET"});
+  expect_refused("-x MY_TOKEN=...: arguments stand in the list of processes", {"-x", "MY_TOKEN=1"});
+  expect_refused("--insecure, --secret_file and --tls_ca exclude each other", {"--insecure", "--secret_file=x"});
+  expect_refused("--tls_ca, --tls_cert and --tls_key belong together, got \"x\", \"\" and \"\"", {"--tls_ca=x"});
+  expect_refused("secret_file \"/no/such\" cannot be read", {"--secret_file=/no/such"});
   expect_refused("--log_dir=/dev/null/x cannot be made", {"--log_dir=/dev/null/x"});
 }
 

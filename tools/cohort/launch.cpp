@@ -14,6 +14,7 @@
 #include "launch/elastic/elastic.h"
 #include "launch/group.h"
 #include "launch/remote.h"
+#include "launch/trust.h"
 
 namespace cohort::cli {
 
@@ -23,12 +24,23 @@ struct LaunchFlags {
   LaunchOptions options;
   RemoteOptions remote;
   ElasticOptions elastic;
+  TrustOptions trust;
   std::vector<std::string> exports;  // NAME or NAME=VALUE
   std::string log_dir;
   int max_restarts = 0;
   double grace = 30.0;
   bool until_eof = false;
+  bool read_job = false;
 };
+
+// Returns whether the variable of this name is likely to be a secret.
+bool is_secret(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  constexpr std::array kWords = {"SECRET",     "TOKEN",   "PASSWORD",   "PASSWD",
+                                 "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY"};
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](const char* word) { return name.find(word) != std::string::npos; });
+}
 
 std::map<std::string, std::string> exported(const std::vector<std::string>& exports) {
   std::map<std::string, std::string> set;
@@ -36,6 +48,10 @@ std::map<std::string, std::string> exported(const std::vector<std::string>& expo
     const std::size_t equals = each.find('=');
     const std::string name = each.substr(0, equals);
     if (name.empty()) fail<InvalidArgument>("[launch] -x ", each, ": wanted NAME or NAME=VALUE");
+    if (equals != std::string::npos && is_secret(name)) {
+      fail<InvalidArgument>("[launch] -x ", name, "=...: arguments stand in the list of processes, where others read ",
+                            "them; set the variable here and give -x ", name);
+    }
     if (equals != std::string::npos) {
       set[name] = each.substr(equals + 1);
     } else if (const char* value = std::getenv(name.c_str())) {
@@ -57,8 +73,8 @@ std::string log_folder(const std::string& folder, int attempt) {
 }
 
 // Returns the processes of an attempt: the workers, or with hosts a launcher on each of them.
-std::vector<WorkerPlan> plan(const LaunchFlags& flags, int attempt) {
-  if (flags.remote.active()) return plan_agents(flags.options, flags.remote);
+std::vector<WorkerPlan> plan(const LaunchFlags& flags, const std::string& secret, int attempt) {
+  if (flags.remote.active()) return plan_agents(flags.options, flags.remote, flags.trust, secret);
   const bool servers = flags.options.ps > 0;
   const int listening = servers ? 1 + flags.options.ps + flags.options.workers
                         : flags.options.nnodes == 1 && flags.options.hosts.empty() ? flags.options.nproc
@@ -99,7 +115,6 @@ void check_together(const LaunchFlags& flags) {
   only_with(flags.remote.ssh != none.remote.ssh, "--ssh", flags.remote.active(), "--hosts");
   only_with(flags.elastic.join_timeout != none.elastic.join_timeout, "--join_timeout", flags.elastic.active(),
             "--elastic or --join");
-  only_with(!flags.elastic.secret_file.empty(), "--secret_file", flags.elastic.active(), "--elastic or --join");
   const char* const elastic = "--elastic and --join";
   not_with(flags.remote.active(), "--hosts", flags.elastic.active(), elastic);
   not_with(flags.max_restarts != 0, "--max_restarts", flags.elastic.active(), elastic);
@@ -113,13 +128,26 @@ void check_together(const LaunchFlags& flags) {
   not_with(!options.master_addr.empty(), "--master_addr", flags.remote.active(), hosts);
 }
 
+// Other launchers that a person starts know nothing of a secret that this one draws.
+SecretSource secret_source(const LaunchFlags& flags) {
+  if (flags.remote.active()) return SecretSource::kDrawn;
+  if (flags.options.nnodes > 1 || !flags.options.hosts.empty()) return SecretSource::kNone;
+  if (!flags.elastic.active()) return SecretSource::kDrawn;
+  return on_loopback(flags.elastic, flags.options) ? SecretSource::kOfUser : SecretSource::kNone;
+}
+
 int launch(LaunchFlags flags) {
   flags.options.set = exported(flags.exports);
+  const HandedJob handed = flags.read_job ? read_job(STDIN_FILENO) : HandedJob{};
+  flags.options.set.insert(handed.variables.begin(), handed.variables.end());
   require_seconds("--grace_period", flags.grace);
   require_seconds("--join_timeout", flags.elastic.join_timeout);
   check_together(flags);
+  const Trust trust(flags.trust, secret_source(flags), handed.secret);
+  if (!flags.remote.active()) flags.options.set.insert(trust.variables().begin(), trust.variables().end());
   if (flags.elastic.active()) {
     return launch_elastic(flags.elastic, flags.options,
+                          {.security = trust.security(), .allow_insecure = trust.insecure()},
                           [&](int64_t round) { return group_of(flags, static_cast<int>(round - 1)); });
   }
   if (flags.options.master_addr.empty()) flags.options.master_addr = "127.0.0.1";
@@ -134,7 +162,7 @@ int launch(LaunchFlags flags) {
   Guard guard;
   const Signals signals;
   for (int attempt = 0;; ++attempt) {
-    const GroupEnd end = run_group(plan(flags, attempt), group_of(flags, attempt), signals, guard);
+    const GroupEnd end = run_group(plan(flags, trust.secret(), attempt), group_of(flags, attempt), signals, guard);
     if (end.code == 0 || end.stopped || flags.options.ps > 0) return end.code;
     if (attempt == flags.max_restarts) {
       if (attempt > 0) std::cerr << "[launch] given up after " << attempt << " restart(s)\n";
@@ -142,6 +170,18 @@ int launch(LaunchFlags flags) {
     }
     std::cerr << "[launch] restart " << attempt + 1 << " of " << flags.max_restarts << "\n";
   }
+}
+
+void add_trust_flags(CLI::App& app, TrustOptions& options) {
+  app.add_option("--secret_file", options.secret_file,
+                 "secret of the job: a file of 16 bytes or more, the same for all launchers that a person starts; "
+                 "without it a secret is drawn, unless there are such others");
+  app.add_option("--tls_ca", options.tls_ca,
+                 "certificates in place of a secret: that of the authority (PEM), a file that all machines have");
+  app.add_option("--tls_cert", options.tls_cert, "the workers' certificate, such a file");
+  app.add_option("--tls_key", options.tls_key, "its private key, such a file");
+  app.add_flag("--insecure", options.insecure,
+               "let workers and launchers speak without encryption to whoever reaches them");
 }
 
 }  // namespace
@@ -184,10 +224,7 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   app.add_option("--join", flags->elastic.join, "HOST:PORT: take part in the elastic run that is led there");
   app.add_option("--join_timeout", flags->elastic.join_timeout, "seconds to wait for MIN workers, or for the leader")
       ->capture_default_str();
-  app.add_option("--secret_file", flags->elastic.secret_file,
-                 "secret of an elastic run: a file of 16 bytes or more, the same for all launchers, which then speak "
-                 "(mutual TLS) to "
-                 "nobody else");
+  add_trust_flags(app, flags->trust);
   app.add_flag(
       "--evaluator", flags->options.evaluator,
       "start one more process beside the workers, the evaluator: it evaluates the checkpoints and ends with the "
@@ -198,6 +235,9 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   app.add_option("--ssh", flags->remote.ssh, "command that reaches a host; it is called with the host and one command")
       ->capture_default_str();
   app.add_flag("--until_eof", flags->until_eof, "end with standard input, as launchers do that another one started");
+  app.add_flag("--read_job", flags->read_job,
+               "read the job's secret and variables from the first line of standard input, which launchers write that "
+               "another one started");
   return [flags] { return launch(*flags); };
 }
 

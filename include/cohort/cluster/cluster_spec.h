@@ -93,7 +93,9 @@ struct MembershipOptions {
   std::chrono::milliseconds leave_timeout = std::chrono::minutes(1);
   // A text about this task for the other tasks (Membership::infos()).
   std::string info = "";
-  SecurityOptions security = {};  // encryption of the calls of the membership; by default there is none
+  // Who may speak to the tasks, over the membership's calls and over the ring.
+  SecurityOptions security = {};
+  bool allow_insecure = false;  // lets tasks without security listen where other machines reach them
 };
 
 // Thread-safe. Once the group has failed, every call throws Unavailable with the first reason; the program has to be

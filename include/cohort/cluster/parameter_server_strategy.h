@@ -47,8 +47,7 @@ struct ParameterServerOptions {
   // The folder of the coordinator's checkpoints and of its identity after a restart. If it is empty there are no
   // checkpoints and no identity.
   std::filesystem::path directory = {};
-  // The encryption between all tasks. Without it a task listens only on an address of its own machine, unless
-  // allow_insecure is set.
+  // Who may speak to the tasks. Without security a task listens on loopback only, unless allow_insecure is set.
   SecurityOptions security = {};
   bool allow_insecure = false;  // lets tasks without security listen where other machines reach them
   // The longest wait for all servers at the start.

@@ -33,6 +33,11 @@ struct StrategyFlags {
   Setting<std::string> consistency = "asynchronous";
   Setting<int64_t> staleness = Consistency().staleness;
   Setting<int64_t> ps_replicas = ParameterServerOptions().replicas;
+  Setting<std::string> secret_file;
+  Setting<std::string> tls_ca;
+  Setting<std::string> tls_cert;
+  Setting<std::string> tls_key;
+  Setting<bool> insecure = false;
   // How tpu and xla divide the inputs of a model among the cores of a replica, for images NCHW; a replica has as many
   // cores as there are parts. The task of an experiment says it (Task::input_partition_dims), so they are no fields.
   std::vector<int64_t> input_partition_dims = {};

@@ -9,6 +9,7 @@
 #include "cluster/beat_plan.h"
 #include "cluster/coordination/client.h"
 #include "cluster/coordination/server.h"
+#include "rpc/security.h"
 
 namespace cohort {
 
@@ -32,14 +33,18 @@ TaskId leader_of(const ClusterSpec& cluster, const TaskId& task, const Membershi
 class Membership::Impl {
  public:
   Impl(const ClusterSpec& cluster, const TaskId& task, const MembershipOptions& options)
-      : cluster_(cluster), task_(task), options_(options), leader_(leader_of(cluster, task, options)) {
+      : cluster_(cluster),
+        task_(task),
+        options_(options),
+        security_(job_security(options.security, options.allow_insecure)),
+        leader_(leader_of(cluster, task, options)) {
     const std::string& address = cluster.address(leader_);
     if (task == leader_) {
-      server_ = std::make_unique<CoordinationServer>(cluster, address, options.heartbeat_timeout, options.security);
+      server_ = std::make_unique<CoordinationServer>(cluster, address, options.heartbeat_timeout, security_);
     }
     client_ = std::make_unique<CoordinationClient>(
-        [this, address] { return server_ ? server_->local_channel() : open_channel(address, options_.security); }, task,
-        leader_.to_string() + " at " + address, options);
+        [this, address] { return server_ ? server_->local_channel() : open_channel(address, security_.security); },
+        task, leader_.to_string() + " at " + address, options);
     infos_ = client_->enter(cluster.to_json());
     tasks_ = CoordinationState(cluster, options.heartbeat_timeout).tasks();
     if (infos_.size() != tasks_.size()) {
@@ -166,6 +171,7 @@ class Membership::Impl {
   ClusterSpec cluster_;
   TaskId task_;
   MembershipOptions options_;
+  JobSecurity security_;
   TaskId leader_;
   std::unique_ptr<CoordinationServer> server_;
   std::unique_ptr<CoordinationClient> client_;

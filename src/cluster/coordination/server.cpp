@@ -59,12 +59,14 @@ CoordinationState::Reply reply_to(const Call& call) {
 class CoordinationServer::Impl {
  public:
   Impl(const ClusterSpec& cluster, const std::string& address, std::chrono::milliseconds heartbeat_timeout,
-       const SecurityOptions& security)
+       const JobSecurity& security)
       : state_(cluster, heartbeat_timeout),
-        // One thread is enough, because no handler takes time. Without security it accepts calls from other machines
-        // all the same: then the network decides who reaches it.
+        // One thread is enough, because no handler takes time.
         server_(address,
-                {.name = "the coordination leader", .security = security, .threads = 1, .allow_insecure = true},
+                {.name = "the coordination leader",
+                 .security = security.security,
+                 .threads = 1,
+                 .allow_insecure = security.allow_insecure},
                 [this](const std::string& method, const Call& call) { handle(method, call); }),
         ticker_([this](const std::stop_token& stop) {
           while (!stop.stop_requested()) {
@@ -132,7 +134,7 @@ class CoordinationServer::Impl {
 };
 
 CoordinationServer::CoordinationServer(const ClusterSpec& cluster, const std::string& address,
-                                       std::chrono::milliseconds heartbeat_timeout, const SecurityOptions& security)
+                                       std::chrono::milliseconds heartbeat_timeout, const JobSecurity& security)
     : impl_(std::make_unique<Impl>(cluster, address, heartbeat_timeout, security)) {}
 CoordinationServer::~CoordinationServer() = default;
 

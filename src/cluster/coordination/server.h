@@ -7,14 +7,16 @@
 
 #include "cluster/coordination/state.h"
 #include "rpc/channel.h"
+#include "rpc/security.h"
 
 namespace cohort {
 
 class CoordinationServer {
  public:
   // Listens on `address` and nowhere else. Unavailable: the address is in use or not this machine's.
+  // FailedPrecondition: other machines reach it, and there is no security.
   CoordinationServer(const ClusterSpec& cluster, const std::string& address,
-                     std::chrono::milliseconds heartbeat_timeout, const SecurityOptions& security);
+                     std::chrono::milliseconds heartbeat_timeout, const JobSecurity& security);
   CoordinationServer(const CoordinationServer&) = delete;
   CoordinationServer& operator=(const CoordinationServer&) = delete;
   // Ends every waiting call.

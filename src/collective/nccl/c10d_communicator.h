@@ -22,6 +22,7 @@
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "base/log.h"
+#include "base/number_in.h"
 #include "cohort/communicator.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/transport.h"
@@ -180,7 +181,11 @@ class C10dCommunicator final : public Communicator {
     for (int r = 0; r < size() && color >= 0; ++r) {
       const std::string choice = meeting_.get(c10::str(prefix, r), meeting_.timeout);
       const std::size_t space = choice.find(' ');
-      if (std::stoi(choice) == color) members.emplace_back(std::stoi(choice.substr(space)), r);
+      const auto number = [&](const std::string& text) {
+        return number_in<int>(text, c10::str("[collective] the choice of rank ", r));
+      };
+      if (number(choice.substr(0, space)) == color)
+        members.emplace_back(number(choice.substr(std::min(space + 1, choice.size()))), r);
     }
     if (color < 0) return nullptr;
     std::sort(members.begin(), members.end());

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "collective/gloo/gloo.h"
 #include "collective/mpi/mpi.h"
+#include "collective/tcp/tcp.h"
 
 namespace cohort {
 
@@ -24,8 +25,13 @@ struct TransportRow {
   std::unique_ptr<Transport> (*make)(const Meeting& meeting);
 };
 
+// Ranks that have to prove themselves speak TLS, which Gloo does not.
+std::unique_ptr<Transport> connect_ring(const Meeting& meeting) {
+  return meeting.identity ? make_tcp(meeting) : make_gloo(meeting);
+}
+
 constexpr TransportRow kTransports[] = {
-    {"ring", make_gloo},
+    {"ring", connect_ring},
     {"mpi", connect_mpi},
 };
 

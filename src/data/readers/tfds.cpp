@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/number_in.h"
 #include "cohort/data/tf_example.h"
 #include "data/readers/label.h"
 #include "data/readers/split_spec.h"
@@ -46,7 +47,8 @@ std::filesystem::path find_folder(const std::filesystem::path& folder) {
 
 // Returns a number. Protobuf's JSON writes 64-bit numbers as text.
 int64_t number_of(const Json& json) {
-  return json.is_string() ? std::stoll(json.get<std::string>()) : json.get<int64_t>();
+  return json.is_string() ? number_in<int64_t>(json.get<std::string>(), "[data] a number of a TFDS description")
+                          : json.get<int64_t>();
 }
 
 // Returns the last part of a name such as "tensorflow_datasets.core.features.image_feature.Image".

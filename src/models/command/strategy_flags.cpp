@@ -17,6 +17,7 @@
 #include "cohort/cluster/xla_strategy.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/process/transports.h"
+#include "models/command/security_flags.h"
 #include "models/command/strategy_table.h"
 
 namespace cohort {
@@ -248,6 +249,7 @@ Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
   check_cluster(flags);
   configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
   return MultiWorkerMirroredStrategy({.communication = {.implementation = exchange_of(flags)},
+                                      .membership = {.security = security_of(flags), .allow_insecure = flags.insecure},
                                       .devices = worker_devices_of(flags),
                                       .exchange = {.num_packs = packs_of(flags)}});
 }
@@ -255,6 +257,8 @@ Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
 Strategy make_parameter_server(const StrategyFlags& flags) {
   return ParameterServerStrategy({.consistency = consistency_of(flags),
                                   .replicas = static_cast<int>(flags.ps_replicas),
+                                  .security = security_of(flags),
+                                  .allow_insecure = flags.insecure,
                                   .devices = devices_of(flags)});
 }
 
@@ -352,6 +356,15 @@ void StrategyFlags::describe(ConfigFields& fields) {
       "three; "
       "highest, float32",
       "default, high, highest");
+  add("secret_file", secret_file,
+      "secret of the job: a file of 16 bytes or more, the same for all tasks, which then speak (mutual TLS) to nobody "
+      "else; empty: what cohort launch hands over, or COHORT_SECRET_FILE");
+  add("tls_ca", tls_ca, "certificates in place of a secret: that of the authority (PEM); empty: COHORT_TLS_CA");
+  add("tls_cert", tls_cert, "this task's certificate; empty: COHORT_TLS_CERT");
+  add("tls_key", tls_key, "its private key; empty: COHORT_TLS_KEY");
+  add("insecure", insecure,
+      "whether tasks without a secret or certificates may speak to whoever reaches them; otherwise they stay on "
+      "loopback");
   add("consistency", consistency, "how parameter_server keeps workers together: " + names_in(kConsistencies));
   add("staleness", staleness, "steps that a worker may be ahead of the slowest one under bounded_staleness");
   add("ps_replicas", ps_replicas, "servers of parameter_server that have each variable, 1 or 2");
@@ -378,6 +391,7 @@ Strategy make_strategy(const StrategyFlags& flags) {
   }
   check_counts(flags);
   check(flags, *row);
+  check_security(flags, row->joins_others);
   if (!row->joins_others) warn_of_workers(name);
   if (row->takes == StrategyTakes::kOneReplica) require_one_replica(flags, name);
   return row->make(flags);

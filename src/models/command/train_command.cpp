@@ -191,8 +191,14 @@ std::function<int()> add_train_flags(CLI::App& app) {
   app.add_option(
       "--data_dir", flags->data_dir,
       "folder of the data; without it the drawn digits of MNIST's experiments, or the drawn shapes of unet_small");
-  for (PlainFlag& flag : flags->plain)
-    app.add_option(flag.name, flag.given, flag.help)->default_str(flag.default_value);
+  for (PlainFlag& flag : flags->plain) {
+    if (flag.name == "--insecure") {  // it may stand alone
+      app.add_flag_function(
+          flag.name, [&flag](int64_t on) { flag.given = on > 0 ? "true" : "false"; }, flag.help);
+    } else {
+      app.add_option(flag.name, flag.given, flag.help)->default_str(flag.default_value);
+    }
+  }
   flags->experiment.add_to(app);
   app.get_option("--tpu")->expected(0, 1);  // --tpu= is the TPU that the environment speaks of
   app.add_option(

@@ -7,6 +7,7 @@
 #include "base/draw.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/number_in.h"
 #include "rpc/frame.h"
 
 namespace cohort {
@@ -58,17 +59,17 @@ CheckpointData checkpoint_of(const SavedVariables& saved, const Catalog& catalog
   return data;
 }
 
-int64_t number_in(const CheckpointData& data, const std::string& name) {
+int64_t saved_number(const CheckpointData& data, const std::string& name) {
   const auto found = data.values.find(name);
   if (found == data.values.end()) fail<DataLoss>("[coordinator] the checkpoint has no value ", name);
-  return std::stoll(found->second);
+  return number_in<int64_t>(found->second, c10::str("[coordinator] the checkpoint's value ", name));
 }
 
 SavedVariables saved_in(const CheckpointData& data) {
   SavedVariables saved;
   if (const auto variables = data.tensors.find("variables"); variables != data.tensors.end()) {
     for (const auto& [name, value] : variables->second) {
-      saved[name] = {.value = value, .iterations = number_in(data, kIterations + name)};
+      saved[name] = {.value = value, .iterations = saved_number(data, kIterations + name)};
       if (const auto names = data.values.find(kSlots + name); names != data.values.end()) {
         saved[name].slot_names = names->second;
       }
@@ -145,7 +146,7 @@ std::shared_ptr<SavedVariables> Coordinator::restore() {
   if (!checkpoint) return variables_->saved();
   auto saved = std::make_shared<SavedVariables>(saved_in(checkpoint->data));
   variables_->load(*saved);
-  queue_.begin_at(number_in(checkpoint->data, kClosure));
+  queue_.begin_at(saved_number(checkpoint->data, kClosure));
   restored_.emplace();
   const std::string prefix = kUser;
   for (const auto& [name, value] : checkpoint->data.values) {

@@ -9,6 +9,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/number_in.h"
 #include "checkpoint/series.h"
 #include "cohort/error.h"
 #include "strategy/core.h"
@@ -242,7 +243,8 @@ bool Controller::restore_checkpoint(bool keep_input) {
     const auto& values = checkpoint ? checkpoint->data.values : none.values;
     return core.text_from_chief(values.contains(name) ? values.at(name) : otherwise);
   };
-  evaluated_step_ = std::stoll(value(kEvaluatedStep, "-1"));
+  evaluated_step_ =
+      number_in<int64_t>(value(kEvaluatedStep, "-1"), c10::str("[controller] the checkpoint's value ", kEvaluatedStep));
   was_stopped_ = !value(kStoppedByAction, "").empty();
   listeners_->load(listeners_->states_from_chief(core, checkpoint ? checkpoint->data : none));
   saved_step_ = options_.trainer->global_step();

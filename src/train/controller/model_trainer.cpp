@@ -9,6 +9,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/number_in.h"
 #include "strategy/steps_together.h"
 #include "train/controller/moving_average.h"
 #include "train/loop/loop.h"
@@ -95,7 +96,7 @@ class ModelTrainer::Impl {
     if (text.empty()) fail<NotFound>(speaker(), "the checkpoint has no value \"", kGlobalStep, "\"");
     // The progress that was shown so far belongs to another course of the training.
     end_shown();
-    set_global_step(std::stoll(text));
+    set_global_step(number_in<int64_t>(text, c10::str(speaker(), "the checkpoint's value ", kGlobalStep)));
     enter(stage_before(global_step_));
     state_->begin_training();
     const TrainingPosition position = restore_training(*state_, data);
@@ -144,7 +145,8 @@ class ModelTrainer::Impl {
     });
     state_->module().copy_from_chief();
     restore_averages(whole.data);
-    set_global_step(std::stoll(core.text_from_chief(std::to_string(whole.step))));
+    set_global_step(
+        number_in<int64_t>(core.text_from_chief(std::to_string(whole.step)), c10::str(speaker(), "the chief's step")));
     return global_step_;
   }
 

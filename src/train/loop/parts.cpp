@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/number_in.h"
 #include "data/state.h"
 #include "device/host_memory.h"
 #include "device/host_random.h"
@@ -60,7 +61,9 @@ void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimize
   std::vector<torch::Tensor> values;
   for (const auto& [name, tensor] : slots) values.push_back(tensor);
   core.broadcast_from_chief(values);
-  if (!rate.empty()) slots.emplace_back(kLearningRateEntry, torch::tensor(std::stod(rate), torch::kDouble));
+  if (!rate.empty())
+    slots.emplace_back(kLearningRateEntry,
+                       torch::tensor(number_in<double>(rate, "[train] the chief's learning rate"), torch::kDouble));
   if (core.worker_rank() > 0) optimizer.load_state(slots);
 }
 

@@ -3,6 +3,7 @@
 
 #include "tests/collective/process/conformance.h"
 #include "tests/support/process_ranks.h"
+#include "tests/support/secret.h"
 
 namespace cohort::transports_test {
 namespace {
@@ -44,6 +45,41 @@ std::vector<std::string_view> with_threads() {
 
 INSTANTIATE_TEST_SUITE_P(All, Transports, ::testing::ValuesIn(with_threads()),
                          [](const auto& info) { return std::string(info.param); });
+
+// Ranks that have an identity, on one machine and as if they were on several.
+class ProvedRanks : public ::testing::TestWithParam<bool> {};
+
+TEST_P(ProvedRanks, DoWhatACommunicatorMust) {
+  const TlsPem identity = testing::identity_of("0123456789abcdef");
+  for (const int size : {1, 2, 3, 5}) {
+    with_process_ranks(size, {.identity = identity, .one_machine = GetParam()},
+                       [](ProcessCommunicator& world, Membership&) {
+                         EXPECT_EQ(world.name(), "tcp");
+                         testing::check_sums(world);
+                         testing::check_order_of_sums(world);
+                         testing::check_shared_sums(world);
+                         testing::check_copies(world);
+                         testing::check_wrong_calls(world);
+                         testing::check_pieces(world);
+                         testing::check_messages(world);
+                         testing::check_async(world);
+                         testing::check_split(world);
+                       });
+  }
+}
+
+TEST_P(ProvedRanks, SendLargeMessagesInBothDirectionsAtOnce) {
+  const TlsPem identity = testing::identity_of("0123456789abcdef");
+  with_process_ranks(3, {.identity = identity, .one_machine = GetParam(), .shared_memory = false},
+                     [](ProcessCommunicator& world, Membership&) {
+                       torch::Tensor value = torch::arange(3'000'000, torch::kDouble) + world.rank();
+                       world.all_reduce({&value, 1}, ReduceOp::kSum);
+                       EXPECT_TRUE(torch::equal(value, 3 * torch::arange(3'000'000, torch::kDouble) + 3));
+                     });
+}
+
+INSTANTIATE_TEST_SUITE_P(On, ProvedRanks, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "OneMachine" : "SeveralMachines"; });
 
 TEST(TransportTable, AnUnknownNameListsTheKnownOnes) {
   testing::expect_error<InvalidArgument>([] { (void)make_transport("pigeon", {}); },

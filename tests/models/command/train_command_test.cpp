@@ -110,6 +110,11 @@ TEST(TrainCommand, RefusesWrongStrategies) {
   expect_training_refused("worker_hosts names 1 hosts and task_index is 1",
                           {"--distribution_strategy=multi_worker_mirrored", "--worker_hosts=a:1", "--task_index=1"});
   expect_training_refused("--consistency and --ps_replicas have no meaning under", {"--consistency=synchronous"});
+  for (const std::string flag : {"--secret_file=x", "--tls_ca=x", "--tls_cert=x", "--tls_key=x", "--insecure=true"}) {
+    expect_training_refused(flag + " has no meaning under --distribution_strategy=mirrored", {flag});
+  }
+  expect_training_refused("--insecure has no meaning with --secret_file or --tls_ca",
+                          {"--distribution_strategy=multi_worker_mirrored", "--insecure", "--secret_file=x"});
   expect_training_refused("needs a cluster", {"--distribution_strategy=parameter_server"});
   expect_training_refused("--consistency=eventual is not known",
                           {"--distribution_strategy=parameter_server", "--consistency=eventual"});

@@ -93,6 +93,10 @@ Child::Child(const WorkerPlan& plan, Output& output, const std::string& log) : n
     close_all();
     fail<Unavailable>("[launch] ", name_, " cannot be started: ", std::strerror(code));
   }
+  if (!plan.input.empty() &&
+      ::write(input_, plan.input.data(), plan.input.size()) != static_cast<ssize_t>(plan.input.size())) {
+    kill(SIGKILL);  // it would wait for the rest
+  }
   ::setpgid(pid_, pid_);  // parent and child both do so, because either may run first
   ::fcntl(output_, F_SETFL, O_NONBLOCK);
 }

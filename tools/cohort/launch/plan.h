@@ -28,6 +28,7 @@ struct WorkerPlan {
   std::vector<std::string> command;  // the command to run
   bool leads = false;                // its successful end is the end of the run
   bool hold_stdin = false;           // it gets a standard input, which ends with the launcher
+  std::string input = {};            // what stands there first, no more than a pipe holds
   std::map<std::string, std::string> environment;
 };
 

@@ -48,11 +48,14 @@ class RemoteLeader final : public Leader {
 
 class RendezvousServer::Impl {
  public:
-  // Without security it accepts calls from other machines all the same. Then the network decides who reaches it.
-  Impl(const std::string& address, const RosterOptions& options, const SecurityOptions& security)
+  Impl(const std::string& address, const RosterOptions& options, const JobSecurity& security)
       : silence_(options.silence),
         roster_(options, Clock::now()),
-        server_(address, {.name = "the launcher", .security = security, .threads = 1, .allow_insecure = true},
+        server_(address,
+                {.name = "the launcher",
+                 .security = security.security,
+                 .threads = 1,
+                 .allow_insecure = security.allow_insecure},
                 [this](const std::string& method, const std::shared_ptr<RpcCall>& call) { handle(method, call); }) {}
 
   Order exchange(const Report& report) {
@@ -92,7 +95,7 @@ class RendezvousServer::Impl {
 };
 
 RendezvousServer::RendezvousServer(const std::string& address, const RosterOptions& options,
-                                   const SecurityOptions& security)
+                                   const JobSecurity& security)
     : impl_(std::make_unique<Impl>(address, options, security)) {}
 RendezvousServer::~RendezvousServer() {
   impl_->finish(kUnfinished);  // has no effect if finish() was called before

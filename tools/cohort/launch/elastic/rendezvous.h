@@ -7,6 +7,7 @@
 
 #include "cohort/cluster/security.h"
 #include "launch/elastic/roster.h"
+#include "rpc/security.h"
 
 namespace cohort::cli {
 
@@ -21,8 +22,9 @@ class Leader {
 // The leader's own end, and the server for the other agents. Prints events on standard error.
 class RendezvousServer final : public Leader {
  public:
-  // Listens on the address. Unavailable: it cannot.
-  RendezvousServer(const std::string& address, const RosterOptions& options, const SecurityOptions& security);
+  // Listens on the address. Unavailable: it cannot. FailedPrecondition: other machines reach it, and there is no
+  // security.
+  RendezvousServer(const std::string& address, const RosterOptions& options, const JobSecurity& security);
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
   // Ends the run with status 1 unless finish() was called. Waits until all agents know it or are lost.
