@@ -13,6 +13,10 @@ SecurityOptions security_of(const StrategyFlags& flags) {
           .secret_file = flags.secret_file};
 }
 
+MembershipOptions membership_of(const StrategyFlags& flags) {
+  return {.security = security_of(flags), .allow_insecure = flags.insecure};
+}
+
 void check_security(const StrategyFlags& flags, bool joins_others) {
   using Flag = std::pair<const char*, std::string>;
   for (const auto& [flag, value] :
@@ -21,7 +25,7 @@ void check_security(const StrategyFlags& flags, bool joins_others) {
     if (value.empty() || joins_others) continue;
     fail<InvalidArgument>(
         "[train] --", flag, "=", value, " has no meaning under --distribution_strategy=", flags.distribution_strategy,
-        ", whose process speaks to no other; only under ", "multi_worker_mirrored and parameter_server");
+        ", whose process speaks to no other; only under ", "multi_worker_mirrored, parameter_server and tpu");
   }
   if (flags.insecure && security_of(flags).given()) {
     fail<InvalidArgument>("[train] --insecure has no meaning with --secret_file or --tls_ca");

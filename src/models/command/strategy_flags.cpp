@@ -249,7 +249,7 @@ Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
   check_cluster(flags);
   configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
   return MultiWorkerMirroredStrategy({.communication = {.implementation = exchange_of(flags)},
-                                      .membership = {.security = security_of(flags), .allow_insecure = flags.insecure},
+                                      .membership = membership_of(flags),
                                       .devices = worker_devices_of(flags),
                                       .exchange = {.num_packs = packs_of(flags)}});
 }
@@ -282,7 +282,8 @@ Strategy make_tpu(const StrategyFlags& flags) {
                       .plugin_options = flags.xla_options,
                       .matmul_precision = flags.matmul_precision,
                       .input_partition_dims = flags.input_partition_dims,
-                      .eval_input_partition_dims = flags.eval_input_partition_dims});
+                      .eval_input_partition_dims = flags.eval_input_partition_dims,
+                      .membership = membership_of(flags)});
 }
 
 Strategy make_xla(const StrategyFlags& flags) {
@@ -353,8 +354,7 @@ void StrategyFlags::describe(ConfigFields& fields) {
       "options that the plugin of tpu and xla takes, as name=value,name=value, such as cpu_device_count=8");
   add("matmul_precision", matmul_precision,
       "how tpu and xla multiply float32: default is the device's way, on TPUs one pass in bfloat16; high, on TPUs "
-      "three; "
-      "highest, float32",
+      "three; highest, float32",
       "default, high, highest");
   add("secret_file", secret_file,
       "secret of the job: a file of 16 bytes or more, the same for all tasks, which then speak (mutual TLS) to nobody "
