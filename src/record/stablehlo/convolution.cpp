@@ -1,6 +1,9 @@
 // Convolutions of any number of spatial dimensions, strided, dilated, grouped, transposed, and their gradients. The
 // gradient of the input is a convolution with the kernel reversed and the strides as dilation of the gradient; that of
 // the kernel is a convolution of the input with the gradient as the kernel.
+#include <algorithm>
+#include <utility>
+
 #include "record/stablehlo/families.h"
 
 namespace cohort::record::stablehlo {
@@ -126,6 +129,17 @@ Operand sum_but_channels(Text& t, const Operand& g) {
   return t.reduce("add", g, dims, 0.0);
 }
 
+// Returns the operands of a kernel's gradient, whole on every core where an image has so few rows or columns that a
+// core may have one of them. XLA's partitioner divides such an image wrongly (seen with the plugin for CPUs 0.0.1: cut
+// 2 x 2, one of height and width at most 2 and the other one above it), and without a word.
+std::pair<Operand, Operand> of_small_images(Lowering& op, const Operand& x, const Operand& g) {
+  const auto small = [&](const Operand& image) {
+    return std::any_of(image.sizes.begin() + 2, image.sizes.end(), [&](int64_t size) { return size <= op.cores(); });
+  };
+  if (op.cores() == 1 || (!small(x) && !small(g))) return {x, g};
+  return {op.text().shard(x, ones(x.rank())), op.text().shard(g, ones(g.rank()))};
+}
+
 void convolution(Lowering& op) {
   Text& t = op.text();
   const Operand x = op.in(0);
@@ -147,7 +161,8 @@ void convolution_backward(Lowering& op) {
     op.set(0, c.transposed ? forward(t, g, kernel, c, x.sizes) : input_gradient(t, g, kernel, c, x.sizes));
   }
   if (op.wants(1)) {
-    op.set(1, c.transposed ? kernel_gradient(t, g, x, c, kernel.sizes) : kernel_gradient(t, x, g, c, kernel.sizes));
+    const auto [image, result] = of_small_images(op, c.transposed ? g : x, c.transposed ? x : g);
+    op.set(1, kernel_gradient(t, image, result, c, kernel.sizes));
   }
   if (op.wants(2)) op.set(2, sum_but_channels(t, t.convert(g, op.element(2))));
 }
