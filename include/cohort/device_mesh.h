@@ -1,4 +1,4 @@
-// DeviceMesh: devices of one process or of all tasks of a cluster in a grid with named axes, and what each axis divides.
+// DeviceMesh: devices of a process or of all tasks of a cluster on named axes, and what each axis divides.
 //
 //   const cohort::DeviceMesh mesh({2, 4}, {"replica", "batch"}, cohort::cpu_devices(8));
 //   mesh.num_replicas_in_sync();                      // 8: both axes carry the batch

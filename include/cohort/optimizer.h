@@ -18,6 +18,8 @@
 
 namespace cohort {
 
+struct ExchangeTimeline;  // in strategy.h, as is the next
+struct StateBytes;
 class UpdateRule;
 class Step;
 
@@ -331,22 +333,6 @@ class ReplicaOptimizer {
   Replica& replica_;
 };
 
-// The times at which the gradients of a step went to the other workers, in seconds since its backward began.
-struct ExchangeTimeline {
-  // One message.
-  struct Message {
-    int64_t bytes = 0;   // its size
-    double ready = 0.0;  // all replicas of this worker had brought their gradients
-    double begin = 0.0;  // it was sent
-    double end = 0.0;    // the sum over all workers was there
-  };
-  double backward = 0.0;          // until its end
-  std::vector<Message> messages;  // the messages in the order in which they were sent
-
-  // Returns the share of the time of communication during which backward ran: 0 to 1, 0 without messages.
-  double hidden() const;
-};
-
 // A handle: copies are the same optimizer. Holds the slots, in flat memory, and the step count. Made by
 // Strategy::optimizer(); it takes the module's parameters that require gradients at that time and lays them out flat.
 class MirroredOptimizer {
@@ -375,9 +361,12 @@ class MirroredOptimizer {
   // Returns the timeline of the last step; without messages if they do not leave during backward (docs/multi-worker.md
   // says when they do).
   ExchangeTimeline exchange_timeline() const;
+  // Returns the bytes of parameters, gradients and slots; docs/parallelism.md has what they should be.
+  StateBytes state_bytes() const;
 
   // Returns everything that a restart needs, by name ("iterations", "<parameter>/<slot>", "learning_rate" where one was
-  // set): independent of strategy and replicas.
+  // set): independent of strategy and replicas. Where the replicas share the slots (MirroredOptions::sharding) all
+  // workers call this, and each gets all of them.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
   // NotFound or InvalidArgument name the entry that is missing or does not fit.
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cohort/device.h"
+#include "cohort/device_mesh.h"
 #include "cohort/example.h"
 #include "cohort/mirrored.h"
 #include "cohort/replica.h"
@@ -277,6 +278,37 @@ struct ExchangeOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
+// The states that replicas share instead of each having all of them (ZeRO, FSDP); docs/parallelism.md.
+struct ShardingOptions {
+  // 0: none. 1: the optimizer's slots, of which each replica has those of its part of the parameters.
+  int stage = 0;
+  // The axis along which the replicas share them, which carries the batch. NotFound: there is no such axis.
+  std::string axis = "batch";
+};
+
+// The bytes of a training's states on that replica of this process that has most of them, counted from the tensors.
+struct StateBytes {
+  int64_t parameters = 0;  // its copy of the parameters
+  int64_t gradients = 0;   // gradients, messages and sums that it had at once in the last step; 0 before the first one
+  int64_t slots = 0;       // its part of the slots; replicas that reach each other's memory have them once
+};
+
+// The times at which the gradients of a step went to the other workers, in seconds since its backward began.
+struct ExchangeTimeline {
+  // One message.
+  struct Message {
+    int64_t bytes = 0;   // its size
+    double ready = 0.0;  // all replicas of this worker had brought their gradients
+    double begin = 0.0;  // it was sent
+    double end = 0.0;    // the sum over all workers was there
+  };
+  double backward = 0.0;          // until its end
+  std::vector<Message> messages;  // the messages in the order in which they were sent
+
+  // Returns the share of the time of communication during which backward ran: 0 to 1, 0 without messages.
+  double hidden() const;
+};
+
 // No distribution ("off"): one replica on the current device; distribute() yields the dataset's own batches.
 class DefaultStrategy : public Strategy {
  public:
@@ -296,6 +328,10 @@ struct MirroredOptions {
   // NotFound: it does not exist.
   std::vector<std::string> devices = {};
   ExchangeOptions exchange = {};  // options of the exchange of gradients
+  ShardingOptions sharding = {};  // the states that the replicas share
+  // The devices on several axes that carry the batch, instead of `devices`. InvalidArgument: both came, or an axis
+  // divides something else.
+  std::optional<DeviceMesh> mesh = std::nullopt;
 };
 
 // Synchronous data parallelism in one process: a copy of every variable on every replica, gradients all-reduced.

@@ -63,6 +63,9 @@ const Optimizer& MirroredOptimizer::rule() const {
 ExchangeTimeline MirroredOptimizer::exchange_timeline() const {
   return step_->exchange_timeline();
 }
+StateBytes MirroredOptimizer::state_bytes() const {
+  return step_->state_bytes();
+}
 const std::vector<std::string>& MirroredOptimizer::parameter_names() const {
   return step_->parameter_names();
 }

@@ -9,7 +9,6 @@ namespace cohort {
 
 namespace {
 
-constexpr const char* kLossScale = "loss_scale";
 constexpr const char* kGoodSteps = "good_steps";
 
 // Says what is the matter where the other formulation's velocity was saved.
@@ -46,12 +45,12 @@ void OptimizerState::set_learning_rate(Schedule schedule) {
 }
 
 template <typename Visit>
-void OptimizerState::each_slot(const Visit& visit) const {
-  const std::vector<std::string>& slots = rule_.rule().slots();
+void OptimizerState::each_slot(const Exchange::Slots& slots, const Visit& visit) const {
+  const std::vector<std::string>& names = rule_.rule().slots();
   for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
     const FlatParameter& parameter = flat_.parameters()[p];
-    for (std::size_t s = 0; s < slots.size(); ++s) {
-      visit(parameter.name + "/" + slots[s], flat_.part_of(exchange_.slots()[parameter.group][s], p));
+    for (std::size_t s = 0; s < names.size(); ++s) {
+      visit(parameter.name + "/" + names[s], flat_.part_of(slots[parameter.group][s], p));
     }
   }
 }
@@ -60,11 +59,12 @@ std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save() const 
   std::vector<std::pair<std::string, torch::Tensor>> list;
   list.emplace_back("iterations", torch::tensor(iterations(), torch::kLong));
   if (rule_.gradient().loss_scale) {
-    list.emplace_back(kLossScale, torch::tensor(of(0).scaler.scale(), torch::kDouble));
+    list.emplace_back(kLossScaleEntry, torch::tensor(of(0).scaler.scale(), torch::kDouble));
     list.emplace_back(kGoodSteps, torch::tensor(of(0).scaler.good_steps(), torch::kLong));
   }
   if (rate_is_set_) list.emplace_back(kLearningRateEntry, torch::tensor(schedule_(0), torch::kDouble));
-  each_slot([&](const std::string& name, const torch::Tensor& slot) { list.emplace_back(name, slot.clone()); });
+  each_slot(exchange_.slots(),
+            [&](const std::string& name, const torch::Tensor& slot) { list.emplace_back(name, slot.clone()); });
   return list;
 }
 
@@ -77,7 +77,8 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
     fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", given.size(), " tensors",
                    other_formulation(name, given));
   };
-  each_slot([&](const std::string& name, torch::Tensor slot) {
+  const Exchange::Slots slots = exchange_.slots_to_load();
+  each_slot(slots, [&](const std::string& name, torch::Tensor slot) {
     const torch::Tensor value = take(name);
     if (value.sizes() != slot.sizes()) {
       fail<InvalidArgument>("[optimizer] load_state: \"", name, "\" has shape ", value.sizes(), ", wanted ",
@@ -86,27 +87,28 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
     slot.copy_(value);
   });
   const auto iterations = take("iterations").item<int64_t>();
-  exchange_.spread_slots(iterations);
+  exchange_.spread_slots(slots, iterations);
   const auto rate = given.find(kLearningRateEntry);
   load_rate(rate == given.end() ? std::nullopt : std::optional(rate->second.item<double>()));
   // A training without loss scaling may be gone on with.
-  const bool has_scale = given.contains(kLossScale) && given.contains(kGoodSteps);
+  const bool has_scale = given.contains(kLossScaleEntry) && given.contains(kGoodSteps);
   for (ReplicaProgress& progress : progress_) {
     progress = ReplicaProgress{.iterations = iterations, .scaler = LossScaler(rule_.gradient().loss_scale)};
     if (!has_scale) continue;
-    progress.scaler.restore(given.at(kLossScale).item<double>(), given.at(kGoodSteps).item<int64_t>());
+    progress.scaler.restore(given.at(kLossScaleEntry).item<double>(), given.at(kGoodSteps).item<int64_t>());
   }
 }
 
 void OptimizerState::put_averages() {
   const torch::NoGradGuard no_grad;
   if (!rule_.rule().keeps_averages() || iterations() == 0) return;
-  if (exchange_.slots().empty()) {
+  const Exchange::Slots all = exchange_.slots();
+  if (all.empty()) {
     fail<FailedPrecondition>("[optimizer] finalize_variable_values: this task has no averages of ", rule_.name(),
                              "'s parameters; the coordinator of the parameter servers has them");
   }
   std::vector<torch::Tensor> averages;
-  for (const auto& slots : exchange_.slots()) averages.push_back(slots.back());
+  for (const auto& slots : all) averages.push_back(slots.back());
   exchange_.set_values(averages);
 }
 

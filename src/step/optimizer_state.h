@@ -19,6 +19,8 @@ namespace cohort {
 
 // The entry of an optimizer's state that holds a rate that was set.
 inline constexpr const char* kLearningRateEntry = "learning_rate";
+// The entry that holds the scale of the loss.
+inline constexpr const char* kLossScaleEntry = "loss_scale";
 
 // Each replica has its own, so that no replica reads what another writes; all come to the same numbers.
 struct alignas(64) ReplicaProgress {
@@ -53,7 +55,7 @@ class OptimizerState {
   void load_rate(std::optional<double> saved);
   // Calls visit(name, tensor) for every slot of every parameter.
   template <typename Visit>
-  void each_slot(const Visit& visit) const;
+  void each_slot(const Exchange::Slots& slots, const Visit& visit) const;
 
   Optimizer rule_;
   FlatParameters& flat_;

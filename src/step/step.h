@@ -30,6 +30,7 @@ class Step : public std::enable_shared_from_this<Step> {
   const std::vector<std::string>& parameter_names() const { return names_; }
   OptimizerState& state() { return state_; }
   ExchangeTimeline exchange_timeline() const { return exchange_->timeline(); }
+  StateBytes state_bytes() const { return exchange_->state_bytes(); }
 
  private:
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;

@@ -19,6 +19,8 @@ namespace cohort {
 
 namespace {
 
+constexpr int kMostStage = 1;  // of sharding
+
 std::vector<const DeviceBackend*> backends_of(const std::vector<LogicalDevice>& devices) {
   std::vector<const DeviceBackend*> list;
   for (const LogicalDevice& device : devices) list.push_back(&backend_of(device.torch_device));
@@ -52,6 +54,21 @@ void require_exchange(const StrategyPlan& plan) {
   }
 }
 
+void require_sharding(const StrategyPlan& plan) {
+  const ShardingOptions& sharding = plan.sharding;
+  if (sharding.stage < 0 || sharding.stage > kMostStage) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.stage is ", sharding.stage, ", wanted 0 (none) to ",
+                          kMostStage);
+  }
+  if (sharding.stage == 0 && sharding.axis != ShardingOptions().axis) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.axis is \"", sharding.axis,
+                          "\" with stage 0, which shares nothing along it");
+  }
+  if (sharding.stage == 0 || plan.topology.axis(sharding.axis).role == AxisRole::kBatch) return;
+  fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.axis is \"", sharding.axis,
+                        "\", which does not carry the batch (", plan.topology.to_string(), ")");
+}
+
 // Recorded work of several replicas begins together or not at all.
 void require_joining(const StrategyPlan& plan) {
   const auto joins = [](const DeviceBackend* backend) { return backend->joins(); };
@@ -70,6 +87,7 @@ std::shared_ptr<WorkerGroup> only_this_process() {
 StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   require_topology(plan_);
   require_exchange(plan_);
+  require_sharding(plan_);
   first_replica_ = topology().replicas_of(worker_rank()).front();
   make_replicas();
   make_groups();
@@ -96,6 +114,7 @@ void StrategyCore::make_replicas() {
   facts_.add_in_place = on_cpu && (facts_.add_in_place || sum_.name == "ring");
   facts_.in_place = workers().path_in_place();
   facts_.recorded = joins();
+  facts_.sharded = plan_.sharding.stage > 0;
 }
 
 void StrategyCore::make_groups() {

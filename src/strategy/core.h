@@ -41,7 +41,8 @@ struct StrategyPlan {
   std::shared_ptr<WorkerGroup> workers = only_this_process();
   // Options of the launch of the replicas and of their exchange of gradients.
   ExchangeOptions exchange;
-  int sharing_cores = 1;  // the number of processes that use the cores of this machine alike
+  ShardingOptions sharding = {};  // the states that the replicas share
+  int sharing_cores = 1;          // the number of processes that use the cores of this machine alike
   // The most memory that the inputs of the steps of one launch may take on a device (StrategyCore::gather_steps).
   int64_t loop_input_bytes = int64_t{256} << 20;
   // Options of messages have a meaning with several workers, so they are no error where there turns out to be only one.

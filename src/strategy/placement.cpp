@@ -23,12 +23,17 @@ class Replicated final : public Placement {
       if (facts.in_place == GradientPath::kOverWorkers) {
         fail<Unimplemented>("[strategy] devices of XLA train in one process only, and there are other workers");
       }
+      if (facts.sharded) {
+        fail<Unimplemented>("[strategy] sharding: devices of XLA, whose work is recorded, have all states each");
+      }
       return {.path = GradientPath::kRecorded, .no_messages = "they are summed within the recorded step"};
     }
-    if (facts.add_in_place && facts.has_kernels) {
+    // Replicas that reach each other's memory have the states once as it is.
+    const bool shares = facts.in_place == GradientPath::kSharedMemory || !facts.sharded;
+    if (facts.add_in_place && facts.has_kernels && shares) {
       return {.path = facts.in_place, .no_messages = facts.no_messages_in_place};
     }
-    return {.path = GradientPath::kMessages, .no_messages = facts.no_messages};
+    return {.path = facts.sharded ? GradientPath::kSharded : GradientPath::kMessages, .no_messages = facts.no_messages};
   }
 
  private:

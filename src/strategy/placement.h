@@ -22,6 +22,7 @@ enum class GradientPath {
   kSharedMemory,     // each replica sums and updates its range, for all copies
   kOverWorkers,      // the same, and the sums of this process go on over all workers in between
   kMessages,         // the replicas send each other their gradients, and each updates its own copy
+  kSharded,          // the replicas send gradients to those who share the states, and get the parameters from them
   kParameterDevice,  // the gradients are summed and applied on the parameter device
   kServers,          // other processes apply them
   kRecorded,         // the sums and the update are a part of the recorded step, in every replica
@@ -37,6 +38,7 @@ struct PathFacts {
   bool add_in_place = false;  // the gradients can and are to be added where they lie, not by other cross-device ops
   bool has_kernels = false;   // the update has a kernel for every dtype of the parameters
   bool recorded = false;      // the replicas' work is recorded and begun together
+  bool sharded = false;       // the replicas are to share the states of the optimizer
   // The path of gradients that are added where they lie.
   GradientPath in_place = GradientPath::kSharedMemory;
   // The reason why gradients that are added where they lie are no messages.

@@ -20,9 +20,9 @@ struct NamedRole {
   AxisRole role;
 };
 constexpr NamedRole kRoles[] = {
-    {"batch", AxisRole::kBatch}, {"data", AxisRole::kBatch},      {"replica", AxisRole::kBatch},
-    {"shard", AxisRole::kBatch}, {"model", AxisRole::kModel},     {"tensor", AxisRole::kModel},
-    {"space", AxisRole::kSpace}, {"sequence", AxisRole::kSpace},  {"stage", AxisRole::kStage},
+    {"batch", AxisRole::kBatch},    {"data", AxisRole::kBatch},     {"replica", AxisRole::kBatch},
+    {"shard", AxisRole::kBatch},    {"model", AxisRole::kModel},    {"tensor", AxisRole::kModel},
+    {"space", AxisRole::kSpace},    {"sequence", AxisRole::kSpace}, {"stage", AxisRole::kStage},
     {"pipeline", AxisRole::kStage},
 };
 
@@ -30,10 +30,14 @@ constexpr NamedRole kRoles[] = {
 // a step, space and model exchange in every layer.
 int lightness(AxisRole role) {
   switch (role) {
-    case AxisRole::kStage: return 3;
-    case AxisRole::kBatch: return 2;
-    case AxisRole::kSpace: return 1;
-    case AxisRole::kModel: return 0;
+    case AxisRole::kStage:
+      return 3;
+    case AxisRole::kBatch:
+      return 2;
+    case AxisRole::kSpace:
+      return 1;
+    case AxisRole::kModel:
+      return 0;
   }
   return 0;
 }
@@ -171,9 +175,8 @@ DeviceMesh::DeviceMesh(std::vector<Axis> axes, const std::vector<DeviceSpec>& de
   }
   std::vector<std::size_t> order(axes_.size());  // the axes, the lightest one first
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return lightness(axes_[a].role) > lightness(axes_[b].role);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return lightness(axes_[a].role) > lightness(axes_[b].role); });
   std::vector<Axis> by_weight;
   place_.resize(axes_.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -282,7 +285,8 @@ DeviceMesh DeviceMesh::submesh(const std::vector<std::pair<std::string, int>>& a
   for (int replica = 0; replica < size(); ++replica) {
     const Coordinate position = topology_.coordinate(replica);
     bool inside = true;
-    for (std::size_t a = 0; a < axes_.size(); ++a) inside = inside && (fixed[a] == -1 || position[place_[a]] == fixed[a]);
+    for (std::size_t a = 0; a < axes_.size(); ++a)
+      inside = inside && (fixed[a] == -1 || position[place_[a]] == fixed[a]);
     if (inside) devices.push_back(topology_.place(replica).device);
   }
   return {std::move(left), devices};

@@ -115,6 +115,7 @@ struct Group {
   int replicas = 1;
   int64_t bytes_per_pack = 0;  // 0: gradients leave after backward, in one message
   bool shared_memory = true;   // false: by messages alone
+  int stage = 0;               // of sharding
 };
 
 class MultiWorker : public ::testing::TestWithParam<Group> {
@@ -124,14 +125,20 @@ class MultiWorker : public ::testing::TestWithParam<Group> {
     options.communication.bytes_per_pack = GetParam().bytes_per_pack;
     options.communication.overlap = GetParam().bytes_per_pack > 0;
     options.communication.shared_memory = GetParam().shared_memory;
+    options.sharding.stage = GetParam().stage;
     return options;
   }
 };
 
 TEST_P(MultiWorker, EveryOptimizerInFloat64) {
+  // Where states are shared the other forms of a rule are the same code: strategies_test.cpp has all of them.
+  std::vector<Rule> list = GetParam().stage == 0 ? rules() : rules_of_keras();
+  for (const Rule& rule : surrounded_rules()) {
+    if (GetParam().stage > 0) list.push_back(rule);
+  }
   // 12 a step, and a short last batch of 7.
   expect_like_one_device(
-      group(), rules(),
+      group(), list,
       [](const Strategy& strategy) {
         return strategy.distribute(Dataset::from_tensor_slices(columns(12 * 9 + 7, torch::kDouble)).batch(12));
       },
@@ -190,13 +197,34 @@ TEST_P(MultiWorker, TwoRunsAreBitIdentical) {
   EXPECT_TRUE(torch::equal(weights[0], weights[1]));
 }
 
+// Two workers of two replicas: the states are shared within each worker, or between the two.
+TEST(MultiWorkerMesh, StatesSharedAlongOneOfTwoAxes) {
+  for (const char* axis : {"replica", "batch"}) {
+    std::vector<std::string> devices;
+    for (const int task : {0, 1}) {
+      for (const std::string& cpu : cpu_devices(2)) devices.push_back(c10::str("/job:worker/task:", task, cpu));
+    }
+    WorkersOptions group{.workers = 2, .replicas = 2};
+    group.sharding = {.stage = 1, .axis = axis};
+    group.mesh = DeviceMesh({2, 2}, {"replica", "batch"}, devices);
+    expect_like_one_device(
+        group, rules_of_keras(),
+        [](const Strategy& strategy) {
+          return strategy.distribute(Dataset::from_tensor_slices(columns(12 * 9 + 7, torch::kDouble)).batch(12));
+        },
+        10);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MultiWorker,
                          ::testing::Values(Group{2, 1}, Group{2, 2}, Group{3, 1}, Group{2, 1, 512}, Group{2, 2, 512},
-                                           Group{3, 1, 512}, Group{3, 1, 0, false}),
+                                           Group{3, 1, 512}, Group{3, 1, 0, false}, Group{2, 1, 0, true, 1},
+                                           Group{2, 2, 512, true, 1}, Group{3, 1, 0, false, 1}),
                          [](const auto& info) {
                            return c10::str(info.param.workers, "_workers_", info.param.replicas, "_replicas",
                                            info.param.bytes_per_pack > 0 ? "_overlapped" : "",
-                                           info.param.shared_memory ? "" : "_messages");
+                                           info.param.shared_memory ? "" : "_messages",
+                                           info.param.stage > 0 ? c10::str("_stage_", info.param.stage) : "");
                          });
 
 }  // namespace

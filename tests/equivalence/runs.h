@@ -114,6 +114,21 @@ inline const std::vector<Case>& cases() {
       all.push_back({c10::str("central_storage_", replicas),
                      [=] { return CentralStorageStrategy({.compute_devices = cpu_devices(replicas)}); }});
     }
+    // States that the replicas share: by messages (one a tensor, and cut anywhere), and along one of two axes.
+    for (const auto& [replicas, packs, stage] : {std::tuple(3, 3, 1), std::tuple(2, 0, 1)}) {
+      all.push_back({c10::str("mirrored_", replicas, "_stage_", stage, "_packs_", packs),
+                     [replicas = replicas, packs = packs, stage = stage] {
+                       return MirroredStrategy(
+                           {.devices = cpu_devices(replicas),
+                            .exchange = {.cross_device_ops = "reduction_to_one_device", .num_packs = packs},
+                            .sharding = {.stage = stage}});
+                     }});
+    }
+    all.push_back({"mirrored_2_by_2_stage_1", [] {
+                     return MirroredStrategy({.exchange = {.cross_device_ops = "hierarchical_copy"},
+                                              .sharding = {.stage = 1, .axis = "batch"},
+                                              .mesh = DeviceMesh({2, 2}, {"replica", "batch"}, cpu_devices(4))});
+                   }});
     for (const int packs : {0, 3}) {
       all.push_back({c10::str("mirrored_2_packs_", packs), [=] {
                        return MirroredStrategy(

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,8 @@ struct WorkersOptions {
   CommunicationOptions communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)};
   std::vector<std::vector<std::string>> devices = {};  // of each worker; CPUs
   ExchangeOptions exchange = {.threads_per_replica = 1, .timeout = std::chrono::seconds(30)};
+  ShardingOptions sharding = {};
+  std::optional<DeviceMesh> mesh = std::nullopt;  // instead of devices
 };
 
 // A cluster of workers on loopback that knows its leader's address only.
@@ -46,8 +49,12 @@ inline void with_workers(const WorkersOptions& options,
               {.resolver = resolver,
                .communication = options.communication,
                .membership = {.start_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(10)},
-               .devices = options.devices.empty() ? cpus : options.devices[static_cast<std::size_t>(rank)],
-               .exchange = options.exchange}));
+               .devices = options.mesh              ? std::vector<std::string>()
+                          : options.devices.empty() ? cpus
+                                                    : options.devices[static_cast<std::size_t>(rank)],
+               .exchange = options.exchange,
+               .sharding = options.sharding,
+               .mesh = options.mesh}));
         } catch (...) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();
         }

@@ -119,6 +119,12 @@ class Losses(unittest.TestCase):
 
 class Restarts(unittest.TestCase):
     def test_a_run_goes_on_where_its_checkpoint_was(self):
+        self.expect_the_same_bits()
+
+    def test_a_run_whose_workers_share_the_slots_does_so_too(self):
+        self.expect_the_same_bits("--sharding_stage=1")
+
+    def expect_the_same_bits(self, *flags):
         with tempfile.TemporaryDirectory() as folder:
             # Worker 1 of the first attempt dies in the second epoch.
             die = ('if [ "$1" = die ] && [ $COHORT_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then '
@@ -126,7 +132,7 @@ class Restarts(unittest.TestCase):
             results = []
             for name, wish in (("whole", "live"), ("cut", "die")):
                 done = subprocess.run([COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish,
-                                       COHORT, *TRAIN, MANY, f"--model_dir={folder}/{name}", "--epochs=3", "--save_freq=50"],
+                                       COHORT, *TRAIN, MANY, *flags, f"--model_dir={folder}/{name}", "--epochs=3", "--save_freq=50"],
                                       capture_output=True, text=True, check=False, timeout=240)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 results.append(records_of(f"{folder}/{name}")[-1])

@@ -70,9 +70,9 @@ TEST(DeviceMesh, HeavyAxesStayInATaskWhateverTheOrderOfTheNames) {
 }
 
 TEST(DeviceMesh, TakesDevicesByTaskAndTheChiefFirst) {
-  const DeviceMesh mesh({4}, {"batch"},
-                        {"/job:worker/task:1/CPU:0", "/job:worker/task:0/CPU:1", "/job:worker/task:0/CPU:0",
-                         "/job:chief/task:0/CPU:0"});
+  const DeviceMesh mesh(
+      {4}, {"batch"},
+      {"/job:worker/task:1/CPU:0", "/job:worker/task:0/CPU:1", "/job:worker/task:0/CPU:0", "/job:chief/task:0/CPU:0"});
   std::vector<std::string> jobs;
   for (const DeviceSpec& device : mesh.devices()) jobs.push_back(*device.job + std::to_string(*device.task));
   EXPECT_THAT(jobs, ElementsAre("chief0", "worker0", "worker0", "worker1"));
@@ -84,16 +84,22 @@ TEST(DeviceMesh, TakesDevicesByTaskAndTheChiefFirst) {
 TEST(DeviceMesh, AnOpenAxisIsWhatTheDevicesLeave) {
   const DeviceMesh mesh({-1, 3}, {"batch", "model"}, cpu_devices(12));
   EXPECT_EQ(mesh.axes()[0].size, 4);
-  EXPECT_THAT(error_of<InvalidArgument>([] { DeviceMesh({-1, 5}, {"batch", "model"}, cpu_devices(12)); }),
+  EXPECT_THAT(error_of<InvalidArgument>([] {
+                DeviceMesh({-1, 5}, {"batch", "model"}, cpu_devices(12));
+              }),
               HasSubstr("the axis \"batch\" is to have what 12 devices leave, but the other axes"));
-  EXPECT_THAT(error_of<InvalidArgument>([] { DeviceMesh({-1, -1}, {"batch", "model"}, cpu_devices(4)); }),
+  EXPECT_THAT(error_of<InvalidArgument>([] {
+                DeviceMesh({-1, -1}, {"batch", "model"}, cpu_devices(4));
+              }),
               HasSubstr("\"batch\" and \"model\" both have the size -1"));
 }
 
 TEST(DeviceMesh, WithoutDevicesItTakesAsManyCpusAsItHasPlaces) {
   if (!list_logical_devices("GPU").empty()) GTEST_SKIP() << "there are GPUs here, which it takes";
   EXPECT_EQ(DeviceMesh({3, 2}, {"batch", "model"}).size(), 6);
-  EXPECT_THAT(error_of<InvalidArgument>([] { DeviceMesh({-1, 2}, {"batch", "model"}); }),
+  EXPECT_THAT(error_of<InvalidArgument>([] {
+                DeviceMesh({-1, 2}, {"batch", "model"});
+              }),
               HasSubstr("the axis \"batch\" has the size -1, but no devices came"));
 }
 
@@ -108,7 +114,9 @@ TEST(DeviceMesh, PartsAreMeshes) {
   EXPECT_EQ(line.to_string(), "batch 3");
   for (int b = 0; b < 3; ++b) EXPECT_EQ(line.device({b}), mesh.device({0, b, 1}));
   EXPECT_EQ(mesh.submesh({}), mesh);
-  EXPECT_THAT(error_of<InvalidArgument>([&] { (void)mesh.submesh({{"batch", 3}}); }),
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                (void)mesh.submesh({{"batch", 3}});
+              }),
               HasSubstr("index 3 on the axis \"batch\", wanted 0 to 2"));
   EXPECT_THAT(error_of<NotFound>([&] { (void)mesh.submesh({{"rows", 0}}); }), HasSubstr("there is no axis \"rows\""));
   EXPECT_THAT(error_of<InvalidArgument>([&] { (void)line.submesh({{"batch", 0}}); }), HasSubstr("every axis"));
@@ -131,13 +139,17 @@ TEST(DeviceMesh, WrongMeshesSayWhatWouldFit) {
   refused({1, 2}, {"batch", ""}, 2, "axis 1 has an empty name");
   refused({1, 2}, {"batch", "rows"}, 2, "the name of the axis \"rows\" does not say what it divides");
   refused({1, 2}, {"batch", "rows"}, 2, "got 1 roles for the 2 axes batch, rows", {.roles = {AxisRole::kBatch}});
-  EXPECT_THAT(error_of<InvalidArgument>([] { DeviceMesh({2}, {"batch"}, {"/CPU:0", "/CPU:0"}); }),
+  EXPECT_THAT(error_of<InvalidArgument>([] {
+                DeviceMesh({2}, {"batch"}, {"/CPU:0", "/CPU:0"});
+              }),
               HasSubstr("CPU:0 is there twice"));
 }
 
 TEST(DeviceMesh, UnknownPlacesAreNamed) {
   const DeviceMesh mesh({2, 2}, {"batch", "model"}, cpu_devices(4));
-  EXPECT_THAT(error_of<InvalidArgument>([&] { (void)mesh.device({0, 2}); }),
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                (void)mesh.device({0, 2});
+              }),
               HasSubstr("index 2 on the axis \"model\", wanted 0 to 1"));
   EXPECT_THAT(error_of<InvalidArgument>([&] { (void)mesh.device({0}); }), HasSubstr("the mesh is batch 2 x model 2"));
   EXPECT_THAT(error_of<NotFound>([&] { (void)mesh.coordinate(DeviceSpec::parse("/CPU:77")); }),

@@ -53,6 +53,10 @@ struct MultiWorkerOptions {
   // Options of the exchange of gradients between the replicas of this worker. The timeout is made longer than that of
   // the workers. With threads_per_replica 0 the cores are divided among the replicas of all workers that share them.
   ExchangeOptions exchange = {};
+  ShardingOptions sharding = {};  // the states that the replicas of all workers share; the same on all workers
+  // The devices of all workers on several axes that carry the batch, instead of `devices`; the same on all workers.
+  // InvalidArgument: both came, a worker has no device in it, or an axis divides something else.
+  std::optional<DeviceMesh> mesh = std::nullopt;
 };
 
 // The strategy of a worker; a handle as every Strategy.

@@ -24,6 +24,7 @@ struct StrategyFlags {
   Setting<int64_t> num_replicas = 0;
   Setting<std::string> all_reduce_alg;
   Setting<int64_t> num_packs = ExchangeOptions().num_packs;
+  Setting<int64_t> sharding_stage = ShardingOptions().stage;
   Setting<std::string> worker_hosts;
   Setting<int64_t> task_index = -1;
   Setting<std::string> tpu;

@@ -8,9 +8,9 @@
 #include <array>
 #include <cctype>
 #include <limits>
+#include <tuple>
 
 #include "base/fail.h"
-#include "base/log.h"
 #include "cluster/local_place.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_strategy.h"
@@ -19,6 +19,7 @@
 #include "collective/process/transports.h"
 #include "models/command/security_flags.h"
 #include "models/command/strategy_table.h"
+#include "models/command/warn_of_workers.h"
 
 namespace cohort {
 
@@ -54,11 +55,11 @@ std::vector<std::string> worker_devices_of(const StrategyFlags& flags) {
   return names;
 }
 
-// Returns the names of the rows that exchange gradients as the flags say.
-std::string names_that_exchange() {
+// Returns the names of the rows that take what the member says.
+std::string names_that(bool StrategyRow::*takes) {
   std::vector<std::string> names;
   for (const StrategyRow& row : strategy_table()) {
-    if (row.exchanges) names.emplace_back(row.name);
+    if (row.*takes) names.emplace_back(row.name);
   }
   std::string text = names.front();
   for (std::size_t i = 1; i < names.size(); ++i) text += (i + 1 < names.size() ? ", " : " and ") + names[i];
@@ -77,6 +78,9 @@ void require_one_replica(const StrategyFlags& flags, const std::string& name) {
 }
 
 void check_counts(const StrategyFlags& flags) {
+  if (flags.sharding_stage < 0 || flags.sharding_stage > 1) {
+    fail<InvalidArgument>("[train] --sharding_stage is ", flags.sharding_stage, ", wanted 0 (none) or 1");
+  }
   if (flags.num_gpus < 0 || flags.num_gpus > kMostReplicas) {
     fail<InvalidArgument>("[train] --num_gpus is ", flags.num_gpus, ", wanted 0 to ", kMostReplicas);
   }
@@ -100,15 +104,14 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
     fail<InvalidArgument>("[train] --staleness=", flags.staleness,
                           " has no meaning under --consistency=", flags.consistency, ", only under bounded_staleness");
   }
-  if (flags.num_packs != 1 && !row.exchanges) {
-    fail<InvalidArgument>("[train] --num_packs=", flags.num_packs,
-                          " has no meaning under --distribution_strategy=", name, ", only under ",
-                          names_that_exchange());
-  }
-  if (!flags.all_reduce_alg->empty() && !row.exchanges) {
-    fail<InvalidArgument>("[train] --all_reduce_alg=", flags.all_reduce_alg,
-                          " has no meaning under --distribution_strategy=", name, ", only under ",
-                          names_that_exchange());
+  using Choice = std::tuple<bool, std::string, bool StrategyRow::*>;  // whether it is made, its flag, who takes it
+  for (const auto& [made, flag, takes] :
+       {Choice(flags.num_packs != 1, c10::str("num_packs=", flags.num_packs), &StrategyRow::exchanges),
+        Choice(!flags.all_reduce_alg->empty(), "all_reduce_alg=" + *flags.all_reduce_alg, &StrategyRow::exchanges),
+        Choice(flags.sharding_stage != 0, c10::str("sharding_stage=", flags.sharding_stage), &StrategyRow::shards)}) {
+    if (!made || row.*takes) continue;
+    fail<InvalidArgument>("[train] --", flag, " has no meaning under --distribution_strategy=", name, ", only under ",
+                          names_that(takes));
   }
   if (!flags.tpu->empty() && name != "tpu") {
     fail<InvalidArgument>("[train] --tpu=", flags.tpu, " has no meaning under --distribution_strategy=", name,
@@ -173,21 +176,6 @@ void check_cluster(const StrategyFlags& flags) {
                         task ? task->to_string() : "missing", "; give one of them");
 }
 
-// Warns of several workers that would each train a model of their own, which is seldom what was meant.
-void warn_of_workers(const std::string& name) {
-  try {
-    const ClusterResolverPtr environment = resolve_cluster();
-    const ClusterSpec cluster = environment->cluster_spec();
-    const int workers = cluster.num_tasks("chief") + cluster.num_tasks("worker");
-    if (workers < 2) return;
-    log().warn(
-        "[train] the environment ({}) names {} workers, but --distribution_strategy={} knows this process only: each "
-        "of them trains a model of its own; multi_worker_mirrored makes it one",
-        environment->name(), workers, name);
-  } catch (const Error&) {  // This strategy does not need the cluster, so one that cannot be read does not matter.
-  }
-}
-
 struct ConsistencyRow {
   const char* name;
   Consistency::Kind kind;
@@ -242,7 +230,8 @@ Strategy make_one_device(const StrategyFlags& flags) {
 
 Strategy make_mirrored(const StrategyFlags& flags) {
   return MirroredStrategy({.devices = devices_of(flags),
-                           .exchange = {.cross_device_ops = exchange_of(flags), .num_packs = packs_of(flags)}});
+                           .exchange = {.cross_device_ops = exchange_of(flags), .num_packs = packs_of(flags)},
+                           .sharding = {.stage = static_cast<int>(flags.sharding_stage)}});
 }
 
 Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
@@ -251,7 +240,8 @@ Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
   return MultiWorkerMirroredStrategy({.communication = {.implementation = exchange_of(flags)},
                                       .membership = membership_of(flags),
                                       .devices = worker_devices_of(flags),
-                                      .exchange = {.num_packs = packs_of(flags)}});
+                                      .exchange = {.num_packs = packs_of(flags)},
+                                      .sharding = {.stage = static_cast<int>(flags.sharding_stage)}});
 }
 
 Strategy make_parameter_server(const StrategyFlags& flags) {
@@ -298,11 +288,16 @@ Strategy make_xla(const StrategyFlags& flags) {
 constexpr std::array kStrategies = {
     StrategyRow{.name = "off", .make = make_off, .takes = StrategyTakes::kOneReplica},
     StrategyRow{.name = "one_device", .make = make_one_device, .takes = StrategyTakes::kOneReplica},
-    StrategyRow{.name = "mirrored", .make = make_mirrored, .takes = StrategyTakes::kReplicas, .exchanges = true},
+    StrategyRow{.name = "mirrored",
+                .make = make_mirrored,
+                .takes = StrategyTakes::kReplicas,
+                .exchanges = true,
+                .shards = true},
     StrategyRow{.name = "multi_worker_mirrored",
                 .make = make_multi_worker_mirrored,
                 .takes = StrategyTakes::kReplicas,
                 .exchanges = true,
+                .shards = true,
                 .joins_others = true},
     StrategyRow{.name = "parameter_server",
                 .make = make_parameter_server,
@@ -342,6 +337,8 @@ void StrategyFlags::describe(ConfigFields& fields) {
   add("num_packs", num_packs,
       "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
       "reduction_to_one_device and hierarchical_copy; 0: no packing");
+  add("sharding_stage", sharding_stage,
+      "states that the replicas share instead of each having all of them: 0: none; 1: the optimizer's slots");
   add("worker_hosts", worker_hosts,
       "addresses of all workers of multi_worker_mirrored, or of all hosts of a pod under tpu, host:port,host:port; "
       "empty: as the environment says");

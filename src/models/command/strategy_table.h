@@ -21,6 +21,7 @@ struct StrategyRow {
   Strategy (*make)(const StrategyFlags& flags);
   StrategyTakes takes;
   bool exchanges = false;     // takes --num_packs and --all_reduce_alg
+  bool shards = false;        // takes --sharding_stage
   bool joins_others = false;  // trains with the other processes that the environment names
 };
 

@@ -40,8 +40,8 @@ class CentralExchange final : public Exchange {
     return updated_;
   }
 
-  const std::vector<std::vector<torch::Tensor>>& slots() const override { return update_.slots(); }
-  void spread_slots(int64_t /*iterations*/) override {}
+  Slots slots() const override { return update_.slots(); }
+  void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {}
   void set_values(const std::vector<torch::Tensor>& values) override {
     Exchange::set_values(values);
     for (std::size_t g = 0; g < values.size(); ++g) torch::Tensor(update_.values()[g]).copy_(values[g]);

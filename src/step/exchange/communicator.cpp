@@ -29,8 +29,8 @@ class CommunicatorExchange final : public Exchange {
     return updates_[static_cast<std::size_t>(replica.local_id())].update(gradients_.of(replica.local_id()), context);
   }
 
-  const std::vector<std::vector<torch::Tensor>>& slots() const override { return updates_.front().slots(); }
-  void spread_slots(int64_t /*iterations*/) override {
+  Slots slots() const override { return updates_.front().slots(); }
+  void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {
     for (std::size_t r = 1; r < updates_.size(); ++r) updates_[r].copy_slots(updates_.front());
   }
 

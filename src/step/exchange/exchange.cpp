@@ -17,9 +17,9 @@ constexpr int64_t kLargeMessage = int64_t{8} << 20;
 
 // The table: the class for each GradientPath, in their order.
 using MakeExchange = std::unique_ptr<Exchange> (*)(const ExchangeParts&);
-constexpr MakeExchange kExchanges[] = {make_shared_memory_exchange, make_over_workers_exchange,
-                                       make_communicator_exchange,  make_central_exchange,
-                                       make_servers_exchange,       make_recorded_exchange};
+constexpr MakeExchange kExchanges[] = {
+    make_shared_memory_exchange, make_over_workers_exchange, make_communicator_exchange, make_sharded_exchange,
+    make_central_exchange,       make_servers_exchange,      make_recorded_exchange};
 
 // Refuses what was said of messages where gradients do not become any.
 void require_packs(const StrategyPlan& plan, const char* no_messages) {
@@ -65,10 +65,31 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   return kExchanges[static_cast<std::size_t>(choice.path)]({core, module, flat, rule});
 }
 
-std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat) {
+int64_t Exchange::parameter_bytes() const {
+  int64_t bytes = 0;
+  for (const FlatGroup& group : flat_.groups()) bytes += static_cast<int64_t>(group.copies.front().nbytes());
+  return bytes;
+}
+
+int64_t Exchange::bytes_of(const Slots& slots) {
+  int64_t bytes = 0;
+  for (const std::vector<torch::Tensor>& group : slots) {
+    for (const torch::Tensor& slot : group) bytes += static_cast<int64_t>(slot.nbytes());
+  }
+  return bytes;
+}
+
+// A replica has its own copy of all of it.
+StateBytes Exchange::state_bytes() const {
+  return {.parameters = parameter_bytes(), .gradients = parameter_bytes(), .slots = bytes_of(slots())};
+}
+
+std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat,
+                                              int64_t bytes_by_default) {
   const ExchangeOptions& exchange = core.plan().exchange;
   PackOptions options{.num_packs = exchange.num_packs, .bytes_per_pack = exchange.bytes_per_pack};
   const bool by_default = exchange.num_packs == 1 && exchange.bytes_per_pack == 0;
+  if (by_default) options.bytes_per_pack = bytes_by_default;
   // The first ones should leave soon, and large ones cost less.
   if (core.workers().overlaps() && by_default)
     options = {.bytes_per_pack = kLargeMessage, .first_bytes = kFirstMessage};

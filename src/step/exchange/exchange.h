@@ -4,12 +4,14 @@
 
 #include <torch/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "cohort/optimizer.h"
 #include "cohort/replica.h"
+#include "cohort/strategy.h"
 #include "collective/packs.h"
 #include "optimizer/update_rule.h"
 #include "record/function_recording.h"
@@ -35,10 +37,17 @@ class Exchange {
   // numbers; parameters whose updates have the same numbers are one.
   virtual record::HostPart::Again update_again(int local_id, StepContext context);
 
-  // Returns the slots as flat tensors, [group][slot], of one replica that holds all of them.
-  virtual const std::vector<std::vector<torch::Tensor>>& slots() const = 0;
-  // Makes all holders equal to what slots() now says, of that step.
-  virtual void spread_slots(int64_t iterations) = 0;
+  // The slots as flat tensors, [group][slot].
+  using Slots = std::vector<std::vector<torch::Tensor>>;
+  // Returns all slots; none where other processes have them. Where replicas share them this is a collective of all
+  // workers and returns a copy, else they are those of one replica.
+  virtual Slots slots() const = 0;
+  // Returns tensors of the same sizes, in which a caller puts what spread_slots() is to take. No collective.
+  virtual Slots slots_to_load() const { return slots(); }
+  // Makes the slots of all holders what was put into slots_to_load(), of that step.
+  virtual void spread_slots(const Slots& loaded, int64_t iterations) = 0;
+  // Returns the bytes of the states on the local replica that has most of them.
+  virtual StateBytes state_bytes() const;
 
   // Gives every copy of the parameters these values, flat, one a group.
   virtual void set_values(const std::vector<torch::Tensor>& values);
@@ -50,6 +59,11 @@ class Exchange {
 
  protected:
   explicit Exchange(FlatParameters& flat) : flat_(flat) {}
+
+  // Returns the bytes of a replica's copy of the parameters.
+  int64_t parameter_bytes() const;
+  // Returns the bytes of all slots that there are.
+  static int64_t bytes_of(const Slots& slots);
 
   FlatParameters& flat_;
 };
@@ -70,6 +84,8 @@ struct ExchangeParts {
 std::unique_ptr<Exchange> make_shared_memory_exchange(const ExchangeParts& parts);
 // Makes the same for several processes: the sums of this one go on over all workers.
 std::unique_ptr<Exchange> make_over_workers_exchange(const ExchangeParts& parts);
+// Makes the exchange of replicas that share the states of the optimizer.
+std::unique_ptr<Exchange> make_sharded_exchange(const ExchangeParts& parts);
 // Makes the exchange in which each replica has the sum of everything, by messages, and updates its own copy.
 std::unique_ptr<Exchange> make_communicator_exchange(const ExchangeParts& parts);
 // Makes the exchange whose sum goes to the parameter device, is applied there, and all replicas copy the result.
@@ -81,7 +97,9 @@ std::unique_ptr<Exchange> make_servers_exchange(const ExchangeParts& parts);
 // together.
 std::unique_ptr<Exchange> make_recorded_exchange(const ExchangeParts& parts);
 
-// Returns how the flat gradients of each group are cut into messages, after the strategy's options: [group].
-std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat);
+// Returns how the flat gradients of each group are cut into messages, after the strategy's options: [group]. If these
+// do not say, a message has so many bytes at least; 0: all of them are one.
+std::vector<std::vector<Pack>> gradient_packs(const StrategyCore& core, const FlatParameters& flat,
+                                              int64_t bytes_by_default = 0);
 
 }  // namespace cohort

@@ -78,8 +78,8 @@ class RecordedExchange final : public Exchange {
     return again;
   }
 
-  const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_.front(); }
-  void spread_slots(int64_t /*iterations*/) override {
+  Slots slots() const override { return slots_.front(); }
+  void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {
     const torch::NoGradGuard no_grad;
     for (std::size_t r = 1; r < slots_.size(); ++r) {
       for (std::size_t p = 0; p < slots_[r].size(); ++p) {

@@ -79,8 +79,8 @@ class ServersExchange final : public Exchange {
     return true;
   }
 
-  const std::vector<std::vector<torch::Tensor>>& slots() const override { return slots_; }
-  void spread_slots(int64_t iterations) override {
+  Slots slots() const override { return slots_; }
+  void spread_slots(const Slots& /*loaded*/, int64_t iterations) override {
     for (const std::size_t variable : variables_) remote_.local(variable).iterations = iterations;
   }
   void set_values(const std::vector<torch::Tensor>& values) override {

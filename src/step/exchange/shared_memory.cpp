@@ -120,6 +120,13 @@ void SharedMemoryExchange::add_up(const Sources& sources, const Chunk& chunk, vo
   }
 }
 
+// The replicas of a process have the slots once, each those of its range.
+StateBytes SharedMemoryExchange::state_bytes() const {
+  StateBytes bytes = Exchange::state_bytes();
+  bytes.slots = (bytes.slots + replicas_ - 1) / replicas_;
+  return bytes;
+}
+
 std::unique_ptr<Exchange> make_shared_memory_exchange(const ExchangeParts& parts) {
   return std::make_unique<SharedMemoryExchange>(parts);
 }

@@ -18,8 +18,9 @@ class SharedMemoryExchange : public Exchange {
   explicit SharedMemoryExchange(const ExchangeParts& parts);
 
   bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override;
-  const std::vector<std::vector<torch::Tensor>>& slots() const override { return update_.slots(); }
-  void spread_slots(int64_t /*iterations*/) override {}
+  Slots slots() const override { return update_.slots(); }
+  StateBytes state_bytes() const override;
+  void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {}
 
  protected:
   // Takes the gradients of a replica before all meet, and returns tensors that have to live until they part.

@@ -51,6 +51,22 @@ std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, cons
   return devices;
 }
 
+const Topology& batch_topology(std::string_view strategy, const DeviceMesh& mesh) {
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kBatch) continue;
+    fail<InvalidArgument>("[strategy] ", strategy, ": the axis \"", axis.name, "\" of the mesh (", mesh.to_string(),
+                          ") does not carry the batch, but this strategy copies the whole model to every replica");
+  }
+  return mesh.topology();
+}
+
+void require_one_of(std::string_view strategy, const std::vector<std::string>& devices,
+                    const std::optional<DeviceMesh>& mesh) {
+  if (devices.empty() || !mesh) return;
+  fail<InvalidArgument>("[strategy] ", strategy, ": ", devices.size(), " devices came beside a mesh (",
+                        mesh->to_string(), "), which has its own; give one of them");
+}
+
 StrategyPlan local_plan(std::string name, std::vector<LogicalDevice> devices) {
   std::vector<DeviceSpec> specs;
   for (const LogicalDevice& device : devices) specs.push_back(device.spec);

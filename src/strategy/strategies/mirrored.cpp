@@ -5,8 +5,16 @@ namespace cohort {
 namespace {
 
 StrategyPlan mirrored_plan(const MirroredOptions& options) {
-  StrategyPlan plan = local_plan("mirrored", choose_devices("mirrored", options.devices));
+  require_one_of("mirrored", options.devices, options.mesh);
+  std::vector<std::string> devices = options.devices;
+  if (options.mesh) {
+    const Topology& topology = batch_topology("mirrored", *options.mesh);
+    for (int r = 0; r < topology.size(); ++r) devices.push_back(topology.place(r).device.to_string());
+  }
+  StrategyPlan plan = local_plan("mirrored", choose_devices("mirrored", devices));
+  if (options.mesh) plan.topology = options.mesh->topology();
   plan.exchange = options.exchange;
+  plan.sharding = options.sharding;
   return plan;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/fail.h"
 #include "base/log.h"
@@ -50,11 +51,33 @@ void load_from_chief(const StrategyCore& core, const MirroredModule& module, con
   module.copy_from_chief();
 }
 
+namespace {
+
+// Makes the optimizer's state what was saved, of which it has been loaded. Workers that share the slots have no other
+// way to each other's than to be given all of them. What an older checkpoint lacks is as in an optimizer that is new.
+void fill_from(const NamedTensors& saved, const MirroredOptimizer& optimizer, NamedTensors& state) {
+  const std::map<std::string, torch::Tensor> given(saved.begin(), saved.end());
+  for (auto& [name, tensor] : state) {
+    const auto found = given.find(name);
+    if (found != given.end()) {
+      tensor = torch::empty_like(tensor).copy_(found->second);
+    } else {
+      tensor = torch::full_like(tensor, name == kLossScaleEntry ? optimizer.loss_scale() : 0.0);
+    }
+  }
+  const auto has_rate = [](const auto& item) { return item.first == kLearningRateEntry; };
+  state.erase(std::remove_if(state.begin(), state.end(), has_rate), state.end());
+  if (const auto rate = given.find(kLearningRateEntry); rate != given.end()) state.push_back(*rate);
+}
+
+}  // namespace
+
 void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimizer, const ReadTensors& read) {
-  NamedTensors slots = optimizer.state();
+  NamedTensors slots = optimizer.state();  // what all workers have, as the chief will send it
   core.on_chief("resume", [&] {
-    optimizer.load_state(read());
-    slots = optimizer.state();
+    const NamedTensors saved = read();
+    optimizer.load_state(saved);
+    fill_from(saved, optimizer, slots);
   });
   // Only the chief knows yet whether a rate was set, so the rate travels apart from the tensors that all workers have.
   const std::string rate = core.text_from_chief(take_rate(slots));

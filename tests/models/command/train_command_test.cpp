@@ -102,6 +102,11 @@ TEST(TrainCommand, RefusesWrongStrategies) {
                           {"--num_packs=2", "--num_replicas=2"});
   expect_training_refused("--num_packs=2 has no meaning under --distribution_strategy=one_device",
                           {"--num_packs=2", "--distribution_strategy=one_device"});
+  expect_training_refused("--sharding_stage is 4, wanted 0 (none)", {"--sharding_stage=4"});
+  expect_training_refused(
+      "--sharding_stage=1 has no meaning under --distribution_strategy=central_storage, only under mirrored and "
+      "multi_worker_mirrored",
+      {"--sharding_stage=1", "--distribution_strategy=central_storage"});
   expect_training_refused("--num_replicas is 1000000000, wanted 1 to 1024", {"--num_replicas=1000000000"});
   expect_training_refused("--num_gpus is 1000000000, wanted 0 to 1024", {"--num_gpus=1000000000"});
   expect_training_refused("--staleness=3 has no meaning under --consistency=asynchronous", {"--staleness=3"});

@@ -1,0 +1,157 @@
+// Replicas that share the states of an optimizer (ZeRO, Rajbhandari et al., 2020): the sum of the gradients goes to the
+// owner of each slice, who alone has the slots of it; he updates it in his copy of the parameters, and all gather the
+// slices. On the CPUs of one process shared_memory.cpp does this without messages.
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "base/kernels/kernels.h"
+#include "cohort/trace.h"
+#include "step/exchange/exchange.h"
+#include "step/sharding/scattered_gradients.h"
+#include "step/sharding/shard_plan.h"
+#include "step/sharding/shard_update.h"
+#include "strategy/core.h"
+#include "strategy/worker_group.h"
+
+namespace cohort {
+
+namespace {
+
+// The least bytes of a message, if the strategy's options do not say.
+constexpr int64_t kMessage = int64_t{8} << 20;
+
+// Returns whether the kernels can update all parameters of this process.
+bool updates_by_kernels(const FlatParameters& flat) {
+  return std::all_of(flat.groups().begin(), flat.groups().end(), [](const FlatGroup& group) {
+    const auto on_cpu = [](const torch::Tensor& copy) { return copy.device().is_cpu(); };
+    return kernels::has_kernels(group.dtype) && std::all_of(group.copies.begin(), group.copies.end(), on_cpu);
+  });
+}
+
+class ShardedExchange final : public Exchange {
+ public:
+  explicit ShardedExchange(const ExchangeParts& parts)
+      : Exchange(parts.flat),
+        core_(parts.core),
+        plan_(flat_, gradient_packs(core_, flat_, kMessage), core_.topology().axis(axis()).size,
+              parts.rule.rule().takes_whole() || (parts.rule.rule().needs_norms() && !updates_by_kernels(flat_))),
+        gradients_(core_, flat_, plan_) {
+    for (int r = 0; r < core_.num_local_replicas(); ++r) {
+      updates_.emplace_back(flat_, parts.rule, plan_, line(r).rank(), static_cast<std::size_t>(r),
+                            updates_by_kernels(flat_));
+    }
+  }
+
+  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
+    const torch::NoGradGuard no_grad;
+    const int me = replica.local_id();
+    const std::vector<torch::Tensor> sums =
+        reduced ? gradients_.own(me, gradients) : gradients_.sums(me, std::move(gradients));
+    const TraceSpan span("compute", "update and all-gather");
+    if (!updates_[static_cast<std::size_t>(me)].update(sums, context, line(me))) return false;
+    gather_parameters(me);
+    return true;
+  }
+
+  // A collective of all workers: each brings the shards of its replicas.
+  Slots slots() const override {
+    Slots whole = slots_to_load();
+    const std::size_t count = whole.front().size();
+    for (std::size_t g = 0; g < whole.size(); ++g) {
+      for (std::size_t s = 0; s < count; ++s) gather_slot(g, s, whole[g][s]);
+    }
+    return whole;
+  }
+
+  Slots slots_to_load() const override {
+    Slots whole;
+    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
+      std::vector<torch::Tensor>& own = whole.emplace_back();
+      for (const torch::Tensor& slot : updates_.front().slots()[g]) {
+        own.push_back(torch::zeros({flat_.groups()[g].size}, slot.options().device(torch::kCPU)));
+      }
+    }
+    return whole;
+  }
+
+  void spread_slots(const Slots& loaded, int64_t /*iterations*/) override {
+    for (ShardUpdate& update : updates_) {
+      for (std::size_t u = 0; u < plan_.units().size(); ++u) {
+        const ShardUnit& unit = plan_.units()[u];
+        const Slice slice = unit.slice(update.owner());
+        for (std::size_t s = 0; s < loaded[unit.group].size(); ++s) {
+          part(update.slots()[unit.group][s], u, update.owner())
+              .copy_(loaded[unit.group][s].slice(0, slice.begin, slice.end));
+        }
+      }
+    }
+  }
+
+  StateBytes state_bytes() const override {
+    StateBytes bytes{.parameters = parameter_bytes()};
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      bytes.slots = std::max(bytes.slots, bytes_of(updates_[r].slots()));
+      bytes.gradients = std::max(bytes.gradients, gradients_.peak_bytes(static_cast<int>(r)));
+    }
+    return bytes;
+  }
+
+ private:
+  const std::string& axis() const { return core_.plan().sharding.axis; }
+  Communicator& line(int local_id) const { return core_.group(axis(), local_id); }
+  // Returns the owner that a replica of any process is.
+  int owner_of(int replica) const {
+    const std::vector<int> owners = core_.topology().line(axis(), replica);
+    return static_cast<int>(std::find(owners.begin(), owners.end(), replica) - owners.begin());
+  }
+  // Returns a unit's slice in a flat tensor of its owner's shard.
+  torch::Tensor part(const torch::Tensor& shard, std::size_t unit, int owner) const {
+    return shard.narrow(0, plan_.at(unit, owner), plan_.units()[unit].slice(owner).size());
+  }
+
+  // Makes a replica's copy of the parameters what all owners have made of their slices.
+  void gather_parameters(int me) const {
+    for (const ShardUnit& unit : plan_.units()) {
+      const torch::Tensor& copy = flat_.groups()[unit.group].copies[static_cast<std::size_t>(me)];
+      const auto part_of = [&](int owner) { return copy.slice(0, unit.slice(owner).begin, unit.slice(owner).end); };
+      const int own = line(me).rank();
+      const std::vector<torch::Tensor> slices = line(me).all_gather(part_of(own));
+      for (int owner = 0; owner < plan_.owners(); ++owner) {
+        if (owner != own) part_of(owner).copy_(slices[static_cast<std::size_t>(owner)]);
+      }
+    }
+  }
+
+  void gather_slot(std::size_t group, std::size_t slot, const torch::Tensor& whole) const {
+    std::vector<torch::Tensor> here;
+    for (const ShardUpdate& update : updates_) here.push_back(update.slots()[group][slot].cpu());
+    const std::vector<torch::Tensor> everywhere = core_.workers().world().all_gather(at::cat(here));
+    for (std::size_t process = 0; process < everywhere.size(); ++process) {
+      int64_t at = 0;
+      for (const int replica : core_.topology().replicas_of(static_cast<int>(process))) {
+        const int owner = owner_of(replica);
+        const torch::Tensor shard = everywhere[process].narrow(0, at, plan_.size(group, owner));
+        at += shard.numel();
+        for (std::size_t u = 0; u < plan_.units().size(); ++u) {
+          if (plan_.units()[u].group != group) continue;
+          const Slice slice = plan_.units()[u].slice(owner);
+          whole.slice(0, slice.begin, slice.end).copy_(part(shard, u, owner));
+        }
+      }
+    }
+  }
+
+  StrategyCore& core_;
+  ShardPlan plan_;
+  ScatteredGradients gradients_;
+  std::vector<ShardUpdate> updates_;  // [replica]
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_sharded_exchange(const ExchangeParts& parts) {
+  return std::make_unique<ShardedExchange>(parts);
+}
+
+}  // namespace cohort

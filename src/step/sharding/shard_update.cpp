@@ -1,0 +1,200 @@
+// By kernels a shard is updated in chunks that stay in the first cache: pointers into CPU tensors, of which slots and
+// sums have the elements of the shard alone. By tensor operations neighbouring pieces that are treated alike are one
+// call. Norms are added up in an order that the number of threads does not change, then over the owners in theirs.
+#include "step/sharding/shard_update.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/flush_denormals.h"
+#include "base/kernels/kernels.h"
+#include "base/parallel.h"
+#include "step/scaling.h"
+#include "step/update/memory.h"
+
+namespace cohort {
+
+namespace {
+
+std::byte* place_in(const torch::Tensor& flat, int64_t element) {
+  return static_cast<std::byte*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.element_size());
+}
+
+}  // namespace
+
+ShardUpdate::ShardUpdate(const FlatParameters& flat, const Optimizer& rule, const ShardPlan& plan, int owner,
+                         std::size_t copy, bool by_kernels)
+    : flat_(flat), rule_(rule), owner_(owner), copy_(copy), by_kernels_(by_kernels), pieces_(plan.pieces(owner)) {
+  const UpdateRule& arithmetic = rule.rule();
+  for (std::size_t g = 0; g < flat.groups().size(); ++g) {
+    const FlatGroup& group = flat.groups()[g];
+    const bool half = group.dtype == torch::kHalf || group.dtype == torch::kBFloat16;
+    const auto options = group.copies[copy].options().dtype(half ? torch::kFloat : group.dtype);
+    std::vector<torch::Tensor>& own = slots_.emplace_back();
+    for (std::size_t s = 0; s < arithmetic.slots().size(); ++s) {
+      own.push_back(torch::full({plan.size(g, owner)}, arithmetic.initial_slot_value(s), options));
+    }
+  }
+  for (const ShardPiece& piece : pieces_) {
+    const int64_t most = arithmetic.takes_whole() ? piece.size : kUpdateChunk;
+    for (int64_t at = 0; at < piece.size; at += most) {
+      chunks_.push_back({.parameter = piece.parameter,
+                         .begin = piece.begin + at,
+                         .size = std::min(most, piece.size - at),
+                         .at = piece.at + at});
+    }
+  }
+}
+
+template <typename Visit>
+void ShardUpdate::each_chunk(const Visit& visit) const {
+  const int64_t chunks_a_thread = rule_.rule().takes_whole() ? 1 : kChunksAThread;
+  parallel_for(static_cast<int64_t>(chunks_.size()), chunks_a_thread, [&](int64_t begin, int64_t end) {
+    const FlushDenormals flush;
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) visit(chunks_[i], i);
+  });
+}
+
+bool ShardUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, Communicator& line) {
+  const FlushDenormals flush;
+  if (needs_norm(rule_.gradient()) && !scale(sums, context, line)) return false;
+  if (by_kernels_) {
+    update_by_kernels(sums, context, line);
+  } else {
+    update_by_tensors(sums, context);
+  }
+  return true;
+}
+
+// Makes the norms of all owners' sums, and from them the factor of clipping.
+bool ShardUpdate::scale(const std::vector<torch::Tensor>& sums, StepContext& context, Communicator& line) {
+  parameter_norms_ = sum_over(line, squared_norms(sums));
+  double total = 0.0;
+  for (const double norm : parameter_norms_) total += norm;
+  return scale_by_norm(total, rule_.gradient(), context);
+}
+
+// Returns the squared norm of what this owner has of each parameter.
+std::vector<double> ShardUpdate::squared_norms(const std::vector<torch::Tensor>& sums) const {
+  std::vector<double> norms(flat_.parameters().size(), 0.0);
+  if (by_kernels_) {
+    std::vector<double> of_chunks(chunks_.size());
+    each_chunk([&](const Chunk& chunk, std::size_t i) {
+      const torch::Tensor& sum = sums[flat_.parameters()[chunk.parameter].group];
+      of_chunks[i] = kernels::squared_norm(place_in(sum, chunk.at), chunk.size, sum.scalar_type());
+    });
+    for (std::size_t i = 0; i < chunks_.size(); ++i) norms[chunks_[i].parameter] += of_chunks[i];
+    return norms;
+  }
+  for (const ShardPiece& piece : pieces_) {
+    const torch::Tensor& sum = sums[flat_.parameters()[piece.parameter].group];
+    const double norm = sum.narrow(0, piece.at, piece.size).norm(2, torch::kDouble).item<double>();
+    norms[piece.parameter] += norm * norm;
+  }
+  return norms;
+}
+
+std::vector<double> ShardUpdate::sum_over(Communicator& line, const std::vector<double>& own) const {
+  const torch::Device device = flat_.groups().front().copies[copy_].device();
+  torch::Tensor all = torch::tensor(own, torch::kDouble).to(device);
+  line.all_reduce({&all, 1}, ReduceOp::kSum);
+  const torch::Tensor here = all.cpu();
+  return {here.data_ptr<double>(), here.data_ptr<double>() + here.numel()};
+}
+
+// Returns the context with the factor of clipping the gradient of a parameter.
+StepContext ShardUpdate::clipped(std::size_t parameter, StepContext context) const {
+  const double clipnorm = rule_.gradient().clipnorm;
+  if (clipnorm <= 0.0) return context;
+  context.grad_scale *= clip_factor(parameter_norms_[parameter] * context.grad_scale * context.grad_scale, clipnorm);
+  return context;
+}
+
+Segment ShardUpdate::segment_of(const Chunk& chunk, const std::vector<torch::Tensor>& sums, void** slots) const {
+  const FlatParameter& parameter = flat_.parameters()[chunk.parameter];
+  const FlatGroup& group = flat_.groups()[parameter.group];
+  const std::vector<torch::Tensor>& own = slots_[parameter.group];
+  for (std::size_t s = 0; s < own.size(); ++s) slots[s] = place_in(own[s], chunk.at);
+  return {.dtype = group.dtype,
+          .parameter = place_in(group.copies[copy_], parameter.offset + chunk.begin),
+          .gradient = place_in(sums[parameter.group], chunk.at),
+          .slots = slots,
+          .size = chunk.size,
+          .treatment = parameter.treatment,
+          .shape = parameter.shape,
+          .strides = parameter.strides};
+}
+
+void ShardUpdate::update_by_kernels(const std::vector<torch::Tensor>& sums, const StepContext& context,
+                                    Communicator& line) {
+  const UpdateRule& rule = rule_.rule();
+  std::vector<double> ratios;
+  if (rule.needs_norms()) ratios = trust_ratios(sums, context, line);
+  each_chunk([&](const Chunk& chunk, std::size_t) {
+    UpdateMemory::SlotPointers slots;
+    Segment segment = segment_of(chunk, sums, slots.data());
+    if (!ratios.empty()) segment.trust_ratio = ratios[chunk.parameter];
+    rule.update(segment, clipped(chunk.parameter, context));
+  });
+}
+
+// Does the first half of a rule that needs norms of whole parameters, and returns each parameter's ratio.
+std::vector<double> ShardUpdate::trust_ratios(const std::vector<torch::Tensor>& sums, const StepContext& context,
+                                              Communicator& line) const {
+  const UpdateRule& rule = rule_.rule();
+  std::vector<SquaredNorms> of_chunks(chunks_.size());
+  each_chunk([&](const Chunk& chunk, std::size_t i) {
+    UpdateMemory::SlotPointers slots;
+    of_chunks[i] = rule.prepare(segment_of(chunk, sums, slots.data()), clipped(chunk.parameter, context));
+  });
+  const std::size_t count = flat_.parameters().size();
+  std::vector<double> norms(2 * count, 0.0);  // of the parameters, then of their directions
+  for (std::size_t i = 0; i < chunks_.size(); ++i) {
+    norms[chunks_[i].parameter] += of_chunks[i].parameter;
+    norms[count + chunks_[i].parameter] += of_chunks[i].direction;
+  }
+  norms = sum_over(line, norms);
+  std::vector<double> ratios(count, 1.0);
+  for (std::size_t p = 0; p < count; ++p) {
+    if (!flat_.parameters()[p].treatment.adapt) continue;
+    ratios[p] = rule.trust_ratio({.parameter = norms[p], .direction = norms[count + p]});
+  }
+  return ratios;
+}
+
+void ShardUpdate::update_by_tensors(const std::vector<torch::Tensor>& sums, const StepContext& context) {
+  const bool alike = !rule_.rule().one_by_one() && rule_.gradient().clipnorm == 0.0;
+  const auto follows = [&](const ShardPiece& before, const ShardPiece& piece) {
+    const FlatParameter& left = flat_.parameters()[before.parameter];
+    const FlatParameter& right = flat_.parameters()[piece.parameter];
+    // Both memories are a run: the gaps between parameters, which stay zero, are the same in the shard.
+    const int64_t gap = right.offset + piece.begin - (left.offset + before.begin);
+    return left.group == right.group && left.treatment == right.treatment && gap == piece.at - before.at && gap > 0;
+  };
+  for (std::size_t first = 0; first < pieces_.size();) {
+    std::size_t last = first;
+    while (alike && last + 1 < pieces_.size() && follows(pieces_[last], pieces_[last + 1])) ++last;
+    update_run(pieces_[first], pieces_[last], sums, clipped(pieces_[first].parameter, context));
+    first = last + 1;
+  }
+}
+
+void ShardUpdate::update_run(const ShardPiece& first, const ShardPiece& last, const std::vector<torch::Tensor>& sums,
+                             const StepContext& context) {
+  const FlatParameter& parameter = flat_.parameters()[first.parameter];
+  const int64_t size = last.at + last.size - first.at;
+  // A rule that takes whole parameters gets them in their shapes, others get runs of elements.
+  const auto part = [&](const torch::Tensor& flat, int64_t begin) {
+    const torch::Tensor run = flat.narrow(0, begin, size);
+    if (!rule_.rule().takes_whole()) return run;
+    return run.as_strided(parameter.shape, parameter.strides, run.storage_offset());
+  };
+  std::vector<torch::Tensor> slots;
+  for (const torch::Tensor& slot : slots_[parameter.group]) slots.push_back(part(slot, first.at));
+  const torch::Tensor values = part(flat_.groups()[parameter.group].copies[copy_], parameter.offset + first.begin);
+  rule_.rule().update(values, part(sums[parameter.group], first.at), slots, parameter.treatment, context);
+}
+
+}  // namespace cohort
