@@ -237,6 +237,9 @@ std::shared_ptr<FunctionState> make_function_state(FunctionOptions options, cons
 void call_function(FunctionState& state, FunctionCall& call);
 ConcreteFunction concrete_function(FunctionState& state, FunctionCall& call);
 int64_t tracing_count(const FunctionState& state);
+// Lets all replicas run their programs as one launch, also where nothing is summed over them: all of them call the
+// function in each run, with shares of the same sizes. Its retracing is counted apart from that of others of its code.
+void set_joint(FunctionState& state);
 std::vector<std::string> signatures(const FunctionState& state);
 
 // The type in which an argument is held: a specification stands for a tensor.
@@ -366,6 +369,7 @@ class Function {
   std::vector<std::string> signatures() const { return detail::signatures(*state_); }
 
  private:
+  friend class Access;
   std::shared_ptr<Fn> fn_;
   std::shared_ptr<detail::FunctionState> state_;
 };

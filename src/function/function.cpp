@@ -109,6 +109,10 @@ int64_t tracing_count(const FunctionState& state) {
   return state.tracing_count();
 }
 
+void set_joint(FunctionState& state) {
+  state.set_joint();
+}
+
 std::vector<std::string> signatures(const FunctionState& state) {
   return state.signatures();
 }
@@ -116,6 +120,11 @@ std::vector<std::string> signatures(const FunctionState& state) {
 FunctionState::FunctionState(FunctionOptions options, std::string key)
     : options_(std::move(options)), key_(std::move(key)) {
   if (options_.input_signature) check_specs(*options_.input_signature, options_.name);
+}
+
+void FunctionState::set_joint() {
+  joint_ = true;
+  key_ += c10::str(' ', this);
 }
 
 int64_t FunctionState::tracing_count() const {

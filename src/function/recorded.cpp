@@ -149,8 +149,9 @@ std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const Fun
   try {
     Mine mine{plan, {}, {}};
     for (const torch::Tensor& tensor : arguments.tensors) mine.given.push_back(tensor.detach().to(arguments.device));
-    if (!plan.has_sums()) return plan.run(mine.given);
-    if (thread_context().replica == nullptr) {
+    const bool alone = thread_context().replica == nullptr;
+    if (!plan.has_sums() && !(joint_ && !alone)) return plan.run(mine.given);
+    if (alone) {
       fail<FailedPrecondition>("[function] ", options_.name,
                                " sums over the replicas, but was called outside of Strategy::run()");
     }

@@ -50,6 +50,7 @@ class FunctionState {
   ConcreteFunction concrete(FunctionCall& call);
   int64_t tracing_count() const;
   std::vector<std::string> signatures() const;
+  void set_joint();
 
  private:
   void check(FunctionCall& call, FunctionArguments& arguments) const;
@@ -61,7 +62,8 @@ class FunctionState {
   FunctionPlan record(FunctionCall& call, const FunctionArguments& arguments) const;
 
   const FunctionOptions options_;
-  const std::string key_;
+  std::string key_;
+  bool joint_ = false;
   mutable std::mutex mutex_;
   SignatureTable table_;
   std::vector<std::shared_ptr<const void>> kept_;  // objects of signatures

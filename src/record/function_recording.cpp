@@ -47,15 +47,20 @@ struct FunctionRecording::Outputs {
 
 void Recording::note_use(Cell& cell) {
   if (traced_here != nullptr && traced_here != this) {
-    fail<FailedPrecondition>("[record] ", traced_here->capturing_, " uses a tensor of xla:", device_,
-                             " while it is recorded for xla:", traced_here->device_,
-                             "; a function is recorded on one device");
+    fail<NotRecordable>("[record] ", traced_here->capturing_, " uses a tensor of xla:", device_,
+                        " while it is recorded for xla:", traced_here->device_,
+                        "; a function is recorded on one device");
   }
   if (trace_ != nullptr) trace_->touch(cell);
 }
 
 bool FunctionRecording::is_tracing() {
   return traced_here != nullptr;
+}
+
+std::optional<torch::Device> FunctionRecording::traced_device() {
+  if (traced_here == nullptr) return std::nullopt;
+  return torch::Device(torch::kXLA, static_cast<c10::DeviceIndex>(traced_here->device()));
 }
 
 FunctionRecording::FunctionRecording(Recording& recording, std::string what)

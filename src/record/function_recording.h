@@ -49,8 +49,8 @@ class Plan {
   // function writes; it is not current; others as Recording::flush().
   std::vector<torch::Tensor> run(std::span<const torch::Tensor> arguments);
 
-  // Runs plans of several devices, with the arguments of each, as one program with sums over them. Unimplemented: they
-  // are not the same program.
+  // Runs plans of several devices, with the arguments of each, as one program, which may have sums over them.
+  // Unimplemented: they are not the same program.
   static std::vector<std::vector<torch::Tensor>> run_together(std::span<Plan* const> plans,
                                                               std::span<const std::vector<torch::Tensor>> arguments);
   // Returns whether the program has sums over replicas.
@@ -115,6 +115,9 @@ class Plan {
     std::vector<at::Scalar> values;
     std::shared_ptr<DeviceData> placed;  // the same on the device, from the first run with them
   };
+  static std::vector<std::vector<torch::Tensor>> launch(std::span<Plan* const> plans,
+                                                        std::span<const std::vector<torch::Tensor>> arguments,
+                                                        bool together);
   bool renew(Part& part, std::vector<Numbers>& numbers) const;
 
   Plan(Recording& recording, std::string what) : recording_(recording), what_(std::move(what)) {}
@@ -164,6 +167,8 @@ class FunctionRecording {
 
   // Returns whether a function is being recorded on this thread.
   static bool is_tracing();
+  // Returns the device for which it is recorded; nothing if none is.
+  static std::optional<torch::Device> traced_device();
   // Calls first(), within a function that is being recorded on this thread: the numbers in it are renewed for each run.
   // What it counts is counted by the caller, and taken back by undo() when the recording ends.
   static void add_part(const std::function<void()>& first, HostPart part);

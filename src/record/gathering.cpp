@@ -10,10 +10,10 @@ namespace cohort::record {
 
 namespace {
 
-// Returns the value itself in place of one that was promised.
+// Returns the value itself in place of one that was promised by steps that have been launched.
 const std::shared_ptr<DeviceData>& settled(const std::shared_ptr<DeviceData>& data) {
   const auto* promised = dynamic_cast<const Promised*>(data.get());
-  return promised == nullptr ? data : promised->value();
+  return promised == nullptr || promised->steps() != nullptr ? data : promised->value();
 }
 
 GatheringRunner::Values settled(std::span<const std::shared_ptr<DeviceData>> values) {
@@ -73,13 +73,15 @@ std::vector<GatheringRunner::Values> GatheringRunner::run_replicas(const std::sh
   const std::vector<int> on(devices.begin(), devices.end());
   std::vector<Values> own(inputs.begin(), inputs.end());
   const bool gathers = launches_.steps > 1 && to_come_ > 0 && on == launches_.devices;
+  const auto settle = [&] {
+    for (Values& each : own) each = settled(each);
+  };
+  settle();
   if (steps_ != nullptr && !(gathers && steps_->takes(program, own, on))) begin();
   // What the steps have for themselves is known from the second one on.
   if (steps_ != nullptr) room_ = room_for(steps_->fresh_bytes(own));
   if (steps_ != nullptr && steps_->size() >= room_) begin();
-  if (steps_ == nullptr) {
-    for (Values& each : own) each = settled(each);
-  }
+  if (steps_ == nullptr) settle();
   if (!gathers || to_come_ < 1) return inner_->run_replicas(program, own, devices);
   if (steps_ == nullptr) {
     steps_ = std::make_shared<Steps>(program, on);

@@ -158,11 +158,17 @@ std::vector<torch::Tensor> Plan::take(std::vector<std::shared_ptr<DeviceData>> d
 std::vector<torch::Tensor> Plan::run(std::span<const torch::Tensor> arguments) {
   Plan* const self = this;
   const std::vector<torch::Tensor> own(arguments.begin(), arguments.end());
-  return std::move(run_together({&self, 1}, {&own, 1}).front());
+  return std::move(launch({&self, 1}, {&own, 1}, has_sums()).front());
 }
 
 std::vector<std::vector<torch::Tensor>> Plan::run_together(std::span<Plan* const> plans,
                                                            std::span<const std::vector<torch::Tensor>> arguments) {
+  return launch(plans, arguments, /*together=*/true);
+}
+
+std::vector<std::vector<torch::Tensor>> Plan::launch(std::span<Plan* const> plans,
+                                                     std::span<const std::vector<torch::Tensor>> arguments,
+                                                     bool together) {
   // Locks are taken in one order, whatever the plans' is.
   std::vector<Recording*> ordered;
   for (Plan* const plan : plans) ordered.push_back(&plan->recording_);
@@ -174,7 +180,7 @@ std::vector<std::vector<torch::Tensor>> Plan::run_together(std::span<Plan* const
     plans[r]->recording_.require_running(plans[r]->what_ + " was to run");
     if (plans[r]->program_ != program) {
       fail<Unimplemented>("[record] ", plans[r]->what_,
-                          " sums over the replicas, but is another program on xla:", plans[r]->device(),
+                          " is to run on all replicas together, but is another program on xla:", plans[r]->device(),
                           " than on xla:", plans.front()->device(),
                           ", as with shares of different sizes; give all replicas the same sizes");
     }
@@ -199,7 +205,7 @@ std::vector<std::vector<torch::Tensor>> Plan::run_together(std::span<Plan* const
                           "sizes; give all replicas the same sizes");
     }
     // Steps are launched together, also those of one replica, which may be gathered then.
-    if (plans.front()->has_sums()) {
+    if (together) {
       data = runs->run_replicas(program, inputs, devices);
     } else {
       data.push_back(runs->run(program, inputs.front(), devices.front()));

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/error.h"
 #include "record/runner.h"
 #include "record/stablehlo/lower.h"
 
@@ -30,6 +31,12 @@ namespace cohort::record {
 
 class Cell;
 class FunctionRecording;
+
+// What was to be done has no place in a function that is recorded, such as reading a value.
+class NotRecordable : public FailedPrecondition {
+ public:
+  using FailedPrecondition::FailedPrecondition;
+};
 
 struct RecorderOptions {
   // How many devices xla:0, xla:1, ... exist. LibTorch starts an autograd thread for each at the process's first

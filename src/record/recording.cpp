@@ -44,8 +44,8 @@ std::size_t Recording::pending() const {
 
 void Recording::require_running(const std::string& what) const {
   if (!capturing_.empty()) {
-    fail<FailedPrecondition>("[record] ", what, " while ", capturing_,
-                             " is recorded: values exist only when the program runs; return the tensor instead");
+    fail<NotRecordable>("[record] ", what, " while ", capturing_,
+                        " is recorded: values exist only when the program runs; return the tensor instead");
   }
   if (runner() == nullptr) {
     fail<FailedPrecondition>("[record] ", what, ", but nothing runs what is recorded for xla:", device_,

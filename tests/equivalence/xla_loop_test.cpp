@@ -140,6 +140,30 @@ TEST_P(XlaLoop, FitInLoopsHasTheBitsOfSingleLaunchesAndTheWeightsOfOneCpu) {
   }
 }
 
+TEST_P(XlaLoop, EvaluationsAreLoopsToo) {
+  const Strategy strategy = xla();
+  const auto scope = strategy.scope();
+  torch::manual_seed(5);
+  std::vector<Logs> logs;
+  for (const int64_t steps : {1, 7}) {
+    torch::manual_seed(5);
+    Model model([] { return mlp(); });
+    model.compile({.optimizer = Adam({}),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                   .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})},
+                   .steps_per_execution = steps});
+    const Counting::Scope counting;
+    logs.push_back(model.evaluate(batches(), {.verbose = Verbose::kSilent}));
+    const std::size_t launches = steps == 1 ? 20 : 3;
+    ASSERT_GE(counting->launches.size(), launches);
+    const std::vector<int64_t> last(counting->launches.end() - static_cast<std::ptrdiff_t>(launches),
+                                    counting->launches.end());
+    EXPECT_EQ(last, std::vector<int64_t>(launches, steps == 1 ? 0 : 7));
+  }
+  EXPECT_EQ(logs[0]["loss"], logs[1]["loss"]);
+  EXPECT_EQ(logs[0]["accuracy"], logs[1]["accuracy"]);
+}
+
 // A model with all that has a state: dropout, batch statistics, momentum.
 Sequential net(const Strategy& strategy) {
   torch::manual_seed(5);

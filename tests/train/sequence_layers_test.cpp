@@ -131,14 +131,14 @@ TEST(MaskTest, PassesThroughAModel) {
   x[0].slice(0, 3).zero_();
   const torch::Tensor short_one = x.slice(0, 0, 1).slice(1, 0, 3);
   expect_close(model.forward(x).slice(0, 0, 1), model.forward(short_one));
-  EXPECT_FALSE(model.output_mask().defined());
+  EXPECT_FALSE(model.take_output_mask().defined());
   EXPECT_EQ(model.forward(x.slice(0, 0, 0)).sizes(), (torch::IntArrayRef{0, 2}));
 
   std::vector<Layer> words = {Embedding({.input_dim = 9, .output_dim = 3, .mask_zero = true}), Dropout(0.1), Dense(2)};
   name_layers(words);
   SequentialModule tagger(words, {.name = "t", .input = {4}, .dtype = torch::kDouble, .input_dtype = torch::kLong});
   tagger.forward(torch::tensor({{3, 4, 0, 0}}));
-  EXPECT_TRUE(torch::equal(tagger.output_mask(), torch::tensor({{true, true, false, false}})));
+  EXPECT_TRUE(torch::equal(tagger.take_output_mask(), torch::tensor({{true, true, false, false}})));
 }
 
 TEST(SequenceLayersTest, RefuseWhatMakesNoSense) {

@@ -37,11 +37,15 @@ class MetricState {
   void require_size(int64_t size);
 
   // Adds a number to one sum.
-  void add(int64_t slot, double amount) { host_[static_cast<std::size_t>(slot)] += amount; }
+  void add(int64_t slot, double amount);
   // Adds a scalar on any device to one sum.
   void add(int64_t slot, const torch::Tensor& scalar);
   // Adds the values to the slots from `first` on.
   void add_range(int64_t first, const torch::Tensor& values);
+
+  // Makes the sums of a device that records its work, if there are none yet and their number is known, so that no
+  // function makes them.
+  void prepare(torch::Device device);
 
   // Returns the sums, [size], float64, on the CPU; waits for the device.
   torch::Tensor total() const;
@@ -150,6 +154,8 @@ class MirroredMetric {
   void add_local_total(const torch::Tensor& total);
   // Begins anew, on every local replica.
   void reset();
+  // Makes the states of replicas that record their work, before a function that adds to them; see MetricState.
+  void prepare();
   // Returns the metric that is measured.
   const Metric& metric() const { return metric_; }
 

@@ -72,7 +72,7 @@ struct CompileOptions {
   // kReplicas gives Keras' numbers where the replicas do not divide a batch; not with parameter servers.
   LossAverage loss_average = LossAverage::kGlobalBatch;
   // Steps between two calls of the callbacks' on_batch_begin and on_batch_end in fit(); those of an epoch that are left
-  // over are the last. On devices of XLA they are one launch (docs/tpu.md).
+  // over are the last. On devices of XLA they are one launch (docs/tpu.md), and as many of an evaluation.
   int64_t steps_per_execution = 1;
   // With kMixedFloat16 an optimizer without a loss_scale gets the dynamic one.
   PrecisionPolicy precision = PrecisionPolicy::kFloat32;
@@ -80,8 +80,8 @@ struct CompileOptions {
   // InvalidArgument: true where they do not, because nothing can compile there; false where they do, because nothing
   // else can run there; true together with run_eagerly.
   std::optional<bool> jit_compile = std::nullopt;
-  // With true, forward runs in every step, so that it may look at values and have side effects. So it does under every
-  // strategy so far: a model's steps are no functions (docs/functions.md).
+  // With true, forward runs in every step, so that it may look at values and have side effects. With false, steps are
+  // functions where the replicas' devices record their work: it runs once for each signature (docs/functions.md).
   bool run_eagerly = false;
 };
 

@@ -170,6 +170,7 @@ class ModelTrainer::Impl {
     state_->begin_training();
     if (!std::exchange(begun_, true)) state_->note_change();  // the module is the user's too
     state_->begin_steps();
+    if (average_.on()) state_->leave_out_function("ema follows the weights from step to step");
     begin_stretch(steps);
     const auto made = [this] {
       ++global_step_;

@@ -21,8 +21,8 @@ class SequentialModule final : public torch::nn::Module {
 
   // Returns what the regularizers of all layers add to the loss, a scalar; undefined for nothing.
   torch::Tensor penalty() const;
-  // Returns the mask of the last output, undefined for none.
-  const torch::Tensor& output_mask() const { return output_mask_; }
+  // Returns the mask of the last output, undefined for none, and forgets it.
+  torch::Tensor take_output_mask() { return std::exchange(output_mask_, {}); }
 
   const std::vector<std::shared_ptr<LayerModule>>& layers() const { return layers_; }
 

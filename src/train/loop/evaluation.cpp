@@ -3,8 +3,10 @@
 
 #include <chrono>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "strategy/steps_together.h"
 #include "train/loop/loop.h"
 
 namespace cohort {
@@ -70,20 +72,25 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   if (evaluation.progress != nullptr) evaluation.progress->begin(evaluation.title, std::max<int64_t>(steps, -1));
   const auto start = Clock::now();
   int64_t examples = 0;
+  StrategyCore& core = *Access::core(state.strategy());
+  StepsTogether launches(core, state.steps_per_execution());
   const auto take = [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
       state.build_from(batch);
       state.begin_evaluation();
       state.reset_metrics();
     }
+    if (step % state.steps_per_execution() == 0) launches.announce();
     state.test_step(batch);
     examples += batch.global_size();
     if (evaluation.progress != nullptr) {
-      evaluation.progress->update(batch.global_size(), [&] { return state.local_results(); });
+      evaluation.progress->update(
+          batch.global_size(), [&] { return state.local_results(); }, /*may_draw=*/core.gathered_steps() == 0);
     }
   };
   const std::optional<int64_t> done = for_each_batch(data, evaluation.steps, evaluation.interrupt, take);
   if (!done) return std::nullopt;
+  launches.begin();
   if (*done == 0) fail<InvalidArgument>("[model] ", state.name(), ": evaluate: the dataset is empty");
   Logs logs = state.results();
   const std::chrono::duration<double> spent = Clock::now() - start;

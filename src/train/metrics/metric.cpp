@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "cohort/train/metric.h"
+#include "record/function_recording.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 
@@ -95,6 +96,17 @@ void MetricState::require_size(int64_t wanted) {
   host_.resize(static_cast<std::size_t>(wanted), 0.0);
 }
 
+void MetricState::add(int64_t slot, double amount) {
+  const std::optional<torch::Device> traced = record::FunctionRecording::traced_device();
+  if (!traced) {
+    host_[static_cast<std::size_t>(slot)] += amount;
+    return;
+  }
+  // The host would count while a function is recorded, and not when it runs.
+  const torch::NoGradGuard no_grad;
+  on_device(*traced).select(0, slot).add_(amount);
+}
+
 void MetricState::add(int64_t slot, const torch::Tensor& scalar) {
   if (scalar.is_cpu()) {
     add(slot, scalar.item().toDouble());
@@ -117,7 +129,18 @@ torch::Tensor MetricState::total() const {
 
 void MetricState::reset() {
   std::fill(host_.begin(), host_.end(), 0.0);
-  device_ = torch::Tensor();
+  if (!device_.defined()) return;
+  if (!record::is_recorded(device_)) {
+    device_ = torch::Tensor();
+    return;
+  }
+  // A function that adds to the sums goes on with the same tensor.
+  const torch::NoGradGuard no_grad;
+  device_.copy_(torch::zeros(device_.sizes(), torch::kDouble));
+}
+
+void MetricState::prepare(torch::Device device) {
+  if (!host_.empty()) on_device(device);
 }
 
 Metric::Metric(std::string name, Function values, Direction direction)

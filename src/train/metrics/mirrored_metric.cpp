@@ -86,4 +86,8 @@ void MirroredMetric::reset() {
   for (Slot& slot : slots_) slot.state.reset();
 }
 
+void MirroredMetric::prepare() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) slots_[i].state.prepare(strategy_.worker_devices()[i].torch_device);
+}
+
 }  // namespace cohort

@@ -109,16 +109,16 @@ NamedTensors ModelState::with_output_names(NamedTensors outputs) const {
   return outputs;
 }
 
-const SequentialModule* ModelState::layers_of(const Replica& replica) const {
+SequentialModule* ModelState::layers_of(const Replica& replica) const {
   return sequentials_.empty() ? nullptr : sequentials_[static_cast<std::size_t>(replica.local_id())];
 }
 
 std::vector<OutputShare> ModelState::judge(const Replica& replica, const Example& share) const {
   std::vector<torch::Tensor> predictions = outputs_->arrange(forward(replica, share));
-  const SequentialModule* layers = layers_of(replica);
-  if (layers != nullptr && layers->output_mask().defined()) {  // as a mask of the examples
+  SequentialModule* const layers = layers_of(replica);
+  const torch::Tensor mask = layers == nullptr ? torch::Tensor() : layers->take_output_mask();
+  if (mask.defined()) {  // as a mask of the examples
     Example counted = share;
-    const torch::Tensor& mask = layers->output_mask();
     counted.mask = share.mask.defined() ? share.mask.logical_and(mask) : mask;
     return {outputs_->share_of(counted, 0, std::move(predictions.front()))};
   }

@@ -50,7 +50,8 @@ ModelState::ModelState(const Strategy& strategy, std::string name, torch::Scalar
       name_(std::move(name)),
       dtype_(dtype),
       loss_metric_(strategy, Mean({.name = "loss"})),
-      steps_(std::make_unique<StepsHere>(*this)) {}
+      steps_(std::make_unique<StepsHere>(*this)),
+      functions_(strategy, speaker()) {}
 
 ModelState::~ModelState() = default;
 
@@ -77,7 +78,7 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   const BuildContext context{.input = input, .dtype = dtype_, .input_dtype = entering};
   const std::vector<Shape> outputs = output_shapes(layers_, context);
   std::vector<detail::ModuleCall> calls;
-  std::vector<const SequentialModule*> sequentials;
+  std::vector<SequentialModule*> sequentials;
   module_ = strategy_.mirror([&] {
     auto module = std::make_shared<SequentialModule>(layers_, context);
     calls.push_back(detail::module_call(module));
@@ -211,8 +212,21 @@ void ModelState::compile(const CompileOptions& options) {
   require_precision(speaker() + "compile", strategy_, precision_);
   if (precision_ == PrecisionPolicy::kMixedFloat16 && !rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
   optimizer_ = MirroredOptimizer();
+  make_functions(options.run_eagerly);
   if (built()) apply_trainable();
   declare();
+}
+
+// The steps become functions anew, because layers may have been frozen, and the losses and the rule are others.
+void ModelState::make_functions(bool run_eagerly) {
+  functions_ = StepFunctions(strategy_, speaker());
+  const GradientOptions& gradient = rule_->gradient();
+  if (run_eagerly) {
+    for (const StepKind kind : {StepKind::kTrain, StepKind::kTest, StepKind::kPredict}) functions_.leave_out(kind, "");
+  } else if (gradient.loss_scale || gradient.gradient_accumulation_steps > 1) {
+    leave_out_function(c10::str("with a ", gradient.loss_scale ? "loss_scale" : "gradient_accumulation_steps",
+                                " the host decides whether there is an update"));
+  }
 }
 
 // Returns whether a frozen layer other than this one holds the tensor, too: a tied parameter is frozen as long as any

@@ -10,6 +10,7 @@
 
 #include "cohort/train/model.h"
 #include "train/model/outputs.h"
+#include "train/model/step_functions.h"
 #include "train/model/training_steps.h"
 
 namespace cohort {
@@ -88,7 +89,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void note_change() const;
 
   void test_step(const GlobalBatch& batch);
-  PerReplica<NamedTensors> predict_step(const GlobalBatch& batch) const;
+  PerReplica<NamedTensors> predict_step(const GlobalBatch& batch);
+  // Lets training steps be recorded each, where they would be a function; `why` is said once.
+  void leave_out_function(std::string why) { functions_.leave_out(StepKind::kTrain, std::move(why)); }
   const ModelOutputs& outputs() const { return *outputs_; }
 
   // Forgets what the steps since the last reset have measured.
@@ -123,11 +126,14 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   NamedTensors with_output_names(NamedTensors outputs) const;
   std::vector<OutputShare> judge(const Replica& replica, const Example& share) const;
   // Returns the replica's layers; null for a module of the user's.
-  const SequentialModule* layers_of(const Replica& replica) const;
+  SequentialModule* layers_of(const Replica& replica) const;
   // Adds what the regularizers of the layers cost to the losses of a share of so many examples.
   void add_penalty(Replica& replica, int64_t examples, ShareLosses& losses) const;
   ShareLosses losses_of(Replica& replica, const std::vector<OutputShare>& outputs,
                         const std::vector<double>& scales) const;
+  // Runs a step, as a function where it can be one.
+  PerReplica<NamedTensors> run_step(StepKind kind, const GlobalBatch& batch, const StepFunctions::Body& body);
+  void make_functions(bool run_eagerly);
   void record(const Replica& replica, int64_t examples, const std::vector<OutputShare>& outputs,
               const ShareLosses& losses);
   void add_metrics(const CompileOptions& options);
@@ -151,9 +157,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::vector<Layer> layers_;
   std::vector<Entry> entries_;
   MirroredModule module_;
-  std::vector<detail::ModuleCall> calls_;             // one a replica
-  std::vector<const SequentialModule*> sequentials_;  // the same as layers; empty for a module of the user's
-  std::vector<std::string> input_names_;              // as the model was made with
+  std::vector<detail::ModuleCall> calls_;       // one a replica
+  std::vector<SequentialModule*> sequentials_;  // the same as layers; empty for a module of the user's
+  std::vector<std::string> input_names_;        // as the model was made with
   std::vector<std::string> output_names_;
 
   PrecisionPolicy precision_ = PrecisionPolicy::kFloat32;
@@ -166,6 +172,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::vector<MirroredMetric> output_losses_;  // the outputs that have a loss, if there are several
   std::vector<Measured> metrics_;
   std::unique_ptr<TrainingSteps> steps_;
+  StepFunctions functions_;
   bool declared_ = false;  // parameter servers have heard of the model's step
 };
 

@@ -74,44 +74,64 @@ void ModelState::train_step(const GlobalBatch& batch) {
 }
 
 void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>& scales) {
-  strategy_.run(
-      [this, scales](Replica& replica, const Example& share) {
-        std::vector<OutputShare> outputs;
-        ShareLosses losses;
-        {
-          const TraceSpan span("compute", "forward");
-          outputs = judge(replica, share);
-          losses = losses_of(replica, outputs, scales);
-          add_penalty(replica, share.size(), losses);
-        }
-        // Before the step ends: where work is recorded, one launch has all of it.
-        record(replica, share.size(), outputs, losses);
-        optimizer_[replica].minimize(losses.sum.value);
-      },
-      batch);
+  const auto body = [this, scales](Replica& replica, const Example& share) -> NamedTensors {
+    std::vector<OutputShare> outputs;
+    ShareLosses losses;
+    {
+      const TraceSpan span("compute", "forward");
+      outputs = judge(replica, share);
+      losses = losses_of(replica, outputs, scales);
+      add_penalty(replica, share.size(), losses);
+    }
+    // Before the step ends: where work is recorded, one launch has all of it.
+    record(replica, share.size(), outputs, losses);
+    optimizer_[replica].minimize(losses.sum.value);
+    return {};
+  };
+  if (scales.empty()) {
+    run_step(StepKind::kTrain, batch, body);
+  } else {
+    strategy_.run(body, batch);
+  }
 }
 
 void ModelState::test_step(const GlobalBatch& batch) {
   outputs_->check(batch[0]);
-  strategy_.run(
-      [this](Replica& replica, const Example& share) {
-        const torch::NoGradGuard no_grad;
-        const TraceSpan span("evaluation", "forward");
-        const std::vector<OutputShare> outputs = judge(replica, share);
-        ShareLosses losses = losses_of(replica, outputs, {});
-        add_penalty(replica, share.size(), losses);
-        record(replica, share.size(), outputs, losses);
-      },
-      batch);
+  run_step(StepKind::kTest, batch, [this](Replica& replica, const Example& share) -> NamedTensors {
+    const torch::NoGradGuard no_grad;
+    const TraceSpan span("evaluation", "forward");
+    const std::vector<OutputShare> outputs = judge(replica, share);
+    ShareLosses losses = losses_of(replica, outputs, {});
+    add_penalty(replica, share.size(), losses);
+    record(replica, share.size(), outputs, losses);
+    return {};
+  });
 }
 
-PerReplica<NamedTensors> ModelState::predict_step(const GlobalBatch& batch) const {
-  return strategy_.run(
-      [this](Replica& replica, const Example& share) {
-        const torch::NoGradGuard no_grad;
-        return with_output_names(forward(replica, share));
-      },
-      batch);
+PerReplica<NamedTensors> ModelState::predict_step(const GlobalBatch& batch) {
+  return run_step(StepKind::kPredict, batch, [this](Replica& replica, const Example& share) {
+    const torch::NoGradGuard no_grad;
+    NamedTensors outputs = with_output_names(forward(replica, share));
+    if (SequentialModule* const layers = layers_of(replica)) layers->take_output_mask();
+    return outputs;
+  });
+}
+
+PerReplica<NamedTensors> ModelState::run_step(StepKind kind, const GlobalBatch& batch,
+                                              const StepFunctions::Body& body) {
+  if (functions_.takes(kind, batch)) {
+    if (kind != StepKind::kPredict) {
+      loss_metric_.prepare();
+      for (MirroredMetric& each : output_losses_) each.prepare();
+      for (Measured& each : metrics_) each.metric.prepare();
+    }
+    if (auto results = functions_.run(kind, batch, body)) return std::move(*results);
+    // A recording that was given up may have come as far as to gradients.
+    for (const auto& copy : module_.copies()) {
+      for (torch::Tensor& parameter : copy->parameters()) parameter.mutable_grad() = torch::Tensor();
+    }
+  }
+  return strategy_.run(body, batch);
 }
 
 void ModelState::begin_steps() const {

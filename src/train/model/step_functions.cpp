@@ -1,0 +1,74 @@
+#include "train/model/step_functions.h"
+
+#include <algorithm>
+
+#include "base/access.h"
+#include "base/columns.h"
+#include "base/log.h"
+#include "record/recorder.h"
+#include "strategy/core.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::array kNames = {"train_step", "test_step", "predict_step"};
+
+bool same_sizes(const Example& one, const Example& other) {
+  const std::vector<torch::Tensor> a = columns_of(one);
+  const std::vector<torch::Tensor> b = columns_of(other);
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const torch::Tensor& x, const torch::Tensor& y) {
+    if (!x.defined() || !y.defined()) return x.defined() == y.defined();
+    return x.scalar_type() == y.scalar_type() && x.sizes() == y.sizes();
+  });
+}
+
+}  // namespace
+
+StepFunctions::StepFunctions(const Strategy& strategy, std::string speaker)
+    : strategy_(strategy), speaker_(std::move(speaker)), records_(Access::core(strategy_)->joins()) {}
+
+void StepFunctions::leave_out(StepKind kind, std::string why) {
+  if (of(kind).left_out) return;
+  of(kind) = {.function = {}, .body = {}, .left_out = true, .why = std::move(why)};
+}
+
+bool StepFunctions::takes(StepKind kind, const GlobalBatch& batch) {
+  if (!records_ || functions_run_eagerly()) return false;
+  Step& step = of(kind);
+  if (step.left_out) {
+    if (!step.why.empty()) {
+      log().info("{}the {} is recorded in each step: {}", speaker_, kNames[static_cast<std::size_t>(kind)], step.why);
+    }
+    step.why.clear();
+    return false;
+  }
+  return std::all_of(batch.begin(), batch.end(), [&](const Example& share) { return same_sizes(batch[0], share); });
+}
+
+std::optional<PerReplica<NamedTensors>> StepFunctions::run(StepKind kind, const GlobalBatch& batch, const Body& body) {
+  Step& step = of(kind);
+  const std::string name = kNames[static_cast<std::size_t>(kind)];
+  if (!step.function) {
+    step.body = body;
+    const auto call = [own = &step.body](Replica& replica, const Example& share, int64_t /*global_size*/,
+                                         bool /*some_empty*/) { return (*own)(replica, share); };
+    step.function.emplace(call, FunctionOptions{.name = name});
+    // Steps without sums over the replicas are one launch, too.
+    detail::set_joint(*Access::state(*step.function));
+  }
+  try {
+    return strategy_.run(
+        [&step, size = batch.global_size(), empty = batch.some_empty()](Replica& replica, const Example& share) {
+          return (*step.function)(replica, share, size, empty);
+        },
+        batch);
+  } catch (const record::NotRecordable& error) {
+    log().warn("{}the {} cannot be a function (docs/functions.md) and is recorded in each step: {}", speaker_, name,
+               error.what());
+  }
+  leave_out(kind, "");
+  return std::nullopt;
+}
+
+}  // namespace cohort

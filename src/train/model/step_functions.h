@@ -1,0 +1,57 @@
+// StepFunctions: the steps of a model as functions (cohort/function.h), which are recorded once a signature and run
+// again: Keras' train_function, test_function and predict_function. What cannot be a function runs as it is, and is
+// recorded in each step where the replicas' devices record their work.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cohort/distributed_dataset.h"
+#include "cohort/function.h"
+#include "cohort/strategy.h"
+
+namespace cohort {
+
+enum class StepKind { kTrain, kTest, kPredict };
+
+class StepFunctions {
+ public:
+  // The work of a replica on its share.
+  using Body = std::function<NamedTensors(Replica&, const Example&)>;
+
+  // `speaker` opens messages.
+  StepFunctions(const Strategy& strategy, std::string speaker);
+
+  // Lets steps of that kind run as they are from now on. `why` is said once, at the first one that could have been a
+  // function; empty: nothing is said.
+  void leave_out(StepKind kind, std::string why);
+
+  // Returns whether the step on this batch is a function: the replicas record their work, nothing was left out, and
+  // all shares have the same sizes, because they are one program then.
+  bool takes(StepKind kind, const GlobalBatch& batch);
+
+  // Runs a step that takes() allows. Returns nothing, and leaves out the kind from now on, if the step does what cannot
+  // be recorded, such as reading a value; nothing has been done then.
+  std::optional<PerReplica<NamedTensors>> run(StepKind kind, const GlobalBatch& batch, const Body& body);
+
+ private:
+  // The size of the global batch, by which replicas divide, is a part of the signature.
+  using StepFunction = Function<std::function<NamedTensors(Replica&, const Example&, int64_t, bool)>>;
+  struct Step {
+    std::optional<StepFunction> function;
+    Body body;
+    bool left_out = false;
+    std::string why;
+  };
+
+  Step& of(StepKind kind) { return steps_[static_cast<std::size_t>(kind)]; }
+
+  Strategy strategy_;
+  std::string speaker_;
+  bool records_ = false;
+  std::array<Step, 3> steps_;
+};
+
+}  // namespace cohort
