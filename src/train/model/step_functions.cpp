@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "record/recorder.h"
 #include "strategy/core.h"
+#include "train/model/model_state.h"
 
 namespace cohort {
 
@@ -69,6 +70,23 @@ std::optional<PerReplica<NamedTensors>> StepFunctions::run(StepKind kind, const 
   }
   leave_out(kind, "");
   return std::nullopt;
+}
+
+PerReplica<NamedTensors> ModelState::run_step(StepKind kind, const GlobalBatch& batch,
+                                              const StepFunctions::Body& body) {
+  if (functions_.takes(kind, batch)) {
+    if (kind != StepKind::kPredict) {
+      loss_metric_.prepare();
+      for (MirroredMetric& each : output_losses_) each.prepare();
+      for (Measured& each : metrics_) each.metric.prepare();
+    }
+    if (auto results = functions_.run(kind, batch, body)) return std::move(*results);
+    // A recording that was given up may have come as far as to gradients.
+    for (const auto& copy : module_.copies()) {
+      for (torch::Tensor& parameter : copy->parameters()) parameter.mutable_grad() = torch::Tensor();
+    }
+  }
+  return strategy_.run(body, batch);
 }
 
 }  // namespace cohort

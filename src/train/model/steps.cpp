@@ -88,11 +88,8 @@ void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>&
     optimizer_[replica].minimize(losses.sum.value);
     return {};
   };
-  if (scales.empty()) {
-    run_step(StepKind::kTrain, batch, body);
-  } else {
-    strategy_.run(body, batch);
-  }
+  if (!scales.empty()) return static_cast<void>(strategy_.run(body, batch));
+  run_step(StepKind::kTrain, batch, body);
 }
 
 void ModelState::test_step(const GlobalBatch& batch) {
@@ -115,23 +112,6 @@ PerReplica<NamedTensors> ModelState::predict_step(const GlobalBatch& batch) {
     if (SequentialModule* const layers = layers_of(replica)) layers->take_output_mask();
     return outputs;
   });
-}
-
-PerReplica<NamedTensors> ModelState::run_step(StepKind kind, const GlobalBatch& batch,
-                                              const StepFunctions::Body& body) {
-  if (functions_.takes(kind, batch)) {
-    if (kind != StepKind::kPredict) {
-      loss_metric_.prepare();
-      for (MirroredMetric& each : output_losses_) each.prepare();
-      for (Measured& each : metrics_) each.metric.prepare();
-    }
-    if (auto results = functions_.run(kind, batch, body)) return std::move(*results);
-    // A recording that was given up may have come as far as to gradients.
-    for (const auto& copy : module_.copies()) {
-      for (torch::Tensor& parameter : copy->parameters()) parameter.mutable_grad() = torch::Tensor();
-    }
-  }
-  return strategy_.run(body, batch);
 }
 
 void ModelState::begin_steps() const {
