@@ -198,11 +198,12 @@ std::vector<std::vector<torch::Tensor>> Plan::launch(std::span<Plan* const> plan
       inputs.push_back(plans[r]->inputs(*runs, given.back()));
       devices.push_back(plans[r]->device());
     }
-    const std::shared_ptr<Hosts> hosts = plans.front()->has_sums() ? runs->hosts(devices) : nullptr;
+    const std::shared_ptr<Hosts> hosts = together ? runs->hosts(devices) : nullptr;
     if (hosts != nullptr && !agree_on_program(*hosts, program.get(), {})) {
-      fail<Unimplemented>("[record] ", plans.front()->what_,
-                          " sums over the replicas, but is another program on other hosts, as with shares of different "
-                          "sizes; give all replicas the same sizes");
+      fail<Unimplemented>(
+          "[record] ", plans.front()->what_,
+          " is to run on all replicas, but is another program on other hosts, as with shares of different "
+          "sizes; give all replicas the same sizes");
     }
     // Steps are launched together, also those of one replica, which may be gathered then.
     if (together) {

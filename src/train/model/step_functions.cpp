@@ -44,6 +44,8 @@ bool StepFunctions::takes(StepKind kind, const GlobalBatch& batch) {
     step.why.clear();
     return false;
   }
+  // Where several processes share the batch, all of them come to the same answer.
+  if (batch[0].size() * strategy_.num_replicas_in_sync() != batch.global_size()) return false;
   return std::all_of(batch.begin(), batch.end(), [&](const Example& share) { return same_sizes(batch[0], share); });
 }
 
