@@ -76,7 +76,7 @@ void Connection::end(const std::string& why) {
 // -- Sending.
 
 Connection::TransferPtr Connection::send(uint64_t slot, std::span<const std::byte> bytes) {
-  const auto transfer = std::make_shared<Transfer>();
+  auto transfer = std::make_shared<Transfer>();
   transfer->slot = slot;
   transfer->bytes = {const_cast<std::byte*>(bytes.data()), bytes.size()};  // it is only read
   const std::lock_guard lock(mutex_);
@@ -118,7 +118,7 @@ bool Connection::write_front() {
 // -- Receiving.
 
 Connection::TransferPtr Connection::receive(uint64_t slot, std::span<std::byte> bytes) {
-  const auto transfer = std::make_shared<Transfer>();
+  auto transfer = std::make_shared<Transfer>();
   transfer->slot = slot;
   transfer->bytes = bytes;
   const std::lock_guard lock(mutex_);

@@ -187,7 +187,7 @@ void ShardUpdate::update_run(const ShardPiece& first, const ShardPiece& last, co
   const int64_t size = last.at + last.size - first.at;
   // A rule that takes whole parameters gets them in their shapes, others get runs of elements.
   const auto part = [&](const torch::Tensor& flat, int64_t begin) {
-    const torch::Tensor run = flat.narrow(0, begin, size);
+    torch::Tensor run = flat.narrow(0, begin, size);
     if (!rule_.rule().takes_whole()) return run;
     return run.as_strided(parameter.shape, parameter.strides, run.storage_offset());
   };

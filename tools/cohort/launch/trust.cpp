@@ -55,7 +55,7 @@ std::string own_folder() {
 // it, whole: by a link to a file that is complete.
 std::string secret_of_user() {
   const std::string folder = own_folder();
-  const std::string file = folder + "/secret";
+  std::string file = folder + "/secret";
   if (std::filesystem::exists(file)) return file;
   const std::string draft = c10::str(file, ".", ::getpid());
   const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
