@@ -6,8 +6,6 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/wait_reporting.h"
-#include "cluster/beat_plan.h"
-#include "cohort/cluster/cluster_spec.h"
 #include "rpc/calls.h"
 #include "rpc/status.h"
 
@@ -16,13 +14,8 @@ namespace cohort {
 namespace {
 
 namespace proto = parameter_server;
-using std::chrono::milliseconds;
-using SteadyClock = std::chrono::steady_clock;
 
-// The time for which an address has to refuse connections until its server counts as gone.
-constexpr milliseconds kRefused(300);
-constexpr milliseconds kPause(100);     // between two attempts
-constexpr int64_t kForgetEvery = 1000;  // closures
+constexpr std::chrono::milliseconds kRetryPause(100);  // between two attempts
 
 }  // namespace
 
@@ -33,8 +26,10 @@ ServerKeeper::ServerKeeper(std::shared_ptr<const Catalog> catalog, ServerClient&
       options_(options),
       events_(std::move(events)),
       epochs_(options_.directory),
-      roster_({.servers = catalog_->num_servers(), .replicas = options_.replicas, .run = options_.run}),
-      alive_(static_cast<std::size_t>(catalog_->num_servers()), Liveness(options_.heartbeat_timeout)) {
+      known_({.servers = catalog_->num_servers(), .replicas = options_.replicas, .run = options_.run},
+             options_.heartbeat_timeout),
+      transfers_(catalog_, client_, options_),
+      watch_(known_, *catalog_, client_, options_, events_) {
   if (options_.replicas != 1 && options_.replicas != 2) {
     fail<InvalidArgument>("[parameter server] replicas is ", options_.replicas, ", wanted 1 or 2");
   }
@@ -44,86 +39,31 @@ ServerKeeper::ServerKeeper(std::shared_ptr<const Catalog> catalog, ServerClient&
 }
 
 ServerKeeper::~ServerKeeper() {
-  for (std::jthread& thread : threads_) thread.request_stop();
-  { const std::lock_guard lock(mutex_); }
-  wake_.notify_all();
-}
-
-std::string ServerKeeper::name(int server) const {
-  return TaskId{"ps", server}.to_string();
+  thread_.request_stop();
+  watch_.request_stop();
 }
 
 void ServerKeeper::set_source(std::shared_ptr<const SavedVariables> saved, int64_t next_closure) {
-  require_fit(*catalog_, *saved);
-  const std::lock_guard lock(mutex_);
-  source_ = std::move(saved);
-  source_closure_ = next_closure;
+  transfers_.set_source(std::move(saved), next_closure);
 }
 
 // -- The beginning.
 
-ServerKeeper::Hello ServerKeeper::hello(int server, bool first, milliseconds limit) {
-  proto::HelloRequest request;
-  if (first) request.set_catalog(catalog_->description());
-  return message_in<Hello>(client_.call(server, "/ps/Hello", make_frame(request), limit));
-}
-
-// Waits for the servers that are needed, and a moment for the others. Returns the latest epoch that they know.
-uint64_t ServerKeeper::meet() {
-  const bool has_begun_before = epochs_.latest() > 0;
-  std::vector<std::optional<Hello>> replies(alive_.size());
-  const Deadline soon(options_.heartbeat_timeout);
-  const auto attempt = [&](const Deadline&) {
-    for (std::size_t i = 0; i < replies.size(); ++i) {
-      const int server = static_cast<int>(i);
-      if (replies[i]) continue;
-      try {
-        replies[i] = hello(server, /*first=*/true, options_.heartbeat_timeout);
-        note(server, *replies[i]);
-      } catch (const Unavailable&) {
-      } catch (const DeadlineExceeded&) {
-      }
-    }
-    std::string names;
-    const std::lock_guard lock(mutex_);
-    for (const int server : roster_.missing(/*one_is_enough=*/has_begun_before && soon.passed())) {
-      names += (names.empty() ? "" : ", ") + name(server);
-    }
-    return names;
-  };
-  wait_reporting({.who = "[parameter server]",
-                  .limit = options_.start_timeout,
-                  .report_interval = options_.report_interval,
-                  .pause = kPause},
-                 attempt);
-  uint64_t epoch = 0;
-  for (const std::optional<Hello>& reply : replies) {
-    if (reply) epoch = std::max(epoch, reply->epoch());
-  }
-  return epoch;
-}
-
 // Meets the servers and makes the first view of this coordinator.
 void ServerKeeper::begin(const std::map<std::size_t, double>& rates) {
-  const uint64_t known = meet();
+  const uint64_t known = watch_.meet(/*one_is_enough=*/epochs_.latest() > 0);
   const uint64_t epoch = epochs_.claim(known + 1);
-  const std::lock_guard lock(mutex_);
-  roster_.begin(epoch);
-  for (const auto& [variable, rate] : rates) roster_.set_learning_rate(static_cast<uint32_t>(variable), rate);
-  begun_ = true;
+  const std::lock_guard lock(known_.mutex);
+  known_.roster.begin(epoch);
+  for (const auto& [variable, rate] : rates) known_.roster.set_learning_rate(static_cast<uint32_t>(variable), rate);
+  known_.begun = true;
 }
 
 void ServerKeeper::start(const std::map<std::size_t, double>& rates) {
   begin(rates);
-  {
-    const std::lock_guard lock(mutex_);
-    for (Liveness& alive : alive_) alive.hear(SteadyClock::now());  // they are watched from now on
-  }
-  for (std::size_t i = 0; i < alive_.size(); ++i) {
-    threads_.emplace_back([this, i](const std::stop_token& stop) { watch(static_cast<int>(i), stop); });
-  }
+  watch_.start();
   fill_all();
-  threads_.emplace_back([this](const std::stop_token& stop) { keep(stop); });
+  thread_ = std::jthread([this](const std::stop_token& stop) { keep(stop); });
 }
 
 // Does what has to be done until every home is served.
@@ -136,10 +76,10 @@ void ServerKeeper::fill_all() {
       if (!may_pass(error)) throw;
       return error_text(error);
     }
-    const std::lock_guard lock(mutex_);
-    require_charge();
-    for (int home = 0; home < roster_.view().homes_size(); ++home) {
-      if (!roster_.served(home)) return name(roster_.view().homes(home).primary());
+    const std::lock_guard lock(known_.mutex);
+    known_.require_charge();
+    for (int home = 0; home < known_.roster.view().homes_size(); ++home) {
+      if (!known_.roster.served(home)) return KnownServers::name(known_.roster.view().homes(home).primary());
     }
     started_ = true;
     return "";
@@ -147,81 +87,262 @@ void ServerKeeper::fill_all() {
   wait_reporting({.who = "[parameter server]",
                   .limit = options_.start_timeout,
                   .report_interval = options_.report_interval,
-                  .pause = kPause},
+                  .pause = kRetryPause},
                  attempt);
 }
 
-// -- What is heard of them.
+void ServerKeeper::keep(const std::stop_token& stop) {
+  using Kind = RosterAction::Kind;
+  while (!stop.stop_requested()) {
+    {
+      Lock lock(known_.mutex);
+      known_.wake.wait_for(lock, kRetryPause, [&] { return known_.noted || wish_ || stop.stop_requested(); });
+      known_.noted = false;
+    }
+    try {
+      for (Kind did = Kind::kCopy; did != Kind::kNone && !stop.stop_requested();) {
+        did = step();
+        // A copy takes long, so that what the coordinator wants does not wait for it.
+        if ((did == Kind::kNone || did == Kind::kCopy) && grant()) did = Kind::kPublish;
+      }
+    } catch (const std::exception& error) {
+      // Another server was lost meanwhile, or this one again. The next news decide.
+      if (!stop.stop_requested()) log().warn("{}; tries again", error_text(error));
+      std::this_thread::sleep_for(kRetryPause);
+    }
+  }
+}
 
-void ServerKeeper::note(int server, const Hello& reply) {
-  uint64_t own = 0;
-  bool newly_fenced = false;
+// Does the next thing that the roster wants. Returns its kind.
+RosterAction::Kind ServerKeeper::step() {
+  RosterAction action;
   {
-    const std::lock_guard lock(mutex_);
-    own = roster_.view().epoch();
-    newly_fenced = begun_ && reply.epoch() > own && !fenced_;
-    fenced_ = fenced_ || newly_fenced;
-    Liveness& alive = alive_[static_cast<std::size_t>(server)];
-    noted_ = noted_ || !roster_.up(server) || !alive.is(reply.incarnation());
-    alive.enter(reply.incarnation(), SteadyClock::now());
-    roster_.enter(server, reply.incarnation());
+    const std::lock_guard lock(known_.mutex);
+    if (known_.fenced) return RosterAction::Kind::kNone;
+    action = known_.roster.next();
   }
-  wake_.notify_all();
-  if (!newly_fenced) return;
-  events_.lost(std::make_exception_ptr(
-      FailedPrecondition(c10::str("[coordinator] another coordinator, of epoch ", reply.epoch(), ", is in charge of ",
-                                  name(server), "; this one is of epoch ", own, " and ends"))));
+  switch (action.kind) {
+    case RosterAction::Kind::kNone:
+      break;
+    case RosterAction::Kind::kPublish:
+      publish();
+      break;
+    case RosterAction::Kind::kFill:
+      fill(action);
+      break;
+    case RosterAction::Kind::kCopy:
+      copy(action);
+      break;
+  }
+  look_for_missing();
+  return action.kind;
 }
 
-// Notes a failed call. A server that is silent for `patience` is lost.
-void ServerKeeper::note_silence(int server, milliseconds patience) {
-  const std::lock_guard lock(mutex_);
-  Liveness& alive = alive_[static_cast<std::size_t>(server)];
-  if (!roster_.up(server) || alive.silence(SteadyClock::now()) < patience) return;
-  alive.suspect();
-  roster_.lose(server);
-  noted_ = true;
-  log().warn("[parameter server] {} is lost", name(server));
-  wake_.notify_all();
+// -- What the coordinator wants.
+
+void ServerKeeper::ask(const char* what, std::function<void()> wish) {
+  Lock lock(known_.mutex);
+  wish_ = std::move(wish);
+  const uint64_t mine = ++asked_;
+  known_.wake.notify_all();
+  (void)known_.wake.wait_for(lock, options_.return_timeout, [&] { return granted_ >= mine || known_.fenced; });
+  if (granted_ >= mine) return;
+  wish_ = nullptr;
+  known_.require_charge();
+  fail<DeadlineExceeded>("[parameter server] ", what, " could not be given to all servers within ",
+                         to_text(options_.return_timeout));
 }
 
-// Notes that a process refused what a coordinator in charge may order: it was restarted, or lacks the shards of a view.
-void ServerKeeper::note_refusal(int server, uint64_t process) {
-  note(server, hello(server, /*first=*/false, options_.heartbeat_timeout));
-  const std::lock_guard lock(mutex_);
-  if (!fenced_) roster_.distrust(server, process);
+// Carries out a request when nothing has to be repaired. The request stays if a server is lost meanwhile.
+bool ServerKeeper::grant() {
+  std::function<void()> wish;
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(known_.mutex);
+    if (known_.fenced) return false;
+    wish = wish_;
+    number = asked_;
+  }
+  if (!wish) return false;
+  wish();
+  const std::lock_guard lock(known_.mutex);
+  granted_ = number;
+  if (asked_ == number) wish_ = nullptr;
+  known_.wake.notify_all();
+  return true;
 }
 
-// Throws if another coordinator is in charge. The caller holds mutex_.
-void ServerKeeper::require_charge() const {
-  if (!fenced_) return;
-  fail<FailedPrecondition>("[coordinator] another coordinator is in charge of the parameter servers");
+// Publishes the view until no change of it is left. Unavailable: a server was lost, which has to be repaired first.
+void ServerKeeper::publish_changes() {
+  for (;;) {
+    {
+      const std::lock_guard lock(known_.mutex);
+      const RosterAction::Kind next = known_.roster.next().kind;
+      if (next == RosterAction::Kind::kFill) {
+        fail<Unavailable>("[parameter server] a server was lost while it was to get something");
+      }
+      if (next != RosterAction::Kind::kPublish) return;
+    }
+    publish();
+  }
 }
 
-proto::Order ServerKeeper::order(uint64_t process) const {
-  const std::lock_guard lock(mutex_);
-  proto::Order order;
-  order.set_epoch(roster_.view().epoch());
-  order.set_view(roster_.view().number());
-  order.set_process(process);
-  return order;
+void ServerKeeper::replace(std::shared_ptr<const SavedVariables> saved, int64_t next_closure) {
+  transfers_.set_source(std::move(saved), next_closure);
+  ask("new values", [this] {
+    // Backups get the values from the primaries, once those have all of them.
+    {
+      const std::lock_guard lock(known_.mutex);
+      known_.roster.drop_backups();
+    }
+    publish_changes();
+    proto::View view;
+    {
+      const std::lock_guard lock(known_.mutex);
+      view = known_.roster.view();
+    }
+    for (int home = 0; home < view.homes_size(); ++home) {
+      const proto::View::Home& place = view.homes(home);
+      (void)transfers_.fill(home, place.primary(), known_.order(place.primary_process()));
+    }
+    {
+      const std::lock_guard lock(known_.mutex);
+      known_.roster.renew();
+    }
+    publish_changes();
+  });
 }
 
-// Tells a server which work is done. The view is looked up first: what is done in it is not what is done in a later
-// one, in which a server that was filled begins again.
-void ServerKeeper::tell_done(int server, int64_t& told) {
-  proto::ForgetRequest request;
-  *request.mutable_order() = order();
-  const int64_t done = events_.done_below();
-  if (done < told) told = done;  // work is being repeated
-  if (done - told < kForgetEvery) return;
-  request.set_closure(done);
+void ServerKeeper::set_learning_rates(const std::map<std::size_t, double>& rates) {
+  ask("new learning rates", [this, rates] {
+    {
+      const std::lock_guard lock(known_.mutex);
+      for (const auto& [variable, rate] : rates) known_.roster.set_learning_rate(static_cast<uint32_t>(variable), rate);
+    }
+    publish_changes();
+  });
+}
+
+// -- Views.
+
+// Gives the servers a view, all at a time, and notes which of them have taken it.
+void ServerKeeper::give_view(const proto::View& view) {
+  struct Given {
+    int server = 0;
+    uint64_t process = 0;
+    std::future<Frame> answer;
+  };
+  proto::SetViewRequest request;
+  *request.mutable_view() = view;
+  const Frame frame = make_frame(request);
+  std::vector<Given> given;
+  {
+    const std::lock_guard lock(known_.mutex);
+    for (const int server : known_.roster.servers())
+      given.push_back({.server = server, .process = known_.roster.process(server), .answer = {}});
+  }
+  for (Given& each : given) each.answer = client_.start(each.server, "/ps/SetView", frame, options_.heartbeat_timeout);
+  std::string why;
+  for (Given& each : given) {
+    try {
+      (void)each.answer.get();
+      const std::lock_guard lock(known_.mutex);
+      known_.roster.acknowledge(each.server, each.process, view.number());
+    } catch (const FailedPrecondition& error) {
+      log().warn("[parameter server] {} refuses view {}: {}", KnownServers::name(each.server), view.number(),
+                 error.what());
+      watch_.note_refusal(each.server, each.process);
+    } catch (const std::exception& error) {
+      why = c10::str(KnownServers::name(each.server), " does not take view ", view.number(), ": ", error.what());
+    }
+  }
+  if (!why.empty()) fail<Unavailable>("[parameter server] ", why);
+}
+
+// Gives the view to the servers, and tells everybody else once all that have a part in it have taken it.
+void ServerKeeper::publish() {
+  proto::View view;
+  {
+    const std::lock_guard lock(known_.mutex);
+    view = known_.roster.view();
+  }
+  std::exception_ptr error;
   try {
-    (void)client_.call(server, "/ps/Forget", make_frame(request), options_.heartbeat_timeout);
-    told = done;
-  } catch (const Error& error) {
-    if (!may_pass(error)) throw;  // it is told again
+    give_view(view);
+  } catch (const Error&) {
+    error = std::current_exception();
   }
+  bool delivered = false;
+  {
+    const std::lock_guard lock(known_.mutex);
+    known_.require_charge();
+    delivered = known_.roster.is_delivered();
+  }
+  if (!delivered && error) std::rethrow_exception(error);
+  if (!delivered) return;
+  client_.set_view(view);
+  events_.view(view);
+  const std::lock_guard lock(known_.mutex);
+  known_.roster.announced();
+}
+
+// -- Shards.
+
+// Fills a home that no process holds.
+void ServerKeeper::fill(const RosterAction& action) {
+  bool started = false;
+  {
+    const std::lock_guard lock(known_.mutex);
+    started = started_;
+    if (started) {
+      log().warn("[parameter server] {} has come back empty: it gets what it had at closure {}",
+                 KnownServers::name(action.server), transfers_.source_closure());
+    }
+  }
+  const int64_t from = transfers_.fill(action.home, action.server, known_.order(action.process));
+  // The report comes before anybody can take the home for complete.
+  if (started && !events_.restored(from)) {
+    // If a checkpoint has taken the place of the source, the home is filled from that one.
+    if (transfers_.source_closure() != from) return;
+    events_.lost(std::make_exception_ptr(
+        Unavailable("[coordinator] a parameter server was lost, and too much was done since the last checkpoint to do "
+                    "it again; start again from the checkpoint, and save more often")));
+  }
+  const std::lock_guard lock(known_.mutex);
+  known_.roster.carried_out(action);
+  reported_missing_server_ = false;
+}
+
+// Lets the copy of a home go on for a moment.
+void ServerKeeper::copy(const RosterAction& action) {
+  int primary = 0;
+  uint64_t process = 0;
+  {
+    const std::lock_guard lock(known_.mutex);
+    primary = known_.roster.view().homes(action.home).primary();
+    process = known_.roster.view().homes(action.home).primary_process();
+  }
+  if (!transfers_.copy(action, primary, known_.order(process))) return;
+  const std::lock_guard lock(known_.mutex);
+  known_.roster.carried_out(action);
+}
+
+// Reports a server that has just been found to stay away, once for each time.
+void ServerKeeper::look_for_missing() {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(known_.mutex);
+    for (int home = 0; home < known_.roster.view().homes_size() && started_ && !reported_missing_server_; ++home) {
+      const int server = known_.roster.view().homes(home).primary();
+      const Liveness& alive = known_.alive[static_cast<std::size_t>(server)];
+      if (known_.roster.up(server) || alive.silence(Deadline::Clock::now()) < options_.return_timeout) continue;
+      reported_missing_server_ = true;
+      error = std::make_exception_ptr(
+          Unavailable(c10::str("[parameter server] ", KnownServers::name(server),
+                               " was lost and has not come back within ", to_text(options_.return_timeout))));
+    }
+  }
+  if (error) events_.lost(error);
 }
 
 void ServerKeeper::forget(const proto::View& view, int64_t closure) {
@@ -229,7 +350,7 @@ void ServerKeeper::forget(const proto::View& view, int64_t closure) {
   request.set_closure(closure);
   request.mutable_order()->set_epoch(view.epoch());
   request.mutable_order()->set_view(view.number());
-  for (std::size_t i = 0; i < alive_.size(); ++i) {
+  for (std::size_t i = 0; i < known_.alive.size(); ++i) {
     try {
       (void)client_.call(static_cast<int>(i), "/ps/Forget", make_frame(request), options_.call_timeout);
     } catch (const Error& error) {
@@ -240,30 +361,15 @@ void ServerKeeper::forget(const proto::View& view, int64_t closure) {
   }
 }
 
-void ServerKeeper::watch(int server, const std::stop_token& stop) {
-  const milliseconds interval = std::max(milliseconds(10), options_.heartbeat_timeout / 10);
-  const std::unique_ptr<RpcProbe> probe = client_.probe(server);
-  const std::stop_callback end(stop, [&] { probe->close(); });
-  const Frame question = make_frame(proto::HelloRequest());
-  int64_t told = 0;
-  BeatPlan plan(options_.heartbeat_timeout, SteadyClock::now());
-  while (!stop.stop_requested()) {
+void ServerKeeper::stop_servers() {
+  proto::StopRequest request;
+  *request.mutable_order() = known_.order();
+  for (std::size_t i = 0; i < known_.alive.size(); ++i) {
     try {
-      if (plan.lost(SteadyClock::now())) plan = BeatPlan(options_.heartbeat_timeout, SteadyClock::now());
-      const milliseconds limit = plan.next(SteadyClock::now()).limit;
-      plan.failed();  // unless an answer comes
-      note(server, message_in<Hello>(probe->call("/ps/Hello", question, limit)));
-      plan.heard(SteadyClock::now());
-      tell_done(server, told);
-    } catch (const Unavailable&) {
-      note_silence(server, std::min(kRefused, options_.heartbeat_timeout));
-    } catch (const Cancelled&) {
-      // The watch ends, or a new view has cancelled all calls to this server. The next call tells it.
+      (void)client_.call(static_cast<int>(i), "/ps/Stop", make_frame(request), std::chrono::seconds(2));
     } catch (const std::exception&) {
-      note_silence(server, options_.heartbeat_timeout);
+      // The server is gone already.
     }
-    Lock lock(mutex_);
-    wake_.wait_for(lock, interval, [&] { return stop.stop_requested(); });
   }
 }
 

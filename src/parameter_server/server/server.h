@@ -15,6 +15,9 @@
 #include "messages.pb.h"
 #include "parameter_server/catalog.h"
 #include "parameter_server/server/fence.h"
+#include "parameter_server/server/held_shards.h"
+#include "parameter_server/server/peer_servers.h"
+#include "parameter_server/server/serving_options.h"
 #include "parameter_server/server/shard.h"
 #include "parameter_server/server/shard_copier.h"
 #include "rpc/channel.h"
@@ -22,14 +25,6 @@
 #include "rpc/server.h"
 
 namespace cohort {
-
-struct ServingOptions {
-  int index = 0;                       // index of this task
-  std::vector<std::string> addresses;  // addresses of all ps tasks, by index
-  SecurityOptions security = {};
-  // The longest time of calls to other servers.
-  std::chrono::milliseconds timeout = std::chrono::seconds(30);
-};
 
 // Thread-safe.
 class ParameterServer {
@@ -70,33 +65,17 @@ class ParameterServer {
     std::vector<torch::Tensor> values;
     std::set<int> backups;
   };
-  // A shard whose state arrives in parts.
-  struct Arriving {
-    ShardPtr shard;
-    uint64_t serial = 0;  // the attempt to which the parts belong
-    int64_t rows = 0;     // number of rows that have arrived, from the first on
-  };
-  Arriving arriving(const parameter_server::InstallRequest& request);
-  void arrived(const parameter_server::InstallRequest& request, const Arriving& part, int64_t rows);
   Applied apply(const Frame& frame, bool as_backup);
   bool apply_item(Shard& shard, const parameter_server::PushRequest::Item& item, FrameReader& reader);
   void pass_on(const Call& call, Applied applied);
 
   std::string name() const;
-  const ShardInfo& info(uint32_t shard) const;
-  ShardPtr find(uint32_t shard) const;  // null if it is not here
-  ShardPtr held(uint32_t shard) const;  // throws Unavailable if it is not here
   // Throws FailedPrecondition if a later coordinator is in charge, and Unavailable if the order is for another process.
   void obey(const parameter_server::Order& order);
   // Returns the home of a shard, and throws unless this process is its primary. The caller holds view_mutex_.
   const parameter_server::View::Home& require_primary(uint32_t shard) const;
-  void require_shards_of(const parameter_server::View& view) const;
-  void take_view(const parameter_server::View& view);
   // Throws InvalidArgument if a message has many more items than there are shards.
   void require_few(int items) const;
-  ShardPtr make_shard(uint32_t number) const;
-  RpcClient& peer(int index);
-  void send_shard(uint32_t number, const ShardCopier::Job& job, const ShardCopier::Sent& sent);
 
   const std::shared_ptr<const Catalog> catalog_;
   const ServingOptions options_;
@@ -104,13 +83,12 @@ class ParameterServer {
   // new view is set. It is taken before mutex_.
   mutable std::shared_mutex view_mutex_;
   mutable std::shared_mutex mutex_;
-  // view_mutex_ guards it; mutex_ guards what require_fill() notes in it, and everything below.
+  // view_mutex_ guards it; mutex_ guards what require_fill() notes in it, and the next two.
   ServerFence fence_;
-  std::vector<ShardPtr> shards_;  // the shards by number; null: not here
-  std::map<uint32_t, Arriving> arriving_;
-  std::map<int, std::unique_ptr<RpcClient>> peers_;
   bool stopped_ = false;
   std::chrono::steady_clock::time_point last_hello_ = std::chrono::steady_clock::now();
+  HeldShards shards_;
+  PeerServers peers_;
   ShardCopier copier_;  // the last member, because its thread uses the others
 };
 
