@@ -133,7 +133,8 @@ void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
                   " for masks, whose values alone say how many elements they name (where() has a static shape)");
   }
   const Call call(op, *stack);
-  const OperationInfo& info = info_of(name_of(op));
+  const std::string name = name_of(op);
+  const OperationInfo& info = info_of(name);
   const torch::jit::Stack meta = call.meta_arguments();
   const int written = written_argument(op.schema());
   std::vector<torch::Tensor> results;

@@ -67,9 +67,10 @@ bool runs_eagerly(const ExperimentConfig& experiment) {
 
 std::optional<bool> compiles(const RuntimeConfig& runtime) {
   if (!runtime.enable_xla) return std::nullopt;
-  for (const LogicalDevice& device : current_strategy().worker_devices()) {
+  const Strategy strategy = current_strategy();
+  for (const LogicalDevice& device : strategy.worker_devices()) {
     if (backend_of(device.torch_device).records()) continue;
-    fail<InvalidArgument>("[train] runtime.enable_xla is true, but a replica of ", current_strategy().name(), " is on ",
+    fail<InvalidArgument>("[train] runtime.enable_xla is true, but a replica of ", strategy.name(), " is on ",
                           device.torch_device.str(),
                           ", where LibTorch has no XLA; wanted a strategy for devices of XLA");
   }

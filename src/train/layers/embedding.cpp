@@ -62,7 +62,9 @@ class EmbeddingKind final : public LayerKind {
     if (options_.mask_zero && context.input.size() != 1) {
       fail_input(context.name, kEmbedding, to_text(context.input) + " an example", "[steps], for mask_zero");
     }
-    Shape output = context.input;
+    Shape output;
+    output.reserve(context.input.size() + 1);
+    output.assign(context.input.begin(), context.input.end());
     output.push_back(options_.output_dim);
     return output;
   }
