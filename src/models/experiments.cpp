@@ -255,6 +255,15 @@ Experiment find_experiment(std::string_view name) {
                  nearest.empty() ? "" : "; did you mean " + nearest + "?");
 }
 
+void Task::set_data(Config& config, const std::string& folder, const std::string& origin) {
+  config.set("task.train_data.input_path", folder, origin);
+}
+
+void Task::set_batch(Config& config, int64_t size, const std::string& origin) {
+  config.set("task.train_data.global_batch_size", std::to_string(size), origin);
+  config.set("task.validation_data.global_batch_size", std::to_string(size), origin);
+}
+
 Example Task::example_batch() const {
   fail<Unimplemented>("[task] this task does not tell what its batches look like, wanted Task::example_batch()");
 }

@@ -288,10 +288,11 @@ class Task {
 
   // Adds the fields of the group "task" with their meanings.
   virtual void describe(ConfigFields& fields) = 0;
-  // Sets the fields that hold the folder of the data, for --data_dir.
-  virtual void set_data(Config& config, const std::string& folder, const std::string& origin) = 0;
-  // Sets the fields that hold the batch size, for --batch_size.
-  virtual void set_batch(Config& config, int64_t size, const std::string& origin) = 0;
+  // Sets the fields that hold the folder of the data, for --data_dir; by default task.train_data.input_path.
+  virtual void set_data(Config& config, const std::string& folder, const std::string& origin);
+  // Sets the fields that hold the batch size, for --batch_size; by default global_batch_size of task.train_data and of
+  // task.validation_data.
+  virtual void set_batch(Config& config, int64_t size, const std::string& origin);
 
   // Opens the data under the current strategy, for a configuration that is locked. With `training` a training follows;
   // data that do not suffice for it are an error. An evaluation has the configuration of its training, so the settings

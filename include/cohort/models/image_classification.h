@@ -137,8 +137,6 @@ class ImageClassificationTask : public Task {
   std::string builtin_data;  // the data without a folder: "digits"; empty: none
 
   void describe(ConfigFields& fields) override;
-  void set_data(Config& config, const std::string& folder, const std::string& origin) override;
-  void set_batch(Config& config, int64_t size, const std::string& origin) override;
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;

@@ -87,8 +87,6 @@ class SemanticSegmentationTask : public Task {
   std::string builtin_data;  // the data without a folder: "shapes"; empty: none
 
   void describe(ConfigFields& fields) override;
-  void set_data(Config& config, const std::string& folder, const std::string& origin) override;
-  void set_batch(Config& config, int64_t size, const std::string& origin) override;
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;

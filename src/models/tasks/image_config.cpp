@@ -1,5 +1,6 @@
 // The descriptions of the fields of ImageClassificationTask.
 #include "cohort/models/image_classification.h"
+#include "models/tasks/shared_fields.h"
 
 namespace cohort {
 
@@ -70,16 +71,7 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   fields.add("tfds_data_dir", tfds_data_dir, "folder of TensorFlow Datasets");
   fields.add("tfds_split", tfds_split,
              "split of that data set, such as train[:80%]; empty: train, and validation or test");
-  fields.add("global_batch_size", global_batch_size, "examples of a step over all replicas");
-  fields.add("is_training", is_training, "whether these are the data to learn from");
-  fields.add("drop_remainder", drop_remainder, "whether a last batch that is too short is left out");
-  fields.add("shuffle_buffer_size", shuffle_buffer_size, "examples that the next one is drawn from");
-  fields.add("cache", cache, "whether decoded images are kept in memory");
-  fields.add("prefetch_buffer_size", prefetch_buffer_size, "batches that are made ahead; -1: a few");
-  fields.add("seed", seed, "seed of the order and the changes of the images; -1: runtime.seed");
-  fields.add("sharding", sharding, "whether each worker reads its part of the data; else all of it");
-  fields.add("dtype", dtype, "dtype to which the images are rounded", {"float32", "float16", "bfloat16"});
-  fields.add("deterministic", deterministic, "whether the order is the same in every run");
+  describe_batches(*this, fields);
   fields.add("file_type", file_type, "format of the files of input_path", {"tfrecord"});
   fields.add("image_field_key", image_field_key, "the feature of a record that is the image, JPEG or PNG");
   fields.add("label_field_key", label_field_key, "the feature of a record that is its class");
@@ -90,30 +82,12 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   describe_augmentation(*this, fields);
   describe_mixing(*this, fields);
   fields.add("center_crop_fraction", center_crop_fraction, "part of an image that is evaluated, in height and width");
-  for (const char* relation : {"global_batch_size > 0",
-                               "shuffle_buffer_size > 0",
-                               "held_out >= 0",
-                               "held_out < 1",
-                               "aug_min_area > 0",
-                               "aug_min_area <= 1",
-                               "aug_crop_padding >= 0",
-                               "brightness >= 0",
-                               "contrast >= 0",
-                               "saturation >= 0",
-                               "hue >= 0",
-                               "center_crop_fraction > 0",
-                               "center_crop_fraction <= 1",
-                               "mixup_alpha >= 0",
-                               "hue <= 0.5",
-                               "randaug_num_layers >= 0",
-                               "randaug_magnitude >= 0",
-                               "randaug_magnitude <= 30",
-                               "cutmix_alpha >= 0",
-                               "prefetch_buffer_size >= -1",
-                               "seed >= -1",
-                               "deterministic == true",
-                               "cycle_length >= 0",
-                               "block_length >= 1"}) {
+  for (const char* relation :
+       {"held_out >= 0", "held_out < 1", "aug_min_area > 0", "aug_min_area <= 1", "aug_crop_padding >= 0",
+        "brightness >= 0", "contrast >= 0", "saturation >= 0", "hue >= 0", "center_crop_fraction > 0",
+        "center_crop_fraction <= 1", "mixup_alpha >= 0", "hue <= 0.5", "randaug_num_layers >= 0",
+        "randaug_magnitude >= 0", "randaug_magnitude <= 30", "cutmix_alpha >= 0", "cycle_length >= 0",
+        "block_length >= 1"}) {
     fields.restrict(relation);
   }
 }
@@ -128,14 +102,7 @@ void ImageModelConfig::describe(ConfigFields& fields) {
              "whether ResNets and EfficientNets compute with the channels last in memory: faster, mostly");
   fields.add("kernel_initializer", kernel_initializer, "how the classifier's weights start; empty: as the model's own",
              {"", "zeros", "random_uniform"});
-  fields.group("norm_activation", [this](ConfigFields& inner) {
-    inner.add("activation", norm_activation.activation,
-              "activation of ResNets and EfficientNets; empty: the model's own");
-    inner.add("use_sync_bn", norm_activation.use_sync_bn, "whether batch norms see the batch of all replicas");
-    inner.add("norm_momentum", norm_activation.norm_momentum,
-              "momentum of batch norms in Keras' form, the share of the earlier statistics; negative: the model's own");
-    inner.add("norm_epsilon", norm_activation.norm_epsilon, "epsilon of batch norms; negative: the model's own");
-  });
+  describe_norm_activation(norm_activation, "activation of ResNets and EfficientNets; empty: the model's own", fields);
   fields.group("backbone", [this](ConfigFields& inner) {
     inner.add("type", backbone.type, "the model", {"mlp", "cnn", "resnet", "resnet_cifar", "efficientnet", "vit"});
     inner.group("resnet", [this](ConfigFields& own) {
@@ -186,31 +153,16 @@ void ImageClassificationTask::describe(ConfigFields& fields) {
     inner.add("top_k", top_k,
               "k of a second accuracy, by the k most probable classes; 1, or the number of classes: none");
   });
-  fields.add("init_checkpoint", init_checkpoint, "weights to start from: a safetensors file, or a checkpoint's folder");
-  fields.add("init_checkpoint_modules", init_checkpoint_modules, "modules that take these weights",
-             {"all", "backbone"});
+  describe_initial_weights(*this, fields);
   fields.add("freeze_backbone", freeze_backbone, "whether only the classifier learns");
   fields.add("freeze_backbone_steps", freeze_backbone_steps,
              "steps at the beginning in which only the classifier learns");
-  fields.add("train_input_partition_dims", train_input_partition_dims,
-             "the parts in which tpu and xla divide the images of a training among the cores of a replica: batch, "
-             "height, width, channels (1, 2, 2, 1), or height and width (2, 2); empty: a replica is one core");
-  fields.add("eval_input_partition_dims", eval_input_partition_dims,
-             "the same for an evaluation; if it follows a training in the same run: empty as there");
+  describe_partitions(*this, fields);
   for (const char* relation :
        {"freeze_backbone_steps >= 0", "losses.label_smoothing >= 0", "losses.label_smoothing <= 1",
         "losses.l2_weight_decay >= 0", "losses.loss_weight > 0"}) {
     fields.restrict(relation);
   }
-}
-
-void ImageClassificationTask::set_data(Config& config, const std::string& folder, const std::string& origin) {
-  config.set("task.train_data.input_path", folder, origin);
-}
-
-void ImageClassificationTask::set_batch(Config& config, int64_t size, const std::string& origin) {
-  config.set("task.train_data.global_batch_size", std::to_string(size), origin);
-  config.set("task.validation_data.global_batch_size", std::to_string(size), origin);
 }
 
 }  // namespace cohort

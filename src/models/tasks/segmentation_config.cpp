@@ -1,5 +1,6 @@
 // The descriptions of the fields of SemanticSegmentationTask.
 #include "cohort/models/semantic_segmentation.h"
+#include "models/tasks/shared_fields.h"
 
 namespace cohort {
 
@@ -7,23 +8,12 @@ void SegmentationDataConfig::describe(ConfigFields& fields) {
   fields.add("input_path", input_path,
              "folder with the folders images, of JPEG and PNG files, and masks, of a grey PNG of the same name for "
              "each, whose values are the classes (--data_dir). Empty for validation_data: a part of train_data");
-  fields.add("global_batch_size", global_batch_size, "examples of a step over all replicas");
-  fields.add("is_training", is_training, "whether these are the data to learn from");
-  fields.add("drop_remainder", drop_remainder, "whether a last batch that is too short is left out");
-  fields.add("shuffle_buffer_size", shuffle_buffer_size, "examples that the next one is drawn from");
-  fields.add("cache", cache, "whether decoded pictures are kept in memory");
-  fields.add("prefetch_buffer_size", prefetch_buffer_size, "batches that are made ahead; -1: a few");
-  fields.add("seed", seed, "seed of the order and of the flips; -1: runtime.seed");
-  fields.add("sharding", sharding, "whether each worker reads its part of the data; else all of it");
-  fields.add("dtype", dtype, "dtype to which the pictures are rounded", {"float32", "float16", "bfloat16"});
-  fields.add("deterministic", deterministic, "whether the order is the same in every run");
+  describe_batches(*this, fields);
   fields.add("held_out", held_out, "part of a folder that is for validation");
-  fields.add("aug_rand_hflip", aug_rand_hflip, "whether half of the pictures are flipped left to right");
+  fields.add("aug_rand_hflip", aug_rand_hflip, "whether half of the images are flipped left to right");
   fields.add("resize_eval_groundtruth", resize_eval_groundtruth,
              "whether masks are resized to the size of the model's input for an evaluation");
-  for (const char* relation :
-       {"global_batch_size > 0", "shuffle_buffer_size > 0", "held_out >= 0", "held_out < 1",
-        "prefetch_buffer_size >= -1", "seed >= -1", "deterministic == true", "resize_eval_groundtruth == true"}) {
+  for (const char* relation : {"held_out >= 0", "held_out < 1", "resize_eval_groundtruth == true"}) {
     fields.restrict(relation);
   }
 }
@@ -31,19 +21,12 @@ void SegmentationDataConfig::describe(ConfigFields& fields) {
 void SegmentationModelConfig::describe(ConfigFields& fields) {
   fields.add("num_classes", num_classes, "classes of a pixel");
   fields.add("input_size", input_size,
-             "height, width and channels of the input, to which pictures and masks are resized");
-  fields.add("input_mean", input_mean,
-             "mean of each channel, subtracted from the picture, whose values are from 0 to 1");
-  fields.add("input_stddev", input_stddev, "standard deviation of each channel, by which the picture is divided then");
+             "height, width and channels of the input, to which images and masks are resized");
+  fields.add("input_mean", input_mean, "mean of each channel, subtracted from the image, whose values are from 0 to 1");
+  fields.add("input_stddev", input_stddev, "standard deviation of each channel, by which the image is divided then");
   fields.add("channels_last", channels_last,
              "whether the model computes with the channels last in memory: faster, mostly");
-  fields.group("norm_activation", [this](ConfigFields& inner) {
-    inner.add("activation", norm_activation.activation, "activation of the model; empty: relu");
-    inner.add("use_sync_bn", norm_activation.use_sync_bn, "whether batch norms see the batch of all replicas");
-    inner.add("norm_momentum", norm_activation.norm_momentum,
-              "momentum of batch norms in Keras' form, the share of the earlier statistics; negative: the model's own");
-    inner.add("norm_epsilon", norm_activation.norm_epsilon, "epsilon of batch norms; negative: the model's own");
-  });
+  describe_norm_activation(norm_activation, "activation of the model; empty: relu", fields);
   fields.group("backbone", [this](ConfigFields& inner) {
     inner.add("type", backbone.type, "the model", {"unet"});
     inner.group("unet", [this](ConfigFields& own) {
@@ -88,23 +71,8 @@ void SemanticSegmentationTask::describe(ConfigFields& fields) {
   fields.group("evaluation", [this](ConfigFields& inner) {
     inner.add("report_per_class_iou", report_per_class_iou, "whether the metrics have the IoU of each class, too");
   });
-  fields.add("init_checkpoint", init_checkpoint, "weights to start from: a safetensors file, or a checkpoint's folder");
-  fields.add("init_checkpoint_modules", init_checkpoint_modules, "modules that take these weights",
-             {"all", "backbone"});
-  fields.add("train_input_partition_dims", train_input_partition_dims,
-             "the parts in which tpu and xla divide the pictures of a training among the cores of a replica: batch, "
-             "height, width, channels (1, 2, 2, 1), or height and width (2, 2); empty: a replica is one core");
-  fields.add("eval_input_partition_dims", eval_input_partition_dims,
-             "the same for an evaluation; if it follows a training in the same run: empty as there");
-}
-
-void SemanticSegmentationTask::set_data(Config& config, const std::string& folder, const std::string& origin) {
-  config.set("task.train_data.input_path", folder, origin);
-}
-
-void SemanticSegmentationTask::set_batch(Config& config, int64_t size, const std::string& origin) {
-  config.set("task.train_data.global_batch_size", std::to_string(size), origin);
-  config.set("task.validation_data.global_batch_size", std::to_string(size), origin);
+  describe_initial_weights(*this, fields);
+  describe_partitions(*this, fields);
 }
 
 }  // namespace cohort
