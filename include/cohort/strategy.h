@@ -280,7 +280,7 @@ struct ExchangeOptions {
 
 // The states that replicas share instead of each having all of them (ZeRO, FSDP); docs/parallelism.md.
 struct ShardingOptions {
-  // 0: none. 1: the optimizer's slots, of which each replica has those of its part of the parameters.
+  // 0: none. 1: the optimizer's slots, each replica those of its part. 2: the gradients, too, while backward runs.
   int stage = 0;
   // The axis along which the replicas share them, which carries the batch. NotFound: there is no such axis.
   std::string axis = "batch";

@@ -6,24 +6,25 @@
 
 namespace cohort {
 
+StepContext Step::context(int local_id, double scale) const {
+  StepContext now = step_context(rule_.gradient(), state_.schedule(), state_.of(local_id).iterations);
+  now.grad_scale = scale;
+  return now;
+}
+
 // Returns whether there was an update; every replica of every worker comes to the same answer. `scale` is what the sums
 // are to be multiplied with.
 bool Step::exchange(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double scale) {
   const int id = replica.local_id();
-  const auto context = [id, scale](const Step& step) {
-    StepContext now = step_context(step.rule_.gradient(), step.state_.schedule(), step.state_.of(id).iterations);
-    now.grad_scale = scale;
-    return now;
-  };
   if (!record::FunctionRecording::is_tracing()) {
-    return exchange_->step(replica, std::move(gradients), reduced, context(*this));
+    return exchange_->step(replica, std::move(gradients), reduced, context(id, scale));
   }
   // The program is kept, and its numbers are those of each call.
   const std::weak_ptr<Step> self = weak_from_this();
-  const auto again = [self, id, context]() -> std::optional<record::HostPart::Again> {
+  const auto again = [self, id, scale]() -> std::optional<record::HostPart::Again> {
     const std::shared_ptr<Step> step = self.lock();
     if (step == nullptr) return std::nullopt;
-    record::HostPart::Again recorded = step->exchange_->update_again(id, context(*step));
+    record::HostPart::Again recorded = step->exchange_->update_again(id, step->context(id, scale));
     ++step->state_.of(id).iterations;
     return recorded;
   };
@@ -31,7 +32,7 @@ bool Step::exchange(Replica& replica, std::vector<torch::Tensor> gradients, bool
     if (const std::shared_ptr<Step> step = self.lock()) --step->state_.of(id).iterations;
   };
   bool updated = false;
-  const auto first = [&] { updated = exchange_->step(replica, std::move(gradients), reduced, context(*this)); };
+  const auto first = [&] { updated = exchange_->step(replica, std::move(gradients), reduced, context(id, scale)); };
   record::FunctionRecording::add_part(first, {.again = again, .undo = undo});
   return updated;
 }

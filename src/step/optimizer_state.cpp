@@ -121,14 +121,20 @@ void OptimizerState::load_rate(std::optional<double> saved) {
 }
 
 // Each replica has here the number of calls that were added up, then a sum for each parameter, empty where none came.
+// Those of all replicas together are the sum of all calls, also where each replica has its shard alone.
 std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
   std::vector<torch::Tensor> list;
   if (rule_.gradient().gradient_accumulation_steps == 1) return list;
-  for (const ReplicaProgress& progress : progress_) {
+  for (std::size_t r = 0; r < progress_.size(); ++r) {
+    const ReplicaProgress& progress = progress_[r];
     list.push_back(torch::tensor(progress.accumulated, torch::kLong));
+    const bool by_shards = exchange_.shares_gradients() && progress.loaded.empty() && !progress.sums.empty();
+    const std::vector<torch::Tensor> sums = by_shards ? exchange_.in_place(static_cast<int>(r), progress.sums)
+                                            : progress.loaded.empty() ? progress.sums
+                                                                      : progress.loaded;
     for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
-      const bool came = p < progress.sums.size() && progress.sums[p].defined();
-      list.push_back(came ? flat_.laid_out(progress.sums[p], p).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true)
+      const bool came = p < sums.size() && sums[p].defined();
+      list.push_back(came ? flat_.laid_out(sums[p], p).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true)
                           : torch::empty({0}));
     }
   }
@@ -146,11 +152,14 @@ void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
   for (std::size_t replica = 0; accumulates && replica < progress_.size(); ++replica) {
     ReplicaProgress& progress = progress_[replica];
     progress.accumulated = (next++)->item<int64_t>();
-    progress.sums.assign(count, {});
+    progress.sums.clear();
+    progress.loaded.clear();
+    std::vector<torch::Tensor>& own = exchange_.shares_gradients() ? progress.loaded : progress.sums;
+    if (!exchange_.shares_gradients() || progress.accumulated > 0) own.assign(count, {});
     for (std::size_t p = 0; p < count; ++p, ++next) {
       const FlatParameter& parameter = flat_.parameters()[p];
       if (next->sizes() == c10::IntArrayRef(parameter.shape)) {
-        progress.sums[p] = next->to(flat_.tensors(static_cast<int>(replica))[p].options(), false, /*copy=*/true);
+        own.at(p) = next->to(flat_.tensors(static_cast<int>(replica))[p].options(), false, /*copy=*/true);
       } else if (next->numel() > 0) {
         fail<InvalidArgument>("[optimizer] load_accumulated: the sum for ", parameter.name, " has shape ",
                               next->sizes(), ", wanted ", c10::IntArrayRef(parameter.shape));

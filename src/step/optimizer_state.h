@@ -24,9 +24,13 @@ inline constexpr const char* kLossScaleEntry = "loss_scale";
 
 // Each replica has its own, so that no replica reads what another writes; all come to the same numbers.
 struct alignas(64) ReplicaProgress {
-  int64_t iterations = 0;           // updates
-  int64_t accumulated = 0;          // calls since the last update
-  std::vector<torch::Tensor> sums;  // sums of the gradients of these calls, one a parameter, undefined for zero
+  int64_t iterations = 0;   // updates
+  int64_t accumulated = 0;  // calls since the last update
+  // Sums of the gradients of these calls: one a parameter, undefined for zero, or where gradients are shared those of
+  // slices that the replica owns.
+  std::vector<torch::Tensor> sums;
+  // Where gradients are shared: sums of a checkpoint, one a parameter, that the next call adds up over the replicas.
+  std::vector<torch::Tensor> loaded;
   LossScaler scaler;
 };
 

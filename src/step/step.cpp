@@ -25,8 +25,8 @@ Step::Step(MirroredModule module, Optimizer rule)
 }
 
 void Step::minimize(Replica& replica, const torch::Tensor& loss) {
-  if (rule_.gradient().gradient_accumulation_steps > 1)
-    return apply_gradients(replica, gradients(replica, loss), false);
+  const bool keeps_whole = rule_.gradient().gradient_accumulation_steps > 1 && !exchange_->shares_gradients();
+  if (keeps_whole) return apply_gradients(replica, gradients(replica, loss), /*reduced=*/false);
   require_loss(replica, loss);
   {
     const TraceSpan span("compute", "backward");
@@ -57,13 +57,34 @@ void Step::update(Replica& replica, std::vector<torch::Tensor> gradients, bool r
   require_gradients(gradients);
   require_recordable(replica);
   ReplicaProgress& progress = state_.of(replica.local_id());
+  const int64_t calls = rule_.gradient().gradient_accumulation_steps;
+  const bool by_shards = calls > 1 && exchange_->shares_gradients();
+  if (by_shards) {
+    gradients = scatter(replica, progress, std::move(gradients), reduced, loss_scale);
+    loss_scale = 1.0;
+  }
   if (!accumulate(progress, gradients)) return;
-  const auto calls = static_cast<double>(rule_.gradient().gradient_accumulation_steps);
-  const bool updated = exchange(replica, std::move(gradients), reduced, 1.0 / (loss_scale * fixed_scale() * calls));
+  const double scale = 1.0 / (loss_scale * fixed_scale() * static_cast<double>(calls));
+  const bool updated = by_shards ? exchange_->update(replica, std::move(gradients), context(replica.local_id(), scale))
+                                 : exchange(replica, std::move(gradients), reduced, scale);
   if (updated) ++progress.iterations;
   progress.scaler.note(updated);
   StrategyCore& core = Access::core(replica);
   if (!core.joins()) core.backend(replica.local_id()).flush(replica.device());  // else the exchange has begun it
+}
+
+// Returns the sums of the replica's shard, not multiplied with the scale of the loss, which may be another one when
+// they are applied.
+std::vector<torch::Tensor> Step::scatter(Replica& replica, ReplicaProgress& progress,
+                                         std::vector<torch::Tensor> gradients, bool reduced, double loss_scale) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> sums = exchange_->scatter(replica, std::move(gradients), reduced);
+  for (torch::Tensor& sum : sums) {
+    if (loss_scale != 1.0) sum.div_(loss_scale);
+  }
+  // Those that a checkpoint has are every replica's own.
+  if (!progress.loaded.empty()) progress.sums = exchange_->scatter(replica, std::exchange(progress.loaded, {}), false);
+  return sums;
 }
 
 // Adds the gradients to those of the calls before. True: enough came, and `gradients` are their sums.

@@ -35,8 +35,12 @@ class Step : public std::enable_shared_from_this<Step> {
  private:
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;
   double fixed_scale() const;
+  std::vector<torch::Tensor> scatter(Replica& replica, ReplicaProgress& progress, std::vector<torch::Tensor> gradients,
+                                     bool reduced, double loss_scale);
   bool accumulate(ReplicaProgress& progress, std::vector<torch::Tensor>& gradients) const;
   void update(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double loss_scale);
+  // Returns what the update of a replica knows; "scale" is what the sums are to be multiplied with.
+  StepContext context(int local_id, double scale) const;
   bool exchange(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double scale);
   void require_own(const Replica& replica) const;
   void require_recordable(const Replica& replica) const;

@@ -19,7 +19,7 @@ namespace cohort {
 
 namespace {
 
-constexpr int kMostStage = 1;  // of sharding
+constexpr int kMostStage = 2;  // of sharding
 
 std::vector<const DeviceBackend*> backends_of(const std::vector<LogicalDevice>& devices) {
   std::vector<const DeviceBackend*> list;
@@ -115,6 +115,7 @@ void StrategyCore::make_replicas() {
   facts_.in_place = workers().path_in_place();
   facts_.recorded = joins();
   facts_.sharded = plan_.sharding.stage > 0;
+  facts_.shares_gradients = plan_.sharding.stage > 1 && topology().size() > 1;
 }
 
 void StrategyCore::make_groups() {

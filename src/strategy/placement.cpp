@@ -28,8 +28,8 @@ class Replicated final : public Placement {
       }
       return {.path = GradientPath::kRecorded, .no_messages = "they are summed within the recorded step"};
     }
-    // Replicas that reach each other's memory have the states once as it is.
-    const bool shares = facts.in_place == GradientPath::kSharedMemory || !facts.sharded;
+    // Replicas that reach each other's memory have the slots once as it is.
+    const bool shares = (facts.in_place == GradientPath::kSharedMemory && !facts.shares_gradients) || !facts.sharded;
     if (facts.add_in_place && facts.has_kernels && shares) {
       return {.path = facts.in_place, .no_messages = facts.no_messages_in_place};
     }

@@ -35,10 +35,11 @@ struct PathChoice {
 
 // The facts that the choice of a path depends on, apart from the placement.
 struct PathFacts {
-  bool add_in_place = false;  // the gradients can and are to be added where they lie, not by other cross-device ops
-  bool has_kernels = false;   // the update has a kernel for every dtype of the parameters
-  bool recorded = false;      // the replicas' work is recorded and begun together
-  bool sharded = false;       // the replicas are to share the states of the optimizer
+  bool add_in_place = false;      // the gradients can and are to be added where they lie, not by other cross-device ops
+  bool has_kernels = false;       // the update has a kernel for every dtype of the parameters
+  bool recorded = false;          // the replicas' work is recorded and begun together
+  bool sharded = false;           // the replicas are to share the states of the optimizer
+  bool shares_gradients = false;  // the replicas are to share the gradients, too
   // The path of gradients that are added where they lie.
   GradientPath in_place = GradientPath::kSharedMemory;
   // The reason why gradients that are added where they lie are no messages.

@@ -199,13 +199,14 @@ TEST_P(MultiWorker, TwoRunsAreBitIdentical) {
 
 // Two workers of two replicas: the states are shared within each worker, or between the two.
 TEST(MultiWorkerMesh, StatesSharedAlongOneOfTwoAxes) {
-  for (const char* axis : {"replica", "batch"}) {
+  for (const auto& [axis, stage] : {std::pair("replica", 1), std::pair("batch", 1), std::pair("batch", 2)}) {
+    SCOPED_TRACE(c10::str(axis, ", stage ", stage));
     std::vector<std::string> devices;
     for (const int task : {0, 1}) {
       for (const std::string& cpu : cpu_devices(2)) devices.push_back(c10::str("/job:worker/task:", task, cpu));
     }
     WorkersOptions group{.workers = 2, .replicas = 2};
-    group.sharding = {.stage = 1, .axis = axis};
+    group.sharding = {.stage = stage, .axis = axis};
     group.mesh = DeviceMesh({2, 2}, {"replica", "batch"}, devices);
     expect_like_one_device(
         group, rules_of_keras(),
@@ -219,7 +220,8 @@ TEST(MultiWorkerMesh, StatesSharedAlongOneOfTwoAxes) {
 INSTANTIATE_TEST_SUITE_P(All, MultiWorker,
                          ::testing::Values(Group{2, 1}, Group{2, 2}, Group{3, 1}, Group{2, 1, 512}, Group{2, 2, 512},
                                            Group{3, 1, 512}, Group{3, 1, 0, false}, Group{2, 1, 0, true, 1},
-                                           Group{2, 2, 512, true, 1}, Group{3, 1, 0, false, 1}),
+                                           Group{2, 2, 512, true, 1}, Group{3, 1, 0, false, 1}, Group{2, 1, 0, true, 2},
+                                           Group{2, 2, 512, true, 2}, Group{3, 1, 512, false, 2}),
                          [](const auto& info) {
                            return c10::str(info.param.workers, "_workers_", info.param.replicas, "_replicas",
                                            info.param.bytes_per_pack > 0 ? "_overlapped" : "",

@@ -115,7 +115,8 @@ inline const std::vector<Case>& cases() {
                      [=] { return CentralStorageStrategy({.compute_devices = cpu_devices(replicas)}); }});
     }
     // States that the replicas share: by messages (one a tensor, and cut anywhere), and along one of two axes.
-    for (const auto& [replicas, packs, stage] : {std::tuple(3, 3, 1), std::tuple(2, 0, 1)}) {
+    for (const auto& [replicas, packs, stage] :
+         {std::tuple(3, 3, 1), std::tuple(2, 0, 1), std::tuple(3, 3, 2), std::tuple(2, 0, 2), std::tuple(4, 1, 2)}) {
       all.push_back({c10::str("mirrored_", replicas, "_stage_", stage, "_packs_", packs),
                      [replicas = replicas, packs = packs, stage = stage] {
                        return MirroredStrategy(
@@ -124,11 +125,15 @@ inline const std::vector<Case>& cases() {
                             .sharding = {.stage = stage}});
                      }});
     }
-    all.push_back({"mirrored_2_by_2_stage_1", [] {
-                     return MirroredStrategy({.exchange = {.cross_device_ops = "hierarchical_copy"},
-                                              .sharding = {.stage = 1, .axis = "batch"},
-                                              .mesh = DeviceMesh({2, 2}, {"replica", "batch"}, cpu_devices(4))});
-                   }});
+    for (const int stage : {1, 2}) {
+      all.push_back({c10::str("mirrored_2_by_2_stage_", stage), [=] {
+                       return MirroredStrategy({.exchange = {.cross_device_ops = "hierarchical_copy"},
+                                                .sharding = {.stage = stage, .axis = "batch"},
+                                                .mesh = DeviceMesh({2, 2}, {"replica", "batch"}, cpu_devices(4))});
+                     }});
+    }
+    all.push_back({"mirrored_3_auto_stage_2",
+                   [] { return MirroredStrategy({.devices = cpu_devices(3), .sharding = {.stage = 2}}); }});
     for (const int packs : {0, 3}) {
       all.push_back({c10::str("mirrored_2_packs_", packs), [=] {
                        return MirroredStrategy(

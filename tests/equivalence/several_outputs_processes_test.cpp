@@ -23,6 +23,12 @@ TEST(SeveralOutputsInProcesses, AreThoseOfOneDeviceOnShardingWorkers) {
   for (const Kind& kind : kKinds) expect_like(under(strategy, kind), on_one_device(kind));
 }
 
+TEST(SeveralOutputsInProcesses, AreThoseOfOneDeviceOnGradientSharingWorkers) {
+  const MultiWorkerMirroredStrategy strategy({.devices = cpu_devices(2), .sharding = {.stage = 2}});
+  ASSERT_EQ(strategy.num_workers(), 2) << "cohort launch --nproc=2 starts this test";
+  for (const Kind& kind : kKinds) expect_like(under(strategy, kind), on_one_device(kind));
+}
+
 TEST(SeveralOutputsInProcesses, AreThoseOfOneDeviceOnParameterServers) {
   const ParameterServerStrategy strategy({.variable_partitioner = FixedShardsPartitioner(2),
                                           .consistency = {.kind = Consistency::Kind::kSynchronous},

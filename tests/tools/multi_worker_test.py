@@ -124,6 +124,9 @@ class Restarts(unittest.TestCase):
     def test_a_run_whose_workers_share_the_slots_does_so_too(self):
         self.expect_the_same_bits("--sharding_stage=1")
 
+    def test_a_run_whose_workers_share_the_gradients_does_so_too(self):
+        self.expect_the_same_bits("--sharding_stage=2")
+
     def expect_the_same_bits(self, *flags):
         with tempfile.TemporaryDirectory() as folder:
             # Worker 1 of the first attempt dies in the second epoch.

@@ -78,8 +78,8 @@ void require_one_replica(const StrategyFlags& flags, const std::string& name) {
 }
 
 void check_counts(const StrategyFlags& flags) {
-  if (flags.sharding_stage < 0 || flags.sharding_stage > 1) {
-    fail<InvalidArgument>("[train] --sharding_stage is ", flags.sharding_stage, ", wanted 0 (none) or 1");
+  if (flags.sharding_stage < 0 || flags.sharding_stage > 2) {
+    fail<InvalidArgument>("[train] --sharding_stage is ", flags.sharding_stage, ", wanted 0 (none) to 2");
   }
   if (flags.num_gpus < 0 || flags.num_gpus > kMostReplicas) {
     fail<InvalidArgument>("[train] --num_gpus is ", flags.num_gpus, ", wanted 0 to ", kMostReplicas);
@@ -338,7 +338,8 @@ void StrategyFlags::describe(ConfigFields& fields) {
       "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
       "reduction_to_one_device and hierarchical_copy; 0: no packing");
   add("sharding_stage", sharding_stage,
-      "states that the replicas share instead of each having all of them: 0: none; 1: the optimizer's slots");
+      "states that the replicas share instead of each having all of them: 0: none; 1: the optimizer's slots; 2: "
+      "the gradients, too");
   add("worker_hosts", worker_hosts,
       "addresses of all workers of multi_worker_mirrored, or of all hosts of a pod under tpu, host:port,host:port; "
       "empty: as the environment says");

@@ -40,6 +40,19 @@ record::HostPart::Again Exchange::update_again(int /*local_id*/, StepContext /*c
   fail<Internal>("[optimizer] an update was to be recorded again where nothing is recorded");
 }
 
+std::vector<torch::Tensor> Exchange::scatter(Replica& /*replica*/, std::vector<torch::Tensor> /*gradients*/,
+                                             bool /*reduced*/) {
+  fail<Internal>("[optimizer] gradients were to be scattered where replicas do not share them");
+}
+
+bool Exchange::update(Replica& /*replica*/, std::vector<torch::Tensor> /*sums*/, StepContext /*context*/) {
+  fail<Internal>("[optimizer] a shard was to be updated where replicas do not share gradients");
+}
+
+std::vector<torch::Tensor> Exchange::in_place(int /*local_id*/, const std::vector<torch::Tensor>& sums) const {
+  return sums;
+}
+
 ExchangeTimeline Exchange::timeline() const {
   return {};
 }

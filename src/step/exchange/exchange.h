@@ -33,6 +33,17 @@ class Exchange {
   // with a loss scale the sum was not finite and nothing was updated.
   virtual bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) = 0;
 
+  // Returns whether a replica keeps the gradients of its shard alone, so that those of several calls are added up
+  // there: by scatter() and update() in place of step().
+  virtual bool shares_gradients() const { return false; }
+  // A collective, which takes the same as step(): returns the sums of the slices that the replica owns.
+  virtual std::vector<torch::Tensor> scatter(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced);
+  // Updates as step() does, by such sums.
+  virtual bool update(Replica& replica, std::vector<torch::Tensor> sums, StepContext context);
+  // Returns such sums as gradients, one a parameter, with zeros where other replicas have the sums; undefined where
+  // they have all of them.
+  virtual std::vector<torch::Tensor> in_place(int local_id, const std::vector<torch::Tensor>& sums) const;
+
   // Where work is recorded: records the update of a replica again, on tensors that stand for its own, with other
   // numbers; parameters whose updates have the same numbers are one.
   virtual record::HostPart::Again update_again(int local_id, StepContext context);

@@ -3,8 +3,6 @@
 #include "step/exchange/overlapped.h"
 
 #include <c10/util/SmallVector.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,28 +14,6 @@
 
 namespace cohort {
 
-namespace {
-
-// Called when the gradient of one parameter is complete.
-class Hook final : public torch::autograd::FunctionPostHook {
- public:
-  explicit Hook(std::function<void()> fn) : fn_(std::move(fn)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list& /*inputs*/) override {
-    fn_();
-    return outputs;
-  }
-
- private:
-  std::function<void()> fn_;
-};
-
-double seconds(std::chrono::steady_clock::duration span) {
-  return std::chrono::duration<double>(span).count();
-}
-
-}  // namespace
-
 OverlappedExchange::OverlappedExchange(ProcessCommunicator& workers, FlatParameters& flat, int replicas,
                                        const std::vector<torch::Tensor>& sums,
                                        const std::vector<std::vector<Pack>>& packs)
@@ -46,10 +22,9 @@ OverlappedExchange::OverlappedExchange(ProcessCommunicator& workers, FlatParamet
       replicas_(replicas),
       buckets_of_(flat.parameters().size()),
       given_(static_cast<std::size_t>(replicas)),
-      self_(std::make_shared<OverlappedExchange*>(this)) {
+      watched_(flat, [this](int local_id, std::size_t p) { give(local_id, p, flat_.tensors(local_id)[p].grad()); }) {
   plan(sums, packs);
   begin_anew();
-  for (int r = 0; r < replicas; ++r) watch_gradients(r);
 }
 
 OverlappedExchange::~OverlappedExchange() {
@@ -78,19 +53,6 @@ void OverlappedExchange::plan(const std::vector<torch::Tensor>& sums, const std:
   }
 }
 
-void OverlappedExchange::watch_gradients(int local_id) {
-  const std::vector<torch::Tensor>& tensors = flat_.tensors(local_id);
-  for (std::size_t p = 0; p < tensors.size(); ++p) {
-    compat::GradAccumulator accumulator = torch::autograd::impl::grad_accumulator(tensors[p]);
-    accumulator->add_post_hook(std::make_unique<Hook>([self = std::weak_ptr(self_), local_id, p] {
-      const auto alive = self.lock();
-      if (!alive || !(*alive)->given_[static_cast<std::size_t>(local_id)].watched) return;
-      (*alive)->give(local_id, p, (*alive)->flat_.tensors(local_id)[p].grad());
-    }));
-    accumulators_.push_back(std::move(accumulator));
-  }
-}
-
 void OverlappedExchange::require_well() const {
   const std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(error_);
@@ -98,13 +60,11 @@ void OverlappedExchange::require_well() const {
 
 void OverlappedExchange::backward(int local_id, const torch::Tensor& loss) {
   require_well();
-  Given& given = given_[static_cast<std::size_t>(local_id)];
+  const Given& given = given_[static_cast<std::size_t>(local_id)];
   if (local_id == 0) backward_begin_ = Clock::now();
-  given.watched = true;
   try {
-    loss.backward();
+    watched_.run(local_id, loss);
   } catch (...) {
-    given.watched = false;
     const bool left = std::find(given.came.begin(), given.came.end(), 1) != given.came.end();
     const std::lock_guard lock(mutex_);
     if (left && !error_) {
@@ -113,7 +73,6 @@ void OverlappedExchange::backward(int local_id, const torch::Tensor& loss) {
     }
     throw;
   }
-  given.watched = false;
   if (local_id == 0) backward_end_ = Clock::now();
 }
 
@@ -187,12 +146,12 @@ void OverlappedExchange::wait() {
 }
 
 void OverlappedExchange::note_timeline() {
-  timeline_ = {.backward = seconds(backward_end_ - backward_begin_)};
+  timeline_ = {.backward = in_seconds(backward_end_ - backward_begin_)};
   for (const Bucket& bucket : buckets_) {
     timeline_.messages.push_back({.bytes = static_cast<int64_t>(bucket.message.nbytes()),
-                                  .ready = seconds(bucket.ready_at - backward_begin_),
-                                  .begin = seconds(bucket.sum->times().begin - backward_begin_),
-                                  .end = seconds(bucket.sum->times().end - backward_begin_)});
+                                  .ready = in_seconds(bucket.ready_at - backward_begin_),
+                                  .begin = in_seconds(bucket.sum->times().begin - backward_begin_),
+                                  .end = in_seconds(bucket.sum->times().end - backward_begin_)});
   }
 }
 

@@ -12,10 +12,10 @@
 #include <optional>
 #include <vector>
 
-#include "base/libtorch_compat.h"
 #include "cohort/optimizer.h"
 #include "collective/packs.h"
 #include "collective/process/process_communicator.h"
+#include "step/exchange/watched_backward.h"
 #include "step/flat_parameters.h"
 
 namespace cohort {
@@ -58,11 +58,9 @@ class OverlappedExchange {
   struct Given {  // the gradients that one replica has given in this step
     std::vector<torch::Tensor> gradients;
     std::vector<char> came;
-    bool watched = false;  // backward runs
   };
 
   void plan(const std::vector<torch::Tensor>& sums, const std::vector<std::vector<Pack>>& packs);
-  void watch_gradients(int local_id);
   void give(int local_id, std::size_t parameter, const torch::Tensor& gradient);
   void add_up(Bucket& bucket) const;
   void send_ready();
@@ -73,11 +71,10 @@ class OverlappedExchange {
   ProcessCommunicator& workers_;
   FlatParameters& flat_;
   int replicas_;
-  std::deque<Bucket> buckets_;                         // the buckets in the order in which they leave
-  std::vector<std::vector<Bucket*>> buckets_of_;       // [parameter]
-  std::vector<Given> given_;                           // [replica]
-  std::vector<compat::GradAccumulator> accumulators_;  // these hold the hooks
-  std::shared_ptr<OverlappedExchange*> self_;          // the hooks look here, because they may outlive this object
+  std::deque<Bucket> buckets_;                    // the buckets in the order in which they leave
+  std::vector<std::vector<Bucket*>> buckets_of_;  // [parameter]
+  std::vector<Given> given_;                      // [replica]
+  WatchedBackward watched_;
 
   mutable std::mutex mutex_;
   std::size_t next_ = 0;  // bucket to leave

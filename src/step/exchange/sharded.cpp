@@ -1,13 +1,17 @@
 // Replicas that share the states of an optimizer (ZeRO, Rajbhandari et al., 2020): the sum of the gradients goes to the
 // owner of each slice, who alone has the slots of it; he updates it in his copy of the parameters, and all gather the
-// slices. On the CPUs of one process shared_memory.cpp does this without messages.
+// slices. In stage 2 gradients go there while backward runs, and those of accumulated calls are kept by their owners.
+// On the CPUs of one process shared_memory.cpp does what stage 1 is for without messages.
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/kernels/kernels.h"
 #include "cohort/trace.h"
 #include "step/exchange/exchange.h"
+#include "step/exchange/watched_backward.h"
 #include "step/sharding/scattered_gradients.h"
 #include "step/sharding/shard_plan.h"
 #include "step/sharding/shard_update.h"
@@ -29,6 +33,25 @@ bool updates_by_kernels(const FlatParameters& flat) {
   });
 }
 
+// Returns whether a replica's backward pass may wait for the other replicas. Where several replicas are on one GPU
+// LibTorch computes their backward passes in one thread.
+bool waits_in_backward(const StrategyCore& core) {
+  const std::vector<LogicalDevice>& devices = core.plan().devices;
+  for (std::size_t r = 1; r < devices.size(); ++r) {
+    for (std::size_t other = 0; other < r; ++other) {
+      if (!devices[r].torch_device.is_cpu() && devices[r].torch_device == devices[other].torch_device) return false;
+    }
+  }
+  return true;
+}
+
+// Returns whether messages travel while backward goes on. Replicas that meet in this process wait for theirs, so that
+// none is under way when one of them fails.
+bool messages_travel_alone(const StrategyCore& core) {
+  const bool meet = core.launch().facts().no_messages == nullptr;
+  return !meet && core.workers().overlaps();
+}
+
 class ShardedExchange final : public Exchange {
  public:
   explicit ShardedExchange(const ExchangeParts& parts)
@@ -36,22 +59,59 @@ class ShardedExchange final : public Exchange {
         core_(parts.core),
         plan_(flat_, gradient_packs(core_, flat_, kMessage), core_.topology().axis(axis()).size,
               parts.rule.rule().takes_whole() || (parts.rule.rule().needs_norms() && !updates_by_kernels(flat_))),
-        gradients_(core_, flat_, plan_) {
+        gradients_(core_, flat_, plan_, /*overlaps=*/shares_gradients() && messages_travel_alone(core_)) {
+    if (shares_gradients() && waits_in_backward(core_)) {
+      watched_.emplace(flat_, [this](int local_id, std::size_t p) {
+        gradients_.take(local_id, p, std::exchange(flat_.tensors(local_id)[p].mutable_grad(), {}));
+      });
+    }
     for (int r = 0; r < core_.num_local_replicas(); ++r) {
       updates_.emplace_back(flat_, parts.rule, plan_, line(r).rank(), static_cast<std::size_t>(r),
                             updates_by_kernels(flat_));
     }
   }
 
+  void backward(Replica& replica, const torch::Tensor& loss) override {
+    if (!watched_) return loss.backward();
+    gradients_.begin(replica.local_id());
+    watched_->run(replica.local_id(), loss);
+    if (replica.local_id() == 0) gradients_.end_backward();
+  }
+  ExchangeTimeline timeline() const override { return gradients_.timeline(); }
+
   bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
+    return update(replica, scatter(replica, std::move(gradients), reduced), context);
+  }
+
+  bool shares_gradients() const override { return core_.plan().sharding.stage >= 2; }
+
+  std::vector<torch::Tensor> scatter(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) override {
     const torch::NoGradGuard no_grad;
     const int me = replica.local_id();
-    const std::vector<torch::Tensor> sums =
-        reduced ? gradients_.own(me, gradients) : gradients_.sums(me, std::move(gradients));
+    return reduced ? gradients_.own(me, gradients) : gradients_.sums(me, std::move(gradients));
+  }
+
+  bool update(Replica& replica, std::vector<torch::Tensor> sums, StepContext context) override {
+    const torch::NoGradGuard no_grad;
+    const int me = replica.local_id();
     const TraceSpan span("compute", "update and all-gather");
     if (!updates_[static_cast<std::size_t>(me)].update(sums, context, line(me))) return false;
     gather_parameters(me);
     return true;
+  }
+
+  std::vector<torch::Tensor> in_place(int local_id, const std::vector<torch::Tensor>& sums) const override {
+    std::vector<torch::Tensor> whole(flat_.parameters().size());
+    for (const ShardPiece& piece : plan_.pieces(line(local_id).rank())) {
+      const FlatParameter& parameter = flat_.parameters()[piece.parameter];
+      const torch::Tensor& slice = sums[piece.unit];
+      torch::Tensor& own = whole[piece.parameter];
+      if (!own.defined()) own = torch::empty_strided(parameter.shape, parameter.strides, slice.options()).zero_();
+      own.as_strided({parameter.size}, {1})
+          .narrow(0, piece.begin, piece.size)
+          .copy_(slice.narrow(0, piece.in_slice, piece.size));
+    }
+    return whole;
   }
 
   // A collective of all workers: each brings the shards of its replicas.
@@ -145,7 +205,8 @@ class ShardedExchange final : public Exchange {
   StrategyCore& core_;
   ShardPlan plan_;
   ScatteredGradients gradients_;
-  std::vector<ShardUpdate> updates_;  // [replica]
+  std::optional<WatchedBackward> watched_;  // nothing where gradients leave after backward
+  std::vector<ShardUpdate> updates_;        // [replica]
 };
 
 }  // namespace

@@ -1,12 +1,20 @@
 // ScatteredGradients: the gradients of replicas that share the states of an optimizer. The sum of each message goes to
-// its owners alone, slice by slice.
+// its owners alone, slice by slice. In stage 2 the messages leave as backward completes them, and what has left is
+// freed.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "cohort/communicator.h"
+#include "cohort/optimizer.h"
 #include "step/flat_parameters.h"
 #include "step/sharding/shard_plan.h"
 #include "strategy/core.h"
@@ -15,31 +23,77 @@ namespace cohort {
 
 class ScatteredGradients {
  public:
-  // The owners of the plan are the replicas along the axis of the strategy's ShardingOptions.
-  ScatteredGradients(StrategyCore& core, const FlatParameters& flat, const ShardPlan& plan);
+  // The owners of the plan are the replicas along the axis of the strategy's ShardingOptions. With `overlaps`, which is
+  // for one local replica, messages travel while backward goes on, in groups of their own; making these is a collective
+  // of all replicas.
+  ScatteredGradients(StrategyCore& core, const FlatParameters& flat, const ShardPlan& plan, bool overlaps);
+  ScatteredGradients(const ScatteredGradients&) = delete;
+  ScatteredGradients& operator=(const ScatteredGradients&) = delete;
+  ~ScatteredGradients();
 
-  // A collective of all replicas in sync. Takes the gradients of a local replica, one a parameter, undefined for zero,
-  // and returns the sums of its shard, flat, one a group. Gradients are given up message by message.
+  // Begins a step of a local replica in which gradients come by take() before sums() is called. What an earlier step
+  // that failed has left is dropped.
+  void begin(int local_id);
+  // Takes the gradient of a parameter, undefined for zero, and sends the messages that are complete now, in the order
+  // of the units. FailedPrecondition: it came before.
+  void take(int local_id, std::size_t parameter, torch::Tensor gradient);
+  // A collective of all replicas in sync. Takes those gradients of a local replica, one a parameter, that have not come
+  // by take(), undefined for zero, and returns the sums of its slices, one a unit. Gradients are given up message by
+  // message.
   std::vector<torch::Tensor> sums(int local_id, std::vector<torch::Tensor> gradients);
-  // Returns the shard of gradients that are sums already.
+  // Returns the slices of gradients that are sums already.
   std::vector<torch::Tensor> own(int local_id, const std::vector<torch::Tensor>& gradients) const;
+
   // Returns the most bytes of gradients, messages and sums that a local replica had at once in its last step.
-  int64_t peak_bytes(int local_id) const { return peaks_[static_cast<std::size_t>(local_id)]; }
+  int64_t peak_bytes(int local_id) const { return steps_[static_cast<std::size_t>(local_id)].peak; }
+  // Returns when the messages of replica 0's last step left, if they did so during backward.
+  ExchangeTimeline timeline() const;
+  // Notes when replica 0's backward ended.
+  void end_backward();
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // A message that has left.
+  struct Sent {
+    std::size_t unit = 0;
+    std::function<torch::Tensor()> sum;  // waits for the sum of this replica's slice
+    int64_t bytes = 0;
+  };
+  // The step of one replica.
+  struct ReplicaStep {
+    bool begun = false;
+    std::vector<torch::Tensor> gradients;  // [parameter]: those that came and have not been given up
+    std::vector<char> came;                // [parameter]
+    std::vector<int64_t> missing;          // [unit]: parameters whose gradients have not come
+    std::size_t next = 0;                  // the unit that leaves next
+    std::optional<Sent> sent;              // the message under way
+    std::vector<torch::Tensor> slices;     // [unit]: the sums of those that have left
+    int64_t peak = 0;
+  };
+
+  ReplicaStep& step_of(int local_id) { return steps_[static_cast<std::size_t>(local_id)]; }
+  Communicator& line(const std::string& axis, int local_id) const;
   int owner_of(int local_id) const;
   // Returns a unit's gradients in a flat tensor of this size, with zeros where there are none.
   torch::Tensor pack(std::size_t unit, int local_id, const std::vector<torch::Tensor>& gradients, int64_t size) const;
   // Drops the gradients that no unit after this one has elements of.
   void give_up(std::size_t unit, std::vector<torch::Tensor>& gradients) const;
-  torch::Tensor scatter(std::size_t unit, int local_id, const std::vector<torch::Tensor>& gradients) const;
+  void put(ReplicaStep& step, std::size_t parameter, torch::Tensor gradient) const;
+  void send_complete(int local_id);
+  Sent send(std::size_t unit, int local_id, const torch::Tensor& message);
+  void finish(int local_id, const Sent& sent);
   int64_t message_bytes(std::size_t unit) const;
-  std::vector<torch::Tensor> empty_shard(int local_id) const;
+  void note_peak(ReplicaStep& step, std::size_t unit) const;
 
   StrategyCore& core_;
   const FlatParameters& flat_;
   const ShardPlan& plan_;
-  std::vector<int64_t> peaks_;  // [local replica]
+  std::vector<std::vector<std::size_t>> units_of_;                 // [parameter]
+  std::map<std::string, std::unique_ptr<Communicator>> own_ends_;  // by axis; none where messages do not travel alone
+  std::vector<ReplicaStep> steps_;                                 // [replica]
+  Clock::time_point begin_, end_;                                  // of replica 0's backward
+  ExchangeTimeline timeline_;
 };
 
 }  // namespace cohort

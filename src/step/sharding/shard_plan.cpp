@@ -1,5 +1,6 @@
 // Slices are cut at multiples of kSliceAlign elements, wherever the parameters begin and end; an owner's shard of a
-// group is its slices of the group's units, one after the other.
+// group is its slices of the group's units, one after the other. Where parameters are not cut, the cuts are those of
+// the whole group, so that the shards are of about the same size.
 #include "step/sharding/shard_plan.h"
 
 #include <algorithm>
@@ -29,17 +30,44 @@ std::vector<int64_t> cuts_between(const FlatParameters& flat, const FlatGroup& g
   return cuts;
 }
 
+// Returns the packs with their beginnings moved back to those of the parameters that they cut; what is empty then is
+// left out.
+std::vector<Pack> packs_between(const FlatParameters& flat, const FlatGroup& group, const std::vector<Pack>& packs) {
+  std::vector<Pack> between;
+  int64_t end = group.size;
+  for (const Pack& pack : packs) {
+    int64_t begin = 0;
+    for (const std::size_t p : group.members) {
+      if (flat.parameters()[p].offset <= pack.begin) begin = flat.parameters()[p].offset;
+    }
+    if (begin < end) between.push_back({begin, end});
+    end = std::min(end, begin);
+  }
+  return between;
+}
+
+// Returns the parts of the cuts of a whole group that lie within the pack.
+std::vector<int64_t> cuts_within(const Pack& pack, std::vector<int64_t> cuts) {
+  for (int64_t& cut : cuts) cut = std::clamp(cut, pack.begin, pack.end);
+  return cuts;
+}
+
 }  // namespace
 
 ShardPlan::ShardPlan(const FlatParameters& flat, const std::vector<std::vector<Pack>>& packs, int owners, bool whole)
     : flat_(flat), owners_(owners), whole_(whole) {
   for (std::size_t g = 0; g < flat.groups().size(); ++g) {
-    if (whole) {
-      units_.push_back({.group = g, .cuts = cuts_between(flat, flat.groups()[g], owners)});
+    const FlatGroup& group = flat.groups()[g];
+    if (!whole) {
+      for (const Pack& pack : packs[g]) units_.push_back({.group = g, .cuts = even_cuts(pack, owners)});
       continue;
     }
-    for (const Pack& pack : packs[g]) units_.push_back({.group = g, .cuts = even_cuts(pack, owners)});
+    const std::vector<int64_t> cuts = cuts_between(flat, group, owners);
+    for (const Pack& pack : packs_between(flat, group, packs[g])) {
+      units_.push_back({.group = g, .cuts = cuts_within(pack, cuts)});
+    }
   }
+  sort_units();
   for (const ShardUnit& unit : units_) {
     std::vector<std::size_t>& inside = parameters_.emplace_back();
     for (const std::size_t p : flat.groups()[unit.group].members) {
@@ -49,6 +77,21 @@ ShardPlan::ShardPlan(const FlatParameters& flat, const std::vector<std::vector<P
       if (overlaps) inside.push_back(p);
     }
   }
+}
+
+// Backward computes the gradients of the last parameters first, of whichever group: a unit is complete with the first
+// of its parameters. The order within a group stays.
+void ShardPlan::sort_units() {
+  const auto first = [&](const ShardUnit& unit) {
+    const std::vector<std::size_t>& members = flat_.groups()[unit.group].members;
+    const auto reaches = [&](std::size_t p) {
+      return flat_.parameters()[p].offset + flat_.parameters()[p].size > unit.begin();
+    };
+    const auto found = std::find_if(members.begin(), members.end(), reaches);
+    return found == members.end() ? flat_.parameters().size() : *found;
+  };
+  std::stable_sort(units_.begin(), units_.end(),
+                   [&](const ShardUnit& a, const ShardUnit& b) { return first(a) > first(b); });
 }
 
 int64_t ShardPlan::width(std::size_t unit) const {
@@ -83,7 +126,9 @@ std::vector<ShardPiece> ShardPlan::pieces(int owner) const {
       list.push_back({.parameter = p,
                       .begin = begin - parameter.offset,
                       .size = end - begin,
-                      .at = at(u, owner) + begin - slice.begin});
+                      .at = at(u, owner) + begin - slice.begin,
+                      .unit = u,
+                      .in_slice = begin - slice.begin});
     }
   }
   return list;

@@ -30,13 +30,15 @@ struct ShardPiece {
   std::size_t parameter = 0;
   int64_t begin = 0;  // within the parameter
   int64_t size = 0;
-  int64_t at = 0;  // the place of its first element in the owner's shard of the group
+  int64_t at = 0;        // the place of its first element in the owner's shard of the group
+  std::size_t unit = 0;  // the unit that has it
+  int64_t in_slice = 0;  // the place of its first element in the owner's slice of the unit
 };
 
 class ShardPlan {
  public:
-  // Cuts the packs, [group], into slices of about the same size. With `whole` parameters are not cut: a group is one
-  // unit then, whatever its packs.
+  // Cuts the packs, [group], into slices of about the same size. With `whole` parameters are not cut: packs begin with
+  // parameters then, and each parameter has one owner.
   ShardPlan(const FlatParameters& flat, const std::vector<std::vector<Pack>>& packs, int owners, bool whole);
 
   int owners() const { return owners_; }
@@ -56,6 +58,8 @@ class ShardPlan {
   std::vector<ShardPiece> pieces(int owner) const;
 
  private:
+  void sort_units();
+
   const FlatParameters& flat_;
   int owners_;
   bool whole_;

@@ -43,7 +43,9 @@ ShardUpdate::ShardUpdate(const FlatParameters& flat, const Optimizer& rule, cons
       chunks_.push_back({.parameter = piece.parameter,
                          .begin = piece.begin + at,
                          .size = std::min(most, piece.size - at),
-                         .at = piece.at + at});
+                         .at = piece.at + at,
+                         .unit = piece.unit,
+                         .in_slice = piece.in_slice + at});
     }
   }
 }
@@ -82,15 +84,14 @@ std::vector<double> ShardUpdate::squared_norms(const std::vector<torch::Tensor>&
   if (by_kernels_) {
     std::vector<double> of_chunks(chunks_.size());
     each_chunk([&](const Chunk& chunk, std::size_t i) {
-      const torch::Tensor& sum = sums[flat_.parameters()[chunk.parameter].group];
-      of_chunks[i] = kernels::squared_norm(place_in(sum, chunk.at), chunk.size, sum.scalar_type());
+      const torch::Tensor& sum = sums[chunk.unit];
+      of_chunks[i] = kernels::squared_norm(place_in(sum, chunk.in_slice), chunk.size, sum.scalar_type());
     });
     for (std::size_t i = 0; i < chunks_.size(); ++i) norms[chunks_[i].parameter] += of_chunks[i];
     return norms;
   }
   for (const ShardPiece& piece : pieces_) {
-    const torch::Tensor& sum = sums[flat_.parameters()[piece.parameter].group];
-    const double norm = sum.narrow(0, piece.at, piece.size).norm(2, torch::kDouble).item<double>();
+    const double norm = sums[piece.unit].narrow(0, piece.in_slice, piece.size).norm(2, torch::kDouble).item<double>();
     norms[piece.parameter] += norm * norm;
   }
   return norms;
@@ -119,7 +120,7 @@ Segment ShardUpdate::segment_of(const Chunk& chunk, const std::vector<torch::Ten
   for (std::size_t s = 0; s < own.size(); ++s) slots[s] = place_in(own[s], chunk.at);
   return {.dtype = group.dtype,
           .parameter = place_in(group.copies[copy_], parameter.offset + chunk.begin),
-          .gradient = place_in(sums[parameter.group], chunk.at),
+          .gradient = place_in(sums[chunk.unit], chunk.in_slice),
           .slots = slots,
           .size = chunk.size,
           .treatment = parameter.treatment,
@@ -169,9 +170,9 @@ void ShardUpdate::update_by_tensors(const std::vector<torch::Tensor>& sums, cons
   const auto follows = [&](const ShardPiece& before, const ShardPiece& piece) {
     const FlatParameter& left = flat_.parameters()[before.parameter];
     const FlatParameter& right = flat_.parameters()[piece.parameter];
-    // Both memories are a run: the gaps between parameters, which stay zero, are the same in the shard.
+    // All memories are a run: the gaps between parameters, which stay zero, are the same in the shard and the slice.
     const int64_t gap = right.offset + piece.begin - (left.offset + before.begin);
-    return left.group == right.group && left.treatment == right.treatment && gap == piece.at - before.at && gap > 0;
+    return before.unit == piece.unit && left.treatment == right.treatment && gap == piece.at - before.at && gap > 0;
   };
   for (std::size_t first = 0; first < pieces_.size();) {
     std::size_t last = first;
@@ -194,7 +195,7 @@ void ShardUpdate::update_run(const ShardPiece& first, const ShardPiece& last, co
   std::vector<torch::Tensor> slots;
   for (const torch::Tensor& slot : slots_[parameter.group]) slots.push_back(part(slot, first.at));
   const torch::Tensor values = part(flat_.groups()[parameter.group].copies[copy_], parameter.offset + first.begin);
-  rule_.rule().update(values, part(sums[parameter.group], first.at), slots, parameter.treatment, context);
+  rule_.rule().update(values, part(sums[first.unit], first.in_slice), slots, parameter.treatment, context);
 }
 
 }  // namespace cohort

@@ -29,9 +29,9 @@ class ShardUpdate {
   std::vector<std::vector<torch::Tensor>>& slots() { return slots_; }
   const std::vector<std::vector<torch::Tensor>>& slots() const { return slots_; }
 
-  // A collective of the owners: `line` is this one's end of their group. `sums` are the summed gradients of the shard,
-  // flat, one a group; the rule may overwrite them. Returns false, on all owners, when with a loss scale the sums are
-  // not finite, and nothing was updated.
+  // A collective of the owners: `line` is this one's end of their group. `sums` are the summed gradients of this
+  // owner's slices, one a unit; the rule may overwrite them. Returns false, on all owners, when with a loss scale the
+  // sums are not finite, and nothing was updated.
   bool update(const std::vector<torch::Tensor>& sums, StepContext context, Communicator& line);
 
  private:
