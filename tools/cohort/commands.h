@@ -10,6 +10,8 @@ namespace cohort::cli {
 
 // Runs a subcommand and returns the exit status. The functions below add a subcommand's flags to `app` and return it.
 using Command = std::function<int()>;
+// Adds `checkpoint`, which looks into checkpoints.
+Command add_checkpoint(CLI::App& app);
 Command add_compile(CLI::App& app);
 Command add_devices(CLI::App& app);
 // Adds `describe`, which prints the flags of the other subcommands of `whole`.

@@ -1,4 +1,4 @@
-// The command line: cohort train | launch | report | devices | compile.
+// The command line: cohort train | launch | report | checkpoint | devices | compile.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -34,6 +34,8 @@ int main(int argc, char** argv) {
   const std::vector<std::string> program(std::min(mark + 1, end), end);
   CLI::App app("Cohort: training on one device, many devices, many machines", "cohort");
   app.require_subcommand(1);
+  CLI::App& checkpoint =
+      *app.add_subcommand("checkpoint", "look into checkpoints, compare them, make files of weights");
   CLI::App& compile = *app.add_subcommand("compile", "compile a program for devices that need not be here");
   CLI::App& devices = *app.add_subcommand("devices", "list what can be computed on");
   CLI::App& launch = *app.add_subcommand("launch", "start the workers of a program");
@@ -41,6 +43,7 @@ int main(int argc, char** argv) {
   CLI::App& train = *app.add_subcommand("train", "train or evaluate an experiment");
   CLI::App& describe = *app.add_subcommand("describe", "print all flags and keys as JSON");
   const auto run_describe = cohort::cli::add_describe(describe, app);
+  const auto run_checkpoint = cohort::cli::add_checkpoint(checkpoint);
   const auto run_compile = cohort::cli::add_compile(compile);
   const auto run_devices = cohort::cli::add_devices(devices);
   const auto run_launch = cohort::cli::add_launch(launch, program);
@@ -55,10 +58,11 @@ int main(int argc, char** argv) {
     std::cerr << "[cohort] " << error.what() << "\nRun with --help for the flags.\n";
     return cohort::kWrongCall;
   }
-  return cohort::exit_status(describe.parsed()  ? run_describe
-                             : compile.parsed() ? run_compile
-                             : devices.parsed() ? run_devices
-                             : launch.parsed()  ? run_launch
-                             : report.parsed()  ? run_report
-                                                : run_train);
+  return cohort::exit_status(describe.parsed()     ? run_describe
+                             : checkpoint.parsed() ? run_checkpoint
+                             : compile.parsed()    ? run_compile
+                             : devices.parsed()    ? run_devices
+                             : launch.parsed()     ? run_launch
+                             : report.parsed()     ? run_report
+                                                   : run_train);
 }
