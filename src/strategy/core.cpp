@@ -241,9 +241,7 @@ void StrategyCore::begin_outside() const {
 
 void StrategyCore::gather_steps(int64_t steps) const {
   if (plan_.records_with_others) begin_outside();
-  // A program that is divided among cores is a step's: a loop is not divided.
-  if (joins() && plan_.cores.count == 1)
-    backend(0).gather_steps(torch_devices(plan_.devices), steps, plan_.loop_input_bytes);
+  if (joins()) backend(0).gather_steps(torch_devices(plan_.devices), steps, plan_.loop_input_bytes);
 }
 
 int64_t StrategyCore::gathered_steps() const {

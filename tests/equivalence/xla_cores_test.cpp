@@ -5,7 +5,7 @@
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/models/zoo.h"
 #include "cohort/train.h"
-#include "tests/equivalence/runs.h"
+#include "tests/equivalence/cores.h"
 #include "tests/support/errors.h"
 #include "tests/support/xla.h"
 
@@ -15,34 +15,7 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 using torch::nn::Conv2dOptions;
-
-constexpr int kDevices = 8;
-constexpr const char* kPluginOptions = "cpu_device_count=8";
-
-class XlaCores : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (cohort::testing::cpu_plugin() == nullptr) GTEST_SKIP() << cohort::testing::kNoCpuPlugin;
-    (void)XlaStrategy({.plugin = "cpu", .plugin_options = kPluginOptions});  // before the first backward
-  }
-};
-
-// Convolutions, one of them with stride 2, batch norm, pooling and a classifier.
-struct Cnn : torch::nn::Module {
-  Cnn() {
-    stem = register_module("stem", torch::nn::Conv2d(Conv2dOptions(3, 4, 5).stride(2).padding(2).bias(false)));
-    norm = register_module("norm", torch::nn::BatchNorm2d(4));
-    conv = register_module("conv", torch::nn::Conv2d(Conv2dOptions(4, 5, 3).padding(1)));
-    head = register_module("head", torch::nn::Linear(5, 3));
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    const torch::Tensor stemmed = torch::max_pool2d(torch::relu(norm(stem(x))), 3, 2, 1);
-    return head(torch::relu(conv(stemmed)).mean({2, 3}));
-  }
-  torch::nn::Conv2d stem{nullptr}, conv{nullptr};
-  torch::nn::BatchNorm2d norm{nullptr};
-  torch::nn::Linear head{nullptr};
-};
+using Parts = std::vector<int64_t>;
 
 // The U-Net of the zoo, small, for images of odd sizes.
 std::shared_ptr<LayerModule> unet_of_the_zoo() {
@@ -119,23 +92,10 @@ Trained trained(const Strategy& strategy, const Example& data, bool short_batche
   return trained_as([] { return std::make_shared<Net>(); }, strategy, data, short_batches);
 }
 
-Example classified(int64_t examples) {
-  torch::manual_seed(11);
-  return {.x = torch::randn({examples, 3, 13, 11}, torch::kDouble), .y = torch::randint(3, {examples}, torch::kLong)};
-}
 Example segmented(int64_t examples) {
   torch::manual_seed(12);
   return {.x = torch::randn({examples, 3, 13, 11}, torch::kDouble),
           .y = torch::randint(3, {examples, 13, 11}, torch::kLong)};
-}
-
-Strategy cut(const std::vector<int64_t>& dims, int replicas = 1) {
-  int cores = 1;
-  for (const int64_t parts : dims) cores *= static_cast<int>(parts);
-  return XlaStrategy({.plugin = "cpu",
-                      .num_devices = replicas * cores,
-                      .plugin_options = kPluginOptions,
-                      .input_partition_dims = dims});
 }
 
 void expect_same(const Trained& alone, const Trained& together) {
@@ -178,7 +138,6 @@ TEST_P(XlaPartitions, OfAUNet) {
   expect_same(trained<UNet>(OneDeviceStrategy("/CPU:0"), data), trained<UNet>(cut(GetParam()), data));
 }
 
-using Parts = std::vector<int64_t>;
 INSTANTIATE_TEST_SUITE_P(Dims, XlaPartitions,
                          ::testing::Values(Parts{1, 1, 2, 1}, Parts{1, 1, 1, 2}, Parts{1, 1, 2, 2}),
                          [](const auto& info) { return c10::str(info.param[2], "x", info.param[3]); });
@@ -206,7 +165,7 @@ TEST_F(XlaCores, FourCoresOfTheUNetOfTheZoo) {
 // A loop of one's own, whose last batches have shares of different sizes and empty ones.
 TEST_F(XlaCores, ALoopThatSplitsAHiddenValue) {
   const XlaStrategy strategy(
-      {.plugin = "cpu", .num_devices = 4, .num_cores_per_replica = 2, .plugin_options = kPluginOptions});
+      {.plugin = "cpu", .num_devices = 4, .num_cores_per_replica = 2, .plugin_options = kEightDevices});
   EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
   EXPECT_EQ(strategy.num_cores_per_replica(), 2);
   const auto steps = [](const Strategy& on, const std::function<torch::Tensor(const torch::Tensor&)>& split) {
@@ -242,10 +201,10 @@ TEST_F(XlaCores, ALoopThatSplitsAHiddenValue) {
 
 TEST_F(XlaCores, CoresOfADeviceAssignment) {
   const auto resolver = std::make_shared<TPUClusterResolver>("local");
-  const TpuTopology topology = tpu_initialize(resolver, "cpu", kPluginOptions);
+  const TpuTopology topology = tpu_initialize(resolver, "cpu", kEightDevices);
   const auto assignment = DeviceAssignment::build(
       topology, {.computation_shape = {2, 1, 1, 1}, .computation_stride = {4, 1, 1, 1}, .num_replicas = 3});
-  const TPUStrategy own(resolver, {.plugin = "cpu", .plugin_options = kPluginOptions, .device_assignment = assignment});
+  const TPUStrategy own(resolver, {.plugin = "cpu", .plugin_options = kEightDevices, .device_assignment = assignment});
   EXPECT_EQ(own.num_replicas_in_sync(), 3);
   EXPECT_EQ(own.num_cores_per_replica(), 2);
   const PerReplica<torch::Tensor> sums = own.run([&](Replica& replica) {
@@ -259,7 +218,7 @@ TEST_F(XlaCores, CoresOfADeviceAssignment) {
 TEST_F(XlaCores, BlocksOfCoresForPartitionDims) {
   const auto resolver = std::make_shared<TPUClusterResolver>("local");
   const TPUStrategy four(resolver, {.plugin = "cpu",
-                                    .plugin_options = kPluginOptions,
+                                    .plugin_options = kEightDevices,
                                     .input_partition_dims = {1, 1, 2, 2},
                                     .eval_input_partition_dims = {4, 1, 1, 1}});
   EXPECT_EQ(four.num_cores_per_replica(), 4);
@@ -267,7 +226,7 @@ TEST_F(XlaCores, BlocksOfCoresForPartitionDims) {
 }
 
 TEST_F(XlaCores, WhatIsRefused) {
-  XlaStrategyOptions options{.plugin = "cpu", .num_devices = 4, .plugin_options = kPluginOptions};
+  XlaStrategyOptions options{.plugin = "cpu", .num_devices = 4, .plugin_options = kEightDevices};
   const auto refused = [&] { return error_of<InvalidArgument>([&] { XlaStrategy{options}; }); };
   options.num_cores_per_replica = 3;
   EXPECT_THAT(refused(), HasSubstr("a replica has 3 core(s), and there are 4 devices"));

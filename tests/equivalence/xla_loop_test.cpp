@@ -5,14 +5,15 @@
 
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/train.h"
-#include "record/loop.h"
-#include "record/recorder.h"
 #include "tests/equivalence/runs.h"
+#include "tests/support/counting_runner.h"
 #include "tests/support/files.h"
 #include "tests/support/xla.h"
 
 namespace cohort::equivalence::xla_loop_test {
 namespace {
+
+using cohort::testing::CountingRunner;
 
 constexpr int kDevices = 8;
 constexpr int64_t kBatch = 16;
@@ -22,48 +23,6 @@ torch::nn::Sequential mlp() {
   net->to(torch::kDouble);
   return net;
 }
-
-// The runner of the process, with the launches that it is asked for: how many steps each has room for, or 0.
-class Counting final : public record::GraphRunner {
- public:
-  using Values = std::vector<std::shared_ptr<record::DeviceData>>;
-  using ProgramPtr = std::shared_ptr<const record::Program>;
-
-  // While it lives, the process runs by a runner of this class.
-  class Scope {
-   public:
-    Scope() { record::set_runner(counting_); }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-    ~Scope() { record::set_runner(counting_->inner_); }
-    Counting* operator->() const { return counting_.get(); }
-
-   private:
-    std::shared_ptr<Counting> counting_ = std::make_shared<Counting>();
-  };
-
-  int devices() const override { return inner_->devices(); }
-  std::shared_ptr<record::DeviceData> place(const torch::Tensor& host, int device) override {
-    return inner_->place(host, device);
-  }
-  torch::Tensor fetch(const record::DeviceData& data, const record::TensorType& type) override {
-    return inner_->fetch(data, type);
-  }
-  Values run(const ProgramPtr& program, std::span<const std::shared_ptr<record::DeviceData>> inputs,
-             int device) override {
-    return inner_->run(program, inputs, device);
-  }
-  std::vector<Values> run_replicas(const ProgramPtr& program, std::span<const Values> inputs,
-                                   std::span<const int> devices) override {
-    launches.push_back(program->loop() == nullptr ? 0 : program->loop()->most);
-    return inner_->run_replicas(program, inputs, devices);
-  }
-
-  std::vector<int64_t> launches;
-
- private:
-  const std::shared_ptr<record::GraphRunner> inner_ = record::runner();
-};
 
 class XlaLoop : public ::testing::TestWithParam<int> {
  protected:
@@ -123,7 +82,7 @@ TEST_P(XlaLoop, FitInLoopsHasTheBitsOfSingleLaunchesAndTheWeightsOfOneCpu) {
   const Trained single = trained_by_fit(strategy, 1);
   Trained loops;
   {
-    const Counting::Scope counting;
+    const CountingRunner::Scope counting;
     loops = trained_by_fit(strategy, 7);
     // 20 steps are three loops of one program; the first launches make the slots and the metrics.
     const std::vector<int64_t> last(counting->launches.end() - 3, counting->launches.end());
@@ -152,7 +111,7 @@ TEST_P(XlaLoop, EvaluationsAreLoopsToo) {
                    .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                    .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})},
                    .steps_per_execution = steps});
-    const Counting::Scope counting;
+    const CountingRunner::Scope counting;
     logs.push_back(model.evaluate(batches(), {.verbose = Verbose::kSilent}));
     const std::size_t launches = steps == 1 ? 20 : 3;
     ASSERT_GE(counting->launches.size(), launches);
@@ -162,6 +121,28 @@ TEST_P(XlaLoop, EvaluationsAreLoopsToo) {
   }
   EXPECT_EQ(logs[0]["loss"], logs[1]["loss"]);
   EXPECT_EQ(logs[0]["accuracy"], logs[1]["accuracy"]);
+}
+
+TEST_P(XlaLoop, PredictionsAreLoopsToo) {
+  const Strategy strategy = xla();
+  const auto scope = strategy.scope();
+  std::vector<torch::Tensor> predictions;
+  for (const int64_t steps : {1, 7}) {
+    torch::manual_seed(5);
+    Model model([] { return mlp(); });
+    model.compile({.optimizer = Adam({}),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                   .steps_per_execution = steps});
+    const CountingRunner::Scope counting;
+    predictions.push_back(model.predict(batches()));
+    const std::size_t launches = steps == 1 ? 20 : 3;
+    ASSERT_GE(counting->launches.size(), launches);
+    const std::vector<int64_t> last(counting->launches.end() - static_cast<std::ptrdiff_t>(launches),
+                                    counting->launches.end());
+    EXPECT_EQ(last, std::vector<int64_t>(launches, steps == 1 ? 0 : 7));
+  }
+  EXPECT_TRUE(torch::equal(predictions[0], predictions[1]));
+  EXPECT_EQ(predictions[0].size(0), kSteps * kBatch);
 }
 
 // A model with all that has a state: dropout, batch statistics, momentum.
@@ -195,7 +176,7 @@ TEST_P(XlaLoop, AControllersLoopsAreLaunchesAndGoOnAfterACheckpoint) {
   const Strategy strategy = xla();
   const Trained single = trained_by_controller(strategy, 1, {20});
   {
-    const Counting::Scope counting;
+    const CountingRunner::Scope counting;
     const Trained loops = trained_by_controller(strategy, 7, {20});
     expect_same_bits(single, loops);
     std::vector<int64_t> whiles;
@@ -244,7 +225,7 @@ OwnLoop trained_by_own_loop(const Strategy& strategy, int64_t together, bool kee
 TEST_P(XlaLoop, AnOwnLoopWithAScheduleAndItsLosses) {
   const Strategy strategy = xla();
   const OwnLoop single = trained_by_own_loop(strategy, 1, true);
-  const Counting::Scope counting;
+  const CountingRunner::Scope counting;
   for (const bool keeps : {false, true}) {
     counting->launches.clear();
     const OwnLoop loops = trained_by_own_loop(strategy, 10, keeps);
@@ -260,7 +241,7 @@ TEST_P(XlaLoop, AnOwnLoopWithAScheduleAndItsLosses) {
 TEST_P(XlaLoop, InputThatIsTooLargeIsSeveralLaunches) {
   const int64_t bytes = kBatch / GetParam() * (kFeatures + 1) * 8;  // of a share
   const XlaStrategy strategy({.plugin = "cpu", .num_devices = GetParam(), .loop_input_bytes = 5 * bytes});
-  const Counting::Scope counting;
+  const CountingRunner::Scope counting;
   const Trained loops = trained_by_fit(strategy, 10);
   const int64_t most = *std::max_element(counting->launches.begin(), counting->launches.end());
   EXPECT_GT(most, 1);

@@ -2,13 +2,13 @@
 // shares of different sizes and empty ones, under every optimizer; in loops of one's own and by fit, evaluate and
 // predict.
 #include <filesystem>
-#include <set>
 
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/train.h"
 #include "device/backend.h"
 #include "record/recorder.h"
 #include "tests/equivalence/runs.h"
+#include "tests/support/counting_runner.h"
 #include "tests/support/xla.h"
 
 namespace cohort::equivalence::xla_test {
@@ -241,41 +241,6 @@ TEST_P(XlaTwo, MixedPrecisionIsNearTheHosts) {
   }
 }
 
-// The runner of the process, with a count of what it is asked for.
-class Counting final : public record::GraphRunner {
- public:
-  using Values = std::vector<std::shared_ptr<record::DeviceData>>;
-  using ProgramPtr = std::shared_ptr<const record::Program>;
-
-  int devices() const override { return inner_->devices(); }
-  std::shared_ptr<record::DeviceData> place(const torch::Tensor& host, int device) override {
-    return inner_->place(host, device);
-  }
-  torch::Tensor fetch(const record::DeviceData& data, const record::TensorType& type) override {
-    ++fetched;
-    return inner_->fetch(data, type);
-  }
-  Values run(const ProgramPtr& program, std::span<const std::shared_ptr<record::DeviceData>> inputs,
-             int device) override {
-    ++alone;
-    return inner_->run(program, inputs, device);
-  }
-  std::vector<Values> run_replicas(const ProgramPtr& program, std::span<const Values> inputs,
-                                   std::span<const int> devices) override {
-    ++together;
-    programs.insert(program);
-    return inner_->run_replicas(program, inputs, devices);
-  }
-
-  int fetched = 0;
-  int alone = 0;
-  int together = 0;
-  std::set<ProgramPtr> programs;  // those that ran together
-
- private:
-  const std::shared_ptr<record::GraphRunner> inner_ = record::runner();
-};
-
 TEST_P(XlaTwo, AStepIsOneLaunchAndItsMetricsStayOnTheDevices) {
   const Strategy strategy = xla();
   const auto scope = strategy.scope();
@@ -284,12 +249,9 @@ TEST_P(XlaTwo, AStepIsOneLaunchAndItsMetricsStayOnTheDevices) {
   for (const int64_t examples : {48, 80}) {  // 3 and 5 steps
     const Dataset data = Dataset::from_tensor_slices(columns().rows(0, examples)).batch(16);
     model.fit(data, {.verbose = Verbose::kSilent});
-    const auto counting = std::make_shared<Counting>();
-    const auto inner = record::runner();
-    record::set_runner(counting);
+    const cohort::testing::CountingRunner::Scope counting;
     model.fit(data, {.verbose = Verbose::kSilent});
-    record::set_runner(inner);
-    EXPECT_EQ(counting->together, examples / 16);
+    EXPECT_EQ(counting->launches.size(), static_cast<std::size_t>(examples / 16));
     EXPECT_EQ(counting->alone, 0);
     fetched.push_back(counting->fetched);
   }
@@ -300,12 +262,9 @@ TEST_P(XlaTwo, TheFirstStepIsTheProgramOfAllSteps) {
   const Strategy strategy = xla();
   const auto scope = strategy.scope();
   Model model = compiled();
-  const auto counting = std::make_shared<Counting>();
-  const auto inner = record::runner();
-  record::set_runner(counting);
+  const cohort::testing::CountingRunner::Scope counting;
   model.fit(Dataset::from_tensor_slices(columns().rows(0, 80)).batch(16), {.epochs = 2, .verbose = Verbose::kSilent});
-  record::set_runner(inner);
-  EXPECT_EQ(counting->together, 11);  // the slots are made first
+  EXPECT_EQ(counting->launches.size(), 11U);  // the slots are made first
   EXPECT_EQ(counting->programs.size(), 2U);
 }
 

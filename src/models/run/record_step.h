@@ -18,8 +18,8 @@ struct RecordedStep {
 // batch of zeros; with more than one step a launch the text is a loop with room for so many, each with a batch and
 // numbers of its own. Nothing runs, and no data are read; averages of the weights are no part of the program. A process
 // can do this once, and uses no other device of XLA. InvalidArgument: the replicas cannot share the batch alike, or
-// there are fewer steps than 1. Unimplemented: the step is not one program, as with a loss scale, an operation has no
-// lowering, or a loop's steps are divided among cores.
+// there are fewer steps than 1. Unimplemented: the step is not one program, as with a loss scale, or an operation has
+// no lowering.
 RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas, int64_t steps = 1);
 
 }  // namespace cohort

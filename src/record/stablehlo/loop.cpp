@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "record/loop.h"
+#include "record/stablehlo/sharding.h"
 #include "record/stablehlo/text.h"
 
 namespace cohort::record::stablehlo {
@@ -59,7 +60,7 @@ std::vector<Operand> barrier(Text& text, const std::vector<Operand>& values) {
 // outputs of the body that are not carried, and the kept ones, stacked.
 class LoopText {
  public:
-  explicit LoopText(const Program& program) : program_(program), loop_(*program.loop()) {
+  LoopText(const Program& program, bool divided) : program_(program), loop_(*program.loop()), divided_(divided) {
     for (const Place& place : loop_.body->outputs()) {
       outputs_.push_back(operand("", loop_.body->type_of(place)));
       carried_into_.push_back(-1);
@@ -99,8 +100,9 @@ class LoopText {
     }
     const std::vector<Operand> last = repeat(text);
     const std::vector<Operand> results = results_of(text, last);
-    return "  func.func public @main(" + signature(arguments) + ") -> (" + types_of(results) + ") {\n" + text.body() +
-           "    return" + (results.empty() ? "" : " " + names_of(results) + " : " + types_of(results)) + "\n  }\n";
+    return "  func.func public @main(" + signature(arguments) + ") -> (" + result_types(results) + ") {\n" +
+           text.body() + "    return" + (results.empty() ? "" : " " + names_of(results) + " : " + types_of(results)) +
+           "\n  }\n";
   }
 
   Operand stack(Text& text, const std::vector<Operand>& list) const {
@@ -213,16 +215,30 @@ class LoopText {
     std::string text;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       text += (i == 0 ? "" : ", ") + arguments[i].name + ": " + type_text(arguments[i]);
+      std::string attributes;
       for (std::size_t o = 0; o < program_.aliases().size(); ++o) {
         if (program_.aliases()[o] == static_cast<int>(i))
-          text += " {tf.aliasing_output = " + std::to_string(o) + " : i32}";
+          attributes = "tf.aliasing_output = " + std::to_string(o) + " : i32";
       }
+      if (divided_) attributes += (attributes.empty() ? "" : ", ") + whole_text(arguments[i].rank());
+      if (!attributes.empty()) text += " {" + attributes + "}";
+    }
+    return text;
+  }
+
+  // Returns the types of the results. What leaves a program lies whole on every core, as what enters it.
+  std::string result_types(const std::vector<Operand>& results) const {
+    if (!divided_) return types_of(results);
+    std::string text;
+    for (const Operand& each : results) {
+      text += (text.empty() ? "" : ", ") + type_text(each) + " {" + whole_text(each.rank()) + "}";
     }
     return text;
   }
 
   const Program& program_;
   const Loop& loop_;
+  const bool divided_;
   std::vector<Operand> outputs_;   // of the body; only their types
   std::vector<int> carried_into_;  // the body's first input that an output becomes, or -1
   std::vector<Operand> state_;     // what the first run begins with
@@ -230,8 +246,8 @@ class LoopText {
 
 }  // namespace
 
-std::string loop_text(const Program& program) {
-  return LoopText(program).text();
+std::string loop_text(const Program& program, bool divided) {
+  return LoopText(program, divided).text();
 }
 
 }  // namespace cohort::record::stablehlo

@@ -162,13 +162,9 @@ MatmulPrecision find_matmul_precision(std::string_view name, std::string_view so
 std::string to_stablehlo(const Program& program, const StableHloOptions& options) {
   const std::shared_ptr<const Loop>& loop = program.loop();
   const bool divided = options.num_cores > 1;
-  if (divided && loop != nullptr) {
-    fail<Unimplemented>("[record] a loop of steps cannot be divided among the ", options.num_cores,
-                        " cores of a replica; begin each step by itself");
-  }
   const std::string functions =
       loop == nullptr ? Module(program, options).function("public @main")
-                      : Module(*loop->body, options).function("private @step") + stablehlo::loop_text(program);
+                      : Module(*loop->body, options).function("private @step") + stablehlo::loop_text(program, divided);
   return "module @" + options.name + " attributes {mhlo.num_replicas = " + std::to_string(options.num_replicas) +
          " : i32, mhlo.num_partitions = " + std::to_string(options.num_cores) + " : i32} {\n" +
          (divided ? stablehlo::mesh_text(options.num_cores) : "") + functions + "}\n";

@@ -104,13 +104,23 @@ NamedTensors run_predict(ModelState& state, const Dataset& data, const PredictOp
   const DistributedDataset batches = state.strategy().distribute(data, options.input);
   require_finite(state, "predict", batches, options.steps);
   std::vector<NamedTensors> outputs;
+  std::vector<PerReplica<NamedTensors>> held;  // those of the steps that are one launch: reading one begins it
+  StepsTogether launches(*Access::core(state.strategy()), state.steps_per_execution());
+  const auto take_held = [&] {
+    launches.begin();
+    for (const PerReplica<NamedTensors>& shares : held) outputs.push_back(gathered(state.strategy(), shares));
+    held.clear();
+  };
   for_each_batch(batches, options.steps, {}, [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
       state.build_from(batch);
       state.begin_evaluation();
     }
-    outputs.push_back(gathered(state.strategy(), state.predict_step(batch)));
+    if (step % state.steps_per_execution() == 0) launches.announce();
+    held.push_back(state.predict_step(batch));
+    if ((step + 1) % state.steps_per_execution() == 0) take_held();
   });
+  take_held();
   if (outputs.empty()) fail<InvalidArgument>("[model] ", state.name(), ": predict: the dataset is empty");
   NamedTensors whole = std::move(outputs.front());
   for (std::size_t i = 0; i < whole.size() && outputs.size() > 1; ++i) {
