@@ -60,6 +60,9 @@ struct FunctionOptions {
   // A signature that differs from a known one in sizes only is taken with any size where they differ, so that further
   // sizes there are no retracing. On a device that records, each shape still has a program of its own.
   bool reduce_retracing = false;
+  // The most signatures whose recordings are kept, for each device that records. Beyond them the one that was called
+  // longest ago is given up, and recorded again when it comes again. InvalidArgument: it is less than 1.
+  int64_t kept_signatures = 128;
   // Whether XLA compiles the function. Unset: where the device records. InvalidArgument, at a call: true on a device
   // that does not, false on one that does.
   std::optional<bool> jit_compile = std::nullopt;

@@ -120,6 +120,9 @@ std::vector<std::string> signatures(const FunctionState& state) {
 FunctionState::FunctionState(FunctionOptions options, std::string key)
     : options_(std::move(options)), key_(std::move(key)) {
   if (options_.input_signature) check_specs(*options_.input_signature, options_.name);
+  if (options_.kept_signatures >= 1) return;
+  fail<InvalidArgument>("[function] ", options_.name, ": kept_signatures is ", options_.kept_signatures,
+                        ", wanted 1 or more");
 }
 
 void FunctionState::set_joint() {

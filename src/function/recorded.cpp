@@ -1,5 +1,7 @@
 // Calls on a device that records: the first call of a signature records the function and runs what it recorded, later
 // ones run that again.
+#include <algorithm>
+
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -14,6 +16,8 @@ namespace cohort::detail {
 namespace {
 
 constexpr int kManyRecordings = 5;
+// So many recordings of one signature are kept.
+constexpr std::size_t kMostKept = 4;
 
 // Stands where a result's gradient would go on into the function.
 class NoGradient final : public torch::autograd::Node {
@@ -91,8 +95,17 @@ class Substituted {
   const std::vector<torch::Tensor>& given_;
 };
 
-std::string key_of(const FunctionArguments& arguments) {
-  return to_key(arguments.given) + arguments.device.str();
+// Puts the recording that does what the call does now first, with the numbers of this run. Returns false if there is
+// none. Gives up those whose tensors are gone.
+bool make_current(std::vector<FunctionPlan>& plans) {
+  const auto is_gone = [](const FunctionPlan& each) { return !each.plan->is_current(); };
+  plans.erase(std::remove_if(plans.begin(), plans.end(), is_gone), plans.end());
+  for (auto each = plans.begin(); each != plans.end(); ++each) {
+    if (!each->plan->renew_numbers()) continue;
+    std::rotate(plans.begin(), each, each + 1);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -125,18 +138,22 @@ std::shared_ptr<const record::Program> FunctionState::program_for(FunctionCall& 
                              ") has sizes that are not known, but programs of ", arguments.device,
                              " are of one size; give the sizes");
   }
-  const std::string key = key_of(arguments);
-  {
-    const std::scoped_lock lock(mutex_);
-    const auto known = plans_.find(key);
-    if (known != plans_.end() && known->second.plan != nullptr) return known->second.plan->program();
-  }
+  const std::shared_ptr<FunctionPlans> plans = plans_for(arguments);
+  const std::scoped_lock lock(plans->mutex);
+  if (!plans->kept.empty()) return plans->kept.front().plan->program();
   const FunctionPlan made = record(call, arguments);
   made.plan->clear_left_tensors();
-  if (made.plan->leaves_tensors()) return made.plan->program();
-  const std::scoped_lock lock(mutex_);
-  plans_[key] = made;
+  if (!made.plan->leaves_tensors()) plans->kept.push_back(made);
   return made.plan->program();
+}
+
+// Returns what was recorded for the arguments, which counts as used now.
+std::shared_ptr<FunctionPlans> FunctionState::plans_for(const FunctionArguments& arguments) {
+  const std::string key = to_key(arguments.given);
+  const std::scoped_lock lock(mutex_);
+  auto& of_device = plans_[arguments.device.index()];
+  if (const auto* const known = of_device.find(key)) return *known;
+  return of_device.put(key, std::make_shared<FunctionPlans>(), static_cast<std::size_t>(options_.kept_signatures));
 }
 
 // Runs the plan; one with sums over the replicas when all of them have come.
@@ -150,7 +167,11 @@ std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const Fun
     Mine mine{plan, {}, {}};
     for (const torch::Tensor& tensor : arguments.tensors) mine.given.push_back(tensor.detach().to(arguments.device));
     const bool alone = thread_context().replica == nullptr;
-    if (!plan.has_sums() && !(joint_ && !alone)) return plan.run(mine.given);
+    if (!plan.has_sums() && !(joint_ && !alone)) {
+      mine.results = plan.run(mine.given);
+      plan.settle();
+      return std::move(mine.results);
+    }
     if (alone) {
       fail<FailedPrecondition>("[function] ", options_.name,
                                " sums over the replicas, but was called outside of Strategy::run()");
@@ -166,6 +187,7 @@ std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const Fun
       for (std::size_t r = 0; r < all.size(); ++r) static_cast<Mine*>(all[r])->results = std::move(results[r]);
     };
     meet_replicas("the function " + options_.name, &mine, launch);
+    plan.settle();
     return std::move(mine.results);
   } catch (...) {
     plan.undo_numbers();
@@ -173,36 +195,32 @@ std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const Fun
   }
 }
 
+// Records the function, and keeps the recording unless the next call will find tensors that this one has left.
+FunctionPlan FunctionState::record_anew(FunctionCall& call, const FunctionArguments& arguments,
+                                        FunctionPlans& plans) const {
+  if (++plans.recordings == kManyRecordings) {
+    cohort::log().warn(
+        "[function] {}({}) is recorded for the {}th time, because tensors that it had read or left were gone, or its "
+        "update was other operations: write into tensors in place, and reset gradients at its end (docs/functions.md)",
+        options_.name, to_string(arguments.given), plans.recordings);
+  }
+  FunctionPlan made = record(call, arguments);
+  const bool leaves = made.plan->leaves_tensors();
+  if (!leaves || plans.found_left) plans.kept.insert(plans.kept.begin(), made);
+  if (plans.kept.size() > kMostKept) plans.kept.pop_back();
+  plans.found_left = leaves;
+  if (!made.plan->renew_numbers()) {
+    fail<Internal>("[function] ", options_.name, " records something else when it comes again");
+  }
+  return made;
+}
+
 void FunctionState::run_recorded(FunctionCall& call, const FunctionArguments& arguments) {
-  const std::string key = key_of(arguments);
+  const std::shared_ptr<FunctionPlans> plans = plans_for(arguments);
   FunctionPlan plan;
   {
-    const std::scoped_lock lock(mutex_);
-    plan = plans_[key];
-  }
-  if (plan.plan != nullptr && !(plan.plan->is_current() && plan.plan->renew_numbers())) plan.plan = nullptr;
-  if (plan.plan == nullptr) {
-    const bool found_left = plan.found_left;
-    const int recordings = plan.recordings + 1;
-    if (recordings == kManyRecordings) {
-      cohort::log().warn(
-          "[function] {}({}) is recorded for the {}th time, because tensors that it had read or left were gone: "
-          "write into tensors in place, and reset gradients at its end (docs/functions.md)",
-          options_.name, to_string(arguments.given), recordings);
-    }
-    plan = record(call, arguments);
-    plan.recordings = recordings;
-    plan.found_left = plan.plan->leaves_tensors();
-    FunctionPlan kept = plan;
-    // It will find the tensors at its next call.
-    if (plan.found_left && !found_left) kept.plan = nullptr;
-    {
-      const std::scoped_lock lock(mutex_);
-      plans_[key] = std::move(kept);
-    }
-    if (!plan.plan->renew_numbers()) {
-      fail<Internal>("[function] ", options_.name, " records something else when it comes again");
-    }
+    const std::scoped_lock lock(plans->mutex);
+    plan = make_current(plans->kept) ? plans->kept.front() : record_anew(call, arguments, *plans);
   }
   std::vector<torch::Tensor> results = run_plan(*plan.plan, arguments);
   for (std::size_t i = 0; i < results.size(); ++i) {

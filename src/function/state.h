@@ -8,17 +8,26 @@
 #include <string>
 #include <vector>
 
+#include "base/recent.h"
 #include "cohort/function.h"
 #include "function/tracing.h"
 #include "record/function_recording.h"
 
 namespace cohort {
 
-// What was recorded for one signature whose sizes are all known, on one device.
+// One recording.
 struct FunctionPlan {
   std::shared_ptr<record::Plan> plan;
   std::any result;                  // the result, with undefined tensors
   std::vector<bool> requires_grad;  // of the result's tensors
+};
+
+// What was recorded for one signature whose sizes are all known, on one device.
+struct FunctionPlans {
+  std::mutex mutex;  // of all members
+  // A part of a function may be other operations from call to call (an update that takes place in every second one
+  // only), each of which has a recording. The one that ran last is first.
+  std::vector<FunctionPlan> kept;
   // Whether a recording was thrown away before because it left tensors behind.
   bool found_left = false;
   int recordings = 0;  // how often the function was called for it
@@ -60,6 +69,8 @@ class FunctionState {
   std::vector<torch::Tensor> run_plan(record::Plan& plan, const FunctionArguments& arguments) const;
   std::shared_ptr<const record::Program> program_for(FunctionCall& call, const FunctionArguments& arguments);
   FunctionPlan record(FunctionCall& call, const FunctionArguments& arguments) const;
+  std::shared_ptr<FunctionPlans> plans_for(const FunctionArguments& arguments);
+  FunctionPlan record_anew(FunctionCall& call, const FunctionArguments& arguments, FunctionPlans& plans) const;
 
   const FunctionOptions options_;
   std::string key_;
@@ -67,7 +78,8 @@ class FunctionState {
   mutable std::mutex mutex_;
   SignatureTable table_;
   std::vector<std::shared_ptr<const void>> kept_;  // objects of signatures
-  std::map<std::string, FunctionPlan> plans_;      // by what came and the device
+  // By the number of the device, and by what came.
+  std::map<int, Recent<std::string, std::shared_ptr<FunctionPlans>>> plans_;
 };
 
 }  // namespace detail

@@ -72,6 +72,10 @@ torch::Tensor meta_of(const torch::Tensor& tensor) {
   return meta;
 }
 
+bool becomes_number(const at::Scalar& number) {
+  return !simplifies(number);
+}
+
 Argument lifted(const at::Scalar& number, torch::ScalarType dtype) {
   if (simplifies(number)) return c10::IValue(number);
   return make_scalar(number, number_dtype(number, dtype));

@@ -42,6 +42,8 @@ class Call {
 // Returns a number as an argument of the graph: an attribute if its value simplifies the operation (0, 1, -1, 2), else
 // a leaf.
 Argument lifted(const at::Scalar& number, torch::ScalarType dtype);
+// Returns whether lifted() makes a leaf of the number.
+bool becomes_number(const at::Scalar& number);
 // Returns the Meta tensor with the tensor's dtype, sizes and strides.
 torch::Tensor meta_of(const torch::Tensor& tensor);
 

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "record/recorder.h"
+#include "record/repetition.h"
 
 namespace cohort::record {
 
@@ -224,9 +225,19 @@ void set_name(const torch::Tensor& tensor, std::string_view name) {
   cell_of(tensor).set_name(std::string(name));
 }
 
+torch::Tensor make_number(const at::Scalar& number, torch::ScalarType dtype, torch::Device device) {
+  return make_tensor(make_scalar(number, dtype), device);
+}
+
 torch::Tensor make_parameter(const TensorType& type, torch::Device device, std::string name) {
+  Repetition* const repetition = Repetition::here();
+  if (repetition != nullptr) {
+    torch::Tensor noted = repetition->take_parameter(type, device);
+    if (noted.defined()) return noted;
+  }
   torch::Tensor tensor = make_tensor(make_data(type, nullptr), device);
   set_name(tensor, name);
+  if (repetition != nullptr) repetition->note_parameter(tensor);
   return tensor;
 }
 

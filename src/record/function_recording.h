@@ -19,6 +19,7 @@
 
 #include "record/cell.h"
 #include "record/recorder.h"
+#include "record/repetition.h"
 
 namespace cohort::record {
 
@@ -36,6 +37,8 @@ struct HostPart {
   std::function<std::optional<Again>()> again;
   // Takes back what was counted.
   std::function<void()> undo;
+  // Is called when a run has begun, and may read what it has written. Empty: nothing is to be done.
+  std::function<void()> after = {};
 };
 
 // A program with what it reads and writes. One thread at a time.
@@ -61,6 +64,8 @@ class Plan {
   bool renew_numbers();
   // Takes back the count, where the run has failed.
   void undo_numbers();
+  // Lets the parts look at what the run has made (HostPart::after).
+  void settle();
 
   const std::shared_ptr<const Program>& program() const { return program_; }
   int device() const { return recording_.device(); }
@@ -108,6 +113,8 @@ class Plan {
     HostPart host;
     std::vector<std::pair<int, int64_t>> places;
     std::shared_ptr<const Program> recorded;  // what it recorded
+    Repetition repetition;                    // what it records again
+    int failed = 0;                           // how often that could not be repeated
   };
   // The numbers of one dtype, which are an input of the program.
   struct Numbers {
@@ -119,6 +126,7 @@ class Plan {
                                                         std::span<const std::vector<torch::Tensor>> arguments,
                                                         bool together);
   bool renew(Part& part, std::vector<Numbers>& numbers) const;
+  bool repeat(Part& part, std::vector<Numbers>& numbers, bool& is_gone) const;
 
   Plan(Recording& recording, std::string what) : recording_(recording), what_(std::move(what)) {}
   void check_apart(std::span<const torch::Tensor> arguments) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error_text.h"
+#include "record/recorder.h"
 
 namespace cohort::record {
 
@@ -123,8 +124,10 @@ void GatheringRunner::begin() {
 }
 
 std::vector<GatheringRunner::Values> GatheringRunner::launch(const Loop& loop) {
-  std::shared_ptr<const Program>& program = loops_[{loop.body.get(), loop.feeds, loop.most, loop.kept}];
-  if (program == nullptr) program = make_loop(loop);
+  const Key key(loop.body, loop.feeds, loop.most, loop.kept);
+  const std::shared_ptr<const Program>* const known = loops_.find(key);
+  const std::shared_ptr<const Program> program =
+      known != nullptr ? *known : loops_.put(key, make_loop(loop), kept_programs());
   std::vector<Values> inputs = steps_->inputs_of(loop);
   for (std::size_t r = 0; r < inputs.size(); ++r) {
     inputs[r].push_back(number_of_runs(steps_->size(), steps_->devices()[r]));

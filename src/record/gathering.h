@@ -58,7 +58,7 @@ class GatheringRunner final : public GraphRunner {
 
  private:
   // The body, what its inputs are, the room, and what is kept.
-  using Key = std::tuple<const Program*, std::vector<Feed>, int64_t, std::vector<int>>;
+  using Key = std::tuple<std::shared_ptr<const Program>, std::vector<Feed>, int64_t, std::vector<int>>;
 
   void begin();
   int64_t room_for(int64_t bytes) const;
@@ -71,7 +71,7 @@ class GatheringRunner final : public GraphRunner {
   int64_t to_come_ = 0;           // steps of those that were announced which have not been launched
   std::shared_ptr<Steps> steps_;  // those that are held back, or null
   int64_t room_ = 1;              // how many of them a launch has room for
-  std::map<Key, std::shared_ptr<const Program>> loops_;
+  Recent<Key, std::shared_ptr<const Program>> loops_;
   std::map<std::pair<int64_t, int>, std::shared_ptr<DeviceData>> numbers_;  // by number of runs and device
 };
 

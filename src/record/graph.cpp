@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+#include "record/repetition.h"
+
 namespace cohort::record {
 
 int64_t TensorType::numel() const {
@@ -39,6 +41,7 @@ Node::~Node() {
 namespace {
 
 thread_local LiftedNumbers* collecting = nullptr;
+thread_local SharedNumbers* sharing = nullptr;
 
 // Returns the leaf that a value is a view or a conversion of, or the value's own node.
 const Node& origin_of(const Value& value) {
@@ -76,6 +79,8 @@ LiftedNumbers::~LiftedNumbers() {
 }
 
 std::size_t LiftedNumbers::count_here() {
+  const Repetition* const repetition = Repetition::here();
+  if (repetition != nullptr && repetition->repeats()) return repetition->numbers().size();
   return collecting == nullptr ? 0 : collecting->nodes_.size();
 }
 
@@ -87,12 +92,41 @@ Value make_data(const TensorType& type, std::shared_ptr<DeviceData> data) {
   return {std::move(node), 0};
 }
 
+SharedNumbers::SharedNumbers(std::vector<std::shared_ptr<Node>>& known) : known_(known) {
+  sharing = this;
+}
+
+SharedNumbers::~SharedNumbers() {
+  sharing = nullptr;
+}
+
+std::shared_ptr<Node> SharedNumbers::find(const at::Scalar& number, torch::ScalarType dtype) {
+  if (next_ >= known_.size()) return nullptr;
+  const std::shared_ptr<Node>& node = known_[next_];
+  const bool same = node->outputs[0].dtype == dtype && node->number.type() == number.type() &&
+                    (number.isIntegral(/*includeBool=*/true) ? node->number.toLong() == number.toLong()
+                                                             : node->number.toDouble() == number.toDouble());
+  next_ = same ? next_ + 1 : known_.size();
+  return same ? node : nullptr;
+}
+
 Value make_scalar(const at::Scalar& number, torch::ScalarType dtype) {
+  // The one of what is repeated is not asked for here.
+  if (Repetition* const repetition = Repetition::here(); repetition != nullptr && repetition->repeats()) {
+    repetition->spoil();
+  }
+  if (sharing != nullptr) {
+    if (std::shared_ptr<Node> known = sharing->find(number, dtype)) return {std::move(known), 0};
+  }
   auto node = std::make_shared<Node>();
   node->op = kScalarOp;
   node->outputs = {{dtype, {}}};
   node->number = number;
   if (collecting != nullptr) collecting->nodes_.push_back(node);
+  if (sharing != nullptr) {
+    sharing->known_.push_back(node);
+    sharing->next_ = sharing->known_.size();
+  }
   return {std::move(node), 0};
 }
 

@@ -123,6 +123,24 @@ class LiftedNumbers {
   std::vector<std::shared_ptr<Node>> nodes_;
 };
 
+// While it lives, make_scalar() gives on this thread the leaves of `known`, one after the other, as long as they have
+// the number and the dtype that is wanted; from then on, and where there are none, it makes new ones and adds them. So
+// pieces of a program with the same numbers share them. One at a time.
+class SharedNumbers {
+ public:
+  explicit SharedNumbers(std::vector<std::shared_ptr<Node>>& known);
+  SharedNumbers(const SharedNumbers&) = delete;
+  SharedNumbers& operator=(const SharedNumbers&) = delete;
+  ~SharedNumbers();
+
+ private:
+  friend Value make_scalar(const at::Scalar& number, torch::ScalarType dtype);
+  std::shared_ptr<Node> find(const at::Scalar& number, torch::ScalarType dtype);
+
+  std::vector<std::shared_ptr<Node>>& known_;
+  std::size_t next_ = 0;
+};
+
 // Calls fn(value) for every value among the arguments, in their order.
 template <typename Fn>
 void each_value(const std::vector<Argument>& arguments, const Fn& fn) {

@@ -1,3 +1,5 @@
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -220,33 +222,75 @@ std::vector<std::vector<torch::Tensor>> Plan::launch(std::span<Plan* const> plan
   return results;
 }
 
+namespace {
+
+// Gives the numbers of a part to the vectors that have them. numbers[from[i]] is the i-th one, or numbers[i].
+template <typename Places, typename Vectors, typename Number>
+bool put_numbers(const Places& places, Vectors& vectors, const std::vector<std::size_t>& from, std::size_t count,
+                 const Number& number) {
+  if ((from.empty() ? count : from.size()) != places.size()) return false;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto& [vector, element] = places[i];
+    if (vector < 0) continue;
+    auto& own = vectors[static_cast<std::size_t>(vector)];
+    own.values[static_cast<std::size_t>(element)] = number(from.empty() ? i : from[i]);
+    own.placed = nullptr;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Takes the numbers without recording the part. Returns false if that cannot be.
+bool Plan::repeat(Part& part, std::vector<Numbers>& numbers, bool& is_gone) const {
+  constexpr int kMostFailures = 3;  // of parts that do what cannot be repeated
+  if (!part.repetition.is_noted() || part.failed >= kMostFailures) return false;
+  Repetition& repetition = part.repetition;
+  std::optional<HostPart::Again> again;
+  {
+    const Repetition::Scope scope(repetition);
+    repetition.repeat();
+    again = part.host.again();
+  }
+  is_gone = !again;
+  if (is_gone) return false;
+  const auto number = [&](std::size_t i) { return repetition.numbers().at(i); };
+  if (repetition.repeated() && put_numbers(part.places, numbers, again->numbers, repetition.numbers().size(), number)) {
+    return true;
+  }
+  ++part.failed;
+  part.host.undo();
+  return false;
+}
+
 bool Plan::renew(Part& part, std::vector<Numbers>& numbers) const {
+  bool is_gone = false;
+  if (repeat(part, numbers, is_gone)) return true;
+  if (is_gone) return false;
   const LiftedNumbers lifted;
+  const Repetition::Scope scope(part.repetition);
+  part.repetition.begin();
   const std::optional<HostPart::Again> again = part.host.again();
   if (!again) return false;
   std::vector<Value> values;
   for (const torch::Tensor& each : again->written) values.push_back(value_of(each));
   const Captured captured = record::capture(values, {}, recording_.cache_);
+  part.repetition.finish();
   if (part.recorded == nullptr) part.recorded = captured.program;
-  const auto& from = again->numbers;
-  if (captured.program != part.recorded || (from.empty() ? lifted.nodes().size() : from.size()) != part.places.size()) {
-    part.host.undo();
-    return false;
+  const auto number = [&](std::size_t i) { return lifted.nodes().at(i)->number; };
+  if (captured.program == part.recorded &&
+      put_numbers(part.places, numbers, again->numbers, lifted.nodes().size(), number)) {
+    return true;
   }
-  for (std::size_t i = 0; i < part.places.size(); ++i) {
-    const auto& [vector, element] = part.places[i];
-    if (vector < 0) continue;
-    Numbers& own = numbers[static_cast<std::size_t>(vector)];
-    own.values[static_cast<std::size_t>(element)] = lifted.nodes().at(from.empty() ? i : from[i])->number;
-    own.placed = nullptr;
-  }
-  return true;
+  part.host.undo();
+  return false;
 }
 
 bool Plan::renew_numbers() {
   if (parts_.empty()) return true;
   const std::scoped_lock lock(recording_.mutex_);
   const torch::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below;  // the parts' tensors are nobody's
   std::vector<Numbers> numbers = numbers_;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (renew(parts_[i], numbers)) continue;
@@ -255,6 +299,12 @@ bool Plan::renew_numbers() {
   }
   numbers_ = std::move(numbers);
   return true;
+}
+
+void Plan::settle() {
+  for (Part& part : parts_) {
+    if (part.host.after) part.host.after();
+  }
 }
 
 void Plan::undo_numbers() {

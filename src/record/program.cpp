@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "record/recorder.h"
 
 namespace cohort::record {
 
@@ -52,20 +53,29 @@ std::string Program::hash() const {
   return out.str();
 }
 
-std::shared_ptr<const Program> ProgramCache::find(const std::string& signature) const {
+std::shared_ptr<const Program> ProgramCache::find(const std::string& signature) {
   const std::scoped_lock lock(mutex_);
   const auto it = programs_.find(signature);
-  return it == programs_.end() ? nullptr : it->second;
+  if (it == programs_.end()) return nullptr;
+  std::shared_ptr<const Program> program = it->second.lock();
+  if (program != nullptr) recent_.find(program.get());  // counts as used
+  return program;
 }
 
-std::shared_ptr<const Program> ProgramCache::add(std::shared_ptr<const Program> program) {
+std::shared_ptr<const Program> ProgramCache::add(std::shared_ptr<const Program> program, std::size_t most) {
   const std::scoped_lock lock(mutex_);
-  return programs_.try_emplace(program->signature(), program).first->second;
+  std::weak_ptr<const Program>& known = programs_[program->signature()];
+  if (std::shared_ptr<const Program> before = known.lock()) return before;
+  known = program;
+  recent_.put(program.get(), program, most);
+  std::erase_if(programs_, [](const auto& each) { return each.second.expired(); });
+  return program;
 }
 
 std::size_t ProgramCache::size() const {
   const std::scoped_lock lock(mutex_);
-  return programs_.size();
+  return static_cast<std::size_t>(
+      std::count_if(programs_.begin(), programs_.end(), [](const auto& each) { return !each.second.expired(); }));
 }
 
 class Capture {
@@ -78,7 +88,7 @@ class Capture {
     const std::string signature = text_.str();
     captured.program = cache.find(signature);
     if (captured.program == nullptr) {
-      captured.program = cache.add(build(outputs, signature));
+      captured.program = cache.add(build(outputs, signature), kept_programs());
       captured.is_new = true;
     }
     captured.data = std::move(data_);

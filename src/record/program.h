@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/recent.h"
 #include "record/graph.h"
 
 namespace cohort::record {
@@ -85,18 +86,22 @@ class Program {
   std::shared_ptr<const Loop> loop_;
 };
 
-// The programs that were captured, by their signatures. Thread-safe.
+// The programs that were captured, by their signatures: those that were captured last, and all that somebody holds, so
+// that there is one object for a signature. Thread-safe.
 class ProgramCache {
  public:
   // Returns the program with that signature, or null.
-  std::shared_ptr<const Program> find(const std::string& signature) const;
-  // Adds a program and returns the one with its signature, which another thread may have added before.
-  std::shared_ptr<const Program> add(std::shared_ptr<const Program> program);
+  std::shared_ptr<const Program> find(const std::string& signature);
+  // Adds a program and returns the one with its signature, which another thread may have added before. Of those that
+  // nobody else holds at most `most` stay.
+  std::shared_ptr<const Program> add(std::shared_ptr<const Program> program, std::size_t most);
+  // Returns how many there are.
   std::size_t size() const;
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<const Program>> programs_;
+  std::unordered_map<std::string, std::weak_ptr<const Program>> programs_;
+  Recent<const Program*, std::shared_ptr<const Program>> recent_;
 };
 
 // A program with what it is to be run with.

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "record/call.h"
 #include "record/cell.h"
+#include "record/repetition.h"
 
 namespace cohort::record {
 
@@ -128,6 +129,8 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string
 }  // namespace
 
 void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  Repetition* const repetition = Repetition::here();
+  if (repetition != nullptr && repetition->take(op, *stack)) return;
   if (takes_by_mask(op, *stack)) {
     return refuse(op, stack,
                   " for masks, whose values alone say how many elements they name (where() has a static shape)");
@@ -155,6 +158,7 @@ void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
     const torch::Tensor target = call.arguments()[static_cast<std::size_t>(written)].toTensor();
     assign(target, {node, 0});
     stack->emplace_back(target);
+    if (repetition != nullptr) repetition->note(op, &info, call.arguments(), *stack);
     return;
   }
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -162,9 +166,12 @@ void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
     results[i] = make_tensor({node, static_cast<int>(i)}, strided_of(results[i]), call.recording());
   }
   push_results(op.schema(), results, stack);
+  if (repetition != nullptr) repetition->note(op, &info, call.arguments(), *stack);
 }
 
 void record_view(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  Repetition* const repetition = Repetition::here();
+  if (repetition != nullptr && repetition->take(op, *stack)) return;
   const Call call(op, *stack);
   const torch::Tensor self = call.arguments().at(0).toTensor();
   torch::jit::Stack meta = call.meta_arguments();
@@ -180,6 +187,7 @@ void record_view(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
     result = make_view(self, view);
   }
   push_results(op.schema(), results, stack);
+  if (repetition != nullptr) repetition->note(op, nullptr, call.arguments(), *stack);
 }
 
 void refuse_call(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {

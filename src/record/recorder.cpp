@@ -33,6 +33,7 @@ struct Recorder {
   std::atomic<bool> installed = false;
   std::atomic<bool> soft_placement = false;
   std::atomic<MatmulPrecision> precision = MatmulPrecision::kDefault;
+  std::atomic<std::size_t> kept_programs = kKeptPrograms;
 };
 
 // It is never destroyed: tensors may outlive everything else.
@@ -163,6 +164,14 @@ void set_matmul_precision(MatmulPrecision precision) {
 
 MatmulPrecision matmul_precision() {
   return recorder().precision;
+}
+
+void set_kept_programs(std::size_t most) {
+  recorder().kept_programs = most;
+}
+
+std::size_t kept_programs() {
+  return recorder().kept_programs;
 }
 
 Recording& recording_of(torch::Device device) {

@@ -63,6 +63,12 @@ bool soft_placement();
 void set_matmul_precision(MatmulPrecision precision);
 MatmulPrecision matmul_precision();
 
+// Sets how many programs the process keeps that nobody else holds: of what was captured, and of what was compiled. At
+// first kKeptPrograms. Thread-safe.
+inline constexpr std::size_t kKeptPrograms = 256;
+void set_kept_programs(std::size_t most);
+std::size_t kept_programs();
+
 // What is recorded for one device. Thread-safe; tensors follow LibTorch's rules.
 class Recording {
  public:
@@ -148,7 +154,7 @@ class Recording {
     torch::Tensor host;
     std::shared_ptr<DeviceData> data;
   };
-  std::map<std::pair<const Program*, int>, Numbers> numbers_;
+  Recent<std::pair<std::shared_ptr<const Program>, int>, Numbers> numbers_;
 };
 
 // Returns the recording of a device of the type XLA; it lives until the end of the process. FailedPrecondition: the
@@ -162,6 +168,8 @@ Value value_of(const torch::Tensor& tensor);
 // Makes a tensor of a value, or gives the value to a tensor of the same type, which may be a view.
 torch::Tensor make_tensor(const Value& value, torch::Device device);
 void assign(const torch::Tensor& tensor, const Value& value);
+// Makes a tensor without dimensions of a number that may change from run to run of the program.
+torch::Tensor make_number(const at::Scalar& number, torch::ScalarType dtype, torch::Device device);
 // Makes a tensor whose value the caller of a captured program fills in.
 torch::Tensor make_parameter(const TensorType& type, torch::Device device, std::string name = "");
 // Names a tensor, such as "layer3.conv1.weight". Operations that read it, and those that follow, belong to the module

@@ -86,11 +86,12 @@ std::vector<std::shared_ptr<DeviceData>> Recording::inputs_of(GraphRunner& runne
   std::vector<std::shared_ptr<DeviceData>> inputs;
   for (const Value& leaf : captured.data) inputs.push_back(place_input(runner, leaf));
   for (std::size_t i = 0; i < captured.scalars.size(); ++i) {
-    Numbers& last = numbers_[{captured.program.get(), static_cast<int>(i)}];
-    if (!last.host.defined() || !last.host.equal(captured.scalars[i])) {
-      last = {captured.scalars[i], runner.place(captured.scalars[i], device_)};
+    const std::pair key(captured.program, static_cast<int>(i));
+    Numbers* last = numbers_.find(key);
+    if (last == nullptr || !last->host.equal(captured.scalars[i])) {
+      last = &numbers_.put(key, {captured.scalars[i], runner.place(captured.scalars[i], device_)}, kept_programs());
     }
-    inputs.push_back(last.data);
+    inputs.push_back(last->data);
   }
   return inputs;
 }

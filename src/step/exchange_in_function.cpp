@@ -1,51 +1,78 @@
-// The exchange and the update of a step, which may be a part of a cohort::function that is being recorded: then its
-// numbers are noted, to be computed anew for each run of the function's program.
-#include "base/fail.h"
+// The update of a step that is a part of a cohort::function which is being recorded: its numbers are noted, to be
+// computed anew for each run of the function's program, and so is what a run counts.
 #include "record/function_recording.h"
 #include "step/step.h"
 
 namespace cohort {
 
-StepContext Step::context(int local_id, double scale) const {
-  StepContext now = step_context(rule_.gradient(), state_.schedule(), state_.of(local_id).iterations);
-  now.grad_scale = scale;
-  return now;
+// Returns the scale of the loss, times a factor, as a number that each run of the function has anew.
+torch::Tensor Step::renewed_scale(const Replica& replica, const torch::Tensor& like, double factor) const {
+  const auto make = [id = replica.local_id(), dtype = like.scalar_type(), device = like.device(),
+                     factor](const Step& step) {
+    return record::make_number(step.state_.of(id).scaler.scale() * factor, dtype, device);
+  };
+  const std::weak_ptr<const Step> self = weak_from_this();
+  const auto again = [self, make]() -> std::optional<record::HostPart::Again> {
+    const std::shared_ptr<const Step> step = self.lock();
+    if (step == nullptr) return std::nullopt;
+    (void)make(*step);
+    return record::HostPart::Again{};
+  };
+  torch::Tensor scale;
+  record::FunctionRecording::add_part([&] { scale = make(*this); }, {.again = again, .undo = [] {}});
+  return scale;
 }
 
-// Returns whether there was an update; every replica of every worker comes to the same answer. `scale` is what the sums
-// are to be multiplied with.
-bool Step::exchange(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double scale) {
+// Counts a run. Returns false, and counts nothing, if the next call of minimize() is another one: `ends` is whether the
+// gradients of so many calls as are accumulated are there then, and the update takes place.
+bool Step::count_in_function(int local_id, bool ends) {
+  ReplicaProgress& progress = state_.of(local_id);
+  if ((progress.accumulated + 1 == rule_.gradient().gradient_accumulation_steps) != ends) return false;
+  progress.accumulated = ends ? 0 : progress.accumulated + 1;
+  if (ends) ++progress.iterations;
+  return true;
+}
+
+void Step::uncount_in_function(int local_id, bool ends) {
+  ReplicaProgress& progress = state_.of(local_id);
+  progress.accumulated = (ends ? rule_.gradient().gradient_accumulation_steps : progress.accumulated) - 1;
+  if (ends) --progress.iterations;
+}
+
+void Step::update_in_function(Replica& replica, Given given) {
   const int id = replica.local_id();
-  if (!record::FunctionRecording::is_tracing()) {
-    return exchange_->step(replica, std::move(gradients), reduced, context(id, scale));
-  }
-  // The program is kept, and its numbers are those of each call.
+  const int64_t every = rule_.gradient().gradient_accumulation_steps;
+  const bool ends = state_.of(id).accumulated + 1 == every;
   const std::weak_ptr<Step> self = weak_from_this();
-  const auto again = [self, id, scale]() -> std::optional<record::HostPart::Again> {
+  const auto again = [self, id, ends, scaled = given.scaled]() -> std::optional<record::HostPart::Again> {
     const std::shared_ptr<Step> step = self.lock();
     if (step == nullptr) return std::nullopt;
-    record::HostPart::Again recorded = step->exchange_->update_again(id, step->context(id, scale));
-    ++step->state_.of(id).iterations;
-    return recorded;
+    const StepContext now = step->context(id, scaled);
+    if (!step->count_in_function(id, ends)) return std::nullopt;
+    return ends ? step->exchange_->update_again(id, now) : record::HostPart::Again{};
   };
-  const auto undo = [self, id] {
-    if (const std::shared_ptr<Step> step = self.lock()) --step->state_.of(id).iterations;
+  const auto undo = [self, id, ends] {
+    if (const std::shared_ptr<Step> step = self.lock()) step->uncount_in_function(id, ends);
   };
-  bool updated = false;
-  const auto first = [&] { updated = exchange_->step(replica, std::move(gradients), reduced, context(id, scale)); };
-  record::FunctionRecording::add_part(first, {.again = again, .undo = undo});
-  return updated;
-}
-
-// A program that is kept has an update in each run.
-void Step::require_recordable(const Replica& replica) const {
-  const GradientOptions& options = rule_.gradient();
-  if (!record::FunctionRecording::is_tracing()) return;
-  if (!options.loss_scale && options.gradient_accumulation_steps == 1) return;
-  fail<Unimplemented>("[optimizer] ", rule_.name(), ": minimize() within a cohort::function on ", replica.device(),
-                      " with a ", options.loss_scale ? "loss_scale" : "gradient_accumulation_steps",
-                      ": the host decides at each step whether there is an update, which a function that is recorded "
-                      "does not see; call it outside of the function");
+  // Whether there was an update is known when the program has run.
+  const auto after = [self, id] {
+    const std::shared_ptr<Step> step = self.lock();
+    if (step == nullptr) return;
+    const bool finite = step->exchange_->was_finite(id);
+    if (!finite) --step->state_.of(id).iterations;
+    step->state_.of(id).scaler.note(finite);
+  };
+  const auto first = [&] {
+    if (every > 1) add(state_.of(id), given.gradients);
+    if (ends) {
+      if (every > 1) given.gradients = take_sums(state_.of(id));
+      exchange_->step(replica, std::move(given.gradients), given.reduced, context(id, given.scaled));
+    }
+    count_in_function(id, ends);
+  };
+  record::HostPart part{.again = again, .undo = undo};
+  if (ends && rule_.gradient().loss_scale) part.after = after;
+  record::FunctionRecording::add_part(first, std::move(part));
 }
 
 }  // namespace cohort

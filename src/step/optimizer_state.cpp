@@ -34,6 +34,16 @@ OptimizerState::OptimizerState(const Optimizer& rule, FlatParameters& flat, Exch
       progress_(flat.groups().front().copies.size(),
                 ReplicaProgress{.scaler = LossScaler(rule.gradient().loss_scale)}) {}
 
+void OptimizerState::keep_sums() {
+  const torch::NoGradGuard no_grad;
+  keeps_sums_ = true;
+  for (std::size_t replica = 0; replica < progress_.size(); ++replica) {
+    for (const torch::Tensor& parameter : flat_.tensors(static_cast<int>(replica))) {
+      progress_[replica].sums.push_back(at::zeros_like(parameter));
+    }
+  }
+}
+
 double OptimizerState::learning_rate() const {
   return schedule_(iterations() * rule_.gradient().gradient_accumulation_steps + of(0).accumulated);
 }
@@ -93,7 +103,11 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
   // A training without loss scaling may be gone on with.
   const bool has_scale = given.contains(kLossScaleEntry) && given.contains(kGoodSteps);
   for (ReplicaProgress& progress : progress_) {
-    progress = ReplicaProgress{.iterations = iterations, .scaler = LossScaler(rule_.gradient().loss_scale)};
+    std::vector<torch::Tensor> kept;
+    if (keeps_sums_) kept = std::move(progress.sums);
+    for (torch::Tensor& sum : kept) sum.zero_();
+    progress = ReplicaProgress{
+        .iterations = iterations, .sums = std::move(kept), .scaler = LossScaler(rule_.gradient().loss_scale)};
     if (!has_scale) continue;
     progress.scaler.restore(given.at(kLossScaleEntry).item<double>(), given.at(kGoodSteps).item<int64_t>());
   }
@@ -133,7 +147,7 @@ std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
                                             : progress.loaded.empty() ? progress.sums
                                                                       : progress.loaded;
     for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
-      const bool came = p < sums.size() && sums[p].defined();
+      const bool came = p < sums.size() && sums[p].defined() && !(keeps_sums_ && progress.accumulated == 0);
       list.push_back(came ? flat_.laid_out(sums[p], p).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true)
                           : torch::empty({0}));
     }
@@ -152,17 +166,23 @@ void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
   for (std::size_t replica = 0; accumulates && replica < progress_.size(); ++replica) {
     ReplicaProgress& progress = progress_[replica];
     progress.accumulated = (next++)->item<int64_t>();
-    progress.sums.clear();
+    if (!keeps_sums_) progress.sums.clear();
     progress.loaded.clear();
     std::vector<torch::Tensor>& own = exchange_.shares_gradients() ? progress.loaded : progress.sums;
-    if (!exchange_.shares_gradients() || progress.accumulated > 0) own.assign(count, {});
+    if (!keeps_sums_ && (!exchange_.shares_gradients() || progress.accumulated > 0)) own.assign(count, {});
     for (std::size_t p = 0; p < count; ++p, ++next) {
       const FlatParameter& parameter = flat_.parameters()[p];
       if (next->sizes() == c10::IntArrayRef(parameter.shape)) {
+        if (keeps_sums_) {
+          own.at(p).copy_(*next);
+          continue;
+        }
         own.at(p) = next->to(flat_.tensors(static_cast<int>(replica))[p].options(), false, /*copy=*/true);
       } else if (next->numel() > 0) {
         fail<InvalidArgument>("[optimizer] load_accumulated: the sum for ", parameter.name, " has shape ",
                               next->sizes(), ", wanted ", c10::IntArrayRef(parameter.shape));
+      } else if (keeps_sums_) {
+        progress.sums[p].zero_();
       }
     }
   }

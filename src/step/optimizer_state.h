@@ -46,6 +46,11 @@ class OptimizerState {
   double learning_rate() const;
   void set_learning_rate(Schedule schedule);
 
+  // Lets the sums of the calls before an update be tensors that stay, zero where nothing came, because functions that
+  // are recorded write to them.
+  void keep_sums();
+  bool keeps_sums() const { return keeps_sums_; }
+
   // Puts the averages of the parameters into them; MirroredOptimizer::finalize_variable_values().
   void put_averages();
 
@@ -65,6 +70,7 @@ class OptimizerState {
   FlatParameters& flat_;
   Exchange& exchange_;
   Schedule schedule_;
+  bool keeps_sums_ = false;
   bool rate_is_set_ = false;  // true if the rate is a number that is not the rule's own: a part of the state
   std::vector<ReplicaProgress> progress_;
 };

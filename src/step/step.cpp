@@ -11,6 +11,7 @@
 #include "cohort/strategy.h"
 #include "cohort/trace.h"
 #include "device/backend.h"
+#include "record/function_recording.h"
 #include "strategy/core.h"
 
 namespace cohort {
@@ -22,6 +23,10 @@ Step::Step(MirroredModule module, Optimizer rule)
       exchange_(make_exchange(module_, flat_, rule_)),
       state_(rule_, flat_, *exchange_) {
   for (const FlatParameter& parameter : flat_.parameters()) names_.push_back(parameter.name);
+  StrategyCore& core = *Access::core(module_);
+  if (!core.joins() || rule_.gradient().gradient_accumulation_steps == 1) return;
+  state_.keep_sums();
+  core.begin_outside();  // they are no part of the first step
 }
 
 void Step::minimize(Replica& replica, const torch::Tensor& loss) {
@@ -32,41 +37,53 @@ void Step::minimize(Replica& replica, const torch::Tensor& loss) {
     const TraceSpan span("compute", "backward");
     exchange_->backward(replica, scaled(replica, loss));
   }
-  update(replica, flat_.take_gradients(replica.local_id()), /*reduced=*/false,
-         state_.of(replica.local_id()).scaler.scale());
+  update(replica, {.gradients = flat_.take_gradients(replica.local_id()), .scaled = true});
 }
 
 std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor& loss) {
   require_loss(replica, loss);
   scaled(replica, loss).backward();
-  const double scale = state_.of(replica.local_id()).scaler.scale();
   std::vector<torch::Tensor> taken = flat_.take_gradients(replica.local_id());
+  if (!rule_.gradient().loss_scale) return taken;
+  const double scale = state_.of(replica.local_id()).scaler.scale();
+  const bool traced = record::FunctionRecording::is_tracing();
+  const torch::Tensor renewed = traced ? renewed_scale(replica, loss, 1.0) : torch::Tensor();
   for (torch::Tensor& gradient : taken) {
-    if (scale != 1.0 && gradient.defined()) gradient = gradient / scale;
+    if (!gradient.defined()) continue;
+    if (traced) {
+      gradient = gradient / renewed;
+    } else if (scale != 1.0) {
+      gradient = gradient / scale;
+    }
   }
   return taken;
 }
 
 void Step::apply_gradients(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) {
-  update(replica, std::move(gradients), reduced, 1.0);
+  update(replica, {.gradients = std::move(gradients), .reduced = reduced});
 }
 
-// `loss_scale`: what the gradients are multiplied with already.
-void Step::update(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double loss_scale) {
+void Step::update(Replica& replica, Given given) {
   require_own(replica);
-  require_gradients(gradients);
-  require_recordable(replica);
+  require_gradients(given.gradients);
+  if (record::FunctionRecording::is_tracing()) return update_in_function(replica, std::move(given));
   ReplicaProgress& progress = state_.of(replica.local_id());
   const int64_t calls = rule_.gradient().gradient_accumulation_steps;
   const bool by_shards = calls > 1 && exchange_->shares_gradients();
   if (by_shards) {
-    gradients = scatter(replica, progress, std::move(gradients), reduced, loss_scale);
-    loss_scale = 1.0;
+    given.gradients = scatter(replica, progress, std::move(given.gradients), given.reduced,
+                              given.scaled ? progress.scaler.scale() : 1.0);
+    given.scaled = false;
   }
-  if (!accumulate(progress, gradients)) return;
-  const double scale = 1.0 / (loss_scale * fixed_scale() * static_cast<double>(calls));
-  const bool updated = by_shards ? exchange_->update(replica, std::move(gradients), context(replica.local_id(), scale))
-                                 : exchange(replica, std::move(gradients), reduced, scale);
+  if (calls > 1) {
+    add(progress, given.gradients);
+    if (++progress.accumulated < calls) return;
+    progress.accumulated = 0;
+    given.gradients = take_sums(progress);
+  }
+  const StepContext now = context(replica.local_id(), given.scaled);
+  const bool updated = by_shards ? exchange_->update(replica, std::move(given.gradients), now)
+                                 : exchange_->step(replica, std::move(given.gradients), given.reduced, now);
   if (updated) ++progress.iterations;
   progress.scaler.note(updated);
   StrategyCore& core = Access::core(replica);
@@ -87,10 +104,17 @@ std::vector<torch::Tensor> Step::scatter(Replica& replica, ReplicaProgress& prog
   return sums;
 }
 
-// Adds the gradients to those of the calls before. True: enough came, and `gradients` are their sums.
-bool Step::accumulate(ReplicaProgress& progress, std::vector<torch::Tensor>& gradients) const {
-  const int64_t every = rule_.gradient().gradient_accumulation_steps;
-  if (every == 1) return true;
+// Returns the numbers of the replica's next update.
+StepContext Step::context(int local_id, bool scaled) const {
+  const ReplicaProgress& progress = state_.of(local_id);
+  const auto calls = static_cast<double>(rule_.gradient().gradient_accumulation_steps);
+  StepContext now = step_context(rule_.gradient(), state_.schedule(), progress.iterations);
+  now.grad_scale = 1.0 / ((scaled ? progress.scaler.scale() : 1.0) * fixed_scale() * calls);
+  return now;
+}
+
+// Adds the gradients to those of the calls before.
+void Step::add(ReplicaProgress& progress, const std::vector<torch::Tensor>& gradients) const {
   const torch::NoGradGuard no_grad;
   progress.sums.resize(gradients.size());
   for (std::size_t p = 0; p < gradients.size(); ++p) {
@@ -98,13 +122,24 @@ bool Step::accumulate(ReplicaProgress& progress, std::vector<torch::Tensor>& gra
     if (!gradients[p].defined()) continue;
     sum = sum.defined() ? sum.add_(gradients[p]) : gradients[p].detach().clone();
   }
-  if (++progress.accumulated < every) return false;
-  progress.accumulated = 0;
-  gradients = std::exchange(progress.sums, {});
-  return true;
+}
+
+// Returns the sums, which begin anew.
+std::vector<torch::Tensor> Step::take_sums(ReplicaProgress& progress) const {
+  if (!state_.keeps_sums()) return std::exchange(progress.sums, {});
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> taken;
+  for (torch::Tensor& sum : progress.sums) {
+    taken.push_back(sum.clone());
+    sum.zero_();
+  }
+  return taken;
 }
 
 torch::Tensor Step::scaled(const Replica& replica, const torch::Tensor& loss) const {
+  if (rule_.gradient().loss_scale && record::FunctionRecording::is_tracing()) {
+    return loss * renewed_scale(replica, loss, fixed_scale());
+  }
   const double scale = state_.of(replica.local_id()).scaler.scale() * fixed_scale();
   return scale == 1.0 ? loss : loss * scale;
 }

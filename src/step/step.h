@@ -33,17 +33,27 @@ class Step : public std::enable_shared_from_this<Step> {
   StateBytes state_bytes() const { return exchange_->state_bytes(); }
 
  private:
+  // The gradients of an update.
+  struct Given {
+    std::vector<torch::Tensor> gradients;  // one a parameter, undefined for zero
+    bool reduced = false;                  // they are sums over the replicas
+    bool scaled = false;                   // they are multiplied with the loss scale
+  };
+
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;
+  torch::Tensor renewed_scale(const Replica& replica, const torch::Tensor& like, double factor) const;
   double fixed_scale() const;
   std::vector<torch::Tensor> scatter(Replica& replica, ReplicaProgress& progress, std::vector<torch::Tensor> gradients,
                                      bool reduced, double loss_scale);
-  bool accumulate(ReplicaProgress& progress, std::vector<torch::Tensor>& gradients) const;
-  void update(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double loss_scale);
-  // Returns what the update of a replica knows; "scale" is what the sums are to be multiplied with.
-  StepContext context(int local_id, double scale) const;
-  bool exchange(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, double scale);
+  void add(ReplicaProgress& progress, const std::vector<torch::Tensor>& gradients) const;
+  std::vector<torch::Tensor> take_sums(ReplicaProgress& progress) const;
+  void update(Replica& replica, Given given);
+  void update_in_function(Replica& replica, Given given);
+  bool count_in_function(int local_id, bool ends);
+  void uncount_in_function(int local_id, bool ends);
+  // Returns what the update of a replica knows.
+  StepContext context(int local_id, bool scaled) const;
   void require_own(const Replica& replica) const;
-  void require_recordable(const Replica& replica) const;
   void require_loss(const Replica& replica, const torch::Tensor& loss) const;
   void require_gradients(const std::vector<torch::Tensor>& gradients) const;
 

@@ -52,6 +52,7 @@ Dataset batches(int64_t examples) {
 
 struct FitCase {
   bool run_eagerly = false;
+  std::optional<bool> eval_run_eagerly = std::nullopt;
   NetOptions net = {};
   int64_t examples = 84;  // 5 batches of 16, and one of 4
   Optimizer optimizer = Adam({.learning_rate = CosineDecay({.initial_learning_rate = 0.01, .decay_steps = 30}),
@@ -79,7 +80,8 @@ Trained trained(const Strategy& strategy, const FitCase& options) {
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {SparseCategoricalAccuracy({.name = "accuracy"}), SparseTopKCategoricalAccuracy({.k = 2})},
                  .steps_per_execution = options.steps_per_execution,
-                 .run_eagerly = options.run_eagerly});
+                 .run_eagerly = options.run_eagerly,
+                 .eval_run_eagerly = options.eval_run_eagerly});
   forwards = 0;
   const History history =
       model.fit(batches(options.examples), {.epochs = 3, .validation_data = batches(32), .verbose = Verbose::kSilent});
@@ -128,6 +130,18 @@ TEST_P(XlaFit, IsRecordedOnceForEachSignature) {
   expect_same_bits(function, each);
 }
 
+TEST_P(XlaFit, TrainingAloneOrEvaluationAloneIsAFunction) {
+  const Strategy strategy = xla();
+  const Optimizer sgd = SGD({.learning_rate = 0.01});
+  const Trained both = trained(strategy, {.optimizer = sgd});
+  const Trained training = trained(strategy, {.eval_run_eagerly = true, .optimizer = sgd});
+  const Trained evaluation = trained(strategy, {.run_eagerly = true, .eval_run_eagerly = false, .optimizer = sgd});
+  EXPECT_EQ(training.forwards, GetParam() * (2 + 3 * 2 + 3));
+  EXPECT_EQ(evaluation.forwards, GetParam() * (3 * 6 + 2));
+  expect_same_bits(both, training);
+  expect_same_bits(both, evaluation);
+}
+
 // The first update of averages is other operations than the later ones, so that its size is recorded twice.
 TEST_P(XlaFit, ClippingAndAverages) {
   const Strategy strategy = xla();
@@ -162,13 +176,75 @@ TEST_P(XlaFit, SharesThatDifferAreNoFunction) {
   EXPECT_EQ(function.forwards, GetParam() == 1 ? 5 : GetParam() * (4 + 3));
 }
 
-TEST_P(XlaFit, TheHostDecidesOnSomeUpdates) {
+// Steps that add and steps that update are two programs. With 6 steps in an epoch, those of 16 examples are both, and
+// that of 4 always updates.
+TEST_P(XlaFit, AccumulationAndALossScale) {
   const Strategy strategy = xla();
-  for (const Optimizer& optimizer : {SGD({.learning_rate = 0.1, .gradient = {.gradient_accumulation_steps = 2}}),
-                                     LossScaleOptimizer(SGD({.learning_rate = 0.1}))}) {
+  const Optimizer accumulating = SGD({.learning_rate = 0.1, .gradient = {.gradient_accumulation_steps = 2}});
+  const Optimizer scaling = LossScaleOptimizer(SGD({.learning_rate = 0.1}));
+  for (const auto& [optimizer, recordings] : {std::pair(accumulating, 5), std::pair(scaling, 4)}) {
     const Trained function = trained(strategy, {.optimizer = optimizer});
-    EXPECT_EQ(function.forwards, GetParam() * (3 * 6 + 2));
+    EXPECT_EQ(function.forwards, GetParam() * recordings);
     expect_same_bits(function, trained(strategy, {.run_eagerly = true, .optimizer = optimizer}));
+    expect_same_bits(function, trained(strategy, {.optimizer = optimizer, .steps_per_execution = 3}));
+  }
+}
+
+struct Followed {
+  NamedTensors weights;
+  NamedTensors averages;
+  double evaluated = 0.0;  // the loss with the averages
+  int forwards = 0;        // of training
+};
+
+Followed followed(const Strategy& strategy, bool run_eagerly, int64_t steps_per_loop) {
+  const auto scope = strategy.scope();
+  torch::manual_seed(5);
+  strategy.set_seed(5);
+  Sequential model{Dense(16, Activation::kRelu), BatchNormalization(), Dense(kClasses)};
+  std::atomic<int> seen = 0;
+  model.compile({.optimizer = Adam({.learning_rate = 0.01}),
+                 .loss = Loss("counted",
+                              [&](const torch::Tensor& y, const torch::Tensor& prediction) {
+                                ++seen;
+                                return torch::nn::functional::cross_entropy(
+                                    prediction, y,
+                                    torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+                              }),
+                 .run_eagerly = run_eagerly});
+  ModelTrainer trainer(model, {.train = batches(64).repeat(),
+                               .validation = batches(32),
+                               .ema = {.average_decay = 0.9, .start_step = 3, .dynamic_decay = true},
+                               .verbose = Verbose::kSilent});
+  Followed result;
+  for (int64_t step = 0; step < 20; step += steps_per_loop) trainer.train(steps_per_loop);
+  result.forwards = seen;
+  result.weights = model.weights();
+  result.averages = trainer.save().tensors.at("ema");
+  for (auto& [name, tensor] : result.averages) tensor = tensor.cpu();
+  result.evaluated = trainer.evaluate(kAllSteps)["loss"];
+  return result;
+}
+
+// Before the third step the decay is 0, which is another program.
+TEST_P(XlaFit, AveragesOfATrainerAreInTheStep) {
+  const Strategy strategy = xla();
+  const Followed eager = followed(strategy, true, 5);
+  for (const int64_t steps : {1, 5}) {
+    const Followed function = followed(strategy, false, steps);
+    EXPECT_EQ(function.forwards, GetParam() * 2) << steps;
+    EXPECT_EQ(function.evaluated, eager.evaluated);
+    ASSERT_EQ(function.averages.size(), eager.averages.size());
+    for (std::size_t i = 0; i < eager.averages.size(); ++i) {
+      EXPECT_TRUE(torch::equal(function.averages[i].second, eager.averages[i].second)) << eager.averages[i].first;
+    }
+    for (std::size_t i = 0; i < eager.weights.size(); ++i) {
+      EXPECT_TRUE(torch::equal(function.weights[i].second, eager.weights[i].second)) << eager.weights[i].first;
+    }
+  }
+  const Followed host = followed(MirroredStrategy({.devices = cpu_devices(GetParam())}), false, 5);
+  for (std::size_t i = 0; i < eager.averages.size(); ++i) {
+    EXPECT_LT(distance(host.averages[i].second, eager.averages[i].second), 1e-4) << eager.averages[i].first;
   }
 }
 

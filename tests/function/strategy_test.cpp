@@ -7,6 +7,8 @@
 #include "cohort/function.h"
 #include "cohort/optimizer.h"
 #include "cohort/train/model.h"
+#include "device/xla/backend.h"
+#include "record/recorder.h"
 #include "tests/support/errors.h"
 #include "tests/support/xla.h"
 
@@ -59,6 +61,8 @@ struct Steps {
   std::vector<torch::Tensor> weights;
   std::vector<double> losses;
   int calls = 0;  // of the function itself
+  int64_t iterations = 0;
+  double loss_scale = 0.0;
 };
 
 // Makes the steps by a function, or by the same lambda without one, in loops of so many.
@@ -94,7 +98,8 @@ Steps twenty_steps(const Strategy& strategy, const Optimizer& rule, bool within,
   };
   for (int i = 0; i < 20 / together; ++i) strategy.run_loop(together, make_step);
   for (const torch::Tensor& loss : held) steps.losses.push_back(loss.to(torch::kCPU).item<double>());
-  EXPECT_EQ(optimizer.iterations(), 20);
+  steps.iterations = optimizer.iterations();
+  steps.loss_scale = optimizer.loss_scale();
   for (const auto& copy : net.copies()) {
     for (const torch::Tensor& parameter : copy->parameters()) {
       steps.weights.push_back(parameter.detach().to(torch::kCPU).clone());
@@ -106,6 +111,8 @@ Steps twenty_steps(const Strategy& strategy, const Optimizer& rule, bool within,
 
 void expect_same(const Steps& got, const Steps& wanted) {
   EXPECT_EQ(got.losses, wanted.losses);
+  EXPECT_EQ(got.iterations, wanted.iterations);
+  EXPECT_EQ(got.loss_scale, wanted.loss_scale);
   for (std::size_t p = 0; p < got.weights.size(); ++p) EXPECT_TRUE(got.weights[p].equal(wanted.weights[p])) << p;
 }
 
@@ -119,6 +126,7 @@ TEST_F(FunctionUnderStrategy, AnUpdateWithinHasTheBitsOfOneWithout) {
       const Steps wanted = twenty_steps(strategy, rules[i], false);
       const Steps got = twenty_steps(strategy, rules[i], true);
       expect_same(got, wanted);
+      EXPECT_EQ(got.iterations, 20);
       expect_same(twenty_steps(strategy, rules[i], true, 5), wanted);
       // Once a replica; the first numbers of a step may be simpler ones, for which it is recorded again.
       EXPECT_LE(got.calls, 2 * replicas) << i;
@@ -150,19 +158,109 @@ TEST_F(FunctionUnderStrategy, AnUpdateCountsWhenItRuns) {
   EXPECT_TRUE(net[1]->weight.detach().to(torch::kCPU).allclose(before - 0.5 * 4));
 }
 
-TEST_F(FunctionUnderStrategy, AnUpdateThatTheHostDecidesOnIsAnError) {
+// A call that only adds and one that updates are two programs, which are recorded once each.
+TEST_F(FunctionUnderStrategy, GradientsOfSeveralCallsAddUpWithin) {
+  for (const int replicas : {1, 2}) {
+    const XlaStrategy strategy({.plugin = "cpu", .num_devices = replicas});
+    for (const Optimizer& rule : {SGD({.learning_rate = 0.1, .gradient = {.gradient_accumulation_steps = 3}}),
+                                  Adam({.learning_rate = 0.05, .gradient = {.gradient_accumulation_steps = 4}})}) {
+      const Steps wanted = twenty_steps(strategy, rule, false);
+      const Steps got = twenty_steps(strategy, rule, true);
+      expect_same(got, wanted);
+      EXPECT_EQ(got.iterations, 20 / rule.gradient().gradient_accumulation_steps);
+      EXPECT_EQ(got.calls, 2 * replicas);
+      expect_same(twenty_steps(strategy, rule, true, 5), wanted);
+    }
+  }
+}
+
+// The first scales are too large, so that the first steps are left out.
+TEST_F(FunctionUnderStrategy, ALossScaleWithinIsRecordedOnce) {
+  const LossScale scale{.initial_scale = 0x1p516, .growth_steps = 4};
+  const LossScale larger{.initial_scale = 0x1p1023, .growth_steps = 4};  // sums of several calls are not scaled
+  const std::vector<Optimizer> rules = {
+      LossScaleOptimizer(SGD({.learning_rate = 0.1}), scale),
+      LossScaleOptimizer(Adam({.learning_rate = 0.05, .gradient = {.global_clipnorm = 0.1}}), scale),
+      LossScaleOptimizer(SGD({.learning_rate = 0.1, .gradient = {.gradient_accumulation_steps = 2}}), larger)};
+  for (const int replicas : {1, 2}) {
+    const XlaStrategy strategy({.plugin = "cpu", .num_devices = replicas});
+    for (std::size_t i = 0; i < rules.size(); ++i) {
+      const Steps wanted = twenty_steps(strategy, rules[i], false);
+      const Steps got = twenty_steps(strategy, rules[i], true);
+      expect_same(got, wanted);
+      EXPECT_GT(got.iterations, 3) << i;
+      EXPECT_LT(got.iterations, i == 2 ? 10 : 20) << i;
+      EXPECT_EQ(got.calls, (i == 2 ? 2 : 1) * replicas) << i;
+      expect_same(twenty_steps(strategy, rules[i], true, 5), wanted);
+    }
+  }
+}
+
+TEST_F(FunctionUnderStrategy, SumsOfSeveralCallsGoOnFromACheckpoint) {
   const XlaStrategy strategy = xla();
   const auto net = strategy.mirror([] { return torch::nn::Linear(3, 2); });
-  for (const GradientOptions& options :
-       {GradientOptions{.loss_scale = LossScale()}, GradientOptions{.gradient_accumulation_steps = 2}}) {
-    auto sgd = strategy.optimizer(net, SGD({.gradient = options}));
-    const torch::Tensor before = net[0]->weight.detach().to(torch::kCPU).clone();
-    const auto step = function([&](Replica& replica) {
-      sgd[replica].minimize(net[replica]->forward(torch::ones({4, 3}).to(replica.device())).square().mean());
-    });
-    expect_error<Unimplemented>([&] { strategy.run(step); }, "minimize() within a cohort::function on xla:");
-    EXPECT_TRUE(net[0]->weight.detach().to(torch::kCPU).equal(before));
+  const auto run = [&](MirroredOptimizer& sgd, int64_t calls) {
+    const auto step = function(
+        [&](Replica& replica, const torch::Tensor& x) { sgd[replica].minimize(net[replica]->forward(x).sum()); },
+        {.name = "step"});
+    for (int64_t i = 0; i < calls; ++i) {
+      strategy.run([&](Replica& replica) { step(replica, torch::ones({4, 3}).to(replica.device())); });
+    }
+  };
+  const Optimizer rule = SGD({.learning_rate = 0.5, .gradient = {.gradient_accumulation_steps = 3}});
+  const torch::Tensor before = net[0]->weight.detach().to(torch::kCPU).clone();
+  auto first = strategy.optimizer(net, rule);
+  run(first, 2);
+  EXPECT_TRUE(net[0]->weight.detach().to(torch::kCPU).equal(before));
+  auto second = strategy.optimizer(net, rule);
+  second.load_state(first.state());
+  second.load_accumulated(first.accumulated());
+  run(second, 1);
+  EXPECT_TRUE(net[1]->weight.detach().to(torch::kCPU).allclose(before - 0.5 * 8));
+  const std::vector<torch::Tensor> empty = second.accumulated();
+  for (std::size_t i = 0; i < empty.size(); ++i) {
+    EXPECT_EQ(empty[i].numel(), i % 3 == 0 ? 1 : 0) << i;  // the number of calls, and two parameters
   }
+}
+
+TEST_F(FunctionUnderStrategy, RecordingsOfFewSignaturesAreKept) {
+  const DeviceScope on("/XLA:0");
+  int calls = 0;
+  const auto twice = function(
+      [&](const torch::Tensor& x) {
+        ++calls;
+        return x * 2;
+      },
+      {.name = "twice", .kept_signatures = 2});
+  const auto call = [&](int64_t size) {
+    const torch::Tensor x = torch::ones({size}).to(current_torch_device());
+    EXPECT_TRUE(twice(x).to(torch::kCPU).equal(torch::full({size}, 2.0)));
+    return calls;
+  };
+  EXPECT_EQ(call(1), 1);
+  EXPECT_EQ(call(2), 2);
+  EXPECT_EQ(call(1), 2);
+  EXPECT_EQ(call(3), 3);  // that of size 2 was called longest ago
+  EXPECT_EQ(call(1), 3);
+  EXPECT_EQ(call(2), 4);
+  expect_error<InvalidArgument>([] { function([](const torch::Tensor& x) { return x; }, {.kept_signatures = 0}); },
+                                "kept_signatures is 0, wanted 1 or more");
+}
+
+TEST_F(FunctionUnderStrategy, FewCompiledProgramsAreKept) {
+  const XlaStrategy strategy({.plugin = "cpu", .num_devices = 1, .kept_programs = 3});
+  const DeviceScope on("/XLA:0");
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t size = 101; size < 107; ++size) {
+      const torch::Tensor x = torch::ones({size}).to(current_torch_device());
+      EXPECT_TRUE((x + 1).to(torch::kCPU).equal(torch::full({size}, 2.0)));
+      EXPECT_LE(open_xla_runner()->compiled_programs(), 3U);
+    }
+  }
+  (void)xla();
+  EXPECT_EQ(record::kept_programs(), record::kKeptPrograms);
+  expect_error<InvalidArgument>([] { XlaStrategy({.plugin = "cpu", .kept_programs = 0}); },
+                                "kept_programs is 0, wanted 1 or more");
 }
 
 TEST_F(FunctionUnderStrategy, RunsOnTheCurrentDevice) {

@@ -70,7 +70,7 @@ std::string plan_of(OpenExperiment& experiment) {
                   summaries.validation_folder, " ", summaries.images, " ", summaries.histograms, "; ",
                   static_cast<int>(compile.precision), " ", scale ? c10::str(scale->initial_scale, scale->dynamic) : "",
                   "; ", c10::Join(",", experiment.made.task->stages()), " ", data.shard_train, data.shard_validation,
-                  " ", compile.run_eagerly);
+                  " ", compile.run_eagerly, " ", compile.eval_run_eagerly.value_or(compile.run_eagerly));
 }
 
 std::string optimizer_of(OpenExperiment& experiment) {

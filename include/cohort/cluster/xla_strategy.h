@@ -49,6 +49,10 @@ struct XlaStrategyOptions {
   // (steps_per_loop, steps_per_execution, run_loop). Steps with more are several launches. InvalidArgument: it is less
   // than 1.
   int64_t loop_input_bytes = int64_t{256} << 20;
+  // The most compiled programs that the process keeps. Beyond them the one that was launched longest ago is given up,
+  // and compiled again when it comes again. Strategies of a process share them, and the one that was made last says how
+  // many. InvalidArgument: it is less than 1.
+  int64_t kept_programs = 256;
 };
 
 // Synchronous data parallelism over the devices of a plugin, in one process: a copy of every variable on each.
@@ -104,6 +108,7 @@ struct TPUStrategyOptions {
   std::vector<int64_t> eval_input_partition_dims = {};           // as XlaStrategyOptions::eval_input_partition_dims
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // the longest wait of a replica for the others
   int64_t loop_input_bytes = int64_t{256} << 20;                 // as XlaStrategyOptions::loop_input_bytes
+  int64_t kept_programs = 256;                                   // as XlaStrategyOptions::kept_programs
   // On a pod: the deadline of the start, heartbeats and security of its processes. The strategy sets `info` itself.
   MembershipOptions membership = {};
   // On a pod: how long after a process is lost a launch may keep this one that cannot end without it. Then this process

@@ -72,17 +72,19 @@ struct CompileOptions {
   // kReplicas gives Keras' numbers where the replicas do not divide a batch; not with parameter servers.
   LossAverage loss_average = LossAverage::kGlobalBatch;
   // Steps between two calls of the callbacks' on_batch_begin and on_batch_end in fit(); those of an epoch that are left
-  // over are the last. On devices of XLA they are one launch (docs/tpu.md), and as many of an evaluation.
+  // over are the last. On devices of XLA they are one launch (docs/tpu.md), and as many of an evaluation or prediction.
   int64_t steps_per_execution = 1;
   // With kMixedFloat16 an optimizer without a loss_scale gets the dynamic one.
   PrecisionPolicy precision = PrecisionPolicy::kFloat32;
   // Whether XLA compiles the steps. Unset (Keras' "auto"): where the replicas' devices record their work (TPU, XLA).
   // InvalidArgument: true where they do not, because nothing can compile there; false where they do, because nothing
-  // else can run there; true together with run_eagerly.
+  // else can run there; true together with run_eagerly or eval_run_eagerly.
   std::optional<bool> jit_compile = std::nullopt;
   // With true, forward runs in every step, so that it may look at values and have side effects. With false, steps are
   // functions where the replicas' devices record their work: it runs once for each signature (docs/functions.md).
   bool run_eagerly = false;
+  // The same for the steps of evaluate() and predict() alone. Unset: as run_eagerly.
+  std::optional<bool> eval_run_eagerly = std::nullopt;
 };
 
 // The way in which the progress of training and evaluation is shown.

@@ -98,6 +98,7 @@ class XlaBackend final : public DeviceBackend {
                                " wants a plugin in a process that records for a device that is not here");
     }
     const XlaPluginPlace place = find_xla_plugin(options.plugin, options.source + ": plugin");
+    if (options.kept_programs > 0) record::set_kept_programs(static_cast<std::size_t>(options.kept_programs));
     if (client_ != nullptr) {
       require_same(place, options);
       set_precision(options);

@@ -17,6 +17,7 @@ struct XlaOpenOptions {
   std::string source = "XlaStrategy";  // who asks, for messages
   XlaOptions options = {};             // the options that the plugin is to have
   std::string matmul_precision = "";   // default, high or highest; empty: as it is, default at first
+  int64_t kept_programs = 0;           // how many compiled programs stay; 0: as it is, record::kKeptPrograms at first
   XlaOptions otherwise = {};           // those that it gets if `options` does not say and it is not open yet
   // The processes that open their devices together, as in XlaClientOptions; null: this one alone.
   std::shared_ptr<XlaProcesses> processes = nullptr;

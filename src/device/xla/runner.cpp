@@ -5,6 +5,8 @@
 #include <tuple>
 
 #include "base/fail.h"
+#include "base/log.h"
+#include "base/recent.h"
 #include "device/xla/cores.h"
 #include "record/recorder.h"
 #include "record/stablehlo/lower.h"
@@ -120,6 +122,11 @@ class PluginRunner final : public XlaRunner {
     return held;
   }
 
+  std::size_t compiled_programs() const override {
+    const std::scoped_lock lock(mutex_);
+    return executables_.size();
+  }
+
   bool pod_is_idle() const override {
     const std::optional<XlaEvent> last = last_launch();
     return last && last->ready();
@@ -232,8 +239,7 @@ class PluginRunner final : public XlaRunner {
     const auto key = std::pair(program, slots);
     {
       const std::scoped_lock lock(mutex_);
-      const auto known = executables_.find(key);
-      if (known != executables_.end()) return known->second;
+      if (const XlaExecutablePtr* const known = executables_.find(key)) return *known;
     }
     const std::string text = record::to_stablehlo(*program, {.num_replicas = slots.replicas,
                                                              .num_cores = slots.cores,
@@ -245,7 +251,14 @@ class PluginRunner final : public XlaRunner {
                                                     .flags = options_.flags,
                                                     .limit = options_.compile_limit});
     const std::scoped_lock lock(mutex_);
-    return executables_.try_emplace(key, std::move(made)).first->second;
+    if (const XlaExecutablePtr* const known = executables_.find(key)) return *known;
+    const std::size_t most = record::kept_programs();
+    if (executables_.size() >= most) {
+      warn_once(c10::str("[xla] there are more than ", most,
+                         " compiled programs: those that were launched longest ago are given up, and compiled again "
+                         "when they come again; kept_programs of the strategy says how many are kept"));
+    }
+    return executables_.put(key, std::move(made), most);
   }
 
   XlaClientPtr client_;
@@ -255,7 +268,7 @@ class PluginRunner final : public XlaRunner {
   std::weak_ptr<const XlaPod> pod_;
   std::optional<XlaEvent> last_launch_ = XlaEvent();  // of all processes
   // Programs of one signature are one object (record::ProgramCache).
-  std::map<std::pair<std::shared_ptr<const record::Program>, Slots>, XlaExecutablePtr> executables_;
+  Recent<std::pair<std::shared_ptr<const record::Program>, Slots>, XlaExecutablePtr> executables_;
 };
 
 }  // namespace

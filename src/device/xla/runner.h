@@ -40,12 +40,15 @@ class XlaRunner : public record::GraphRunner {
   // Makes run_replicas() of the devices pod.local a launch of all processes, until the last copy of the result is gone.
   // InvalidArgument: the pod has other devices than this process. FailedPrecondition: another one is held.
   virtual std::shared_ptr<const void> hold_pod(XlaPod pod) = 0;
+  // Returns how many compiled programs are kept (record::kept_programs).
+  virtual std::size_t compiled_programs() const = 0;
   // Returns whether the last launch of all processes has ended. One whose process is lost may never do so.
   virtual bool pod_is_idle() const = 0;
 };
 
 // Makes a runner, for record::set_runner(). A program is compiled at its first run on a device, or on several
-// together, and kept. NotFound: the client has no such device in this process.
+// together, and kept as long as it is among the last record::kept_programs() that were launched. NotFound: the client
+// has no such device in this process.
 std::shared_ptr<XlaRunner> make_xla_runner(XlaClientPtr client, XlaRunnerOptions options = {});
 
 }  // namespace cohort

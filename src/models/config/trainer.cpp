@@ -34,8 +34,8 @@ void TrainerConfig::describe(ConfigFields& fields) {
   fields.add("summary_histograms", summary_histograms, "whether each evaluation writes histograms of all weights");
   const std::string tensorflow = "a switch of TensorFlow's machinery, without a meaning here";
   fields.add("train_tf_while_loop", train_tf_while_loop, tensorflow);
-  fields.add("train_tf_function", train_tf_function, "false: the same as runtime.run_eagerly");
-  fields.add("eval_tf_function", eval_tf_function, "wanted as train_tf_function is");
+  fields.add("train_tf_function", train_tf_function, "false: the model runs in every step of training");
+  fields.add("eval_tf_function", eval_tf_function, "false: the model runs in every step of evaluation");
   fields.add("eval_tf_while_loop", eval_tf_while_loop, tensorflow);
   fields.add("allow_tpu_summary", allow_tpu_summary, tensorflow);
   for (const char* relation :

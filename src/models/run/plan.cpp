@@ -54,17 +54,6 @@ Optimizer scaled(const Optimizer& optimizer, const std::string& scale) {
   return LossScaleOptimizer(optimizer, {.initial_scale = number, .dynamic = false});
 }
 
-// A model's steps are functions or are not: that of training and that of evaluation go together.
-bool runs_eagerly(const ExperimentConfig& experiment) {
-  const bool train = experiment.trainer.train_tf_function;
-  const bool evaluate = experiment.trainer.eval_tf_function;
-  if (train != evaluate) {
-    fail<InvalidArgument>("[train] trainer.train_tf_function is ", train ? "true" : "false",
-                          " and trainer.eval_tf_function is ", evaluate ? "true" : "false", ", wanted both alike");
-  }
-  return experiment.runtime.run_eagerly || !train;
-}
-
 std::optional<bool> compiles(const RuntimeConfig& runtime) {
   if (!runtime.enable_xla) return std::nullopt;
   const Strategy strategy = current_strategy();
@@ -115,7 +104,8 @@ CompileOptions plan_compile(const ExperimentConfig& experiment, const RunPlan& p
           .metrics = experiment.task->build_metrics(),
           .precision = parse_precision(*experiment.runtime.mixed_precision_dtype),
           .jit_compile = compiles(experiment.runtime),
-          .run_eagerly = runs_eagerly(experiment)};
+          .run_eagerly = experiment.runtime.run_eagerly || !experiment.trainer.train_tf_function,
+          .eval_run_eagerly = experiment.runtime.run_eagerly || !experiment.trainer.eval_tf_function};
 }
 
 void check_best(const RunPlan& plan, const std::vector<Metric>& metrics) {

@@ -48,6 +48,10 @@ class Exchange {
   // numbers; parameters whose updates have the same numbers are one.
   virtual record::HostPart::Again update_again(int local_id, StepContext context);
 
+  // Where work is recorded, with a loss scale: returns whether the sums of a replica's last step within a function were
+  // finite. Waits for it.
+  virtual bool was_finite(int local_id);
+
   // The slots as flat tensors, [group][slot].
   using Slots = std::vector<std::vector<torch::Tensor>>;
   // Returns all slots; none where other processes have them. Where replicas share them this is a collective of all

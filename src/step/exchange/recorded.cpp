@@ -1,7 +1,10 @@
 // Replicas whose work is recorded: the sum of each gradient and the update of its parameter are operations of the
 // step's program, so that one launch does all of it, on all replicas. Nothing is read on the host, except with a loss
-// scale, where the host decides whether there is an update: then the step is two launches.
+// scale: the host has to know whether there was an update. Then the step is two launches, or within a function one,
+// whose program leaves everything as it was if the sums are not finite.
 #include <ATen/Functions.h>
+
+#include <cmath>
 
 #include "base/fail.h"
 #include "cohort/trace.h"
@@ -23,6 +26,8 @@ class RecordedExchange final : public Exchange {
     const torch::NoGradGuard no_grad;
     for (std::size_t r = 0; r < slots_.size(); ++r) {
       for (const FlatGroup& group : flat.groups()) slots_[r].push_back(make_slots(group.copies[r]));
+      if (!rule.gradient().loss_scale) continue;
+      norms_.push_back(at::zeros({}, flat.groups().front().copies[r].options().dtype(torch::kDouble)));
     }
     // The slots are no part of the first step, which is the same program as the others then.
     core.begin_outside();
@@ -34,7 +39,7 @@ class RecordedExchange final : public Exchange {
     if (record::FunctionRecording::is_tracing()) {
       // The function is launched when all replicas have come to its end.
       std::vector<torch::Tensor> sums = sum(id, std::exchange(gradients, {}), reduced);
-      update(copies(id), slots_[static_cast<std::size_t>(id)], sums, clipped(sums, context));
+      update_in_function(id, sums, context);
       return true;
     }
     // Nothing of a step is recorded before all replicas have come to it: one that fails leaves the parameters of the
@@ -59,24 +64,19 @@ class RecordedExchange final : public Exchange {
     for (const std::size_t p : alike_.first) sums.push_back(stand_in(own[p]));
     clipped(sums, context);
     record::HostPart::Again again;
-    for (std::size_t i = 0; i < record::LiftedNumbers::count_here(); ++i) again.numbers.push_back(i);
-    std::vector<std::pair<std::size_t, std::size_t>> numbers;  // from and to, of each kind
     for (std::size_t kind = 0; kind < sums.size(); ++kind) {
       const std::size_t p = alike_.first[kind];
       std::vector<torch::Tensor> written{stand_in(own[p])};
       std::vector<torch::Tensor> slots;
       for (const torch::Tensor& slot : slots_[static_cast<std::size_t>(id)][p]) slots.push_back(stand_in(slot));
-      const std::size_t from = record::LiftedNumbers::count_here();
       update_one(p, written.front(), slots, sums[kind], context);
-      numbers.emplace_back(from, record::LiftedNumbers::count_here());
       again.written.push_back(written.front());
       again.written.insert(again.written.end(), slots.begin(), slots.end());
     }
-    for (const std::size_t kind : alike_.kind) {
-      for (std::size_t i = numbers[kind].first; i < numbers[kind].second; ++i) again.numbers.push_back(i);
-    }
     return again;
   }
+
+  bool was_finite(int id) override { return std::isfinite(norms_[static_cast<std::size_t>(id)].item<double>()); }
 
   Slots slots() const override { return slots_.front(); }
   void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {
@@ -134,7 +134,7 @@ class RecordedExchange final : public Exchange {
   }
 
   // Follows scaling.h. Returns false when the step is to be left out.
-  bool scale(int id, std::vector<torch::Tensor>& sums, StepContext& context) const {
+  bool scale(int id, std::vector<torch::Tensor>& sums, const StepContext& context) const {
     const GradientOptions& options = rule_.gradient();
     if (!options.loss_scale) {
       clipped(sums, context);
@@ -142,14 +142,41 @@ class RecordedExchange final : public Exchange {
     }
     const torch::Tensor norm = norm_of(sums);
     core_.begin_together(id, "the launch of the recorded gradients");
-    const auto value = norm.item<double>();
-    return scale_by_norm(value * value, options, context);
+    if (!std::isfinite(norm.item<double>())) return false;
+    clipped(sums, context);
+    return true;
+  }
+
+  void update_in_function(int id, std::vector<torch::Tensor>& sums, const StepContext& context) {
+    const auto replica = static_cast<std::size_t>(id);
+    if (!rule_.gradient().loss_scale) return update(copies(id), slots_[replica], sums, clipped(sums, context));
+    const torch::Tensor norm = norm_of(sums);
+    const torch::Tensor finite = norm.isfinite();
+    norms_[replica].copy_(norm);
+    clipped(sums, context);
+    std::vector<torch::Tensor> parameters = copies(id);
+    KnownNumbers known(alike_.first.size());
+    for (std::size_t p = 0; p < sums.size(); ++p) {
+      const record::SharedNumbers shared(known[alike_.kind[p]]);
+      const torch::Tensor parameter = parameters[p].clone();
+      std::vector<torch::Tensor> slots;
+      for (const torch::Tensor& slot : slots_[replica][p]) slots.push_back(slot.clone());
+      update_one(p, parameter, slots, sums[p], context);
+      parameters[p].copy_(at::where(finite, parameter, parameters[p]));
+      for (std::size_t s = 0; s < slots.size(); ++s) {
+        slots_[replica][p][s].copy_(at::where(finite, slots[s], slots_[replica][p][s]));
+      }
+    }
   }
 
   void update(const std::vector<torch::Tensor>& parameters, std::vector<std::vector<torch::Tensor>>& slots,
               std::vector<torch::Tensor>& sums, const StepContext& context) const {
     const TraceSpan span("compute", "update");
-    for (std::size_t p = 0; p < sums.size(); ++p) update_one(p, parameters[p], slots[p], sums[p], context);
+    KnownNumbers known(alike_.first.size());
+    for (std::size_t p = 0; p < sums.size(); ++p) {
+      const record::SharedNumbers shared(known[alike_.kind[p]]);
+      update_one(p, parameters[p], slots[p], sums[p], context);
+    }
   }
 
   void update_one(std::size_t p, const torch::Tensor& parameter, std::vector<torch::Tensor>& slots, torch::Tensor& sum,
@@ -161,6 +188,9 @@ class RecordedExchange final : public Exchange {
     }
     rule_.rule().update(parameter, sum, slots, flat_.parameters()[p].treatment, context);
   }
+
+  // The numbers of the updates of each kind of parameters.
+  using KnownNumbers = std::vector<std::vector<std::shared_ptr<record::Node>>>;
 
   // Parameters whose updates are the same operations with the same numbers: those of one kind.
   struct Alike {
@@ -187,6 +217,8 @@ class RecordedExchange final : public Exchange {
   StrategyCore& core_;
   Optimizer rule_;
   std::vector<std::vector<std::vector<torch::Tensor>>> slots_;  // [replica][parameter][slot]
+  // The norm of the sums of each replica's last step within a function, with a loss scale.
+  std::vector<torch::Tensor> norms_;
   Alike alike_ = find_alike();
 };
 

@@ -87,7 +87,8 @@ XlaStrategyOptions plain_options(const TPUStrategyOptions& options) {
           .input_partition_dims = options.input_partition_dims,
           .eval_input_partition_dims = options.eval_input_partition_dims,
           .timeout = options.timeout,
-          .loop_input_bytes = options.loop_input_bytes};
+          .loop_input_bytes = options.loop_input_bytes,
+          .kept_programs = options.kept_programs};
 }
 
 // Returns the devices of this process's replicas, where `count` devices of all processes are used.

@@ -67,13 +67,17 @@ void check_counts(const std::string& speaker, const XlaStrategyOptions& options)
     fail<InvalidArgument>("[strategy] ", speaker, ": loop_input_bytes is ", options.loop_input_bytes,
                           ", wanted 1 or more");
   }
+  if (options.kept_programs < 1) {
+    fail<InvalidArgument>("[strategy] ", speaker, ": kept_programs is ", options.kept_programs, ", wanted 1 or more");
+  }
 }
 
 XlaOpenOptions open_options(const std::string& speaker, const XlaStrategyOptions& options) {
   return {.plugin = options.plugin,
           .source = speaker,
           .options = parse_xla_options(options.plugin_options),
-          .matmul_precision = options.matmul_precision};
+          .matmul_precision = options.matmul_precision,
+          .kept_programs = options.kept_programs};
 }
 
 std::vector<LogicalDevice> open_devices(const std::string& speaker, const XlaStrategyOptions& options) {

@@ -22,6 +22,18 @@ namespace {
 constexpr const char* kGlobalStep = "global_step";
 constexpr const char* kAverages = "ema";
 
+// Has the replicas do something at the end of each training step, while it lives.
+class AfterUpdateScope {
+ public:
+  AfterUpdateScope(ModelState& state, AfterUpdate after) : state_(state) { state_.set_after_update(std::move(after)); }
+  AfterUpdateScope(const AfterUpdateScope&) = delete;
+  AfterUpdateScope& operator=(const AfterUpdateScope&) = delete;
+  ~AfterUpdateScope() { state_.set_after_update({}); }
+
+ private:
+  ModelState& state_;
+};
+
 }  // namespace
 
 class ModelTrainer::Impl {
@@ -30,7 +42,7 @@ class ModelTrainer::Impl {
       : model_(std::move(model)),
         state_(std::move(state)),
         options_(std::move(options)),
-        average_(options_.ema),
+        average_(options_.ema, Access::core(state_->strategy())->joins()),
         progress_(progress_options(options_.verbose, options_.output, state_->strategy())) {
     state_->require_compiled("ModelTrainer");
     if (options_.train) {
@@ -170,16 +182,8 @@ class ModelTrainer::Impl {
     state_->begin_training();
     if (!std::exchange(begun_, true)) state_->note_change();  // the module is the user's too
     state_->begin_steps();
-    if (average_.on()) state_->leave_out_function("ema follows the weights from step to step");
     begin_stretch(steps);
-    const auto made = [this] {
-      ++global_step_;
-      if (average_.on()) average_.update(state_->module(), global_step_);
-    };
-    StepsTogether launches(*Access::core(state_->strategy()), steps);
-    launches.announce();
-    const StepsDone done = run_steps(*state_, *input_, steps, progress_, {.end = made});
-    launches.begin();
+    const StepsDone done = make_steps(steps);
     told_to_end_ = input_->preempted();
     if (done.steps < steps && !told_to_end_) {
       fail<InvalidArgument>(speaker(), "the data ran out after step ", global_step_, "; call repeat() on it");
@@ -193,6 +197,27 @@ class ModelTrainer::Impl {
     shown_logs_ = logs;
     if (!in_stretch_ || told_to_end_ || global_step_ == options_.train_steps) end_shown();
     return logs;
+  }
+
+  StepsDone make_steps(int64_t steps) {
+    StrategyCore& core = *Access::core(state_->strategy());
+    // Where work is recorded, the averages are a part of the step.
+    const bool within = average_.on() && core.joins();
+    const auto follow = [this](const Replica& replica) { average_.update(replica.local_id()); };
+    const AfterUpdateScope scope(*state_, within ? AfterUpdate{.token = token_, .run = follow} : AfterUpdate{});
+    const auto begin = [this] {
+      if (average_.on()) average_.begin_step(state_->module(), global_step_ + 1);
+    };
+    if (within) begin();  // before the steps are announced, because it makes the averages
+    const auto end = [&] {
+      ++global_step_;
+      if (average_.on() && !within) average_.update(0);
+    };
+    StepsTogether launches(core, steps);
+    launches.announce();
+    const StepsDone done = run_steps(*state_, *input_, steps, progress_, {.begin = begin, .end = end});
+    launches.begin();
+    return done;
   }
 
   void set_global_step(int64_t step) {
@@ -282,6 +307,7 @@ class ModelTrainer::Impl {
   std::shared_ptr<ModelState> state_;
   ModelTrainerOptions options_;
   MovingAverage average_;
+  const std::shared_ptr<const int> token_ = std::make_shared<const int>(0);  // stands for average_ in signatures
   ProgressBar progress_;
   std::optional<TrainingInput> input_;
   std::optional<DistributedDataset> validation_;

@@ -5,11 +5,13 @@
 #include <map>
 
 #include "base/fail.h"
+#include "record/function_recording.h"
 #include "strategy/module_tensors.h"
 
 namespace cohort {
 
-MovingAverage::MovingAverage(const MovingAverageOptions& options) : options_(options) {
+MovingAverage::MovingAverage(const MovingAverageOptions& options, bool everywhere)
+    : options_(options), everywhere_(everywhere) {
   if (!(options.average_decay >= 0.0 && options.average_decay < 1.0)) {
     fail<InvalidArgument>("[trainer] ema: average_decay is ", options.average_decay, ", wanted 0 to less than 1");
   }
@@ -18,61 +20,105 @@ MovingAverage::MovingAverage(const MovingAverageOptions& options) : options_(opt
   }
 }
 
-// Returns the first replica's tensors: all are alike, but for the statistics, of which one replica's are as good as
-// another's. They are the module's own: an optimizer that is made later gives them other memory.
-NamedTensors MovingAverage::followed(const MirroredModule& module) const {
+// Returns what is averaged of a replica's copy: all are alike, but for the statistics, of which one replica's are as
+// good as another's. They are the module's own: an optimizer that is made later gives them other memory.
+NamedTensors MovingAverage::followed(const torch::nn::Module& copy) const {
   NamedTensors list;
-  const torch::nn::Module& first = *module.copies().front();
-  for (const ModuleTensor& each : distinct_parameters(first)) list.emplace_back(each.name, each.tensor);
+  for (const ModuleTensor& each : distinct_parameters(copy)) list.emplace_back(each.name, each.tensor);
   if (options_.trainable_weights_only) return list;
-  for (const ModuleTensor& each : distinct_buffers(first)) {
+  for (const ModuleTensor& each : distinct_buffers(copy)) {
     if (each.tensor.is_floating_point()) list.emplace_back(each.name, each.tensor);
   }
   return list;
 }
 
-void MovingAverage::update(const MirroredModule& module, int64_t step) {
+// Returns the part of the weights in the averages after a step.
+double MovingAverage::weight(const MovingAverageOptions& options, int64_t step) {
+  if (step < options.start_step) return 1.0;
+  const auto since = static_cast<double>(step - options.start_step);
+  const double decay = options.average_decay;
+  return 1.0 - (options.dynamic_decay ? std::min(decay, (1.0 + since) / (10.0 + since)) : decay);
+}
+
+void MovingAverage::begin_step(const MirroredModule& module, int64_t step) {
+  *step_ = step;
+  if (started()) return;
   const torch::NoGradGuard no_grad;
-  if (averages_.empty()) {
-    begin(module);
-    for (auto& [name, tensor] : averages_) tensor.zero_();
+  begin(module);
+  for (Copy& copy : copies_) {
+    for (auto& [name, tensor] : copy.averages) tensor.zero_();
   }
-  double decay = 0.0;
-  if (step >= options_.start_step) {
-    const auto since = static_cast<double>(step - options_.start_step);
-    decay = options_.average_decay;
-    if (options_.dynamic_decay) decay = std::min(decay, (1.0 + since) / (10.0 + since));
+}
+
+void MovingAverage::update(int local_id) {
+  const torch::NoGradGuard no_grad;
+  Copy& copy = copies_[static_cast<std::size_t>(local_id)];
+  const auto add = [&] {
+    const double part = weight(options_, *step_);
+    for (std::size_t i = 0; i < copy.followed.size(); ++i) copy.averages[i].second.lerp_(copy.followed[i].second, part);
+  };
+  if (!record::FunctionRecording::is_tracing()) return add();
+  // All averages have the same number; it is recorded again with one of each dtype.
+  std::vector<torch::Tensor> kinds;
+  std::vector<std::size_t> kind_of;
+  for (const auto& average : copy.averages) {
+    const torch::ScalarType dtype = average.second.scalar_type();
+    const auto same = [dtype](const torch::Tensor& kind) { return kind.scalar_type() == dtype; };
+    const auto kind = std::find_if(kinds.begin(), kinds.end(), same);
+    kind_of.push_back(static_cast<std::size_t>(kind - kinds.begin()));
+    if (kind == kinds.end()) kinds.push_back(average.second);
   }
-  for (std::size_t i = 0; i < followed_.size(); ++i) averages_[i].second.lerp_(followed_[i].second, 1.0 - decay);
+  std::vector<std::pair<torch::ScalarType, torch::Device>> places;
+  for (const torch::Tensor& kind : kinds) places.emplace_back(kind.scalar_type(), kind.device());
+  const auto again = [options = options_, step = std::weak_ptr<int64_t>(step_), places,
+                      kind_of]() -> std::optional<record::HostPart::Again> {
+    const std::shared_ptr<int64_t> own = step.lock();
+    if (own == nullptr) return std::nullopt;
+    record::HostPart::Again recorded;
+    for (const auto& [dtype, device] : places) {
+      torch::Tensor average = record::make_parameter({dtype, {}}, device);
+      recorded.written.push_back(average.lerp_(record::make_parameter({dtype, {}}, device), weight(options, *own)));
+    }
+    if (record::LiftedNumbers::count_here() == places.size()) recorded.numbers = kind_of;
+    return recorded;
+  };
+  record::FunctionRecording::add_part(add, {.again = again, .undo = [] {}});
 }
 
 void MovingAverage::begin(const MirroredModule& module) {
-  followed_ = followed(module);
-  averages_.clear();
-  for (const auto& [name, tensor] : followed_) averages_.emplace_back(name, tensor.detach().clone());
+  copies_.clear();
+  for (const auto& replica : module.copies()) {
+    Copy& copy = copies_.emplace_back();
+    copy.followed = followed(*replica);
+    for (const auto& [name, tensor] : copy.followed) copy.averages.emplace_back(name, tensor.detach().clone());
+    if (!everywhere_) return;
+  }
 }
 
 void MovingAverage::forget() {
-  followed_.clear();
-  averages_.clear();
+  copies_.clear();
 }
 
 void MovingAverage::restore(const MirroredModule& module, const NamedTensors& averages) {
   begin(module);
   const std::map<std::string, torch::Tensor> given(averages.begin(), averages.end());
-  for (auto& [name, tensor] : averages_) {
-    const auto found = given.find(name);
-    if (found == given.end() || found->second.sizes() != tensor.sizes()) {
-      fail<InvalidArgument>("[trainer] ema: the averages have no \"", name, "\" of shape ", tensor.sizes());
+  for (Copy& copy : copies_) {
+    for (auto& [name, tensor] : copy.averages) {
+      const auto found = given.find(name);
+      if (found == given.end() || found->second.sizes() != tensor.sizes()) {
+        fail<InvalidArgument>("[trainer] ema: the averages have no \"", name, "\" of shape ", tensor.sizes());
+      }
+      tensor.copy_(found->second);
     }
-    tensor.copy_(found->second);
   }
 }
 
 NamedTensors MovingAverage::swap_into(const MirroredModule& module) const {
   NamedTensors before;
-  for (const auto& [name, tensor] : followed(module)) before.emplace_back(name, tensor.detach().clone());
-  module.load_state(averages_, /*strict=*/false);
+  for (const auto& [name, tensor] : followed(*module.copies().front())) {
+    before.emplace_back(name, tensor.detach().clone());
+  }
+  module.load_state(averages(), /*strict=*/false);
   return before;
 }
 

@@ -7,20 +7,25 @@
 
 namespace cohort {
 
-// The averages, on the first replica's device. Source: B. Polyak and A. Juditsky, "Acceleration of Stochastic
+// The averages, on the first replica's device, or, where work is recorded, on every replica's, because all of them run
+// one program. Source: B. Polyak and A. Juditsky, "Acceleration of Stochastic
 // Approximation by Averaging" (1992); the decay that grows is TensorFlow's (tf.train.ExponentialMovingAverage's
 // num_updates).
 class MovingAverage {
  public:
   // InvalidArgument: the decay is not in [0, 1), or the step is negative.
-  explicit MovingAverage(const MovingAverageOptions& options);
+  // "everywhere": every replica has averages.
+  MovingAverage(const MovingAverageOptions& options, bool everywhere);
 
   bool on() const { return options_.average_decay > 0.0; }
-  bool started() const { return !averages_.empty(); }
-  // Adds the weights to the averages; called after every step with its number, from 1.
-  void update(const MirroredModule& module, int64_t step);
+  bool started() const { return !copies_.empty(); }
+  // Says the number of the step that follows, from 1. Before the first one the averages are zeros.
+  void begin_step(const MirroredModule& module, int64_t step);
+  // Adds the weights of a replica to its averages, at the end of each step. Within a function that is being recorded,
+  // the decay is that of each run.
+  void update(int local_id);
   // Returns the averages under the names of the weights, in the order of the module.
-  const NamedTensors& averages() const { return averages_; }
+  const NamedTensors& averages() const { return copies_.front().averages; }
   // Sets the averages to the weights.
   void begin(const MirroredModule& module);
   // Begins anew with the next update.
@@ -31,11 +36,19 @@ class MovingAverage {
   NamedTensors swap_into(const MirroredModule& module) const;
 
  private:
-  NamedTensors followed(const MirroredModule& module) const;
+  // The averages of a replica.
+  struct Copy {
+    NamedTensors followed;  // the replica's own tensors, in the order of the averages
+    NamedTensors averages;
+  };
+
+  NamedTensors followed(const torch::nn::Module& copy) const;
+  static double weight(const MovingAverageOptions& options, int64_t step);
 
   MovingAverageOptions options_;
-  NamedTensors followed_;  // the first replica's own tensors, in the order of the averages
-  NamedTensors averages_;
+  bool everywhere_ = false;
+  std::vector<Copy> copies_;                                      // one, or one a replica
+  std::shared_ptr<int64_t> step_ = std::make_shared<int64_t>(0);  // recordings of steps may outlive this
 };
 
 }  // namespace cohort

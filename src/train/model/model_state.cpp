@@ -179,9 +179,11 @@ NamedTensors ModelState::entry_buffers(std::size_t index, std::size_t replica) c
 
 void ModelState::require_compiler(const CompileOptions& options) const {
   if (!options.jit_compile) return;
-  if (*options.jit_compile && options.run_eagerly) {
-    fail<InvalidArgument>("[model] ", name_,
-                          ": compile: jit_compile and run_eagerly are both true, wanted one of them");
+  const bool evaluates_eagerly = options.eval_run_eagerly.value_or(false);
+  if (*options.jit_compile && (options.run_eagerly || evaluates_eagerly)) {
+    fail<InvalidArgument>("[model] ", name_, ": compile: jit_compile and ",
+                          options.run_eagerly ? "run_eagerly" : "eval_run_eagerly",
+                          " are both true, wanted one of them");
   }
   for (const LogicalDevice& device : strategy_.worker_devices()) {
     const bool records = backend_of(device.torch_device).records();
@@ -212,21 +214,18 @@ void ModelState::compile(const CompileOptions& options) {
   require_precision(speaker() + "compile", strategy_, precision_);
   if (precision_ == PrecisionPolicy::kMixedFloat16 && !rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
   optimizer_ = MirroredOptimizer();
-  make_functions(options.run_eagerly);
+  make_functions(options);
   if (built()) apply_trainable();
   declare();
 }
 
 // The steps become functions anew, because layers may have been frozen, and the losses and the rule are others.
-void ModelState::make_functions(bool run_eagerly) {
+void ModelState::make_functions(const CompileOptions& options) {
   functions_ = StepFunctions(strategy_, speaker());
-  const GradientOptions& gradient = rule_->gradient();
-  if (run_eagerly) {
-    for (const StepKind kind : {StepKind::kTrain, StepKind::kTest, StepKind::kPredict}) functions_.leave_out(kind, "");
-  } else if (gradient.loss_scale || gradient.gradient_accumulation_steps > 1) {
-    leave_out_function(c10::str("with a ", gradient.loss_scale ? "loss_scale" : "gradient_accumulation_steps",
-                                " the host decides whether there is an update"));
+  if (options.eval_run_eagerly.value_or(options.run_eagerly)) {
+    for (const StepKind kind : {StepKind::kTest, StepKind::kPredict}) functions_.leave_out(kind);
   }
+  if (options.run_eagerly) functions_.leave_out(StepKind::kTrain);
 }
 
 // Returns whether a frozen layer other than this one holds the tensor, too: a tied parameter is frozen as long as any

@@ -90,8 +90,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
 
   void test_step(const GlobalBatch& batch);
   PerReplica<NamedTensors> predict_step(const GlobalBatch& batch);
-  // Lets training steps be recorded each, where they would be a function; `why` is said once.
-  void leave_out_function(std::string why) { functions_.leave_out(StepKind::kTrain, std::move(why)); }
+  // Sets what every replica does at the end of each training step, as a part of it. Empty: nothing.
+  void set_after_update(AfterUpdate after) { after_update_ = std::move(after); }
   const ModelOutputs& outputs() const { return *outputs_; }
 
   // Forgets what the steps since the last reset have measured.
@@ -133,7 +133,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
                         const std::vector<double>& scales) const;
   // Runs a step, as a function where it can be one.
   PerReplica<NamedTensors> run_step(StepKind kind, const GlobalBatch& batch, const StepFunctions::Body& body);
-  void make_functions(bool run_eagerly);
+  void make_functions(const CompileOptions& options);
   void record(const Replica& replica, int64_t examples, const std::vector<OutputShare>& outputs,
               const ShareLosses& losses);
   void add_metrics(const CompileOptions& options);
@@ -172,6 +172,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::vector<MirroredMetric> output_losses_;  // the outputs that have a loss, if there are several
   std::vector<Measured> metrics_;
   std::unique_ptr<TrainingSteps> steps_;
+  AfterUpdate after_update_;
   StepFunctions functions_;
   bool declared_ = false;  // parameter servers have heard of the model's step
 };

@@ -29,48 +29,42 @@ bool same_sizes(const Example& one, const Example& other) {
 StepFunctions::StepFunctions(const Strategy& strategy, std::string speaker)
     : strategy_(strategy), speaker_(std::move(speaker)), records_(Access::core(strategy_)->joins()) {}
 
-void StepFunctions::leave_out(StepKind kind, std::string why) {
-  if (of(kind).left_out) return;
-  of(kind) = {.function = {}, .body = {}, .left_out = true, .why = std::move(why)};
+void StepFunctions::leave_out(StepKind kind) {
+  of(kind) = {.function = {}, .body = {}, .left_out = true};
 }
 
 bool StepFunctions::takes(StepKind kind, const GlobalBatch& batch) {
-  if (!records_ || functions_run_eagerly()) return false;
-  Step& step = of(kind);
-  if (step.left_out) {
-    if (!step.why.empty()) {
-      log().info("{}the {} is recorded in each step: {}", speaker_, kNames[static_cast<std::size_t>(kind)], step.why);
-    }
-    step.why.clear();
-    return false;
-  }
+  if (!records_ || functions_run_eagerly() || of(kind).left_out) return false;
   // Where several processes share the batch, all of them come to the same answer.
   if (batch[0].size() * strategy_.num_replicas_in_sync() != batch.global_size()) return false;
   return std::all_of(batch.begin(), batch.end(), [&](const Example& share) { return same_sizes(batch[0], share); });
 }
 
-std::optional<PerReplica<NamedTensors>> StepFunctions::run(StepKind kind, const GlobalBatch& batch, const Body& body) {
+std::optional<PerReplica<NamedTensors>> StepFunctions::run(StepKind kind, const GlobalBatch& batch, const Body& body,
+                                                           const std::shared_ptr<const void>& more) {
   Step& step = of(kind);
   const std::string name = kNames[static_cast<std::size_t>(kind)];
   if (!step.function) {
     step.body = body;
     const auto call = [own = &step.body](Replica& replica, const Example& share, int64_t /*global_size*/,
-                                         bool /*some_empty*/) { return (*own)(replica, share); };
+                                         bool /*some_empty*/, const std::shared_ptr<const void>& /*more*/) {
+      return (*own)(replica, share);
+    };
     step.function.emplace(call, FunctionOptions{.name = name});
     // Steps without sums over the replicas are one launch, too.
     detail::set_joint(*Access::state(*step.function));
   }
   try {
     return strategy_.run(
-        [&step, size = batch.global_size(), empty = batch.some_empty()](Replica& replica, const Example& share) {
-          return (*step.function)(replica, share, size, empty);
+        [&step, &more, size = batch.global_size(), empty = batch.some_empty()](Replica& replica, const Example& share) {
+          return (*step.function)(replica, share, size, empty, more);
         },
         batch);
   } catch (const record::NotRecordable& error) {
     log().warn("{}the {} cannot be a function (docs/functions.md) and is recorded in each step: {}", speaker_, name,
                error.what());
   }
-  leave_out(kind, "");
+  leave_out(kind);
   return std::nullopt;
 }
 
@@ -82,7 +76,8 @@ PerReplica<NamedTensors> ModelState::run_step(StepKind kind, const GlobalBatch& 
       for (MirroredMetric& each : output_losses_) each.prepare();
       for (Measured& each : metrics_) each.metric.prepare();
     }
-    if (auto results = functions_.run(kind, batch, body)) return std::move(*results);
+    const std::shared_ptr<const void> more = kind == StepKind::kTrain ? after_update_.token : nullptr;
+    if (auto results = functions_.run(kind, batch, body, more)) return std::move(*results);
     // A recording that was given up may have come as far as to gradients.
     for (const auto& copy : module_.copies()) {
       for (torch::Tensor& parameter : copy->parameters()) parameter.mutable_grad() = torch::Tensor();

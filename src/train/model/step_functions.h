@@ -5,6 +5,7 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,13 @@ namespace cohort {
 
 enum class StepKind { kTrain, kTest, kPredict };
 
+// What the replicas do at the end of a training step, such as to follow the weights. A recording of the step has it as
+// long as the token is the same.
+struct AfterUpdate {
+  std::shared_ptr<const void> token;
+  std::function<void(const Replica&)> run;
+};
+
 class StepFunctions {
  public:
   // The work of a replica on its share.
@@ -24,9 +32,8 @@ class StepFunctions {
   // `speaker` opens messages.
   StepFunctions(const Strategy& strategy, std::string speaker);
 
-  // Lets steps of that kind run as they are from now on. `why` is said once, at the first one that could have been a
-  // function; empty: nothing is said.
-  void leave_out(StepKind kind, std::string why);
+  // Lets steps of that kind run as they are from now on.
+  void leave_out(StepKind kind);
 
   // Returns whether the step on this batch is a function: the replicas record their work, nothing was left out, and
   // all shares have the same sizes, because they are one program then.
@@ -34,16 +41,18 @@ class StepFunctions {
 
   // Runs a step that takes() allows. Returns nothing, and leaves out the kind from now on, if the step does what cannot
   // be recorded, such as reading a value; nothing has been done then.
-  std::optional<PerReplica<NamedTensors>> run(StepKind kind, const GlobalBatch& batch, const Body& body);
+  // `more` is what the body does besides: another object is another signature.
+  std::optional<PerReplica<NamedTensors>> run(StepKind kind, const GlobalBatch& batch, const Body& body,
+                                              const std::shared_ptr<const void>& more);
 
  private:
   // The size of the global batch, by which replicas divide, is a part of the signature.
-  using StepFunction = Function<std::function<NamedTensors(Replica&, const Example&, int64_t, bool)>>;
+  using StepFunction =
+      Function<std::function<NamedTensors(Replica&, const Example&, int64_t, bool, std::shared_ptr<const void>)>>;
   struct Step {
     std::optional<StepFunction> function;
     Body body;
     bool left_out = false;
-    std::string why;
   };
 
   Step& of(StepKind kind) { return steps_[static_cast<std::size_t>(kind)]; }

@@ -86,6 +86,7 @@ void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>&
     // Before the step ends: where work is recorded, one launch has all of it.
     record(replica, share.size(), outputs, losses);
     optimizer_[replica].minimize(losses.sum.value);
+    if (after_update_.run) after_update_.run(replica);
     return {};
   };
   if (!scales.empty()) return static_cast<void>(strategy_.run(body, batch));
