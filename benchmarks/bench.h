@@ -35,7 +35,7 @@ inline double median_time(double seconds, const std::function<void()>& call) {
   return median(std::move(times));
 }
 
-// A module as a user brings it: "mlp", "cnn", "resnet50" or "vit_tiny".
+// A module as a user brings it: "mlp", "cnn", "resnet50", "vit_tiny" or "transformer".
 torch::nn::Sequential make_model(const std::string& name);
 // A batch of its input and the labels.
 torch::Tensor make_input(const std::string& name, int64_t size);
@@ -51,7 +51,14 @@ struct StepDevices {
 };
 
 void run_step(const std::string& model, const StepDevices& devices, double seconds);
-void run_worker_step(const std::string& model, double seconds, std::optional<bool> overlap, bool shared_memory);
+// The options of a worker's strategy.
+struct WorkerOptions {
+  std::optional<bool> overlap;
+  bool shared_memory = true;
+  int sharding_stage = 0;
+};
+
+void run_worker_step(const std::string& model, double seconds, const WorkerOptions& worker);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
 void run_worker_all_reduce();

@@ -9,7 +9,7 @@ namespace {
 void add_recorded(CLI::App& app, const double& seconds) {
   CLI::App& recording = *app.add_subcommand("recording", "recording a step for a device of XLA, forward and backward");
   const auto model = std::make_shared<std::string>("resnet50");
-  recording.add_option("--model", *model, "mlp, cnn, resnet50 or vit_tiny")->capture_default_str();
+  recording.add_option("--model", *model, "mlp, cnn, resnet50, vit_tiny or transformer")->capture_default_str();
   recording.callback([&seconds, model] { cohort::bench::run_recording(*model, seconds); });
   CLI::App& launch = *app.add_subcommand("launch", "beginning a small program on a device of XLA");
   const auto plugin = std::make_shared<std::string>("cpu");
@@ -27,11 +27,10 @@ int main(int argc, char** argv) {
   double seconds = 2.0;
   std::string model = "mlp";
   cohort::bench::StepDevices devices;
-  std::optional<bool> overlap;
-  bool shared_memory = true;
+  cohort::bench::WorkerOptions worker;
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
   CLI::App& step = *app.add_subcommand("step", "training steps");
-  step.add_option("--model", model, "mlp, cnn, resnet50 or vit_tiny")->capture_default_str();
+  step.add_option("--model", model, "mlp, cnn, resnet50, vit_tiny or transformer")->capture_default_str();
   step.add_option("--replicas", devices.replicas, "replicas")->capture_default_str();
   CLI::Option* const gpus = step.add_flag("--gpus", devices.gpus, "the replicas on GPUs, one each");
   step.add_option("--xla_plugin", devices.xla_plugin, "the replicas on devices of a plugin, as cohort train takes it")
@@ -39,9 +38,12 @@ int main(int argc, char** argv) {
   step.add_option("--threads", devices.threads, "threads a replica on the CPU; 0: the cores divided by the replicas")
       ->capture_default_str();
   CLI::App& worker_step = *app.add_subcommand("worker_step", "training steps of one of several workers");
-  worker_step.add_option("--model", model, "mlp, cnn or resnet50")->capture_default_str();
-  worker_step.add_option("--overlap", overlap, "whether gradients leave during backward; as the library decides");
-  worker_step.add_option("--shared_memory", shared_memory, "whether workers of one machine share memory")
+  worker_step.add_option("--model", model, "mlp, cnn, resnet50, vit_tiny or transformer")->capture_default_str();
+  worker_step.add_option("--overlap", worker.overlap,
+                         "whether gradients leave during backward; as the library decides");
+  worker_step.add_option("--shared_memory", worker.shared_memory, "whether workers of one machine share memory")
+      ->capture_default_str();
+  worker_step.add_option("--sharding_stage", worker.sharding_stage, "states that the workers share")
       ->capture_default_str();
   CLI::App& empty = *app.add_subcommand("empty", "strategy.run of an empty function");
   empty.add_option("--replicas", devices.replicas, "CPU replicas")->capture_default_str();
@@ -65,7 +67,7 @@ int main(int argc, char** argv) {
   add_recorded(app, seconds);
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, devices, seconds);
-  if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, overlap, shared_memory);
+  if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, worker);
   if (empty.parsed()) cohort::bench::run_empty(devices.replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
   if (worker_all_reduce.parsed()) cohort::bench::run_worker_all_reduce();

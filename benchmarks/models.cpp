@@ -1,4 +1,4 @@
-// The benchmarks' models: the MLP and the CNN of our layers, ResNet-50 and a small vision transformer of our zoo.
+// The benchmarks' models: the MLP and the CNN of our layers, ResNet-50 and two small vision transformers of our zoo.
 // pytorch_step.py has the same in Python.
 #include "bench.h"
 
@@ -12,6 +12,8 @@ namespace cohort::bench {
 namespace {
 
 namespace nn = torch::nn;
+
+constexpr int64_t kTransformerImage = 176;  // 121 patches and the class token
 
 // Our layers for an example of this shape.
 nn::Sequential of_layers(const std::vector<Layer>& layers, Shape shape) {
@@ -40,17 +42,26 @@ torch::nn::Sequential make_model(const std::string& name) {
     return nn::Sequential(models::vision_transformer(
         {.image_size = 64, .num_heads = 3, .hidden_dim = 192, .mlp_dim = 768, .num_classes = kClasses}));
   }
+  if (name == "transformer") {
+    return nn::Sequential(models::vision_transformer({.image_size = kTransformerImage,
+                                                      .num_layers = 4,
+                                                      .num_heads = 4,
+                                                      .hidden_dim = 256,
+                                                      .mlp_dim = 1024,
+                                                      .num_classes = kClasses}));
+  }
   throw std::invalid_argument("unknown model " + name);
 }
 
 torch::Tensor make_input(const std::string& name, int64_t size) {
   if (name == "mlp") return torch::randn({size, 784});
   if (name == "cnn") return torch::randn({size, 1, 28, 28});
-  return torch::randn({size, 3, 64, 64});
+  const int64_t edge = name == "transformer" ? kTransformerImage : 64;
+  return torch::randn({size, 3, edge, edge});
 }
 
 int64_t batch_per_replica(const std::string& name) {
-  return name == "resnet50" || name == "vit_tiny" ? 8 : 64;
+  return name == "mlp" || name == "cnn" ? 64 : 8;
 }
 
 }  // namespace cohort::bench

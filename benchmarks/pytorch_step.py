@@ -1,6 +1,7 @@
 """PyTorch's side: training steps of the same models, one process (eager) or two with DistributedDataParallel over Gloo.
 
-usage: pytorch_step.py MODEL eager|ddp|ddp_last SECONDS [THREADS]      prints one JSON line; _last: with channels_last
+usage: pytorch_step.py MODEL eager|ddp|ddp_last|ddp_zero SECONDS [THREADS]
+prints one JSON line; _last: with channels_last, _zero: with ZeroRedundancyOptimizer
 """
 import json
 import os
@@ -10,6 +11,7 @@ import tempfile
 import time
 
 import torch
+import torch.distributed.optim
 from torch import nn
 from torchvision import models
 
@@ -29,14 +31,20 @@ def make(name):
         net = models.VisionTransformer(image_size=64, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768,
                                        num_classes=CLASSES)
         return net, 8, (3, 64, 64)
+    if name == "transformer":
+        net = models.VisionTransformer(image_size=176, patch_size=16, num_layers=4, num_heads=4, hidden_dim=256, mlp_dim=1024, num_classes=CLASSES)
+        return net, 8, (3, 176, 176)
     return models.resnet50(num_classes=CLASSES), 8, (3, 64, 64)
 
 
-def median_step(name, seconds, wrap=lambda net: net, layout=torch.contiguous_format):
+def median_step(name, seconds, wrap=lambda net: net, layout=torch.contiguous_format, zero=False):
     torch.manual_seed(1)
     net, size, shape = make(name)
     net = wrap(net.to(memory_format=layout))
-    adam = torch.optim.Adam(net.parameters(), 1e-3, foreach=True)
+    if zero:
+        adam = torch.distributed.optim.ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=1e-3, foreach=True)
+    else:
+        adam = torch.optim.Adam(net.parameters(), 1e-3, foreach=True)
     x = torch.randn(size, *shape).contiguous(memory_format=layout)
     y = torch.randint(CLASSES, (size,))
 
@@ -66,7 +74,8 @@ def ddp_worker(rank, name, mode, seconds, rendezvous):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2)
     layout = torch.channels_last if mode == "ddp_last" else torch.contiguous_format
-    took, size = median_step(name, seconds, lambda net: nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True), layout)
+    took, size = median_step(name, seconds, lambda net: nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True), layout,
+                             zero=mode == "ddp_zero")
     if rank == 0:
         report(name, mode, took, 2 * size)
     torch.distributed.barrier()

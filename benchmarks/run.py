@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs our benchmarks and PyTorch's in turn and prints ratios, each the median of those of the rounds.
 
-usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE] [--only-xla]
+usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE] [--only-xla | --only-sharded]
 """
 import argparse
 import json
@@ -107,6 +107,24 @@ def worker_report(table):
         wanted = {"mlp": ("1.3", "4"), "cnn": ("1.3", "-")}.get(model, ("-", "-"))
         medians = " | ".join(f"{statistics.median(values):,.0f}" for values in (gloo, mpi, ddp))
         out.append(f"| {model} | {medians} | {ratio_of(gloo, ddp):.2f} ({wanted[0]}) | {ratio_of(mpi, ddp):.2f} ({wanted[1]}) |")
+    return "\n".join(out)
+
+
+def sharded_report(arguments):
+    """States that two workers share, beside PyTorch's data parallelism whose optimizer is divided."""
+    seconds = str(3 * arguments.seconds)
+    ours = [arguments.bench.replace("cohort_bench", "cohort"), "launch", "--nproc=2", "--", arguments.bench, "--seconds", seconds, "worker_step"]
+    out = ["", "| 2 workers that share states | ours, ms | PyTorch's, ms | PyTorch's / ours | wanted |", "|---|---|---|---|---|"]
+    for model in ("transformer", "vit_tiny", "mlp"):
+        times = {side: [] for side in (1, 2, "ddp_zero")}
+        for _ in range(arguments.rounds):
+            for side, found in times.items():
+                command = [PYTHON, HERE / "pytorch_step.py", model, side, seconds] if side == "ddp_zero" else [*ours, "--model", model, "--sharding_stage", str(side)]
+                found.append(lines_of(command)[0]["us"] / 1e3)
+        for stage in (1, 2):
+            wanted = "1.3" if (model, stage) == ("transformer", 1) else "-"
+            out.append(f"| {model}, stage {stage} beside DDP with ZeroRedundancyOptimizer | {statistics.median(times[stage]):,.2f} | "
+                       f"{statistics.median(times['ddp_zero']):,.2f} | {ratio_of(times['ddp_zero'], times[stage]):.2f} | {wanted} |")
     return "\n".join(out)
 
 
@@ -253,15 +271,19 @@ def main():
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--write-docs", type=pathlib.Path)
     parser.add_argument("--only-xla", action="store_true", help="the recorded steps alone")
+    parser.add_argument("--only-sharded", action="store_true", help="the workers that share states alone")
     arguments = parser.parse_args()
     if arguments.only_xla:
         print(xla_report(arguments))
+        return
+    if arguments.only_sharded:
+        print(sharded_report(arguments))
         return
     results = steps(arguments)
     empty = lines_of([arguments.bench, "empty", "--replicas", "2"])[0]
     reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
     pipeline = lines_of([arguments.bench, "input"])[0]
-    text = "\n".join((report(results, empty, reduce, pipeline), worker_report(worker_steps(arguments)), start_report(arguments),
+    text = "\n".join((report(results, empty, reduce, pipeline), worker_report(worker_steps(arguments)), sharded_report(arguments), start_report(arguments),
                       checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0]), files_report(arguments), server_report(arguments), xla_report(arguments)))
     print(text)
     if arguments.write_docs:

@@ -104,10 +104,12 @@ void run_step(const std::string& model, const StepDevices& devices, double secon
 }
 
 // All workers have to make as many steps: the first one says how many.
-void run_worker_step(const std::string& model, double seconds, std::optional<bool> overlap, bool shared_memory) {
+void run_worker_step(const std::string& model, double seconds, const WorkerOptions& worker) {
   torch::manual_seed(1);
   const MultiWorkerMirroredStrategy strategy(
-      {.communication = {.overlap = overlap, .shared_memory = shared_memory}, .devices = {"/CPU:0"}});
+      {.communication = {.overlap = worker.overlap, .shared_memory = worker.shared_memory},
+       .devices = {"/CPU:0"},
+       .sharding = {.stage = worker.sharding_stage}});
   Step step(strategy, model);
   std::vector<double> hidden;
   const auto timed = [&](int64_t steps) {
