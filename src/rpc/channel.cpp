@@ -1,8 +1,5 @@
 #include "rpc/channel.h"
 
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
-
 #include <condition_variable>
 #include <mutex>
 #include <set>
@@ -10,6 +7,8 @@
 
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "rpc/grpc_channel.h"
+#include "rpc/local_socket.h"
 #include "rpc/security.h"
 #include "rpc/status.h"
 
@@ -19,9 +18,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kLastCallbacks = std::chrono::seconds(10);
 
-}  // namespace
+constexpr std::chrono::seconds kLookAgain(1);  // for a local socket, while the network serves
 
-std::shared_ptr<Channel> open_channel(const std::string& address, const SecurityOptions& security) {
+grpc::ChannelArguments channel_arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
@@ -34,15 +33,54 @@ std::shared_ptr<Channel> open_channel(const std::string& address, const Security
                    static_cast<int>(std::chrono::milliseconds(kKeepaliveTimeout).count()));
   arguments.SetMaxReceiveMessageSize(kLongestFrame);
   arguments.SetMaxSendMessageSize(kLongestFrame);
+  return arguments;
+}
+
+}  // namespace
+
+Channel::Channel(std::shared_ptr<grpc::Channel> network) : Channel(std::move(network), nullptr, "") {}
+
+Channel::Channel(std::shared_ptr<grpc::Channel> network, std::shared_ptr<grpc::Channel> local, std::string file)
+    : network_(std::move(network)),
+      local_(std::move(local)),
+      file_(std::move(file)),
+      network_stub_(network_),
+      asked_((Clock::now() - kLookAgain).time_since_epoch().count()) {
+  if (local_) local_stub_.emplace(local_);
+}
+
+grpc::GenericStub& Channel::stub() {
+  return local_ && local_is_there() ? *local_stub_ : network_stub_;
+}
+
+bool Channel::local_is_there() {
+  const grpc_connectivity_state state = local_->GetState(/*try_to_connect=*/false);
+  if (state == GRPC_CHANNEL_READY) return true;
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point asked{Clock::duration(asked_.load())};
+  if (now - asked < kLookAgain && network_->GetState(false) == GRPC_CHANNEL_READY) return false;
+  const bool there = state != GRPC_CHANNEL_TRANSIENT_FAILURE && listens_at(file_);
+  if (!there) asked_ = now.time_since_epoch().count();
+  return there;
+}
+
+std::shared_ptr<Channel> open_channel(const std::string& address, const SecurityOptions& security) {
+  grpc::ChannelArguments arguments = channel_arguments();
+  std::shared_ptr<grpc::Channel> local;
+  const std::string file = local_socket(address, tls_identity(security));
+  if (!file.empty()) {
+    local = grpc::CreateCustomChannel("unix:" + file, grpc::InsecureChannelCredentials(), arguments);
+  }
   if (const std::string name = tls_name(security); !name.empty()) arguments.SetSslTargetNameOverride(name);
-  return grpc::CreateCustomChannel(address, channel_credentials(security), arguments);
+  return std::make_shared<Channel>(grpc::CreateCustomChannel(address, channel_credentials(security), arguments),
+                                   std::move(local), file);
 }
 
 // The calls under way. They are shared with gRPC, which may still call back when the client is gone.
 class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
  public:
   Calls(std::string peer, std::shared_ptr<Channel> channel, const RpcClientOptions& options)
-      : peer_(std::move(peer)), options_(options), stub_(std::move(channel)) {}
+      : peer_(std::move(peer)), options_(options), channel_(std::move(channel)) {}
 
   void start(const std::string& method, const Frame& frame, std::chrono::milliseconds limit, Done done) {
     const auto call = std::make_shared<Call>();
@@ -55,8 +93,9 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
       under_way_.insert(call);
       if (closed_) call->context.TryCancel();  // gRPC remembers it for when the call begins
     }
-    stub_.UnaryCall(&call->context, method, {}, &call->request, &call->reply,
-                    [self = shared_from_this(), call](const grpc::Status& status) { self->end(call, status); });
+    channel_->stub().UnaryCall(
+        &call->context, method, {}, &call->request, &call->reply,
+        [self = shared_from_this(), call](const grpc::Status& status) { self->end(call, status); });
   }
 
   void cancel() {
@@ -100,7 +139,7 @@ class RpcClient::Calls : public std::enable_shared_from_this<RpcClient::Calls> {
 
   std::string peer_;
   RpcClientOptions options_;
-  grpc::GenericStub stub_;
+  const std::shared_ptr<Channel> channel_;
   std::mutex mutex_;
   std::condition_variable idle_;
   std::set<std::shared_ptr<Call>> under_way_;

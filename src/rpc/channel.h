@@ -12,21 +12,18 @@
 #include "cohort/cluster/security.h"
 #include "rpc/frame.h"
 
-namespace grpc {
-class Channel;
-}
-
 namespace cohort {
 
-using grpc::Channel;
+class Channel;  // the ways to a server; rpc/grpc_channel.h has it
 
 // The silence after which an end asks the other one for a sign of life, and the wait for it, after which the connection
 // is ended. The second one is TCP's user timeout, too.
 constexpr std::chrono::seconds kKeepalive(20);
 constexpr std::chrono::seconds kKeepaliveTimeout(20);
 
-// Opens a new connection to the address ("host:port"), which is made again whenever it breaks. InvalidArgument: the
-// security options are wrong.
+// Opens a new connection to the address ("host:port"), which is made again whenever it breaks. With security, it goes
+// over TLS, or over the local socket of a server of this machine and user (rpc/local_socket.h), where nothing has to be
+// encrypted. InvalidArgument: the security options are wrong.
 std::shared_ptr<Channel> open_channel(const std::string& address, const SecurityOptions& security = {});
 
 struct RpcClientOptions {

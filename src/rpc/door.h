@@ -9,9 +9,11 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "rpc/listener.h"
 #include "rpc/tls.h"
 
 namespace cohort {
@@ -47,8 +49,6 @@ class Door {
     void close_socket();
   };
 
-  void listen(const std::string& host);
-  void serve(const std::stop_token& stop);
   void receive(int socket);
   void prove(int socket, Guest& guest);
 
@@ -57,10 +57,8 @@ class Door {
   const Enter enter_;
   sockaddr_storage address_{};
   socklen_t length_ = sizeof(address_);
-  int socket_ = -1;
-  int wake_ = -1;
-  std::list<Guest> guests_;  // of the thread below
-  std::jthread thread_;
+  std::list<Guest> guests_;  // of the listener's thread
+  std::optional<Listener> listener_;
 };
 
 }  // namespace cohort

@@ -2,15 +2,23 @@
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 #include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "base/thread_pool.h"
 #include "rpc/address.h"
+#include "rpc/grpc_channel.h"
+#include "rpc/listener.h"
 #include "rpc/local_end.h"
+#include "rpc/local_socket.h"
 #include "rpc/security.h"
 #include "rpc/status.h"
 
@@ -97,14 +105,24 @@ void Call::finish(const Frame& frame, const grpc::Status& status) {
   if (reactor != nullptr) reactor->answer(frame, status);
 }
 
-void require_safe(const std::string& address, const RpcServerOptions& options) {
-  if (options.allow_insecure || options.security.given()) return;
+struct Place {
+  std::string host;
+  int port = 0;
+};
+
+Place place_of(const std::string& address, const std::string& name) {
   const std::size_t colon = address.rfind(':');
-  // Only the host is checked here, so any port will do; 0 would be refused as a cluster's address.
-  const auto parsed = colon == std::string::npos ? std::nullopt : parse_address(address.substr(0, colon) + ":1");
-  if (!parsed) fail<InvalidArgument>("[rpc] ", options.name, ": \"", address, "\" is no host:port to listen on");
+  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+  // A cluster's address has no port 0, which is any port here.
+  const auto parsed = parse_address(port == "0" ? address.substr(0, colon) + ":1" : address);
+  if (!parsed) fail<InvalidArgument>("[rpc] ", name, ": \"", address, "\" is no host:port to listen on");
+  return {.host = parsed->host, .port = port == "0" ? 0 : parsed->port};
+}
+
+void require_safe(const Place& place, const std::string& address, const RpcServerOptions& options) {
+  if (options.allow_insecure || options.security.given()) return;
   const std::string failure = "[rpc] " + options.name + " cannot listen on " + address;
-  if (is_loopback(parsed->host, failure)) return;
+  if (is_loopback(place.host, failure)) return;
   fail<FailedPrecondition>("[rpc] ", options.name, ": ", address,
                            " can be reached from other machines, and nothing says who may: start the job with "
                            "cohort launch, give all tasks a secret or certificates (security, --secret_file, "
@@ -127,6 +145,13 @@ void limit(grpc::ServerBuilder& builder) {
   builder.SetResourceQuota(grpc::ResourceQuota("cohort").Resize(kMostBytes));
 }
 
+// Sends small messages at once, and ends the connection when its other end is silent for too long.
+void look_after(int connection) {
+  const auto set = [&](int option, int value) { ::setsockopt(connection, IPPROTO_TCP, option, &value, sizeof(value)); };
+  set(TCP_NODELAY, 1);
+  set(TCP_USER_TIMEOUT, in_ms(kKeepaliveTimeout));
+}
+
 }  // namespace
 
 class RpcServer::Impl final : public grpc::CallbackGenericService {
@@ -135,30 +160,29 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
       : handler_(std::move(handler)),
         quick_(options.quick),
         quick_pool_(1),
-        pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : std::max(2, hardware_cores()))) {
-    require_safe(address, options);
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, server_credentials(options.security), &port_);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second process on the port is an error, not a share
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2Frame);
-    limit(builder);
-    builder.SetMaxReceiveMessageSize(kLongestFrame);
-    builder.SetMaxSendMessageSize(kLongestFrame);
-    builder.RegisterCallbackGenericService(this);
-    server_ = builder.BuildAndStart();
-    if (server_ && port_ != 0) return;
-    fail<Unavailable>("[rpc] ", options.name, " cannot listen on ", address,
-                      ": it is in use or not an address of this machine");
+        pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : std::max(2, hardware_cores()))),
+        local_(tls_identity(options.security)) {
+    const Place place = place_of(address, options.name);
+    require_safe(place, address, options);
+    start(options.security);
+    std::vector<int> sockets =
+        listen_on(place.host, place.port, "[rpc] " + options.name + " cannot listen on " + address);
+    port_ = port_of(sockets.front());
+    const std::size_t network = sockets.size();
+    const int local = local_.show(c10::str(address.substr(0, address.rfind(':') + 1), port_));
+    if (local >= 0) sockets.push_back(local);
+    listener_.emplace("[rpc] " + options.name, std::move(sockets),
+                      [this, network](int connection, std::size_t which) { take(connection, which < network); });
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() override {
-    if (!server_) return;
+    listener_.reset();
     server_->Shutdown(std::chrono::system_clock::now() + kLastCalls);
   }
 
   int port() const { return port_; }
-  std::shared_ptr<Channel> local_channel() { return server_->InProcessChannel({}); }
+  std::shared_ptr<Channel> local_channel() { return std::make_shared<Channel>(server_->InProcessChannel({})); }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
     return new Reactor(context->method(), [this](const std::string& method, std::shared_ptr<Call> call) {
@@ -174,12 +198,46 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
   }
 
  private:
+  using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+  using Arrived = Acceptor::NewConnectionParameters;
+
+  void start(const SecurityOptions& security) {
+    grpc::ServerBuilder builder;
+    constexpr auto kByDescriptor = grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
+    strangers_ = builder.experimental().AddExternalConnectionAcceptor(kByDescriptor, server_credentials(security));
+    // Who comes by the local socket has shown to be this user by entering its folder.
+    own_ = builder.experimental().AddExternalConnectionAcceptor(kByDescriptor, grpc::InsecureServerCredentials());
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2Frame);
+    limit(builder);
+    builder.SetMaxReceiveMessageSize(kLongestFrame);
+    builder.SetMaxSendMessageSize(kLongestFrame);
+    builder.RegisterCallbackGenericService(this);
+    server_ = builder.BuildAndStart();
+    if (!server_) cohort::fail<Internal>("[rpc] gRPC's server does not start");
+  }
+
+  void take(int connection, bool from_network) {
+    if (from_network) {
+      look_after(connection);
+    } else if (!is_own_user(connection)) {
+      ::close(connection);
+      return;
+    }
+    Arrived arrived;
+    arrived.fd = connection;
+    (from_network ? strangers_ : own_)->HandleNewConnection(&arrived);
+  }
+
   RpcServer::Handler handler_;
   std::set<std::string> quick_;
   ThreadPool quick_pool_;
   std::unique_ptr<ThreadPool> pool_;
   int port_ = 0;
+  LocalSocket local_;
+  std::unique_ptr<Acceptor> strangers_;
+  std::unique_ptr<Acceptor> own_;
   std::unique_ptr<grpc::Server> server_;
+  std::optional<Listener> listener_;  // gRPC's own stops for good when it has no descriptor for a connection
 };
 
 RpcServer::RpcServer(const std::string& address, const RpcServerOptions& options, RpcServer::Handler handler)

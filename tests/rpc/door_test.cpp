@@ -3,13 +3,13 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <condition_variable>
 #include <vector>
 
 #include "cohort/error.h"
+#include "tests/support/descriptors.h"
 #include "tests/support/errors.h"
 #include "tests/support/secret.h"
 
@@ -117,52 +117,17 @@ TEST(Door, ClosesAtOnceAlthoughSomebodyStandsThere) {
   EXPECT_TRUE(stranger.is_sent_away());
 }
 
-// Uses all descriptors that the process may have, while it lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit now = before_;
-    now.rlim_cur = 256;
-    ::setrlimit(RLIMIT_NOFILE, &now);
-    for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) used_.push_back(fd);
-  }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-  ~NoDescriptors() {
-    for (const int fd : used_) ::close(fd);
-    ::setrlimit(RLIMIT_NOFILE, &before_);
-  }
-  void give_one() {
-    ::close(used_.back());
-    used_.pop_back();
-  }
-
- private:
-  rlimit before_{};
-  std::vector<int> used_;
-};
-
-double processor_seconds() {
-  rusage use{};
-  ::getrusage(RUSAGE_SELF, &use);
-  const auto seconds_of = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds_of(use.ru_utime) + seconds_of(use.ru_stime);
-}
-
 TEST(Door, WaitsWithoutSpinningWhileThereAreNoDescriptors) {
   const Answering answering;
   EXPECT_EQ(answering.ask(kSecret), 42);
   {
-    NoDescriptors none;
+    testing::NoDescriptors none;
     none.give_one();
     const Stranger stranger(answering.door());  // the last one, so that the door has none for it
     ASSERT_TRUE(stranger.connected());
-    const double before = processor_seconds();
+    const double before = testing::processor_seconds();
     std::this_thread::sleep_for(milliseconds(500));
-    EXPECT_LT(processor_seconds() - before, 0.2) << "the door asks again and again";
+    EXPECT_LT(testing::processor_seconds() - before, 0.2) << "the door asks again and again";
   }
   EXPECT_EQ(answering.ask(kSecret), 42) << "the door is there again";
 }

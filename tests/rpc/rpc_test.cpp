@@ -12,6 +12,7 @@
 #include "cohort/error.h"
 #include "rpc/channel.h"
 #include "rpc/frame.h"
+#include "tests/support/certificates.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
@@ -203,19 +204,6 @@ TEST(Rpc, QuickMethodsAreAnsweredWhileAllThreadsAreBusy) {
   (void)behind.get();
 }
 
-// A certificate of its own, signed by itself.
-struct Certificate {
-  explicit Certificate(const testing::TemporaryFolder& folder, const std::string& name)
-      : certificate(folder / (name + ".pem")), key(folder / (name + ".key")) {
-    const std::string command =
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name +
-        " -addext subjectAltName=DNS:" + name + " -keyout " + key + " -out " + certificate + " 2>/dev/null";
-    if (std::system(command.c_str()) != 0) throw std::runtime_error("openssl failed");
-  }
-  std::string certificate;
-  std::string key;
-};
-
 // Calls with these options; what came of it.
 torch::Tensor call_with(const SecurityOptions& security, int port) {
   RpcClient client("the server", local(port), security);
@@ -224,8 +212,8 @@ torch::Tensor call_with(const SecurityOptions& security, int port) {
 
 TEST(Rpc, OnlyWhoHasTheRightCertificateIsHeard) {
   const testing::TemporaryFolder folder;
-  const Certificate ours(folder, "ours");
-  const Certificate stranger(folder, "stranger");
+  const testing::Certificate ours(folder, "ours");
+  const testing::Certificate stranger(folder, "stranger");
   const SecurityOptions good{
       .ca_file = ours.certificate, .certificate_file = ours.certificate, .key_file = ours.key, .server_name = "ours"};
   const RpcServer server("127.0.0.1:0", {.security = good},

@@ -22,6 +22,7 @@ struct ProcessRanksOptions {
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(10);  // a busy machine may stop for seconds
   std::optional<TlsPem> identity = std::nullopt;                           // what the ranks prove to each other
+  std::vector<TlsPem> identities = {};                                     // of each rank, in place of `identity`
   bool one_machine = true;  // with an identity: they need not encrypt what they send
   bool shared_memory = true;
   std::vector<std::string> machines = {};  // of each rank; this one
@@ -37,7 +38,7 @@ inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Member
       .size = static_cast<int>(membership->tasks().size()),
       .host = "127.0.0.1",
       .prefix = "transport/",
-      .identity = options.identity,
+      .identity = options.identities.empty() ? options.identity : options.identities[rank],
       .machine = options.one_machine ? "here" : "",
       .timeout = options.timeout,
       .put = [membership](const std::string& key, const std::string& value) { membership->put(key, value); },

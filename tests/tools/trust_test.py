@@ -3,6 +3,8 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
+import signal
 import socket
 import ssl
 import struct
@@ -13,11 +15,13 @@ import threading
 import time
 import unittest
 
+import machines
 from processes import free_port, marked, records_of
 
 COHORT = os.environ["COHORT"]
 TRAIN = [COHORT, "train", "--experiment=mnist_mlp", "--seed=3", "--batch_size=96"]
 LISTENS = "0A"
+ACCEPTS = 0x10000  # the flag of a Unix socket that listens
 ALERT = 0x15  # the type of a TLS record that refuses
 
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # with empty settings, as plain gRPC begins
@@ -41,6 +45,22 @@ def listening(processes):
             host, port = words[1].split(":")
             raw = b"".join(struct.pack("=I", int(host[i:i + 8], 16)) for i in range(0, len(host), 8))
             found.add((family, socket.inet_ntop(family, raw), int(port, 16)))
+    return found
+
+
+def local_ears(processes):
+    """The files at which these processes listen; one that is no file, but a name alone, begins with "@"."""
+    inodes = set()
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for descriptor in pathlib.Path(f"/proc/{process}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    inodes.add(os.readlink(descriptor))
+    found = set()
+    for line in pathlib.Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()[1:]:
+        words = line.split()
+        if int(words[3], 16) & ACCEPTS and f"socket:[{words[6]}]" in inodes:
+            found.add(words[7])
     return found
 
 
@@ -116,11 +136,16 @@ class Strangers(unittest.TestCase):
         self.addCleanup(job.kill)
         reader = threading.Thread(target=lambda: setattr(self, "said", job.stdout.read()))
         reader.start()
-        done = set()
+        done, self.local = set(), set()
         while job.poll() is None:
             for address in listening(marked(mark)) - done:
                 self.assertEqual(answers(address), {}, address)
                 done.add(address)
+            for file in local_ears(marked(mark)) - self.local:
+                with contextlib.suppress(FileNotFoundError):
+                    folder = pathlib.Path(file).parent.stat()
+                    self.assertEqual((folder.st_mode & 0o777, folder.st_uid), (0o700, os.getuid()), file)
+                self.local.add(file)
             time.sleep(0.02)
         reader.join()
         job.stdout.close()
@@ -137,6 +162,7 @@ class Strangers(unittest.TestCase):
         self.scan([COHORT, "launch", "--ps=2", "--workers=2", "--", *TRAIN, "--train_steps=200", f"--model_dir={self.folder}/run",
                    "--distribution_strategy=parameter_server"], 3)
         self.assertEqual(max(record["step"] for record in records_of(f"{self.folder}/run")), 200)
+        self.assertGreaterEqual(len(self.local), 3, "the tasks of this machine do not go by the network")
 
     def test_find_no_ear_among_launchers(self):
         end = pathlib.Path(self.folder, "end")
@@ -188,22 +214,22 @@ class Secrets(unittest.TestCase):
             self.assertIn("[0123456789abcdef] []", self.launch(*show, env=outside).stdout)
         self.assertIn("[] [1]", self.launch("--insecure", "--", "sh", "-c", 'echo "[$COHORT_SECRET_FD] [$COHORT_INSECURE]"').stdout)
 
+    def test_leaves_nothing_behind_when_the_disk_is_full(self):
+        def no_bytes():  # which is what a full disk has, for files
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.launch("--elastic=1:2", f"--master_port={free_port()}", "--", "true", env={**os.environ, "XDG_RUNTIME_DIR": folder}, preexec_fn=no_bytes)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("for the secret of this user's launchers: File too large", done.stderr)
+            self.assertEqual([file for file in pathlib.Path(folder).rglob("*") if not file.is_dir()], [])
+
     def test_that_was_closed_on_the_way_is_named(self):
         closing = f"import subprocess, sys; sys.exit(subprocess.run({[*TRAIN, '--distribution_strategy=multi_worker_mirrored', '--train_steps=1', '--model_dir=/dev/null']!r}).returncode)"
         done = self.launch("--nproc=2", "--", sys.executable, "-c", closing)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("but the job's secret is not there", done.stdout)
-
-
-def can_make_networks():
-    name = f"cohort-try-{os.getpid()}"
-    try:
-        made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
-    if made:
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-    return made
 
 
 SNIFFER = """
@@ -218,7 +244,7 @@ with open(sys.argv[1], "wb") as file:
 """
 
 
-@unittest.skipUnless(can_make_networks(), "network namespaces need root, and ip of iproute2")
+@unittest.skipUnless(machines.can_make(), machines.NEED)
 class Wire(unittest.TestCase):
     """What somebody sees who can read all that passes between two machines."""
 
@@ -226,25 +252,7 @@ class Wire(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.names = [f"cohort-{os.getpid()}-{i}" for i in range(2)]
-        for name in self.names:
-            self.addCleanup(subprocess.run, ["ip", "netns", "del", name], capture_output=True, check=False)
-            self.ip("netns", "add", name)
-        self.ip("-n", self.names[0], "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", self.names[1])
-        for i, name in enumerate(self.names):
-            self.ip("-n", name, "addr", "add", f"10.78.0.{i + 1}/24", "dev", "eth0")
-            for link in ("eth0", "lo"):
-                self.ip("-n", name, "link", "set", link, "up")
-
-    @staticmethod
-    def ip(*words):
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    def inside(self, which, command, **options):
-        process = subprocess.Popen(["ip", "netns", "exec", self.names[which], *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.kill)
-        return process
+        self.inside = machines.Machines(self).inside
 
     def seen(self, tasks, flags):
         """The bytes on the wire while these tasks (which machine, TF_CONFIG's task) train with weights that stay as they were; the weights."""

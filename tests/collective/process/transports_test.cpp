@@ -2,6 +2,8 @@
 #include "collective/process/transports.h"
 
 #include "tests/collective/process/conformance.h"
+#include "tests/support/certificates.h"
+#include "tests/support/errors.h"
 #include "tests/support/process_ranks.h"
 #include "tests/support/secret.h"
 
@@ -80,6 +82,38 @@ TEST_P(ProvedRanks, SendLargeMessagesInBothDirectionsAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(On, ProvedRanks, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "OneMachine" : "SeveralMachines"; });
+
+TEST(CertifiedRanks, SpeakToThoseOfTheirAuthority) {
+  const testing::TemporaryFolder folder;
+  const testing::Authority authority(folder, "authority");
+  const std::vector<TlsPem> identities{authority.issue("a"), authority.issue("b"), authority.issue("c")};
+  for (const bool one_machine : {false, true}) {
+    with_process_ranks(3, {.identities = identities, .one_machine = one_machine},
+                       [](ProcessCommunicator& world, Membership&) {
+                         EXPECT_EQ(world.name(), "tcp");
+                         testing::check_sums(world);
+                         testing::check_messages(world);
+                       });
+  }
+}
+
+TEST(CertifiedRanks, RefuseThoseOfAnother) {
+  const testing::TemporaryFolder folder;
+  const testing::Authority authority(folder, "authority");
+  const testing::Authority another(folder, "another");
+  const TlsPem stranger = another.issue("stranger");
+  TlsPem impostor = stranger;  // knows whom to accept, but has nothing that they accept
+  const TlsPem good = authority.issue("good");
+  impostor.ca = good.ca;
+  for (const TlsPem& other : {stranger, impostor}) {
+    testing::expect_error<Unavailable>(
+        [&] {
+          with_process_ranks(2, {.timeout = std::chrono::seconds(2), .identities = {good, other}},
+                             [](ProcessCommunicator& world, Membership&) { testing::check_sums(world); });
+        },
+        "[collective] ring: rank ");
+  }
+}
 
 TEST(TransportTable, AnUnknownNameListsTheKnownOnes) {
   testing::expect_error<InvalidArgument>([] { (void)make_transport("pigeon", {}); },

@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "rpc/own_folder.h"
 #include "rpc/security.h"
 
 namespace cohort::cli {
@@ -37,34 +38,44 @@ std::string draw_secret() {
   fail<Unavailable>("[launch] ", file, ", for the secret of this user's launchers: ", std::strerror(errno));
 }
 
-// Returns a folder that nobody else can look into.
-std::string own_folder() {
-  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
-  const std::string base = runtime != nullptr && *runtime != '\0' ? runtime : "/tmp";
-  std::string folder = c10::str(base, "/cohort-", ::getuid());
-  if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) fail_at(folder);
-  struct stat found {};
-  if (::lstat(folder.c_str(), &found) != 0) fail_at(folder);
-  const bool ours = S_ISDIR(found.st_mode) && found.st_uid == ::getuid() && (found.st_mode & (S_IRWXG | S_IRWXO)) == 0;
-  if (ours) return folder;
-  fail<FailedPrecondition>("[launch] ", folder, " is not this user's alone, so no secret is kept there; remove it, or ",
-                           "give --secret_file");
-}
+// A new file with this text, which is removed again.
+class Draft {
+ public:
+  Draft(std::string file, const std::string& text) : file_(std::move(file)) {
+    const int fd = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (fd < 0) fail_at(file_);
+    const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    const int error = errno;
+    ::close(fd);
+    if (written) return;
+    ::unlink(file_.c_str());
+    errno = error;
+    fail_at(file_);
+  }
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+  ~Draft() { ::unlink(file_.c_str()); }
+
+  const std::string& file() const { return file_; }
+
+ private:
+  std::string file_;
+};
 
 // Returns the name of a file with the secret that all launchers of this user on this machine share. The first one makes
 // it, whole: by a link to a file that is complete.
 std::string secret_of_user() {
-  const std::string folder = own_folder();
+  std::string folder;
+  try {
+    folder = own_folder();
+  } catch (const FailedPrecondition& error) {
+    fail<FailedPrecondition>("[launch] no secret of this user's launchers is kept: ", error.what(),
+                             "; remove it, or give --secret_file");
+  }
   std::string file = folder + "/secret";
   if (std::filesystem::exists(file)) return file;
-  const std::string draft = c10::str(file, ".", ::getpid());
-  const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (fd < 0) fail_at(draft);
-  const std::string secret = draw_secret();
-  const bool written = ::write(fd, secret.data(), secret.size()) == static_cast<ssize_t>(secret.size());
-  ::close(fd);
-  if (!written || (::link(draft.c_str(), file.c_str()) != 0 && errno != EEXIST)) fail_at(file);
-  ::unlink(draft.c_str());
+  const Draft draft(c10::str(file, ".", ::getpid()), draw_secret());
+  if (::link(draft.file().c_str(), file.c_str()) != 0 && errno != EEXIST) fail_at(file);
   return file;
 }
 
