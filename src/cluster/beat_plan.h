@@ -1,9 +1,10 @@
 // BeatPlan: says how long a task's next sign of life may be held at its peer, and how long it may take. It reads no
 // clock.
 //
-// A heartbeat that is not answered is repeated soon, over a new connection (rpc/probe.h), so that an outage that is
-// shorter than the peer's patience by a fifth is survived (with a patience of 5 s or more): the peer has last heard of
-// this task a twelfth of its patience before the outage began, and hears of it again a twelfth after the outage ended.
+// A heartbeat that is not answered is repeated soon, over a new connection (rpc/probe.h), so that an outage is survived
+// if it is shorter than the peer's patience by a second (by a fifth, if the patience is less than 5 s). The peer has
+// last heard of this task 0.4 s before the outage began at most, and in the last second of the patience an attempt has
+// 0.4 s at most, so that the next one begins soon after the outage.
 #pragma once
 
 #include <algorithm>
@@ -39,9 +40,13 @@ class BeatPlan {
     const milliseconds part = std::max(peer_.patience() / kParts, milliseconds(1));
     const auto silence = std::chrono::duration_cast<milliseconds>(peer_.silence(now));
     const milliseconds left = std::max(peer_.patience() - silence, milliseconds(1));
-    const auto at_least = [&](milliseconds time) { return std::min(left, std::max(time, kLeast)); };
-    if (failures_ == 0) return {.wait = part, .limit = at_least(3 * part)};
-    return {.wait = milliseconds(0), .limit = at_least(failures_ % 4 == 0 ? 3 * part : part)};
+    const milliseconds before_last = left - std::min(kLast, peer_.patience() / 5);
+    const auto limited = [&](milliseconds time) {
+      const milliseconds most = before_last > milliseconds(0) ? before_last : kLeast;
+      return std::min(left, std::max(std::min(time, most), kLeast));
+    };
+    if (failures_ == 0) return {.wait = std::min(part, kLeast), .limit = limited(3 * part)};
+    return {.wait = milliseconds(0), .limit = limited(failures_ % 4 == 0 ? 3 * part : part)};
   }
 
   bool lost(Time now) const { return peer_.lost(now); }
@@ -51,6 +56,7 @@ class BeatPlan {
   static constexpr int kParts = 12;
   // The least time of an attempt. A busy machine needs as long for a new connection, however short the patience is.
   static constexpr std::chrono::milliseconds kLeast{400};
+  static constexpr std::chrono::milliseconds kLast{1000};  // the end of the patience, in which attempts are short
 
   Liveness peer_;
   int failures_ = 0;

@@ -4,8 +4,11 @@
 
 namespace cohort {
 
-RpcProbe::RpcProbe(std::string name, Open open)
-    : name_(std::move(name)), open_(std::move(open)), client_(std::make_shared<RpcClient>(name_, open_())) {}
+RpcProbe::RpcProbe(std::string name, Open open, const RpcClientOptions& options)
+    : name_(std::move(name)),
+      open_(std::move(open)),
+      options_(options),
+      client_(std::make_shared<RpcClient>(name_, open_(), options_)) {}
 
 RpcProbe::RpcProbe(std::string name, const std::string& address, const SecurityOptions& security)
     : RpcProbe(std::move(name), [address, security] { return open_channel(address, security); }) {}
@@ -16,13 +19,13 @@ Frame RpcProbe::call(const std::string& method, const Frame& frame, std::chrono:
   std::shared_ptr<RpcClient> client;
   {
     const std::lock_guard lock(mutex_);
-    if (!client_ && !closed_) client_ = std::make_shared<RpcClient>(name_, open_());
+    if (!client_ && !closed_) client_ = std::make_shared<RpcClient>(name_, open_(), options_);
     client = client_;
   }
   if (!client) fail<Cancelled>("[rpc] no call of ", name_, " is made any more");
   const auto give_up_connection = [&] {
     const std::lock_guard lock(mutex_);
-    client_.reset();
+    if (client_ == client) client_.reset();  // calls of other threads may have a new one already
   };
   try {
     return client->call(method, frame, limit).get();

@@ -59,6 +59,20 @@ TEST(BeatPlan, AnOutageThatIsShorterThanThePatienceByAFifthIsSurvived) {
   }
 }
 
+TEST(BeatPlan, AnOutageThatIsShorterThanThePatienceByASecondIsSurvived) {
+  for (const milliseconds patience : {seconds(5), seconds(7), seconds(20), seconds(60), seconds(300)}) {
+    for (int begin = 0; begin < 300; ++begin) {
+      const milliseconds from = patience + begin * milliseconds(17);
+      for (const milliseconds shorter :
+           {milliseconds(1000), milliseconds(1100), milliseconds(1500), milliseconds(4000)}) {
+        const Silence silence = talk(patience, from, from + patience - shorter);
+        EXPECT_LT(silence.at_task, patience) << shorter.count() << " less than " << patience.count();
+        EXPECT_LT(silence.at_peer, patience) << shorter.count() << " less than " << patience.count();
+      }
+    }
+  }
+}
+
 TEST(BeatPlan, AnOutageThatIsLongerThanThePatienceIsNotSurvived) {
   const Silence silence = talk(seconds(5), seconds(5), milliseconds(10'100));
   EXPECT_EQ(silence.at_task, seconds(5));
@@ -77,7 +91,7 @@ TEST(BeatPlan, NoAttemptIsTooShortForABusyMachine) {
 TEST(BeatPlan, EveryFourthRepetitionHasMoreTime) {
   const BeatPlan::Time begin;
   BeatPlan plan(seconds(12), begin);
-  EXPECT_EQ(plan.next(begin).wait, seconds(1));
+  EXPECT_EQ(plan.next(begin).wait, milliseconds(400)) << "the peer hears of the task soon before any outage";
   EXPECT_EQ(plan.next(begin).limit, seconds(3));
   for (const int wanted : {1, 1, 1, 3, 1}) {
     plan.failed();

@@ -22,8 +22,9 @@ namespace proto = coordination;
 // begin), and the longest time of any call.
 constexpr milliseconds kSlice = seconds(1);
 constexpr milliseconds kCall = seconds(10);
+constexpr milliseconds kAttempt = seconds(3);  // the time after which a call that may be repeated is
 constexpr milliseconds kLastWord = seconds(1);
-constexpr milliseconds kNextGroup(50);  // the pause between two attempts to enter it
+constexpr milliseconds kPause(50);  // between two attempts
 
 std::string join(const google::protobuf::RepeatedPtrField<std::string>& names) {
   std::string text;
@@ -47,7 +48,7 @@ CoordinationClient::CoordinationClient(const RpcProbe::Open& open, const TaskId&
       incarnation_(draw_number()),
       leader_(leader),
       options_(options),
-      calls_(leader, open(), {.wait_for_ready = true}),
+      calls_(leader, open, {.wait_for_ready = true}),
       heartbeats_(leader, open),
       last_word_(leader, open()) {}
 
@@ -85,25 +86,31 @@ template <typename Request>
 proto::Answer CoordinationClient::attempt(const std::string& call, const Request& request, milliseconds limit) {
   if (auto failed = given_up()) return *failed;
   try {
-    return ask<proto::Answer>(calls_, method(call), request, limit);
+    return message_in<proto::Answer>(calls_.call(method(call), make_frame(request), limit));
   } catch (const Error&) {
     if (auto failed = given_up()) return *failed;
     throw;
   }
 }
 
+// Calls until there is an answer, each time over a new connection: an old one may be silent for some time after an
+// outage. What is asked for may be done twice.
 template <typename Request>
 proto::Answer CoordinationClient::once(const std::string& what, const std::string& call, const Request& request) {
-  proto::Answer answer;
-  try {
-    answer = attempt(call, request, kCall);
-  } catch (const InvalidArgument&) {
-    throw;  // the value is too long
-  } catch (const Error& error) {
-    raise_unreachable(what, error);
+  const Deadline deadline(std::max(kCall, options_.heartbeat_timeout));
+  std::optional<proto::Answer> answer;
+  while (!answer) {
+    try {
+      answer = attempt(call, request, std::min(kAttempt, deadline.left()));
+    } catch (const InvalidArgument&) {
+      throw;  // the value is too long
+    } catch (const Error& error) {
+      if (!may_pass(error) || deadline.passed()) raise_unreachable(what, error);
+      std::this_thread::sleep_for(kPause);
+    }
   }
-  require_good(what, answer);
-  return answer;
+  require_good(what, *answer);
+  return *answer;
 }
 
 // Repeats the call until the answer is complete.
@@ -126,7 +133,7 @@ proto::Answer CoordinationClient::until_complete(const std::string& what, const 
     if (answer.kind() == proto::Answer::DONE) return "";
     if (answer.kind() == proto::Answer::OVER) {
       missing = answer.reason() + " at " + leader_;
-      std::this_thread::sleep_for(kNextGroup);
+      std::this_thread::sleep_for(kPause);
     } else {
       missing = join(answer.missing());
     }

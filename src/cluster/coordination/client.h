@@ -61,7 +61,7 @@ class CoordinationClient {
   std::optional<std::string> given_up_;
   // There are three clients because they end at different times: the calls when the group fails, the heartbeats when
   // the task leaves, and the farewell not at all.
-  RpcClient calls_;
+  RpcProbe calls_;
   RpcProbe heartbeats_;
   RpcClient last_word_;
 };

@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -21,6 +22,8 @@ namespace {
 constexpr uint64_t kMagic = 0x31'6b'6e'69'4c'68'6f'43;  // "CohLink1"
 constexpr std::chrono::seconds kProof(10);
 constexpr std::chrono::milliseconds kRetryPause(100);
+constexpr std::chrono::milliseconds kLeastSilence = std::chrono::seconds(30);
+constexpr std::chrono::milliseconds kMostSilence = std::chrono::hours(1);
 
 // What the end that connects says of itself, inside TLS. The other one answers with a byte.
 struct Hello {
@@ -39,8 +42,8 @@ uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-// An outage of the network is noticed, but one that passes soon is not the end of the link.
-void look_after(int socket) {
+// The membership notices peers that are lost. The link lasts through outages as long as the group's calls wait for it.
+void look_after(int socket, std::chrono::milliseconds timeout) {
   const auto set = [&](int level, int option, int value) {
     ::setsockopt(socket, level, option, &value, sizeof(value));
   };
@@ -48,7 +51,7 @@ void look_after(int socket) {
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(std::clamp(timeout, kLeastSilence, kMostSilence).count()));
 }
 
 std::string address_key(const Meeting& meeting, int rank) {
@@ -97,7 +100,7 @@ class Connecting {
   }
 
   void keep(int rank, Link link) {
-    look_after(link.socket);
+    look_after(link.socket, meeting_.timeout);
     const std::lock_guard lock(mutex_);
     if (const auto earlier = came_.find(rank); earlier != came_.end()) ::close(earlier->second.socket);
     came_[rank] = std::move(link);  // the other end has tried again, so an earlier link is of no use to it
