@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/crc32c.h"
 #include "base/fail.h"
 
 namespace cohort {
@@ -23,7 +24,7 @@ namespace proto = rpc;
 
 static_assert(std::endian::native == std::endian::little, "frames hold elements as they lie in memory");
 
-constexpr std::array<char, 4> kMagic = {'C', 'P', 'S', '1'};
+constexpr std::array<char, 4> kMagic = {'C', 'P', 'S', '2'};
 // The largest head, in bytes: a message and the shapes of its tensors, whose values stand behind it.
 constexpr uint32_t kLongestHead = uint32_t{4} << 20;
 constexpr std::size_t kMostDimensions = 64;
@@ -74,6 +75,10 @@ grpc::Slice slice_of(const torch::Tensor& tensor) {
   return {data, tensor.nbytes(), free_tensor, owner.release()};
 }
 
+std::span<const std::byte> bytes_in(const grpc::Slice& slice) {
+  return {reinterpret_cast<const std::byte*>(slice.begin()), slice.size()};
+}
+
 }  // namespace
 
 Frame make_frame(const google::protobuf::MessageLite& message, std::span<const torch::Tensor> tensors) {
@@ -88,14 +93,18 @@ Frame make_frame(const google::protobuf::MessageLite& message, std::span<const t
   if (size > kLongestHead) {
     fail<InvalidArgument>("[rpc] a message of ", size, " bytes is too long, wanted ", kLongestHead);
   }
-  const auto length = static_cast<uint32_t>(size);
-  std::string start(kMagic.data(), kMagic.size());
-  start.append(reinterpret_cast<const char*>(&length), sizeof length);
-  head.AppendToString(&start);
-  std::vector<grpc::Slice> slices = {grpc::Slice(start)};
+  const std::string text = head.SerializeAsString();
+  std::vector<grpc::Slice> slices(1);
+  uint32_t sum = crc32c(std::as_bytes(std::span(text)));
   for (const torch::Tensor& tensor : tensors) {
-    if (tensor.nbytes() > 0) slices.push_back(slice_of(tensor));
+    if (tensor.nbytes() == 0) continue;
+    slices.push_back(slice_of(tensor));
+    sum = crc32c(bytes_in(slices.back()), sum);
   }
+  const std::array<uint32_t, 2> numbers = {static_cast<uint32_t>(size), sum};
+  std::string start(kMagic.data(), kMagic.size());
+  start.append(reinterpret_cast<const char*>(numbers.data()), sizeof numbers);
+  slices.front() = grpc::Slice(start + text);
   return {slices.data(), slices.size()};
 }
 
@@ -110,16 +119,28 @@ FrameReader::FrameReader(const Frame& frame, google::protobuf::MessageLite& mess
   if (!frame.Valid() || !frame.Dump(&slices_).ok()) damaged("it is empty");
   std::array<char, kMagic.size()> magic{};
   uint32_t length = 0;
-  if (bytes_left() < magic.size() + sizeof length) damaged("it has ", bytes_left(), " bytes");
+  uint32_t sum = 0;
+  if (bytes_left() < magic.size() + sizeof length + sizeof sum) damaged("it has ", bytes_left(), " bytes");
   read(magic.data(), magic.size());
-  if (magic != kMagic) damaged("it does not begin with CPS1");
+  if (magic != kMagic) damaged("it does not begin with CPS2");
   read(&length, sizeof length);
+  read(&sum, sizeof sum);
+  const uint32_t own_sum = checksum();
   if (length > kLongestHead || length > bytes_left()) damaged("its head of ", length, " bytes is not there");
   std::string text(length, '\0');
   read(text.data(), length);
   proto::FrameHead head;
   if (!head.ParseFromString(text) || !message.ParseFromString(head.message())) damaged("its head is no message");
   read_shapes(head);
+  if (sum != own_sum) damaged("it was changed on the way: its checksum is ", own_sum, ", wanted ", sum);
+}
+
+uint32_t FrameReader::checksum() const {
+  uint32_t sum = 0;
+  for (std::size_t i = slice_; i < slices_.size(); ++i) {
+    sum = crc32c(bytes_in(slices_[i]).subspan(i == slice_ ? offset_ : 0), sum);
+  }
+  return sum;
 }
 
 void FrameReader::read_shapes(const proto::FrameHead& head) {

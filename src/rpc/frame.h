@@ -1,7 +1,8 @@
 // Frame: the unit that tasks send each other. It is a protobuf message and tensors as they lie in memory, which are not
 // copied into protobuf fields and, on the way out, not copied at all.
 //
-//   "CPS1", the size of a FrameHead (uint32), the FrameHead, the elements of its tensors one after the other
+//   "CPS2", the size of a FrameHead (uint32), the checksum of all that follows (uint32, CRC32C), the FrameHead, the
+//   elements of its tensors one after the other
 //
 // All numbers are little-endian.
 #pragma once
@@ -36,7 +37,7 @@ Frame make_frame(const google::protobuf::MessageLite& message, std::span<const t
 torch::Tensor on_the_way(const torch::Tensor& value, rpc::ElementType type);
 
 // Reads the bytes that another process sent, which may be anything. The constructor throws DataLoss if they are cut
-// short, too long or nonsense, before any memory is allocated for tensors.
+// short, too long, nonsense or changed on the way, before any memory is allocated for tensors.
 class FrameReader {
  public:
   FrameReader(const Frame& frame, google::protobuf::MessageLite& message);
@@ -63,6 +64,7 @@ class FrameReader {
   };
 
   void read_shapes(const rpc::FrameHead& head);
+  uint32_t checksum() const;  // of all bytes that have not been read
   const Shape& next_shape() const;
   uint64_t bytes_left() const;
   void take_bytes(void* out);  // copies the bytes of the next tensor

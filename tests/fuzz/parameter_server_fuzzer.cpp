@@ -2,12 +2,15 @@
 // what it had before is there afterwards. The first byte picks the call; the rest is its frame, with or without the
 // frame's own head around it. Otherwise the bytes are the numbers and shapes in a run of well-formed calls: a state
 // that is installed, updates and reads, which bytes alone would hardly come to.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 
+#include "base/crc32c.h"
 #include "cohort/error.h"
 #include "parameter_server/server/server.h"
 
@@ -200,10 +203,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     return 0;
   }
   std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  if (data[1] % 2 == 0) {  // a head of the right length, and what follows it as elements
+  if (data[1] % 2 == 0) {  // a head of the right length and checksum, and what follows it as elements
     const std::size_t split = bytes.size() < 4 ? bytes.size() : std::min<std::size_t>(bytes.size(), 4 + data[1] / 2);
-    const auto length = static_cast<uint32_t>(split);
-    bytes = "CPS1" + std::string(reinterpret_cast<const char*>(&length), 4) + bytes;
+    const std::array<uint32_t, 2> numbers = {static_cast<uint32_t>(split), crc32c(std::as_bytes(std::span(bytes)))};
+    bytes = "CPS2" + std::string(reinterpret_cast<const char*>(numbers.data()), sizeof numbers) + bytes;
   }
   call(*server, methods[data[0] % std::size(methods)], bytes);
   parameter_server::HelloRequest hello;

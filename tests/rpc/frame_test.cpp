@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <array>
+#include <span>
+
+#include "base/crc32c.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 
@@ -37,8 +41,9 @@ grpc::ByteBuffer buffer_of(const std::string& bytes, std::size_t piece = 7) {
 
 std::string raw(const FrameHead& head, const std::string& payload = "") {
   const std::string text = head.SerializeAsString();
-  const auto length = static_cast<uint32_t>(text.size());
-  return "CPS1" + std::string(reinterpret_cast<const char*>(&length), 4) + text + payload;
+  const std::string all = text + payload;
+  const std::array<uint32_t, 2> numbers = {static_cast<uint32_t>(text.size()), crc32c(std::as_bytes(std::span(all)))};
+  return "CPS2" + std::string(reinterpret_cast<const char*>(numbers.data()), sizeof numbers) + all;
 }
 
 TEST(Frame, EveryDtypeAndShapeComesBack) {
@@ -113,9 +118,9 @@ TEST(Frame, NonsenseIsRefusedBeforeMemoryIsTaken) {
     for (const int64_t size : sizes) head.mutable_tensors(0)->add_sizes(size);
     return head;
   };
-  refuse("CPS2aaaabbbb", "it does not begin with CPS1");
-  refuse("CPS1\xff\xff\xff\xff____", "its head of 4294967295 bytes is not there");
-  refuse(std::string("CPS1\x03\0\0\0___", 11), "its head is no message");
+  refuse("CPS1aaaabbbbcccc", "it does not begin with CPS2");
+  refuse("CPS2\xff\xff\xff\xff________", "its head of 4294967295 bytes is not there");
+  refuse(std::string("CPS2\x03\0\0\0_______", 15), "its head is no message");
   refuse(raw(head_with(rpc::NONE, {1})), "elements of type 0");
   refuse(raw(head_with(static_cast<rpc::ElementType>(99), {1})), "elements of type 99");
   refuse(raw(head_with(rpc::UINT8, {-1})), "the sizes [-1]");
@@ -138,6 +143,17 @@ TEST(Frame, NonsenseIsRefusedBeforeMemoryIsTaken) {
   head.add_tensors()->set_type(rpc::UINT8);
   head.mutable_tensors(3)->add_sizes(huge);
   refuse(raw(head), "a tensor has the sizes");
+}
+
+TEST(Frame, AnyBitThatIsChangedOnTheWayIsNoticed) {
+  const std::vector<torch::Tensor> tensors{torch::arange(9), torch::rand({3})};
+  const std::string bytes = bytes_of(make_frame(message_of({5, 6}), tensors));
+  for (std::size_t i = 0; i < 8 * bytes.size(); ++i) {
+    std::string changed = bytes;
+    changed[i / 8] = static_cast<char>(changed[i / 8] ^ (1 << (i % 8)));
+    rpc::TensorHead message;
+    expect_error<DataLoss>([&] { FrameReader(buffer_of(changed), message); }, "is damaged");
+  }
 }
 
 TEST(Frame, OnlyWhatFramesHaveIsSent) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "base/crc32c.h"
 #include "base/fail.h"
 
 namespace cohort {
@@ -25,7 +26,8 @@ constexpr int kReadsAtOnce = 64;                          // then others have th
 
 }  // namespace
 
-Connection::Connection(Link link, std::string peer) : link_(std::move(link)), peer_(std::move(peer)) {}
+Connection::Connection(Link link, std::string peer)
+    : link_(std::move(link)), sum_size_(link_.ssl ? 0 : sizeof(uint32_t)), peer_(std::move(peer)) {}
 
 Connection::~Connection() {
   if (link_.socket < 0) return;
@@ -80,7 +82,9 @@ Connection::TransferPtr Connection::send(uint64_t slot, std::span<const std::byt
   transfer->slot = slot;
   transfer->bytes = {const_cast<std::byte*>(bytes.data()), bytes.size()};  // it is only read
   const std::lock_guard lock(mutex_);
-  outgoing_.push_back({.transfer = transfer, .head = {.slot = slot, .size = bytes.size()}});
+  Outgoing message{.transfer = transfer, .head = {.slot = slot, .size = bytes.size()}};
+  if (sum_size_ > 0) message.sum = crc32c(std::as_bytes(std::span(&message.head, 1)));
+  outgoing_.push_back(std::move(message));
   if (outgoing_.size() == 1) write_all();
   return transfer;
 }
@@ -93,26 +97,53 @@ void Connection::write_all() {
 bool Connection::write_front() {
   Outgoing& front = outgoing_.front();
   Transfer& transfer = *front.transfer;
-  if (front.head_done == 0 && transfer.bytes.size() <= kTogether) {
-    std::array<std::byte, sizeof(Head) + kTogether> together{};
-    std::memcpy(together.data(), &front.head, sizeof(Head));
-    std::copy(transfer.bytes.begin(), transfer.bytes.end(), together.begin() + sizeof(Head));
-    const std::ptrdiff_t count = write_some(std::span(together).first(sizeof(Head) + transfer.bytes.size()));
+  const bool few = front.head_done == 0 && transfer.bytes.size() <= kTogether;
+  for (auto rest = rest_of(front); !rest.empty(); rest = rest_of(front)) {
+    const std::ptrdiff_t count = few && front.head_done == 0 ? write_together(front) : write_some(rest);
     if (count == kLater) return false;
-    front.head_done = std::min(static_cast<std::size_t>(count), sizeof(Head));
-    transfer.done = static_cast<std::size_t>(count) - front.head_done;
-  }
-  while (front.head_done < sizeof(Head) || transfer.done < transfer.bytes.size()) {
-    const bool in_head = front.head_done < sizeof(Head);
-    const std::span<const std::byte> rest = in_head ? std::as_bytes(std::span(&front.head, 1)).subspan(front.head_done)
-                                                    : transfer.bytes.subspan(transfer.done);
-    const std::ptrdiff_t count = write_some(rest);
-    if (count == kLater) return false;
-    (in_head ? front.head_done : transfer.done) += static_cast<std::size_t>(count);
+    advance(front, static_cast<std::size_t>(count));
   }
   transfer.complete = true;
   changed_.notify_all();
   return true;
+}
+
+// Writes the head, the bytes and the checksum in one piece.
+std::ptrdiff_t Connection::write_together(Outgoing& front) {
+  const std::span<const std::byte> bytes = front.transfer->bytes;
+  std::array<std::byte, sizeof(Head) + kTogether + sizeof(uint32_t)> together{};
+  std::memcpy(together.data(), &front.head, sizeof(Head));
+  std::copy(bytes.begin(), bytes.end(), together.begin() + sizeof(Head));
+  if (sum_size_ > 0 && front.summed < bytes.size()) front.sum = crc32c(bytes, front.sum);
+  front.summed = bytes.size();
+  std::memcpy(together.data() + sizeof(Head) + bytes.size(), &front.sum, sum_size_);
+  return write_some(std::span(together).first(sizeof(Head) + bytes.size() + sum_size_));
+}
+
+// Returns what is to be written next: the rest of the head, of the bytes or of the checksum.
+std::span<const std::byte> Connection::rest_of(const Outgoing& message) const {
+  const Transfer& transfer = *message.transfer;
+  if (message.head_done < sizeof(Head)) {
+    return std::as_bytes(std::span(&message.head, 1)).subspan(message.head_done);
+  }
+  if (transfer.done < transfer.bytes.size()) return transfer.bytes.subspan(transfer.done);
+  return std::as_bytes(std::span(&message.sum, 1)).first(sum_size_).subspan(message.sum_done);
+}
+
+// Notes that so many more bytes of the message have gone.
+void Connection::advance(Outgoing& message, std::size_t count) const {
+  Transfer& transfer = *message.transfer;
+  const auto take = [&](std::size_t& done, std::size_t size) {
+    const std::size_t part = std::min(count, size - done);
+    done += part;
+    count -= part;
+  };
+  take(message.head_done, sizeof(Head));
+  take(transfer.done, transfer.bytes.size());
+  take(message.sum_done, sum_size_);
+  if (sum_size_ == 0 || transfer.done <= message.summed) return;
+  message.sum = crc32c(transfer.bytes.first(transfer.done).subspan(message.summed), message.sum);
+  message.summed = transfer.done;
 }
 
 // -- Receiving.
@@ -151,23 +182,48 @@ void Connection::read_all() {
 
 // Returns whether something came.
 bool Connection::read_once() {
-  if (!arriving_) {
-    const auto rest = std::as_writable_bytes(std::span(&head_, 1)).subspan(head_done_);
-    const std::ptrdiff_t count = read_some(rest);
-    if (count == kLater) return false;
-    head_done_ += static_cast<std::size_t>(count);
-    if (head_done_ == sizeof(Head)) begin_message();
-    return true;
-  }
-  const std::ptrdiff_t count = read_some(arriving_->bytes.subspan(arriving_->done));
+  const std::ptrdiff_t count = read_some(next_place());
   if (count == kLater) return false;
-  arriving_->done += static_cast<std::size_t>(count);
-  if (arriving_->done == arriving_->bytes.size()) finish_message();
+  took(static_cast<std::size_t>(count));
   return true;
+}
+
+// Returns where the next bytes belong: to the head, the message or the checksum behind it.
+std::span<std::byte> Connection::next_place() {
+  if (!arriving_) return std::as_writable_bytes(std::span(&head_, 1)).subspan(head_done_);
+  if (arriving_->done < arriving_->bytes.size()) return arriving_->bytes.subspan(arriving_->done);
+  return std::as_writable_bytes(std::span(&told_sum_, 1)).first(sum_size_).subspan(told_sum_done_);
+}
+
+// Notes that so many bytes have come to next_place().
+void Connection::took(std::size_t count) {
+  if (!arriving_) {
+    head_done_ += count;
+    if (head_done_ == sizeof(Head)) begin_message();
+    return;
+  }
+  const std::size_t size = arriving_->bytes.size();
+  if (arriving_->done < size) {
+    if (sum_size_ > 0) sum_ = crc32c(arriving_->bytes.subspan(arriving_->done, count), sum_);
+    arriving_->done += count;
+  } else {
+    told_sum_done_ += count;
+  }
+  if (arriving_->done == size && told_sum_done_ == sum_size_) check_message();
+}
+
+void Connection::check_message() {
+  if (sum_size_ > 0 && sum_ != told_sum_) {
+    return end(c10::str("a message of ", head_.size, " bytes was changed on the way: its checksum is ", sum_,
+                        ", wanted ", told_sum_));
+  }
+  finish_message();
 }
 
 void Connection::begin_message() {
   head_done_ = 0;
+  told_sum_done_ = 0;
+  sum_ = crc32c(std::as_bytes(std::span(&head_, 1)));
   const auto found = asked_for_.find(head_.slot);
   if (found != asked_for_.end() && found->second->bytes.size() != head_.size) {
     return end(c10::str("a message of ", head_.size, " bytes came, wanted ", found->second->bytes.size()));
@@ -182,7 +238,7 @@ void Connection::begin_message() {
     arriving_->slot = head_.slot;
     arriving_->bytes = {own_.bytes.get(), own_.size};
   }
-  if (head_.size == 0) finish_message();
+  if (head_.size + sum_size_ == 0) finish_message();
 }
 
 void Connection::finish_message() {

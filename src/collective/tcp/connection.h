@@ -1,9 +1,10 @@
 // Connection: the messages between this rank and another one, over one link.
 //
-//   slot (uint64), size (uint64), the bytes
+//   slot (uint64), size (uint64), the bytes, their checksum
 //
-// A slot names a message in its direction. One that comes before this rank asks for it is kept. All numbers are
-// little-endian.
+// The checksum (CRC32C, uint32, of the slot, the size and the bytes) is there without TLS only, which has one of its
+// own for each record. A slot names a message in its direction. One that comes before this rank asks for it is kept.
+// All numbers are little-endian.
 #pragma once
 
 #include <array>
@@ -68,7 +69,10 @@ class Connection {
   struct Outgoing {
     TransferPtr transfer;
     Head head;
+    uint32_t sum = 0;        // the checksum of the head and of the bytes before `summed`
+    std::size_t summed = 0;  // of the transfer's bytes
     std::size_t head_done = 0;
+    std::size_t sum_done = 0;
   };
   struct Early {  // a message that came before it was asked for
     std::unique_ptr<std::byte[]> bytes;
@@ -80,13 +84,20 @@ class Connection {
   std::ptrdiff_t count_of(int result);
   void write_all();
   bool write_front();
+  std::ptrdiff_t write_together(Outgoing& front);
+  std::span<const std::byte> rest_of(const Outgoing& message) const;
+  void advance(Outgoing& message, std::size_t count) const;
   void read_all();
   bool read_once();
+  std::span<std::byte> next_place();
+  void took(std::size_t count);
   void begin_message();
+  void check_message();
   void finish_message();
   void end(const std::string& why);
 
   const Link link_;
+  const std::size_t sum_size_;  // of the checksum behind each message; 0: TLS has its own
   const std::string peer_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -100,6 +111,9 @@ class Connection {
   std::size_t head_done_ = 0;
   TransferPtr arriving_;  // it fills the bytes of who asked for it, or own ones
   Early own_;
+  uint32_t sum_ = 0;       // the checksum of what has come of it
+  uint32_t told_sum_ = 0;  // the one that stands behind it
+  std::size_t told_sum_done_ = 0;
 };
 
 }  // namespace cohort
