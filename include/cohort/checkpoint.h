@@ -35,6 +35,10 @@ struct SavedCheckpoint {
   int64_t step = 0;              // the global step at which it was saved
   std::filesystem::path folder;  // the folder itself
   CheckpointData data;           // the contents
+  // What the bits of a training depend on beside its program and data, as it was at the process that saved: "cpu" (the
+  // instruction set), "blas", "threads", "libtorch" and "cohort" (the versions). Empty in checkpoints of earlier
+  // versions of Cohort.
+  std::map<std::string, std::string> environment = {};
 };
 
 // Writes one folder, and replaces one of the same name. Makes the folder around it. Unavailable: the disk is full, and

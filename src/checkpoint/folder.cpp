@@ -10,6 +10,7 @@
 #include "base/atomic_file.h"
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "checkpoint/environment.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
 #include "device/host_memory.h"
@@ -163,7 +164,7 @@ void write_checkpoint(const std::filesystem::path& folder, const std::filesystem
     fail<Unavailable>("[checkpoint] ", temporary.string(), ": cannot be made: ", error.message());
   }
   const int64_t time = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  Manifest manifest{.step = step, .time = time, .values = data.values, .files = {}};
+  Manifest manifest{.step = step, .time = time, .environment = this_environment(), .values = data.values, .files = {}};
   for (const auto& [name, tensors] : data.tensors) {
     const std::string file = name + ".safetensors";
     manifest.files[file] = write_tensors(temporary / file, tensors);
@@ -182,7 +183,10 @@ void write_checkpoint(const std::filesystem::path& folder, const std::filesystem
 SavedCheckpoint read_checkpoint(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kManifest;
   const Manifest manifest = parse_manifest(unsealed(read_file(file), file.string()), file.string());
-  SavedCheckpoint checkpoint{.step = manifest.step, .folder = folder, .data = {.values = manifest.values}};
+  SavedCheckpoint checkpoint{.step = manifest.step,
+                             .folder = folder,
+                             .data = {.values = manifest.values},
+                             .environment = manifest.environment};
   for (const auto& [name, noted] : manifest.files) {
     const std::filesystem::path part(name);
     const std::string bytes = read_checked(folder / part, noted);

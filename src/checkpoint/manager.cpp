@@ -12,6 +12,7 @@
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "checkpoint/environment.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/series.h"
@@ -127,6 +128,12 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
       try {
         SavedCheckpoint checkpoint = read_checkpoint(folder(list.back()));
         restored_ = list.back();
+        if (const std::string changes = changes_since(checkpoint.environment, this_environment()); !changes.empty()) {
+          log().warn(
+              "[checkpoint] {} was saved in another environment: {}; what is computed from here on may differ in "
+              "its last bits from what would have been computed there",
+              folder(list.back()).string(), changes);
+        }
         return checkpoint;
       } catch (const DataLoss& error) {
         log().warn("[checkpoint] {} is damaged and left out: {}", folder(list.back()).string(), error.what());

@@ -70,6 +70,13 @@ class Fields {
   const std::string& source_;
 };
 
+std::map<std::string, std::string> texts_of(const Fields& fields, const char* key, const std::string& source) {
+  std::map<std::string, std::string> texts;
+  const nlohmann::json& map = fields.map(key);
+  for (const auto& [name, value] : map.items()) texts[name] = Fields(map, key, source).text(name.c_str());
+  return texts;
+}
+
 ManifestFile file_of(const Fields& fields) {
   ManifestFile file;
   const std::string kind = fields.text("kind");
@@ -97,11 +104,9 @@ std::string to_json(const Manifest& manifest) {
                    {"size", file.size},
                    {"crc32c", to_hex(file.crc32c)}};
   }
-  const nlohmann::json tree{{"format", kFormat},
-                            {"step", manifest.step},
-                            {"time", manifest.time},
-                            {"values", manifest.values},
-                            {"files", files}};
+  const nlohmann::json tree{{"format", kFormat},         {"step", manifest.step},
+                            {"time", manifest.time},     {"environment", manifest.environment},
+                            {"values", manifest.values}, {"files", files}};
   try {
     return tree.dump(2) + "\n";
   } catch (const nlohmann::json::type_error& error) {
@@ -121,10 +126,10 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   if (const int64_t format = fields.number("format"); format != kFormat) {
     fail<Unimplemented>("[checkpoint] ", source, ": format ", format, ", this version reads format ", kFormat);
   }
-  Manifest manifest{.step = fields.number("step"), .time = fields.number("time"), .values = {}, .files = {}};
-  for (const auto& [name, value] : fields.map("values").items()) {
-    manifest.values[name] = Fields(fields.map("values"), "values", source).text(name.c_str());
-  }
+  Manifest manifest{
+      .step = fields.number("step"), .time = fields.number("time"), .environment = {}, .values = {}, .files = {}};
+  if (tree.contains("environment")) manifest.environment = texts_of(fields, "environment", source);
+  manifest.values = texts_of(fields, "values", source);
   for (const auto& [name, value] : fields.map("files").items()) {
     if (!is_file_name(name)) fields.refuse("files", "plain file names in it");
     manifest.files[name] = file_of(Fields(value, "files." + name, source));

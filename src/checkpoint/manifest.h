@@ -17,7 +17,8 @@ struct ManifestFile {
 
 struct Manifest {
   int64_t step = 0;
-  int64_t time = 0;  // seconds since 1970
+  int64_t time = 0;                                // seconds since 1970
+  std::map<std::string, std::string> environment;  // see environment.h; empty in checkpoints of earlier versions
   std::map<std::string, std::string> values;
   std::map<std::string, ManifestFile> files;
 };
