@@ -78,6 +78,13 @@ class MirroredModule {
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;
 };
 
+// Compares the parameters of the copies on all replicas of all workers, bit by bit, by their checksums (CRC32C). They
+// are equal unless memory or a device is faulty, machines round in different ways, or the program has changed
+// parameters on one replica alone. A collective of all workers. DataLoss: they differ; the message names the replicas
+// that do not have what most replicas have, and the first parameter. Nothing is compared on devices of XLA, where one
+// program updates all copies.
+void compare_copies(const MirroredModule& module);
+
 // M is a module holder (made by TORCH_MODULE) or a std::shared_ptr to a module. Made by Strategy::mirror(). A handle:
 // copies refer to the same modules, and constness of the handle is not constness of the module.
 template <typename M>

@@ -257,6 +257,7 @@ struct TrainerConfig {
   Setting<double> loss_upper_bound = RecoveryOptions().loss_upper_bound;
   Setting<int64_t> recovery_begin_steps = RecoveryOptions().begin_steps;
   Setting<int64_t> recovery_max_trials = RecoveryOptions().max_trials;
+  Setting<int64_t> compare_replicas_interval = 1000;
   Setting<bool> preemption_on_demand_checkpoint = true;
   Setting<int64_t> summary_images = 0;
   Setting<bool> summary_histograms = false;

@@ -47,6 +47,11 @@ struct EarlyStopOptions {
 // has no such metric.
 Action EarlyStop(const EarlyStopOptions& options);
 
+// Compares the parameters of all replicas (compare_copies) after the first inner loop and then after every inner loop
+// in which the global step has passed a multiple of `interval`. Collective. InvalidArgument: the interval is less than
+// 1. DataLoss: a replica's differ; the message names it.
+Action CompareReplicas(const Model& model, int64_t interval);
+
 // Returns an action that calls `action`, whose listener it has, where the condition holds.
 Action ConditionalAction(std::function<bool(const ActionInfo&)> condition, Action action);
 

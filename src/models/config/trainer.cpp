@@ -28,6 +28,10 @@ void TrainerConfig::describe(ConfigFields& fields) {
   fields.add("recovery_begin_steps", recovery_begin_steps, "step from which the bound holds");
   fields.add("recovery_max_trials", recovery_max_trials,
              "failures after which the latest checkpoint is restored; 0: the first is an error; negative: no check");
+  fields
+      .add("compare_replicas_interval", compare_replicas_interval,
+           "steps between comparisons of the replicas' weights, made between inner loops; 0: none")
+      .flag = "--compare_replicas_interval";
   fields.add("preemption_on_demand_checkpoint", preemption_on_demand_checkpoint,
              "whether SIGTERM makes all workers write a checkpoint and leave");
   fields.add("summary_images", summary_images, "training images that are written to the summaries at the beginning");
@@ -38,10 +42,10 @@ void TrainerConfig::describe(ConfigFields& fields) {
   fields.add("eval_tf_function", eval_tf_function, "false: the model runs in every step of evaluation");
   fields.add("eval_tf_while_loop", eval_tf_while_loop, tensorflow);
   fields.add("allow_tpu_summary", allow_tpu_summary, tensorflow);
-  for (const char* relation :
-       {"train_steps >= 0", "train_epochs >= 0", "steps_per_loop >= 0", "summary_interval >= 0",
-        "checkpoint_interval >= 0", "max_to_keep >= 0", "validation_steps >= -1", "validation_steps != 0",
-        "validation_interval >= 0", "continuous_eval_timeout > 0", "loss_upper_bound > 0", "summary_images >= 0"}) {
+  for (const char* relation : {"train_steps >= 0", "train_epochs >= 0", "steps_per_loop >= 0", "summary_interval >= 0",
+                               "checkpoint_interval >= 0", "max_to_keep >= 0", "validation_steps >= -1",
+                               "validation_steps != 0", "validation_interval >= 0", "compare_replicas_interval >= 0",
+                               "continuous_eval_timeout > 0", "loss_upper_bound > 0", "summary_images >= 0"}) {
     fields.restrict(relation);
   }
 }

@@ -81,6 +81,7 @@ RunPlan plan_run(const TrainerConfig& trainer, const TaskData& data, bool trains
                .max_to_keep = trainer.max_to_keep,
                .continuous_eval_timeout = std::chrono::seconds(trainer.continuous_eval_timeout),
                .saves_when_preempted = trainer.preemption_on_demand_checkpoint,
+               .compare_replicas_interval = trainer.compare_replicas_interval,
                .recovery = recovery_of(trainer),
                .averages = trainer.optimizer_config.averages(),
                .best = best_of(trainer),

@@ -37,6 +37,7 @@ struct RunPlan {
   int64_t max_to_keep = 0;
   std::chrono::seconds continuous_eval_timeout{0};
   bool saves_when_preempted = false;
+  int64_t compare_replicas_interval = 0;  // 0: never
   RecoveryOptions recovery;
   MovingAverageOptions averages;
 

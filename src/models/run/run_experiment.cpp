@@ -181,6 +181,9 @@ class ExperimentRun {
     if (!trains_) return made;
     made.trainer = trainer_;
     made.train_actions = {Recovery(plan_.recovery)};
+    if (const int64_t interval = plan_.compare_replicas_interval; interval > 0) {
+      made.train_actions.push_back(CompareReplicas(*model_, interval));
+    }
     made.summary_interval = plan_.summary_interval;
     made.summary_actions = {[this](const ActionInfo& info) {
       summaries_->trained(info.step, epochs_in(info.step), info.logs, trainer_->examples_per_second());

@@ -3,6 +3,7 @@
 #include "cohort/train/actions.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/log.h"
@@ -41,6 +42,14 @@ class RecoveryAction {
 
 Action Recovery(const RecoveryOptions& options) {
   return [recovery = std::make_shared<RecoveryAction>(options)](const ActionInfo& info) { (*recovery)(info); };
+}
+
+Action CompareReplicas(const Model& model, int64_t interval) {
+  if (interval < 1) fail<InvalidArgument>("[actions] CompareReplicas: interval is ", interval, ", wanted 1 or more");
+  return [model, interval, compared = std::make_shared<int64_t>(-1)](const ActionInfo& info) {
+    const int64_t due = info.step / interval;
+    if (std::exchange(*compared, due) != due) compare_copies(model.module());
+  };
 }
 
 Action ConditionalAction(std::function<bool(const ActionInfo&)> condition, Action action) {
