@@ -12,7 +12,7 @@ Door::Door(const std::string& host, TlsContext context, const DoorOptions& optio
   std::vector<int> sockets = listen_on(host, 0, "[security] nothing can listen on " + host);
   ::getsockname(sockets.front(), reinterpret_cast<sockaddr*>(&address_), &length_);
   listener_.emplace("[security] the port of collectives", std::move(sockets),
-                    [this](int connection, std::size_t /*which*/) { receive(connection); });
+                    [this](int connection, int /*socket*/) { receive(connection); });
 }
 
 Door::~Door() {

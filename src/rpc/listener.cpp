@@ -109,18 +109,18 @@ void Listener::serve(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     if (::poll(places.data(), places.size(), -1) < 0 && errno != EINTR) return;
     for (std::size_t i = 0; i < sockets_.size() && !stop.stop_requested(); ++i) {
-      if (places[i].revents != 0) accept_one(i);
+      if (places[i].revents != 0) accept_one(sockets_[i]);
     }
   }
 }
 
-void Listener::accept_one(std::size_t which) {
-  const int connection = ::accept4(sockets_[which], nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+void Listener::accept_one(int socket) {
+  const int connection = ::accept4(socket, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (connection >= 0) {
     short_of_descriptors_ = false;
-    take_(connection, which);
+    take_(connection, socket);
   } else if (const int error = errno; out_of_descriptors(error)) {
-    turn_away(sockets_[which], error);
+    turn_away(socket, error);
   }  // else the connection has gone
 }
 

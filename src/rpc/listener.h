@@ -12,9 +12,9 @@ namespace cohort {
 
 class Listener {
  public:
-  // The function that gets each connection, which it owns, and the position of the socket at which it came. It is
-  // called on the listener's thread, so it must not wait.
-  using Take = std::function<void(int connection, std::size_t which)>;
+  // The function that gets each connection, which it owns, and the socket at which it came. It is called on the
+  // listener's thread, so it must not wait.
+  using Take = std::function<void(int connection, int socket)>;
 
   // Takes over sockets that listen. `name` opens the messages that are logged. Unavailable: there is no descriptor
   // left.
@@ -25,7 +25,7 @@ class Listener {
 
  private:
   void serve(const std::stop_token& stop);
-  void accept_one(std::size_t which);
+  void accept_one(int socket);
   void turn_away(int socket, int error);
   void close_all();
 

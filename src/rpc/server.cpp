@@ -168,11 +168,11 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
     std::vector<int> sockets =
         listen_on(place.host, place.port, "[rpc] " + options.name + " cannot listen on " + address);
     port_ = port_of(sockets.front());
-    const std::size_t network = sockets.size();
     const int local = local_.show(c10::str(address.substr(0, address.rfind(':') + 1), port_));
     if (local >= 0) sockets.push_back(local);
-    listener_.emplace("[rpc] " + options.name, std::move(sockets),
-                      [this, network](int connection, std::size_t which) { take(connection, which < network); });
+    listener_.emplace("[rpc] " + options.name, std::move(sockets), [this, local](int connection, int socket) {
+      take(connection, socket, /*from_network=*/socket != local);
+    });
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -216,7 +216,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
     if (!server_) cohort::fail<Internal>("[rpc] gRPC's server does not start");
   }
 
-  void take(int connection, bool from_network) {
+  void take(int connection, int socket, bool from_network) {
     if (from_network) {
       look_after(connection);
     } else if (!is_own_user(connection)) {
@@ -224,6 +224,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
       return;
     }
     Arrived arrived;
+    arrived.listener_fd = socket;
     arrived.fd = connection;
     (from_network ? strangers_ : own_)->HandleNewConnection(&arrived);
   }
