@@ -62,6 +62,8 @@ void run_worker_step(const std::string& model, double seconds, const WorkerOptio
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
 void run_worker_all_reduce();
+void run_calls_server(const std::string& address);  // until its standard input ends
+void run_calls(const std::string& address, double seconds);
 void run_input(double seconds);
 void run_images(const std::string& folder, int threads);
 void run_tfrecord();

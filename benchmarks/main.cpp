@@ -19,6 +19,20 @@ void add_recorded(CLI::App& app, const double& seconds) {
   launch.callback([plugin, launches] { cohort::bench::run_launch(*plugin, *launches); });
 }
 
+// Calls between tasks, secured as the environment says.
+void add_calls(CLI::App& app, const double& seconds) {
+  CLI::App& calls =
+      *app.add_subcommand("calls", "calls between two tasks: large frames there and back, and small ones");
+  const auto address = std::make_shared<std::string>();
+  const auto serves = std::make_shared<bool>(false);
+  calls.add_option("address", *address, "host:port of the task that answers")->required();
+  calls.add_flag("--serve", *serves, "this is the task that answers, until its standard input ends");
+  calls.callback([&seconds, address, serves] {
+    if (*serves) return cohort::bench::run_calls_server(*address);
+    cohort::bench::run_calls(*address, seconds);
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -65,6 +79,7 @@ int main(int argc, char** argv) {
   std::string what = "dense";
   servers.add_option("what", what, "dense, rows or recommender")->capture_default_str();
   add_recorded(app, seconds);
+  add_calls(app, seconds);
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, devices, seconds);
   if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, worker);
