@@ -33,6 +33,8 @@ class Agents {
   void hush(const std::string& name) { silent_.insert(name); }
   void wake(const std::string& name) { silent_.erase(name); }
   Report& agent(const std::string& name) { return agents_.at(name); }
+  // A report arrives that was sent before others.
+  Order late(const Report& report) { return roster_.exchange(report, now_); }
   // A worker fails: what its agent reports.
   void fail(const std::string& name, int code) {
     Report& report = agents_.at(name);
@@ -153,6 +155,25 @@ TEST(Roster, NoRoundBeginsWhileWorkersOfALostAgentMayRun) {
   run.pass(2);
   EXPECT_EQ(run.order("b").kind(), Order::RUN) << "a's lease has ended";
   EXPECT_EQ(run.order("b").world(), 1);
+}
+
+// A report that was given up may arrive after the one that took its place, even one from before the round.
+TEST(Roster, AReportThatIsOutOfDateSaysNothing) {
+  Agents run({.least = 1, .most = 2});
+  run.join("a", 1);
+  const Report early = run.agent("a");
+  run.agent("a").set_number(1);
+  run.pass(3);
+  EXPECT_EQ(run.running(), "a1");
+  run.join("b", 1);
+  run.hush("a");
+  run.pass();
+  EXPECT_EQ(run.late(early).kind(), Order::WAIT);
+  run.pass(3);
+  EXPECT_EQ(run.order("b").kind(), Order::WAIT) << "the worker of a still runs";
+  run.wake("a");
+  run.pass(4);
+  EXPECT_EQ(run.running(), "a1 b1");
 }
 
 // It is heard of again while its workers save and end. They have time for that.

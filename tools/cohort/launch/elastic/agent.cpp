@@ -114,6 +114,7 @@ class Agent {
   // run.
   std::optional<Order> talk() {
     const auto sent = Clock::now();
+    report_.set_number(report_.number() + 1);
     auto order = leader_.exchange(report_);
     const auto now = Clock::now();
     if (const auto wrong = order ? misfit(*order, options_.launch.nproc) : std::nullopt) {
@@ -148,6 +149,7 @@ class Agent {
 
   int leave(int code) {
     report_.set_leaving(true);
+    report_.set_number(report_.number() + 1);
     leader_.exchange(report_);
     return code;
   }

@@ -53,6 +53,8 @@ std::optional<std::string> misfit(const Order& order, int nproc) {
 
 Order Roster::exchange(const Report& report, Time now) {
   Agent& agent = agent_of(report, now);
+  // The network may deliver a report that was given up after the one that took its place. Nobody waits for its answer.
+  if (report.number() < agent.report.number()) return {};
   hear(agent, report, now);
   if (report.leaving()) {
     note(c10::str(report.agent(), " leaves with ", agent.report.workers(), " worker(s)"));
