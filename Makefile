@@ -66,13 +66,14 @@ test:
 	@cmake --build $(B)/dev -j $(JOBS)
 	@OMP_WAIT_POLICY=passive OPENBLAS_THREAD_TIMEOUT=4 ctest --test-dir $(B)/dev --output-on-failure -j $$((2 * $(JOBS) + 2)) $(if $(TESTS),-R $(TESTS))
 
-# Whole parameter-server clusters in one thread, from SEEDS seeds, the first of which is FIRST.
+# Whole clusters in one thread, from SEEDS seeds, the first of which is FIRST; SIMULATE=elastic or multi_worker for others.
+SIMULATE ?= parameter_servers
 simulate:
 	@scripts/install-deps.sh test
 	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
 	@cmake --build $(B)/dev -j $(JOBS) --target simulation_tests
-	@COHORT_SEEDS=$(if $(SEEDS),$(SEEDS),100000) COHORT_FIRST_SEED=$(if $(FIRST),$(FIRST),1) \
-	  $(B)/dev/tests/simulation_tests --file=simulation/parameter_servers_test.cpp
+	@COHORT_SEEDS=$(if $(SEEDS),$(SEEDS),1000000) COHORT_FIRST_SEED=$(if $(FIRST),$(FIRST),1) \
+	  $(B)/dev/tests/simulation_tests --file=simulation/$(SIMULATE)_test.cpp
 
 # The CUDA code compiled, linked and tested as far as that goes without a card, which only the tests labelled gpu need; they
 # skip by themselves. CUDA's and NCCL's headers lie beside the torch, no toolkit is needed.

@@ -1,35 +1,31 @@
 // Whole parameter-server clusters in one thread, from a seed: a chief, three servers and one to three workers, which
 // are killed, stopped and cut off, above all while others are being brought back. In the end every update has to be
 // applied once on every shard, and everything has to end. docs/reliability.md says what is simulated.
-//
-// COHORT_SEEDS=N and COHORT_FIRST_SEED=M simulate N seeds from M on. A seed that fails prints its history, which is the
-// same whenever it runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/simulation/chief.h"
+#include "tests/simulation/seeds.h"
 #include "tests/simulation/server.h"
 #include "tests/simulation/worker.h"
 #include "tests/simulation/world.h"
 
-namespace cohort::simulation {
+namespace cohort::simulation::parameter_servers_test {
 namespace {
 
 constexpr int kMostWorkers = 3;
 constexpr int64_t kTrouble = 12'000;   // ms; then nothing goes wrong any more
 constexpr int64_t kPatience = 60'000;  // ms after that, in which everything has to end
-constexpr uint64_t kSeeds = 1000;
-constexpr int kMostFailures = 3;
+constexpr uint64_t kSeeds = 10'000;
 
 class Cluster {
  public:
-  explicit Cluster(uint64_t seed)
-      : world_(seed),
+  Cluster(uint64_t seed, World::History history)
+      : world_(seed, history),
         replicas_(1 + static_cast<int>(seed % 2)),
         consistency_(seed % 3 == 0 ? Consistency{.kind = Consistency::Kind::kBoundedStaleness, .staleness = 2}
                                    : Consistency{}) {
@@ -169,33 +165,12 @@ class Cluster {
   std::vector<std::unique_ptr<SimWorker>> workers_;
 };
 
-uint64_t number_in(const char* variable, uint64_t otherwise) {
-  const char* const text = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): nothing else runs
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 TEST(Simulation, EveryUpdateIsAppliedOnceOnEveryShard) {
-  const uint64_t first = number_in("COHORT_FIRST_SEED", 1);
-  const uint64_t count = number_in("COHORT_SEEDS", kSeeds);
-  int failures = 0;
-  for (uint64_t seed = first; seed < first + count && failures < kMostFailures; ++seed) {
-    Cluster cluster(seed);
-    const std::string what = cluster.run();
-    if (what.empty()) continue;
-    ++failures;
-    ADD_FAILURE() << "seed " << seed << " of those from " << first << " on: " << what << "\n" << cluster.history();
-  }
+  expect_no_failure<Cluster>(kSeeds);
 }
-
 TEST(Simulation, ASeedHasOneHistory) {
-  for (const uint64_t seed : {7, 8}) {
-    Cluster one(seed);
-    Cluster other(seed);
-    EXPECT_EQ(one.run(), other.run());
-    EXPECT_EQ(one.history(), other.history());
-    EXPECT_FALSE(one.history().empty());
-  }
+  expect_one_history<Cluster>();
 }
 
 }  // namespace
-}  // namespace cohort::simulation
+}  // namespace cohort::simulation::parameter_servers_test

@@ -2,6 +2,7 @@
 // late, lost, doubled and overtake each other; nodes are stopped and go on; single directions of links are cut.
 #pragma once
 
+#include <algorithm>
 #include <any>
 #include <cstdint>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/fail.h"
 
@@ -33,23 +35,59 @@ class World {
   using Action = std::function<void()>;
   using Done = std::function<void(const Answer&)>;
 
+  class Respond;
+  using Handler = std::function<void(const Respond&)>;
+
+ private:
+  // A call, for as long as a message of it may arrive.
+  struct Call {
+    int from = 0;
+    int to = 0;
+    Handler handler;
+    Done done;
+    bool open = true;  // the caller waits
+
+    void end(const Answer& answer) {
+      if (std::exchange(open, false)) done(answer);
+    }
+  };
+
+ public:
   // A call at the node that answers it.
   class Respond {
    public:
-    Respond(Done answer, std::shared_ptr<const bool> open) : answer_(std::move(answer)), open_(std::move(open)) {}
-    void operator()(const Answer& answer) const { answer_(answer); }
+    Respond(World& world, std::shared_ptr<Call> call) : world_(world), call_(std::move(call)) {}
+    void operator()(const Answer& answer) const {
+      world_.send(
+          call_->to, call_->from, [call = call_, answer] { call->end(answer); }, Delivery::kDoubled);
+    }
     // Returns whether the caller has given it up.
-    bool cancelled() const { return !*open_; }
+    bool cancelled() const { return !call_->open; }
 
    private:
-    Done answer_;
-    std::shared_ptr<const bool> open_;
+    World& world_;
+    std::shared_ptr<Call> call_;
   };
-  using Handler = std::function<void(const Respond&)>;
 
-  explicit World(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ULL + 1) {}
+  // Makes a world whose history is kept, or one that is quicker.
+  enum class History { kKept, kNone };
+  explicit World(uint64_t seed, History history = History::kKept)
+      : keeps_history_(history == History::kKept), state_(seed * 0x9E3779B97F4A7C15ULL + 1) {}
 
   int64_t now() const { return now_; }  // ms
+
+  // Lets the clock of a node run slower or faster, by so many thousandths.
+  void set_drift(int node, int thousandths) { drift_[node] = thousandths; }
+  // Returns the milliseconds that have passed by a node's clock.
+  int64_t clock(int node) const {
+    const auto drift = drift_.find(node);
+    return drift == drift_.end() ? now_ : now_ * (kWhole + drift->second) / kWhole;
+  }
+  // Returns how long it takes until such a time has passed by a node's clock.
+  int64_t real(int node, int64_t time) const {
+    const auto drift = drift_.find(node);
+    return drift == drift_.end() ? time : (time * kWhole + kWhole + drift->second - 1) / (kWhole + drift->second);
+  }
 
   // Returns a number below `below`.
   uint64_t draw(uint64_t below) {  // splitmix64
@@ -77,6 +115,7 @@ class World {
   template <typename... Parts>
   void note(const Parts&... parts) {
     constexpr std::size_t kLines = 600;
+    if (!keeps_history_) return;
     history_.push_back(c10::str(now_, " ms: ", parts..., "\n"));
     if (history_.size() > kLines) history_.pop_front();
   }
@@ -88,7 +127,7 @@ class World {
 
   // Lets a node act later. While it is stopped it does not act; afterwards everything happens in its order.
   void at(int node, int64_t delay, Action action) {
-    events_.emplace(std::pair(now_ + delay, ++order_), std::pair(node, std::move(action)));
+    add({.time = now_ + delay, .order = ++order_, .node = node, .action = std::move(action)});
   }
   void stop(int node, int64_t time) {
     note("node ", node, " is stopped for ", time, " ms");
@@ -111,6 +150,7 @@ class World {
     constexpr int kLossPercent = 2;
     constexpr int kDoublePercent = 2;
     constexpr int kLatePercent = 1;
+    if (from == to) return at(to, 0, arrive);  // no network is in between
     if (!calm_ && (chance(kLossPercent) || cut_until_[{from, to}] > now_)) return;
     if (delivery == Delivery::kOnce) {
       return at(to, !calm_ && chance(kLatePercent) ? between(200, 3000) : between(1, 20), arrive);
@@ -124,19 +164,11 @@ class World {
   // Calls a handler at another node. `done` gets its answer, or at the limit one that is not ok.
   void call(int from, int to, int64_t limit, const Handler& handler, const Done& done,
             Delivery delivery = Delivery::kDoubled) {
-    const auto open = std::make_shared<bool>(true);
-    const auto end = [open, done](const Answer& answer) {
-      if (std::exchange(*open, false)) done(answer);
-    };
-    const Respond respond(
-        [this, from, to, end](const Answer& answer) {
-          send(
-              to, from, [end, answer] { end(answer); }, Delivery::kDoubled);
-        },
-        open);
-    const auto arrive = [handler, respond] {
+    const auto call = std::make_shared<Call>(Call{.from = from, .to = to, .handler = handler, .done = done});
+    const auto arrive = [this, call] {
+      const Respond respond(*this, call);
       try {
-        handler(respond);
+        call->handler(respond);
       } catch (const FailedPrecondition&) {
         respond({.refused = true});
       } catch (const Error&) {
@@ -144,31 +176,51 @@ class World {
       }
     };
     send(from, to, arrive, delivery);
-    at(from, limit, [end] { end({}); });
+    at(from, limit, [call] { call->end({}); });
   }
 
   // Lets the next thing happen. Returns false if there is none.
   bool step() {
     if (events_.empty()) return false;
-    auto event = events_.extract(events_.begin());
-    now_ = event.key().first;
-    const auto& [node, action] = event.mapped();
-    if (const auto stopped = stopped_until_.find(node); stopped != stopped_until_.end() && stopped->second > now_) {
-      event.key() = {stopped->second, event.key().second};
-      events_.insert(std::move(event));
+    std::pop_heap(events_.begin(), events_.end(), is_later);
+    Event event = std::move(events_.back());
+    events_.pop_back();
+    now_ = event.time;
+    const auto stopped = stopped_until_.find(event.node);
+    if (stopped != stopped_until_.end() && stopped->second > now_) {
+      event.time = stopped->second;
+      add(std::move(event));
       return true;
     }
-    action();
+    event.action();
     return true;
   }
 
  private:
+  static constexpr int64_t kWhole = 1000;
+
+  struct Event {
+    int64_t time = 0;
+    uint64_t order = 0;
+    int node = 0;
+    Action action;
+  };
+  static bool is_later(const Event& a, const Event& b) {
+    return a.time != b.time ? a.time > b.time : a.order > b.order;
+  }
+  void add(Event event) {
+    events_.push_back(std::move(event));
+    std::push_heap(events_.begin(), events_.end(), is_later);
+  }
+
+  const bool keeps_history_;
   uint64_t state_;
   int64_t now_ = 0;
   uint64_t order_ = 0;
   uint64_t processes_ = 100;
   bool calm_ = false;
-  std::map<std::pair<int64_t, uint64_t>, std::pair<int, Action>> events_;  // by time and order
+  std::vector<Event> events_;  // a heap, the next one first
+  std::map<int, int> drift_;
   std::map<int, int64_t> stopped_until_;
   std::map<std::pair<int, int>, int64_t> cut_until_;
   std::deque<std::string> history_;

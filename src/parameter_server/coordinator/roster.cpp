@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/fail.h"
+
 namespace cohort {
 
 namespace {
@@ -264,6 +266,12 @@ RosterAction Roster::publish() {
 
 void Roster::announced() {
   announced_ = view_.number();
+}
+
+std::string Roster::bytes() const {
+  std::string text = c10::str(begun_, " ", changed_, " ", announced_);
+  for (const Server& each : servers_) text += c10::str("; ", each.up, " ", each.process, " ", each.acknowledged);
+  return text + "; " + view_.SerializeAsString();
 }
 
 }  // namespace cohort

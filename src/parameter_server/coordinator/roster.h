@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "messages.pb.h"
@@ -90,6 +91,9 @@ class Roster {
   uint64_t process(int server) const { return of(server).process; }
   // Returns whether the home's primary is there and has the shards.
   bool served(int home) const;
+
+  // Returns everything that it knows, as bytes: two that return the same decide the same from now on.
+  std::string bytes() const;
 
  private:
   struct Server {

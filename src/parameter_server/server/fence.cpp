@@ -96,4 +96,13 @@ bool ServerFence::require_backup(int home) const {
   fail<Unavailable>("[parameter server] ", name_, " was restarted: home ", home, " was with an earlier process of it");
 }
 
+std::string ServerFence::bytes() const {
+  std::string text = c10::str(process_, " ", epoch_);
+  for (const auto& [home, last] : fills_) {
+    const auto& [epoch, term, serial] = last;
+    text += c10::str("; ", home, " ", epoch, " ", term, " ", serial);
+  }
+  return text + "; " + view_.SerializeAsString();
+}
+
 }  // namespace cohort

@@ -61,6 +61,9 @@ class ServerFence {
   // Checks an update that a primary passes on. Returns false if it is not for this server.
   bool require_backup(int home) const;
 
+  // Returns everything that it knows, as bytes: two that return the same decide the same from now on.
+  std::string bytes() const;
+
  private:
   bool is_me(int server, uint64_t process) const { return server == server_ && process == process_; }
   bool is_home(int home) const { return home >= 0 && home < view_.homes_size(); }

@@ -33,4 +33,10 @@ void UpdateLog::load_state(const torch::Tensor& state) {
   }
 }
 
+std::string UpdateLog::bytes() const {
+  std::string text = std::to_string(floor_);
+  for (const UpdateId& id : applied_) text += c10::str(" ", id.closure, ":", id.ordinal);
+  return text;
+}
+
 }  // namespace cohort

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <set>
+#include <string>
 
 namespace cohort {
 
@@ -40,6 +41,8 @@ class UpdateLog {
   torch::Tensor state() const;
   // Takes over a state. InvalidArgument: it has another shape or dtype.
   void load_state(const torch::Tensor& state);
+  // Returns the state as bytes.
+  std::string bytes() const;
 
  private:
   int64_t floor_ = INT64_MIN;

@@ -1,0 +1,66 @@
+// Model: a parameter-server cluster as a value, and the steps that it may take. Its decisions are those of the
+// library's Roster, ServerFence and UpdateLog. The rest is written here, as small as may be: home 0 alone is updated,
+// by one worker; a shard is a counter of each closure; work is queued by the rules of ClosureQueue. A message arrives
+// at any time after it was sent, in any order. A fault is: a server is restarted; another coordinator begins beside the
+// first; a server is taken for lost although it is there; a caller gives up a call, whose message may arrive all the
+// same.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/model_chief.h"
+#include "tests/simulation/model_message.h"
+#include "tests/simulation/model_server.h"
+
+namespace cohort::simulation {
+
+class Model {
+ public:
+  explicit Model(const ModelOptions& options);
+
+  // Returns every state that can follow.
+  std::vector<Model> next() const;
+  // Returns whether the last coordinator has read the result.
+  bool is_done() const { return chiefs_.back().done(); }
+  // Returns what is wrong, or nothing.
+  std::string violation() const;
+  // Returns the state as bytes: two states are the same if these are.
+  std::string bytes() const;
+  // Returns what the last step was.
+  const std::string& step() const { return step_; }
+
+ private:
+  struct Worker {
+    int chief = -1;
+    int64_t closure = -1;
+    int attempt = 0;
+    bool pushing = false;
+  };
+
+  Model& add(std::vector<Model>& list, const std::string& what) const;
+  void add_deliveries(std::vector<Model>& list) const;
+  void add_chief_steps(std::vector<Model>& list, int number) const;
+  void add_worker_steps(std::vector<Model>& list) const;
+  void add_faults(std::vector<Model>& list) const;
+
+  void deliver(std::size_t which, bool answered);
+  void settle();
+  void hear(const model::Message& answer);
+  void give_up(std::size_t which);
+  void restart(int server);
+  void join(int chief);
+  void push(const model::View& view);
+
+  ModelOptions options_;
+  ModelDisk disk_;
+  std::vector<ModelServer> servers_;
+  std::vector<ModelChief> chiefs_;
+  Worker worker_;
+  model::Flight flight_;
+  int faults_ = 0;
+  std::string step_;
+};
+
+}  // namespace cohort::simulation

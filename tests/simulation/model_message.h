@@ -1,0 +1,102 @@
+// The messages of the model (model.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parameter_server/server/fence.h"
+#include "parameter_server/server/update_log.h"
+
+namespace cohort::simulation {
+
+namespace model {
+
+using View = parameter_server::View;
+using Order = parameter_server::Order;
+
+constexpr int kMostClosures = 4;
+// The numbers of who sends and gets messages: coordinators begin at 0.
+constexpr int kFirstServer = 10;
+constexpr int kWorker = 20;
+
+using Counts = std::array<int, kMostClosures>;
+
+template <typename... Numbers>
+void put(std::string& bytes, Numbers... numbers) {
+  (bytes.append(std::to_string(static_cast<int64_t>(numbers))).append(1, ','), ...);
+}
+
+// A shard: how often each closure was applied.
+struct Holding {
+  UpdateLog log;
+  Counts counts{};
+
+  void add(int64_t closure) {
+    if (log.add({.closure = closure})) ++counts.at(static_cast<std::size_t>(closure));
+  }
+  void put_in(std::string& bytes) const {
+    for (const int count : counts) put(bytes, count);
+    bytes += log.bytes();
+  }
+};
+
+struct Message {
+  enum class Kind { kSetView, kFill, kCopy, kInstall, kPush, kReplicate, kState, kForget, kAnswer };
+  Kind kind = Kind::kAnswer;
+  Kind answered = Kind::kAnswer;  // of an answer
+  int from = 0;
+  int to = 0;
+  bool awaited = true;
+  bool ok = false;
+  bool refused = false;
+  bool given_up = false;  // the answer did not come
+  int home = 0;
+  int64_t closure = 0;
+  uint64_t term = 0;
+  uint64_t process = 0;  // to which a view was sent
+  Order order = {};
+  View view = {};
+  Holding state = {};
+
+  bool is_answer() const { return kind == Kind::kAnswer; }
+  std::string bytes() const {
+    std::string text;
+    put(text, kind, answered, from, to, awaited, ok, refused, home, closure, term, process, order.epoch(), order.view(),
+        order.process(), order.serial(), view.epoch(), view.number());
+    text += view.SerializeAsString();
+    state.put_in(text);
+    return text;
+  }
+};
+
+// What is under way.
+using Flight = std::vector<Message>;
+
+// Returns the answer to a request.
+inline Message answer_to(const Message& request, bool ok, bool refused = false, const Holding& state = {}) {
+  return {.kind = Message::Kind::kAnswer,
+          .answered = request.kind,
+          .from = request.to,
+          .to = request.from,
+          .ok = ok,
+          .refused = refused,
+          .home = request.home,
+          .closure = request.closure,
+          .process = request.process,
+          .view = request.view,
+          .state = state};
+}
+
+inline Order order_of(uint64_t epoch, uint64_t view, uint64_t process = 0) {
+  Order order;
+  order.set_epoch(epoch);
+  order.set_view(view);
+  order.set_process(process);
+  return order;
+}
+
+}  // namespace model
+
+}  // namespace cohort::simulation
