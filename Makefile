@@ -136,11 +136,13 @@ cluster-test chaos:
 	    --replicas $$replicas || exit 1; done,\
 	  python3 tests/ssh/run.py $(B)/dev/bin/cohort && python3 tests/slurm/run.py $(B)/dev/bin/cohort)
 
+FUZZERS = config_fuzzer coordination_fuzzer elastic_fuzzer host_list_fuzzer idx_fuzzer image_fuzzer manifest_fuzzer \
+  parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer tfrecord_fuzzer
 fuzz:
 	@scripts/install-deps.sh lint
 	@$(MAKE) --no-print-directory $(B)/fuzz/build.ninja
-	@cmake --build $(B)/fuzz -j $(JOBS) --target config_fuzzer host_list_fuzzer idx_fuzzer image_fuzzer manifest_fuzzer parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer tfrecord_fuzzer
-	@scripts/fuzz $(B)/fuzz $(if $(SECONDS_EACH),$(SECONDS_EACH),600)
+	@cmake --build $(B)/fuzz -j $(JOBS) --target $(FUZZERS)
+	@scripts/fuzz $(B)/fuzz $(if $(SECONDS_EACH),$(SECONDS_EACH),600) $(FUZZERS)
 
 lint:
 	@scripts/install-deps.sh lint
