@@ -117,13 +117,35 @@ torch::Tensor& zero(torch::Tensor& self) {
   return fill(self, 0);
 }
 
-torch::Tensor& arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, torch::Tensor& out) {
-  const torch::Tensor host = at::arange(start, end, step, at::TensorOptions().dtype(out.scalar_type()));
-  if (host.sizes() != out.sizes()) {
-    out = make_tensor(full(0, {out.scalar_type(), host.sizes().vec()}), out.device());
+// LibTorch makes arange() of an empty tensor that arange_out() gives its size, and above autograd the first one is what
+// the caller gets: so all forms are recorded themselves.
+torch::Tensor arange_by_step(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step,
+                             OptionalDtype dtype, OptionalLayout /*layout*/, OptionalDevice device,
+                             OptionalBool /*pin*/) {
+  const torch::Tensor host = at::arange(start, end, step, at::TensorOptions().dtype(dtype));
+  const TensorType type{host.scalar_type(), host.sizes().vec()};
+  return make_tensor(make_node("aten::arange", {c10::IValue(start), c10::IValue(step)}, type),
+                     device_or_current(device));
+}
+
+torch::Tensor arange_between(const at::Scalar& start, const at::Scalar& end, OptionalDtype dtype, OptionalLayout layout,
+                             OptionalDevice device, OptionalBool pin) {
+  return arange_by_step(start, end, 1, dtype, layout, device, pin);
+}
+
+torch::Tensor arange(const at::Scalar& end, OptionalDtype dtype, OptionalLayout layout, OptionalDevice device,
+                     OptionalBool pin) {
+  return arange_by_step(0, end, 1, dtype, layout, device, pin);
+}
+
+torch::Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, torch::Tensor& out) {
+  const torch::Tensor made =
+      arange_by_step(start, end, step, out.scalar_type(), c10::nullopt, out.device(), c10::nullopt);
+  if (made.sizes() != out.sizes()) {
+    fail<Unimplemented>("[record] arange into a tensor of ", out.sizes(), ", wanted one of ", made.sizes(),
+                        ": a recorded tensor keeps its size");
   }
-  assign(out,
-         make_node("aten::arange", {c10::IValue(start), c10::IValue(step)}, {out.scalar_type(), host.sizes().vec()}));
+  assign(out, value_of(made));
   return out;
 }
 
@@ -165,7 +187,10 @@ void register_kernels(torch::Library& aten) {
   aten.impl("fill_.Scalar", &fill);
   aten.impl("fill_.Tensor", &fill_by_tensor);
   aten.impl("zero_", &zero);
-  aten.impl("arange.start_out", &arange);
+  aten.impl("arange", &arange);
+  aten.impl("arange.start", &arange_between);
+  aten.impl("arange.start_step", &arange_by_step);
+  aten.impl("arange.start_out", &arange_out);
   aten.impl("as_strided", &as_strided);
   aten.impl("view", &view);
   aten.impl("detach", &alias);

@@ -90,6 +90,11 @@ class Run {
       const bool lifted = std::holds_alternative<Place>(operation.arguments.at(0));
       return {empty().fill_(lifted ? tensor(0).item() : attribute(0).toScalar())};
     }
+    if (operation.op == "aten::arange") {
+      const double start = attribute(0).toScalar().toDouble();
+      const double step = attribute(1).toScalar().toDouble();
+      return {at::arange(type.sizes.at(0), torch::kDouble).mul(step).add(start).to(type.dtype)};
+    }
     if (operation.op == "aten::as_strided") {
       return {tensor(0)
                   .contiguous()

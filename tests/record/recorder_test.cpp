@@ -8,6 +8,7 @@
 #include "cohort/error.h"
 #include "record/stablehlo/lower.h"
 #include "tests/record/host_runner.h"
+#include "tests/support/errors.h"
 
 namespace cohort::record {
 namespace recorder_test {
@@ -69,6 +70,21 @@ TEST_F(RecorderTest, ViewsAliasAsLibTorchs) {
   expect_same([](torch::Tensor x) { return x.unbind(1).at(2) + 1; });
   expect_same([](torch::Tensor x) { return x.transpose(0, 1).contiguous().mul_(2); });
   expect_same([](torch::Tensor x) { return (x.transpose(0, 1) * 2).transpose(0, 1).view({-1}); });
+}
+
+// Called through LibTorch's dispatcher, as kernels do, not as torch:: does it, below autograd.
+TEST_F(RecorderTest, RangesHaveTheirSize) {
+  const auto there = at::TensorOptions(torch::kFloat).device(kDevice);
+  const auto here = at::TensorOptions(torch::kFloat);
+  expect_equal(at::arange(5, there), at::arange(5, here));
+  expect_equal(at::arange(2, 5, there), at::arange(2, 5, here));
+  expect_equal(at::arange(2, 9, 3, there), at::arange(2, 9, 3, here));
+  expect_equal(torch::arange(2, 9, 3, there), torch::arange(2, 9, 3, here));
+  expect_equal(at::arange(4, at::TensorOptions(kDevice)), at::arange(4));  // of int64
+  torch::Tensor out = torch::zeros({3}, there);
+  at::arange_out(out, 1, 4, 1);
+  expect_equal(out, at::arange(1, 4, here));
+  testing::expect_error<Unimplemented>([&] { at::arange_out(out, 1, 9, 1); }, "arange into a tensor of [3]");
 }
 
 TEST_F(RecorderTest, WritesThroughViewsReachEveryAlias) {
