@@ -106,6 +106,17 @@ class Autocast {
   c10::ScalarType dtype_;
 };
 
+// Returns softmax(query key^T / sqrt(size)) value, where each step sees itself and those before, computed in one
+// kernel; undefined where LibTorch has none: before 2.1. All are [examples, heads, steps, size].
+inline at::Tensor fused_causal_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+#if COHORT_TORCH_AT_LEAST(2, 1)
+  return at::scaled_dot_product_attention(query, key, value, {}, /*dropout_p=*/0.0, /*is_causal=*/true);
+#else
+  static_cast<void>(query), static_cast<void>(key), static_cast<void>(value);
+  return {};
+#endif
+}
+
 // The pointer to the node at which a leaf's gradient is complete: std::shared_ptr, from 2.14 on c10::intrusive_ptr.
 using GradAccumulator =
     std::invoke_result_t<decltype(&torch::autograd::impl::grad_accumulator), const torch::autograd::Variable&>;

@@ -1,18 +1,21 @@
-// Models for images. The classifiers' parameters have torchvision's names and their arithmetic is torchvision's (0.14),
-// so that its weights, saved as safetensors, load into them and theirs into it.
+// Models for images and for text. The image classifiers' parameters have torchvision's names and their arithmetic is
+// torchvision's (0.14), so that its weights, saved as safetensors, load into them and theirs into it. The decoder's are
+// those of Llama in Hugging Face's transformers.
 //
 //   cohort::Model model([] { return cohort::models::resnet50({.num_classes = 10}); });
 //   model.load_weights("resnet50.safetensors");
 //
-// They take images [examples, channels, height, width] of floating point, also no examples, and return logits
-// [examples, num_classes], or with unet() [examples, num_classes, height, width]. Dropout and stochastic depth draw
-// from the generator of the replica. New weights are drawn as torchvision draws them, from LibTorch's default
-// generator. InvalidArgument: options or an input do not fit.
+// Those for images take images [examples, channels, height, width] of floating point, also no examples, and return
+// logits [examples, num_classes], or with unet() [examples, num_classes, height, width]. Dropout and stochastic depth
+// draw from the generator of the replica. New weights are drawn as torchvision or transformers draw them, from
+// LibTorch's default generator. InvalidArgument: options or an input do not fit.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "cohort/train/layers.h"
 
@@ -100,5 +103,37 @@ struct UNetOptions {
 // ("unet_carvana" of torch.hub) load into it. Height and width may be odd; both are at least two to the power of
 // levels.
 std::shared_ptr<LayerModule> unet(const UNetOptions& options = {});
+
+// Adapters of low rank beside frozen matrices: E. Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models"
+// (2021). With a rank above 0 a projection W x becomes W x + alpha / rank * B A x, where A and B (lora_A.weight and
+// lora_B.weight beside W, as in Hugging Face's peft) are all that learns; B starts at zero.
+struct LoraOptions {
+  int64_t rank = 0;      // rows of A and columns of B; 0: there are no adapters, and everything learns
+  double alpha = 16.0;   // the weight of the adapters is alpha / rank
+  double dropout = 0.0;  // part of the adapters' input that is set to zero while training
+  // The projections that get adapters, by their names.
+  std::vector<std::string> target_modules = {"q_proj", "k_proj", "v_proj", "o_proj"};
+};
+
+struct DecoderOptions {
+  int64_t vocab_size = 256;         // tokens; 256: bytes
+  int64_t hidden_size = 256;        // size of a token's vector
+  int64_t intermediate_size = 688;  // size of the hidden layer of a block
+  int64_t num_layers = 4;           // blocks of attention and dense layers
+  int64_t num_heads = 4;            // heads of attention, a divisor of hidden_size; each head's size is even
+  int64_t num_kv_heads = 0;         // heads of keys and values, a divisor of num_heads; 0: num_heads
+  double rope_theta = 10'000.0;     // base of the angles that tell positions apart
+  double norm_epsilon = 1e-5;       // epsilon of the norms
+  double initializer_range = 0.02;  // deviation of the normal distribution that new matrices are drawn from
+  double dropout = 0.0;             // part of what a block adds that is set to zero while training
+  bool tie_word_embeddings = true;  // the matrix of the embeddings gives the logits, too
+  LoraOptions lora = {};            // adapters instead of learning everything
+};
+// Makes a decoder for language modelling, a Llama: H. Touvron et al., "Llama 2" (2023), with rotary positions (J. Su et
+// al., "RoFormer", 2021), root mean square norms, gated dense layers and heads that share keys and values. Parameters
+// have the names, shapes and arithmetic of LlamaForCausalLM of Hugging Face's transformers, so that its safetensors
+// load. It takes tokens [examples, steps] of an integer dtype, any number of steps, and returns the logits of the token
+// after each, [examples, steps, vocab_size]. A token outside the vocabulary is an error of LibTorch's.
+std::shared_ptr<LayerModule> decoder(const DecoderOptions& options = {});
 
 }  // namespace cohort::models

@@ -1,0 +1,296 @@
+// A decoder of Llama's kind, with the names and the arithmetic of Hugging Face's LlamaForCausalLM. Positions are told
+// apart by rotations: the pair (i, i + half) of a head's numbers turns by position * theta^(-2i / size), so that the
+// product of a query and a key depends on the distance between them.
+#include <ATen/Functions.h>
+#include <torch/nn/init.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "base/fail.h"
+#include "base/libtorch_compat.h"
+#include "cohort/models/zoo.h"
+#include "device/backend.h"
+#include "models/zoo/blocks.h"
+
+namespace cohort::models {
+
+namespace {
+
+constexpr std::array kProjections = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+
+// A matrix, and perhaps an adapter beside it, with which the matrix stays as it is.
+class Projection final : public LayerModule {
+ public:
+  Projection(int64_t in, int64_t out, double deviation, const LoraOptions& lora)
+      : weight_(register_parameter("weight", at::empty({out, in}), /*requires_grad=*/lora.rank == 0)) {
+    torch::nn::init::normal_(weight_, 0.0, deviation);
+    if (lora.rank == 0) return;
+    dropout_ = lora.dropout;
+    scale_ = lora.alpha / static_cast<double>(lora.rank);
+    const auto add = [&](const char* name, int64_t rows, int64_t columns) {
+      return register_module(name, std::make_shared<torch::nn::Module>())
+          ->register_parameter("weight", at::zeros({rows, columns}));
+    };
+    a_ = add("lora_A", lora.rank, in);
+    b_ = add("lora_B", out, lora.rank);
+    torch::nn::init::kaiming_uniform_(a_, std::sqrt(5.0));  // as peft draws it
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    const torch::Tensor y = at::linear(x, weight_);
+    if (!a_.defined()) return y;
+    const torch::Tensor seen = is_training() && dropout_ > 0.0 ? drop(x, dropout_, x.sizes()) : x;
+    return y + at::linear(at::linear(seen, a_), b_) * scale_;
+  }
+
+ private:
+  torch::Tensor weight_, a_, b_;
+  double dropout_ = 0.0;
+  double scale_ = 0.0;
+};
+
+// Makes the projections of one module.
+class Projections {
+ public:
+  Projections(const DecoderOptions& options, torch::nn::Module& module) : options_(options), module_(module) {}
+
+  std::shared_ptr<Projection> add(const char* name, int64_t in, int64_t out) const {
+    const auto& targets = options_.lora.target_modules;
+    const bool adapts = std::find(targets.begin(), targets.end(), name) != targets.end();
+    const LoraOptions lora = adapts ? options_.lora : LoraOptions{};
+    auto made = std::make_shared<Projection>(in, out, options_.initializer_range, lora);
+    if (options_.lora.rank > 0 && !adapts) made->named_parameters(/*recurse=*/false)["weight"].set_requires_grad(false);
+    return module_.register_module(name, std::move(made));
+  }
+
+ private:
+  const DecoderOptions& options_;
+  torch::nn::Module& module_;
+};
+
+// Root mean square norm: B. Zhang and R. Sennrich (2019).
+class RmsNorm final : public LayerModule {
+ public:
+  explicit RmsNorm(const DecoderOptions& options)
+      : weight_(register_parameter("weight", at::ones({options.hidden_size}),
+                                   /*requires_grad=*/options.lora.rank == 0)),
+        epsilon_(options.norm_epsilon) {}
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    return weight_ * (x * at::rsqrt((x * x).mean(-1, /*keepdim=*/true) + epsilon_));
+  }
+
+ private:
+  torch::Tensor weight_;
+  double epsilon_;
+};
+
+// The cosines and sines of the positions' angles, [steps, size of a head] each.
+struct Rotations {
+  torch::Tensor cosines;
+  torch::Tensor sines;
+
+  Rotations(int64_t steps, int64_t size, double theta, const at::TensorOptions& like) {
+    const auto options = like.dtype(like.dtype() == torch::kDouble ? torch::kDouble : torch::kFloat);
+    const torch::Tensor speeds =
+        at::exp(at::arange(0, size, 2, options) * (-std::log(theta) / static_cast<double>(size)));
+    const torch::Tensor angles = at::arange(steps, options).unsqueeze(1) * at::cat({speeds, speeds});
+    cosines = angles.cos().to(like.dtype());
+    sines = angles.sin().to(like.dtype());
+  }
+
+  // x: [examples, heads, steps, size].
+  torch::Tensor operator()(const torch::Tensor& x) const {
+    const int64_t half = x.size(3) / 2;
+    return x * cosines + at::cat({-x.narrow(3, half, half), x.narrow(3, 0, half)}, 3) * sines;
+  }
+};
+
+// query, key and value: [examples, heads, steps, size].
+torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
+  if (!backend_of(query.device()).records()) {
+    const torch::Tensor fused = compat::fused_causal_attention(query, key, value);
+    if (fused.defined()) return fused;
+  }
+  const auto options = at::TensorOptions(torch::kLong).device(query.device());
+  const torch::Tensor steps = at::arange(query.size(2), options);
+  const torch::Tensor later = steps.unsqueeze(1).lt(steps);
+  const torch::Tensor scores =
+      at::matmul(query * (1.0 / std::sqrt(static_cast<double>(query.size(3)))), key.transpose(2, 3));
+  const double unseen = -std::numeric_limits<double>::infinity();
+  return at::matmul(at::softmax(scores.masked_fill(later, unseen), -1), value);
+}
+
+class DecoderAttention final : public torch::nn::Module {
+ public:
+  explicit DecoderAttention(const DecoderOptions& options)
+      : heads_(options.num_heads), shared_(options.num_kv_heads), size_(options.hidden_size / options.num_heads) {
+    const Projections projections(options, *this);
+    query_ = projections.add("q_proj", options.hidden_size, heads_ * size_);
+    key_ = projections.add("k_proj", options.hidden_size, shared_ * size_);
+    value_ = projections.add("v_proj", options.hidden_size, shared_ * size_);
+    output_ = projections.add("o_proj", heads_ * size_, options.hidden_size);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x, const Rotations& rotations) {
+    const torch::Tensor query = rotations(by_heads(query_->forward(x), heads_));
+    const torch::Tensor key = for_each_query(rotations(by_heads(key_->forward(x), shared_)));
+    const torch::Tensor value = for_each_query(by_heads(value_->forward(x), shared_));
+    const torch::Tensor mixed = causal_attention(query, key, value);
+    return output_->forward(mixed.transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_}));
+  }
+
+ private:
+  torch::Tensor by_heads(const torch::Tensor& x, int64_t heads) const {
+    return x.view({x.size(0), x.size(1), heads, size_}).transpose(1, 2);
+  }
+  // Repeats the heads that several queries share.
+  torch::Tensor for_each_query(const torch::Tensor& x) const {
+    if (shared_ == heads_) return x;
+    const std::vector<int64_t> repeated = {x.size(0), shared_, heads_ / shared_, x.size(2), size_};
+    return x.unsqueeze(2).expand(repeated).reshape({x.size(0), heads_, x.size(2), size_});
+  }
+
+  int64_t heads_;
+  int64_t shared_;
+  int64_t size_;
+  std::shared_ptr<Projection> query_, key_, value_, output_;
+};
+
+// Gated dense layers with silu ("SwiGLU", N. Shazeer, 2020).
+class GatedDense final : public LayerModule {
+ public:
+  explicit GatedDense(const DecoderOptions& options) {
+    const Projections projections(options, *this);
+    gate_ = projections.add("gate_proj", options.hidden_size, options.intermediate_size);
+    up_ = projections.add("up_proj", options.hidden_size, options.intermediate_size);
+    down_ = projections.add("down_proj", options.intermediate_size, options.hidden_size);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    return down_->forward(at::silu(gate_->forward(x)) * up_->forward(x));
+  }
+
+ private:
+  std::shared_ptr<Projection> gate_, up_, down_;
+};
+
+class DecoderBlock final : public torch::nn::Module {
+ public:
+  explicit DecoderBlock(const DecoderOptions& options) : dropout_(options.dropout) {
+    attention_ = register_module("self_attn", std::make_shared<DecoderAttention>(options));
+    dense_ = register_module("mlp", std::make_shared<GatedDense>(options));
+    attention_norm_ = register_module("input_layernorm", std::make_shared<RmsNorm>(options));
+    dense_norm_ = register_module("post_attention_layernorm", std::make_shared<RmsNorm>(options));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x, const Rotations& rotations) {
+    const torch::Tensor y = x + dropped(attention_->forward(attention_norm_->forward(x), rotations));
+    return y + dropped(dense_->forward(dense_norm_->forward(y)));
+  }
+
+ private:
+  torch::Tensor dropped(const torch::Tensor& x) const {
+    return is_training() && dropout_ > 0.0 ? drop(x, dropout_, x.sizes()) : x;
+  }
+
+  double dropout_;
+  std::shared_ptr<DecoderAttention> attention_;
+  std::shared_ptr<GatedDense> dense_;
+  std::shared_ptr<RmsNorm> attention_norm_, dense_norm_;
+};
+
+class Decoder final : public LayerModule {
+ public:
+  explicit Decoder(const DecoderOptions& options) : options_(options) {
+    const bool learns = options.lora.rank == 0;
+    const auto model = register_module("model", std::make_shared<torch::nn::Module>());
+    const std::vector<int64_t> shape = {options.vocab_size, options.hidden_size};
+    embeddings_ = model->register_module("embed_tokens", std::make_shared<torch::nn::Module>())
+                      ->register_parameter("weight", at::empty(shape), learns);
+    torch::nn::init::normal_(embeddings_, 0.0, options.initializer_range);
+    const auto layers = model->register_module("layers", std::make_shared<torch::nn::Module>());
+    for (int64_t i = 0; i < options.num_layers; ++i) {
+      blocks_.push_back(layers->register_module(std::to_string(i), std::make_shared<DecoderBlock>(options)));
+    }
+    norm_ = model->register_module("norm", std::make_shared<RmsNorm>(options));
+    if (options.tie_word_embeddings) return;
+    head_ = register_module("lm_head", std::make_shared<torch::nn::Module>())
+                ->register_parameter("weight", at::empty(shape), learns);
+    torch::nn::init::normal_(head_, 0.0, options.initializer_range);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    if (x.dim() != 2 || !at::isIntegralType(x.scalar_type(), /*includeBool=*/false)) {
+      fail<InvalidArgument>("[models] decoder: the input is ", x.scalar_type(), " ", x.sizes(),
+                            ", wanted tokens of an integer dtype, [examples, steps]");
+    }
+    const Rotations rotations(x.size(1), options_.hidden_size / options_.num_heads, options_.rope_theta,
+                              embeddings_.options());
+    torch::Tensor y = at::embedding(embeddings_, x.to(torch::kLong));
+    for (const auto& block : blocks_) y = block->forward(y, rotations);
+    return at::linear(norm_->forward(y), head_.defined() ? head_ : embeddings_);
+  }
+
+ private:
+  DecoderOptions options_;
+  torch::Tensor embeddings_, head_;
+  std::vector<std::shared_ptr<DecoderBlock>> blocks_;
+  std::shared_ptr<RmsNorm> norm_;
+};
+
+void check_lora(const LoraOptions& lora) {
+  if (lora.rank < 0) fail<InvalidArgument>("[models] decoder: lora.rank is ", lora.rank, ", wanted 0 or more");
+  if (lora.rank == 0) return;
+  if (!(lora.dropout >= 0.0 && lora.dropout < 1.0)) {
+    fail<InvalidArgument>("[models] decoder: lora.dropout is ", lora.dropout, ", wanted 0 or more and below 1");
+  }
+  if (lora.target_modules.empty()) fail<InvalidArgument>("[models] decoder: lora.target_modules is empty");
+  for (const std::string& name : lora.target_modules) {
+    if (std::find(kProjections.begin(), kProjections.end(), name) != kProjections.end()) continue;
+    fail<InvalidArgument>("[models] decoder: lora.target_modules has ", name, ", wanted names of ",
+                          c10::Join(", ", kProjections));
+  }
+}
+
+DecoderOptions checked(DecoderOptions options) {
+  const auto positive = [](const char* name, int64_t value) {
+    if (value < 1) fail<InvalidArgument>("[models] decoder: ", name, " is ", value, ", wanted 1 or more");
+  };
+  positive("vocab_size", options.vocab_size);
+  positive("hidden_size", options.hidden_size);
+  positive("intermediate_size", options.intermediate_size);
+  positive("num_layers", options.num_layers);
+  positive("num_heads", options.num_heads);
+  if (options.num_kv_heads == 0) options.num_kv_heads = options.num_heads;
+  positive("num_kv_heads", options.num_kv_heads);
+  if (options.hidden_size % (2 * options.num_heads) != 0) {
+    fail<InvalidArgument>("[models] decoder: hidden_size is ", options.hidden_size, ", wanted a multiple of ",
+                          2 * options.num_heads, ", twice num_heads: positions turn pairs of a head's numbers");
+  }
+  if (options.num_heads % options.num_kv_heads != 0) {
+    fail<InvalidArgument>("[models] decoder: num_kv_heads is ", options.num_kv_heads,
+                          ", wanted a divisor of num_heads, ", options.num_heads);
+  }
+  if (!(options.dropout >= 0.0 && options.dropout < 1.0)) {
+    fail<InvalidArgument>("[models] decoder: dropout is ", options.dropout, ", wanted 0 or more and below 1");
+  }
+  if (!(options.rope_theta > 0.0) || !(options.norm_epsilon >= 0.0) || !(options.initializer_range >= 0.0)) {
+    fail<InvalidArgument>("[models] decoder: rope_theta is ", options.rope_theta, ", norm_epsilon ",
+                          options.norm_epsilon, " and initializer_range ", options.initializer_range,
+                          ", wanted more than 0, 0 or more, and 0 or more");
+  }
+  check_lora(options.lora);
+  return options;
+}
+
+}  // namespace
+
+std::shared_ptr<LayerModule> decoder(const DecoderOptions& options) {
+  return std::make_shared<Decoder>(checked(options));
+}
+
+}  // namespace cohort::models
