@@ -98,6 +98,33 @@ struct SegmentationFolderOptions {
 // different files.
 TrainTest segmentation_folder(const std::filesystem::path& folder, const SegmentationFolderOptions& options = {});
 
+struct TextOptions {
+  int64_t seq_length = 128;                // bytes of an example
+  std::vector<std::string> suffixes = {};  // ends of the names that are read, such as ".txt"; empty: any
+  double held_out = 0.0;                   // the part of the examples that is held out as `test`; `seed` chooses which
+  uint64_t seed = 0;                       // chooses what is held out
+};
+
+// Reads text for a language model: a file, or all files of a folder and its folders, by name, with a zero byte after
+// each. x: uint8 [seq_length], bytes one after the other; y: uint8 [seq_length], the byte that follows each. Examples
+// follow each other without a gap; what is left at the end is left out. Of a folder, links, names that begin with a dot
+// and, without suffixes, files with a zero byte among their first 8,192 bytes, which are no text, are left out. The
+// text is held in memory. NotFound: there is no text; InvalidArgument: an option is out of range, or the text has no
+// seq_length + 1 bytes; Unavailable: a file cannot be read.
+TrainTest text(const std::filesystem::path& place, const TextOptions& options = {});
+
+struct DrawnSumsOptions {
+  int64_t seq_length = 128;    // bytes of an example
+  int64_t train_size = 8'000;  // examples in `train`
+  int64_t test_size = 1'000;   // examples in `test`
+  uint64_t seed = 1;           // other seeds draw other sums
+};
+
+// Makes text for a language model: lines such as "387+45=432" with two numbers below 1,000 each. x and y are those of
+// text(). The same for the same seed. Nobody can foretell the two numbers: the cross-entropy cannot fall below 1.13 a
+// byte, on average.
+TrainTest drawn_sums(const DrawnSumsOptions& options = {});
+
 }  // namespace datasets
 
 }  // namespace cohort
