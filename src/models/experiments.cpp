@@ -3,6 +3,7 @@
 #include "base/edit_distance.h"
 #include "base/fail.h"
 #include "cohort/models/image_classification.h"
+#include "cohort/models/language_model.h"
 #include "cohort/models/semantic_segmentation.h"
 #include "models/model_garden.h"
 
@@ -180,6 +181,41 @@ ExperimentConfig unet_small() {
   return config;
 }
 
+// A decoder for bytes, with the schedule and the decay that are usual for its kind (T. Brown et al., 2020).
+ExperimentConfig language_model(const models::DecoderOptions& size, int64_t seq_length, double rate) {
+  auto task = std::make_shared<LanguageModelTask>();
+  task->builtin_data = "sums";
+  task->seq_length = seq_length;
+  task->model.hidden_size = size.hidden_size;
+  task->model.intermediate_size = size.intermediate_size;
+  task->model.num_hidden_layers = size.num_layers;
+  task->model.num_attention_heads = size.num_heads;
+  task->model.dropout_rate = size.dropout;
+  ExperimentConfig config{.task = task, .trainer = Recipe().trainer};
+  config.trainer.train_epochs = 4;
+  OptimizerConfig& optimizer = config.trainer.optimizer_config;
+  optimizer.optimizer.type = "adamw";
+  optimizer.optimizer.adamw.beta_2 = 0.99;
+  optimizer.optimizer.adamw.weight_decay = 0.1;
+  optimizer.optimizer.adamw.exclude_from_weight_decay = {"1d"};
+  optimizer.optimizer.global_clipnorm = 1.0;
+  optimizer.learning_rate.type = "cosine";
+  optimizer.learning_rate.cosine.initial_learning_rate = rate;
+  optimizer.learning_rate.cosine.alpha = 0.1;
+  optimizer.warmup.type = "linear";
+  optimizer.warmup.linear.warmup_steps = 100;
+  return config;
+}
+
+ExperimentConfig lm_tiny() {
+  return language_model({.hidden_size = 128, .intermediate_size = 344, .num_layers = 4, .num_heads = 4}, 128, 3e-3);
+}
+
+ExperimentConfig lm_small() {
+  return language_model(
+      {.hidden_size = 384, .intermediate_size = 1024, .num_layers = 6, .num_heads = 6, .dropout = 0.2}, 256, 1e-3);
+}
+
 std::vector<Experiment> own_experiments() {
   std::vector<Experiment> list = {
       {"mnist_mlp", "dense 256, 128, 10 on MNIST or drawn digits", [] { return mnist("mlp"); }},
@@ -202,6 +238,8 @@ std::vector<Experiment> own_experiments() {
   list.push_back({"vit_base", "vision transformer, base, patches of 16", [] { return vit("vit-b16"); }});
   list.push_back({"vit_large", "vision transformer, large, patches of 16", [] { return vit("vit-l16"); }});
   list.push_back({"cats_vs_dogs", "ResNet from CIFAR-10, frozen, then fine-tuned, on photographs", cats_vs_dogs});
+  list.push_back({"lm_tiny", "decoder of 0.8 million parameters on text or drawn sums, 128 bytes", lm_tiny});
+  list.push_back({"lm_small", "decoder of 10.7 million parameters on text or drawn sums, 256 bytes", lm_small});
   list.push_back({"unet_small", "U-Net of three levels on pictures with masks or drawn shapes", unet_small});
   for (Experiment& experiment : model_garden_experiments()) list.push_back(std::move(experiment));
   return list;

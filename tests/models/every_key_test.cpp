@@ -7,24 +7,21 @@
 // each part comes out the same twice when nothing changes. Experiments that differ only in the size of their model are
 // made small and looked at once.
 #include <gtest/gtest.h>
-#include <png.h>
 #include <torch/torch.h>
 
 #include <set>
 
-#include "cohort/data/image.h"
 #include "cohort/error.h"
 #include "tests/models/every_key.h"
+#include "tests/models/every_key_data.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
-#include "tests/support/idx.h"
 
 namespace cohort::every_key_test {
 namespace {
 
 using cohort::testing::data_of;
 using cohort::testing::expect_error;
-using cohort::testing::idx;
 using cohort::testing::memory_of;
 using cohort::testing::OpenExperiment;
 using cohort::testing::optimizer_of;
@@ -33,24 +30,6 @@ using cohort::testing::set_up;
 using cohort::testing::step_of;
 using cohort::testing::strategy_of;
 using cohort::testing::TemporaryFolder;
-using cohort::testing::write_file;
-
-// Returns a PNG file of noise.
-std::string png_of(int number) {
-  torch::manual_seed(number);
-  const torch::Tensor pixels = torch::randint(256, {36, 40, 3}, torch::kByte);
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.width = 40;
-  image.height = 36;
-  image.format = PNG_FORMAT_RGB;
-  png_alloc_size_t size = 0;
-  png_image_write_to_memory(&image, nullptr, &size, 0, pixels.data_ptr(), 0, nullptr);
-  std::string bytes(size, '\0');
-  png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data_ptr(), 0, nullptr);
-  bytes.resize(size);
-  return bytes;
-}
 
 // An experiment, made small, and the keys of it that are looked at: all that begin so.
 struct Subject {
@@ -65,44 +44,14 @@ class EveryKey : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new TemporaryFolder();  // NOLINT(cppcoreguidelines-owning-memory): GoogleTest's way
-    make_photographs("photographs");
-    make_photographs("others");
-    make_photographs("spoiled");
-    make_scenes("scenes");
-    make_scenes("other_scenes");
-    write_file(*folder_ / "spoiled" / "dog" / "1.png", png_of(1).substr(0, 300));
-    std::filesystem::create_directories(*folder_ / "digits");
-    for (const auto& [part, count] : {std::pair("train", 16U), std::pair("t10k", 4U)}) {
-      std::string pixels;
-      std::string labels;
-      for (uint32_t i = 0; i < count; ++i) {
-        for (uint32_t p = 0; p < 28 * 28; ++p) pixels.push_back(static_cast<char>((i * 37 + p * p) % 251));
-        labels.push_back(static_cast<char>(i % 10));
-      }
-      write_file(*folder_ / "digits" / c10::str(part, "-images-idx3-ubyte"), idx(8, {count, 28, 28}, pixels));
-      write_file(*folder_ / "digits" / c10::str(part, "-labels-idx1-ubyte"), idx(8, {count}, labels));
-    }
+    const std::filesystem::path& folder = folder_->path();
+    for (const char* name : {"photographs", "others", "spoiled"}) testing::make_photographs(folder / name);
+    for (const char* name : {"scenes", "other_scenes"}) testing::make_scenes(folder / name);
+    for (const char* name : {"writings", "other_writings"}) testing::make_writings(folder / name);
+    testing::spoil_a_photograph(folder / "spoiled");
+    testing::make_digits(folder / "digits");
   }
   static void TearDownTestSuite() { delete folder_; }  // NOLINT(cppcoreguidelines-owning-memory)
-
-  static void make_photographs(const std::string& name) {
-    int number = static_cast<int>(name.size());
-    for (const char* label : {"cat", "dog"}) {
-      std::filesystem::create_directories(*folder_ / name / label);
-      for (int i = 0; i < 10; ++i) write_file(*folder_ / name / label / c10::str(i, ".png"), png_of(++number));
-    }
-  }
-
-  // Photographs with masks of four classes.
-  static void make_scenes(const std::string& name) {
-    for (const char* part : {"images", "masks"}) std::filesystem::create_directories(*folder_ / name / part);
-    int number = static_cast<int>(name.size());
-    for (int i = 0; i < 20; ++i) {
-      write_file(*folder_ / name / "images" / c10::str(i, ".png"), png_of(++number));
-      write_file(*folder_ / name / "masks" / c10::str(i, ".png"),
-                 encode_png(torch::randint(4, {1, 36, 40}, torch::kByte)));
-    }
-  }
 
   static std::string path(const std::string& name) { return (*folder_ / name).string(); }
   static std::string input(const std::string& name) { return "task.train_data.input_path=" + path(name); }
@@ -119,6 +68,15 @@ class EveryKey : public ::testing::Test {
       subject.other_data = "other_scenes";
       also(input(subject.data));
       also("task.model.input_size=[17,19,3],task.model.backbone.unet.filters=2,task.model.backbone.unet.levels=2");
+      return subject;
+    }
+    if (experiment.starts_with("lm_")) {
+      subject.data = "writings";
+      subject.other_data = "other_writings";
+      also(input(subject.data));
+      also("task.seq_length=9,task.model.hidden_size=8,task.model.intermediate_size=6,task.model.num_hidden_layers=2");
+      also("task.model.num_attention_heads=2,task.model.dropout_rate=0.1");
+      also("trainer.optimizer_config.learning_rate.cosine.initial_learning_rate=0.01");
       return subject;
     }
     also(input("photographs"));
@@ -377,6 +335,10 @@ TEST_F(EveryKey, OfWhatIsSwitchedOnSaysSomething) {
     subject.beginning = beginning;
     walk(subject);
   }
+  Subject adapted = small("lm_tiny");
+  adapted.overrides.emplace_back("task.model.lora.rank=2,task.model.lora.dropout=0.1");
+  adapted.beginning = "task.model.lora";
+  walk(adapted);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/models/experiment.h"
+#include "cohort/models/language_model.h"
 #include "cohort/models/semantic_segmentation.h"
 #include "commands.h"
 #include "config/types.h"
@@ -81,18 +82,21 @@ Command add_describe(CLI::App& app, const CLI::App& whole) {
       return 0;
     }
     // The experiments whose defaults are those of the structs: one with the task of image classification, and the keys
-    // of segmentation's task under another name.
+    // of the other tasks under names of their own.
     ExperimentConfig experiment = find_experiment("image_classification").make();
     SemanticSegmentationTask segmentation;
-    const Config segmentation_config(
-        [&](ConfigFields& fields) { fields.nest("segmentation", static_cast<Task&>(segmentation)); });
+    LanguageModelTask language_model;
+    const Config other_tasks([&](ConfigFields& fields) {
+      fields.nest("segmentation", static_cast<Task&>(segmentation));
+      fields.nest("language_model", static_cast<Task&>(language_model));
+    });
     const Config config([&](ConfigFields& fields) { experiment.describe(fields); });
     nlohmann::ordered_json commands;
     for (const CLI::App* command : commands_of(whole)) {
       commands[command->get_name()] = flags_of(*command, config);
     }
     nlohmann::ordered_json keys = keys_of(config);
-    for (const auto& key : keys_of(segmentation_config)) keys.push_back(key);
+    for (const auto& key : keys_of(other_tasks)) keys.push_back(key);
     std::cout << nlohmann::ordered_json{{"commands", commands}, {"keys", keys}}.dump(1) << "\n";
     return 0;
   };

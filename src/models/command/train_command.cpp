@@ -188,9 +188,8 @@ std::function<int()> add_train_flags(CLI::App& app) {
       "--model_dir", flags->run.model_dir,
       "folder for checkpoints, summaries, weights and the configuration (needed); a run that was interrupted "
       "there goes on");
-  app.add_option(
-      "--data_dir", flags->data_dir,
-      "folder of the data; without it the drawn digits of MNIST's experiments, or the drawn shapes of unet_small");
+  app.add_option("--data_dir", flags->data_dir,
+                 "folder of the data; without it the drawn digits, shapes or sums of those experiments that have such");
   for (PlainFlag& flag : flags->plain) {
     if (flag.name == "--insecure") {  // it may stand alone
       app.add_flag_function(

@@ -72,6 +72,7 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   fields.add("tfds_split", tfds_split,
              "split of that data set, such as train[:80%]; empty: train, and validation or test");
   describe_batches(*this, fields);
+  describe_decoding(*this, fields);
   fields.add("file_type", file_type, "format of the files of input_path", {"tfrecord"});
   fields.add("image_field_key", image_field_key, "the feature of a record that is the image, JPEG or PNG");
   fields.add("label_field_key", label_field_key, "the feature of a record that is its class");

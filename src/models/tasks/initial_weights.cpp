@@ -1,5 +1,10 @@
 #include "models/tasks/initial_weights.h"
 
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "base/access.h"
 #include "base/fail.h"
 #include "cohort/checkpoint.h"
@@ -8,13 +13,73 @@
 
 namespace cohort {
 
+namespace {
+
+constexpr const char* kFile = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+bool of_hugging_face(const std::filesystem::path& folder) {
+  const auto has = [&](const char* name) { return std::filesystem::exists(folder / name); };
+  return has("config.json") && (has(kFile) || has(kIndex));
+}
+
+// Returns the names of the files of weights, which the index gives for each tensor.
+std::set<std::string> files_of(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / kIndex)) return {kFile};
+  std::ifstream in(folder / kIndex);
+  const auto index = nlohmann::json::parse(in, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  std::set<std::string> files;
+  if (index.is_object() && index.contains("weight_map") && index["weight_map"].is_object()) {
+    for (const auto& file : index["weight_map"]) {
+      if (file.is_string()) files.insert(file.get<std::string>());
+    }
+  }
+  const bool inside = std::none_of(files.begin(), files.end(),
+                                   [](const std::string& file) { return file.find('/') != std::string::npos; });
+  if (files.empty() || !inside) {
+    fail<DataLoss>("[task] ", (folder / kIndex).string(),
+                   ": wanted an object \"weight_map\" that gives a file of the folder for each tensor");
+  }
+  return files;
+}
+
+NamedTensors weights_at(const std::filesystem::path& place) {
+  if (!std::filesystem::is_directory(place)) return load_weights(place).tensors;
+  if (!of_hugging_face(place)) return read_checkpoint(place).data.tensors["model"];
+  NamedTensors all;
+  for (const std::string& file : files_of(place)) {
+    NamedTensors own = load_weights(place / file).tensors;
+    std::move(own.begin(), own.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+bool of_adapter(const std::string& name) {
+  return name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos;
+}
+
+}  // namespace
+
 void start_from(const std::filesystem::path& place, const std::optional<std::string>& head, Model& built) {
   Access::core(built.strategy())->on_chief("the weights to start from", [&] {
-    const bool folder = std::filesystem::is_directory(place);
-    NamedTensors given = folder ? read_checkpoint(place).data.tensors["model"] : load_weights(place).tensors;
+    NamedTensors given = weights_at(place);
     if (head) std::erase_if(given, [&](const auto& item) { return item.first.starts_with(*head + "."); });
     if (given.empty()) fail<InvalidArgument>("[task] ", place.string(), " holds no weights of a backbone");
     built.set_weights(given, /*strict=*/!head);
+  });
+  built.module().copy_from_chief();
+}
+
+void start_beside_adapters(const std::filesystem::path& place, Model& built) {
+  Access::core(built.strategy())->on_chief("the weights to start from", [&] {
+    const NamedTensors given = weights_at(place);
+    std::set<std::string> names;
+    for (const auto& item : given) names.insert(item.first);
+    for (const auto& item : built.weights()) {
+      if (of_adapter(item.first) || names.contains(item.first)) continue;
+      fail<NotFound>("[task] ", place.string(), " has no ", item.first);
+    }
+    built.set_weights(given, /*strict=*/false);
   });
   built.module().copy_from_chief();
 }

@@ -1,4 +1,5 @@
-// The weights that a model starts from.
+// The weights that a model starts from: a safetensors file, a checkpoint's folder, or a folder as Hugging Face's
+// transformers write it, with config.json and the weights in one file or in several with an index.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +10,12 @@
 
 namespace cohort {
 
-// Sets the weights of the model to those of a safetensors file or of a checkpoint's folder; with `head` to all but
-// those of the module of that name, and what the file lacks stays as it is. InvalidArgument: there are none.
+// Sets the weights of the model to those of the place; with `head` to all but those of the module of that name, and
+// what the place lacks stays as it is. InvalidArgument: there are none.
 void start_from(const std::filesystem::path& place, const std::optional<std::string>& head, Model& built);
+
+// The same for a model with adapters (models::LoraOptions), which stay as they are if the place has none. NotFound: it
+// lacks something else.
+void start_beside_adapters(const std::filesystem::path& place, Model& built);
 
 }  // namespace cohort

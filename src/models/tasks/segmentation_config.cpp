@@ -9,6 +9,7 @@ void SegmentationDataConfig::describe(ConfigFields& fields) {
              "folder with the folders images, of JPEG and PNG files, and masks, of a grey PNG of the same name for "
              "each, whose values are the classes (--data_dir). Empty for validation_data: a part of train_data");
   describe_batches(*this, fields);
+  describe_decoding(*this, fields);
   fields.add("held_out", held_out, "part of a folder that is for validation");
   fields.add("aug_rand_hflip", aug_rand_hflip, "whether half of the images are flipped left to right");
   fields.add("resize_eval_groundtruth", resize_eval_groundtruth,

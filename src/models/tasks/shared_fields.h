@@ -13,16 +13,21 @@ void describe_batches(Data& data, ConfigFields& fields) {
   fields.add("is_training", data.is_training, "whether these are the data to learn from");
   fields.add("drop_remainder", data.drop_remainder, "whether a last batch that is too short is left out");
   fields.add("shuffle_buffer_size", data.shuffle_buffer_size, "examples that the next one is drawn from");
-  fields.add("cache", data.cache, "whether decoded images are kept in memory");
   fields.add("prefetch_buffer_size", data.prefetch_buffer_size, "batches that are made ahead; -1: a few");
-  fields.add("seed", data.seed, "seed of the order and the changes of the images; -1: runtime.seed");
+  fields.add("seed", data.seed, "seed of the order, and of the changes of images; -1: runtime.seed");
   fields.add("sharding", data.sharding, "whether each worker reads its part of the data; else all of it");
-  fields.add("dtype", data.dtype, "dtype to which the images are rounded", {"float32", "float16", "bfloat16"});
   fields.add("deterministic", data.deterministic, "whether the order is the same in every run");
   for (const char* relation : {"global_batch_size > 0", "shuffle_buffer_size > 0", "prefetch_buffer_size >= -1",
                                "seed >= -1", "deterministic == true"}) {
     fields.restrict(relation);
   }
+}
+
+// Adds what becomes of the images of a data set.
+template <typename Data>
+void describe_decoding(Data& data, ConfigFields& fields) {
+  fields.add("cache", data.cache, "whether decoded images are kept in memory");
+  fields.add("dtype", data.dtype, "dtype to which the images are rounded", {"float32", "float16", "bfloat16"});
 }
 
 // Adds the group norm_activation.

@@ -1,0 +1,177 @@
+// LanguageModelTask: puts together the text, the decoder and the loss that its fields ask for.
+#include "cohort/models/language_model.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "cohort/data/datasets.h"
+#include "cohort/train/losses.h"
+#include "cohort/train/metrics.h"
+#include "models/tasks/image_data.h"
+#include "models/tasks/initial_weights.h"
+#include "models/tasks/shared_fields.h"
+
+namespace cohort {
+
+namespace {
+
+struct TextSource {
+  Dataset train;
+  Dataset validation;
+  std::string description;
+};
+
+TextSource open_text(const LanguageModelTask& task, const RuntimeConfig& runtime, bool training) {
+  const std::string& place = task.train_data.input_path;
+  const std::string& other = task.validation_data.input_path;
+  const auto open = [&](const std::string& from, const TextDataConfig& data, double held_out) {
+    return datasets::text(from,
+                          {.seq_length = task.seq_length, .suffixes = data.suffixes, .held_out = held_out, .seed = 0});
+  };
+  if (place.empty() && !training && !other.empty()) {  // an evaluation needs no training data
+    const Dataset all = open(other, task.validation_data, 0.0).train;
+    return {.train = all, .validation = all, .description = other};
+  }
+  if (place.empty() && task.builtin_data == "sums" && other.empty()) {
+    const datasets::TrainTest drawn =
+        datasets::drawn_sums({.seq_length = task.seq_length, .seed = static_cast<uint64_t>(runtime.seed)});
+    return {.train = drawn.train, .validation = drawn.test, .description = "drawn sums"};
+  }
+  if (place.empty()) {
+    fail<InvalidArgument>("[task] there is no text: --data_dir (task.train_data.input_path) is empty");
+  }
+  if (other.empty()) {
+    const datasets::TrainTest parts = open(place, task.train_data, task.train_data.held_out);
+    return {.train = parts.train, .validation = parts.test, .description = place};
+  }
+  return {.train = open(place, task.train_data, 0.0).train,
+          .validation = open(other, task.validation_data, 0.0).train,
+          .description = place + ", validated with " + other};
+}
+
+// Returns batches of tokens.
+Dataset in_batches(const Dataset& bytes, const TextDataConfig& data) {
+  return bytes.batch(data.global_batch_size, {.drop_remainder = data.drop_remainder}).map([](Example batch) {
+    batch.x = batch.x.to(torch::kLong);
+    batch.y = batch.y.to(torch::kLong);
+    return batch;
+  });
+}
+
+}  // namespace
+
+void TextDataConfig::describe(ConfigFields& fields) {
+  fields.add("input_path", input_path,
+             "text: a file, or a folder whose files, and those of its folders, are read one after the other "
+             "(--data_dir). Empty for validation_data: a part of train_data");
+  fields.add("suffixes", suffixes, "ends of the names of the files of a folder that are read; empty: all that is text");
+  describe_batches(*this, fields);
+  fields.add("held_out", held_out, "part of the examples that is for validation");
+  for (const char* relation : {"held_out >= 0", "held_out < 1"}) fields.restrict(relation);
+}
+
+void DecoderConfig::describe(ConfigFields& fields) {
+  fields.add("vocab_size", vocab_size, "tokens; those of a text are its bytes");
+  fields.add("hidden_size", hidden_size, "size of a token's vector");
+  fields.add("intermediate_size", intermediate_size, "size of the hidden layer of a block");
+  fields.add("num_hidden_layers", num_hidden_layers, "blocks of attention and dense layers");
+  fields.add("num_attention_heads", num_attention_heads, "heads of attention");
+  fields.add("num_key_value_heads", num_key_value_heads, "heads of keys and values; 0: as many as of attention");
+  fields.add("rope_theta", rope_theta, "base of the angles that tell positions apart");
+  fields.add("rms_norm_eps", rms_norm_eps, "epsilon of the norms");
+  fields.add("initializer_range", initializer_range, "deviation of what new matrices are drawn from");
+  fields.add("dropout_rate", dropout_rate, "rate of dropout of what a block adds");
+  fields.add("tie_word_embeddings", tie_word_embeddings, "whether the embeddings' matrix gives the logits, too");
+  fields.group("lora", [this](ConfigFields& inner) {
+    inner.add("rank", lora.rank, "rank of adapters, which alone learn; 0: none, and everything learns");
+    inner.add("alpha", lora.alpha, "the adapters' weight is alpha / rank");
+    inner.add("dropout", lora.dropout, "rate of dropout of the adapters' input");
+    inner.add("target_modules", lora.target_modules, "projections that get adapters");
+  });
+  for (const char* relation : {"vocab_size >= 256", "hidden_size > 0", "intermediate_size > 0", "num_hidden_layers > 0",
+                               "num_attention_heads > 0", "num_key_value_heads >= 0", "rope_theta > 0",
+                               "rms_norm_eps >= 0", "initializer_range >= 0", "dropout_rate >= 0", "dropout_rate < 1",
+                               "lora.rank >= 0", "lora.dropout >= 0", "lora.dropout < 1"}) {
+    fields.restrict(relation);
+  }
+}
+
+models::DecoderOptions DecoderConfig::options() const {
+  models::DecoderOptions made{.vocab_size = vocab_size,
+                              .hidden_size = hidden_size,
+                              .intermediate_size = intermediate_size,
+                              .num_layers = num_hidden_layers,
+                              .num_heads = num_attention_heads,
+                              .num_kv_heads = num_key_value_heads,
+                              .rope_theta = rope_theta,
+                              .norm_epsilon = rms_norm_eps,
+                              .initializer_range = initializer_range,
+                              .dropout = dropout_rate,
+                              .tie_word_embeddings = tie_word_embeddings};
+  if (lora.rank == 0) return made;
+  made.lora = {.rank = lora.rank, .alpha = lora.alpha, .dropout = lora.dropout, .target_modules = lora.target_modules};
+  return made;
+}
+
+void LanguageModelTask::describe(ConfigFields& fields) {
+  fields.nest("model", model);
+  fields.nest("train_data", train_data);
+  fields.nest("validation_data", validation_data);
+  fields.add("seq_length", seq_length, "bytes of an example");
+  fields.restrict("seq_length > 0");
+  fields.add("init_checkpoint", init_checkpoint,
+             "weights to start from: a safetensors file, a checkpoint's folder, or a folder of Hugging Face's");
+}
+
+TaskData LanguageModelTask::build_inputs(const RuntimeConfig& runtime, bool training) {
+  const TextSource source = open_text(*this, runtime, training);
+  const auto seed = static_cast<uint64_t>(train_data.seed >= 0 ? *train_data.seed : *runtime.seed);
+  const Dataset shuffled = source.train.shuffle(train_data.shuffle_buffer_size, {.seed = seed});
+  TaskData data{
+      .train = ahead(in_batches(shuffled, train_data).repeat(), train_data.prefetch_buffer_size),
+      .validation = ahead(in_batches(source.validation, validation_data), validation_data.prefetch_buffer_size),
+      .description = source.description,
+      .shard_train = train_data.sharding,
+      .shard_validation = validation_data.sharding};
+  const int64_t examples = source.train.cardinality();
+  const int64_t batch = train_data.global_batch_size;
+  data.steps_per_epoch = examples / batch + (!train_data.drop_remainder && examples % batch > 0 ? 1 : 0);
+  if (training && data.steps_per_epoch == 0) {
+    fail<InvalidArgument>("[task] ", source.description, " has ", examples, " examples of ", seq_length,
+                          " bytes to train with, fewer than a batch, ", batch);
+  }
+  return data;
+}
+
+Example LanguageModelTask::example_batch() const {
+  const torch::Tensor tokens = at::zeros({}, torch::kLong).expand({train_data.global_batch_size, seq_length});
+  return {.x = tokens, .y = tokens};
+}
+
+Model LanguageModelTask::build_model() {
+  const models::DecoderOptions options = model.options();
+  initial_ = *init_checkpoint;
+  adapts_ = options.lora.rank > 0;
+  return Model([options] { return models::decoder(options); }, "decoder");
+}
+
+Loss LanguageModelTask::build_loss() {
+  return SparseCategoricalCrossentropy({.from_logits = true});
+}
+
+std::vector<Metric> LanguageModelTask::build_metrics() {
+  return {SparseCategoricalAccuracy({.name = "accuracy"})};
+}
+
+void LanguageModelTask::initialize(Model& built) {
+  if (initial_.empty()) return;
+  if (adapts_) {
+    start_beside_adapters(initial_, built);
+  } else {
+    start_from(initial_, std::nullopt, built);
+  }
+}
+
+}  // namespace cohort
