@@ -40,7 +40,7 @@ class Projection final : public LayerModule {
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    const torch::Tensor y = at::linear(x, weight_);
+    torch::Tensor y = at::linear(x, weight_);
     if (!a_.defined()) return y;
     const torch::Tensor seen = is_training() && dropout_ > 0.0 ? drop(x, dropout_, x.sizes()) : x;
     return y + at::linear(at::linear(seen, a_), b_) * scale_;
@@ -112,7 +112,7 @@ struct Rotations {
 // query, key and value: [examples, heads, steps, size].
 torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
   if (!backend_of(query.device()).records()) {
-    const torch::Tensor fused = compat::fused_causal_attention(query, key, value);
+    torch::Tensor fused = compat::fused_causal_attention(query, key, value);
     if (fused.defined()) return fused;
   }
   const auto options = at::TensorOptions(torch::kLong).device(query.device());
