@@ -13,6 +13,7 @@
 #include "checkpoint/environment.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/writer_folder.h"
 #include "device/host_memory.h"
 
 namespace cohort {
@@ -64,7 +65,7 @@ void put_in_place(const std::filesystem::path& temporary, const std::filesystem:
   if (!std::filesystem::exists(folder, error)) {
     std::filesystem::rename(temporary, folder, error);
   } else if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) != 0) {
-    const std::filesystem::path before = temporary.string() + ".before";
+    const std::filesystem::path before = temporary.string() + WriterFolder::kBefore;
     std::filesystem::rename(folder, before, error);
     if (!error) std::filesystem::rename(temporary, folder, error);
     std::error_code ignored;

@@ -16,6 +16,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/series.h"
+#include "checkpoint/writer_folder.h"
 #include "checkpoint/writer_lock.h"
 #include "cohort/checkpoint.h"
 #include "cohort/trace.h"
@@ -26,8 +27,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTemporary = ".tmp";
-constexpr const char* kBefore = ".tmp.before";
+// The right of this process to write to a directory, and what makes it one that ends with it.
+struct Writing {
+  WriterLock lock;
+  WriterFolder drafts;
+
+  Writing(const fs::path& directory, std::chrono::milliseconds patience)
+      : lock(directory, patience), drafts(directory) {}
+};
 
 // Returns a name that no other process has.
 std::string random_name() {
@@ -60,8 +67,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
       fail<InvalidArgument>("[checkpoint] max_to_keep is ", options_.max_to_keep, " and keep_every_n_hours ",
                             options_.keep_every_n_hours, ", wanted 0 or more");
     }
-    hold();
-    tidy_up();
+    begin_writing();
     pointer_ = read_pointer(directory_);
     pointer_.run = random_name();
     if (pointer_.last_kept == 0) {
@@ -77,7 +83,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     const TraceSpan span("checkpoint", "copy, wait for the write before");
     CheckpointData copy = copy_of(data);
     wait();
-    if (!lock_) hold();
+    if (!writing_) begin_writing();
     // A killed process may have left so many checkpoints that the disk has no room for the next one.
     if (const auto in_use = std::exchange(restored_, std::nullopt)) remove_excess(in_use);
     if (!options_.asynchronous) {
@@ -107,11 +113,12 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
   bool finished() const { return pointer_.finished; }
 
   void clear() {
+    if (!writing_) begin_writing();
     for (const int64_t step : steps()) remove(step);
     std::error_code ignored;
-    fs::remove(directory_ / kPointerFile, ignored);
+    if (fs::exists(directory_ / kPointerFile, ignored)) writing_->drafts.withdraw(kPointerFile);
     if (holds_nothing_else()) {
-      lock_.reset();
+      writing_.reset();
       fs::remove(directory_, ignored);
     }
     pointer_ = {.last_kept = pointer_.last_kept, .run = pointer_.run};
@@ -119,7 +126,8 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
 
   void finish() {
     pointer_.finished = true;
-    write_pointer(directory_, options_.name, steps(), pointer_);
+    if (!writing_) begin_writing();
+    point_to(steps());
   }
 
   std::optional<SavedCheckpoint> restore_latest() {
@@ -145,53 +153,38 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
-  // Makes the directory and locks it against other writers.
-  void hold() {
+  // Makes the directory and keeps other writers out of it.
+  void begin_writing() {
     std::error_code error;
     fs::create_directories(directory_, error);
     if (error) fail<Unavailable>("[checkpoint] ", directory_.string(), ": cannot be made: ", error.message());
-    lock_.emplace(directory_, options_.lock_timeout);
+    writing_.emplace(directory_, options_.lock_timeout);
   }
 
   bool holds_nothing_else() const {
     std::error_code error;
     for (fs::directory_iterator at(directory_, error), end; !error && at != end; at.increment(error)) {
-      if (at->path().filename() != WriterLock::kFile) return false;
+      const std::string name = at->path().filename();
+      if (name != WriterLock::kFile && !WriterFolder::is_name(name)) return false;
     }
     return !error;
   }
 
   void write(int64_t step, const CheckpointData& data) {
     const TraceSpan span("checkpoint", "write");
-    write_checkpoint(folder(step), directory_ / ("." + name_of(step) + kTemporary), step, data);
+    const fs::path draft = writing_->drafts.draft(name_of(step));
+    writing_->drafts.publish([&] { write_checkpoint(folder(step), draft, step, data); });
     pointer_.finished = false;
-    remove_old();
+    point_to(remove_excess());
   }
 
   std::string name_of(int64_t step) const { return options_.name + "-" + std::to_string(step); }
 
-  // Removes or restores the folders that a killed process has left.
-  void tidy_up() const {
-    std::vector<fs::path> left;
-    for (const auto& entry : fs::directory_iterator(directory_)) {
-      if (entry.path().filename().string().starts_with("." + options_.name + "-")) left.push_back(entry.path());
-    }
-    std::error_code ignored;
-    for (const fs::path& path : left) {
-      const std::string file = path.filename();
-      const bool before = file.ends_with(kBefore);
-      if (!before && !file.ends_with(kTemporary)) continue;
-      const fs::path whole =
-          directory_ / file.substr(1, file.size() - 1 - std::string_view(before ? kBefore : kTemporary).size());
-      if (before && !fs::exists(whole)) {
-        fs::rename(path, whole, ignored);  // the process was killed while it replaced the folder
-      } else {
-        fs::remove_all(path, ignored);
-      }
-    }
+  // Writes the file "checkpoint".
+  void point_to(const std::vector<int64_t>& list) {
+    const fs::path draft = writing_->drafts.draft(kPointerFile);
+    writing_->drafts.publish([&] { write_pointer(directory_ / kPointerFile, draft, options_.name, list, pointer_); });
   }
-
-  void remove_old() { write_pointer(directory_, options_.name, remove_excess(), pointer_); }
 
   // Deletes the checkpoints in excess and returns the steps of the remaining ones.
   std::vector<int64_t> remove_excess(std::optional<int64_t> in_use = std::nullopt) {
@@ -228,18 +221,18 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // Deletes a checkpoint. It is renamed first, so that nobody reads half of it.
-  void remove(int64_t step) const {
-    const fs::path hidden = directory_ / ("." + name_of(step) + kTemporary);
-    std::error_code error;
-    fs::rename(folder(step), hidden, error);
-    if (!error) fs::remove_all(hidden, error);
-    if (error) log().warn("[checkpoint] {} cannot be removed: {}", folder(step).string(), error.message());
+  // Deletes a checkpoint. The others stay usable where one cannot be deleted.
+  void remove(int64_t step) {
+    try {
+      writing_->drafts.withdraw(name_of(step));
+    } catch (const Unavailable& error) {
+      log().warn("{}", error.what());
+    }
   }
 
   fs::path directory_;
   CheckpointManagerOptions options_;
-  std::optional<WriterLock> lock_;  // empty from clear() to the next save()
+  std::optional<Writing> writing_;  // empty from clear() to the next save()
   CheckpointPointer pointer_;
   std::future<void> pending_;
   int64_t pending_step_ = 0;
@@ -251,7 +244,7 @@ void save_checkpoint(const fs::path& folder, int64_t step, const CheckpointData&
   std::error_code error;
   fs::create_directories(parent, error);
   if (error) fail<Unavailable>("[checkpoint] ", parent.string(), ": cannot be made: ", error.message());
-  write_checkpoint(folder, parent / ("." + folder.filename().string() + kTemporary), step, copy_of(data));
+  write_checkpoint(folder, parent / ("." + folder.filename().string() + ".tmp"), step, copy_of(data));
 }
 
 CheckpointManager::CheckpointManager(fs::path directory, const CheckpointManagerOptions& options)

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/fail.h"
 
 namespace cohort {
 
@@ -57,8 +58,8 @@ CheckpointPointer read_pointer(const fs::path& directory) {
   return pointer;
 }
 
-void write_pointer(const fs::path& directory, const std::string& name, const std::vector<int64_t>& steps,
-                   const CheckpointPointer& pointer) {
+void write_pointer(const fs::path& file, const fs::path& draft, const std::string& name,
+                   const std::vector<int64_t>& steps, const CheckpointPointer& pointer) {
   std::vector<std::string> all;
   for (const int64_t step : steps) all.push_back(name + "-" + std::to_string(step));
   const nlohmann::json tree{{"latest", all.empty() ? "" : all.back()},
@@ -67,9 +68,13 @@ void write_pointer(const fs::path& directory, const std::string& name, const std
                             {"last_kept", pointer.last_kept},
                             {"finished", pointer.finished},
                             {"run", pointer.run}};
-  AtomicFile out(directory / kPointerFile);
+  AtomicFile out(draft);
   out.write(tree.dump(2) + "\n");
   out.commit();
+  if (std::error_code error; fs::rename(draft, file, error), error) {
+    fail<Unavailable>("[checkpoint] ", file.string(), ": cannot be renamed: ", error.message());
+  }
+  flush_folder(file.parent_path());
 }
 
 }  // namespace cohort

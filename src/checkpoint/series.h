@@ -24,8 +24,8 @@ std::vector<int64_t> checkpoint_steps(const std::filesystem::path& directory, co
 
 // Reads the file. If it is missing or damaged the result is empty.
 CheckpointPointer read_pointer(const std::filesystem::path& directory);
-// Writes the file. Unavailable: it cannot be written.
-void write_pointer(const std::filesystem::path& directory, const std::string& name, const std::vector<int64_t>& steps,
-                   const CheckpointPointer& pointer);
+// Writes the file to `draft` and renames it to `file`. Unavailable: it cannot be written.
+void write_pointer(const std::filesystem::path& file, const std::filesystem::path& draft, const std::string& name,
+                   const std::vector<int64_t>& steps, const CheckpointPointer& pointer);
 
 }  // namespace cohort

@@ -73,6 +73,10 @@ WriterLock::WriterLock(const std::filesystem::path& directory, milliseconds pati
   }
 }
 
+std::string WriterLock::holder_of(const std::filesystem::path& directory) {
+  return read_holder(directory / kFile).process;
+}
+
 // Tries to take the lock. Returns false while another process has it.
 bool WriterLock::attempt() {
   descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);

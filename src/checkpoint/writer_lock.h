@@ -19,6 +19,9 @@ class WriterLock {
   WriterLock& operator=(const WriterLock&) = delete;
   ~WriterLock();
 
+  // Returns the process that is named as the holder of a directory's lock.
+  static std::string holder_of(const std::filesystem::path& directory);
+
   // The name of the lock's file in the directory. It names the holder, and is removed with the lock.
   static constexpr const char* kFile = ".writer";
 

@@ -256,7 +256,7 @@ def kill_during_save(trial, moment):
     trial.random_moment(moment)
     backup = trial.folder / "run"
     end = time.monotonic() + 20
-    while not any(backup.glob(".*.tmp")):
+    while not any(backup.glob(".writer-*/*/*")):
         require(time.monotonic() < end, "no save in 20 s")
     time.sleep(trial.rng.uniform(0.0, 0.003))
     trial.group.send(0, signal.SIGKILL)

@@ -23,7 +23,9 @@ using ::testing::ElementsAre;
 using testing::error_of;
 using testing::expect_error;
 using ::testing::HasSubstr;
+using testing::names_in;
 using testing::read_file;
+using ::testing::StartsWith;
 using testing::TemporaryFolder;
 using testing::write_file;
 
@@ -50,11 +52,17 @@ void expect_data(const SavedCheckpoint& checkpoint, double number) {
   }
 }
 
-std::vector<std::string> names_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
+// Returns the number of drafts, which the folder of one writer has.
+std::size_t drafts_in(const std::filesystem::path& folder) {
+  std::size_t writers = 0;
+  std::size_t drafts = 0;
+  for (const std::string& name : names_in(folder)) {
+    if (!name.starts_with(".writer-")) continue;
+    ++writers;
+    drafts += names_in(folder / name).size();
+  }
+  EXPECT_EQ(writers, 1U);
+  return drafts;
 }
 
 TEST(Crc32c, IsTheOneOfTheStandard) {
@@ -77,7 +85,7 @@ TEST(CheckpointManager, WhatIsSavedComesBack) {
     ASSERT_TRUE(restored);
     EXPECT_EQ(restored->step, 7);
     expect_data(*restored, 7);
-    EXPECT_THAT(names_in(folder / "run"), ElementsAre(".writer", "checkpoint", "ckpt-7"));
+    EXPECT_THAT(names_in(folder / "run"), ElementsAre(".writer", StartsWith(".writer-"), "checkpoint", "ckpt-7"));
   }
   EXPECT_THAT(names_in(folder / "run/ckpt-7"),
               ElementsAre("input-0.bin", "manifest.json", "model.safetensors", "optimizer.safetensors"));
@@ -216,19 +224,24 @@ TEST(CheckpointManager, AKilledWriterLeavesTheOneBefore) {
     CheckpointManager manager(folder.path(), {.max_to_keep = 2});
     ASSERT_FALSE(manager.steps().empty());
     for (const int64_t step : manager.steps()) (void)read_checkpoint(manager.folder(step));  // all are whole
-    for (const std::string& name : names_in(folder.path())) EXPECT_FALSE(name.starts_with(".ckpt")) << name;
+    EXPECT_EQ(drafts_in(folder.path()), 0) << "of those of the killed ones";
   }
 }
 
 TEST(CheckpointManager, ErrorsOfTheThreadArriveAtTheNextCall) {
   const TemporaryFolder folder;
   CheckpointManager manager(folder / "run");
-  std::filesystem::remove_all(folder / "run");
-  manager.save(1, data_of(1));
-  expect_error<Unavailable>([&] { manager.save(2, data_of(2)); }, "cannot be made");
-  std::filesystem::create_directory(folder / "run");
+  manager.save(1, {.bytes = {{"a/b", "no name of a file"}}});
+  expect_error<InvalidArgument>([&] { manager.save(2, data_of(2)); }, "\"a/b\" cannot name a part of a checkpoint");
   manager.save(3, data_of(3));
   EXPECT_EQ(manager.latest(), 3);
+
+  // Whose folder is gone does not know who has written there since.
+  std::filesystem::remove_all(folder / "run");
+  manager.save(4, data_of(4));
+  expect_error<FailedPrecondition>([&] { manager.wait(); }, "run is no longer written by pid ");
+  expect_error<FailedPrecondition>([&] { manager.finish(); },
+                                   "another run has taken it over meanwhile, or it was removed");
 }
 
 TEST(CheckpointManager, AFullDiskLeavesWhatWasThere) {
@@ -247,7 +260,8 @@ TEST(CheckpointManager, AFullDiskLeavesWhatWasThere) {
   ::signal(SIGXFSZ, handler);
   EXPECT_THAT(once, HasSubstr("cannot be written: File too large"));
   EXPECT_THAT(again, HasSubstr("cannot be written: File too large"));
-  EXPECT_THAT(names_in(folder.path()), ElementsAre(".writer", "checkpoint", "ckpt-1")) << "nothing half done";
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".writer", StartsWith(".writer-"), "checkpoint", "ckpt-1"));
+  EXPECT_EQ(drafts_in(folder.path()), 0) << "nothing half done";
   expect_data(*manager.restore_latest(), 1);
   manager.save(1, data_of(3));
   expect_data(*manager.restore_latest(), 3);
