@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs options test simulate cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test simulate cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: options simulate cuda gpu-kit gpu-check libtorch-matrix tpu-check bench parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: options simulate cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -119,6 +119,13 @@ bench:
 	@$(MAKE) --no-print-directory $(B)/release/build.ninja
 	@cmake --build $(B)/release -j $(JOBS) --target cohort_bench cohort_cli
 	@python3 benchmarks/$(if $(BEFORE),compare.py --before $(BEFORE),run.py) --bench $(B)/release/bin/cohort_bench
+
+# Where the microseconds of a training step go, beside what LibTorch and its products need alone.
+step-profile:
+	@scripts/install-deps.sh test
+	@$(MAKE) --no-print-directory $(B)/release/build.ninja
+	@cmake --build $(B)/release -j $(JOBS) --target cohort_bench
+	@python3 benchmarks/profile_step.py --bench $(B)/release/bin/cohort_bench $(if $(MODELS),--models $(MODELS))
 
 asan ubsan tsan:
 	@scripts/install-deps.sh lint

@@ -59,6 +59,8 @@ struct WorkerOptions {
 };
 
 void run_worker_step(const std::string& model, double seconds, const WorkerOptions& worker);
+// Where the time of a step goes; profile_step.py makes a table of it.
+void run_profile(const std::string& model, int replicas, double seconds);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
 void run_worker_all_reduce();

@@ -19,6 +19,16 @@ void add_recorded(CLI::App& app, const double& seconds) {
   launch.callback([plugin, launches] { cohort::bench::run_launch(*plugin, *launches); });
 }
 
+// Where a step's time goes; benchmarks/profile_step.py reads it.
+void add_profile(CLI::App& app, const double& seconds) {
+  CLI::App& profile = *app.add_subcommand("profile", "where the time of a training step on CPUs goes");
+  const auto model = std::make_shared<std::string>("mlp");
+  const auto replicas = std::make_shared<int>(2);
+  profile.add_option("--model", *model, "mlp, cnn, resnet50, vit_tiny or transformer")->capture_default_str();
+  profile.add_option("--replicas", *replicas, "replicas of one thread")->capture_default_str();
+  profile.callback([&seconds, model, replicas] { cohort::bench::run_profile(*model, *replicas, seconds); });
+}
+
 // Calls between tasks, secured as the environment says.
 void add_calls(CLI::App& app, const double& seconds) {
   CLI::App& calls =
@@ -78,6 +88,7 @@ int main(int argc, char** argv) {
   CLI::App& servers = *app.add_subcommand("parameter_server", "a task of a parameter-server cluster");
   std::string what = "dense";
   servers.add_option("what", what, "dense, rows or recommender")->capture_default_str();
+  add_profile(app, seconds);
   add_recorded(app, seconds);
   add_calls(app, seconds);
   CLI11_PARSE(app, argc, argv);

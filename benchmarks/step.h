@@ -1,0 +1,93 @@
+// The training step that the benchmarks measure, through the public interface.
+#pragma once
+
+#include <functional>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench.h"
+#include "cohort/cluster/xla_strategy.h"
+#include "cohort/distributed_dataset.h"
+#include "cohort/function.h"
+#include "cohort/optimizer.h"
+
+namespace cohort::bench {
+
+// One step over a batch that stays the same.
+class Step {
+ public:
+  // `as_function`: the step is a cohort::function, which devices of XLA record once.
+  Step(const Strategy& strategy, const std::string& model, bool as_function = false)
+      : strategy_(strategy),
+        size_(batch_per_replica(model)),
+        net_(strategy.mirror([&] { return make_model(model); })),
+        adam_(strategy.optimizer(net_, Adam({.learning_rate = 1e-3}))) {
+    std::vector<Example> shares;
+    for (const LogicalDevice& device : strategy.worker_devices()) {
+      const Example share{.x = make_input(model, size_), .y = torch::randint(kClasses, {size_}, torch::kLong)};
+      shares.push_back(share.to(device.torch_device));
+    }
+    batch_ = GlobalBatch(std::move(shares), size_ * strategy.num_replicas_in_sync());
+    step_ = [this](Replica& replica, const torch::Tensor& x, const torch::Tensor& y) { return train(replica, x, y); };
+    if (as_function) step_ = function(step_, {.name = "train"});
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+  ~Step() = default;
+
+  // Returns the loss of one replica, which may not have been computed yet.
+  torch::Tensor operator()() {
+    const auto losses =
+        strategy_.run([&](Replica& replica, const Example& share) { return step_(replica, share.x, share.y); }, batch_);
+    return strategy_.local_results(losses).front();
+  }
+
+  // `hidden`: the share of communication that ran under backward.
+  void report(const std::string& model, double time, const std::vector<double>& hidden = {}) const {
+    const int replicas = strategy_.num_replicas_in_sync();
+    std::cout << "{\"step\": \"" << model << "\", \"replicas\": " << replicas << ", \"us\": " << time * 1e6
+              << ", \"samples_per_second\": " << static_cast<double>(size_ * replicas) / time;
+    const ExchangeTimeline last = adam_.exchange_timeline();
+    if (!last.messages.empty()) {
+      std::cout << ", \"hidden\": " << median(hidden) << ", \"backward_ms\": " << last.backward * 1e3
+                << ", \"messages\": [";
+      for (const auto& each : last.messages) {
+        std::cout << (&each == last.messages.data() ? "" : ", ") << "[" << each.bytes << ", " << each.ready * 1e3
+                  << ", " << each.begin * 1e3 << ", " << each.end * 1e3 << "]";
+      }
+      std::cout << "]";
+    }
+    std::cout << "}\n";
+  }
+
+  double hidden() const { return adam_.exchange_timeline().hidden(); }
+
+ private:
+  torch::Tensor train(Replica& replica, const torch::Tensor& x, const torch::Tensor& y) {
+    const auto each = torch::nn::functional::cross_entropy(
+        net_[replica]->forward(x), y, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+    const torch::Tensor loss = replica.global_mean(each);
+    adam_[replica].minimize(loss);
+    return loss.detach();
+  }
+
+  Strategy strategy_;
+  int64_t size_;
+  Mirrored<torch::nn::Sequential> net_;
+  MirroredOptimizer adam_;
+  GlobalBatch batch_;
+  std::function<torch::Tensor(Replica&, const torch::Tensor&, const torch::Tensor&)> step_;
+};
+
+inline Strategy make_strategy(const StepDevices& devices) {
+  if (!devices.xla_plugin.empty()) {
+    return XlaStrategy({.plugin = devices.xla_plugin, .num_devices = devices.replicas});
+  }
+  std::vector<std::string> names = cpu_devices(devices.replicas);
+  for (std::size_t i = 0; devices.gpus && i < names.size(); ++i) names[i] = "/GPU:" + std::to_string(i);
+  return MirroredStrategy({.devices = names, .exchange = {.threads_per_replica = devices.threads}});
+}
+
+}  // namespace cohort::bench
