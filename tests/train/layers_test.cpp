@@ -172,6 +172,24 @@ TEST(DepthwiseConv2DTest, ConvolvesEachChannelByItself) {
   expect_close(layer(x).slice(1, 0, 2), first);
 }
 
+// A gradient in another layout than its activation has costs LibTorch's kernels ten times the time.
+TEST(FlattenTest, TheGradientHasTheLayoutOfTheInput) {
+  for (const Layer& layer : {Flatten(), Reshape({9, 20})}) {
+    const Built flat = build(layer, {5, 6, 6});
+    const torch::Tensor x = random({2, 5, 6, 6}).requires_grad_();
+    const torch::Tensor weights = random({2, 180});
+    for (const auto layout : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+      const torch::Tensor activation = x.tanh().contiguous(layout);
+      const torch::Tensor loss = (flat(activation).reshape({2, 180}) * weights).sum();
+      torch::Tensor came;
+      activation.register_hook([&came](const torch::Tensor& gradient) { came = gradient; });
+      loss.backward();
+      EXPECT_TRUE(came.is_contiguous(layout)) << layout;
+      expect_close(came, weights.reshape(x.sizes()));
+    }
+  }
+}
+
 TEST(PoolingTest, MatchesTheFunctional) {
   const torch::Tensor x = random({2, 3, 7, 7});
   const Built max = build(MaxPooling2D(), {3, 7, 7});

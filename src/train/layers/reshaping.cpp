@@ -19,9 +19,21 @@ int64_t product(const Shape& shape) {
   return all;
 }
 
+// Returns x.reshape(sizes). Where x has its channels last, so has the gradient that comes back to it: LibTorch's
+// kernels for what is before it take ten times as long for a gradient of another layout.
+torch::Tensor reshaped(const torch::Tensor& x, torch::IntArrayRef sizes) {
+  const at::MemoryFormat layout = x.suggest_memory_format();
+  if (layout != at::MemoryFormat::Contiguous && x.requires_grad() && !x.is_leaf()) {
+    x.register_hook([layout](const torch::Tensor& gradient) { return gradient.contiguous(layout); });
+  }
+  return x.reshape(sizes);
+}
+
 class FlattenModule final : public LayerModule {
  public:
-  torch::Tensor forward(const torch::Tensor& x) override { return x.dim() < 2 ? x.unsqueeze(-1) : x.flatten(1); }
+  torch::Tensor forward(const torch::Tensor& x) override {
+    return x.dim() < 2 ? x.unsqueeze(-1) : reshaped(x, {x.size(0), product(x.sizes().slice(1).vec())});
+  }
 };
 
 class FlattenKind final : public LayerKind {
@@ -53,7 +65,7 @@ class ReshapeModule final : public LayerModule {
       fail_called(name_, "Reshape", x,
                   "as many elements an example as " + to_text(Shape(target_.begin() + 1, target_.end())));
     }
-    return x.reshape(target);
+    return reshaped(x, target);
   }
 
  private:
