@@ -16,12 +16,13 @@ struct ReplicaThreads::Desk {
   std::atomic<bool> stop{false};
   std::atomic<bool> finished{false};
   std::shared_ptr<const Work> work;
+  Patience patience_of_caller;
   std::mutex mutex;
   std::condition_variable wake;
 
   template <typename Ready>
-  bool wait(const Ready& ready, bool spin, std::chrono::milliseconds limit) {
-    if (spin_until(ready, spin)) return true;
+  bool wait(const Ready& ready, bool spin, Patience& patience, std::chrono::milliseconds limit) {
+    if (spin_until(ready, spin, patience)) return true;
     const Deadline deadline(limit);
     std::unique_lock lock(mutex);
     sleepers.fetch_add(1);
@@ -48,10 +49,11 @@ void ReplicaThreads::serve(const std::shared_ptr<Desk>& desk, int replica, bool 
   // An idle thread wakes up now and then only because every wait has an end.
   constexpr std::chrono::milliseconds kIdle = std::chrono::minutes(1);
   uint64_t served = 0;
+  Patience patience;
   name_traced_thread("replica " + std::to_string(replica));
   while (true) {
     const auto ready = [&] { return desk->asked.load() != served || desk->stop.load(); };
-    if (!desk->wait(ready, spin, kIdle)) continue;
+    if (!desk->wait(ready, spin, patience, kIdle)) continue;
     if (desk->asked.load() == served) break;
     ++served;
     {
@@ -74,7 +76,7 @@ bool ReplicaThreads::run(const std::shared_ptr<const Work>& work, std::chrono::m
   (*work)(0);
   for (const auto& desk : desks_) {
     const uint64_t asked = desk->asked.load();
-    if (!desk->wait([&] { return desk->done.load() == asked; }, spin_, limit)) return false;
+    if (!desk->wait([&] { return desk->done.load() == asked; }, spin_, desk->patience_of_caller, limit)) return false;
   }
   return true;
 }
@@ -94,7 +96,7 @@ ReplicaThreads::~ReplicaThreads() {
     desk.stop.store(true);
     desk.notify();
     const bool idle = desk.done.load() == desk.asked.load();
-    if (idle && desk.wait([&] { return desk.finished.load(); }, spin_, kLimit)) {
+    if (idle && desk.wait([&] { return desk.finished.load(); }, spin_, desk.patience_of_caller, kLimit)) {
       threads_[i].join();
     } else {
       log().warn("[strategy] replica {} is still busy when its strategy ends; its thread is left behind", i + 1);

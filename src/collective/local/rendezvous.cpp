@@ -70,7 +70,7 @@ void Rendezvous::wait_for_all(int rank, std::string_view what, bool abortable) {
   mine.arrived.store(generation);
   wake_sleepers();
   const auto done = [&] { return all_arrived(generation) || (abortable && aborted_.load(std::memory_order_relaxed)); };
-  if (!spin_until(done, spin_)) {
+  if (!spin_until(done, spin_, mine.patience)) {
     const Deadline deadline(timeout_);
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/spin.h"
 #include "cohort/communicator.h"
 
 namespace cohort {
@@ -91,6 +92,7 @@ class Rendezvous {
     std::atomic<bool> left{false};
     Signature signature;
     void* data = nullptr;
+    Patience patience;  // of the rank's thread alone
   };
 
   struct Branch {
