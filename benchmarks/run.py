@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs our benchmarks and PyTorch's in turn and prints ratios, each the median of those of the rounds.
 
-usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE] [--only-xla | --only-sharded]
+usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE] [--only-xla | --only-sharded | --only-shared-cores]
 """
 import argparse
 import json
@@ -11,6 +11,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+import shared_cores
 
 HERE = pathlib.Path(__file__).resolve().parent
 PYTHON = "/usr/bin/python3"  # Debian's, which has python3-torch
@@ -163,6 +165,11 @@ def xla_report(arguments):
                       f"{recording['us'] / 1e3:.1f} ms (wanted: at most 50)."])
 
 
+def shared_cores_report(arguments):
+    ddp = [PYTHON, HERE / "pytorch_step.py", "mlp", "ddp", str(arguments.seconds)]
+    return shared_cores.report(arguments, lambda command: lines_of(command)[0]["samples_per_second"], ddp)
+
+
 def start_report(arguments):
     """From the launch to the end of workers that only meet."""
     call = [arguments.bench.replace("cohort_bench", "cohort"), "launch"]
@@ -272,7 +279,11 @@ def main():
     parser.add_argument("--write-docs", type=pathlib.Path)
     parser.add_argument("--only-xla", action="store_true", help="the recorded steps alone")
     parser.add_argument("--only-sharded", action="store_true", help="the workers that share states alone")
+    parser.add_argument("--only-shared-cores", action="store_true", help="the steps on cores that others use too alone")
     arguments = parser.parse_args()
+    if arguments.only_shared_cores:
+        print(shared_cores_report(arguments))
+        return
     if arguments.only_xla:
         print(xla_report(arguments))
         return
@@ -283,8 +294,8 @@ def main():
     empty = lines_of([arguments.bench, "empty", "--replicas", "2"])[0]
     reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
     pipeline = lines_of([arguments.bench, "input"])[0]
-    text = "\n".join((report(results, empty, reduce, pipeline), worker_report(worker_steps(arguments)), sharded_report(arguments), start_report(arguments),
-                      checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0]), files_report(arguments), server_report(arguments), xla_report(arguments)))
+    text = "\n".join((report(results, empty, reduce, pipeline), worker_report(worker_steps(arguments)), sharded_report(arguments), shared_cores_report(arguments),
+                      start_report(arguments), checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0]), files_report(arguments), server_report(arguments), xla_report(arguments)))
     print(text)
     if arguments.write_docs:
         page = arguments.write_docs.read_text(encoding="utf-8")
