@@ -31,6 +31,12 @@ pjrt::HostBufferSemantics semantics_of(XlaHostMemory memory) {
   return pjrt::kImmutableOnlyDuringCall;
 }
 
+void destroy(const XlaPlugin& plugin, pjrt::Buffer* buffer) {
+  pjrt::BufferDestroyArgs args;
+  args.buffer = buffer;
+  plugin.release(&pjrt::Api::buffer_destroy, "PJRT_Buffer_Destroy", args);
+}
+
 }  // namespace
 
 std::shared_ptr<const XlaShape> shape_of_buffer(const XlaPlugin& plugin, pjrt::Buffer* buffer) {
@@ -83,9 +89,35 @@ XlaUpload XlaClient::upload(const torch::Tensor& tensor, int device, XlaHostMemo
 }
 
 XlaBuffer::State::~State() {
-  pjrt::BufferDestroyArgs args;
-  args.buffer = buffer;
-  plugin().release(&pjrt::Api::buffer_destroy, "PJRT_Buffer_Destroy", args);
+  if (taken == nullptr) {
+    destroy(plugin(), buffer);
+  } else {
+    client->state().donated.add(buffer, std::move(taken));
+  }
+}
+
+void DonatedBuffers::add(pjrt::Buffer* buffer, std::shared_ptr<XlaEvent::State> taken) {
+  const std::scoped_lock lock(mutex_);
+  buffers_.push_back({buffer, std::move(taken)});
+}
+
+void DonatedBuffers::destroy_taken(const XlaPlugin& plugin) {
+  std::vector<Donated> done;
+  {
+    const std::scoped_lock lock(mutex_);
+    // Launches end about in the order in which they have begun.
+    while (!buffers_.empty() && buffers_.front().taken->ready()) {
+      done.push_back(std::move(buffers_.front()));
+      buffers_.pop_front();
+    }
+  }
+  for (const Donated& each : done) destroy(plugin, each.buffer);
+}
+
+void DonatedBuffers::destroy_all(const XlaPlugin& plugin) {
+  const std::scoped_lock lock(mutex_);
+  for (const Donated& each : buffers_) destroy(plugin, each.buffer);
+  buffers_.clear();
 }
 
 XlaBuffer::State& XlaBuffer::state() const {

@@ -37,8 +37,11 @@ class Donations {
   bool has(const XlaBuffer::State& state) const {
     return std::find(taken_.begin(), taken_.end(), &state) != taken_.end();
   }
-  // The launch has begun, and the buffers are gone.
-  void keep() { taken_.clear(); }
+  // The launch has begun, and the buffers are gone. With `done` they are destroyed after it.
+  void keep(const std::shared_ptr<XlaEvent::State>& done) {
+    for (XlaBuffer::State* const state : taken_) state->taken = done;
+    taken_.clear();
+  }
   // The launch has failed: the plugin knows which buffers are gone.
   void ask(const XlaPlugin& plugin) {
     for (XlaBuffer::State* const state : taken_) state->deleted = is_deleted(plugin, state->buffer);
@@ -72,13 +75,15 @@ class Launch {
     std::vector<std::vector<pjrt::Buffer*>> outputs(
         slots, std::vector<pjrt::Buffer*>(static_cast<std::size_t>(executable_.program->num_outputs())));
     std::vector<pjrt::Event*> done(slots);
+    const XlaClient::State& client = executable_.client->state();
+    client.donated.destroy_taken(plugin_);
     execute(outputs, done);
-    donations_.keep();
+    const auto end = std::make_shared<XlaEvent::State>(
+        client.plugin, done, "the launch of " + executable_.program->name(), client.processes);
+    donations_.keep(is_alone() ? end : nullptr);
     if (!signature_) ask_all();
     XlaLaunch launch;
-    launch.done = XlaEvent(std::make_shared<XlaEvent::State>(executable_.client->state().plugin, done,
-                                                             "the launch of " + executable_.program->name(),
-                                                             executable_.client->state().processes));
+    launch.done = XlaEvent(end);
     launch.outputs.resize(slots);
     for (std::size_t slot = 0; slot < slots; ++slot) {
       for (std::size_t i = 0; i < outputs[slot].size(); ++i) {
@@ -116,6 +121,12 @@ class Launch {
       donations_.ask(plugin_);
       throw;
     }
+  }
+
+  // Returns whether one device runs the program. Launches on several wait until the one before has taken its memory:
+  // XLA's CPUs have a few threads, and launches far ahead take them from replicas that others wait for.
+  bool is_alone() const {
+    return executable_.program->num_replicas() == 1 && executable_.program->num_partitions() == 1;
   }
 
   // By the number of such a launch, runtimes find out that processes begin theirs in another order.

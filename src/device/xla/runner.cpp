@@ -74,9 +74,12 @@ class PluginRunner final : public XlaRunner {
   }
 
   std::shared_ptr<record::DeviceData> place(const torch::Tensor& host, int device) override {
+    // A few numbers are copied at once: keeping their memory until the copy is done costs more.
+    constexpr std::size_t kFew = 4096;  // bytes
+    const XlaHostMemory memory = host.nbytes() <= kFew ? XlaHostMemory::kCopied : XlaHostMemory::kKept;
     std::vector<XlaBuffer> buffers;
     for (const int id : slots_of({&device, 1}).ids) {
-      buffers.push_back(client_->upload(host, id, XlaHostMemory::kKept).buffer);
+      buffers.push_back(client_->upload(host, id, memory).buffer);
     }
     return std::make_shared<XlaData>(std::move(buffers));
   }

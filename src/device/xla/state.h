@@ -2,10 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <mutex>
 
-#include "device/xla/client.h"
+#include "device/xla/event.h"
 
 namespace cohort {
 
@@ -23,8 +24,36 @@ std::shared_ptr<Handle> owned(const XlaPluginPtr& plugin, Handle* handle, Handle
 // Returns what the plugin tells of a device. It is taken for one of this process.
 XlaDevice describe_device(const XlaPlugin& plugin, pjrt::DeviceDescription* description);
 
+// Buffers whose memory was given to launches. Destroying one waits, in XLA's plugin for CPUs, until the launch has
+// begun on the device and taken it: for each buffer of each launch that would be a wait of the host, and an end of
+// launching ahead. So those of launches on one device are kept until their launch is done. Thread-safe.
+class DonatedBuffers {
+ public:
+  // Takes the buffer over. `taken` is the end of the launch that it was given to.
+  void add(pjrt::Buffer* buffer, std::shared_ptr<XlaEvent::State> taken);
+  // Destroys those whose launches are done.
+  void destroy_taken(const XlaPlugin& plugin);
+  // Destroys all, which may wait.
+  void destroy_all(const XlaPlugin& plugin);
+
+ private:
+  struct Donated {
+    pjrt::Buffer* buffer = nullptr;
+    std::shared_ptr<XlaEvent::State> taken;
+  };
+  std::mutex mutex_;
+  std::deque<Donated> buffers_;
+};
+
 class XlaClient::State {
  public:
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (client != nullptr) donated.destroy_all(*plugin);
+  }
+
   XlaPluginPtr plugin;
   std::shared_ptr<XlaProcesses> processes;  // null: this one alone; the plugin's client uses them as long as it lives
   std::shared_ptr<pjrt::Client> client;
@@ -36,6 +65,7 @@ class XlaClient::State {
   std::map<int, pjrt::Device*> handles;  // by id
   mutable std::mutex launches;           // held while a program of several devices is begun
   mutable int launches_with_others = 0;  // of programs of several processes, under that lock
+  mutable DonatedBuffers donated;
 };
 
 class XlaBuffer::State {
@@ -54,6 +84,7 @@ class XlaBuffer::State {
   const std::shared_ptr<const XlaShape> shape;
   const int device;
   std::atomic<bool> deleted = false;
+  std::shared_ptr<XlaEvent::State> taken;  // the end of the launch until which it is kept, or null
 };
 
 // Returns the shape that the plugin tells for a buffer.

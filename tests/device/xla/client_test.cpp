@@ -294,6 +294,29 @@ TEST_F(Client, FreesAllThatItMade) {
   EXPECT_EQ(fake().clients, 0);
 }
 
+// XLA's plugin for CPUs lets the destruction of a donated buffer wait until the launch has begun on the device.
+TEST_F(Client, DonatedBuffersAreDestroyedWhenTheirLaunchIsDone) {
+  const XlaClientPtr own = client();
+  const XlaExecutablePtr program = own->compile(kText);
+  const XlaBuffer other = own->to_device(torch::zeros({4}), 0);
+  std::vector<XlaBuffer> given;
+  for (int i = 0; i < 3; ++i) given.push_back(own->to_device(torch::zeros({4}), 0));
+  const auto launch_new = [&] {
+    const XlaLists arguments{{given.back(), other}};
+    given.pop_back();
+    return program->launch(arguments);
+  };
+  fake().events_hang = true;
+  const XlaLaunch first = launch_new();
+  const XlaLaunch second = launch_new();
+  EXPECT_EQ(fake().count("Buffer_Destroy"), 0U);
+  fake().events_hang = false;
+  fake().hanging.front()();  // the end of the first launch
+  first.done.wait();
+  launch_new();
+  EXPECT_EQ(fake().count("Buffer_Destroy"), 1U + 1U);  // what the first launch took, and the third one's result
+}
+
 TEST_F(Client, LivesAsLongAsItsBuffers) {
   XlaBuffer buffer = client()->to_device(torch::full({4}, 2.5F), 0);
   EXPECT_EQ(fake().clients, 1);
