@@ -82,6 +82,26 @@ TEST(StableHlo, ThePrecisionIsThatOfAllProducts) {
               HasSubstr("a test is low, wanted default, high or highest"));
 }
 
+TEST(StableHlo, FewRowsByALargeTransposedMatrixAreTurnedForCpus) {
+  install_recorder({.devices = 2});
+  const torch::Tensor large = make_parameter({torch::kFloat, {16, 3}}, kDevice);
+  const torch::Tensor small = make_parameter({torch::kFloat, {15, 3}}, kDevice);
+  const auto text_of = [](const torch::Tensor& y, const StableHloOptions& options) {
+    return to_stablehlo(*recording_of(kDevice).capture(std::vector<torch::Tensor>{y}).program, options);
+  };
+  const torch::Tensor x = make_parameter({torch::kFloat, {8, 3}}, kDevice);
+  const std::string turned = text_of(x.mm(large.t()), {.platform = "cpu"});
+  EXPECT_THAT(turned, HasSubstr("contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : (tensor<16x3xf32>, "
+                                "tensor<3x8xf32>) -> tensor<16x8xf32>"));
+  EXPECT_THAT(turned, HasSubstr("stablehlo.optimization_barrier"));
+  for (const std::string& plain :
+       {text_of(x.mm(large.t()), {}), text_of(x.mm(large.t()), {.platform = "tpu"}),
+        text_of(x.mm(large.t()), {.num_cores = 2, .platform = "cpu"}), text_of(x.mm(small.t()), {.platform = "cpu"})}) {
+    EXPECT_THAT(plain, Not(HasSubstr("optimization_barrier")));
+    EXPECT_THAT(plain, HasSubstr("(tensor<8x3xf32>, tensor<3x1"));
+  }
+}
+
 TEST(StableHlo, NumbersAreTheirBits) {
   using stablehlo::literal;
   EXPECT_EQ(literal(1.0, "f32"), "0x3F800000");

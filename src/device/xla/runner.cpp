@@ -247,7 +247,8 @@ class PluginRunner final : public XlaRunner {
     const std::string text = record::to_stablehlo(*program, {.num_replicas = slots.replicas,
                                                              .num_cores = slots.cores,
                                                              .name = "recorded",
-                                                             .precision = record::matmul_precision()});
+                                                             .precision = record::matmul_precision(),
+                                                             .platform = client_->platform()});
     XlaExecutablePtr made = client_->compile(text, {.num_replicas = slots.replicas,
                                                     .num_partitions = slots.cores,
                                                     .devices = slots.ids,

@@ -52,7 +52,9 @@ const PrecisionRow& row_of(MatmulPrecision precision) {
 class Module {
  public:
   Module(const Program& program, const StableHloOptions& options)
-      : program_(program), options_(options), text_(row_of(options.precision).text, options.num_cores > 1) {
+      : program_(program),
+        options_(options),
+        text_(row_of(options.precision).text, options.num_cores > 1, options.platform == "cpu") {
     for (const Operation& operation : program.operations()) used_.emplace_back(operation.outputs.size(), false);
     for (const Operation& operation : program.operations()) note_uses(operation);
     for (const Place& place : program.outputs()) note_use(place);

@@ -28,6 +28,9 @@ struct StableHloOptions {
   std::string name = "step";
   // The precision of all products.
   MatmulPrecision precision = MatmulPrecision::kDefault;
+  // The platform that will run it, by PJRT's name: on "cpu" some products are written in the form that XLA is fast with
+  // there. Empty: any.
+  std::string platform = {};
 };
 
 // Returns the program as the text of a StableHLO module with one function "main": an operation a line, each with a

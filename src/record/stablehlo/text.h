@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "record/graph.h"
@@ -72,8 +73,9 @@ struct ScatterText {
 class Text {
  public:
   // `precision` is that of products and convolutions: DEFAULT, HIGH or HIGHEST. "divided": the program is divided among
-  // the cores of a replica.
-  explicit Text(std::string precision, bool divided = false) : precision_(std::move(precision)), divided_(divided) {}
+  // the cores of a replica. "for_cpu": it is for XLA's CPUs.
+  explicit Text(std::string precision, bool divided = false, bool for_cpu = false)
+      : precision_(std::move(precision)), divided_(divided), for_cpu_(for_cpu) {}
 
   // Sets what the operations from now on come from.
   void set_location(std::string location) { location_ = std::move(location); }
@@ -133,9 +135,14 @@ class Text {
   std::string next_name() { return "%" + std::to_string(next_++); }
   std::string region(const std::string& op, const std::string& element) const;
   Operand put_by_choice(const Operand& x, const Operand& update, const Dims& begin);
+  // Returns a value that XLA does not compute in another form: it leaves a barrier where it is.
+  Operand as_it_is(const Operand& x);
+  bool is_faster_turned(const Operand& a, const Operand& b) const;
 
   const std::string precision_;
   const bool divided_;
+  const bool for_cpu_;
+  std::unordered_map<std::string, Operand> transposed_;  // matrices by the names of their transposes
   std::string body_;
   std::string location_;
   int next_ = 0;
