@@ -6,12 +6,14 @@
 #include "cohort/models/zoo.h"
 #include "cohort/train.h"
 #include "tests/equivalence/cores.h"
+#include "tests/support/counting_runner.h"
 #include "tests/support/errors.h"
 #include "tests/support/xla.h"
 
 namespace cohort::equivalence::xla_cores_test {
 namespace {
 
+using testing::CountingRunner;
 using testing::error_of;
 using ::testing::HasSubstr;
 using torch::nn::Conv2dOptions;
@@ -66,9 +68,15 @@ struct Trained {
   torch::Tensor predictions;
 };
 
-// Five epochs of four steps, of which the last one is short if `examples` is no multiple of 4.
+// What is trained in batches of 4: 20 steps.
+struct Course {
+  bool short_batches = true;  // the last one, if the number of examples is no multiple of 4
+  int64_t epochs = 5;
+  int64_t steps_of_a_launch = 1;
+};
+
 template <typename Make>
-Trained trained_as(const Make& make, const Strategy& strategy, const Example& data, bool short_batches = true) {
+Trained trained_as(const Make& make, const Strategy& strategy, const Example& data, const Course& course = {}) {
   const auto scope = strategy.scope();
   torch::manual_seed(3);
   Model model([&] {
@@ -77,9 +85,10 @@ Trained trained_as(const Make& make, const Strategy& strategy, const Example& da
     return net;
   });
   model.compile({.optimizer = Adam({.learning_rate = 0.01}),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true, .axis = 1})});
-  const Dataset batches = Dataset::from_tensor_slices(data).batch(4, {.drop_remainder = !short_batches});
-  model.fit(batches, {.epochs = 5, .verbose = Verbose::kSilent});
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true, .axis = 1}),
+                 .steps_per_execution = course.steps_of_a_launch});
+  const Dataset batches = Dataset::from_tensor_slices(data).batch(4, {.drop_remainder = !course.short_batches});
+  model.fit(batches, {.epochs = course.epochs, .verbose = Verbose::kSilent});
   std::vector<torch::Tensor> all;
   for (const auto& [name, weight] : model.weights()) all.push_back(weight.reshape({-1}).to(torch::kDouble));
   return {.weights = torch::cat(all).cpu(),
@@ -88,8 +97,8 @@ Trained trained_as(const Make& make, const Strategy& strategy, const Example& da
 }
 
 template <typename Net>
-Trained trained(const Strategy& strategy, const Example& data, bool short_batches = true) {
-  return trained_as([] { return std::make_shared<Net>(); }, strategy, data, short_batches);
+Trained trained(const Strategy& strategy, const Example& data, const Course& course = {}) {
+  return trained_as([] { return std::make_shared<Net>(); }, strategy, data, course);
 }
 
 Example segmented(int64_t examples) {
@@ -133,9 +142,15 @@ TEST_P(XlaPartitions, OfACnn) {
   expect_same(trained<Cnn>(OneDeviceStrategy("/CPU:0"), data), trained<Cnn>(cut(GetParam()), data));
 }
 
+// In launches of one step and of seven: 19 whole batches are loops of 7, 7 and 5, and the short last one is by itself.
 TEST_P(XlaPartitions, OfAUNet) {
-  const Example data = segmented(14);
-  expect_same(trained<UNet>(OneDeviceStrategy("/CPU:0"), data), trained<UNet>(cut(GetParam()), data));
+  const Example data = segmented(78);
+  const Trained alone = trained<UNet>(OneDeviceStrategy("/CPU:0"), data, {.epochs = 1});
+  const Strategy strategy = cut(GetParam());
+  expect_same(alone, trained<UNet>(strategy, data, {.epochs = 1}));
+  const CountingRunner::Scope counting;
+  expect_same(alone, trained<UNet>(strategy, data, {.epochs = 1, .steps_of_a_launch = 7}));
+  EXPECT_GE(std::count(counting->launches.begin(), counting->launches.end(), 7), 3);  // and those of evaluate, predict
 }
 
 INSTANTIATE_TEST_SUITE_P(Dims, XlaPartitions,
@@ -145,8 +160,8 @@ INSTANTIATE_TEST_SUITE_P(Dims, XlaPartitions,
 // Batch statistics are each replica's own, so whole batches on two CPU replicas are the same steps.
 TEST_F(XlaCores, TwoReplicasOfTwoCores) {
   const Example data = classified(16);
-  const Trained host = trained<Cnn>(MirroredStrategy({.devices = cpu_devices(2)}), data, false);
-  expect_same(host, trained<Cnn>(cut({1, 1, 2, 1}, 2), data, false));
+  const Trained host = trained<Cnn>(MirroredStrategy({.devices = cpu_devices(2)}), data, {.short_batches = false});
+  expect_same(host, trained<Cnn>(cut({1, 1, 2, 1}, 2), data, {.short_batches = false}));
 }
 
 // Shares of the short last batch differ; nothing in the network depends on the shares.
