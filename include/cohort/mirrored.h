@@ -29,6 +29,16 @@ class FirstReplicaBuffers {
   virtual bool first_replica_counts() const = 0;
 };
 
+// Base of modules that say which parts of them are units of parameters that replicas share (stage 3 of
+// ShardingOptions), where the blocks and layers that docs/parallelism.md tells of are not what is wanted.
+class ShardingUnits {
+ public:
+  virtual ~ShardingUnits() = default;
+  // Returns the names of children, each of which is a unit, with all that it has inside. NotFound, when an optimizer is
+  // made: there is no such child. The same on every copy.
+  virtual std::vector<std::string> sharding_units() const = 0;
+};
+
 // A mirrored module without the type of the module, for optimizers, checkpoints and Model.
 class MirroredModule {
  public:
@@ -52,7 +62,8 @@ class MirroredModule {
   // Returns the conceptual module's parameters and buffers by name; a tied one, which is registered under several
   // names, under the first of them. The parameters, and with one replica the buffers, are the first copy's own, so copy
   // what must not change; with several the buffers are what synchronize_buffers() makes of them, and those of the
-  // replicas stay as they are. A collective of all workers.
+  // replicas stay as they are. Parameters that the replicas share (stage 3 of ShardingOptions) are gathered copies. A
+  // collective of all workers.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
 
   // Sets parameters and buffers of every copy by name; a tied one by any of its names. A name that is not there:
@@ -82,7 +93,7 @@ class MirroredModule {
 // are equal unless memory or a device is faulty, machines round in different ways, or the program has changed
 // parameters on one replica alone. A collective of all workers. DataLoss: they differ; the message names the replicas
 // that do not have what most replicas have, and the first parameter. Nothing is compared on devices of XLA, where one
-// program updates all copies.
+// program updates all copies, nor of parameters that the replicas share (stage 3 of ShardingOptions).
 void compare_copies(const MirroredModule& module);
 
 // M is a module holder (made by TORCH_MODULE) or a std::shared_ptr to a module. Made by Strategy::mirror(). A handle:

@@ -280,15 +280,21 @@ struct ExchangeOptions {
 
 // The states that replicas share instead of each having all of them (ZeRO, FSDP); docs/parallelism.md.
 struct ShardingOptions {
-  // 0: none. 1: the optimizer's slots, each replica those of its part. 2: the gradients, too, while backward runs.
+  // 0: none. 1: the optimizer's slots, each replica those of its part. 2: the gradients, too, while backward runs. 3:
+  // the parameters, too, from when an optimizer is made: units of them are gathered for the operations that use them.
   int stage = 0;
   // The axis along which the replicas share them, which carries the batch. NotFound: there is no such axis.
   std::string axis = "batch";
+  // Stage 3: whether units are freed in the forward pass, too, and gathered once more for backward. Otherwise they stay
+  // until backward has computed their gradients, and in evaluations until the next update.
+  bool reshard_after_forward = true;
+  // Stage 3: neighbouring units with less bytes of parameters are one. 0: none are put together.
+  int64_t min_unit_bytes = int64_t{1} << 20;
 };
 
 // The bytes of a training's states on that replica of this process that has most of them, counted from the tensors.
 struct StateBytes {
-  int64_t parameters = 0;  // its copy of the parameters
+  int64_t parameters = 0;  // its copy of the parameters, or its part and the units that it had at once in the last step
   int64_t gradients = 0;   // gradients, messages and sums that it had at once in the last step; 0 before the first one
   int64_t slots = 0;       // its part of the slots; replicas that reach each other's memory have them once
 };

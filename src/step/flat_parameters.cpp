@@ -2,10 +2,15 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "base/access.h"
 #include "base/fail.h"
+#include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "device/identity.h"
+#include "step/sharding/parameter_units.h"
+#include "step/sharding/shard_plan.h"
 #include "strategy/module_tensors.h"
 
 namespace cohort {
@@ -23,13 +28,32 @@ Treatment treatment_of(const Optimizer& rule, const std::string& name, const std
   return treatment;
 }
 
+// Another optimizer has shared the module's parameters, perhaps others of them: each replica gets all of them back.
+void make_whole(const MirroredModule& module) {
+  const torch::NoGradGuard no_grad;
+  ParameterShards::Wholes wholes;
+  for (const ModuleTensor& parameter : distinct_parameters(*module.copies().front())) {
+    if (ParameterShards::of(parameter.tensor) == nullptr) continue;
+    const torch::Tensor whole = ParameterShards::whole(parameter.tensor, wholes);
+    for (const auto& copy : module.copies()) {
+      torch::Tensor own = copy->named_parameters()[parameter.name];
+      const torch::Tensor memory = torch::empty_strided(own.sizes(), own.strides(), own.options().requires_grad(false));
+      own.set_data(memory.copy_(whole));
+      own.mutable_grad().reset();
+    }
+  }
+}
+
 }  // namespace
 
 FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& rule) {
+  make_whole(module);
   collect(module, rule);
   const StrategyCore& core = *Access::core(module);
   if (core.joins()) {
     keep_apart();
+  } else if (core.shares_parameters() && dynamic_cast<KeptWhole*>(module.copies().front().get()) == nullptr) {
+    share(module, rule);
   } else {
     lay_out(core);
   }
@@ -62,18 +86,26 @@ void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule
   }
 }
 
-void FlatParameters::lay_out(const StrategyCore& core) {
+void FlatParameters::group(const std::vector<std::size_t>& unit_of) {
+  std::vector<std::size_t> units;  // [group]
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     const torch::ScalarType dtype = tensors_[0][p].scalar_type();
+    const std::size_t unit = unit_of.empty() ? 0 : unit_of[p];
     std::size_t group = 0;
-    while (group < groups_.size() && groups_[group].dtype != dtype) ++group;
-    if (group == groups_.size()) groups_.push_back({.dtype = dtype});
+    while (group < groups_.size() && (groups_[group].dtype != dtype || units[group] != unit)) ++group;
+    if (group == groups_.size()) {
+      groups_.push_back({.dtype = dtype});
+      units.push_back(unit);
+    }
     parameters_[p].group = group;
     parameters_[p].offset = groups_[group].size;
     groups_[group].members.push_back(p);
     groups_[group].size += aligned_slice(parameters_[p].size);
   }
+}
 
+void FlatParameters::lay_out(const StrategyCore& core) {
+  group({});
   const torch::NoGradGuard no_grad;
   for (FlatGroup& group : groups_) {
     for (std::size_t r = 0; r < tensors_.size(); ++r) {
@@ -86,6 +118,56 @@ void FlatParameters::lay_out(const StrategyCore& core) {
         if (!share) home.copy_(tensors_[r][p].detach());
         tensors_[r][p].set_data(home);
         tensors_[r][p].mutable_grad().reset();
+      }
+    }
+  }
+}
+
+std::vector<std::size_t> FlatParameters::units_of(const torch::nn::Module& copy, int64_t min_bytes) const {
+  const auto units = parameter_units(copy, min_bytes);
+  std::vector<std::size_t> list;
+  for (const torch::Tensor& tensor : tensors_.front()) list.push_back(units.at(tensor_id(tensor)));
+  return list;
+}
+
+// Slices are of the same size, unless the rule needs whole parameters: these are not cut then.
+std::vector<int64_t> FlatParameters::cuts_of(const FlatGroup& group, const Optimizer& rule, int owners) const {
+  const bool by_kernels = std::all_of(tensors_.begin(), tensors_.end(), [&](const std::vector<torch::Tensor>& own) {
+    return std::all_of(own.begin(), own.end(), [](const torch::Tensor& each) {
+      return each.device().is_cpu() && kernels::has_kernels(each.scalar_type());
+    });
+  });
+  if (takes_whole(rule, by_kernels)) return cuts_between(*this, group, owners);
+  return even_cuts({0, group.size}, owners);
+}
+
+void FlatParameters::share(const MirroredModule& module, const Optimizer& rule) {
+  const torch::NoGradGuard no_grad;
+  const std::shared_ptr<StrategyCore>& core = Access::core(module);
+  const ShardingOptions& sharding = core->plan().sharding;
+  group(units_of(*module.copies().front(), sharding.min_unit_bytes));
+  std::vector<ParameterUnit> units;
+  std::vector<std::vector<torch::TensorOptions>> options;
+  for (FlatGroup& group : groups_) {
+    group.cuts = cuts_of(group, rule, core->topology().axis(sharding.axis).size);
+    ParameterUnit& unit = units.emplace_back(ParameterUnit{.size = group.size, .cuts = group.cuts, .parts = {}});
+    for (const std::size_t p : group.members) {
+      unit.parts.push_back({.name = parameters_[p].name, .offset = parameters_[p].offset, .size = parameters_[p].size});
+    }
+    std::vector<torch::TensorOptions>& each = options.emplace_back();
+    for (const auto& own : tensors_) each.push_back(own[group.members.front()].options().requires_grad(false));
+  }
+  shards_ = std::make_shared<ParameterShards>(core, std::move(units), options);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (std::size_t r = 0; r < tensors_.size(); ++r) {
+      const torch::Tensor flat = shards_->make_flat(g, static_cast<int>(r));
+      groups_[g].copies.push_back(flat);
+      for (const std::size_t p : groups_[g].members) {
+        const torch::Tensor before = tensors_[r][p].detach();
+        tensors_[r][p].set_data(
+            ParameterShards::view(flat, parameters_[p].shape, parameters_[p].strides, parameters_[p].offset));
+        tensors_[r][p].mutable_grad().reset();
+        shards_->fill(tensors_[r][p], before);
       }
     }
   }
@@ -106,8 +188,12 @@ void FlatParameters::keep_apart() {
 void FlatParameters::note_homes() {
   homes_.resize(tensors_.size());
   for (std::size_t r = 0; r < tensors_.size(); ++r) {
-    for (const torch::Tensor& tensor : tensors_[r]) homes_[r].push_back(memory_id(tensor));
+    for (const torch::Tensor& tensor : tensors_[r]) homes_[r].push_back(home_of(tensor));
   }
+}
+
+const void* FlatParameters::home_of(const torch::Tensor& parameter) const {
+  return shards_ == nullptr ? memory_id(parameter) : ParameterShards::home(parameter);
 }
 
 torch::Tensor FlatParameters::part_of(const torch::Tensor& flat, std::size_t parameter) const {
@@ -134,7 +220,7 @@ std::vector<torch::Tensor> FlatParameters::take_gradients(int local_id) {
   gradients.reserve(parameters_.size());
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     torch::Tensor& parameter = tensors_[r][p];
-    if (memory_id(parameter) != homes_[r][p]) {
+    if (home_of(parameter) != homes_[r][p]) {
       fail<FailedPrecondition>("[optimizer] ", parameters_[p].name, " of replica ", local_id,
                                " was moved or converted after ",
                                "the optimizer was made; make a new optimizer after Module::to()");

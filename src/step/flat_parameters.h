@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
 #include "strategy/core.h"
+#include "strategy/parameter_shards.h"
 
 namespace cohort {
 
@@ -31,6 +33,13 @@ struct FlatGroup {
   std::vector<std::size_t> members;   // indices of FlatParameters::parameters, by offset
   int64_t size = 0;                   // elements, padding included; padding stays zero
   std::vector<torch::Tensor> copies;  // a flat tensor a replica; the same one for all under shared central storage
+  std::vector<int64_t> cuts;          // of a unit that the replicas share, between the slices of its owners
+};
+
+// Base of modules whose parameters others use, too: in stage 3 of ShardingOptions every replica has them whole.
+class KeptWhole {
+ public:
+  virtual ~KeptWhole() = default;
 };
 
 class FlatParameters {
@@ -42,6 +51,9 @@ class FlatParameters {
 
   const std::vector<FlatParameter>& parameters() const { return parameters_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }
+  // Returns the shards of parameters that the replicas share: unit g is group g, of which the copies have no memory of
+  // their own. Null where each replica has all parameters.
+  const std::shared_ptr<ParameterShards>& shards() const { return shards_; }
   // Returns a parameter's part of a flat tensor of its group, in its shape and layout.
   torch::Tensor part_of(const torch::Tensor& flat, std::size_t parameter) const;
   // Returns a gradient in the layout and dtype of its parameter, dense; undefined ones stay so.
@@ -55,7 +67,15 @@ class FlatParameters {
 
  private:
   void collect(const MirroredModule& module, const Optimizer& rule);
+  // Makes the groups: parameters of one dtype, and where `unit_of` is not empty of one unit.
+  void group(const std::vector<std::size_t>& unit_of);
   void lay_out(const StrategyCore& core);
+  // The parameters become units that the replicas share.
+  void share(const MirroredModule& module, const Optimizer& rule);
+  std::vector<std::size_t> units_of(const torch::nn::Module& copy, int64_t min_bytes) const;
+  std::vector<int64_t> cuts_of(const FlatGroup& group, const Optimizer& rule, int owners) const;
+  // Returns what tells whether a parameter is where it was put.
+  const void* home_of(const torch::Tensor& parameter) const;
   // Where work is recorded there is no memory to lay anything out in: each parameter is a group of its own.
   void keep_apart();
   void note_homes();
@@ -64,6 +84,7 @@ class FlatParameters {
   std::vector<FlatGroup> groups_;
   std::vector<std::vector<torch::Tensor>> tensors_;  // [replica][parameter]
   std::vector<std::vector<const void*>> homes_;      // the address where each must be
+  std::shared_ptr<ParameterShards> shards_;
 };
 
 }  // namespace cohort

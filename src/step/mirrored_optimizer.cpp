@@ -13,7 +13,7 @@ namespace cohort {
 namespace {
 
 // A replica's components of variables in the place of a module's parameters, under the variables' names.
-class VariablesModule final : public torch::nn::Module {
+class VariablesModule final : public torch::nn::Module, public KeptWhole {
  public:
   // register_parameter() would refuse a name with a dot.
   void add(const std::string& name, const torch::Tensor& component) { parameters_.insert(name, component); }
@@ -31,6 +31,17 @@ void require_trainable(const Strategy& strategy, const Variable& variable, const
   if (!variable.components()[0].requires_grad()) {
     fail<InvalidArgument>(who, ": the variable \"", variable.name(), "\" is not trainable");
   }
+}
+
+// Its compiler may make kernels that take parameters without asking for their memory.
+void require_no_script(const torch::nn::Module& module, const Optimizer& rule) {
+  const auto refuse = [&](const std::string& name, const torch::nn::Module& each) {
+    if (dynamic_cast<const ScriptModule*>(&each) == nullptr) return;
+    fail<Unimplemented>("[optimizer] ", rule.name(), ": ", name.empty() ? "the module" : name,
+                        " is a module from Python's, whose compiled parts do not gather the parameters that ",
+                        "sharding.stage 3 shares; use stage 2");
+  };
+  module.apply(refuse);
 }
 
 }  // namespace
@@ -90,6 +101,7 @@ MirroredOptimizer Strategy::optimizer(const MirroredModule& module, const Optimi
   if (Access::core(module) != core_) {
     fail<InvalidArgument>("[optimizer] ", rule.name(), ": the module was mirrored by another strategy");
   }
+  if (core_->shares_parameters()) require_no_script(*module.copies().front(), rule);
   return MirroredOptimizer(std::make_shared<Step>(module, rule));
 }
 

@@ -10,6 +10,7 @@
 #include "device/host_memory.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
+#include "strategy/parameter_shards.h"
 
 namespace cohort {
 
@@ -20,6 +21,10 @@ using Sums = std::vector<uint32_t>;  // of the parameters of one replica
 Sums sums_of(const torch::nn::Module& copy) {
   Sums sums;
   for (const ModuleTensor& parameter : distinct_parameters(copy)) {
+    if (ParameterShards::of(parameter.tensor) != nullptr) {
+      sums.push_back(0);  // of which there is one copy
+      continue;
+    }
     const torch::Tensor here = parameter.tensor.detach().cpu();
     sums.push_back(crc32c(host_bytes(here.is_non_overlapping_and_dense() ? here : here.contiguous())));
   }

@@ -19,7 +19,7 @@ namespace cohort {
 
 namespace {
 
-constexpr int kMostStage = 2;  // of sharding
+constexpr int kMostStage = 3;  // of sharding
 
 std::vector<const DeviceBackend*> backends_of(const std::vector<LogicalDevice>& devices) {
   std::vector<const DeviceBackend*> list;
@@ -54,6 +54,29 @@ void require_exchange(const StrategyPlan& plan) {
   }
 }
 
+// What is said of units has a meaning in stage 3, and what is said of messages has none: these are the units.
+void require_units(const StrategyPlan& plan) {
+  const ShardingOptions& sharding = plan.sharding;
+  const ExchangeOptions& exchange = plan.exchange;
+  const ShardingOptions defaults;
+  if (sharding.min_unit_bytes < 0) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.min_unit_bytes is ", sharding.min_unit_bytes,
+                          ", wanted 0 (every unit by itself) or more");
+  }
+  if (sharding.stage == 3) {
+    if (exchange.num_packs == 1 && exchange.bytes_per_pack == 0) return;
+    fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
+                          exchange.bytes_per_pack, ", but the messages of sharding.stage 3 are its units, whose size ",
+                          "sharding.min_unit_bytes says");
+  }
+  if (sharding.reshard_after_forward == defaults.reshard_after_forward &&
+      sharding.min_unit_bytes == defaults.min_unit_bytes)
+    return;
+  fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.reshard_after_forward is ",
+                        sharding.reshard_after_forward ? "true" : "false", " and sharding.min_unit_bytes ",
+                        sharding.min_unit_bytes, ", which are for stage 3, and sharding.stage is ", sharding.stage);
+}
+
 void require_sharding(const StrategyPlan& plan) {
   const ShardingOptions& sharding = plan.sharding;
   if (sharding.stage < 0 || sharding.stage > kMostStage) {
@@ -64,6 +87,7 @@ void require_sharding(const StrategyPlan& plan) {
     fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.axis is \"", sharding.axis,
                           "\" with stage 0, which shares nothing along it");
   }
+  require_units(plan);
   if (sharding.stage == 0 || plan.topology.axis(sharding.axis).role == AxisRole::kBatch) return;
   fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.axis is \"", sharding.axis,
                         "\", which does not carry the batch (", plan.topology.to_string(), ")");
@@ -77,6 +101,18 @@ void require_joining(const StrategyPlan& plan) {
   fail<InvalidArgument>("[strategy] ", plan.name, ": some of the devices are XLA's, which record their work, and some ",
                         "are not; a strategy has replicas of one kind");
 }
+
+// Says that a replica runs while it lives.
+class InRun {
+ public:
+  explicit InRun(std::atomic<bool>& flag) : flag_(flag) { flag_ = true; }
+  InRun(const InRun&) = delete;
+  InRun& operator=(const InRun&) = delete;
+  ~InRun() { flag_ = false; }
+
+ private:
+  std::atomic<bool>& flag_;
+};
 
 }  // namespace
 
@@ -107,7 +143,10 @@ void StrategyCore::make_replicas() {
   if (threads_per_replica_ == 0) threads_per_replica_ = on_cpu ? std::max(1, cores / count) : 1;
   const bool spin = count <= cores;
   rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);
-  for (int i = 0; i < count; ++i) replicas_.push_back(std::make_unique<Replica>(*this, i));
+  for (int i = 0; i < count; ++i) {
+    replicas_.push_back(std::make_unique<Replica>(*this, i));
+    in_run_.emplace_back(false);
+  }
   launch_ = make_launch(*this, spin);
   sum_ = make_cross_device_sum(plan_.exchange.cross_device_ops, torch_devices(plan_.devices));
   facts_ = launch_->facts();
@@ -208,6 +247,7 @@ void StrategyCore::set_seed(uint64_t seed) {
 
 void StrategyCore::call(detail::Job& job, int local_id) {
   const auto local = static_cast<std::size_t>(local_id);
+  const InRun in_run(in_run_[local]);
   const IntraOpThreads threads(threads_per_replica_);
   Replica& own = replica(local_id);
   const ReplicaContext context(&own);

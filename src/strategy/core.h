@@ -6,6 +6,8 @@
 
 #include <torch/types.h>
 
+#include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -70,6 +72,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns whether a step's batch is split; a single replica takes it as it comes.
   bool splits_batches() const { return num_replicas_in_sync() > 1; }
   Replica& replica(int local_id) const { return *replicas_[static_cast<std::size_t>(local_id)]; }
+  // Returns whether a local replica is in a function given to run(). From any thread.
+  bool in_run(int local_id) const { return in_run_[static_cast<std::size_t>(local_id)]; }
   // Returns the number of a local replica among those of all processes.
   int replica_id(int local_id) const { return first_replica_ + local_id; }
 
@@ -103,6 +107,9 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   torch::Device parameter_device(int local_id) const { return placement().device(local_id).torch_device; }
   // Returns the back end of a local replica's device.
   const DeviceBackend& backend(int local_id) const { return *plan_.backends[static_cast<std::size_t>(local_id)]; }
+
+  // Returns whether the replicas share the parameters.
+  bool shares_parameters() const { return plan_.sharding.stage > 2 && facts_.shares_gradients; }
 
   // Returns whether the replicas' devices record their work and begin it together.
   bool joins() const;
@@ -142,6 +149,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   CrossDeviceSum sum_;
   Ends whole_;  // the group of all replicas of all workers
   std::vector<std::unique_ptr<Replica>> replicas_;
+  std::deque<std::atomic<bool>> in_run_;  // [replica]
   std::unique_ptr<Launch> launch_;
   std::map<std::string, Ends> lines_;  // by axis
   Ends in_sync_;

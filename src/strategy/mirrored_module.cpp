@@ -13,6 +13,7 @@
 #include "device/identity.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
+#include "strategy/parameter_shards.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -70,9 +71,12 @@ void require_own(const std::vector<ModuleTensor>& first, const std::vector<Modul
   }
 }
 
+// Shared ones have one value as it is.
 void copy_values(const NamedTensors& from, const NamedTensors& to) {
   const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < from.size(); ++i) to[i].second.detach().copy_(from[i].second);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (ParameterShards::of(to[i].second) == nullptr) to[i].second.detach().copy_(from[i].second);
+  }
 }
 
 // Gives a tensor the value that stands under one of its names and returns how many of them are given. A file may have
@@ -96,17 +100,28 @@ std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, tor
                             "\" are one tensor of the module, but the values given for them differ");
     }
   }
-  if (!names.empty()) own.tensor.detach().copy_(given.at(names.front()));
+  if (names.empty()) return 0;
+  if (ParameterShards* shards = ParameterShards::of(own.tensor)) {
+    shards->load(own.tensor, given.at(names.front()));
+  } else {
+    own.tensor.detach().copy_(given.at(names.front()));
+  }
   return names.size();
 }
 
 // Every worker's first copy gets the chief's values.
 void start_from_chief(const StrategyCore& core, const NamedTensors& parameters, const NamedTensors& buffers) {
   std::vector<torch::Tensor> tensors;
+  ParameterShards* shared = nullptr;
   for (const NamedTensors* list : {&parameters, &buffers}) {
-    for (const auto& [name, tensor] : *list) tensors.push_back(tensor.detach());
+    for (const auto& [name, tensor] : *list) {
+      ParameterShards* shards = ParameterShards::of(tensor);
+      if (shards == nullptr) tensors.push_back(tensor.detach());
+      if (shards != nullptr) shared = shards;  // all have the same
+    }
   }
   core.broadcast_from_chief(tensors);
+  if (shared != nullptr) shared->spread_from_chief();
 }
 
 // Returns for each buffer of a module whether it becomes the mean over the replicas; of others the first one counts.
@@ -211,8 +226,9 @@ void MirroredModule::synchronize_buffers() const {
 
 NamedTensors MirroredModule::state() const {
   NamedTensors list = parameters_of(*copies_.front());
-  for (auto& buffer : mean_buffers()) list.push_back(std::move(buffer));
-  for (auto& [name, tensor] : list) tensor = tensor.detach();
+  ParameterShards::Wholes wholes;
+  for (auto& [name, tensor] : list) tensor = ParameterShards::whole(tensor, wholes);
+  for (auto& buffer : mean_buffers()) list.emplace_back(std::move(buffer.first), buffer.second.detach());
   return list;
 }
 

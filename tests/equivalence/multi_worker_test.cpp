@@ -62,9 +62,13 @@ torch::Tensor train(const Strategy& strategy, const DistributedDataset& data, co
     ++step;
   }
   EXPECT_EQ(optimizer.iterations(), static_cast<int64_t>(step));
-  std::vector<torch::Tensor> flat;
-  for (const auto& parameter : net.copies().back()->parameters()) flat.push_back(parameter.detach().reshape({-1}));
-  return torch::cat(flat);
+  // Parameters that the workers share are gathered inside run() alone.
+  const auto copies = strategy.run([&](Replica& replica) {
+    std::vector<torch::Tensor> flat;
+    for (const auto& parameter : net[replica]->parameters()) flat.push_back(parameter.detach().reshape({-1}));
+    return torch::cat(flat);
+  });
+  return copies.values().back();
 }
 
 Dataset batches_of(std::vector<Example> batches) {
@@ -126,6 +130,10 @@ class MultiWorker : public ::testing::TestWithParam<Group> {
     options.communication.overlap = GetParam().bytes_per_pack > 0;
     options.communication.shared_memory = GetParam().shared_memory;
     options.sharding.stage = GetParam().stage;
+    if (GetParam().stage == 3) {  // the messages are the units, which are layers
+      options.sharding.min_unit_bytes = 0;
+      options.communication.bytes_per_pack = 0;
+    }
     return options;
   }
 };
@@ -199,7 +207,8 @@ TEST_P(MultiWorker, TwoRunsAreBitIdentical) {
 
 // Two workers of two replicas: the states are shared within each worker, or between the two.
 TEST(MultiWorkerMesh, StatesSharedAlongOneOfTwoAxes) {
-  for (const auto& [axis, stage] : {std::pair("replica", 1), std::pair("batch", 1), std::pair("batch", 2)}) {
+  for (const auto& [axis, stage] : {std::pair("replica", 1), std::pair("batch", 1), std::pair("batch", 2),
+                                    std::pair("replica", 3), std::pair("batch", 3)}) {
     SCOPED_TRACE(c10::str(axis, ", stage ", stage));
     std::vector<std::string> devices;
     for (const int task : {0, 1}) {
@@ -221,7 +230,9 @@ INSTANTIATE_TEST_SUITE_P(All, MultiWorker,
                          ::testing::Values(Group{2, 1}, Group{2, 2}, Group{3, 1}, Group{2, 1, 512}, Group{2, 2, 512},
                                            Group{3, 1, 512}, Group{3, 1, 0, false}, Group{2, 1, 0, true, 1},
                                            Group{2, 2, 512, true, 1}, Group{3, 1, 0, false, 1}, Group{2, 1, 0, true, 2},
-                                           Group{2, 2, 512, true, 2}, Group{3, 1, 512, false, 2}),
+                                           Group{2, 2, 512, true, 2}, Group{3, 1, 512, false, 2},
+                                           Group{2, 1, 0, true, 3}, Group{2, 2, 0, true, 3},
+                                           Group{3, 1, 512, false, 3}),
                          [](const auto& info) {
                            return c10::str(info.param.workers, "_workers_", info.param.replicas, "_replicas",
                                            info.param.bytes_per_pack > 0 ? "_overlapped" : "",

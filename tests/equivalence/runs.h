@@ -101,6 +101,43 @@ struct Case {
   std::function<Strategy()> make;
 };
 
+inline void add_sharded(std::vector<Case>& all) {
+  // States that the replicas share: by messages (one a tensor, and cut anywhere), and along one of two axes.
+  for (const auto& [replicas, packs, stage] :
+       {std::tuple(3, 3, 1), std::tuple(2, 0, 1), std::tuple(3, 3, 2), std::tuple(2, 0, 2)}) {
+    all.push_back({c10::str("mirrored_", replicas, "_stage_", stage, "_packs_", packs),
+                   [replicas = replicas, packs = packs, stage = stage] {
+                     return MirroredStrategy(
+                         {.devices = cpu_devices(replicas),
+                          .exchange = {.cross_device_ops = "reduction_to_one_device", .num_packs = packs},
+                          .sharding = {.stage = stage}});
+                   }});
+  }
+  for (const int stage : {1, 2}) {
+    all.push_back({c10::str("mirrored_2_by_2_stage_", stage), [=] {
+                     return MirroredStrategy({.exchange = {.cross_device_ops = "hierarchical_copy"},
+                                              .sharding = {.stage = stage, .axis = "batch"},
+                                              .mesh = DeviceMesh({2, 2}, {"replica", "batch"}, cpu_devices(4))});
+                   }});
+  }
+  all.push_back({"mirrored_3_auto_stage_2",
+                 [] { return MirroredStrategy({.devices = cpu_devices(3), .sharding = {.stage = 2}}); }});
+  // Units of a layer each, freed after forward or not, and along one of two axes all in one.
+  for (const auto& [replicas, reshard] : {std::pair(3, true), std::pair(2, false)}) {
+    all.push_back({c10::str("mirrored_", replicas, "_stage_3_", reshard ? "freed" : "kept"),
+                   [replicas = replicas, reshard = reshard] {
+                     return MirroredStrategy(
+                         {.devices = cpu_devices(replicas),
+                          .sharding = {.stage = 3, .reshard_after_forward = reshard, .min_unit_bytes = 0}});
+                   }});
+  }
+  all.push_back({"mirrored_2_by_2_stage_3", [] {
+                   return MirroredStrategy({.exchange = {.cross_device_ops = "hierarchical_copy"},
+                                            .sharding = {.stage = 3, .axis = "batch"},
+                                            .mesh = DeviceMesh({2, 2}, {"replica", "batch"}, cpu_devices(4))});
+                 }});
+}
+
 inline const std::vector<Case>& cases() {
   static const std::vector<Case> list = [] {
     std::vector<Case> all;
@@ -114,26 +151,7 @@ inline const std::vector<Case>& cases() {
       all.push_back({c10::str("central_storage_", replicas),
                      [=] { return CentralStorageStrategy({.compute_devices = cpu_devices(replicas)}); }});
     }
-    // States that the replicas share: by messages (one a tensor, and cut anywhere), and along one of two axes.
-    for (const auto& [replicas, packs, stage] :
-         {std::tuple(3, 3, 1), std::tuple(2, 0, 1), std::tuple(3, 3, 2), std::tuple(2, 0, 2)}) {
-      all.push_back({c10::str("mirrored_", replicas, "_stage_", stage, "_packs_", packs),
-                     [replicas = replicas, packs = packs, stage = stage] {
-                       return MirroredStrategy(
-                           {.devices = cpu_devices(replicas),
-                            .exchange = {.cross_device_ops = "reduction_to_one_device", .num_packs = packs},
-                            .sharding = {.stage = stage}});
-                     }});
-    }
-    for (const int stage : {1, 2}) {
-      all.push_back({c10::str("mirrored_2_by_2_stage_", stage), [=] {
-                       return MirroredStrategy({.exchange = {.cross_device_ops = "hierarchical_copy"},
-                                                .sharding = {.stage = stage, .axis = "batch"},
-                                                .mesh = DeviceMesh({2, 2}, {"replica", "batch"}, cpu_devices(4))});
-                     }});
-    }
-    all.push_back({"mirrored_3_auto_stage_2",
-                   [] { return MirroredStrategy({.devices = cpu_devices(3), .sharding = {.stage = 2}}); }});
+    add_sharded(all);
     for (const int packs : {0, 3}) {
       all.push_back({c10::str("mirrored_2_packs_", packs), [=] {
                        return MirroredStrategy(

@@ -1,7 +1,13 @@
 // The bytes that a replica has of parameters, gradients and slots, read from LibTorch's allocator, beside the formulas
 // of docs/parallelism.md. The replicas are threads, or processes that `cohort launch` starts.
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/resource.h>
 #include <torch/torch.h>
+
+#include <fstream>
+#include <stdexcept>
+#include <string>
 
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/optimizer.h"
@@ -19,10 +25,10 @@ constexpr int64_t kLayerBytes = 4 * kWidth * kWidth;
 constexpr double kPsi = kLayers * (kWidth * kWidth + kWidth);
 
 // A layer is a small part of the whole, and one row of activations is nothing beside it.
-torch::nn::Sequential deep_net() {
+torch::nn::Sequential deep_net(int64_t width = kWidth) {
   torch::nn::Sequential net;
   for (int i = 0; i < kLayers; ++i) {
-    net->push_back(torch::nn::Linear(kWidth, kWidth));
+    net->push_back(torch::nn::Linear(width, width));
     net->push_back(torch::nn::Tanh());
   }
   return net;
@@ -54,16 +60,23 @@ void expect_near(double bytes, double formula) {
 
 // Returns the formula of docs/parallelism.md.
 double formula_of(int stage, int replicas) {
+  if (stage == 3) return 16 * kPsi / replicas + 2 * 2 * kLayerBytes;  // and two units of parameters and gradients
   return stage == 1 ? 8 * kPsi + 8 * kPsi / replicas : 4 * kPsi + 12 * kPsi / replicas;
 }
 
+ShardingOptions sharding_of(int stage) {
+  if (stage < 3) return {.stage = stage};
+  return {.stage = stage, .min_unit_bytes = kLayerBytes};
+}
+
 TEST(ShardingMemory, IsWhatTheFormulasSay) {
-  for (const auto& [stage, replicas] : {std::pair(1, 2), std::pair(1, 4), std::pair(2, 2), std::pair(2, 4)}) {
+  for (const auto& [stage, replicas] :
+       {std::pair(1, 2), std::pair(1, 4), std::pair(2, 2), std::pair(2, 4), std::pair(3, 2), std::pair(3, 4)}) {
     SCOPED_TRACE(c10::str("stage ", stage, ", ", replicas, " replicas"));
     const MirroredStrategy strategy(
         {.devices = cpu_devices(replicas),
-         .exchange = {.cross_device_ops = "reduction_to_one_device", .bytes_per_pack = kLayerBytes},
-         .sharding = {.stage = stage}});
+         .exchange = {.cross_device_ops = "reduction_to_one_device", .bytes_per_pack = stage == 3 ? 0 : kLayerBytes},
+         .sharding = sharding_of(stage)});
     StateBytes bytes;
     const double formula = formula_of(stage, replicas);
     expect_near(bytes_in_a_step(strategy, Adam(), &bytes), formula);
@@ -81,8 +94,8 @@ TEST(ShardingMemory, OfStage2WithAccumulationIsAnotherShard) {
 }
 
 void expect_formula_in_this_process(int stage) {
-  MultiWorkerOptions options{.devices = {"/CPU:0"}, .sharding = {.stage = stage}};
-  options.communication.bytes_per_pack = kLayerBytes;
+  MultiWorkerOptions options{.devices = {"/CPU:0"}, .sharding = sharding_of(stage)};
+  if (stage < 3) options.communication.bytes_per_pack = kLayerBytes;
   options.communication.overlap = true;
   const MultiWorkerMirroredStrategy strategy(options);
   ASSERT_EQ(strategy.num_workers(), 2) << "cohort launch --nproc=2 starts this test";
@@ -95,6 +108,46 @@ TEST(ShardingMemoryInProcesses, OfStage1IsWhatTheFormulaSays) {
 
 TEST(ShardingMemoryInProcesses, OfStage2IsWhatTheFormulaSays) {
   expect_formula_in_this_process(2);
+}
+
+TEST(ShardingMemoryInProcesses, OfStage3IsWhatTheFormulaSays) {
+  expect_formula_in_this_process(3);
+}
+
+// Makes a model of this width and trains it for three steps.
+void train(const Strategy& strategy, int64_t width) {
+  const auto net = strategy.mirror([&] { return deep_net(width); });
+  const auto adam = strategy.optimizer(net, Adam());
+  for (int i = 0; i < 3; ++i) {
+    strategy.run([&](Replica& replica) {
+      adam[replica].minimize(replica.global_mean(net[replica]->forward(torch::ones({1, width})).sum(1)));
+    });
+  }
+}
+
+// Returns the bytes of this process that RLIMIT_DATA counts.
+int64_t data_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t kilobytes = 0;
+    if (word == "VmData:" && status >> kilobytes) return kilobytes * 1024;
+  }
+  throw std::runtime_error("/proc/self/status has no VmData");
+}
+
+// The process may have 11 bytes a parameter, where stage 3 on two has 8 and one process alone 16.
+TEST(ShardingMemoryInProcesses, OfStage3IsEnoughForAModelThatOneProcessMayNotHave) {
+  constexpr int64_t kWide = 400;
+  constexpr int64_t kParameters = kLayers * (kWide * kWide + kWide);
+  const MultiWorkerMirroredStrategy strategy({.devices = {"/CPU:0"}, .sharding = sharding_of(3)});
+  ASSERT_EQ(strategy.num_workers(), 2) << "cohort launch --nproc=2 starts this test";
+  train(strategy, 8);                  // its threads are there
+  mallopt(M_MMAP_THRESHOLD, 1 << 17);  // what is freed is the system's again
+  const auto limit = static_cast<rlim_t>(data_bytes() + 11 * kParameters);
+  const rlimit allowed{.rlim_cur = limit, .rlim_max = RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &allowed), 0);
+  train(strategy, kWide);
+  EXPECT_THROW(train(OneDeviceStrategy("/CPU:0"), kWide), std::exception) << "stage 0 has 16 bytes a parameter";
 }
 
 }  // namespace

@@ -65,10 +65,12 @@ struct Training {
   MirroredOptimizer optimizer;
 };
 
+// In stage 3 each layer is a unit, which is a message.
 Strategy mirrored(int replicas, int stage, int packs = 1, const std::string& ops = "reduction_to_one_device") {
+  const ShardingOptions units{.stage = stage, .min_unit_bytes = 0};
   return MirroredStrategy({.devices = cpu_devices(replicas),
-                           .exchange = {.cross_device_ops = ops, .num_packs = packs},
-                           .sharding = {.stage = stage}});
+                           .exchange = {.cross_device_ops = ops, .num_packs = stage == 3 ? 1 : packs},
+                           .sharding = stage == 3 ? units : ShardingOptions{.stage = stage}});
 }
 
 void expect_close(const NamedTensors& got, const NamedTensors& wanted, double tolerance) {
@@ -132,9 +134,9 @@ TEST(Sharding, GradientsThatHaveLeftAreFreedDuringBackward) {
 }
 
 // Parameters that the loss does not reach, and apply_gradients() with gradients() of one's own.
-TEST(Sharding, Stage2TakesWhateverGradientsThereAre) {
+TEST(Sharding, Stages2And3TakeWhateverGradientsThereAre) {
   NamedTensors expected;
-  for (const int stage : {0, 2}) {
+  for (const int stage : {0, 2, 3}) {
     Training training(mirrored(3, stage, 0), Adam({.gradient = {.global_clipnorm = 0.5}}), torch::kDouble);
     const auto loss_of = [&](Replica& replica) {
       const torch::Tensor x = torch::full({2, 127}, 0.1 * (replica.id() + 1), torch::kDouble);
@@ -153,7 +155,7 @@ TEST(Sharding, Stage2TakesWhateverGradientsThereAre) {
       training.optimizer[replica].apply_gradients(std::move(gradients));
     });
     if (stage == 0) expected = training.weights();
-    if (stage == 2) expect_close(training.weights(), expected, 1e-12);
+    if (stage > 0) expect_close(training.weights(), expected, 1e-12);
   }
 }
 
@@ -163,7 +165,8 @@ TEST(Sharding, SumsOfAccumulatedCallsGoOnInAnyStage) {
                                        {.initial_scale = 8.0});
   Training whole(mirrored(3, 0), rule, torch::kDouble);
   whole.steps(0, 7);
-  for (const auto& [before, after] : {std::pair(2, 2), std::pair(2, 0), std::pair(0, 2), std::pair(1, 2)}) {
+  for (const auto& [before, after] : {std::pair(2, 2), std::pair(2, 0), std::pair(0, 2), std::pair(1, 2),
+                                      std::pair(3, 3), std::pair(0, 3), std::pair(3, 2)}) {
     SCOPED_TRACE(c10::str("stage ", before, ", then ", after));
     Training first(mirrored(3, before, 3), rule, torch::kDouble);
     first.steps(0, 5);
@@ -189,25 +192,28 @@ TEST(Sharding, SumsOfAccumulatedCallsGoOnInAnyStage) {
 // A replica that fails within its backward pass, when messages have left, names itself; the others end, and the next
 // step is as if nothing had been.
 TEST(Sharding, ABackwardThatFailsLeavesNothingBehind) {
-  Training whole(mirrored(3, 0), SGD({.momentum = 0.9}), torch::kDouble);
-  Training training(mirrored(3, 2, 0), SGD({.momentum = 0.9}), torch::kDouble);
-  training.steps(0, 1);
-  expect_error<std::runtime_error>(
-      [&] {
-        training.strategy.run([&](Replica& replica) {
-          const torch::Tensor hidden = torch::tanh(training.net[replica]->first(torch::ones({2, 127}, torch::kDouble)));
-          hidden.register_hook([&replica](const torch::Tensor& gradient) -> torch::Tensor {
-            if (replica.id() == 1) throw std::runtime_error("replica 1 has had enough");
-            return gradient;
+  for (const int stage : {2, 3}) {
+    Training whole(mirrored(3, 0), SGD({.momentum = 0.9}), torch::kDouble);
+    Training training(mirrored(3, stage, 0), SGD({.momentum = 0.9}), torch::kDouble);
+    training.steps(0, 1);
+    expect_error<std::runtime_error>(
+        [&] {
+          training.strategy.run([&](Replica& replica) {
+            const torch::Tensor hidden =
+                torch::tanh(training.net[replica]->first(torch::ones({2, 127}, torch::kDouble)));
+            hidden.register_hook([&replica](const torch::Tensor& gradient) -> torch::Tensor {
+              if (replica.id() == 1) throw std::runtime_error("replica 1 has had enough");
+              return gradient;
+            });
+            const torch::Tensor out = training.net[replica]->last(torch::tanh(training.net[replica]->second(hidden)));
+            training.optimizer[replica].minimize(replica.global_mean(out.sum(1)));
           });
-          const torch::Tensor out = training.net[replica]->last(torch::tanh(training.net[replica]->second(hidden)));
-          training.optimizer[replica].minimize(replica.global_mean(out.sum(1)));
-        });
-      },
-      "replica 1 has had enough");
-  training.steps(1, 3);
-  whole.steps(0, 3);
-  expect_close(training.net.state(), whole.net.state(), 1e-12);
+        },
+        "replica 1 has had enough");
+    training.steps(1, 3);
+    whole.steps(0, 3);
+    expect_close(training.net.state(), whole.net.state(), 1e-12);
+  }
 }
 
 class ShardedCheckpoint : public ::testing::TestWithParam<const char*> {};
@@ -224,7 +230,7 @@ TEST_P(ShardedCheckpoint, GoesOnUnderAnyOther) {
   const NamedTensors state = whole.optimizer.state();
   whole.steps(3, 6);
   for (const auto& [stage, packs] :
-       {std::pair(1, 1), std::pair(1, 0), std::pair(1, 3), std::pair(2, 0), std::pair(2, 3)}) {
+       {std::pair(1, 1), std::pair(1, 0), std::pair(1, 3), std::pair(2, 0), std::pair(2, 3), std::pair(3, 1)}) {
     Training sharded = made(3, stage, packs);
     sharded.net.load_state(net);
     sharded.optimizer.load_state(state);
@@ -233,7 +239,7 @@ TEST_P(ShardedCheckpoint, GoesOnUnderAnyOther) {
     expect_close(sharded.optimizer.state(), whole.optimizer.state(), 1e-9);
     expect_close(sharded.net.state(), whole.net.state(), 1e-9);
   }
-  for (const int stage : {1, 2}) {
+  for (const int stage : {1, 2, 3}) {
     Training sharded = made(3, stage, 0);
     sharded.steps(0, 3);
     Training back = made(3, 0, 1);
@@ -282,7 +288,7 @@ TEST(Sharding, WorkersGoOnWithWhatOthersSaved) {
 
 // The float16 scale: one replica's overflow leaves the step out on all.
 TEST(Sharding, AStepThatIsNotFiniteIsLeftOutByAll) {
-  for (const int stage : {1, 2}) {
+  for (const int stage : {1, 2, 3}) {
     Training training(mirrored(3, stage, 3), LossScaleOptimizer(SGD({.momentum = 0.9}), {.initial_scale = 8.0}));
     training.steps(0, 1);
     const NamedTensors before = training.optimizer.state();
@@ -310,7 +316,7 @@ TEST(Sharding, HalfParametersAreUpdatedInFloat32) {
   for (const char* name : {"adam", "lamb", "lars", "adafactor"}) {
     Training whole(mirrored(3, 0), name, torch::kBFloat16);
     whole.steps(0, 3);
-    for (const int stage : {1, 2}) {
+    for (const int stage : {1, 2, 3}) {
       Training sharded(mirrored(3, stage), name, torch::kBFloat16);
       sharded.steps(0, 3);
       expect_close(sharded.net.state(), whole.net.state(), 0.0);
@@ -323,7 +329,8 @@ TEST(Sharding, GradientsThatAreSumsAlreadyAreTakenAsTheyAre) {
   Training whole(mirrored(3, 0), SGD({.momentum = 0.9}));
   Training sharded(mirrored(3, 1, 3), SGD({.momentum = 0.9}));
   Training further(mirrored(3, 2, 3), SGD({.momentum = 0.9}));
-  for (Training* each : {&whole, &sharded, &further}) {
+  Training furthest(mirrored(3, 3), SGD({.momentum = 0.9}));
+  for (Training* each : {&whole, &sharded, &further, &furthest}) {
     each->strategy.run([&](Replica& replica) {
       std::vector<torch::Tensor> gradients;
       for (const torch::Tensor& p : each->net[replica]->parameters()) gradients.push_back(torch::cos(p));
@@ -333,6 +340,7 @@ TEST(Sharding, GradientsThatAreSumsAlreadyAreTakenAsTheyAre) {
   }
   expect_close(sharded.net.state(), whole.net.state(), 0.0);
   expect_close(further.net.state(), whole.net.state(), 0.0);
+  expect_close(furthest.net.state(), whole.net.state(), 0.0);
 }
 
 TEST(Sharding, StatesAreSharedAlongOneAxisOfAMesh) {
@@ -353,7 +361,14 @@ TEST(Sharding, WrongOptionsAreNamed) {
     expect_error<InvalidArgument>([&] { MirroredStrategy({.devices = cpu_devices(2), .sharding = sharding}); }, words);
   };
   refuse({.stage = -1}, "sharding.stage is -1, wanted 0 (none) to");
-  refuse({.stage = 4}, "sharding.stage is 4, wanted 0 (none) to 2");
+  refuse({.stage = 4}, "sharding.stage is 4, wanted 0 (none) to 3");
+  refuse({.stage = 2, .reshard_after_forward = false}, "sharding.reshard_after_forward is false and ");
+  refuse({.stage = 2, .min_unit_bytes = 5},
+         "sharding.min_unit_bytes 5, which are for stage 3, and sharding.stage is 2");
+  refuse({.stage = 3, .min_unit_bytes = -1}, "sharding.min_unit_bytes is -1, wanted 0");
+  expect_error<InvalidArgument>(
+      [] { MirroredStrategy({.devices = cpu_devices(2), .exchange = {.num_packs = 3}, .sharding = {.stage = 3}}); },
+      "num_packs is 3 and bytes_per_pack 0, but the messages of sharding.stage 3 are its units");
   refuse({.stage = 0, .axis = "rows"}, "sharding.axis is \"rows\" with stage 0");
   expect_error<NotFound>(
       [] { MirroredStrategy({.devices = cpu_devices(2), .sharding = {.stage = 1, .axis = "rows"}}); },

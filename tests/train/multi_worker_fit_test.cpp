@@ -39,12 +39,18 @@ FitOptions quiet(int64_t epochs, std::vector<CallbackPtr> callbacks = {}) {
   return {.epochs = epochs, .callbacks = std::move(callbacks), .verbose = Verbose::kSilent};
 }
 
-TEST(MultiWorkerFit, AllSeeTheSameNumbers) {
+// Also where the replicas share the parameters.
+class MultiWorkerFitOfStage : public ::testing::TestWithParam<int> {};
+
+TEST_P(MultiWorkerFitOfStage, AllSeeTheSameNumbers) {
   std::array<Logs, 2> logs;
   std::array<torch::Tensor, 2> predictions;
   std::array<NamedTensors, 2> weights;
   std::array<std::vector<double>, 2> losses;
-  with_workers({.workers = 2, .replicas = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
+  testing::WorkersOptions group{.workers = 2, .replicas = 2};
+  group.sharding.stage = GetParam();
+  if (GetParam() == 3) group.sharding.min_unit_bytes = 0;
+  with_workers(group, [&](const MultiWorkerMirroredStrategy& strategy) {
     const auto rank = static_cast<std::size_t>(strategy.worker_rank());
     const auto scope = strategy.scope();
     Sequential net = model();
@@ -65,6 +71,8 @@ TEST(MultiWorkerFit, AllSeeTheSameNumbers) {
   alone.set_weights(weights[1]);
   EXPECT_TRUE(torch::allclose(alone.predict(batches()), predictions[1])) << "in the order of the examples";
 }
+
+INSTANTIATE_TEST_SUITE_P(All, MultiWorkerFitOfStage, ::testing::Values(0, 3));
 
 TEST(MultiWorkerFit, ABatchIsSplitAmongAllReplicas) {
   const Example batch = columns().rows(0, 11);

@@ -58,7 +58,7 @@ class ShardedExchange final : public Exchange {
       : Exchange(parts.flat),
         core_(parts.core),
         plan_(flat_, gradient_packs(core_, flat_, kMessage), core_.topology().axis(axis()).size,
-              parts.rule.rule().takes_whole() || (parts.rule.rule().needs_norms() && !updates_by_kernels(flat_))),
+              takes_whole(parts.rule, updates_by_kernels(flat_))),
         gradients_(core_, flat_, plan_, /*overlaps=*/shares_gradients() && messages_travel_alone(core_)) {
     if (shares_gradients() && waits_in_backward(core_)) {
       watched_.emplace(flat_, [this](int local_id, std::size_t p) {
@@ -95,7 +95,14 @@ class ShardedExchange final : public Exchange {
     const torch::NoGradGuard no_grad;
     const int me = replica.local_id();
     const TraceSpan span("compute", "update and all-gather");
-    if (!updates_[static_cast<std::size_t>(me)].update(sums, context, line(me))) return false;
+    ShardUpdate& own = updates_[static_cast<std::size_t>(me)];
+    if (const auto& shards = flat_.shards()) {
+      shards->begin_update(me);
+      const bool updated = own.update(sums, context, line(me));
+      shards->end_update(me);
+      return updated;
+    }
+    if (!own.update(sums, context, line(me))) return false;
     gather_parameters(me);
     return true;
   }
@@ -148,9 +155,19 @@ class ShardedExchange final : public Exchange {
     }
   }
 
+  void set_values(const std::vector<torch::Tensor>& values) override {
+    if (!flat_.shards()) return Exchange::set_values(values);
+    flat_.shards()->set(values);
+  }
+
   StateBytes state_bytes() const override {
-    StateBytes bytes{.parameters = parameter_bytes()};
+    StateBytes bytes;
+    if (!flat_.shards()) bytes.parameters = parameter_bytes();
     for (std::size_t r = 0; r < updates_.size(); ++r) {
+      if (const auto& shards = flat_.shards()) {
+        const auto me = static_cast<int>(r);
+        bytes.parameters = std::max(bytes.parameters, shards->shard_bytes(me) + shards->peak_bytes(me));
+      }
       bytes.slots = std::max(bytes.slots, bytes_of(updates_[r].slots()));
       bytes.gradients = std::max(bytes.gradients, gradients_.peak_bytes(static_cast<int>(r)));
     }

@@ -7,15 +7,12 @@
 
 namespace cohort {
 
-namespace {
-
 std::vector<int64_t> even_cuts(const Pack& pack, int owners) {
   std::vector<int64_t> cuts{pack.begin};
   for (int o = 0; o < owners; ++o) cuts.push_back(pack.begin + slice_of(pack.end - pack.begin, o, owners).end);
   return cuts;
 }
 
-// Returns cuts between parameters: each one belongs to the owner in whose even share its middle lies.
 std::vector<int64_t> cuts_between(const FlatParameters& flat, const FlatGroup& group, int owners) {
   std::vector<int64_t> cuts(static_cast<std::size_t>(owners) + 1, group.size);
   cuts[0] = 0;
@@ -29,6 +26,12 @@ std::vector<int64_t> cuts_between(const FlatParameters& flat, const FlatGroup& g
   }
   return cuts;
 }
+
+bool takes_whole(const Optimizer& rule, bool by_kernels) {
+  return rule.rule().takes_whole() || (rule.rule().needs_norms() && !by_kernels);
+}
+
+namespace {
 
 // Returns the packs with their beginnings moved back to those of the parameters that they cut; what is empty then is
 // left out.
@@ -58,6 +61,10 @@ ShardPlan::ShardPlan(const FlatParameters& flat, const std::vector<std::vector<P
     : flat_(flat), owners_(owners), whole_(whole) {
   for (std::size_t g = 0; g < flat.groups().size(); ++g) {
     const FlatGroup& group = flat.groups()[g];
+    if (!group.cuts.empty()) {
+      units_.push_back({.group = g, .cuts = group.cuts});
+      continue;
+    }
     if (!whole) {
       for (const Pack& pack : packs[g]) units_.push_back({.group = g, .cuts = even_cuts(pack, owners)});
       continue;

@@ -13,6 +13,15 @@
 
 namespace cohort {
 
+// Returns whether a rule gets parameters whole: it wants them so, or it needs norms of them and no kernels make these.
+bool takes_whole(const Optimizer& rule, bool by_kernels);
+
+// Returns the cuts of a run, so that all owners' slices are of about the same size.
+std::vector<int64_t> even_cuts(const Pack& pack, int owners);
+
+// Returns cuts of a group between parameters: each one belongs to the owner in whose even share its middle lies.
+std::vector<int64_t> cuts_between(const FlatParameters& flat, const FlatGroup& group, int owners);
+
 // A run of a flat group and its cuts: owner o has the elements from cuts[o] to cuts[o + 1].
 struct ShardUnit {
   std::size_t group = 0;
@@ -37,7 +46,8 @@ struct ShardPiece {
 
 class ShardPlan {
  public:
-  // Cuts the packs, [group], into slices of about the same size. With `whole` parameters are not cut: packs begin with
+  // Cuts the packs, [group], into slices of about the same size; a group that the replicas share is one unit, with the
+  // cuts that it has. With `whole` parameters are not cut: packs begin with
   // parameters then, and each parameter has one owner.
   ShardPlan(const FlatParameters& flat, const std::vector<std::vector<Pack>>& packs, int owners, bool whole);
 

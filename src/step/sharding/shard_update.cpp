@@ -113,13 +113,19 @@ StepContext ShardUpdate::clipped(std::size_t parameter, StepContext context) con
   return context;
 }
 
+// Returns the memory of this owner's parameters: the replica's copy, or where it has its slices alone these.
+const torch::Tensor& ShardUpdate::values(std::size_t group) const {
+  return flat_.shards() ? flat_.shards()->shard(group, static_cast<int>(copy_)) : flat_.groups()[group].copies[copy_];
+}
+
 Segment ShardUpdate::segment_of(const Chunk& chunk, const std::vector<torch::Tensor>& sums, void** slots) const {
   const FlatParameter& parameter = flat_.parameters()[chunk.parameter];
   const FlatGroup& group = flat_.groups()[parameter.group];
   const std::vector<torch::Tensor>& own = slots_[parameter.group];
   for (std::size_t s = 0; s < own.size(); ++s) slots[s] = place_in(own[s], chunk.at);
   return {.dtype = group.dtype,
-          .parameter = place_in(group.copies[copy_], parameter.offset + chunk.begin),
+          .parameter = flat_.shards() ? place_in(values(parameter.group), chunk.at)
+                                      : place_in(values(parameter.group), parameter.offset + chunk.begin),
           .gradient = place_in(sums[chunk.unit], chunk.in_slice),
           .slots = slots,
           .size = chunk.size,
@@ -194,8 +200,8 @@ void ShardUpdate::update_run(const ShardPiece& first, const ShardPiece& last, co
   };
   std::vector<torch::Tensor> slots;
   for (const torch::Tensor& slot : slots_[parameter.group]) slots.push_back(part(slot, first.at));
-  const torch::Tensor values = part(flat_.groups()[parameter.group].copies[copy_], parameter.offset + first.begin);
-  rule_.rule().update(values, part(sums[first.unit], first.in_slice), slots, parameter.treatment, context);
+  const torch::Tensor own = part(values(parameter.group), flat_.shards() ? first.at : parameter.offset + first.begin);
+  rule_.rule().update(own, part(sums[first.unit], first.in_slice), slots, parameter.treatment, context);
 }
 
 }  // namespace cohort

@@ -44,6 +44,7 @@ class ShardUpdate {
   StepContext clipped(std::size_t parameter, StepContext context) const;
 
   void update_by_kernels(const std::vector<torch::Tensor>& sums, const StepContext& context, Communicator& line);
+  const torch::Tensor& values(std::size_t group) const;
   Segment segment_of(const Chunk& chunk, const std::vector<torch::Tensor>& sums, void** slots) const;
   std::vector<double> trust_ratios(const std::vector<torch::Tensor>& sums, const StepContext& context,
                                    Communicator& line) const;

@@ -37,8 +37,10 @@ void require_workers(const Topology& mesh, const Topology& workers) {
 
 // Says what workers have to agree on beside their devices.
 std::string sharding_of(const MultiWorkerOptions& options) {
-  return c10::str("stage ", options.sharding.stage, " along ", options.sharding.axis, ", mesh ",
-                  options.mesh ? options.mesh->to_string() : "none");
+  const ShardingOptions& sharding = options.sharding;
+  return c10::str("stage ", sharding.stage, " along ", sharding.axis,
+                  sharding.reshard_after_forward ? "" : ", kept after forward", ", units of ", sharding.min_unit_bytes,
+                  " bytes, mesh ", options.mesh ? options.mesh->to_string() : "none");
 }
 
 StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& options) {

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <map>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "record/function_recording.h"
+#include "strategy/core.h"
 #include "strategy/module_tensors.h"
 
 namespace cohort {
@@ -86,6 +88,10 @@ void MovingAverage::update(int local_id) {
 }
 
 void MovingAverage::begin(const MirroredModule& module) {
+  if (Access::core(module)->shares_parameters()) {
+    fail<Unimplemented>("[trainer] ema: the replicas share the parameters (sharding.stage 3), of which these averages ",
+                        "are whole copies; use_ema of the optimizer keeps averages that are shared, too");
+  }
   copies_.clear();
   for (const auto& replica : module.copies()) {
     Copy& copy = copies_.emplace_back();
