@@ -127,6 +127,9 @@ class Restarts(unittest.TestCase):
     def test_a_run_whose_workers_share_the_gradients_does_so_too(self):
         self.expect_the_same_bits("--sharding_stage=2")
 
+    def test_a_run_whose_workers_share_the_parameters_does_so_too(self):
+        self.expect_the_same_bits("--sharding_stage=3", "--sharding_min_unit_bytes=0")
+
     def expect_the_same_bits(self, *flags):
         with tempfile.TemporaryDirectory() as folder:
             # Worker 1 of the first attempt dies in the second epoch.

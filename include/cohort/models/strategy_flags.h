@@ -25,6 +25,8 @@ struct StrategyFlags {
   Setting<std::string> all_reduce_alg;
   Setting<int64_t> num_packs = ExchangeOptions().num_packs;
   Setting<int64_t> sharding_stage = ShardingOptions().stage;
+  Setting<bool> reshard_after_forward = ShardingOptions().reshard_after_forward;
+  Setting<int64_t> sharding_min_unit_bytes = ShardingOptions().min_unit_bytes;
   Setting<std::string> worker_hosts;
   Setting<int64_t> task_index = -1;
   Setting<std::string> tpu;

@@ -18,6 +18,7 @@
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/process/transports.h"
 #include "models/command/security_flags.h"
+#include "models/command/sharding_flags.h"
 #include "models/command/strategy_table.h"
 #include "models/command/warn_of_workers.h"
 
@@ -78,9 +79,7 @@ void require_one_replica(const StrategyFlags& flags, const std::string& name) {
 }
 
 void check_counts(const StrategyFlags& flags) {
-  if (flags.sharding_stage < 0 || flags.sharding_stage > 2) {
-    fail<InvalidArgument>("[train] --sharding_stage is ", flags.sharding_stage, ", wanted 0 (none) to 2");
-  }
+  check_sharding(flags);
   if (flags.num_gpus < 0 || flags.num_gpus > kMostReplicas) {
     fail<InvalidArgument>("[train] --num_gpus is ", flags.num_gpus, ", wanted 0 to ", kMostReplicas);
   }
@@ -231,7 +230,7 @@ Strategy make_one_device(const StrategyFlags& flags) {
 Strategy make_mirrored(const StrategyFlags& flags) {
   return MirroredStrategy({.devices = devices_of(flags),
                            .exchange = {.cross_device_ops = exchange_of(flags), .num_packs = packs_of(flags)},
-                           .sharding = {.stage = static_cast<int>(flags.sharding_stage)}});
+                           .sharding = sharding_of(flags)});
 }
 
 Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
@@ -241,7 +240,7 @@ Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
                                       .membership = membership_of(flags),
                                       .devices = worker_devices_of(flags),
                                       .exchange = {.num_packs = packs_of(flags)},
-                                      .sharding = {.stage = static_cast<int>(flags.sharding_stage)}});
+                                      .sharding = sharding_of(flags)});
 }
 
 Strategy make_parameter_server(const StrategyFlags& flags) {
@@ -337,9 +336,7 @@ void StrategyFlags::describe(ConfigFields& fields) {
   add("num_packs", num_packs,
       "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
       "reduction_to_one_device and hierarchical_copy; 0: no packing");
-  add("sharding_stage", sharding_stage,
-      "states that the replicas share instead of each having all of them: 0: none; 1: the optimizer's slots; 2: "
-      "the gradients, too");
+  describe_sharding(*this, fields);
   add("worker_hosts", worker_hosts,
       "addresses of all workers of multi_worker_mirrored, or of all hosts of a pod under tpu, host:port,host:port; "
       "empty: as the environment says");
