@@ -142,9 +142,18 @@ class Compile(unittest.TestCase):
         self.assertEqual(main.count("tensor<32x28x28xf32>"), 3)  # a batch for each step
         self.assertEqual(main.count("tensor<784x256xf32>") + main.count("tensor<256x784xf32>"), 3)  # a weight and its moments once
 
+    def test_a_step_with_a_loss_scale(self):
+        step = pathlib.Path(self.folder) / "scaled.mlir"
+        code, out, err = self.compile_experiment(f"--save_mlir={step}", "--params_override=runtime.loss_scale=dynamic")
+        self.assertEqual(code, 0, out + err)
+        text = step.read_text()
+        self.assertIn("all_reduce", text)
+        self.assertEqual(text.count(": tensor<256x784xi1>, tensor<256x784xf32>"), 3)  # a weight and its moments, or what they were
+
     def test_an_experiment_that_cannot_be_compiled(self):
         for flags, size, message in (([], 63, "a global batch of 63 is for 2 replica(s)"),
-                                     (["--params_override=runtime.loss_scale=dynamic"], 64, "it is no single program"),
+                                     (["--params_override=runtime.loss_scale=dynamic,trainer.train_tf_function=false"], 64, "it is no single program"),
+                                     (["--params_override=runtime.loss_scale=dynamic", "--steps_per_loop=3"], 64, "they are no loop"),
                                      (["--params_override=runtime.num_replicas=4"], 64, "has no use for what was set:\n  runtime.num_replicas is 4"),
                                      (["--gin_param=task.train_data.aug_rand_hflip=False"], 64, "task.train_data.aug_rand_hflip is false (--gin_param)"),
                                      (["--matmul_precision=low"], 64, "matmul_precision is low, wanted default, high or highest"),

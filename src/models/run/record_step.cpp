@@ -41,9 +41,11 @@ std::shared_ptr<const record::Program> looped(const std::shared_ptr<const record
 
 RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas, int64_t steps) {
   if (steps < 1) fail<InvalidArgument>("[compile] a loop of ", steps, " steps, wanted 1 or more");
-  if (!experiment.runtime.loss_scale->empty()) {
-    fail<Unimplemented>("[compile] runtime.loss_scale is ", experiment.runtime.loss_scale,
-                        ": the host decides in the middle of such a step, so that it is no single program");
+  const bool as_function = !experiment.runtime.run_eagerly && experiment.trainer.train_tf_function;
+  if (!experiment.runtime.loss_scale->empty() && (steps > 1 || !as_function)) {
+    fail<Unimplemented>("[compile] runtime.loss_scale is ", experiment.runtime.loss_scale, ": the host decides ",
+                        as_function ? "after each such step whether there was an update, so that they are no loop"
+                                    : "in the middle of a step that is run eagerly, so that it is no single program");
   }
   const record::MatmulPrecision precision =
       record::find_matmul_precision(*experiment.runtime.matmul_precision, "runtime.matmul_precision");
