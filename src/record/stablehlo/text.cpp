@@ -209,9 +209,9 @@ Operand Text::transpose(const Operand& x, const Dims& permutation) {
   if (permutation == all_dims(x.rank())) return x;
   Dims sizes;
   for (const int64_t d : permutation) sizes.push_back(x.size(d));
-  const Operand result = emit("stablehlo.transpose " + x.name + ", dims = " + list_text(permutation) + " : (" +
-                                  type_text(x) + ") -> " + type_text(sizes, x.element),
-                              sizes, x.element);
+  Operand result = emit("stablehlo.transpose " + x.name + ", dims = " + list_text(permutation) + " : (" + type_text(x) +
+                            ") -> " + type_text(sizes, x.element),
+                        sizes, x.element);
   if (permutation == Dims{1, 0}) transposed_.emplace(result.name, x);
   return result;
 }
