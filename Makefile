@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs options test simulate cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test simulate cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: options simulate cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan ubsan tsan cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: options simulate cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -127,11 +127,18 @@ step-profile:
 	@cmake --build $(B)/release -j $(JOBS) --target cohort_bench
 	@python3 benchmarks/profile_step.py --bench $(B)/release/bin/cohort_bench $(if $(MODELS),--models $(MODELS))
 
-asan ubsan tsan:
+# asan looks for wrong addresses, leaks and undefined behaviour, tsan for races.
+asan tsan:
 	@scripts/install-deps.sh lint
+	@rm -f $(B)/$@/sanitize-*.xml
 	@$(MAKE) --no-print-directory $(B)/$@/build.ninja
 	@cmake --build $(B)/$@ -j $(JOBS)
 	@scripts/sanitize $(B)/$@ $(if $(TESTS),-R $(TESTS))
+
+# Both, the second one whatever the first one found, and one report; hours on two cores.
+sanitizers:
+	@status=0; for each in asan tsan; do echo "== $$each"; $(MAKE) --no-print-directory $$each || status=1; done; \
+	  scripts/sanitize-report $(B)/asan $(B)/tsan && exit $$status
 
 # Real daemons and network namespaces, so as root: sshd, Slurm; TRIALS of every disaster.
 cluster-test chaos:

@@ -159,5 +159,40 @@ class Options(unittest.TestCase):
             self.assertNotIn("old", (root / "docs/settings.md").read_text())
 
 
+class SanitizeReport(unittest.TestCase):
+    WELL = '<testcase name="a" status="run"><system-out/></testcase>'
+    SKIPPED = '<testcase name="b" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/></testcase>'
+    FINDING = '<testcase name="c" status="fail"><failure message=""/><system-out>x.cpp:3:4: runtime error: bad shift\n</system-out></testcase>'
+    LATE = '<testcase name="d" time="120.02" status="fail"><failure message=""/><system-out/></testcase>'
+    MISSING = '<testcase name="e" status="notrun"><skipped message="Unable to find executable: e"/></testcase>'
+
+    def report(self, **builds):
+        """The status and the report; each build has what its two runs of ctest wrote down."""
+        with tempfile.TemporaryDirectory() as folder:
+            for build, parts in builds.items():
+                (pathlib.Path(folder) / build).mkdir()
+                for part, tests in parts.items():
+                    (pathlib.Path(folder) / build / f"sanitize-{part}.xml").write_text(f"<testsuite>{tests}</testsuite>")
+            done = subprocess.run([sys.executable, SCRIPTS / "sanitize-report", *(pathlib.Path(folder) / build for build in builds)],
+                                  capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout
+
+    def test_what_ran_well_is_counted(self):
+        code, out = self.report(asan={"most": self.WELL + self.SKIPPED, "mpi": self.WELL}, tsan={"most": self.WELL, "mpi": ""})
+        self.assertEqual(code, 0, out)
+        self.assertIn("| asan | 3 | 0 | 1 |\n| tsan | 1 | 0 | 0 |\n", out)
+
+    def test_failures_are_named_with_their_first_finding(self):
+        code, out = self.report(asan={"most": self.WELL, "mpi": ""}, tsan={"most": self.FINDING + self.LATE + self.MISSING, "mpi": ""})
+        self.assertEqual(code, 1)
+        self.assertIn("| tsan | 3 | 3 | 0 |\ntsan: c: runtime error: bad shift\ntsan: d: failed after 120 s\ntsan: e: Unable to find executable: e\n", out)
+
+    def test_tests_that_did_not_run_are_no_success(self):
+        for parts in ({"most": self.WELL}, {}, {"most": "", "mpi": ""}):
+            code, out = self.report(asan=parts)
+            self.assertEqual(code, 1)
+            self.assertIn("| asan | did not run", out)
+
+
 if __name__ == "__main__":
     unittest.main()
