@@ -140,15 +140,26 @@ sanitizers:
 	@status=0; for each in asan tsan; do echo "== $$each"; $(MAKE) --no-print-directory $$each || status=1; done; \
 	  scripts/sanitize-report $(B)/asan $(B)/tsan && exit $$status
 
-# Real daemons and network namespaces, so as root: sshd, Slurm; TRIALS of every disaster.
-cluster-test chaos:
+# Real daemons, as root: sshd, Slurm.
+cluster-test:
 	@scripts/install-deps.sh cluster
 	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
-	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli example_parameter_server
-	@$(if $(filter chaos,$@),python3 tests/chaos/run.py $(B)/dev/bin/cohort --trials $(TRIALS) && \
+	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli
+	@python3 tests/ssh/run.py $(B)/dev/bin/cohort && python3 tests/slurm/run.py $(B)/dev/bin/cohort
+
+# Network namespaces, so as root; TRIALS of every disaster and nemesis. NEMESIS="one-way,full disk" (or all) for some nemeses and
+# nothing else; SEED of the first trial, BESIDE each other.
+NEMESIS ?=
+SEED ?= 1
+BESIDE ?= 1
+chaos:
+	@scripts/install-deps.sh cluster
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli example_parameter_server chaos_counting chaos_switch chaos_disk
+	@$(if $(NEMESIS),,python3 tests/chaos/run.py $(B)/dev/bin/cohort --trials $(TRIALS) && \
 	  for replicas in 1 2; do python3 tests/chaos/parameter_servers.py $(B)/dev/bin/cohort $(B)/dev/bin/example_parameter_server \
-	    --replicas $$replicas || exit 1; done,\
-	  python3 tests/ssh/run.py $(B)/dev/bin/cohort && python3 tests/slurm/run.py $(B)/dev/bin/cohort)
+	    --replicas $$replicas || exit 1; done && )\
+	  python3 tests/chaos/nemesis.py $(B)/dev --nemesis "$(NEMESIS)" --trials $(TRIALS) --seed $(SEED) --beside $(BESIDE)
 
 FUZZERS = config_fuzzer coordination_fuzzer elastic_fuzzer host_list_fuzzer idx_fuzzer image_fuzzer manifest_fuzzer \
   parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer tfrecord_fuzzer
