@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/draw.h"
 #include "cohort/cluster/consistency.h"
 #include "parameter_server/coordinator/closure_table.h"
 #include "parameter_server/coordinator/remote_value_state.h"
@@ -83,7 +84,8 @@ class ClosureQueue {
   void keep_only(int worker, const std::set<int64_t>& holding);
 
   // The next three end what the worker does with a closure. Nothing happens unless the worker has it by this attempt: a
-  // report that is late, because it was sent again, says nothing of a closure that has to be repeated since then.
+  // report that is late, because it was sent again, says nothing of a closure that has to be repeated since then, by
+  // this coordinator or the next one.
 
   void finish(int worker, int64_t id, std::vector<torch::Tensor> result, uint64_t attempt = kPresent);
   // Notes that the worker leaves a closure to another worker that was faster.
@@ -126,8 +128,8 @@ class ClosureQueue {
   uint64_t events_ = 0;  // counts every take, finish and arrival
   int64_t next_id_ = 0;
   int64_t next_group_ = 0;
-  uint64_t attempts_ = 0;
-  int64_t changes_ = 0;  // counts the closures that have ended and the user's own changes
+  uint64_t attempts_ = draw_number() >> 1U;  // the last one; not those of another coordinator with the same closures
+  int64_t changes_ = 0;                      // counts the closures that have ended and the user's own changes
   ClosureTable table_;
   std::exception_ptr error_;
   std::size_t logged_ = 0;  // the number of finished entries
