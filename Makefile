@@ -161,8 +161,8 @@ chaos:
 	    --replicas $$replicas || exit 1; done && )\
 	  python3 tests/chaos/nemesis.py $(B)/dev --nemesis "$(NEMESIS)" --trials $(TRIALS) --seed $(SEED) --beside $(BESIDE)
 
-FUZZERS = config_fuzzer coordination_fuzzer elastic_fuzzer host_list_fuzzer idx_fuzzer image_fuzzer manifest_fuzzer \
-  parameter_server_fuzzer safetensors_fuzzer tf_config_fuzzer tfrecord_fuzzer
+FUZZERS = config_fuzzer coordination_fuzzer dispatcher_fuzzer elastic_fuzzer host_list_fuzzer idx_fuzzer image_fuzzer \
+  manifest_fuzzer parameter_server_fuzzer replies_fuzzer safetensors_fuzzer tf_config_fuzzer tfds_fuzzer tfrecord_fuzzer
 fuzz:
 	@scripts/install-deps.sh lint
 	@$(MAKE) --no-print-directory $(B)/fuzz/build.ninja

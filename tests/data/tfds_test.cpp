@@ -131,6 +131,31 @@ TEST(TFDS, WhatIsMissingOrDamagedIsNamed) {
   expect_error<Unimplemented>([&] { TFDSFolder{folder.path()}; }, "\"value\" is a Video");
 }
 
+TEST(TFDS, NumbersThatCannotBeAreRefused) {
+  const Folder folder;
+  const auto refuse = [&](const std::string& splits, const std::string& classes, const std::string& part) {
+    write_file(folder.path() / "dataset_info.json",
+               R"({"name": "numbers", "supervisedKeys": {"tuple": {"items": [{"featureKey": "label"}]}}, "splits": [)" +
+                   splits + "]}");
+    write_file(folder.path() / "features.json",
+               R"({"featuresDict": {"features": {"label": {"pythonClassName": "a.ClassLabel",
+                   "classLabel": {"numClasses": )" +
+                   classes + "}}}}}");
+    expect_error<DataLoss>([&] { TFDSFolder{folder.path()}; }, part);
+  };
+  const auto train = [](const std::string& lengths) {
+    return R"({"name": "train", "shardLengths": [)" + lengths + "]}";
+  };
+  refuse(train("4, -4"), "2", "a number of a TFDS description is -4, wanted an integer of 0 or more");
+  refuse(train("18446744073709551615"), "2", "wanted an integer of 0 or more");
+  refuse(train("1e300"), "2", "wanted an integer of 0 or more");
+  refuse(train(R"("-1")"), "2", "wanted an integer of 0 or more");
+  refuse(train(R"("4x")"), "2", "is \"4x\", which is no number of this kind");
+  refuse(train(R"("9223372036854775807", "1")"), "2", "\"train\" has more examples than can be counted");
+  refuse(train("4") + "," + train("4"), "2", "\"train\" is there twice");
+  refuse(train("4"), "-3", "wanted an integer of 0 or more");
+}
+
 TEST(TFDS, ALabelThatIsNoClassIsNamedByItsRecord) {
   const Folder folder;
   const TFDSFolder numbers(folder.path());

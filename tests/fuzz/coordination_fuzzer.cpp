@@ -4,7 +4,6 @@
 // before every member that is there has come; a value that was put if absent stays.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,10 +18,6 @@ namespace {
 using namespace cohort;  // NOLINT(google-build-using-namespace)
 using std::chrono::milliseconds;
 
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
 class Conversation {
  public:
   explicit Conversation(fuzz::Numbers numbers)
@@ -31,7 +26,7 @@ class Conversation {
   void run() {
     while (!numbers_.empty()) step();
     state_.shut_down();
-    for (const auto& times : answers_) require(*times == 1);
+    for (const auto& times : answers_) fuzz::require(*times == 1, "a call was not answered once");
   }
 
  private:
@@ -61,14 +56,18 @@ class Conversation {
                                     until(), reply([this](const CoordinationAnswer& answer) {
                                       if (answer.kind != Kind::kDone) return;
                                       if (infos_.empty()) infos_ = answer.infos;
-                                      require(answer.infos.size() == 3 && answer.infos == infos_);
+                                      fuzz::require(answer.infos.size() == 3 && answer.infos == infos_,
+                                                    "members are told of different groups");
                                     }));
       case 1:
         return state_.beat(who, static_cast<std::size_t>(numbers_.any()), now_, until(),
-                           reply([](const CoordinationAnswer& answer) { require(answer.left.size() <= 3); }));
+                           reply([](const CoordinationAnswer& answer) {
+                             fuzz::require(answer.left.size() <= 3, "more have left than there are");
+                           }));
       case 2:
         return state_.barrier(who, name, now_, until(), reply([](const CoordinationAnswer& answer) {
-                                require(answer.kind != Kind::kPending || !answer.missing.empty());
+                                fuzz::require(answer.kind != Kind::kPending || !answer.missing.empty(),
+                                              "nobody is missing");
                               }));
       case 3:
         return state_.fail(who, "it has failed");
@@ -76,17 +75,17 @@ class Conversation {
         return state_.leave(who);
       case 5: {
         const bool if_absent = numbers_.below(2) == 0;
-        const std::string value = std::to_string(numbers_.any());
+        const std::string value = std::to_string(numbers_.any()) + std::string(numbers_.count(16), 'x');
         return state_.put(who, name, value, if_absent,
                           reply([this, name, value, if_absent](const CoordinationAnswer& answer) {
                             if (answer.kind != Kind::kDone) return;
                             if (!if_absent || !values_.contains(name)) values_[name] = value;
-                            require(answer.value == values_.at(name));
+                            fuzz::require(answer.value == values_.at(name), "another value is kept");
                           }));
       }
       case 6:
         return state_.get(who, name, until(), reply([](const CoordinationAnswer& answer) {
-                            if (answer.kind == Kind::kDone) require(!answer.value.empty());
+                            if (answer.kind == Kind::kDone) fuzz::require(!answer.value.empty(), "no value");
                           }));
       default:
         now_ += milliseconds(numbers_.below(100) * numbers_.below(100));

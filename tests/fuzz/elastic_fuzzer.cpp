@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -15,11 +14,8 @@
 namespace {
 
 using namespace cohort::cli;  // NOLINT(google-build-using-namespace)
+using cohort::fuzz::require;
 using std::chrono::milliseconds;
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
 
 class Conversation {
  public:
@@ -44,7 +40,7 @@ class Conversation {
     workers = std::max(workers, report.workers());
     const Order order = roster_.exchange(report, now_);
     (void)roster_.take_news();
-    require(!misfit(order, std::max(1, workers)));
+    require(!misfit(order, std::max(1, workers)), "an order does not fit");
     if (order.kind() == Order::RUN) require_place(which, order);
     follow(report, order);
   }
@@ -91,16 +87,16 @@ class Conversation {
   // The latest orders of a round give different ranks.
   void require_place(int which, const Order& order) {
     if (order.round() != round_) places_.clear();
-    require(order.round() >= round_);
+    require(order.round() >= round_, "a round comes back");
     round_ = order.round();
-    require(order.world() >= 2 && order.world() <= 4);
+    require(order.world() >= 2 && order.world() <= 4, "the world has another size");
     places_[order.first_rank()] = order.workers();
     int end = 0;
     for (const auto& [first, count] : places_) {
-      require(first >= end);
+      require(first >= end, "workers share a rank");
       end = first + count;
     }
-    require(end <= order.world());
+    require(end <= order.world(), "a rank is beyond the world");
   }
 
   cohort::fuzz::Numbers numbers_;

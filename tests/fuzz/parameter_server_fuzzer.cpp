@@ -2,36 +2,18 @@
 // what it had before is there afterwards. The first byte picks the call; the rest is its frame, with or without the
 // frame's own head around it. Otherwise the bytes are the numbers and shapes in a run of well-formed calls: a state
 // that is installed, updates and reads, which bytes alone would hardly come to.
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <span>
 #include <string>
 
-#include "base/crc32c.h"
 #include "cohort/error.h"
 #include "parameter_server/server/server.h"
+#include "tests/fuzz/calls.h"
 
 namespace {
 
 using namespace cohort;  // NOLINT(google-build-using-namespace)
-
-class FuzzCall final : public RpcCall {
- public:
-  explicit FuzzCall(const std::string& bytes) {
-    const grpc::Slice slice(bytes);
-    request_ = grpc::ByteBuffer(&slice, 1);
-  }
-  const grpc::ByteBuffer& request() const override { return request_; }
-  void reply(const grpc::ByteBuffer&) override {}
-  void fail(const std::exception&) override {}
-  bool cancelled() const override { return false; }
-
- private:
-  grpc::ByteBuffer request_;
-};
 
 std::shared_ptr<const Catalog> catalog() {
   static const std::shared_ptr<const Catalog> one = [] {
@@ -45,19 +27,11 @@ std::shared_ptr<const Catalog> catalog() {
   return one;
 }
 
-void call(ParameterServer& server, const std::string& method, const std::string& bytes) {
+void call(ParameterServer& server, const std::string& method, const Frame& frame) {
   try {
-    server.handle(method, std::make_shared<FuzzCall>(bytes));
+    server.handle(method, std::make_shared<fuzz::Call>(frame));
   } catch (const Error&) {
   }
-}
-
-std::string bytes_of(const grpc::ByteBuffer& frame) {
-  std::vector<grpc::Slice> slices;
-  (void)frame.Dump(&slices);
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return bytes;
 }
 
 // One that serves its three variables.
@@ -65,61 +39,24 @@ std::unique_ptr<ParameterServer> served() {
   auto server = std::make_unique<ParameterServer>(catalog(), ServingOptions{.addresses = {"127.0.0.1:1"}});
   parameter_server::CreateRequest create;
   for (uint32_t shard = 0; shard < 3; ++shard) create.add_shards(shard);
-  call(*server, "/ps/Create", bytes_of(make_frame(create)));
+  call(*server, "/ps/Create", make_frame(create));
   parameter_server::SetViewRequest view;
   view.mutable_view()->set_number(1);
   parameter_server::View::Home& home = *view.mutable_view()->add_homes();
   home.set_backup(-1);
   home.set_joining(-1);
-  call(*server, "/ps/SetView", bytes_of(make_frame(view)));
+  call(*server, "/ps/SetView", make_frame(view));
   return server;
 }
 
-// Numbers out of the fuzzer's bytes: most are small, some are any.
-class Numbers {
- public:
-  Numbers(const uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-
-  bool empty() const { return size_ == 0; }
-  int64_t next() {
-    constexpr int kSmall = 250;
-    const uint8_t byte = take();
-    if (byte < kSmall) return byte % 16 - 3;
-    uint64_t number = 0;
-    for (int i = 0; i < 8; ++i) number = number << 8 | take();
-    return static_cast<int64_t>(number);
-  }
-  int64_t below(int64_t count) { return take() % count; }
-
-  // Makes a tensor as the call wants it, or another one.
-  torch::Tensor tensor(std::vector<int64_t> sizes, torch::ScalarType dtype) {
-    constexpr int64_t kOdd = 8;
-    if (below(kOdd) == 0) sizes = {below(4), below(5)};
-    if (below(kOdd) == 0) dtype = below(2) == 0 ? torch::kLong : torch::kDouble;
-    torch::Tensor made = torch::zeros(sizes, torch::kLong);
-    for (int64_t i = 0; i < made.numel(); ++i) made.data_ptr<int64_t>()[i] = next();
-    return made.to(dtype);
-  }
-
- private:
-  uint8_t take() {
-    if (size_ == 0) return 0;
-    --size_;
-    return *data_++;
-  }
-
-  const uint8_t* data_;
-  std::size_t size_;
-};
-
 // A gradient of a shard, whole or of rows.
-std::vector<torch::Tensor> gradient(Numbers& numbers, const ShardSpec& spec, bool by_rows) {
-  if (!by_rows) return {numbers.tensor(spec.shape, spec.dtype)};
-  const int64_t count = numbers.below(4);
-  return {numbers.tensor({count}, torch::kLong), numbers.tensor({count, 2}, spec.dtype)};
+std::vector<torch::Tensor> gradient(fuzz::Numbers& numbers, const ShardSpec& spec, bool by_rows) {
+  if (!by_rows) return {tensor(numbers, spec.shape, spec.dtype)};
+  const auto count = static_cast<int64_t>(numbers.count(10));
+  return {tensor(numbers, {count}, torch::kLong), tensor(numbers, {count, 2}, spec.dtype)};
 }
 
-void install(ParameterServer& server, Numbers& numbers) {
+void install(ParameterServer& server, fuzz::Numbers& numbers) {
   const auto shard = static_cast<uint32_t>(numbers.below(3));
   const ShardSpec& spec = catalog()->shards()[shard].spec;
   const std::vector<int64_t> rows = spec.shape.empty() ? std::vector<int64_t>{1} : spec.shape;
@@ -128,63 +65,63 @@ void install(ParameterServer& server, Numbers& numbers) {
   request.set_shard(shard);
   std::vector<torch::Tensor> tensors;
   for (std::size_t i = 0; i < 1 + (spec.trainable ? optimizer.rule().slots().size() : 0); ++i) {
-    tensors.push_back(numbers.tensor(rows, spec.dtype));
+    tensors.push_back(tensor(numbers, rows, spec.dtype));
   }
-  request.set_first_row(numbers.below(8) == 0 ? numbers.next() : 0);
-  call(server, "/ps/Install", bytes_of(make_frame(request, tensors)));
+  request.set_first_row(numbers.below(8) == 0 ? numbers.any() : 0);
+  call(server, "/ps/Install", make_frame(request, tensors));
   request.set_part(parameter_server::InstallRequest::PROGRESS);
-  tensors = {numbers.tensor({2}, torch::kLong), numbers.tensor({1, 2}, torch::kLong)};
-  for (int64_t left = numbers.below(4); left > 0; --left) {
-    const torch::Tensor head = numbers.tensor({6}, torch::kLong);
+  tensors = {tensor(numbers, {2}, torch::kLong), tensor(numbers, {1, 2}, torch::kLong)};
+  for (std::size_t left = numbers.count(8); left > 0; --left) {
+    const torch::Tensor head = tensor(numbers, {6}, torch::kLong);
     const std::vector<torch::Tensor> part = gradient(numbers, spec, numbers.below(2) == 0);
     if (head.numel() == 6 && numbers.below(8) != 0) head.view({-1})[5] = static_cast<int64_t>(part.size());
     tensors.push_back(head);
     tensors.insert(tensors.end(), part.begin(), part.end());
   }
-  call(server, "/ps/Install", bytes_of(make_frame(request, tensors)));
+  call(server, "/ps/Install", make_frame(request, tensors));
 }
 
-void push(ParameterServer& server, Numbers& numbers) {
+void push(ParameterServer& server, fuzz::Numbers& numbers) {
   parameter_server::PushRequest request;
   request.set_view(1);
   std::vector<torch::Tensor> tensors;
-  for (int64_t left = 1 + numbers.below(3); left > 0; --left) {
+  for (std::size_t left = 1 + numbers.count(6); left > 0; --left) {
     parameter_server::PushRequest::Item& item = *request.add_items();
     item.set_shard(static_cast<uint32_t>(numbers.below(3)));
     item.set_kind(static_cast<parameter_server::PushRequest::Kind>(numbers.below(4)));
-    item.set_closure(numbers.next());
+    item.set_closure(numbers.any());
     item.set_ordinal(numbers.below(2));
-    item.set_share(numbers.next());
-    item.set_shares(numbers.next());
+    item.set_share(numbers.any());
+    item.set_shares(numbers.any());
     item.set_read_back(numbers.below(2) == 0);
     const bool by_rows = item.kind() == parameter_server::PushRequest::ROWS;
     for (const auto& each : gradient(numbers, catalog()->shards()[item.shard()].spec, by_rows)) tensors.push_back(each);
   }
-  call(server, numbers.below(4) == 0 ? "/ps/Replicate" : "/ps/Push", bytes_of(make_frame(request, tensors)));
+  call(server, numbers.below(4) == 0 ? "/ps/Replicate" : "/ps/Push", make_frame(request, tensors));
 }
 
-void read(ParameterServer& server, Numbers& numbers) {
+void read(ParameterServer& server, fuzz::Numbers& numbers) {
   parameter_server::PullRequest pull;
   pull.set_view(1);
   pull.add_items()->set_shard(static_cast<uint32_t>(numbers.below(3)));
-  pull.mutable_items(0)->set_known(numbers.next());
+  pull.mutable_items(0)->set_known(numbers.any());
   pull.mutable_items(0)->set_by_rows(numbers.below(2) == 0);
   std::vector<torch::Tensor> indices;
-  if (pull.items(0).by_rows()) indices.push_back(numbers.tensor({numbers.below(5)}, torch::kLong));
-  call(server, "/ps/Pull", bytes_of(make_frame(pull, indices)));
+  if (pull.items(0).by_rows()) indices.push_back(tensor(numbers, {numbers.below(5)}, torch::kLong));
+  call(server, "/ps/Pull", make_frame(pull, indices));
   parameter_server::StateRequest state;
-  state.set_view(1);
+  state.mutable_order()->set_view(1);
   state.set_shard(static_cast<uint32_t>(numbers.below(3)));
   state.set_progress(numbers.below(2) == 0);
-  state.set_first_row(numbers.next());
-  state.set_rows(numbers.next());
-  call(server, "/ps/State", bytes_of(make_frame(state)));
+  state.set_first_row(numbers.any());
+  state.set_rows(numbers.any());
+  call(server, "/ps/State", make_frame(state));
 }
 
-void run(ParameterServer& server, Numbers numbers) {
+void run(ParameterServer& server, fuzz::Numbers numbers) {
   constexpr int kCalls = 16;
   for (int i = 0; i < kCalls && !numbers.empty(); ++i) {
-    const int64_t which = numbers.below(4);
+    const int which = numbers.below(4);
     if (which == 0) install(server, numbers);
     if (which == 1) read(server, numbers);
     if (which > 1) push(server, numbers);
@@ -202,14 +139,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     run(*server, {data + 1, size - 1});
     return 0;
   }
-  std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  if (data[1] % 2 == 0) {  // a head of the right length and checksum, and what follows it as elements
-    const std::size_t split = bytes.size() < 4 ? bytes.size() : std::min<std::size_t>(bytes.size(), 4 + data[1] / 2);
-    const std::array<uint32_t, 2> numbers = {static_cast<uint32_t>(split), crc32c(std::as_bytes(std::span(bytes)))};
-    bytes = "CPS2" + std::string(reinterpret_cast<const char*>(numbers.data()), sizeof numbers) + bytes;
-  }
-  call(*server, methods[data[0] % std::size(methods)], bytes);
+  const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
+  call(*server, methods[data[0] % std::size(methods)],
+       data[1] % 2 == 0 ? fuzz::framed(bytes, 4 + data[1] / 2) : fuzz::frame_of(bytes));
   parameter_server::HelloRequest hello;
-  call(*server, "/ps/Hello", bytes_of(make_frame(hello)));
+  call(*server, "/ps/Hello", make_frame(hello));
   return 0;
 }

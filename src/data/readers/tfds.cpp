@@ -45,10 +45,16 @@ std::filesystem::path find_folder(const std::filesystem::path& folder) {
                  versions.empty() ? "there is no " : "there are several versions with a ", kInfo);
 }
 
-// Returns a number. Protobuf's JSON writes 64-bit numbers as text.
-int64_t number_of(const Json& json) {
-  return json.is_string() ? number_in<int64_t>(json.get<std::string>(), "[data] a number of a TFDS description")
-                          : json.get<int64_t>();
+// Returns a number of examples or classes. Protobuf's JSON writes 64-bit numbers as text. A number above 2^63 becomes a
+// negative one, which is refused as well.
+int64_t count_of(const Json& json) {
+  constexpr const char* kWhat = "[data] a number of a TFDS description";
+  int64_t count = -1;
+  if (json.is_string()) count = number_in<int64_t>(json.get<std::string>(), kWhat);
+  if (json.is_number_integer()) count = json.get<int64_t>();
+  if (count >= 0) return count;
+  constexpr std::size_t kShown = 40;
+  fail<DataLoss>(kWhat, " is ", json.dump().substr(0, kShown), ", wanted an integer of 0 or more");
 }
 
 // Returns the last part of a name such as "tensorflow_datasets.core.features.image_feature.Image".
@@ -112,8 +118,6 @@ class TFDSFolder::Impl {
       read_features(read_json(folder / kFeatures));
     } catch (const Json::exception& error) {
       fail<DataLoss>("[data] ", folder.string(), ": its description is damaged: ", error.what());
-    } catch (const std::logic_error& error) {  // the text is no number
-      fail<DataLoss>("[data] ", folder.string(), ": its description is damaged: ", error.what());
     }
   }
 
@@ -156,10 +160,16 @@ class TFDSFolder::Impl {
     }
     for (const Json& split : info.at("splits")) {
       Shards own;
-      for (const Json& length : split.at("shardLengths")) own.lengths.push_back(number_of(length));
+      for (const Json& length : split.at("shardLengths")) own.lengths.push_back(count_of(length));
       own.file_template = split.value("filepathTemplate", own.file_template);
       const std::string split_name = split.at("name");
-      for (const int64_t length : own.lengths) sizes[split_name] += length;
+      if (sizes.contains(split_name))
+        fail<DataLoss>("[data] ", folder.string(), ": \"", split_name, "\" is there twice");
+      int64_t& size = sizes[split_name];
+      for (const int64_t length : own.lengths) {
+        if (!__builtin_add_overflow(size, length, &size)) continue;
+        fail<DataLoss>("[data] ", folder.string(), ": \"", split_name, "\" has more examples than can be counted");
+      }
       shards[split_name] = std::move(own);
     }
     if (!info.contains("supervisedKeys")) return;
@@ -172,7 +182,7 @@ class TFDSFolder::Impl {
       const Json& feature = all.at(key);
       columns.emplace_back(key, feature);
       if (class_of(feature) != "ClassLabel") continue;
-      num_classes = number_of(feature.at("classLabel").at("numClasses"));
+      num_classes = count_of(feature.at("classLabel").at("numClasses"));
       std::ifstream names(folder / (key + ".labels.txt"));
       for (std::string line; std::getline(names, line);) classes.push_back(line);
     }

@@ -117,8 +117,13 @@ void Dispatcher::note_told(int worker) {
   told_.insert(worker);
 }
 
+// Answers the earlier questions of a worker that asks again. The caller holds mutex_.
 void Dispatcher::stop_waiting(int worker) {
-  waiting_.remove_if([&](const Held& held) { return held.worker == worker; });
+  waiting_.remove_if([&](const Held& held) {
+    if (held.worker != worker) return false;
+    held.call->fail(Cancelled(c10::str("[coordinator] ", worker_name(worker), " has asked again")));
+    return true;
+  });
 }
 
 void Dispatcher::next(const std::shared_ptr<RpcCall>& call) {
@@ -254,11 +259,9 @@ void Dispatcher::tick(const std::stop_token& stop) {
     const auto now = Clock::now();
     drop_lost(now);
     serve();
-    {
-      const std::lock_guard lock(mutex_);
-      answer_beats(now);
-    }
-    std::this_thread::sleep_for(kTick);
+    std::unique_lock lock(mutex_);
+    answer_beats(now);
+    ending_.wait_for(lock, stop, kTick, [] { return false; });
   }
 }
 

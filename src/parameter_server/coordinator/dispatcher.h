@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <list>
 #include <map>
 #include <mutex>
@@ -85,6 +86,7 @@ class Dispatcher {
   std::set<int> told_;       // workers that know that the run is over
   std::list<Held> waiting_;  // questions that wait for work
   std::list<Held> beats_;
+  std::condition_variable_any ending_;
   std::jthread ticker_;
 };
 

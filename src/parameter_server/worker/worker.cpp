@@ -106,9 +106,10 @@ void WorkerLoop::beat(const std::stop_token& stop) {
     const proto::View view = servers_.view();
     request.set_view(view.number());
     request.set_epoch(view.epoch());
-    request.set_wait_ms(static_cast<uint32_t>(heartbeat_.count()));
+    const milliseconds heartbeat = heartbeat_;
+    request.set_wait_ms(static_cast<uint32_t>(heartbeat.count()));
     try {
-      const auto reply = message_in<proto::BeatReply>(heart_.call("/chief/Beat", make_frame(request), 2 * heartbeat_));
+      const auto reply = message_in<proto::BeatReply>(heart_.call("/chief/Beat", make_frame(request), 2 * heartbeat));
       servers_.set_view(reply.view());
       if (reply.over()) {
         over_ = true;

@@ -73,7 +73,7 @@ class WorkerLoop {
   const uint64_t incarnation_;
   RpcClient coordinator_;
   RpcProbe heart_;  // the coordinator, for signs of life
-  std::chrono::milliseconds heartbeat_{1000};
+  std::atomic<std::chrono::milliseconds> heartbeat_{std::chrono::milliseconds(1000)};
   std::atomic<bool> over_ = false;
   std::atomic<bool> unknown_ = false;  // the coordinator has said that it does not know this worker
   bool after_loss_ = false;

@@ -249,6 +249,24 @@ TEST_F(Dispatching, AWorkerThatJoinsWhileItIsTakenForLostGetsWork) {
   EXPECT_TRUE(reply.found());
 }
 
+TEST_F(Dispatching, AQuestionIsAnsweredWhenItsWorkerAsksAgain) {
+  Chief chief(address_);
+  RpcClient worker("the coordinator", address_);
+  proto::JoinRequest join;
+  join.set_catalog("c");
+  join.add_steps("step");
+  (void)worker.call("/chief/Join", make_frame(join), seconds(5)).get();
+  proto::NextRequest next;
+  next.set_want(true);
+  next.set_wait_ms(30'000);
+  auto first = worker.call("/chief/Next", make_frame(next), seconds(30));
+  next.set_wait_ms(0);
+  do {
+    (void)worker.call("/chief/Next", make_frame(next), seconds(30)).get();
+  } while (first.wait_for(milliseconds(10)) != std::future_status::ready);
+  expect_error<Cancelled>([&] { (void)first.get(); }, "worker 0 has asked again");
+}
+
 // A process that joins, takes work and is never heard of again; and one whose connection breaks.
 TEST_F(Dispatching, WhatALostWorkerHadIsDoneByAnother) {
   for (const bool connection_breaks : {false, true}) {
