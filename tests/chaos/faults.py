@@ -3,25 +3,27 @@ import dataclasses
 import errno
 import os
 import resource
+import shutil
 import signal
 import time
 import typing
 
-from machines import PORT
+from clusters import PORT, Cluster, Elastic, Launched, Training
 
 
 @dataclasses.dataclass
 class Nemesis:
     act: typing.Callable
-    options: dict = dataclasses.field(default_factory=dict)  # of the Cluster
+    run: type = Cluster
+    options: dict = dataclasses.field(default_factory=dict)  # of the run
 
 
 NEMESES = {}
 
 
-def nemesis(name, **options):
+def nemesis(name, run=Cluster, **options):
     def register(act):
-        NEMESES[name] = Nemesis(act, options)
+        NEMESES[name] = Nemesis(act, run, options)
         return act
     return register
 
@@ -278,3 +280,75 @@ def large_state(cluster, rng):
         first = cluster.tasks[cluster.pick(rng, rng.choice(["ps", "chief"]))]
         first.send(signal.SIGKILL)
         second_fault(cluster, rng, first)
+
+
+@nemesis("two chiefs, the first one stopped", steps=3000)
+def stopped_chief(cluster, rng):
+    """The chief is stopped; a second one goes on from a copy of its directory, so that no lock keeps it out; then the first one goes on."""
+    cluster.wait_for("saved step", 90)
+    first, spare = cluster.chief, cluster.spare
+    first.send(signal.SIGSTOP)
+    copy = cluster.folder / "copy"
+    shutil.copytree(cluster.directory, copy, ignore=lambda _, names: [name for name in names if name.startswith(".")])
+    cluster.network.address_of(spare, 0)
+    cluster.network.plug(0, spare)
+    second = cluster.start("chief", spare, directory=copy)
+    cluster.wait_for("begins at step", 60, second)
+    time.sleep(rng.uniform(0.0, 8.0))
+    first.send(signal.SIGCONT)
+    if rng.random() < 0.5:  # it is heard again, beside the second one
+        cluster.network.plug(0, first.machine)
+    time.sleep(rng.uniform(0.0, 6.0))
+    second.held.set()
+    second.send(signal.SIGKILL)
+    cluster.network.plug(0, first.machine)
+
+
+@nemesis("two jobs in one folder")
+def two_jobs(cluster, rng):
+    """Another chief, server and worker, with addresses of their own, are started in the folder of the first ones."""
+    jobs = {"chief": cluster.spare, "ps 0": cluster.spare + 1, "worker 0": cluster.spare + 2}
+    spec = cluster.spec_of(jobs)
+    others = [cluster.start(job, machine, spec=spec) for job, machine in jobs.items()]
+    if rng.random() < 0.5:  # the first one's lock is free for a moment
+        time.sleep(rng.uniform(0.0, 3.0))
+        cluster.chief.send(signal.SIGKILL)
+    time.sleep(rng.uniform(3.0, 12.0))
+    for other in others:
+        other.held.set()
+        other.send(signal.SIGKILL)
+
+
+@nemesis("stopped launcher", run=Launched, pause_ms=30)
+def stopped_launcher(cluster, rng):
+    """SIGSTOP to a launcher; tasks are killed before, while it is stopped, and after it goes on."""
+    def kill_one():
+        tasks = cluster.children()
+        if tasks:
+            os.kill(rng.choice(tasks), signal.SIGKILL)
+    if rng.random() < 0.5:
+        kill_one()
+    cluster.chief.send(signal.SIGSTOP)
+    time.sleep(rng.uniform(0.0, 4.0))
+    if rng.random() < 0.7:
+        kill_one()
+    time.sleep(rng.uniform(0.5, 10.0))
+    cluster.chief.send(signal.SIGCONT)
+    if rng.random() < 0.5:
+        time.sleep(rng.uniform(0.0, 3.0))
+        kill_one()
+
+
+def bad_network(cluster, rng):
+    """A bad link, a partition of one direction or a flapping one, drawn by the seed."""
+    rng.choice([lose, delay, reorder, duplicate, all_at_once, one_way, flap])(cluster, rng)
+
+
+nemesis("workers that train together under network faults", run=Training)(bad_network)
+nemesis("an elastic run under network faults", run=Elastic)(bad_network)
+
+
+@nemesis("stopped launchers of an elastic run", run=Elastic)
+def stopped_elastic(cluster, rng):
+    """SIGSTOP to a launcher or the leader, for shorter and for longer than it is waited for."""
+    stop(cluster, rng)

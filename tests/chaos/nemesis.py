@@ -22,7 +22,7 @@ import time
 import traceback
 
 from faults import NEMESES
-from machines import Cluster, Failure, programs_in
+from clusters import Failure, programs_in
 
 LIMIT_S = 150  # from the last fault to the end; a task may wait for 3 minutes, and would be seen
 
@@ -40,12 +40,12 @@ def bound(trials, failures):
 
 
 def disturb(cluster, nemesis, rng):
-    cluster.wait_for("begins at step", 120)
+    cluster.wait_for_work()
     time.sleep(rng.uniform(0.0, 2.0))
     nemesis.act(cluster, rng)
     if cluster.ended():
         cluster.remarks.append("the run had ended before the nemesis")
-    cluster.expect_the_count(LIMIT_S)
+    cluster.expect_the_result(LIMIT_S)
     cluster.remarks.append(f"{sum(task.started for task in cluster.everybody)} starts")
 
 
@@ -55,7 +55,7 @@ def trial(name, seed, programs, keep):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="chaos-"))
     wrong, told, remarks = None, "", []
     try:
-        cluster = Cluster(programs, folder, seed, **{"replicas": rng.choice([1, 2]), **NEMESES[name].options})
+        cluster = NEMESES[name].run(programs, folder, seed, **{"replicas": rng.choice([1, 2]), **NEMESES[name].options})
         remarks = cluster.remarks
         try:
             disturb(cluster, NEMESES[name], rng)

@@ -8,6 +8,7 @@ by the same command, goes on and ends with the same bits as one that was left al
 Usage (as root): run.py COHORT [--trials 20] [--only NAME,...] [--seed 1] [--report FILE.json]
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -20,54 +21,14 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+from machines import BridgedMachines  # noqa: E402
+
 WORKERS = 3
 LIMIT_S = 10  # for the survivors to say who it was, and to end
 PORT = 5000
 FLAGS = ["train", "--experiment=mnist_mlp", "--mode=train", "--batch_size=96", "--seed=3", "--epochs=3", "--save_freq=25",
          "--distribution_strategy=multi_worker_mirrored", "--params_override=trainer.max_to_keep=2"]
-
-
-def ip(*words):
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-class Network:
-    """Machines on one switch, which is a namespace too."""
-
-    def __init__(self):
-        self.prefix = f"cohort{os.getpid()}"
-        self.switch = f"{self.prefix}s"
-
-    def __enter__(self):
-        ip("netns", "add", self.switch)
-        ip("-n", self.switch, "link", "add", "br0", "type", "bridge")
-        ip("-n", self.switch, "link", "set", "br0", "up")
-        for i in range(WORKERS):
-            ip("netns", "add", self.name(i))
-            ip("-n", self.switch, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0", "netns", self.name(i))
-            ip("-n", self.switch, "link", "set", f"port{i}", "master", "br0", "up")
-            ip("-n", self.name(i), "addr", "add", f"{self.address(i)}/24", "dev", "eth0")
-            ip("-n", self.name(i), "link", "set", "eth0", "up")
-            ip("-n", self.name(i), "link", "set", "lo", "up")
-        return self
-
-    def __exit__(self, *_):
-        for name in [*map(self.name, range(WORKERS)), self.switch]:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-
-    def name(self, i):
-        return f"{self.prefix}h{i}"
-
-    @staticmethod
-    def address(i):
-        return f"10.77.0.{i + 1}"
-
-    def connect(self, i, on):
-        ip("-n", self.switch, "link", "set", f"port{i}", "up" if on else "down")
-
-    def processes(self):
-        return [int(pid) for i in range(WORKERS)
-                for pid in subprocess.run(["ip", "netns", "pids", self.name(i)], check=True, capture_output=True, text=True).stdout.split()]
 
 
 class Group:
@@ -81,8 +42,8 @@ class Group:
         self.workers = []
         for i, path in enumerate(self.logs):
             with path.open("w", encoding="utf-8") as log:
-                self.workers.append(subprocess.Popen(
-                    ["ip", "netns", "exec", network.name(i), cohort, *FLAGS, f"--model_dir={folder / 'run'}", f"--worker_hosts={hosts}",
+                self.workers.append(network.inside(
+                    i, [cohort, *FLAGS, f"--model_dir={folder / 'run'}", f"--worker_hosts={hosts}",
                      f"--secret_file={secret}", f"--task_index={i}"], stdout=log, stderr=log))
 
     def said(self, i):
@@ -199,21 +160,21 @@ def stop_worker(trial, moment):
 def cut_link(trial, moment):
     trial.random_moment(moment)
     lost = trial.rng.choice([0, 1, 2])
-    trial.network.connect(lost, False)
+    trial.network.connect(False, lost)
     try:
         trial.survivors_name(lost, rf"worker {lost} .*is lost")
         require(trial.group.wait([lost], LIMIT_S) is not None, "the lonely one goes on alone: " + trial.group.said(lost))
     finally:
-        trial.network.connect(lost, True)
+        trial.network.connect(True, lost)
 
 
 def interrupt_link(trial, moment):
     """Shorter than the heartbeats' limit of 5 s, and longer than TCP waits between its attempts."""
     trial.random_moment(moment)
     away = trial.rng.choice([0, 1, 2])
-    trial.network.connect(away, False)
+    trial.network.connect(False, away)
     time.sleep(trial.rng.uniform(3.0, 3.8))
-    trial.network.connect(away, True)
+    trial.network.connect(True, away)
     trial.seconds = trial.group.wait(range(WORKERS), 120)
     require(trial.seconds is not None, "the run does not end: " + "".join(map(trial.said_last, range(WORKERS))))
     codes = [worker.returncode for worker in trial.group.workers]
@@ -312,7 +273,7 @@ def main():
     chosen = {name: fn for name, fn in DISASTERS.items() if not flags.only or any(part in name for part in flags.only.split(","))}
     rng = random.Random(flags.seed)
     results = {}
-    with Network() as network, tempfile.TemporaryDirectory() as folder:
+    with contextlib.closing(BridgedMachines(WORKERS, "10.77.0")) as network, tempfile.TemporaryDirectory() as folder:
         bits = set()
         for name, disaster in chosen.items():
             # Measured before each: how fast the machine is changes in the course of an hour.

@@ -25,7 +25,7 @@ class Outages(unittest.TestCase):
         self.run = self.folder / "run"
         self.secret = self.folder / "secret"
         self.secret.write_text("a secret of the test's", encoding="utf-8")
-        self.machines = machines.Machines(self)
+        self.machines = machines.MachinesOfTest(self)
         self.started = []
 
     def start(self, which, command, **options):

@@ -252,7 +252,7 @@ class Wire(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.inside = machines.Machines(self).inside
+        self.inside = machines.MachinesOfTest(self).inside
 
     def seen(self, tasks, flags):
         """The bytes on the wire while these tasks (which machine, TF_CONFIG's task) train with weights that stay as they were; the weights."""
