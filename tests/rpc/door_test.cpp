@@ -100,7 +100,7 @@ TEST(Door, LetsInWhoKnowsTheSecretAndNobodyElse) {
 }
 
 TEST(Door, StrangersWhoSayNothingKeepNobodyWaiting) {
-  const Answering answering({.patience = milliseconds(300), .most_waiting = 4});
+  const Answering answering({.patience = seconds(2), .most_waiting = 4});
   std::list<Stranger> strangers;
   for (int i = 0; i < 4; ++i) strangers.emplace_back(answering.door());
   const Stranger one_too_many(answering.door());

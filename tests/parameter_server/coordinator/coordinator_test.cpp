@@ -268,13 +268,13 @@ TEST(Coordinator, EveryWorkerReadsADatasetOfItsOwn) {
 // A worker's step that stays for longer than heartbeats may be away is no loss: they come from another thread.
 TEST(Coordinator, ALongStepIsNoLostWorker) {
   ServerClusterOptions options;
-  options.strategy.heartbeat_timeout = milliseconds(300);
+  options.strategy.heartbeat_timeout = milliseconds(1500);  // a busy machine may not run a thread for a while
   std::atomic<int> runs = 0;
   ServerCluster(options).run([&](const ParameterServerOptions& own) {
     const ParameterServerStrategy strategy(own);
     strategy.register_step("long", [&](const Tensors&) -> Tensors {
       ++runs;
-      std::this_thread::sleep_for(seconds(1));
+      std::this_thread::sleep_for(seconds(3));
       return {};
     });
     if (strategy.serve()) return;
