@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs options test simulate cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test simulate explore cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: options simulate cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: options simulate explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -74,6 +74,17 @@ simulate:
 	@cmake --build $(B)/dev -j $(JOBS) --target simulation_tests
 	@COHORT_SEEDS=$(if $(SEEDS),$(SEEDS),1000000) COHORT_FIRST_SEED=$(if $(FIRST),$(FIRST),1) \
 	  $(B)/dev/tests/simulation_tests --file=simulation/$(SIMULATE)_test.cpp
+
+# Every state of a model of SERVERS parameter servers with FAULTS; COPIES=2 with backups. Minutes to hours, and gigabytes.
+SERVERS ?= 3
+FAULTS ?= 2
+COPIES ?= 1
+explore:
+	@scripts/install-deps.sh test
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target simulation_tests
+	@COHORT_SERVERS=$(SERVERS) COHORT_FAULTS=$(FAULTS) COHORT_REPLICAS=$(COPIES) \
+	  $(B)/dev/tests/simulation_tests --file=simulation/explore_test.cpp
 
 # The CUDA code compiled, linked and tested as far as that goes without a card, which only the tests labelled gpu need; they
 # skip by themselves. CUDA's and NCCL's headers lie beside the torch, no toolkit is needed.

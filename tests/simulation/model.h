@@ -3,7 +3,7 @@
 // by one worker; a shard is a counter of each closure; work is queued by the rules of ClosureQueue. A message arrives
 // at any time after it was sent, in any order. A fault is: a server is restarted; another coordinator begins beside the
 // first; a server is taken for lost although it is there; a caller gives up a call, whose message may arrive all the
-// same.
+// same, or is lost; an answer is lost.
 #pragma once
 
 #include <optional>
@@ -23,11 +23,11 @@ class Model {
   // Returns every state that can follow.
   std::vector<Model> next() const;
   // Returns whether the last coordinator has read the result.
-  bool is_done() const { return chiefs_.back().done(); }
+  bool is_done() const { return chiefs_.back()->done(); }
   // Returns what is wrong, or nothing.
   std::string violation() const;
-  // Returns the state as bytes: two states are the same if these are.
-  std::string bytes() const;
+  // Two states are the same if their keys are.
+  model::Key key() const;
   // Returns what the last step was.
   const std::string& step() const { return step_; }
 
@@ -49,14 +49,17 @@ class Model {
   void settle();
   void hear(const model::Message& answer);
   void give_up(std::size_t which);
-  void restart(int server);
+  void lose(std::size_t which);
+  void restart(int number);
   void join(int chief);
   void push(const model::View& view);
 
   ModelOptions options_;
   ModelDisk disk_;
-  std::vector<ModelServer> servers_;
-  std::vector<ModelChief> chiefs_;
+  ModelServer& server(int number) { return servers_.at(static_cast<std::size_t>(number)).change(); }
+
+  std::vector<model::Shared<ModelServer>> servers_;
+  std::vector<model::Shared<ModelChief>> chiefs_;
   Worker worker_;
   model::Flight flight_;
   int faults_ = 0;

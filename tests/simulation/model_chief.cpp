@@ -23,7 +23,8 @@ void ModelChief::hear_of(int server, const ServerFence& fence) {
 
 // The directory has the latest epoch of all, so that those which servers know need not be asked for.
 void ModelChief::begin(ModelDisk& disk) {
-  epoch_ = ++disk.epoch;
+  if (disk.epoch == 0 || options_.without != Mend::kEpochs) ++disk.epoch;
+  epoch_ = disk.epoch;
   roster_.begin(epoch_);
   source_next_ = scheduled_ = kept_from_ = disk.next;
   source_ = disk.counts;
@@ -94,11 +95,12 @@ void ModelChief::published() {
 
 // Returns whether all work that is not contained in what a server was filled with will be repeated.
 bool ModelChief::replay() {
-  for (auto job = jobs_.begin() + fill_from_; job < jobs_.begin() + scheduled_; ++job) {
+  const int64_t from = options_.without == Mend::kFillAgain ? std::max(fill_from_, kept_from_) : fill_from_;
+  for (auto job = jobs_.begin() + from; job < jobs_.begin() + scheduled_; ++job) {
     if (job->state == Work::kRunning) job->again = true;
     if (job->state == Work::kDone) job->state = Work::kQueued;
   }
-  if (fill_from_ >= kept_from_) return true;
+  if (from >= kept_from_) return true;
   if (source_next_ == fill_from_) violation_ = "work was forgotten that has to be repeated";
   return false;
 }
@@ -113,7 +115,8 @@ void ModelChief::hear(const Message& answer) {
   --open_;
   if (answer.answered == Message::Kind::kSetView) {
     const int server = answer.from - model::kFirstServer;
-    if (answer.ok) roster_.acknowledge(server, answer.process, answer.view.number());
+    const bool counts = answer.ok || options_.without == Mend::kAcknowledgedViews;
+    if (counts) roster_.acknowledge(server, answer.process, answer.view.number());
     if (answer.refused) roster_.distrust(server, answer.process);
     if (open_ == 0) published();
     return;
@@ -187,18 +190,20 @@ void ModelChief::write(ModelDisk& disk) {
 
 // One server is told after the other.
 bool ModelChief::may_tell(const Flight& flight) const {
-  return !fenced_ && program_ == Program::kForgets &&
-         std::none_of(flight.begin(), flight.end(), [&](const Message& each) {
-           return each.awaited && each.from == number_ && each.kind == Message::Kind::kForget;
-         });
+  bool told = false;
+  for (std::size_t i = 0; i < flight.size(); ++i) {
+    told = told || (flight[i].awaited && flight[i].from == number_ && flight[i].kind == Message::Kind::kForget);
+  }
+  return !fenced_ && program_ == Program::kForgets && !told;
 }
 
 void ModelChief::tell(Flight& flight) {
-  flight.push_back({.kind = Message::Kind::kForget,
-                    .from = number_,
-                    .to = model::kFirstServer + to_tell_.back(),
-                    .closure = source_next_,
-                    .order = model::order_of(epoch_, collect_view_)});
+  flight.push_back(
+      {.kind = Message::Kind::kForget,
+       .from = number_,
+       .to = model::kFirstServer + to_tell_.back(),
+       .closure = source_next_,
+       .order = model::order_of(epoch_, options_.without == Mend::kForgetInOneView ? view_.number() : collect_view_)});
   to_tell_.pop_back();
 }
 

@@ -13,15 +13,6 @@
 
 namespace cohort::simulation {
 
-struct ModelOptions {
-  int servers = 3;
-  int replicas = 1;
-  int closures = 2;
-  int faults = 2;
-  // Work and faults begin when the first coordinator has nothing left to do, so that every home has its backup.
-  bool settled = false;
-};
-
 // What survives a coordinator.
 struct ModelDisk {
   uint64_t epoch = 0;

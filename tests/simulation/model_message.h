@@ -4,12 +4,36 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parameter_server/server/fence.h"
 #include "parameter_server/server/update_log.h"
+#include "tests/simulation/model_shared.h"
 
 namespace cohort::simulation {
+
+// Parts of the protocol (docs/reliability.md) without which something goes wrong. The model can leave one out.
+enum class Mend {
+  kNone,
+  kEpochs,             // coordinators have different epochs
+  kIncarnations,       // a process is known by its incarnation, not by the number of its server alone
+  kAcknowledgedViews,  // the next step is taken when the view has been taken
+  kPassOn,             // an update is passed on to a server that joins
+  kWaitForCopy,        // updates of a home wait while it is copied
+  kForgetInOneView,    // an order to forget holds for one view
+  kFillAgain,          // a server that was filled from before the present checkpoint is filled again
+};
+
+struct ModelOptions {
+  int servers = 3;
+  int replicas = 1;
+  int closures = 2;
+  int faults = 2;
+  // Work and faults begin when the first coordinator has nothing left to do, so that every home has its backup.
+  bool settled = false;
+  Mend without = Mend::kNone;
+};
 
 namespace model {
 
@@ -71,8 +95,30 @@ struct Message {
   }
 };
 
-// What is under way.
-using Flight = std::vector<Message>;
+// What is under way, in any order.
+class Flight {
+ public:
+  void push_back(Message message) { messages_.emplace_back(std::move(message)); }
+  // Removes a message and returns it.
+  Message take(std::size_t which) {
+    Message message = *messages_[which];
+    messages_[which] = messages_.back();
+    messages_.pop_back();
+    return message;
+  }
+
+  std::size_t size() const { return messages_.size(); }
+  const Message& operator[](std::size_t which) const { return *messages_[which]; }
+  Message& change(std::size_t which) { return messages_[which].change(); }
+  Key key() const {
+    Key key;
+    for (const Shared<Message>& each : messages_) key = beside(key, each.key());
+    return key;
+  }
+
+ private:
+  std::vector<Shared<Message>> messages_;
+};
 
 // Returns the answer to a request.
 inline Message answer_to(const Message& request, bool ok, bool refused = false, const Holding& state = {}) {

@@ -84,12 +84,12 @@ void ModelServer::copy(const Message& request, Flight& flight) {
 void ModelServer::push(const Message& request, Flight& flight) {
   fence_.require_view(request.order.epoch(), request.order.view());
   const model::View::Home place = fence_.require_primary(request.home);
-  if (copying_ == request.home) fail<Unavailable>("it is being copied");
+  if (copying_ == request.home && without_ != Mend::kWaitForCopy) fail<Unavailable>("it is being copied");
   if (!homes_.contains(request.home)) fail<Unavailable>("it is not here");
   homes_.at(request.home).add(request.closure);
   int left = 0;
   for (const int other : {place.backup(), place.joining()}) {
-    if (other < 0) continue;
+    if (other < 0 || (other == place.joining() && without_ == Mend::kPassOn)) continue;
     ++left;
     flight.push_back({.kind = Message::Kind::kReplicate,
                       .from = number(),

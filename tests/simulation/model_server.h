@@ -15,10 +15,12 @@ class ModelServer {
   using Flight = model::Flight;
 
   // Makes the process of a server that is started after so many restarts.
-  ModelServer(int index, int restarts)
+  ModelServer(int index, int restarts, const ModelOptions& options)
       : index_(index),
         restarts_(restarts),
-        fence_(index, static_cast<uint64_t>(100 * (index + 1) + restarts), "ps " + std::to_string(index)) {}
+        without_(options.without),
+        fence_(index, process_of(index, without_ == Mend::kIncarnations ? 0 : restarts),
+               "ps " + std::to_string(index)) {}
 
   const ServerFence& fence() const { return fence_; }
   int restarts() const { return restarts_; }
@@ -42,10 +44,12 @@ class ModelServer {
   void replicate(const Message& request, Flight& flight);
   static void answer(const Message& request, Flight& flight, const model::Holding& state = {});
 
+  static uint64_t process_of(int index, int restarts) { return static_cast<uint64_t>(100 * (index + 1) + restarts); }
   int number() const { return model::kFirstServer + index_; }
 
   int index_;
   int restarts_;
+  Mend without_;
   ServerFence fence_;
   std::map<int, model::Holding> homes_;
   // The attempts to copy. One that was answered has the number of the next one: nothing of it is under way.
