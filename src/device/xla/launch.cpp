@@ -80,7 +80,7 @@ class Launch {
     execute(outputs, done);
     const auto end = std::make_shared<XlaEvent::State>(
         client.plugin, done, "the launch of " + executable_.program->name(), client.processes);
-    donations_.keep(is_alone() ? end : nullptr);
+    donations_.keep(keeps_donated() ? end : nullptr);
     if (!signature_) ask_all();
     XlaLaunch launch;
     launch.done = XlaEvent(end);
@@ -123,10 +123,13 @@ class Launch {
     }
   }
 
-  // Returns whether one device runs the program. Launches on several wait until the one before has taken its memory:
-  // XLA's CPUs have a few threads, and launches far ahead take them from replicas that others wait for.
-  bool is_alone() const {
-    return executable_.program->num_replicas() == 1 && executable_.program->num_partitions() == 1;
+  // Returns whether donated buffers are destroyed when the launch is done, and not at once, which waits in XLA's plugin
+  // for CPUs until the launch has taken their memory. There that wait is wanted for programs on several devices: they
+  // share a few threads, and launches far ahead take these from replicas that others wait for.
+  bool keeps_donated() const {
+    const XlaProgram& program = *executable_.program;
+    const bool on_one = program.num_replicas() == 1 && program.num_partitions() == 1;
+    return on_one || executable_.client->platform() != "cpu";
   }
 
   // By the number of such a launch, runtimes find out that processes begin theirs in another order.

@@ -1,6 +1,7 @@
 #include "device/xla/runner.h"
 
 #include <algorithm>
+#include <deque>
 #include <mutex>
 #include <tuple>
 
@@ -154,9 +155,11 @@ class PluginRunner final : public XlaRunner {
         list.push_back(data_of(*input).on(slot.device));
       }
     }
+    wait_for_room();
     if (pod != nullptr) note_launch(std::nullopt);
     const XlaLaunch begun = there->launch(arguments);
     if (pod != nullptr) note_launch(begun.done);
+    note_begun(begun.done);
     return values_of(*there, begun.outputs, first, devices.size());
   }
 
@@ -181,6 +184,23 @@ class PluginRunner final : public XlaRunner {
       return nullptr;
     }
     return pod;
+  }
+
+  // Waits for launches that have begun if there are too many: what they take lies in memory.
+  void wait_for_room() {
+    std::optional<XlaEvent> first;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (ahead_.size() < options_.most_ahead) return;
+      while (!ahead_.empty() && ahead_.front().ready()) ahead_.pop_front();
+      if (ahead_.size() < options_.most_ahead) return;
+      first = ahead_.front();
+    }
+    first->wait(Deadline(options_.limit));
+  }
+  void note_begun(const XlaEvent& launch) {
+    const std::scoped_lock lock(mutex_);
+    ahead_.push_back(launch);
   }
 
   // Nothing: a launch is about to begin, which may not come back from the plugin.
@@ -271,6 +291,7 @@ class PluginRunner final : public XlaRunner {
   mutable std::mutex mutex_;
   std::weak_ptr<const XlaPod> pod_;
   std::optional<XlaEvent> last_launch_ = XlaEvent();  // of all processes
+  std::deque<XlaEvent> ahead_;                        // launches that may not have ended, in their order
   // Programs of one signature are one object (record::ProgramCache).
   Recent<std::pair<std::shared_ptr<const record::Program>, Slots>, XlaExecutablePtr> executables_;
 };

@@ -17,6 +17,8 @@ struct XlaRunnerOptions {
   // The longest that a compilation may take, and that reading a value may wait.
   std::chrono::milliseconds compile_limit = std::chrono::hours(1);
   std::chrono::milliseconds limit = kXlaWait;
+  // How many launches may have begun and not ended: the next one waits for the first of them, at most `limit`.
+  std::size_t most_ahead = 256;
 };
 
 // What the devices of several processes run together: one program with a replica for each.

@@ -26,7 +26,8 @@ XlaDevice describe_device(const XlaPlugin& plugin, pjrt::DeviceDescription* desc
 
 // Buffers whose memory was given to launches. Destroying one waits, in XLA's plugin for CPUs, until the launch has
 // begun on the device and taken it: for each buffer of each launch that would be a wait of the host, and an end of
-// launching ahead. So those of launches on one device are kept until their launch is done. Thread-safe.
+// launching ahead. So those of other plugins' launches, and of launches on one device, are kept until their launch is
+// done. Thread-safe.
 class DonatedBuffers {
  public:
   // Takes the buffer over. `taken` is the end of the launch that it was given to.

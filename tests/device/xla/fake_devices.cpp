@@ -104,8 +104,8 @@ Error* client_destroy(ClientDestroyArgs* args) {
 }
 Error* platform_name(ClientPlatformNameArgs* args) {
   BEGIN("Client_PlatformName");
-  args->platform_name = "fake";
-  args->platform_name_size = 4;
+  args->platform_name = fake().platform.data();
+  args->platform_name_size = fake().platform.size();
   return nullptr;
 }
 Error* platform_version(ClientPlatformVersionArgs* args) {

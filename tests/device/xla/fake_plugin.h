@@ -33,6 +33,7 @@ struct FakePlugin {
   bool events_hang = false;                                     // no event happens
   std::pair<int, std::string> event_failure;                    // how events fail; code 0: they do not
 
+  std::string platform = "fake";
   int devices = 2;             // of all processes
   int processes = 1;           // whose devices follow each other
   int process = 0;             // this one
