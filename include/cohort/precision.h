@@ -10,8 +10,8 @@ namespace cohort {
 // products are computed in the half type, sums, losses and the like in float32; the model's output is float32.
 enum class PrecisionPolicy {
   kFloat32,
-  kMixedFloat16,   // float16 on GPUs, with loss scaling
-  kMixedBFloat16,  // bfloat16 on GPUs, and on CPUs, where it pays with AVX512_BF16 or AMX
+  kMixedFloat16,   // float16 on GPUs and on XLA's devices, with loss scaling
+  kMixedBFloat16,  // bfloat16 there, and on CPUs, where it pays with AVX512_BF16 or AMX
 };
 
 // "float32", "mixed_float16", "mixed_bfloat16", and Model Garden's "float16", "bfloat16" and "". InvalidArgument:

@@ -3,7 +3,9 @@
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DispatchKey.h>
 #include <c10/core/GeneratorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
@@ -51,15 +53,19 @@ class Generator : public c10::GeneratorImpl {
 #endif
 };
 
-// Whether autocast has rules for recorded operations of devices of the type XLA. Before 2.0 LibTorch treats them as
-// CUDA's; since then it leaves the rules to those who bring such devices.
-#if COHORT_TORCH_AT_LEAST(2, 0)
-inline constexpr bool kAutocastsXla = false;
-#else
-inline constexpr bool kAutocastsXla = true;
-#endif
+// Returns the dispatch key under which autocast sees tensors of the type XLA. Before 2.1 it is CUDA's, whose rules they
+// get. Since then they have a key of their own, and LibTorch leaves its rules to those who bring such devices.
+template <typename Key = c10::DispatchKey>
+constexpr Key xla_autocast_key() {
+  if constexpr (requires { Key::AutocastXLA; }) {
+    return Key::AutocastXLA;
+  } else {
+    return Key::AutocastCUDA;
+  }
+}
 
 // While it lives, this thread's operations that gain from it run in half precision, with casts that are remembered.
+// Tensors of the type XLA go by CUDA's rules and dtype.
 class Autocast {
  public:
   Autocast(c10::DeviceType device, c10::ScalarType half) : device_(device), enabled_(enabled()), dtype_(dtype()) {
@@ -74,29 +80,31 @@ class Autocast {
   }
 
  private:
+  bool on_cpu() const { return device_ == c10::DeviceType::CPU; }
+  c10::DispatchKey key() const {
+    if (device_ == c10::DeviceType::XLA) return xla_autocast_key();
+    return on_cpu() ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA;
+  }
+  bool enabled() const { return !c10::impl::tls_is_dispatch_key_excluded(key()); }
+  void set(bool on, c10::ScalarType dtype) const {
+    c10::impl::tls_set_dispatch_key_excluded(key(), !on);
+    set_dtype(dtype);
+  }
 #if COHORT_TORCH_AT_LEAST(2, 4)
-  bool enabled() const {
-    return at::autocast::is_autocast_enabled(device_);
+  c10::DeviceType rules() const {
+    return on_cpu() ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
   }
   c10::ScalarType dtype() const {
-    return at::autocast::get_autocast_dtype(device_);
+    return at::autocast::get_autocast_dtype(rules());
   }
-  void set(bool on, c10::ScalarType dtype) const {
-    at::autocast::set_autocast_enabled(device_, on);
-    at::autocast::set_autocast_dtype(device_, dtype);
+  void set_dtype(c10::ScalarType dtype) const {
+    at::autocast::set_autocast_dtype(rules(), dtype);
   }
 #else
-  bool on_cpu() const {
-    return device_ == c10::DeviceType::CPU;
-  }
-  bool enabled() const {
-    return on_cpu() ? at::autocast::is_cpu_enabled() : at::autocast::is_enabled();
-  }
   c10::ScalarType dtype() const {
     return on_cpu() ? at::autocast::get_autocast_cpu_dtype() : at::autocast::get_autocast_gpu_dtype();
   }
-  void set(bool on, c10::ScalarType dtype) const {
-    on_cpu() ? at::autocast::set_cpu_enabled(on) : at::autocast::set_enabled(on);
+  void set_dtype(c10::ScalarType dtype) const {
     on_cpu() ? at::autocast::set_autocast_cpu_dtype(dtype) : at::autocast::set_autocast_gpu_dtype(dtype);
   }
 #endif

@@ -62,13 +62,14 @@ void register_boxed(torch::Library& aten, const std::string& name) {
 }
 
 void register_with_libtorch(Recorder& state) {
-  const auto open = [&](const char* ns) -> torch::Library& {
-    state.libraries.push_back(std::make_unique<torch::Library>(
-        torch::Library::IMPL, ns, c10::make_optional(c10::DispatchKey::XLA), __FILE__, __LINE__));
+  const auto open = [&](const char* ns, c10::DispatchKey key) -> torch::Library& {
+    state.libraries.push_back(
+        std::make_unique<torch::Library>(torch::Library::IMPL, ns, c10::make_optional(key), __FILE__, __LINE__));
     return *state.libraries.back();
   };
-  open("_").fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_call>());
-  torch::Library& aten = open("aten");
+  register_autocast(open);
+  open("_", c10::DispatchKey::XLA).fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_call>());
+  torch::Library& aten = open("aten", c10::DispatchKey::XLA);
   register_kernels(aten);
   register_random(aten);
   register_statistics(aten);

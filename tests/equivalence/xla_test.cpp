@@ -5,7 +5,6 @@
 
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/train.h"
-#include "device/backend.h"
 #include "record/recorder.h"
 #include "tests/equivalence/runs.h"
 #include "tests/support/counting_runner.h"
@@ -227,11 +226,6 @@ torch::Tensor trained_with(const Strategy& strategy, PrecisionPolicy policy) {
 }
 
 TEST_P(XlaTwo, MixedPrecisionIsNearTheHosts) {
-  if (!backend_of(torch::Device(torch::kXLA, 0)).trains_in(torch::kBFloat16)) {
-    EXPECT_THROW(trained_with(xla(), PrecisionPolicy::kMixedBFloat16), Unimplemented);
-    EXPECT_THROW(trained_with(xla(), PrecisionPolicy::kMixedFloat16), Unimplemented);
-    return;
-  }
   const torch::Tensor single = trained_with(xla(), PrecisionPolicy::kFloat32);
   EXPECT_LT(distance(single, trained_with(cpus(), PrecisionPolicy::kFloat32)), 1e-4);
   for (const auto policy : {PrecisionPolicy::kMixedBFloat16, PrecisionPolicy::kMixedFloat16}) {

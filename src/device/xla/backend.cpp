@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "base/fail.h"
-#include "base/libtorch_compat.h"
 #include "device/host_random.h"
 #include "device/xla/find_plugin.h"
 #include "device/xla/runner.h"
@@ -46,9 +45,7 @@ class XlaBackend final : public DeviceBackend {
   }
   torch::Device device(int index) const override { return {torch::kXLA, static_cast<c10::DeviceIndex>(index)}; }
   bool is_host() const override { return false; }
-  bool trains_in(torch::ScalarType dtype) const override {
-    return compat::kAutocastsXla || (dtype != torch::kHalf && dtype != torch::kBFloat16);
-  }
+  bool trains_in(torch::ScalarType /*dtype*/) const override { return true; }
 
   MemoryInfo memory(torch::Device device) const override {
     const XlaClientPtr client = opened();

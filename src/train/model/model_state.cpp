@@ -37,9 +37,9 @@ void require_precision(const std::string& who, const Strategy& strategy, Precisi
   const bool is_float16 = policy == PrecisionPolicy::kMixedFloat16;
   for (const LogicalDevice& device : strategy.worker_devices()) {
     if (backend_of(device.torch_device).trains_in(is_float16 ? torch::kHalf : torch::kBFloat16)) continue;
-    fail<Unimplemented>(
-        who, ": LibTorch computes ", is_float16 ? "mixed_float16 on GPUs only" : "mixed_bfloat16 on CPUs and GPUs only",
-        ", and a replica is on ", device.torch_device.str(), is_float16 ? "; mixed_bfloat16 is for CPUs too" : "");
+    fail<Unimplemented>(who, ": LibTorch does not compute ", is_float16 ? "mixed_float16" : "mixed_bfloat16",
+                        " on the device ", device.torch_device.str(), ", where a replica is",
+                        is_float16 ? "; mixed_bfloat16 is for CPUs, too" : "");
   }
 }
 
