@@ -18,6 +18,7 @@ struct Module;
 
 namespace cohort {
 
+class ParameterLayout;
 class StrategyCore;
 
 // Base of modules that may want the first replica's buffers to count where those of all replicas become one. The
@@ -62,8 +63,8 @@ class MirroredModule {
   // Returns the conceptual module's parameters and buffers by name; a tied one, which is registered under several
   // names, under the first of them. The parameters, and with one replica the buffers, are the first copy's own, so copy
   // what must not change; with several the buffers are what synchronize_buffers() makes of them, and those of the
-  // replicas stay as they are. Parameters that the replicas share (stage 3 of ShardingOptions) are gathered copies. A
-  // collective of all workers.
+  // replicas stay as they are. Parameters that the replicas share (stage 3 of ShardingOptions), and those of which they
+  // have parts (MeshStrategy), are gathered copies. A collective of all workers.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
 
   // Sets parameters and buffers of every copy by name; a tied one by any of its names. A name that is not there:
@@ -87,13 +88,15 @@ class MirroredModule {
 
   std::shared_ptr<StrategyCore> core_;
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;
+  std::shared_ptr<const ParameterLayout> layout_;
 };
 
 // Compares the parameters of the copies on all replicas of all workers, bit by bit, by their checksums (CRC32C). They
 // are equal unless memory or a device is faulty, machines round in different ways, or the program has changed
 // parameters on one replica alone. A collective of all workers. DataLoss: they differ; the message names the replicas
 // that do not have what most replicas have, and the first parameter. Nothing is compared on devices of XLA, where one
-// program updates all copies, nor of parameters that the replicas share (stage 3 of ShardingOptions).
+// program updates all copies, nor of parameters that the replicas share (stage 3 of ShardingOptions) or have parts of
+// (MeshStrategy).
 void compare_copies(const MirroredModule& module);
 
 // M is a module holder (made by TORCH_MODULE) or a std::shared_ptr to a module. Made by Strategy::mirror(). A handle:

@@ -84,6 +84,9 @@ class Topology {
   // Returns the number of the line along an axis that a replica lies on: lines are numbered from 0, in the order of
   // their first replicas.
   int line_number(std::string_view axis, int replica) const;
+  // Returns the number of the share of the global batch that a replica takes, from 0: its position along the axes that
+  // carry the batch. Replicas that differ in other axes only take the same share.
+  int share_of(int replica) const;
   // Returns the replicas that hold the same part of the model as this one, itself included, and differ from it in the
   // axes that carry the batch only. Their gradients are added up.
   std::vector<int> replicas_in_sync(int replica) const;

@@ -20,6 +20,12 @@ class Access {
     return handle.state_;
   }
 
+  // Returns which parameters of a mirrored module are cut.
+  template <typename Handle>
+  static auto& layout(const Handle& handle) {
+    return handle.layout_;
+  }
+
   // Makes a handle by a constructor that programs do not have.
   template <typename Handle, typename... Args>
   static Handle make(Args&&... args) {

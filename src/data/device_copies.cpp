@@ -19,7 +19,7 @@ void ArrivingShares::wait() const {
 }
 
 DeviceCopies::DeviceCopies(const StrategyCore& core) {
-  for (int i = 0; i < core.num_local_replicas(); ++i) {
+  for (const int i : core.share_leaders()) {
     const DeviceBackend& backend = core.backend(i);
     streams_.push_back(backend.is_host() ? nullptr : backend.make_stream(core.replica(i).device()));
   }

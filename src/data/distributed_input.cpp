@@ -21,7 +21,7 @@ namespace {
 InputGroup group_of(const StrategyCore& core) {
   return {.workers = core.num_workers(),
           .worker = core.worker_rank(),
-          .replicas = core.num_local_replicas(),
+          .replicas = static_cast<int64_t>(core.share_leaders().size()),
           .ends_alone = core.workers().ends_alone()};
 }
 
@@ -44,7 +44,7 @@ class DistributedSource {
     const TraceSpan span("input", "wait for input");
     auto step = joint_->next(std::exchange(flags_, 0));
     if (!step) return std::nullopt;
-    return GlobalBatch(on_devices(std::move(step->shares)), step->total, step->some_empty);
+    return GlobalBatch(on_devices(step->shares), step->total, step->some_empty);
   }
 
   void raise(int64_t flags) { flags_ |= flags; }
@@ -69,7 +69,8 @@ class DistributedSource {
   void join() {
     joint_.reset();  // the thread ends what it began before others begin
     joint_ = make_joint_steps(
-        core_->workers(), [this] { return next_here(); }, core_->num_local_replicas(), pass_.options().epoch);
+        core_->workers(), [this] { return next_here(); }, static_cast<int>(core_->share_leaders().size()),
+        pass_.options().epoch);
   }
 
   void restore_position(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {
@@ -79,9 +80,9 @@ class DistributedSource {
     for (const auto& step : tree.at("waiting")) {
       Shares shares;
       for (const auto& share : step) shares.push_back(restore_example(share, tensors));
-      if (shares.size() != static_cast<std::size_t>(core_->num_local_replicas())) {
+      if (shares.size() != core_->share_leaders().size()) {
         fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(),
-                              " replicas, this strategy has ", core_->num_local_replicas());
+                              " replicas, this strategy has ", core_->share_leaders().size());
       }
       ArrivingShares arriving = copies_.begin(std::move(shares));
       arriving.wait();
@@ -109,12 +110,15 @@ class DistributedSource {
     return copies_.begin(std::move(shares));
   }
 
-  // Moves what another worker's example of an empty share has left on the host; the rest is where it belongs.
-  Shares on_devices(Shares shares) const {
-    for (std::size_t i = 0; i < shares.size(); ++i) {
-      shares[i] = shares[i].to(core_->plan().devices[i].torch_device);
+  // Gives each replica its share. Those that take one together copy it from the first of them; what another worker's
+  // example of an empty share has left on the host is moved, too; the rest is where it belongs.
+  Shares on_devices(const Shares& shares) const {
+    Shares each;
+    for (int i = 0; i < core_->num_local_replicas(); ++i) {
+      const torch::Device device = core_->plan().devices[static_cast<std::size_t>(i)].torch_device;
+      each.push_back(shares[core_->local_share(i)].to(device));
     }
-    return shares;
+    return each;
   }
 
   std::string save_with(const std::deque<ArrivingShares>& items, bool ended) {

@@ -46,7 +46,7 @@ void make_whole(const MirroredModule& module) {
 
 }  // namespace
 
-FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& rule) {
+FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& rule) : layout_(Access::layout(module)) {
   make_whole(module);
   collect(module, rule);
   const StrategyCore& core = *Access::core(module);

@@ -13,6 +13,7 @@
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
 #include "strategy/core.h"
+#include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
 
 namespace cohort {
@@ -54,6 +55,8 @@ class FlatParameters {
   // Returns the shards of parameters that the replicas share: unit g is group g, of which the copies have no memory of
   // their own. Null where each replica has all parameters.
   const std::shared_ptr<ParameterShards>& shards() const { return shards_; }
+  // Returns which parameters are cut, so that a replica's copy has its part of them.
+  const ParameterLayout& layout() const { return *layout_; }
   // Returns a parameter's part of a flat tensor of its group, in its shape and layout.
   torch::Tensor part_of(const torch::Tensor& flat, std::size_t parameter) const;
   // Returns a gradient in the layout and dtype of its parameter, dense; undefined ones stay so.
@@ -85,6 +88,7 @@ class FlatParameters {
   std::vector<std::vector<torch::Tensor>> tensors_;  // [replica][parameter]
   std::vector<std::vector<const void*>> homes_;      // the address where each must be
   std::shared_ptr<ParameterShards> shards_;
+  std::shared_ptr<const ParameterLayout> layout_;
 };
 
 }  // namespace cohort

@@ -60,9 +60,15 @@ void OptimizerState::each_slot(const Exchange::Slots& slots, const Visit& visit)
   for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
     const FlatParameter& parameter = flat_.parameters()[p];
     for (std::size_t s = 0; s < names.size(); ++s) {
-      visit(parameter.name + "/" + names[s], flat_.part_of(slots[parameter.group][s], p));
+      visit(parameter.name + "/" + names[s], flat_.part_of(slots[parameter.group][s], p),
+            Place{.parameter = p, .slot = s});
     }
   }
+}
+
+torch::Tensor OptimizerState::part_of_slot(const Place& place, int replica) const {
+  const std::size_t group = flat_.parameters()[place.parameter].group;
+  return flat_.part_of(exchange_.slots_of(replica)[group][place.slot], place.parameter);
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save() const {
@@ -73,8 +79,13 @@ std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save() const 
     list.emplace_back(kGoodSteps, torch::tensor(of(0).scaler.good_steps(), torch::kLong));
   }
   if (rate_is_set_) list.emplace_back(kLearningRateEntry, torch::tensor(schedule_(0), torch::kDouble));
-  each_slot(exchange_.slots(),
-            [&](const std::string& name, const torch::Tensor& slot) { list.emplace_back(name, slot.clone()); });
+  const Exchange::Slots slots = exchange_.slots();
+  each_slot(slots, [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
+    const std::string& parameter = flat_.parameters()[place.parameter].name;
+    list.emplace_back(name, flat_.layout().find(parameter) == nullptr
+                                ? slot.clone()
+                                : flat_.layout().whole(parameter, [&](int r) { return part_of_slot(place, r); }));
+  });
   return list;
 }
 
@@ -88,16 +99,26 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
                    other_formulation(name, given));
   };
   const Exchange::Slots slots = exchange_.slots_to_load();
-  each_slot(slots, [&](const std::string& name, torch::Tensor slot) {
+  const ParameterLayout& layout = flat_.layout();
+  each_slot(slots, [&](const std::string& name, torch::Tensor slot, const Place& place) {
     const torch::Tensor value = take(name);
-    if (value.sizes() != slot.sizes()) {
+    const std::string& parameter = flat_.parameters()[place.parameter].name;
+    const std::vector<int64_t> wanted = layout.whole_sizes(parameter, slot.sizes());
+    if (value.sizes() != c10::IntArrayRef(wanted)) {
       fail<InvalidArgument>("[optimizer] load_state: \"", name, "\" has shape ", value.sizes(), ", wanted ",
-                            slot.sizes());
+                            c10::IntArrayRef(wanted));
     }
-    slot.copy_(value);
+    slot.copy_(layout.part(parameter, value, 0));
   });
   const auto iterations = take("iterations").item<int64_t>();
   exchange_.spread_slots(slots, iterations);
+  each_slot(slots, [&](const std::string& name, const torch::Tensor& /*slot*/, const Place& place) {
+    const std::string& parameter = flat_.parameters()[place.parameter].name;
+    if (layout.find(parameter) == nullptr) return;
+    for (std::size_t r = 0; r < progress_.size(); ++r) {
+      part_of_slot(place, static_cast<int>(r)).copy_(layout.part(parameter, take(name), static_cast<int>(r)));
+    }
+  });
   const auto rate = given.find(kLearningRateEntry);
   load_rate(rate == given.end() ? std::nullopt : std::optional(rate->second.item<double>()));
   // A training without loss scaling may be gone on with.
@@ -116,6 +137,14 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
 void OptimizerState::put_averages() {
   const torch::NoGradGuard no_grad;
   if (!rule_.rule().keeps_averages() || iterations() == 0) return;
+  if (flat_.layout().cuts_any()) {
+    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
+      for (std::size_t r = 0; r < progress_.size(); ++r) {
+        flat_.groups()[g].copies[r].copy_(exchange_.slots_of(static_cast<int>(r))[g].back());
+      }
+    }
+    return;
+  }
   const Exchange::Slots all = exchange_.slots();
   if (all.empty()) {
     fail<FailedPrecondition>("[optimizer] finalize_variable_values: this task has no averages of ", rule_.name(),

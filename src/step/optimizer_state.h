@@ -62,9 +62,16 @@ class OptimizerState {
 
  private:
   void load_rate(std::optional<double> saved);
-  // Calls visit(name, tensor) for every slot of every parameter.
+  // Which slot of which parameter.
+  struct Place {
+    std::size_t parameter;
+    std::size_t slot;
+  };
+  // Calls visit(name, tensor, place) for every slot of every parameter.
   template <typename Visit>
   void each_slot(const Exchange::Slots& slots, const Visit& visit) const;
+  // Returns the slot that a replica has for its part of a parameter.
+  torch::Tensor part_of_slot(const Place& place, int replica) const;
 
   Optimizer rule_;
   FlatParameters& flat_;

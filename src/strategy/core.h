@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cohort/device.h"
+#include "cohort/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "cohort/strategy.h"
 #include "cohort/topology.h"
@@ -44,6 +45,7 @@ struct StrategyPlan {
   // Options of the launch of the replicas and of their exchange of gradients.
   ExchangeOptions exchange;
   ShardingOptions sharding = {};  // the states that the replicas share
+  LayoutMap layout = {};          // the parameters of which the replicas have parts
   int sharing_cores = 1;          // the number of processes that use the cores of this machine alike
   // The most memory that the inputs of the steps of one launch may take on a device (StrategyCore::gather_steps).
   int64_t loop_input_bytes = int64_t{256} << 20;
@@ -76,6 +78,11 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   bool in_run(int local_id) const { return in_run_[static_cast<std::size_t>(local_id)]; }
   // Returns the number of a local replica among those of all processes.
   int replica_id(int local_id) const { return first_replica_ + local_id; }
+  // Returns the first local replica of each share of the batch that this process takes, in the order of the shares.
+  // Where all axes carry the batch these are all local replicas.
+  const std::vector<int>& share_leaders() const { return share_leaders_; }
+  // Returns which of these shares a local replica takes.
+  std::size_t local_share(int local_id) const;
 
   // Returns a local replica's end of the group of all replicas in sync with it.
   Communicator& communicator(int local_id) const { return *in_sync_[static_cast<std::size_t>(local_id)]; }
@@ -143,6 +150,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
 
   StrategyPlan plan_;
   int first_replica_ = 0;  // the first replica of this process, among those of all processes
+  std::vector<int> share_leaders_;
   int threads_per_replica_ = 1;
   PathFacts facts_;
   std::unique_ptr<Rendezvous> rendezvous_;

@@ -2,6 +2,7 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/DeviceGuard.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -13,6 +14,7 @@
 #include "device/identity.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
+#include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
 #include "strategy/worker_group.h"
 
@@ -81,7 +83,8 @@ void copy_values(const NamedTensors& from, const NamedTensors& to) {
 
 // Gives a tensor the value that stands under one of its names and returns how many of them are given. A file may have
 // any of a tied tensor's names, or all of them with the same value.
-std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, torch::Tensor>& given, bool strict) {
+std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, torch::Tensor>& given, bool strict,
+                        const ParameterLayout& layout, int replica) {
   std::vector<std::string> names = {own.name};
   names.insert(names.end(), own.aliases.begin(), own.aliases.end());
   std::erase_if(names, [&](const std::string& name) { return !given.contains(name); });
@@ -90,9 +93,10 @@ std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, tor
   }
   for (const std::string& name : names) {
     const torch::Tensor& value = given.at(name);
-    if (value.sizes() != own.tensor.sizes() || value.scalar_type() != own.tensor.scalar_type()) {
+    const std::vector<int64_t> wanted = layout.whole_sizes(own.name, own.tensor.sizes());
+    if (value.sizes() != c10::IntArrayRef(wanted) || value.scalar_type() != own.tensor.scalar_type()) {
       fail<InvalidArgument>("[strategy] load_state: \"", name, "\" is ", value.scalar_type(), value.sizes(),
-                            ", the module wants ", own.tensor.scalar_type(), own.tensor.sizes());
+                            ", the module wants ", own.tensor.scalar_type(), c10::IntArrayRef(wanted));
     }
     const torch::Tensor& first = given.at(names.front());
     if (!value.is_same(first) && !at::allclose(value, first.to(value.device()), 0.0, 0.0, /*equal_nan=*/true)) {
@@ -104,7 +108,7 @@ std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, tor
   if (ParameterShards* shards = ParameterShards::of(own.tensor)) {
     shards->load(own.tensor, given.at(names.front()));
   } else {
-    own.tensor.detach().copy_(given.at(names.front()));
+    own.tensor.detach().copy_(layout.part(own.name, given.at(names.front()), replica));
   }
   return names.size();
 }
@@ -167,7 +171,7 @@ class UndisturbedRandomness {
 
 MirroredModule::MirroredModule(std::shared_ptr<StrategyCore> core,
                                std::vector<std::shared_ptr<torch::nn::Module>> copies)
-    : core_(std::move(core)), copies_(std::move(copies)) {
+    : core_(std::move(core)), copies_(std::move(copies)), layout_(std::make_shared<ParameterLayout>()) {
   for (std::size_t i = 1; i < copies_.size(); ++i) {
     const std::vector<ModuleTensor> parameters = distinct_parameters(*copies_[i]);
     require_alike(distinct_parameters(*copies_.front()), parameters, i);
@@ -191,7 +195,14 @@ void MirroredModule::copy_from_chief() const {
   const NamedTensors buffers = buffers_of(*copies_.front());
   start_from_chief(*core_, parameters, buffers);
   for (std::size_t i = 1; i < copies_.size(); ++i) {
-    copy_values(parameters, parameters_of(*copies_[i]));
+    NamedTensors own = parameters_of(*copies_[i]);
+    for (std::size_t p = 0; p < own.size(); ++p) {
+      // The replicas in sync have the same part as the first of them, which has what the chief gave.
+      const ParameterCut* cut = layout_->find(own[p].first);
+      const auto first = static_cast<std::size_t>(
+          cut == nullptr ? 0 : core_->topology().replicas_in_sync(static_cast<int>(i)).front());
+      if (first != i) copy_values({parameters_of(*copies_[first])[p]}, {own[p]});
+    }
     copy_values(buffers, buffers_of(*copies_[i]));
   }
 }
@@ -228,6 +239,15 @@ NamedTensors MirroredModule::state() const {
   NamedTensors list = parameters_of(*copies_.front());
   ParameterShards::Wholes wholes;
   for (auto& [name, tensor] : list) tensor = ParameterShards::whole(tensor, wholes);
+  for (const auto& [cut, how] : layout_->cuts()) {
+    const auto at =
+        std::find_if(list.begin(), list.end(), [&, &name = cut](const auto& each) { return each.first == name; });
+    const auto index = at - list.begin();
+    at->second = layout_->whole(cut, [&](int replica) {
+      return parameters_of(*copies_[static_cast<std::size_t>(replica)])[static_cast<std::size_t>(index)]
+          .second.detach();
+    });
+  }
   for (auto& buffer : mean_buffers()) list.emplace_back(std::move(buffer.first), buffer.second.detach());
   return list;
 }
@@ -236,11 +256,12 @@ void MirroredModule::load_state(const std::vector<std::pair<std::string, torch::
   const torch::NoGradGuard no_grad;
   std::map<std::string, torch::Tensor> given;
   for (const auto& [name, tensor] : state) given.emplace(name, tensor);
-  for (const auto& copy : copies_) {
+  for (std::size_t r = 0; r < copies_.size(); ++r) {
+    const auto& copy = copies_[r];
     std::vector<ModuleTensor> own = distinct_parameters(*copy);
     for (ModuleTensor& buffer : distinct_buffers(*copy)) own.push_back(std::move(buffer));
     std::size_t used = 0;
-    for (const ModuleTensor& each : own) used += load_tensor(each, given, strict);
+    for (const ModuleTensor& each : own) used += load_tensor(each, given, strict, *layout_, static_cast<int>(r));
     if (used == given.size()) continue;
     for (const ModuleTensor& each : own) {
       given.erase(each.name);
@@ -264,7 +285,9 @@ MirroredModule Strategy::mirror_modules(const std::function<std::shared_ptr<torc
     require_apart(*copies.back());
     backend_of(where.torch_device).move(*copies.back(), where.torch_device);
   }
-  return MirroredModule(core_, std::move(copies));
+  MirroredModule module(core_, std::move(copies));
+  module.layout_ = std::make_shared<ParameterLayout>(core_->topology(), core_->plan().layout, module.copies_);
+  return module;
 }
 
 }  // namespace cohort

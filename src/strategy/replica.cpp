@@ -9,6 +9,7 @@
 #include "device/backend.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/saved_communicator.h"
 
 namespace cohort {
 
@@ -25,21 +26,6 @@ void bad_replica_index(std::size_t index, std::size_t size) {
 }  // namespace detail
 
 namespace {
-
-// Autograd stores plain numbers with a node: the communicator travels as its address. It outlives every backward pass
-// of its replica, because the strategy does.
-int64_t to_number(Communicator& communicator) {
-  return reinterpret_cast<int64_t>(&communicator);
-}
-Communicator& to_communicator(const c10::IValue& number) {
-  return *reinterpret_cast<Communicator*>(number.toInt());  // NOLINT(performance-no-int-to-ptr)
-}
-
-torch::Tensor reduced_copy(Communicator& communicator, const torch::Tensor& value, ReduceOp op) {
-  torch::Tensor copy = value.detach().clone(torch::MemoryFormat::Contiguous);
-  communicator.all_reduce({&copy, 1}, op);
-  return copy;
-}
 
 class AllReduce : public torch::autograd::Function<AllReduce> {
  public:
@@ -92,7 +78,7 @@ uint64_t mix(uint64_t seed, uint64_t stream) {  // splitmix64 (Steele, Lea and F
 Replica::Replica(StrategyCore& core, int local_id)
     : core_(core),
       local_id_(local_id),
-      id_(core.replica_id(local_id)),
+      id_(core.topology().share_of(core.replica_id(local_id))),
       device_(core.plan().devices[static_cast<std::size_t>(local_id)].torch_device),
       generator_(core.backend(local_id).make_generator(device_)) {
   seed(generator_.current_seed());

@@ -23,6 +23,13 @@ void require_values(std::string_view method, const StrategyCore& core, std::size
   }
 }
 
+// Returns the values of the replicas that take different shares of the batch: what others have is the same.
+std::vector<torch::Tensor> of_shares(const StrategyCore& core, const PerReplica<torch::Tensor>& values) {
+  std::vector<torch::Tensor> list;
+  for (const int leader : core.share_leaders()) list.push_back(values[static_cast<std::size_t>(leader)]);
+  return list;
+}
+
 // Reduces over the replicas of this process, then over the processes.
 torch::Tensor reduce_values(const StrategyCore& core, ReduceOp op, const std::vector<torch::Tensor>& values,
                             torch::Device destination) {
@@ -37,6 +44,17 @@ torch::Tensor reduce_values(const StrategyCore& core, ReduceOp op, const std::ve
   core.workers().world().all_reduce({&result, 1}, ReduceOp::kSum);
   if (op == ReduceOp::kMean) divide(result, core.num_replicas_in_sync());
   return result;
+}
+
+// Replicas that differ in other axes than the batch's compute on the same examples.
+void require_alike(const StrategyCore& core, const std::vector<int64_t>& sizes) {
+  for (int i = 0; i < core.num_local_replicas(); ++i) {
+    const int leader = core.share_leaders()[core.local_share(i)];
+    const int64_t own = sizes[static_cast<std::size_t>(i)], first = sizes[static_cast<std::size_t>(leader)];
+    if (own == first) continue;
+    fail<InvalidArgument>("[strategy] run: local replicas ", leader, " and ", i, " take the same share of the batch (",
+                          core.topology().to_string(), "), but got ", first, " and ", own, " examples");
+  }
 }
 
 }  // namespace
@@ -56,10 +74,9 @@ void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& b
   require_values("run", core, batch.size());
   if (!job.share_sizes.empty()) return;  // the first batch among the arguments counts
   int64_t total = 0;
-  for (const Example& share : batch) {
-    job.share_sizes.push_back(share.size());
-    total += job.share_sizes.back();
-  }
+  for (const Example& share : batch) job.share_sizes.push_back(share.size());
+  for (const int leader : core.share_leaders()) total += job.share_sizes[static_cast<std::size_t>(leader)];
+  require_alike(core, job.share_sizes);
   // The sizes of the other workers are not known here.
   job.global_size = global_size < 0 ? core.workers().known_total(total).value_or(-1) : global_size;
   const auto is_empty = [](int64_t size) { return size == 0; };
@@ -133,7 +150,7 @@ torch::Tensor Strategy::reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& 
   require_cross_replica("reduce");
   require_values("reduce", *core_, value.size());
   if (core_->communicator(0).size() == 1) return value[0].to(destination);
-  return reduce_values(*core_, op, value.values(), destination);
+  return reduce_values(*core_, op, of_shares(*core_, value), destination);
 }
 
 std::vector<torch::Tensor> Strategy::batch_reduce_to(
@@ -152,7 +169,7 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> sums;
   int64_t count = 0;
-  for (const torch::Tensor& each : value) {
+  for (const torch::Tensor& each : of_shares(*core_, value)) {
     int64_t size = 1;
     for (const int64_t dim : axis) {
       if (dim < -each.dim() || dim >= each.dim()) {
@@ -183,7 +200,7 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& value, int64_t a
   require_cross_replica("gather");
   require_values("gather", *core_, value.size());
   std::vector<torch::Tensor> parts;
-  for (const torch::Tensor& each : value) {
+  for (const torch::Tensor& each : of_shares(*core_, value)) {
     if (each.layout() != torch::kStrided) {
       fail<Unimplemented>("[strategy] gather: sparse values cannot be gathered");
     }

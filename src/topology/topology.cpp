@@ -152,6 +152,15 @@ std::vector<int> Topology::replicas_in_sync(int replica) const {
   return replicas_along(replica, [&](std::size_t a) { return axes_[a].role == AxisRole::kBatch; });
 }
 
+int Topology::share_of(int replica) const {
+  const Coordinate position = coordinate(replica);
+  int share = 0;
+  for (std::size_t a = 0; a < axes_.size(); ++a) {
+    if (axes_[a].role == AxisRole::kBatch) share = share * axes_[a].size + position[a];
+  }
+  return share;
+}
+
 std::string Topology::to_string() const {
   std::vector<std::string> axes;
   for (const Axis& axis : axes_) axes.push_back(c10::str(axis.name, " ", axis.size));

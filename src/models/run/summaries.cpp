@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/access.h"
+#include "strategy/parameter_layout.h"
+
 namespace cohort {
 
 RunSummaries::RunSummaries(const std::filesystem::path& model_dir, const RunPlan::Summaries& plan, bool writes)
@@ -49,7 +52,12 @@ void RunSummaries::evaluated(int64_t step, int64_t epochs, const Logs& logs, dou
   SummaryWriter& out = writer(validation_, plan_.validation_folder);
   if (plan_.histograms) {
     const auto& first = model.module().copies().front();
-    for (const auto& item : first->named_parameters()) out.histogram(item.key(), item.value(), step);
+    for (const auto& item : first->named_parameters()) {
+      const auto part_of = [&](int replica) {
+        return model.module().copies()[static_cast<std::size_t>(replica)]->named_parameters()[item.key()].detach();
+      };
+      out.histogram(item.key(), Access::layout(model.module())->whole(item.key(), part_of), step);
+    }
   }
   write(out, "eval", step, epochs, logs, examples_per_second);
 }

@@ -1,5 +1,8 @@
 // Replicas on different devices, other cross-device ops than ring, or dtypes without kernels: gradients are packed into
 // one flat run a replica and all-reduced in packs, and every replica updates its own copy with slots of its own.
+#include <ATen/Functions.h>
+
+#include "base/fail.h"
 #include "cohort/trace.h"
 #include "step/exchange/exchange.h"
 #include "step/flat_gradients.h"
@@ -10,10 +13,47 @@ namespace cohort {
 
 namespace {
 
+// Returns the squared norm of each parameter's sum. The parts of those that are cut are added up along their axes, in
+// one message an axis; what every replica has is counted once.
+std::vector<double> squared_norms(const StrategyCore& core, const FlatParameters& flat, const Replica& replica,
+                                  const std::vector<torch::Tensor>& sums) {
+  std::vector<torch::Tensor> each;
+  for (std::size_t p = 0; p < flat.parameters().size(); ++p) {
+    const torch::Tensor norm = flat.part_of(sums[flat.parameters()[p].group], p).norm(2, torch::kDouble);
+    each.push_back(norm.square().to(replica.device()));
+  }
+  torch::Tensor squares = at::stack(each);
+  for (const Axis& axis : core.topology().axes()) {
+    if (axis.role != AxisRole::kModel) continue;
+    torch::Tensor is_cut = at::zeros_like(squares, torch::kBool);
+    for (std::size_t p = 0; p < flat.parameters().size(); ++p) {
+      const ParameterCut* cut = flat.layout().find(flat.parameters()[p].name);
+      if (cut != nullptr && cut->axis == axis.name) is_cut[static_cast<int64_t>(p)] = true;
+    }
+    torch::Tensor whole = squares.clone();
+    replica.group(axis.name).all_reduce({&whole, 1}, ReduceOp::kSum);
+    squares = at::where(is_cut, whole, squares);
+  }
+  const torch::Tensor here = squares.cpu();
+  const auto values = here.accessor<double, 1>();
+  std::vector<double> list;
+  for (int64_t p = 0; p < values.size(0); ++p) list.push_back(values[p]);
+  return list;
+}
+
+// Refuses a rule whose arithmetic needs a whole parameter where replicas have parts of one.
+void require_parts(const FlatParameters& flat, const Optimizer& rule) {
+  if (!flat.layout().cuts_any() || !rule.rule().one_by_one()) return;
+  const auto& [name, cut] = *flat.layout().cuts().begin();
+  fail<Unimplemented>("[optimizer] ", rule.name(), " needs whole parameters, but the layout cuts ", name, " along \"",
+                      cut.axis, "\"; rules that treat each element by itself, such as Adam and SGD, take parts");
+}
+
 class CommunicatorExchange final : public Exchange {
  public:
   CommunicatorExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
-      : Exchange(flat), gradients_(flat), packs_(gradient_packs(core, flat)) {
+      : Exchange(flat), core_(core), gradients_(flat), packs_(gradient_packs(core, flat)) {
+    require_parts(flat, rule);
     for (std::size_t r = 0; r < static_cast<std::size_t>(core.num_local_replicas()); ++r) {
       std::vector<torch::Tensor> values;
       for (const FlatGroup& group : flat.groups()) values.push_back(group.copies[r]);
@@ -26,10 +66,16 @@ class CommunicatorExchange final : public Exchange {
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");
     if (!reduced) all_reduce(replica);
-    return updates_[static_cast<std::size_t>(replica.local_id())].update(gradients_.of(replica.local_id()), context);
+    TensorUpdate::SquaredNorms norms;
+    if (flat_.layout().cuts_any()) {
+      norms = [&](const std::vector<torch::Tensor>& sums) { return squared_norms(core_, flat_, replica, sums); };
+    }
+    return updates_[static_cast<std::size_t>(replica.local_id())].update(gradients_.of(replica.local_id()), context,
+                                                                         norms);
   }
 
   Slots slots() const override { return updates_.front().slots(); }
+  Slots slots_of(int local_id) const override { return updates_[static_cast<std::size_t>(local_id)].slots(); }
   void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {
     for (std::size_t r = 1; r < updates_.size(); ++r) updates_[r].copy_slots(updates_.front());
   }
@@ -45,6 +91,7 @@ class CommunicatorExchange final : public Exchange {
     }
   }
 
+  StrategyCore& core_;
   FlatGradients gradients_;
   std::vector<std::vector<Pack>> packs_;  // [group]
   std::vector<TensorUpdate> updates_;     // [replica]

@@ -57,6 +57,10 @@ bool Exchange::was_finite(int /*local_id*/) {
   fail<Internal>("[optimizer] the sums of a step within a function were asked for where nothing is recorded");
 }
 
+Exchange::Slots Exchange::slots_of(int /*local_id*/) const {
+  fail<Internal>("[optimizer] the slots of one replica were asked for where replicas do not have parts of parameters");
+}
+
 ExchangeTimeline Exchange::timeline() const {
   return {};
 }

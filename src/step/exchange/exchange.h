@@ -57,6 +57,8 @@ class Exchange {
   // Returns all slots; none where other processes have them. Where replicas share them this is a collective of all
   // workers and returns a copy, else they are those of one replica.
   virtual Slots slots() const = 0;
+  // Returns the slots of a local replica that has parts of parameters.
+  virtual Slots slots_of(int local_id) const;
   // Returns tensors of the same sizes, in which a caller puts what spread_slots() is to take. No collective.
   virtual Slots slots_to_load() const { return slots(); }
   // Makes the slots of all holders what was put into slots_to_load(), of that step.

@@ -3,6 +3,8 @@
 
 #include <ATen/Functions.h>
 
+#include <numeric>
+
 #include "base/flush_denormals.h"
 #include "step/scaling.h"
 #include "step/update/slots.h"
@@ -23,12 +25,15 @@ void TensorUpdate::copy_slots(const TensorUpdate& other) {
   }
 }
 
-bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context) {
+bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms) {
   const FlushDenormals flush;
   const GradientOptions& gradient = rule_.gradient();
+  std::vector<double> squares;
+  if (norms && needs_norm(gradient)) squares = norms(sums);
   if (gradient.global_clipnorm > 0.0 || gradient.loss_scale) {
-    double squared_norm = 0.0;
+    double squared_norm = std::accumulate(squares.begin(), squares.end(), 0.0);
     for (const torch::Tensor& flat : sums) {
+      if (!squares.empty()) break;
       const double norm = flat.norm(2, torch::kDouble).item<double>();
       squared_norm += norm * norm;
     }
@@ -42,7 +47,7 @@ bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext co
       std::size_t last = first + 1;
       const Treatment treatment = flat_.parameters()[members[first]].treatment;
       while (alike && last < members.size() && flat_.parameters()[members[last]].treatment == treatment) ++last;
-      update_run(g, members[first], members[last - 1], sums[g], context);
+      update_run(g, members[first], members[last - 1], sums[g], context, squares);
       first = last;
     }
   }
@@ -50,7 +55,7 @@ bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext co
 }
 
 void TensorUpdate::update_run(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
-                              const StepContext& context) {
+                              const StepContext& context, const std::vector<double>& squares) {
   const int64_t begin = flat_.parameters()[first].offset;
   const int64_t end = flat_.parameters()[last].offset + flat_.parameters()[last].size;
   // A rule that takes whole parameters gets them in their shapes, others get runs of elements.
@@ -60,7 +65,9 @@ void TensorUpdate::update_run(std::size_t group, std::size_t first, std::size_t 
   std::vector<torch::Tensor> slots;
   for (const torch::Tensor& slot : slots_[group]) slots.push_back(part(slot));
   torch::Tensor gradient = part(sums);
-  if (rule_.gradient().clipnorm > 0.0) {
+  if (rule_.gradient().clipnorm > 0.0 && !squares.empty()) {
+    gradient.mul_(clip_factor(squares[first] * context.grad_scale * context.grad_scale, rule_.gradient().clipnorm));
+  } else if (rule_.gradient().clipnorm > 0.0) {
     const torch::Tensor norm = gradient.norm(2, torch::kDouble).mul_(context.grad_scale);
     gradient.mul_(clip_factor(norm, rule_.gradient().clipnorm));
   }

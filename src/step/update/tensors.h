@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "cohort/optimizer.h"
@@ -15,6 +16,9 @@ namespace cohort {
 // One holder's parameters and slots.
 class TensorUpdate {
  public:
+  // The squared norms of the sums for each parameter, of which others may have parts; `sums` as update() takes them.
+  using SquaredNorms = std::function<std::vector<double>(const std::vector<torch::Tensor>& sums)>;
+
   // Updates `values`, flat, one a group of `flat`; the slots lie on the same devices.
   TensorUpdate(const FlatParameters& flat, const Optimizer& rule, std::vector<torch::Tensor> values);
 
@@ -24,12 +28,13 @@ class TensorUpdate {
   void copy_slots(const TensorUpdate& other);
 
   // `sums` are the summed gradients, flat, one a group; the rule may overwrite them. Returns false when
-  // with a loss scale they are not finite, and nothing was updated.
-  bool update(const std::vector<torch::Tensor>& sums, StepContext context);
+  // with a loss scale they are not finite, and nothing was updated. `norms`, where it is needed, is called instead of
+  // the norms of the sums; without it these are those of whole parameters.
+  bool update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms = {});
 
  private:
   void update_run(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
-                  const StepContext& context);
+                  const StepContext& context, const std::vector<double>& squares);
 
   const FlatParameters& flat_;
   Optimizer rule_;

@@ -9,6 +9,7 @@
 #include "record/function_recording.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
+#include "strategy/parameter_layout.h"
 
 namespace cohort {
 
@@ -88,6 +89,10 @@ void MovingAverage::update(int local_id) {
 }
 
 void MovingAverage::begin(const MirroredModule& module) {
+  if (Access::layout(module)->cuts_any()) {
+    fail<Unimplemented>("[trainer] ema: the layout of the mesh cuts parameters, of which these averages would have ",
+                        "one part; use the optimizer's use_ema");
+  }
   if (Access::core(module)->shares_parameters()) {
     fail<Unimplemented>("[trainer] ema: the replicas share the parameters (sharding.stage 3), of which these averages ",
                         "are whole copies; use_ema of the optimizer keeps averages that are shared, too");

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cohort/train/layers.h"
+#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -40,10 +41,11 @@ constexpr std::array kNames = {
 
 constexpr double kLeakySlope = 0.2;
 
-class ActivationModule final : public LayerModule {
+class ActivationModule final : public LayerModule, public PartsBetween {
  public:
   explicit ActivationModule(Activation activation) : activation_(std::move(activation)) {}
   torch::Tensor forward(const torch::Tensor& x) override { return activation_(x); }
+  Parts parts() const override { return activation_.is_elementwise() ? Parts::kPasses : Parts::kNone; }
   torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
 
  private:

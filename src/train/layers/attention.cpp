@@ -31,7 +31,7 @@ class ProjectionModule final : public torch::nn::Module {
   torch::Tensor weight, bias;
 };
 
-class AttentionModule final : public Attention {
+class AttentionModule final : public Attention, public DividedModule {
  public:
   AttentionModule(const MultiHeadAttentionOptions& options, int64_t query_dim, int64_t value_dim,
                   torch::ScalarType dtype, std::string name)
@@ -39,7 +39,8 @@ class AttentionModule final : public Attention {
         name_(std::move(name)),
         query_dim_(query_dim),
         value_dim_(value_dim),
-        head_value_(options.value_dim > 0 ? options.value_dim : options.key_dim) {
+        head_value_(options.value_dim > 0 ? options.value_dim : options.key_dim),
+        heads_(options.num_heads) {
     const int64_t heads = options.num_heads;
     const int64_t output = options.output_dim > 0 ? options.output_dim : query_dim;
     // The fans are those of Keras' kernels [inputs, heads, size].
@@ -56,35 +57,39 @@ class AttentionModule final : public Attention {
   }
 
   AttentionOutput attend(const AttentionInputs& inputs) override {
-    check(inputs.query, "the query", query_dim_);
-    check(inputs.value, "the value", value_dim_);
-    if (inputs.key.defined()) check(inputs.key, "the key", value_dim_);
-    const torch::Tensor query = by_heads((*query_)(inputs.query), options_.key_dim);
-    torch::Tensor key = by_heads((*key_)(inputs.key.defined() ? inputs.key : inputs.value), options_.key_dim);
-    torch::Tensor value = by_heads((*value_)(inputs.value), head_value_);
-    const int64_t before = inputs.cache != nullptr && inputs.cache->key.defined() ? inputs.cache->key.size(2) : 0;
-    if (before > 0) {
-      key = at::cat({inputs.cache->key, key}, 2);
-      value = at::cat({inputs.cache->value, value}, 2);
-    }
-    if (inputs.cache != nullptr) *inputs.cache = {.key = key, .value = value};
-    torch::Tensor scores =
-        at::matmul(query * (1.0 / std::sqrt(static_cast<double>(options_.key_dim))), key.transpose(2, 3));
-    const torch::Tensor seen = mask_for(inputs, before, scores);
-    if (seen.defined()) {
-      const double unseen = scores.scalar_type() == torch::kHalf ? kUnseenHalf : kUnseen;
-      scores = scores + seen.logical_not().to(scores.scalar_type()) * unseen;
-    }
-    scores = at::softmax(scores, -1);
-    const bool drops = is_training() && options_.dropout > 0.0;
-    const torch::Tensor mixed = at::matmul(drops ? drop_out(scores, options_.dropout) : scores, value);
-    const std::vector<int64_t> shape = {mixed.size(0), mixed.size(2), options_.num_heads * head_value_};
-    return {.output = (*output_)(mixed.transpose(1, 2).reshape(shape)), .scores = scores};
+    AttentionOutput result = compute(inputs);
+    if (!axis_.empty()) result.scores = gather_along(result.scores, axis_, 1);
+    return result;
   }
 
-  torch::Tensor forward(const torch::Tensor& x) override { return attend({.query = x, .value = x}).output; }
+  // The replicas along the axis have some heads each; the output is the sum of what they contribute.
+  void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& topology) override {
+    const std::string& axis = axes.begin()->second[axes.begin()->second[0].empty() ? 1 : 0];
+    std::map<std::string, ParameterAxes> wanted = {{"output.weight", {"", axis}}};
+    for (const std::string part : {"query", "key", "value"}) {
+      wanted[part + ".weight"] = {axis, ""};
+      if (options_.use_bias) wanted[part + ".bias"] = {axis};
+    }
+    if (axes != wanted) {
+      fail_layout(name_, kAttention, axes,
+                  R"(the weights {"model", ""} and the biases {"model"} of query, key and value, and output.weight )"
+                  R"({"", "model"}, all together)");
+    }
+    const int parts = topology.axis(axis).size;
+    if (options_.num_heads % parts != 0) {
+      fail<InvalidArgument>("[mesh] layout: MultiHeadAttention \"", name_, "\" has ", options_.num_heads,
+                            " heads, which ", parts, " replicas along \"", axis,
+                            "\" do not divide; a size of the axis that divides the heads would fit");
+    }
+    refuse_regularizer(name_, kAttention, "weights", options_.kernel_regularizer);
+    refuse_regularizer(name_, kAttention, "biases", options_.bias_regularizer);
+    heads_ = options_.num_heads / parts;
+    axis_ = axis;
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) override { return compute({.query = x, .value = x}).output; }
   torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) override {
-    return attend({.query = x, .value = x, .query_mask = mask, .value_mask = mask}).output;
+    return compute({.query = x, .value = x, .query_mask = mask, .value_mask = mask}).output;
   }
   torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
   torch::Tensor penalty() const override {
@@ -100,14 +105,50 @@ class AttentionModule final : public Attention {
   }
 
  private:
+  AttentionOutput compute(const AttentionInputs& inputs) {
+    check(inputs.query, "the query", query_dim_);
+    check(inputs.value, "the value", value_dim_);
+    if (inputs.key.defined()) check(inputs.key, "the key", value_dim_);
+    const torch::Tensor asked = entered(inputs.query);
+    const torch::Tensor given = inputs.value.is_same(inputs.query) ? asked : entered(inputs.value);
+    const torch::Tensor query = by_heads((*query_)(asked), options_.key_dim);
+    torch::Tensor key = by_heads((*key_)(inputs.key.defined() ? entered(inputs.key) : given), options_.key_dim);
+    torch::Tensor value = by_heads((*value_)(given), head_value_);
+    const int64_t before = inputs.cache != nullptr && inputs.cache->key.defined() ? inputs.cache->key.size(2) : 0;
+    if (before > 0) {
+      key = at::cat({inputs.cache->key, key}, 2);
+      value = at::cat({inputs.cache->value, value}, 2);
+    }
+    if (inputs.cache != nullptr) *inputs.cache = {.key = key, .value = value};
+    torch::Tensor scores =
+        at::matmul(query * (1.0 / std::sqrt(static_cast<double>(options_.key_dim))), key.transpose(2, 3));
+    const torch::Tensor seen = mask_for(inputs, before, scores);
+    if (seen.defined()) {
+      const double unseen = scores.scalar_type() == torch::kHalf ? kUnseenHalf : kUnseen;
+      scores = scores + seen.logical_not().to(scores.scalar_type()) * unseen;
+    }
+    scores = at::softmax(scores, -1);
+    const bool drops = is_training() && options_.dropout > 0.0;
+    const torch::Tensor mixed = at::matmul(drops ? drop_out(scores, options_.dropout, axis_, 1) : scores, value);
+    const std::vector<int64_t> shape = {mixed.size(0), mixed.size(2), heads_ * head_value_};
+    return {.output = projected(mixed.transpose(1, 2).reshape(shape)), .scores = scores};
+  }
+
   void check(const torch::Tensor& x, const char* which, int64_t size) const {
     if (x.defined() && x.dim() == 3 && x.size(2) == size && x.is_floating_point()) return;
     fail_called(name_, kAttention, x, c10::str("floating point [batch, steps, ", size, "] as ", which));
   }
 
+  torch::Tensor entered(const torch::Tensor& x) const { return axis_.empty() ? x : enter_axis(x, axis_); }
+  torch::Tensor projected(const torch::Tensor& x) const {
+    if (axis_.empty()) return (*output_)(x);
+    const torch::Tensor sum = sum_along(at::linear(x, output_->weight), axis_);
+    return output_->bias.defined() ? sum + output_->bias : sum;
+  }
+
   // [batch, steps, heads * size] -> [batch, heads, steps, size]
   torch::Tensor by_heads(const torch::Tensor& x, int64_t size) const {
-    return x.view({x.size(0), x.size(1), options_.num_heads, size}).transpose(1, 2);
+    return x.view({x.size(0), x.size(1), heads_, size}).transpose(1, 2);
   }
 
   // Returns what all masks let be seen, to be broadcast to the scores; undefined for everything.
@@ -148,6 +189,8 @@ class AttentionModule final : public Attention {
   std::string name_;
   int64_t query_dim_, value_dim_;
   int64_t head_value_;
+  int64_t heads_;     // of this replica
+  std::string axis_;  // along which the heads are divided; empty: it has all of them
   std::shared_ptr<ProjectionModule> query_, key_, value_, output_;
 };
 

@@ -1,6 +1,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers.h"
+#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -9,7 +10,7 @@ namespace {
 
 constexpr std::string_view kDense = "Dense";
 
-class DenseModule final : public LayerModule {
+class DenseModule final : public LayerModule, public DividedModule, public PartsBetween {
  public:
   DenseModule(const DenseOptions& options, const BuildContext& context)
       : name_(context.name),
@@ -25,9 +26,39 @@ class DenseModule final : public LayerModule {
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, kDense, x, 0, -1, inputs_);
-    return activation_.overwrite(at::linear(x, weight_, bias_));
+    switch (form_) {
+      case Form::kWhole:
+        check_input(name_, kDense, x, 0, -1, inputs_);
+        return activation_.overwrite(at::linear(x, weight_, bias_));
+      case Form::kColumns:
+        return forward_columns(x);
+      case Form::kRows:
+        return forward_rows(x);
+    }
+    return {};
   }
+
+  void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& /*topology*/) override {
+    const auto weight = axes.find("weight");
+    const auto bias = axes.find("bias");
+    const bool columns = weight != axes.end() && !weight->second[0].empty();
+    const bool fits = weight != axes.end() &&
+                      (columns ? !bias_.defined() || (bias != axes.end() && bias->second[0] == weight->second[0])
+                               : bias == axes.end());
+    if (!fits)
+      fail_layout(name_, kDense, axes,
+                  R"(weight {"model", ""} and bias {"model"} (columns), or weight {"", "model"} alone (rows))");
+    refuse_regularizer(name_, kDense, "weight", kernel_regularizer_);
+    if (columns) refuse_regularizer(name_, kDense, "bias", bias_regularizer_);
+    form_ = columns ? Form::kColumns : Form::kRows;
+    axis_ = weight->second[columns ? 0 : 1];
+  }
+
+  Parts parts() const override {
+    if (form_ == Form::kRows) return Parts::kTakes;
+    return form_ == Form::kColumns && activation_.is_elementwise() ? Parts::kMakes : Parts::kNone;
+  }
+  const std::string& parts_axis() const override { return axis_; }
 
   torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
   torch::Tensor penalty() const override {
@@ -35,8 +66,30 @@ class DenseModule final : public LayerModule {
   }
 
  private:
+  // kColumns: the replicas along an axis compute some units each. kRows: each takes some inputs, and the products are
+  // added up.
+  enum class Form { kWhole, kColumns, kRows };
+
+  // The units stay apart where the next layer takes them so.
+  torch::Tensor forward_columns(const torch::Tensor& x) {
+    check_input(name_, kDense, x, 0, -1, inputs_);
+    const torch::Tensor units = at::linear(enter_axis(x, axis_), weight_, bias_);
+    if (parts() == Parts::kMakes && gives_parts()) return activation_.overwrite(units);
+    return activation_(gather_along(units, axis_, -1));
+  }
+
+  torch::Tensor forward_rows(const torch::Tensor& x) {
+    const bool in_parts = gets_parts();
+    check_input(name_, kDense, x, 0, -1, in_parts ? weight_.size(1) : inputs_);
+    torch::Tensor sum = sum_along(at::linear(in_parts ? x : part_along(x, axis_, -1), weight_), axis_);
+    if (bias_.defined()) sum = sum + bias_;
+    return activation_(sum);
+  }
+
   std::string name_;
   int64_t inputs_;
+  Form form_ = Form::kWhole;
+  std::string axis_;
   Activation activation_;
   Regularizer kernel_regularizer_, bias_regularizer_;
   torch::Tensor weight_, bias_;

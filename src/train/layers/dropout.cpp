@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 
+#include "cohort/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "cohort/train/layers.h"
 #include "train/layers/support.h"
@@ -39,17 +40,20 @@ class DropoutKind final : public LayerKind {
 
 }  // namespace
 
-torch::Tensor drop_out(const torch::Tensor& x, double rate) {
+torch::Tensor drop_out(const torch::Tensor& x, double rate, const std::string& axis, int64_t dim) {
   torch::Tensor kept;
   {
     const torch::NoGradGuard no_grad;
-    kept = at::empty_like(x);
     Replica* replica = Replica::current();
+    std::vector<int64_t> whole = x.sizes().vec();
+    if (!axis.empty()) whole[static_cast<std::size_t>(dim)] *= replica->group(axis).size();
+    kept = axis.empty() ? at::empty_like(x) : at::empty(whole, x.options());
     if (replica != nullptr && replica->device().type() == x.device().type()) {
       kept.bernoulli_(1.0 - rate, replica->generator());
     } else {
       kept.bernoulli_(1.0 - rate);
     }
+    if (!axis.empty()) kept = part_along(kept, axis, dim);
     kept.mul_(1.0 / (1.0 - rate));
   }
   return x * kept;

@@ -1,6 +1,8 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include "cohort/mesh_strategy.h"
+#include "cohort/replica.h"
 #include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
@@ -10,7 +12,7 @@ namespace {
 
 constexpr std::string_view kEmbedding = "Embedding";
 
-class EmbeddingModule final : public LayerModule {
+class EmbeddingModule final : public LayerModule, public DividedModule {
  public:
   EmbeddingModule(const EmbeddingOptions& options, const BuildContext& context)
       : name_(context.name),
@@ -26,12 +28,19 @@ class EmbeddingModule final : public LayerModule {
     if (!at::isIntegralType(x.scalar_type(), /*includeBool=*/false)) fail_called(name_, kEmbedding, x, "integers");
     const bool indexes = x.scalar_type() == torch::kLong || x.scalar_type() == torch::kInt;
     try {
-      return at::embedding(weight_, indexes ? x : x.to(torch::kLong));
+      return look_up(indexes ? x : x.to(torch::kLong));
     } catch (const c10::IndexError&) {
       fail_called(name_, kEmbedding, x,
                   c10::str("indices from 0 to ", rows_ - 1, "; there are some from ", x.min().item<int64_t>(), " to ",
                            x.max().item<int64_t>()));
     }
+  }
+
+  void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& /*topology*/) override {
+    refuse_regularizer(name_, kEmbedding, "weight", regularizer_);
+    const ParameterAxes& weight = axes.at("weight");
+    by_rows_ = !weight[0].empty();
+    axis_ = weight[by_rows_ ? 0 : 1];
   }
 
   torch::Tensor mask_of(const torch::Tensor& x, const torch::Tensor& mask) override {
@@ -41,8 +50,26 @@ class EmbeddingModule final : public LayerModule {
   torch::Tensor penalty() const override { return penalty_of({{regularizer_, weight_}}); }
 
  private:
+  torch::Tensor look_up(const torch::Tensor& x) const {
+    if (axis_.empty()) return at::embedding(weight_, x);
+    if (!by_rows_) return gather_along(at::embedding(weight_, x), axis_, -1);
+    const Replica* replica = Replica::current();
+    if (replica == nullptr) {
+      fail<FailedPrecondition>("[layers] ", name_, " (Embedding): called outside run(), with a part of its rows; the ",
+                               "replicas along \"", axis_, "\" look up together");
+    }
+    // One of the replicas along the axis has the row; the others add zeros. An index that none has stays outside.
+    const int64_t own = weight_.size(0);
+    const torch::Tensor here = x - own * replica->group(axis_).rank();
+    const torch::Tensor has = here.ge(0).logical_and(here.lt(own));
+    const torch::Tensor row = at::where(has, here, at::where(x.ge(0).logical_and(x.lt(rows_)), 0, own).to(x.dtype()));
+    return sum_along(at::embedding(weight_, row) * has.unsqueeze(-1).to(weight_.dtype()), axis_);
+  }
+
   std::string name_;
   int64_t rows_;
+  std::string axis_;      // along which the replicas have parts of the weight; empty: all have the whole
+  bool by_rows_ = false;  // parts of the vocabulary, else of each row
   bool mask_zero_;
   Regularizer regularizer_;
   torch::Tensor weight_;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "train/layers/parts_between.h"
 
 namespace cohort {
 
@@ -56,6 +57,7 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
     layers_.push_back(register_module(layer.name(), layer.kind().build(here)));
     makes_masks_ = makes_masks_ || layers_.back()->makes_mask();
   });
+  join_parts(layers_);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     rectified_later_.push_back(i + 1 < layers_.size() ? rectified_before(*layers_[i], *layers_[i + 1]) : nullptr);
   }

@@ -103,9 +103,12 @@ class Checkpoint::Impl {
     }
   }
 
-  // Returns the number of replicas and workers as a text: "2 on 3 worker(s)".
+  // Returns the number of replicas and workers as a text: "2 on 3 worker(s)", and what they are laid out on where
+  // several of them take one share of the batch.
   std::string own_shape() const {
-    return c10::str(core_.num_replicas_in_sync(), " on ", core_.num_workers(), " worker(s)");
+    const std::string mesh = mesh_of(core_);
+    return c10::str(core_.num_replicas_in_sync(), " on ", core_.num_workers(), " worker(s)",
+                    mesh.empty() ? "" : " (" + mesh + ")");
   }
 
   OwnParts own_parts() const {

@@ -146,6 +146,11 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
   return result;
 }
 
+std::string mesh_of(const StrategyCore& core) {
+  const bool plain = core.share_leaders().size() == static_cast<std::size_t>(core.num_local_replicas());
+  return plain ? "" : core.topology().to_string();
+}
+
 std::string own_name(int rank) {
   return "worker-" + std::to_string(rank);
 }

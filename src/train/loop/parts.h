@@ -46,6 +46,9 @@ struct OwnState {
 // rest. DataLoss: the bytes are damaged. InvalidArgument: they belong to other parts.
 OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std::string& bytes);
 
+// Returns what the replicas are laid out on where several of them take one share of the batch; else nothing.
+std::string mesh_of(const StrategyCore& core);
+
 // Returns the name of the entry in the bytes of a checkpoint that has a worker's own state.
 std::string own_name(int rank);
 

@@ -70,6 +70,7 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
                                  {"batch", std::to_string(position.batch)},
                                  {"workers", std::to_string(core.num_workers())},
                                  {"replicas", std::to_string(core.num_replicas_in_sync())}}};
+  if (const std::string mesh = mesh_of(core); !mesh.empty()) data.values["mesh"] = mesh;
   if (position.ending != Ending::kNone) data.values[kStopped] = kEndings.at(static_cast<std::size_t>(position.ending));
   const VariableMap variables = variables_of(state.strategy(), "[model] " + state.name());
   if (!variables.empty()) data.tensors[kVariablesGroup] = values_of(variables);
@@ -93,7 +94,10 @@ TrainingPosition restore_training(ModelState& state, const CheckpointData& data)
   for (std::size_t i = 1; stopped != values.end() && i < kEndings.size(); ++i) {
     if (stopped->second == kEndings.at(i)) position.ending = static_cast<Ending>(i);
   }
-  if (number(values, "workers") != core.num_workers() || number(values, "replicas") != core.num_replicas_in_sync()) {
+  const auto mesh = values.find("mesh");
+  const bool same_mesh = (mesh == values.end() ? "" : mesh->second) == mesh_of(core);
+  if (number(values, "workers") != core.num_workers() || number(values, "replicas") != core.num_replicas_in_sync() ||
+      !same_mesh) {
     if (position.batch > 0) {
       log().warn("[model] {}: saved with {} replicas on {} workers, now there are {} on {}: epoch {} is begun anew",
                  state.name(), values.at("replicas"), values.at("workers"), core.num_replicas_in_sync(),

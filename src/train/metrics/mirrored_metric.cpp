@@ -1,7 +1,9 @@
 #include <ATen/Functions.h>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "cohort/train/metric.h"
+#include "strategy/core.h"
 
 namespace cohort {
 
@@ -58,8 +60,11 @@ torch::Tensor MirroredMetric::total() const {
 torch::Tensor MirroredMetric::local_total() const {
   int64_t size = 0;
   for (const Slot& slot : slots_) size = std::max(size, slot.state.size());
-  torch::Tensor sum = with_size(slots_.front().state.total(), size);
-  for (std::size_t i = 1; i < slots_.size(); ++i) sum.add_(with_size(slots_[i].state.total(), size));
+  torch::Tensor sum;
+  for (const int replica : Access::core(strategy_)->share_leaders()) {
+    const torch::Tensor total = with_size(slots_[static_cast<std::size_t>(replica)].state.total(), size);
+    sum = sum.defined() ? sum.add_(total) : total;
+  }
   return sum;
 }
 

@@ -301,17 +301,14 @@ void ModelState::begin_evaluation() const {
 
 GlobalBatch ModelState::split(const Example& batch) const {
   const int64_t total = batch.size();
-  const int replicas = strategy_.num_local_replicas();
-  const auto first =
-      static_cast<std::size_t>(Access::core(strategy_)->worker_rank()) * static_cast<std::size_t>(replicas);
+  const StrategyCore& core = *Access::core(strategy_);
   const std::vector<int64_t> sizes = sub_batch_sizes(total, 1, strategy_.num_replicas_in_sync(), 0);
   std::vector<Example> shares;
-  int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(first), int64_t{0});
-  for (int r = 0; r < replicas; ++r) {
-    const int64_t end = begin + sizes[first + static_cast<std::size_t>(r)];
+  for (int r = 0; r < strategy_.num_local_replicas(); ++r) {
+    const auto own = sizes.begin() + core.topology().share_of(core.replica_id(r));
+    const int64_t begin = std::accumulate(sizes.begin(), own, int64_t{0});
     const torch::Device device = strategy_.worker_devices()[static_cast<std::size_t>(r)].torch_device;
-    shares.push_back(batch.rows(begin, end).to(device));
-    begin = end;
+    shares.push_back(batch.rows(begin, begin + *own).to(device));
   }
   const bool some_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
   return GlobalBatch(std::move(shares), total, some_empty);

@@ -53,6 +53,10 @@ class Activation {
   // Returns whether it is the library's relu.
   bool is_relu() const { return kind_ == kRelu && !function_; }
 
+  // Returns whether each element of the result depends on one element alone, as far as the library knows: neither for
+  // the softmaxes nor for a function of the user's.
+  bool is_elementwise() const { return kind_ != kSoftmax && kind_ != kLogSoftmax && !function_; }
+
   // Applies the function; the result has the shape of x.
   torch::Tensor operator()(const torch::Tensor& x) const;
   // The same for a tensor that nobody else holds and whose values the operation that made it does not need for its

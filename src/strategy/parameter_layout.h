@@ -1,0 +1,60 @@
+// ParameterLayout: which parameters of a mirrored module the replicas have parts of, and how a whole becomes parts and
+// parts a whole. Replicas are those of one process.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/mesh_strategy.h"
+#include "cohort/topology.h"
+#include "strategy/module_tensors.h"
+
+namespace cohort {
+
+// A parameter that is cut into equal parts, one for each replica of a line along an axis.
+struct ParameterCut {
+  std::string axis;
+  int64_t dim = 0;  // the dimension that is cut
+  int parts = 1;    // the size of the axis
+};
+
+class ParameterLayout {
+ public:
+  // Nothing is cut.
+  ParameterLayout() = default;
+  // Finds the cuts of a module of which each copy has whole parameters, tells the modules that compute with parts, and
+  // leaves each copy its own. Errors: see MeshOptions::layout and DividedModule.
+  ParameterLayout(const Topology& topology, const LayoutMap& map,
+                  const std::vector<std::shared_ptr<torch::nn::Module>>& copies);
+
+  // Returns the cut of a parameter, by the first of its names; null for one that every replica has whole.
+  const ParameterCut* find(const std::string& parameter) const;
+  bool cuts_any() const { return !cuts_.empty(); }
+  // Returns the cuts by the names of the parameters.
+  const std::map<std::string, ParameterCut>& cuts() const { return cuts_; }
+
+  // Returns the sizes of a whole of which a replica's part has these.
+  std::vector<int64_t> whole_sizes(const std::string& parameter, torch::IntArrayRef part) const;
+  // Returns a replica's part of a tensor of a whole parameter's shape, as a view: all of it if nothing is cut.
+  torch::Tensor part(const std::string& parameter, const torch::Tensor& whole, int replica) const;
+  // Returns a whole of the parts that `part_of` returns for replicas; that of replica 0 itself if nothing is cut.
+  torch::Tensor whole(const std::string& parameter, const std::function<torch::Tensor(int replica)>& part_of) const;
+
+ private:
+  void find_cuts(const LayoutMap& map, const torch::nn::Module& module);
+  void add_cut(const ModuleTensor& parameter, const ParameterAxes& axes);
+  void tell_modules(const std::shared_ptr<torch::nn::Module>& module) const;
+
+  Topology topology_;
+  std::map<std::string, ParameterCut> cuts_;
+};
+
+}  // namespace cohort

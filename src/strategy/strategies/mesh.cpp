@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <regex>
+#include <set>
+
+#include "base/fail.h"
+#include "cohort/mesh_strategy.h"
+#include "device/backend.h"
+#include "strategy/strategies/devices.h"
+
+namespace cohort {
+
+namespace {
+
+// The axes that the layout names divide parameters, and those that are to divide them are named by it.
+void require_layout(const DeviceMesh& mesh, const LayoutMap& layout) {
+  std::set<std::string, std::less<>> named;
+  for (const auto& [pattern, axes] : layout.entries()) {
+    for (const std::string& axis : axes) {
+      if (axis.empty()) continue;
+      if (mesh.topology().axis(axis).role != AxisRole::kModel) {
+        fail<InvalidArgument>("[mesh] layout: \"", pattern, "\" is to be cut along \"", axis,
+                              "\", which does not divide parameters (the role kModel) in the mesh ", mesh.to_string());
+      }
+      named.insert(axis);
+    }
+  }
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kModel && !named.contains(axis.name)) {
+      fail<InvalidArgument>("[mesh] the layout cuts no parameter along \"", axis.name, "\" of the mesh ",
+                            mesh.to_string(), ", so that its replicas would all do the same");
+    }
+    if (axis.role == AxisRole::kBatch || axis.role == AxisRole::kModel) continue;
+    fail<Unimplemented>("[mesh] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(), " divides ",
+                        axis.role == AxisRole::kSpace ? "the positions of an example" : "the layers of the model",
+                        ", which MeshStrategy does not do; its axes carry the batch or divide parameters");
+  }
+}
+
+StrategyPlan mesh_plan(const DeviceMesh& mesh, const MeshOptions& options) {
+  require_layout(mesh, options.layout);
+  std::vector<std::string> names;
+  for (int r = 0; r < mesh.size(); ++r) names.push_back(mesh.topology().place(r).device.to_string());
+  StrategyPlan plan = local_plan("mesh", choose_devices("mesh", names));
+  for (const LogicalDevice& device : plan.devices) {
+    if (!backend_of(device.torch_device).records()) continue;
+    fail<Unimplemented>("[mesh] ", device.name(), " is a device of XLA, whose work is recorded; MeshStrategy runs on ",
+                        "CPUs and GPUs");
+  }
+  for (std::size_t i = 1; i < plan.devices.size(); ++i) {
+    const torch::Device device = plan.devices[i].torch_device;
+    const auto same = [&](const LogicalDevice& other) { return other.torch_device == device; };
+    if (device.is_cpu() ||
+        std::none_of(plan.devices.begin(), plan.devices.begin() + static_cast<std::ptrdiff_t>(i), same))
+      continue;
+    fail<Unimplemented>(
+        "[mesh] ", plan.devices[i].name(), " is a logical device of a GPU that has another one in the ",
+        "mesh; LibTorch computes their backward passes in one thread, where one would wait for the other");
+  }
+  plan.topology = mesh.topology();
+  plan.layout = options.layout;
+  plan.exchange = options.exchange;
+  return plan;
+}
+
+}  // namespace
+
+LayoutMap::LayoutMap(std::initializer_list<std::pair<std::string, ParameterAxes>> entries) {
+  for (const auto& [pattern, axes] : entries) add(pattern, axes);
+}
+
+void LayoutMap::add(const std::string& pattern, const ParameterAxes& axes) {
+  const auto same = [&](const auto& entry) { return entry.first == pattern; };
+  if (std::any_of(entries_.begin(), entries_.end(), same)) {
+    fail<InvalidArgument>("[mesh] layout: \"", pattern, "\" is there twice");
+  }
+  try {
+    (void)std::regex(pattern);
+  } catch (const std::regex_error& error) {
+    fail<InvalidArgument>("[mesh] layout: \"", pattern, "\" is no regular expression: ", error.what());
+  }
+  entries_.emplace_back(pattern, axes);
+}
+
+std::optional<std::size_t> LayoutMap::find(std::string_view parameter) const {
+  std::optional<std::size_t> found;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].first == parameter) return i;
+  }
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!std::regex_search(parameter.begin(), parameter.end(), std::regex(entries_[i].first))) continue;
+    if (found) {
+      fail<InvalidArgument>("[mesh] layout: \"", entries_[*found].first, "\" and \"", entries_[i].first,
+                            "\" are both found in the name ", parameter, "; one entry is for it");
+    }
+    found = i;
+  }
+  return found;
+}
+
+MeshStrategy::MeshStrategy(const DeviceMesh& mesh, const MeshOptions& options)
+    : Strategy(std::make_shared<StrategyCore>(mesh_plan(mesh, options))) {}
+
+}  // namespace cohort

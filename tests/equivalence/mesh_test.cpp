@@ -1,0 +1,338 @@
+// Models whose parameters are cut along an axis of a mesh against one device: 20 steps of Adam in float64, with short
+// last batches and empty shares.
+#include <torch/torch.h>
+
+#include "cohort/cohort.h"
+#include "cohort/mesh_strategy.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+
+namespace cohort::equivalence::mesh_test {
+namespace {
+
+constexpr int64_t kEpochs = 4;
+constexpr int64_t kRows = 4 * 12 + 1;  // five steps a pass; the last batch leaves a share empty
+constexpr int64_t kClasses = 6;
+constexpr double kClose = 1e-9;
+
+struct Net {
+  std::string name;
+  std::vector<Layer> layers;
+  LayoutMap layout;
+  bool indices = false;  // of a vocabulary of 12 words, four an example
+};
+
+std::vector<Layer> perceptron() {
+  return {Dense(12, Activation::kTanh), Dense(18, Activation::kSoftmax), Dense(kClasses)};
+}
+
+std::vector<Net> nets() {
+  return {
+      {"columns", perceptron(), {{"dense.weight", {"model", ""}}, {"dense.bias", {"model"}}}},
+      {"columns_of_softmax", perceptron(), {{"dense_1\\.weight", {"model", ""}}, {"dense_1\\.bias", {"model"}}}},
+      {"rows", perceptron(), {{"dense_[12].weight", {"", "model"}}}},
+      {"columns_then_rows",
+       {Dense(12), Activation(Activation::kTanh), Dense(18, Activation::kGelu), Dense(kClasses)},
+       {{"dense(_2)?\\.weight", {"model", ""}}, {"dense(_2)?\\.bias", {"model"}}, {"dense_1\\.weight", {"", "model"}}}},
+      {"vocabulary",
+       {Embedding(12, 6), Flatten(), Dense(12, Activation::kRelu), Dense(kClasses)},
+       {{"embedding", {"model", ""}},
+        {"dense\\.weight", {"model", ""}},
+        {"dense\\.bias", {"model"}},
+        {"dense_1\\.weight", {"", "model"}}},
+       true},
+      {"heads",
+       {Embedding(12, 8), MultiHeadAttention({.num_heads = 6, .key_dim = 2, .use_causal_mask = true}), Flatten(),
+        Dense(kClasses)},
+       {{"(query|key|value)\\.weight", {"model", ""}},
+        {"(query|key|value)\\.bias", {"model"}},
+        {"output\\.weight", {"", "model"}}},
+       true},
+      {"rows_of_words", {Embedding(12, 6), Flatten(), Dense(kClasses)}, {{"embedding", {"", "model"}}}, true},
+  };
+}
+
+Dataset batches(const Net& net) {
+  torch::manual_seed(7);
+  const torch::Tensor x =
+      net.indices ? torch::randint(12, {kRows, 4}, torch::kLong) : torch::randn({kRows, 6}, torch::kDouble);
+  return Dataset::from_tensor_slices(x, torch::randint(kClasses, {kRows}, torch::kLong)).batch(12);
+}
+
+struct Outcome {
+  History history;
+  NamedTensors weights, slots;
+  torch::Tensor predictions;
+};
+
+// Every run begins with the same values.
+Sequential made(const Net& net, const Optimizer& rule) {
+  Sequential model(net.layers, {.dtype = torch::kDouble});
+  model.build({net.indices ? 4 : 6}, net.indices ? torch::kLong : torch::kDouble);
+  torch::manual_seed(3);
+  NamedTensors weights = model.weights();
+  for (auto& [name, value] : weights) value = torch::randn(value.sizes(), torch::kDouble) * 0.4;
+  model.set_weights(weights);
+  model.compile({.optimizer = rule,
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {SparseCategoricalAccuracy()}});
+  return model;
+}
+
+Outcome train(const Net& net, Sequential model, int64_t epochs = kEpochs, int64_t first = 0) {
+  const Dataset data = batches(net);
+  Outcome outcome{
+      .history = model.fit(
+          data,
+          {.epochs = epochs, .initial_epoch = first, .validation_data = data.take(2), .verbose = Verbose::kSilent})};
+  outcome.weights = model.weights();
+  outcome.slots = model.optimizer().state();
+  outcome.predictions = model.predict(data);
+  return outcome;
+}
+
+Outcome under(const Strategy& strategy, const Net& net, const Optimizer& rule) {
+  const auto scope = strategy.scope();
+  return train(net, made(net, rule));
+}
+
+double distance(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].first, wanted[i].first);
+    ASSERT_EQ(got[i].second.sizes(), wanted[i].second.sizes()) << got[i].first;
+    EXPECT_LT(distance(got[i].second, wanted[i].second), kClose) << got[i].first;
+  }
+}
+
+void expect_like(const Outcome& got, const Outcome& wanted) {
+  for (const auto* name : {"loss", "val_loss", "sparse_categorical_accuracy"}) {
+    for (std::size_t epoch = 0; epoch < kEpochs; ++epoch) {
+      EXPECT_NEAR(got.history[name].at(epoch), wanted.history[name].at(epoch), kClose) << name << ", " << epoch;
+    }
+  }
+  expect_same(got.weights, wanted.weights);
+  expect_same(got.slots, wanted.slots);
+  EXPECT_LT(distance(got.predictions, wanted.predictions), kClose);
+}
+
+// docs/parallelism.md has these lines.
+Sequential sample() {
+  const MeshStrategy strategy(DeviceMesh({2, 2}, {"batch", "model"}, cpu_devices(4)),
+                              {.layout = {{"hidden\\.weight", {"model", ""}},  // by columns: its units
+                                          {"hidden\\.bias", {"model"}},
+                                          {"output\\.weight", {"", "model"}}}});  // by rows: its inputs
+  const auto scope = strategy.scope();
+  Sequential model{Dense({.units = 64, .activation = "gelu", .name = "hidden"}),
+                   Dense({.units = 10, .name = "output"})};
+  model.build({32});
+  return model;
+}
+
+TEST(Mesh, TheSampleHasPartsOfWholeWeights) {
+  const Sequential model = sample();
+  const NamedTensors weights = model.weights();
+  ASSERT_EQ(weights.size(), 4u);
+  EXPECT_EQ(weights[0].second.sizes(), torch::IntArrayRef({64, 32}));
+  EXPECT_EQ(weights[2].second.sizes(), torch::IntArrayRef({10, 64}));
+  for (const auto& copy : model.module().copies()) {
+    EXPECT_EQ(copy->parameters()[0].sizes(), torch::IntArrayRef({32, 32}));
+    EXPECT_EQ(copy->parameters()[1].sizes(), torch::IntArrayRef({32}));
+    EXPECT_EQ(copy->parameters()[2].sizes(), torch::IntArrayRef({10, 32}));
+    EXPECT_EQ(copy->parameters()[3].sizes(), torch::IntArrayRef({10}));
+  }
+}
+
+MeshStrategy mesh_of(int batch, int model, const LayoutMap& layout) {
+  return MeshStrategy(DeviceMesh({batch, model}, {"batch", "model"}, cpu_devices(batch * model)), {.layout = layout});
+}
+
+TEST(Mesh, LearnsAsOneDevice) {
+  for (const Net& net : nets()) {
+    const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), net, Adam({.learning_rate = 0.02}));
+    EXPECT_LT(wanted.history["loss"].back(), wanted.history["loss"].front());
+    for (const auto& [batch, model] : {std::pair(1, 2), std::pair(2, 2), std::pair(2, 3)}) {
+      SCOPED_TRACE(c10::str(net.name, " on batch ", batch, " x model ", model));
+      expect_like(under(mesh_of(batch, model, net.layout), net, Adam({.learning_rate = 0.02})), wanted);
+    }
+  }
+}
+
+TEST(Mesh, NormsAreThoseOfWholeParameters) {
+  const Net net = nets()[3];
+  GradientOptions all, each, scaled;
+  all.global_clipnorm = 0.05;
+  each.clipnorm = 0.02;
+  scaled.global_clipnorm = 0.05;
+  scaled.loss_scale = LossScale{};
+  scaled.gradient_accumulation_steps = 2;
+  for (const GradientOptions& gradient : {all, each, scaled}) {
+    AdamOptions options{.learning_rate = 0.02};
+    options.ema.use_ema = true;
+    options.gradient = gradient;
+    const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), net, Adam(options));
+    expect_like(under(mesh_of(2, 2, net.layout), net, Adam(options)), wanted);
+  }
+}
+
+// A module of one's own, by columns.
+class Columns final : public torch::nn::Module, public DividedModule {
+ public:
+  Columns() { weight_ = register_parameter("weight", torch::randn({4, 6}, torch::kDouble)); }
+  void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& topology) override {
+    axis_ = axes.at("weight")[0];
+    EXPECT_EQ(topology.axis(axis_).size, 2);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    if (axis_.empty()) return torch::linear(x, weight_).tanh();
+    return gather_along(torch::linear(enter_axis(x, axis_), weight_).tanh(), axis_, -1);
+  }
+
+ private:
+  torch::Tensor weight_;
+  std::string axis_;
+};
+
+torch::Tensor after_own_loop(const Strategy& strategy) {
+  torch::manual_seed(5);
+  const auto scope = strategy.scope();
+  const auto net = strategy.mirror([] { return std::make_shared<Columns>(); });
+  const MirroredOptimizer adam = strategy.optimizer(net, Adam({.learning_rate = 0.02}));
+  torch::manual_seed(6);
+  for (int step = 0; step < 20; ++step) {
+    const torch::Tensor x = torch::randn({step % 5 == 4 ? 1 : 8, 6}, torch::kDouble);
+    const auto shares = strategy.values_from_function([&](const ValueContext& place) {
+      const int64_t size = (x.size(0) + place.num_replicas_in_sync - 1) / place.num_replicas_in_sync;
+      const int64_t begin = std::min(x.size(0), place.replica_id_in_sync_group * size);
+      return Example{.x = x.slice(0, begin, begin + size)};
+    });
+    strategy.run(
+        [&](Replica& replica, const Example& share) {
+          const torch::Tensor loss = (net[replica]->forward(share.x) - 0.3).square();
+          adam[replica].minimize(replica.global_mean(loss));
+        },
+        shares);
+  }
+  return net.state().front().second;
+}
+
+TEST(Mesh, ModulesOfOnesOwnLearnAsOnOneDevice) {
+  const torch::Tensor wanted = after_own_loop(OneDeviceStrategy("/CPU:0"));
+  EXPECT_LT(distance(after_own_loop(mesh_of(2, 2, {{"weight", {"model", ""}}})), wanted), kClose);
+  EXPECT_NE(testing::error_of<FailedPrecondition>([] {
+              const MeshStrategy strategy = mesh_of(1, 2, {{"weight", {"model", ""}}});
+              strategy.mirror([] { return std::make_shared<Columns>(); })[std::size_t{0}]->forward(torch::ones({1, 6}));
+            }).find("called outside run()"),
+            std::string::npos);
+}
+
+// The positions of a line draw the same numbers, which are those of a mirrored replica.
+TEST(Mesh, DropsOutAsMirroredReplicasDo) {
+  Net net = nets()[5];
+  net.layers[1] = MultiHeadAttention({.num_heads = 6, .key_dim = 2, .dropout = 0.2});
+  net.layers.insert(net.layers.begin() + 2, Dropout(0.3));
+  const auto run = [&](const Strategy& strategy) {
+    strategy.set_seed(5);
+    return under(strategy, net, Adam({.learning_rate = 0.02}));
+  };
+  expect_like(run(mesh_of(2, 2, net.layout)), run(MirroredStrategy({.devices = cpu_devices(2)})));
+}
+
+TEST(Mesh, CheckpointsAreThoseOfOtherStrategies) {
+  const Net net = nets()[3];
+  const Optimizer rule = Adam({.learning_rate = 0.02});
+  const MeshStrategy mesh = mesh_of(2, 2, net.layout);
+  const MirroredStrategy mirrored({.devices = cpu_devices(2)});
+  const Outcome wanted = under(mirrored, net, rule);
+  for (const auto& [first, second] : {std::pair<const Strategy*, const Strategy*>(&mesh, &mirrored),
+                                      std::pair<const Strategy*, const Strategy*>(&mirrored, &mesh)}) {
+    SCOPED_TRACE(c10::str(first->name(), " goes on under ", second->name()));
+    NamedTensors weights, slots;
+    {
+      const auto scope = first->scope();
+      const Outcome half = train(net, made(net, rule), kEpochs / 2);
+      weights = half.weights;
+      slots = half.slots;
+    }
+    const auto scope = second->scope();
+    const Sequential model = made(net, rule);
+    model.set_weights(weights);
+    model.optimizer().load_state(slots);
+    const Outcome got = train(net, model, kEpochs, kEpochs / 2);
+    expect_same(got.weights, wanted.weights);
+    expect_same(got.slots, wanted.slots);
+  }
+}
+
+TEST(Mesh, ABackupGoesOnUnderAnotherStrategy) {
+  const Net net = nets()[3];
+  const auto run = [&](const Strategy& strategy, int64_t epochs, const std::filesystem::path& folder) {
+    const auto scope = strategy.scope();
+    Sequential model = made(net, Adam({.learning_rate = 0.02}));
+    (void)model.fit(batches(net), {.epochs = epochs,
+                                   .callbacks = {BackupAndRestore({.directory = folder, .delete_checkpoint = false})},
+                                   .verbose = Verbose::kSilent});
+    return model.weights();
+  };
+  const MeshStrategy mesh = mesh_of(2, 2, net.layout);
+  const MirroredStrategy mirrored({.devices = cpu_devices(2)});
+  const testing::TemporaryFolder whole, parts, wanted;
+  run(mesh, kEpochs / 2, parts.path());
+  run(mirrored, kEpochs / 2, whole.path());
+  const NamedTensors weights = run(mirrored, kEpochs, wanted.path());
+  expect_same(run(mirrored, kEpochs, parts.path()), weights);
+  expect_same(run(mesh, kEpochs, whole.path()), weights);
+}
+
+TEST(Mesh, LayoutsThatDoNotFitAreNamed) {
+  const auto error = [](const std::vector<Layer>& layers, const LayoutMap& layout, int model = 2) {
+    return testing::error_of<Error>([&] {
+      const MeshStrategy strategy = mesh_of(2, model, layout);
+      const auto scope = strategy.scope();
+      Sequential net(layers, {.dtype = torch::kDouble});
+      net.build({6});
+    });
+  };
+  const auto expect = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  const std::vector<Layer> net = perceptron();
+  expect(error(net, {{"dense_9", {"model", ""}}}), "\"dense_9\" matches no parameter of the module, only dense.weight");
+  expect(error(net, {{"dense.weight", {"model"}}}), "dense.weight has the shape [12, 6], but {\"model\"} has 1 axes");
+  expect(
+      error(net, {{"dense.weight", {"", "model"}}}, 4),
+      "dimension 1 of dense.weight has 6 elements, which 4 replicas along \"model\" do not divide; sizes of the axis "
+      "that would: 1, 2, 3, 6");
+  expect(error(net, {{"dense.weight", {"model", ""}}}), "it can cut weight {\"model\", \"\"} and bias {\"model\"}");
+  const std::vector<Layer> heads = {Reshape({3, 2}), MultiHeadAttention({.num_heads = 2, .key_dim = 6})};
+  const auto by_heads = nets()[5].layout;
+  expect(error(heads, by_heads, 3), "has 2 heads, which 3 replicas along \"model\" do not divide");
+  expect(error(heads, {{"query\\.weight", {"model", ""}}}), "it can cut the weights {\"model\", \"\"} and the biases");
+  expect(error(net, {{"dense.weight", {"model", "model"}}}), "along one axis only");
+  expect(error(net, {{"dense.weight", {"batch", ""}}}), "which does not divide parameters");
+  expect(error(net, {{"dense.weight", {"mode", ""}}}), "there is no axis \"mode\"");
+  expect(error(net, {{"e.weight", {"model", ""}}, {"dense", {"model"}}}), "are both found in the name dense.weight");
+  expect(error(net, {}), "the layout cuts no parameter along \"model\"");
+  expect(error({Dense(4), LayerNormalization()}, {{"normalization.weight", {"model"}}}), "computes with whole");
+  expect(error({Dense({.units = 4, .kernel_regularizer = Regularizer::l2(0.1)})}, {{"weight", {"", "model"}}}),
+         "has a regularizer");
+}
+
+TEST(Mesh, OptionsThatNeedWholeParametersAreNamed) {
+  const Net net = nets()[0];
+  for (const Optimizer& rule : {LAMB(), LARS({.learning_rate = 0.1}), Adafactor()}) {
+    const std::string message = testing::error_of<Unimplemented>([&] { under(mesh_of(1, 2, net.layout), net, rule); });
+    EXPECT_NE(message.find("needs whole parameters, but the layout cuts dense.bias"), std::string::npos) << message;
+  }
+  EXPECT_NE(testing::error_of<Unimplemented>([] {
+              MeshStrategy(DeviceMesh({2}, {"stage"}, cpu_devices(2)));
+            }).find("\"stage\""),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace cohort::equivalence::mesh_test
