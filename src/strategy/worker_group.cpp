@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -105,10 +106,12 @@ std::vector<std::string> names_of(const std::vector<LogicalDevice>& devices) {
 // Returns the devices that a worker told of, as devices of its task.
 std::vector<DeviceSpec> parse_devices(const std::string& strategy, const nlohmann::json& info, const TaskId& task) {
   std::vector<DeviceSpec> devices;
-  const nlohmann::json names = info.value("devices", nlohmann::json::array());
-  if (names.size() != info.value("replicas", std::size_t{0})) {
-    fail<InvalidArgument>("[strategy] ", strategy, ": ", task.to_string(), " has ", info["replicas"].dump(),
-                          " replicas on the devices ", names.dump());
+  const nlohmann::json names = info.value("devices", nlohmann::json());
+  const nlohmann::json replicas = info.value("replicas", nlohmann::json());
+  const auto is_text = [](const nlohmann::json& name) { return name.is_string(); };
+  if (!names.is_array() || !std::all_of(names.begin(), names.end(), is_text) || replicas != names.size()) {
+    fail<InvalidArgument>("[strategy] ", strategy, ": ", task.to_string(), " has told of ", replicas.dump(),
+                          " replicas on the devices ", names.dump(), ", wanted a name for each replica");
   }
   for (const nlohmann::json& name : names) {
     DeviceSpec spec = DeviceSpec::parse(name.get<std::string>());
@@ -239,7 +242,11 @@ void JoinedWorkers::check_members(const std::vector<std::string>& infos) {
                                     " has ", info[key].dump());
     }
     devices_.push_back(parse_devices(options_.strategy, info, tasks[i]));
-    told_.push_back(info.value("told", ""));
+    if (!info["told"].is_string()) {
+      cohort::fail<InvalidArgument>("[strategy] ", options_.strategy, ": ", tasks[i].to_string(), " has told ",
+                                    info["told"].dump(), ", wanted a text");
+    }
+    told_.push_back(info["told"]);
   }
   log().info("[strategy] {} of {} workers, {} replicas each", membership_->task().to_string(), tasks.size(),
              options_.devices.size());

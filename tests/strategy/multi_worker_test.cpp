@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <nlohmann/json.hpp>
 
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
@@ -278,6 +279,33 @@ TEST(MultiWorker, WorkersThatDifferAreNamed) {
                     "the workers differ in replicas: worker 0 has 1, worker 1 has 2");
   expect_difference([](MultiWorkerOptions& options) { options.communication.overlap = true; },
                     "the workers differ in overlap: worker 0 has \"auto\", worker 1 has \"on\"");
+}
+
+// Returns what worker 0 says of the second of two workers, which joins the cluster with `info` and leaves it.
+// What worker 0 has told of itself comes to `first`.
+std::string said_of(const std::string& info, std::string* first = nullptr) {
+  const ClusterSpec cluster = testing::loopback_workers(2);
+  const std::jthread second([&] {
+    const Membership membership(cluster, TaskId{"worker", 1}, {.info = info});
+    if (first != nullptr) *first = membership.infos().front();
+  });
+  MultiWorkerOptions options = options_of(cluster, TaskId{"worker", 0});
+  options.devices = {"/CPU:0"};
+  return error_of<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); });
+}
+
+TEST(MultiWorker, AWorkerThatTellsNonsenseIsNamed) {
+  std::string text;
+  EXPECT_THAT(said_of("[1, 2", &text), HasSubstr("the workers differ in replicas: worker 0 has 1, worker 1 has null"));
+  const nlohmann::json own = nlohmann::json::parse(text);
+  const auto with = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json odd = own;
+    odd[key] = value;
+    return said_of(odd.dump());
+  };
+  EXPECT_THAT(with("devices", {7}), HasSubstr("worker 1 has told of 1 replicas on the devices [7], wanted a name"));
+  EXPECT_THAT(with("devices", nullptr), HasSubstr("worker 1 has told of 1 replicas on the devices null"));
+  EXPECT_THAT(with("told", 7), HasSubstr("worker 1 has told 7, wanted a text"));
 }
 
 }  // namespace
