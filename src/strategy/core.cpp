@@ -126,18 +126,12 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   require_sharding(plan_);
   first_replica_ = topology().replicas_of(worker_rank()).front();
   for (int i = 0; i < num_local_replicas(); ++i) {
-    const bool follows = std::any_of(share_leaders_.begin(), share_leaders_.end(), [&](int leader) {
-      return topology().share_of(replica_id(leader)) == topology().share_of(replica_id(i));
-    });
-    if (!follows) share_leaders_.push_back(i);
+    const int share = topology().share_of(replica_id(i)) - topology().share_of(first_replica_);
+    local_shares_.push_back(static_cast<std::size_t>(share));
+    if (local_shares_.back() == share_leaders_.size()) share_leaders_.push_back(i);
   }
   make_replicas();
   make_groups();
-}
-
-std::size_t StrategyCore::local_share(int local_id) const {
-  return static_cast<std::size_t>(topology().share_of(replica_id(local_id)) -
-                                  topology().share_of(replica_id(share_leaders_.front())));
 }
 
 StrategyCore::~StrategyCore() = default;

@@ -82,7 +82,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Where all axes carry the batch these are all local replicas.
   const std::vector<int>& share_leaders() const { return share_leaders_; }
   // Returns which of these shares a local replica takes.
-  std::size_t local_share(int local_id) const;
+  std::size_t local_share(int local_id) const { return local_shares_[static_cast<std::size_t>(local_id)]; }
 
   // Returns a local replica's end of the group of all replicas in sync with it.
   Communicator& communicator(int local_id) const { return *in_sync_[static_cast<std::size_t>(local_id)]; }
@@ -151,6 +151,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   StrategyPlan plan_;
   int first_replica_ = 0;  // the first replica of this process, among those of all processes
   std::vector<int> share_leaders_;
+  std::vector<std::size_t> local_shares_;  // of each local replica
   int threads_per_replica_ = 1;
   PathFacts facts_;
   std::unique_ptr<Rendezvous> rendezvous_;
