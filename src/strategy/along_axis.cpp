@@ -59,31 +59,23 @@ class Sum : public torch::autograd::Function<Sum> {
   }
 };
 
-class Gather : public torch::autograd::Function<Gather> {
+// The parts of all replicas from each one's own, or the own part of what all have.
+template <bool kGathers>
+class Along : public torch::autograd::Function<Along<kGathers>> {
  public:
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x, int64_t line, int64_t dim) {
     context->saved_data["line"] = line;
     context->saved_data["dim"] = dim;
-    return all_of(to_communicator(line), x, dim);
+    return kGathers ? all_of(to_communicator(line), x, dim) : own_of(to_communicator(line), x, dim);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {
-        own_of(to_communicator(context->saved_data["line"]), gradients[0], context->saved_data["dim"].toInt()), {}, {}};
+    Communicator& line = to_communicator(context->saved_data["line"]);
+    const int64_t dim = context->saved_data["dim"].toInt();
+    return {kGathers ? own_of(line, gradients[0], dim) : all_of(line, gradients[0], dim), {}, {}};
   }
 };
-
-class Part : public torch::autograd::Function<Part> {
- public:
-  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x, int64_t line, int64_t dim) {
-    context->saved_data["line"] = line;
-    context->saved_data["dim"] = dim;
-    return own_of(to_communicator(line), x, dim);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {
-        all_of(to_communicator(context->saved_data["line"]), gradients[0], context->saved_data["dim"].toInt()), {}, {}};
-  }
-};
+using Gather = Along<true>;
+using Part = Along<false>;
 
 int64_t dimension_of(const torch::Tensor& x, int64_t dim, std::string_view who) {
   if (dim < -x.dim() || dim >= x.dim()) {
