@@ -185,21 +185,31 @@ def failing_rename(cluster, rng):
     cluster.disk()
 
 
+def second_chief(cluster, **how):
+    """Starts a chief on the spare machine, which gets the chief's address."""
+    cluster.network.address_of(cluster.spare, 0)
+    cluster.network.plug(0, cluster.spare)
+    return cluster.start("chief", cluster.spare, **how)
+
+
+def end_second_chief(cluster, rng, first, second):
+    """Kills the second chief, perhaps after a time in which the first one is heard beside it; the first one has its address again."""
+    if rng.random() < 0.5:
+        cluster.network.plug(0, first.machine)
+    time.sleep(rng.uniform(0.0, 6.0))
+    second.held.set()
+    second.send(signal.SIGKILL)
+    cluster.network.plug(0, first.machine)
+
+
 @nemesis("two chiefs", steps=3000)  # more than the second one can finish
 def two_chiefs(cluster, rng):
     """The chief's address moves to another machine, where a chief is started; the first one goes on, and gets it back."""
     cluster.wait_for("saved step", 90)
-    first, spare = cluster.chief, cluster.spare
-    cluster.network.address_of(spare, 0)
-    cluster.network.plug(0, spare)
-    second = cluster.start("chief", spare)
+    first = cluster.chief
+    second = second_chief(cluster)
     time.sleep(rng.uniform(1.0, 12.0))
-    if rng.random() < 0.5:  # the first one is heard again, beside the second one
-        cluster.network.plug(0, first.machine)
-        time.sleep(rng.uniform(0.5, 6.0))
-    second.held.set()
-    second.send(signal.SIGKILL)
-    cluster.network.plug(0, first.machine)
+    end_second_chief(cluster, rng, first, second)
 
 
 @nemesis("the same task twice")
@@ -286,22 +296,15 @@ def large_state(cluster, rng):
 def stopped_chief(cluster, rng):
     """The chief is stopped; a second one goes on from a copy of its directory, so that no lock keeps it out; then the first one goes on."""
     cluster.wait_for("saved step", 90)
-    first, spare = cluster.chief, cluster.spare
+    first = cluster.chief
     first.send(signal.SIGSTOP)
     copy = cluster.folder / "copy"
     shutil.copytree(cluster.directory, copy, ignore=lambda _, names: [name for name in names if name.startswith(".")])
-    cluster.network.address_of(spare, 0)
-    cluster.network.plug(0, spare)
-    second = cluster.start("chief", spare, directory=copy)
+    second = second_chief(cluster, directory=copy)
     cluster.wait_for("begins at step", 60, second)
     time.sleep(rng.uniform(0.0, 8.0))
     first.send(signal.SIGCONT)
-    if rng.random() < 0.5:  # it is heard again, beside the second one
-        cluster.network.plug(0, first.machine)
-    time.sleep(rng.uniform(0.0, 6.0))
-    second.held.set()
-    second.send(signal.SIGKILL)
-    cluster.network.plug(0, first.machine)
+    end_second_chief(cluster, rng, first, second)
 
 
 @nemesis("two jobs in one folder")

@@ -10,20 +10,14 @@
 #include "cohort/error.h"
 #include "parameter_server/server/server.h"
 #include "tests/fuzz/calls.h"
+#include "tests/fuzz/catalog.h"
 
 namespace {
 
 using namespace cohort;  // NOLINT(google-build-using-namespace)
 
 std::shared_ptr<const Catalog> catalog() {
-  static const std::shared_ptr<const Catalog> one = [] {
-    auto made = std::make_shared<Catalog>(1);
-    const auto fill = [](const torch::Tensor& rows, int64_t) { rows.zero_(); };
-    made->declare({.name = "w", .shape = {4, 2}, .optimizer = Adam(), .initializer = fill});
-    made->declare({.name = "t", .shape = {8, 2}, .optimizer = Adagrad(), .by_rows = true, .initializer = fill});
-    made->declare({.name = "n", .shape = {}, .dtype = torch::kLong, .initializer = fill});
-    return made;
-  }();
+  static const std::shared_ptr<const Catalog> one = fuzz::catalog_of(1);
   return one;
 }
 

@@ -19,6 +19,7 @@
 #include "parameter_server/worker/worker.h"
 #include "rpc/calls.h"
 #include "tests/fuzz/calls.h"
+#include "tests/fuzz/catalog.h"
 
 namespace {
 
@@ -31,14 +32,7 @@ constexpr int kServers = 2;
 constexpr int kOdd = 8;
 
 std::shared_ptr<const Catalog> catalog() {
-  static const std::shared_ptr<const Catalog> one = [] {
-    auto made = std::make_shared<Catalog>(kServers);
-    const auto fill = [](const torch::Tensor& rows, int64_t) { rows.zero_(); };
-    made->declare({.name = "w", .shape = {4, 2}, .optimizer = Adam(), .initializer = fill});
-    made->declare({.name = "t", .shape = {8, 2}, .optimizer = Adagrad(), .by_rows = true, .initializer = fill});
-    made->declare({.name = "n", .shape = {}, .dtype = torch::kLong, .initializer = fill});
-    return made;
-  }();
+  static const std::shared_ptr<const Catalog> one = fuzz::catalog_of(kServers);
   return one;
 }
 

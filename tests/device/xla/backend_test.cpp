@@ -13,7 +13,6 @@
 #include "record/recorder.h"
 #include "tests/device/xla/fake_plugin_test.h"
 #include "tests/support/errors.h"
-#include "xla_messages.pb.h"
 
 namespace cohort::backend_test {
 namespace {
@@ -30,17 +29,7 @@ class XlaBackendTest : public testing::FakePluginTest {
   XlaOpenOptions options() const { return {.plugin = place_.path.string(), .source = "the test"}; }
 
   // Tells the plugin that its programs take f32[4] and give f32[4].
-  void give_programs_a_signature() const {
-    xla_messages::ModuleWithConfig whole;
-    xla_messages::Module& own = *whole.mutable_hlo_module();
-    own.set_name("recorded");
-    xla_messages::Shape array;
-    array.set_element_type(11);
-    array.add_dimensions(4);
-    *own.mutable_host_program_shape()->add_parameters() = array;
-    *own.mutable_host_program_shape()->mutable_result() = array;
-    fake().optimized = whole.SerializeAsString();
-  }
+  void give_programs_a_signature() const { fake().optimized = testing::program_of_four(/*donates=*/false); }
 };
 
 TEST_F(XlaBackendTest, NothingIsOpenUntilItOpens) {

@@ -11,8 +11,23 @@
 #include "device/xla/client.h"
 #include "tests/device/xla/fake_plugin.h"
 #include "tests/support/files.h"
+#include "xla_messages.pb.h"
 
 namespace cohort::testing {
+
+// Returns the optimized form of a program that takes f32[4] and gives f32[4], perhaps in the memory of what it takes.
+inline std::string program_of_four(bool donates) {
+  xla_messages::ModuleWithConfig whole;
+  xla_messages::Module& own = *whole.mutable_hlo_module();
+  own.set_name("recorded");
+  xla_messages::Shape array;
+  array.set_element_type(11);
+  array.add_dimensions(4);
+  *own.mutable_host_program_shape()->add_parameters() = array;
+  *own.mutable_host_program_shape()->mutable_result() = array;
+  if (donates) own.mutable_input_output_alias()->add_entries()->set_parameter_number(0);
+  return whole.SerializeAsString();
+}
 
 class FakePluginTest : public ::testing::Test {
  protected:

@@ -8,7 +8,6 @@
 #include "record/recorder.h"
 #include "tests/device/xla/fake_plugin_test.h"
 #include "tests/support/errors.h"
-#include "xla_messages.pb.h"
 
 namespace cohort::runner_test {
 namespace {
@@ -28,7 +27,7 @@ class XlaRunnerTest : public testing::FakePluginTest {
     fake().devices = kDevices;
     fake().replicas = kDevices;
     fake().donated = {0};
-    fake().optimized = program();
+    fake().optimized = testing::program_of_four(/*donates=*/true);
   }
   ~XlaRunnerTest() override { record::set_runner(nullptr); }
 
@@ -45,20 +44,6 @@ class XlaRunnerTest : public testing::FakePluginTest {
   void step_on(const std::vector<torch::Tensor>& weights) const {
     for (const torch::Tensor& each : weights) each.neg_();
     record::flush_together(devices_);
-  }
-
-  // Programs take f32[4], whose memory their result f32[4] has.
-  static std::string program() {
-    xla_messages::ModuleWithConfig whole;
-    xla_messages::Module& own = *whole.mutable_hlo_module();
-    own.set_name("recorded");
-    xla_messages::Shape array;
-    array.set_element_type(11);
-    array.add_dimensions(4);
-    *own.mutable_host_program_shape()->add_parameters() = array;
-    *own.mutable_host_program_shape()->mutable_result() = array;
-    own.mutable_input_output_alias()->add_entries()->set_parameter_number(0);
-    return whole.SerializeAsString();
   }
 
   std::vector<torch::Device> devices_;
