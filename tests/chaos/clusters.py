@@ -201,7 +201,7 @@ class Run:
 class Counting(Run):
     """What counts (counting.cpp); every update has to count once on every shard."""
 
-    def __init__(self, programs, folder, seed, jobs, servers=2, replicas=1, steps=1500, megabytes=32, pause_ms=20, save_every=200):
+    def __init__(self, programs, folder, seed, jobs, servers=2, replicas=1, steps=1000, megabytes=32, pause_ms=30, save_every=150):
         super().__init__(programs, folder, seed, jobs)
         self.flags = [f"--replicas={replicas}", f"--servers={servers}", f"--steps={steps}", f"--megabytes={megabytes}",
                       f"--pause_ms={pause_ms}", f"--save_every={save_every}"]
@@ -343,4 +343,8 @@ class Elastic(Training):
 
 def programs_in(build):
     build = pathlib.Path(build).resolve()
-    return {"switch": str(build / "bin/chaos_switch"), "counting": str(build / "bin/chaos_counting"), "disk": str(build / "lib/libchaos_disk.so"), "cohort": str(build / "bin/cohort")}
+    files = {"switch": "bin/chaos_switch", "counting": "bin/chaos_counting", "disk": "lib/libchaos_disk.so", "cohort": "bin/cohort"}
+    absent = [name for name in files.values() if not (build / name).exists()]
+    if absent:
+        raise SystemExit(f"chaos: {build} has no {', '.join(absent)}; `make chaos` builds them")
+    return {name: str(build / file) for name, file in files.items()}

@@ -202,7 +202,7 @@ def end_second_chief(cluster, rng, first, second):
     cluster.network.plug(0, first.machine)
 
 
-@nemesis("two chiefs", steps=3000)  # more than the second one can finish
+@nemesis("two chiefs", steps=2000)  # more than the second one can finish
 def two_chiefs(cluster, rng):
     """The chief's address moves to another machine, where a chief is started; the first one goes on, and gets it back."""
     cluster.wait_for("saved step", 90)
@@ -292,7 +292,7 @@ def large_state(cluster, rng):
         second_fault(cluster, rng, first)
 
 
-@nemesis("two chiefs, the first one stopped", steps=3000)
+@nemesis("two chiefs, the first one stopped", steps=2000)
 def stopped_chief(cluster, rng):
     """The chief is stopped; a second one goes on from a copy of its directory, so that no lock keeps it out; then the first one goes on."""
     cluster.wait_for("saved step", 90)
@@ -322,7 +322,7 @@ def two_jobs(cluster, rng):
         other.send(signal.SIGKILL)
 
 
-@nemesis("stopped launcher", run=Launched, pause_ms=30)
+@nemesis("stopped launcher", run=Launched, pause_ms=45)
 def stopped_launcher(cluster, rng):
     """SIGSTOP to a launcher; tasks are killed before, while it is stopped, and after it goes on."""
     def kill_one():

@@ -92,7 +92,7 @@ std::string ClosureQueue::who_runs() const {
 void ClosureQueue::raise_error(Lock& lock, const char* what) {
   if (!error_) return;
   wait(lock, what, [&] { return table_.running.empty(); });
-  cancel_queued();
+  cancel(table_.queued);
   std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
@@ -167,21 +167,24 @@ int64_t ClosureQueue::done_below() const {
   return least;
 }
 
-void ClosureQueue::cancel_queued() {
-  if (table_.queued.empty()) return;
+void ClosureQueue::cancel(std::set<int64_t>& ids) {
+  if (ids.empty()) return;
   const std::exception_ptr error = cancelled(text_of(error_));
-  for (const int64_t id : table_.queued) {
-    table_.entries.at(id).value->set_error(error);
+  for (const int64_t id : ids) {
+    Entry& entry = table_.entries.at(id);
+    release(entry);
+    entry.value->set_error(error);
     table_.entries.erase(id);
   }
-  table_.queued.clear();
+  ids.clear();
 }
 
 void ClosureQueue::fail(const std::exception_ptr& error) {
   {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = error;
-    cancel_queued();
+    cancel(table_.queued);
+    cancel(table_.running);
   }
   changed();
 }
@@ -351,7 +354,7 @@ void ClosureQueue::finish_with(int worker, int64_t id, const std::exception_ptr&
     entry->value->set_error(error);
     table_.entries.erase(id);
     if (!error_) error_ = error;
-    cancel_queued();
+    cancel(table_.queued);
   }
   changed();
 }

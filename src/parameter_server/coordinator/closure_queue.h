@@ -99,7 +99,9 @@ class ClosureQueue {
   bool replay(int64_t from);
   // Forgets the closures before this id, because a checkpoint contains them.
   void forget_before(int64_t id);
-  // Notes an error that no closure met. The next schedule() or join() throws it.
+  // Notes an error that no closure met and that ends the run: another coordinator is in charge, or a server stays away.
+  // All closures are cancelled, those that run, too, because their workers may wait for servers that will not take
+  // their updates. The next schedule() or join() throws the error.
   void fail(const std::exception_ptr& error);
 
  private:
@@ -114,7 +116,7 @@ class ClosureQueue {
   void put_back(int worker, const std::set<int64_t>& holding);
   void requeue(Entry& entry);
   void complete(Entry& entry);
-  void cancel_queued();
+  void cancel(std::set<int64_t>& ids);
   void drop_log();
   void wait(Lock& lock, const char* what, const std::function<bool()>& until);
   void raise_error(Lock& lock, const char* what);

@@ -221,7 +221,8 @@ void Dispatcher::answer_beats(Clock::time_point now) {
   const std::pair<uint64_t, uint64_t> known(view_.epoch(), view_.number());
   for (auto held = beats_.begin(); held != beats_.end();) {
     const bool broken = held->call->cancelled();
-    if (!broken && !over_ && held->view == known && now < held->until) {
+    // A worker may know a later view, of another coordinator; what this one has is of no use to it.
+    if (!broken && !over_ && held->view >= known && now < held->until) {
       ++held;
       continue;
     }

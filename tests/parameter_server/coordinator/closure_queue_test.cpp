@@ -135,10 +135,11 @@ TEST(ClosureQueue, AnErrorOfTheServersIsRaisedAndARequeuedStepCancelled) {
   const RemoteValue queued = add(queue);
   (void)queue.take(0);
   queue.fail(std::make_exception_ptr(Unavailable("ps 1 is gone")));
-  queue.lose_worker(0);
   expect_error<Unavailable>([&] { queue.join(); }, "ps 1 is gone");
   expect_error<Cancelled>([&] { (void)running.fetch(); }, "ps 1 is gone");
   expect_error<Cancelled>([&] { (void)queued.fetch(); }, "ps 1 is gone");
+  queue.finish(0, 0, {});  // nobody asks for it any more
+  EXPECT_TRUE(queue.done());
 }
 
 TEST(ClosureQueue, NobodyWaitsWithoutEnd) {

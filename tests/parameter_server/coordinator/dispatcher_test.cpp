@@ -267,6 +267,33 @@ TEST_F(Dispatching, AQuestionIsAnsweredWhenItsWorkerAsksAgain) {
   expect_error<Cancelled>([&] { (void)first.get(); }, "worker 0 has asked again");
 }
 
+// Its view is of a coordinator that took this one's place for a while.
+TEST_F(Dispatching, AWorkerWithALaterViewIsToldNothingUntilThereIsALaterOne) {
+  Chief chief(address_);
+  RpcClient worker("the coordinator", address_);
+  proto::JoinRequest join;
+  join.set_worker(0);
+  join.set_incarnation(1);
+  join.set_catalog("c");
+  join.add_steps("step");
+  (void)worker.call("/chief/Join", make_frame(join), seconds(5)).get();
+  proto::View view;
+  view.set_epoch(1);
+  view.set_number(7);
+  chief.dispatcher.set_view(view);
+  proto::BeatRequest beat;
+  beat.set_worker(0);
+  beat.set_incarnation(1);
+  beat.set_epoch(2);
+  beat.set_view(3);
+  beat.set_wait_ms(60'000);
+  auto answer = worker.call("/chief/Beat", make_frame(beat), seconds(60));
+  EXPECT_EQ(answer.wait_for(milliseconds(200)), std::future_status::timeout);
+  view.set_epoch(3);
+  chief.dispatcher.set_view(view);
+  EXPECT_EQ(message_in<proto::BeatReply>(answer.get()).view().epoch(), 3);
+}
+
 // A process that joins, takes work and is never heard of again; and one whose connection breaks.
 TEST_F(Dispatching, WhatALostWorkerHadIsDoneByAnother) {
   for (const bool connection_breaks : {false, true}) {
