@@ -125,11 +125,14 @@ parity:
 	@cmake --build $(B)/dev -j $(JOBS) --target models_tests
 	@COHORT_ALL_MODELS=1 $(B)/dev/tests/models_tests --file=models/zoo_test.cpp
 
+# PEERS=all (or some of "tensorflow torch jax") instead compares with the newest of others, from PyPI; ROWS="mlp servers" for some rows,
+# ARGS="--least --rounds 5" for more of benchmarks/peers.py.
 bench:
 	@scripts/install-deps.sh test
+	@$(if $(PEERS),scripts/install-deps.sh xla)
 	@$(MAKE) --no-print-directory $(B)/release/build.ninja
 	@cmake --build $(B)/release -j $(JOBS) --target cohort_bench cohort_cli
-	@python3 benchmarks/$(if $(BEFORE),compare.py --before $(BEFORE),run.py) --bench $(B)/release/bin/cohort_bench
+	@python3 benchmarks/$(if $(PEERS),peers.py --peers $(PEERS) $(if $(ROWS),--rows $(ROWS)) $(ARGS),$(if $(BEFORE),compare.py --before $(BEFORE),run.py)) --bench $(B)/release/bin/cohort_bench
 
 # Where the microseconds of a training step go, beside what LibTorch and its products need alone.
 step-profile:

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cohort::bench {
@@ -16,23 +19,36 @@ inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// What steps are timed by: COHORT_BENCH_CLOCK=processor takes the processor time of all threads of the process, which
+// other programs do not lengthen, where it has one core.
+inline double clock_of_steps() {
+  static const char* const name = std::getenv("COHORT_BENCH_CLOCK");
+  static const bool processor = name != nullptr && std::string_view(name) == "processor";
+  return processor ? static_cast<double>(std::clock()) / CLOCKS_PER_SEC : now();
+}
+
 inline double median(std::vector<double> times) {
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
   return *middle;
 }
 
-// Median seconds of one call, over calls that together take about `seconds`.
-inline double median_time(double seconds, const std::function<void()>& call) {
+// Seconds of each call, of calls that together take about `seconds`.
+inline std::vector<double> times_of(double seconds, const std::function<void()>& call) {
   for (int i = 0; i < 5; ++i) call();
   std::vector<double> times;
   const double end = now() + seconds;
   while (now() < end || times.size() < 5) {
-    const double start = now();
+    const double start = clock_of_steps();
     call();
-    times.push_back(now() - start);
+    times.push_back(clock_of_steps() - start);
   }
-  return median(std::move(times));
+  return times;
+}
+
+// The median of them.
+inline double median_time(double seconds, const std::function<void()>& call) {
+  return median(times_of(seconds, call));
 }
 
 // A module as a user brings it: "mlp", "cnn", "resnet50", "vit_tiny" or "transformer".
@@ -61,6 +77,8 @@ struct WorkerOptions {
 void run_worker_step(const std::string& model, double seconds, const WorkerOptions& worker);
 // Where the time of a step goes; profile_step.py makes a table of it.
 void run_profile(const std::string& model, int replicas, double seconds);
+// fit() beside a bare run, `together` steps an execution.
+void run_fit(int replicas, int64_t together, double seconds);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
 void run_worker_all_reduce();
@@ -75,5 +93,8 @@ void run_worker_start();
 void run_recording(const std::string& model, double seconds);
 void run_launch(const std::string& plugin, int launches);
 void run_parameter_server(const std::string& what, double seconds);
+// Asynchronous training beside TensorFlow's parameter servers.
+void run_server_mlp(double seconds);
+void run_server_bag(double seconds);
 
 }  // namespace cohort::bench

@@ -19,8 +19,19 @@ void add_recorded(CLI::App& app, const double& seconds) {
   launch.callback([plugin, launches] { cohort::bench::run_launch(*plugin, *launches); });
 }
 
-// Where a step's time goes; benchmarks/profile_step.py reads it.
+// What fit() adds to a step.
+void add_fit(CLI::App& app, const double& seconds) {
+  CLI::App& fit = *app.add_subcommand("fit", "a step of fit() beside one of a bare run, the MLP's");
+  const auto replicas = std::make_shared<int>(2);
+  const auto together = std::make_shared<int64_t>(50);
+  fit.add_option("--replicas", *replicas, "replicas of one thread")->capture_default_str();
+  fit.add_option("--steps_per_execution", *together, "steps between two calls of callbacks")->capture_default_str();
+  fit.callback([&seconds, replicas, together] { cohort::bench::run_fit(*replicas, *together, seconds); });
+}
+
+// Where a step's time goes, which benchmarks/profile_step.py reads.
 void add_profile(CLI::App& app, const double& seconds) {
+  add_fit(app, seconds);
   CLI::App& profile = *app.add_subcommand("profile", "where the time of a training step on CPUs goes");
   const auto model = std::make_shared<std::string>("mlp");
   const auto replicas = std::make_shared<int>(2);
@@ -87,7 +98,7 @@ int main(int argc, char** argv) {
       *app.add_subcommand("worker_all_reduce", "the all-reduce over all workers, by one");
   CLI::App& servers = *app.add_subcommand("parameter_server", "a task of a parameter-server cluster");
   std::string what = "dense";
-  servers.add_option("what", what, "dense, rows or recommender")->capture_default_str();
+  servers.add_option("what", what, "dense, rows, recommender, arithmetic, mlp or bag")->capture_default_str();
   add_profile(app, seconds);
   add_recorded(app, seconds);
   add_calls(app, seconds);

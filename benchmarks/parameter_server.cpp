@@ -249,8 +249,10 @@ void run_parameter_server(const std::string& what, double seconds) {
   if (what == "rows") return run_rows(seconds);
   if (what == "recommender") return run_recommender(seconds);
   if (what == "arithmetic") return run_arithmetic(seconds);
-  throw InvalidArgument("[bench] parameter_server: there are dense, rows, recommender and arithmetic, not \"" + what +
-                        "\"");
+  if (what == "mlp") return run_server_mlp(seconds);
+  if (what == "bag") return run_server_bag(seconds);
+  throw InvalidArgument(
+      "[bench] parameter_server: there are dense, rows, recommender, arithmetic, mlp and bag, not \"" + what + "\"");
 }
 
 }  // namespace cohort::bench

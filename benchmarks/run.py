@@ -12,7 +12,9 @@ import subprocess
 import sys
 import time
 
+import environments
 import shared_cores
+from environments import JAX
 
 HERE = pathlib.Path(__file__).resolve().parent
 PYTHON = "/usr/bin/python3"  # Debian's, which has python3-torch
@@ -23,7 +25,6 @@ DDP_LAST = "DDP, 2 processes, channels last"  # the better of both layouts count
 LARGE = ("resnet50", "vit_tiny")  # steps of a tenth of a second and more
 ROOT = HERE.parent
 XLA_PLUGIN = ROOT / "build/plugins/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"
-JAX = "0.10.2"
 PHOTOGRAPHS = HERE.parent.parent / "shared/data/cats_vs_dogs"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
@@ -130,23 +131,11 @@ def sharded_report(arguments):
     return "\n".join(out)
 
 
-def jax_python():
-    """The Python of a virtual environment with JAX, made at the first time; None where PyPI has none for this machine."""
-    home = ROOT / f"build/peers/jax-{JAX}"
-    if not (home / "complete").exists():
-        made = [subprocess.run(command, check=False).returncode for command in
-                ([PYTHON, "-m", "venv", home], [home / "bin/pip", "install", "--quiet", "--no-cache-dir", f"jax=={JAX}", f"jaxlib=={JAX}"])]
-        if any(made):
-            return None
-        (home / "complete").touch()
-    return home / "bin/python"
-
-
 def xla_report(arguments):
     """A step as a function on XLA's plugin for CPUs beside JAX's of the same model, each on one core; what is not here is said."""
     if not XLA_PLUGIN.is_file():
         return f"\nRecorded steps beside JAX: not run, {XLA_PLUGIN.relative_to(ROOT)} is absent (`scripts/install-deps.sh xla`)."
-    python = jax_python()
+    python = environments.python_of(f"jax-{JAX}")
     if python is None:
         return f"\nRecorded steps beside JAX: not run, JAX {JAX} cannot be installed from PyPI."
     core = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]

@@ -44,10 +44,13 @@ class Step {
     return strategy_.local_results(losses).front();
   }
 
-  // `hidden`: the share of communication that ran under backward.
-  void report(const std::string& model, double time, const std::vector<double>& hidden = {}) const {
+  // `times`: seconds of each step; `hidden`: the share of communication that ran under backward.
+  void report(const std::string& model, std::vector<double> times, const std::vector<double>& hidden = {}) const {
+    const double least = *std::min_element(times.begin(), times.end());
+    const double time = median(std::move(times));
     const int replicas = strategy_.num_replicas_in_sync();
     std::cout << "{\"step\": \"" << model << "\", \"replicas\": " << replicas << ", \"us\": " << time * 1e6
+              << ", \"least_us\": " << least * 1e6
               << ", \"samples_per_second\": " << static_cast<double>(size_ * replicas) / time;
     const ExchangeTimeline last = adam_.exchange_timeline();
     if (!last.messages.empty()) {

@@ -12,7 +12,7 @@ namespace cohort::bench {
 void run_step(const std::string& model, const StepDevices& devices, double seconds) {
   torch::manual_seed(1);
   Step step(make_strategy(devices), model, !devices.xla_plugin.empty());
-  step.report(model, median_time(seconds, [&] {
+  step.report(model, times_of(seconds, [&] {
                 const torch::Tensor loss = step();
                 // Both wait for the whole step, of which the loss is a result.
                 if (!devices.xla_plugin.empty()) (void)loss.cpu();
@@ -38,17 +38,17 @@ void run_worker_step(const std::string& model, double seconds, const WorkerOptio
       times.push_back(now() - start);
       hidden.push_back(step.hidden());
     }
-    return median(times);
+    return times;
   };
   timed(3);
-  const double trial = timed(5);
+  const double trial = median(timed(5));
   const auto wait = std::chrono::minutes(1);
   const auto membership = strategy.membership();
   int64_t steps = static_cast<int64_t>(seconds / trial) + 5;
   if (membership && strategy.worker_rank() == 0) membership->put("steps", std::to_string(steps));
   if (membership) steps = std::stoll(membership->get("steps", wait));
-  const double time = timed(steps);
-  if (strategy.worker_rank() == 0) step.report(model, time, hidden);
+  const std::vector<double> times = timed(steps);
+  if (strategy.worker_rank() == 0) step.report(model, times, hidden);
 }
 
 // Returns when all workers are there and have exchanged something.
