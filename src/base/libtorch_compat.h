@@ -10,6 +10,7 @@
 #include <torch/version.h>
 
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -68,7 +69,8 @@ constexpr Key xla_autocast_key() {
 // Tensors of the type XLA go by CUDA's rules and dtype.
 class Autocast {
  public:
-  Autocast(c10::DeviceType device, c10::ScalarType half) : device_(device), enabled_(enabled()), dtype_(dtype()) {
+  Autocast(c10::DeviceType device, c10::ScalarType half)
+      : device_(device), enabled_(enabled(device)), dtype_(dtype(device)) {
     set(true, half);
     at::autocast::increment_nesting();
   }
@@ -78,34 +80,38 @@ class Autocast {
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     set(enabled_, dtype_);
   }
+  // Returns the half precision in which this thread's operations run now; nothing without autocast.
+  static std::optional<c10::ScalarType> in_force(c10::DeviceType device) {
+    return enabled(device) ? std::optional(dtype(device)) : std::nullopt;
+  }
 
  private:
-  bool on_cpu() const { return device_ == c10::DeviceType::CPU; }
-  c10::DispatchKey key() const {
-    if (device_ == c10::DeviceType::XLA) return xla_autocast_key();
-    return on_cpu() ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA;
+  static bool on_cpu(c10::DeviceType device) { return device == c10::DeviceType::CPU; }
+  static c10::DispatchKey key(c10::DeviceType device) {
+    if (device == c10::DeviceType::XLA) return xla_autocast_key();
+    return on_cpu(device) ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA;
   }
-  bool enabled() const { return !c10::impl::tls_is_dispatch_key_excluded(key()); }
+  static bool enabled(c10::DeviceType device) { return !c10::impl::tls_is_dispatch_key_excluded(key(device)); }
   void set(bool on, c10::ScalarType dtype) const {
-    c10::impl::tls_set_dispatch_key_excluded(key(), !on);
+    c10::impl::tls_set_dispatch_key_excluded(key(device_), !on);
     set_dtype(dtype);
   }
 #if COHORT_TORCH_AT_LEAST(2, 4)
-  c10::DeviceType rules() const {
-    return on_cpu() ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
+  static c10::DeviceType rules(c10::DeviceType device) {
+    return on_cpu(device) ? c10::DeviceType::CPU : c10::DeviceType::CUDA;
   }
-  c10::ScalarType dtype() const {
-    return at::autocast::get_autocast_dtype(rules());
+  static c10::ScalarType dtype(c10::DeviceType device) {
+    return at::autocast::get_autocast_dtype(rules(device));
   }
   void set_dtype(c10::ScalarType dtype) const {
-    at::autocast::set_autocast_dtype(rules(), dtype);
+    at::autocast::set_autocast_dtype(rules(device_), dtype);
   }
 #else
-  c10::ScalarType dtype() const {
-    return on_cpu() ? at::autocast::get_autocast_cpu_dtype() : at::autocast::get_autocast_gpu_dtype();
+  static c10::ScalarType dtype(c10::DeviceType device) {
+    return on_cpu(device) ? at::autocast::get_autocast_cpu_dtype() : at::autocast::get_autocast_gpu_dtype();
   }
   void set_dtype(c10::ScalarType dtype) const {
-    on_cpu() ? at::autocast::set_autocast_cpu_dtype(dtype) : at::autocast::set_autocast_gpu_dtype(dtype);
+    on_cpu(device_) ? at::autocast::set_autocast_cpu_dtype(dtype) : at::autocast::set_autocast_gpu_dtype(dtype);
   }
 #endif
 

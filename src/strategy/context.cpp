@@ -19,6 +19,11 @@ Replica* replica_among_others() {
   return replica != nullptr && replica->num_replicas_in_sync() > 1 ? replica : nullptr;
 }
 
+bool beside_others() {
+  const Replica* replica = thread_context().replica;
+  return replica != nullptr && Access::core(*replica).launch().has_threads();
+}
+
 void meet_replicas(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead) {
   const Replica& replica = *thread_context().replica;
   Access::core(replica).launch().meet(replica.local_id(), what, mine, lead);

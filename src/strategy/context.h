@@ -23,6 +23,9 @@ ThreadContext& thread_context();
 // Returns the replica that this thread runs if there are others in sync with it, else null.
 Replica* replica_among_others();
 
+// Returns whether this thread runs a replica beside others of this process.
+bool beside_others();
+
 // Joins the local replicas of the run that this thread's replica is in (Launch::meet). There has to be one.
 void meet_replicas(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead);
 

@@ -23,6 +23,7 @@ class OneReplica final : public Launch {
   explicit OneReplica(StrategyCore& core) : core_(core) {}
 
   void run(const std::shared_ptr<detail::Job>& job) override { core_.call(*job, 0); }
+  bool has_threads() const override { return false; }
 
   void meet(int /*local_id*/, std::string_view /*what*/, void* mine,
             const std::function<void(std::span<void* const>)>& lead) override {
@@ -51,6 +52,7 @@ class ThreadForEach final : public Launch {
   ThreadForEach(StrategyCore& core, bool spin) : core_(core), threads_(core.num_local_replicas(), spin) {}
 
   void run(const std::shared_ptr<detail::Job>& job) override;
+  bool has_threads() const override { return true; }
   void meet(int local_id, std::string_view what, void* mine,
             const std::function<void(std::span<void* const>)>& lead) override;
   void arrive(int local_id, std::string_view what) override {

@@ -36,6 +36,9 @@ class Launch {
   virtual void sync(int local_id) = 0;
   virtual void depart(int local_id) = 0;
 
+  // Returns whether replicas run beside each other in this process.
+  virtual bool has_threads() const = 0;
+
   // Returns what the choice of a gradient path depends on, as far as the launch knows it.
   virtual PathFacts facts() const = 0;
 

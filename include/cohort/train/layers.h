@@ -23,3 +23,4 @@
 #include "cohort/train/layers/normalization.h"  // IWYU pragma: export
 #include "cohort/train/layers/pooling.h"        // IWYU pragma: export
 #include "cohort/train/layers/recurrent.h"      // IWYU pragma: export
+#include "cohort/train/layers/remat.h"          // IWYU pragma: export

@@ -63,8 +63,8 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
   }
 }
 
-torch::Tensor SequentialModule::forward(const torch::Tensor& input) {
-  if (makes_masks_) return forward_with_masks(input);
+torch::Tensor SequentialModule::forward(const torch::Tensor& input, const torch::Tensor& mask) {
+  if (makes_masks_ || mask.defined()) return forward_with_masks(input, mask);
   torch::Tensor x = input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     ConvolutionModule* convolution = rectified_later_[i];
@@ -78,9 +78,9 @@ torch::Tensor SequentialModule::forward(const torch::Tensor& input) {
 }
 
 // The mask goes beside the values from the layer that makes it to the last one that keeps the steps.
-torch::Tensor SequentialModule::forward_with_masks(const torch::Tensor& input) {
+torch::Tensor SequentialModule::forward_with_masks(const torch::Tensor& input, const torch::Tensor& given) {
   torch::Tensor x = input;
-  torch::Tensor mask;
+  torch::Tensor mask = given;
   for (const auto& layer : layers_) {
     const torch::Tensor y = mask.defined() ? layer->forward_masked(x, mask) : layer->forward(x);
     mask = mask.defined() || layer->makes_mask() ? layer->mask_of(x, mask) : mask;

@@ -17,17 +17,20 @@ class SequentialModule final : public torch::nn::Module {
   // The layers are named; `context` describes the input.
   SequentialModule(const std::vector<Layer>& layers, BuildContext context);
 
-  torch::Tensor forward(const torch::Tensor& input);
+  // A mask of the input is boolean, [batch, steps]; undefined for none.
+  torch::Tensor forward(const torch::Tensor& input, const torch::Tensor& mask = {});
 
   // Returns what the regularizers of all layers add to the loss, a scalar; undefined for nothing.
   torch::Tensor penalty() const;
   // Returns the mask of the last output, undefined for none, and forgets it.
   torch::Tensor take_output_mask() { return std::exchange(output_mask_, {}); }
+  // Returns whether a layer makes a mask.
+  bool makes_masks() const { return makes_masks_; }
 
   const std::vector<std::shared_ptr<LayerModule>>& layers() const { return layers_; }
 
  private:
-  torch::Tensor forward_with_masks(const torch::Tensor& input);
+  torch::Tensor forward_with_masks(const torch::Tensor& input, const torch::Tensor& given);
 
   std::vector<std::shared_ptr<LayerModule>> layers_;
   bool makes_masks_ = false;                         // a layer does
