@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 #include "cohort/models/strategy_flags.h"
@@ -159,6 +160,23 @@ std::string step_of(OpenExperiment& experiment) {
   }
   for (const auto& [name, value] : model.weights()) text << digest(value);
   return text.str();
+}
+
+std::string graph_of(OpenExperiment& experiment) {
+  const Model model = experiment.made.task->build_model();
+  const std::optional<Example> batch = data_for(experiment).train->iterator().next();
+  const auto module = std::dynamic_pointer_cast<LayerModule>(model.module().copies().front());
+  if (!module) return "a Sequential, which has no blocks";
+  std::set<const torch::autograd::Node*> nodes;
+  const torch::Tensor output = module->forward(batch->x);
+  std::vector<const torch::autograd::Node*> open = {output.grad_fn().get()};
+  while (!open.empty()) {
+    const torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (node == nullptr || !nodes.insert(node).second) continue;
+    for (const auto& edge : node->next_edges()) open.push_back(edge.function.get());
+  }
+  return std::to_string(nodes.size());
 }
 
 const std::map<std::string, std::string>& other_values() {

@@ -33,6 +33,8 @@ std::string data_of(OpenExperiment& experiment);
 std::string memory_of(OpenExperiment& experiment);
 // The model's parameters and how they lie in memory, and two steps of its training.
 std::string step_of(OpenExperiment& experiment);
+// Returns the number of operations that backward goes through from the model's output.
+std::string graph_of(OpenExperiment& experiment);
 
 // Returns valid values other than the defaults, by key, where the kind of a field does not give one.
 const std::map<std::string, std::string>& other_values();

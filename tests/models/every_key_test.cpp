@@ -22,6 +22,7 @@ namespace {
 
 using cohort::testing::data_of;
 using cohort::testing::expect_error;
+using cohort::testing::graph_of;
 using cohort::testing::memory_of;
 using cohort::testing::OpenExperiment;
 using cohort::testing::optimizer_of;
@@ -112,6 +113,7 @@ std::vector<std::pair<std::string, Part>> parts_for(const std::string& key) {
   if (key.ends_with("_data.cache")) {
     return {{"memory", memory_of}};
   }
+  if (key == "task.model.remat") return {{"graph", graph_of}};
   if (key.starts_with("trainer.optimizer_config.ema")) return {plan};
   if (key.starts_with("trainer.optimizer_config") || key == "task.losses.l2_weight_decay") return {optimizer};
   if (key.starts_with("trainer.")) return {plan};

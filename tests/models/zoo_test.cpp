@@ -242,6 +242,46 @@ TEST(ZooStartTest, TheLayoutInMemoryChangesNothingButTheRounding) {
   compare([](bool last) { return unet({.num_classes = 5, .filters = 2, .levels = 2, .channels_last = last}); });
 }
 
+// Dropout and stochastic depth draw the same numbers, and batch norms learn their statistics once.
+TEST(ZooStartTest, BlocksThatAreComputedAgainTrainAlike) {
+  const auto compare = [](const torch::Tensor& x, const auto& make) {
+    std::vector<NamedTensors> results(2);
+    for (const bool again : {false, true}) {
+      torch::manual_seed(1);
+      const std::shared_ptr<LayerModule> module = make(again);
+      module->to(torch::kDouble);
+      torch::manual_seed(3);
+      module->forward(x).square().sum().backward();
+      NamedTensors& list = results[again ? 1 : 0];
+      for (const auto& item : module->named_parameters()) list.emplace_back(item.key(), item.value().grad());
+      for (const auto& item : module->named_buffers()) list.emplace_back(item.key(), item.value());
+    }
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      EXPECT_EQ(results[1][i].first, results[0][i].first);
+      EXPECT_TRUE(at::allclose(results[1][i].second, results[0][i].second, 1e-9, 1e-9)) << results[0][i].first;
+    }
+  };
+  torch::manual_seed(2);
+  const torch::Tensor images = torch::randn({4, 3, 32, 32}, torch::kDouble);
+  compare(images, [](bool again) { return resnet_cifar(1, {.num_classes = 5, .remat = again}); });
+  compare(images, [](bool again) { return efficientnet(0, {.num_classes = 5, .remat = again}); });
+  compare(images, [](bool again) {
+    return vision_transformer({.image_size = 32,
+                               .num_layers = 2,
+                               .num_heads = 2,
+                               .hidden_dim = 8,
+                               .mlp_dim = 12,
+                               .dropout = 0.2,
+                               .stochastic_depth_prob = 0.5,
+                               .num_classes = 5,
+                               .remat = again});
+  });
+  compare(torch::randint(256, {3, 6}, torch::kLong), [](bool again) {
+    return decoder(
+        {.hidden_size = 8, .intermediate_size = 6, .num_layers = 2, .num_heads = 2, .dropout = 0.3, .remat = again});
+  });
+}
+
 TEST(ZooStartTest, RefusesWhatDoesNotFit) {
   expect_error<InvalidArgument>([] { efficientnet(8); }, "variant is 8, wanted 0 to 7");
   expect_error<InvalidArgument>([] { vision_transformer({.image_size = 50}); },

@@ -241,8 +241,9 @@ TEST(Remat, ASharedGeneratorCannotBeDrawnFromAgain) {
     const auto dropped = [&](const torch::Tensor& x) { return torch::dropout(own->forward(x), 0.5, true); };
     return remat(own, dropped, torch::ones({2, 3})).sum();
   };
-  expect_error<FailedPrecondition>([&] { (void)strategy.run(step); },
-                                   "aten::bernoulli_ draws from LibTorch's default generator, from which the other replicas");
+  expect_error<FailedPrecondition>(
+      [&] { (void)strategy.run(step); },
+      "aten::bernoulli_ draws from LibTorch's default generator, from which the other replicas");
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ struct ImageModelConfig {
   Setting<std::vector<double>> input_stddev = {0.229, 0.224, 0.225};
   Setting<double> dropout_rate = 0.0;
   Setting<bool> channels_last = true;
+  Setting<bool> remat = false;
   Setting<std::string> kernel_initializer;
   struct {
     Setting<std::string> activation;

@@ -43,6 +43,7 @@ struct DecoderConfig {
   Setting<double> initializer_range = 0.02;
   Setting<double> dropout_rate = 0.0;
   Setting<bool> tie_word_embeddings = true;
+  Setting<bool> remat = false;
   struct {
     Setting<int64_t> rank = 0;
     Setting<double> alpha = 16.0;

@@ -36,7 +36,8 @@ struct ResNetOptions {
   // With true, the last batch norm of each block starts at zero, so that the blocks start as identities (Goyal et al.,
   // "Accurate, Large Minibatch SGD", 2017).
   bool zero_init_residual = false;
-  bool channels_last = false;           // compute with the channels last in memory: faster on CPUs, with other rounding
+  bool channels_last = false;  // compute with the channels last in memory: faster on CPUs, with other rounding
+  bool remat = false;          // compute blocks again in backward instead of keeping their activations (cohort::remat)
   NormActivation norm_activation = {};  // changes to the batch norms and the activation
 };
 // Makes a ResNet of 18 layers: K. He et al., "Deep Residual Learning for Image Recognition" (2015).
@@ -60,6 +61,7 @@ struct EfficientNetOptions {
   double dropout = -1.0;                // rate of dropout before the classifier; negative: the variant's
   double stochastic_depth_prob = 0.2;   // rate at which the last block is dropped; that of earlier ones in proportion
   bool channels_last = false;           // as ResNetOptions::channels_last
+  bool remat = false;                   // as ResNetOptions::remat
   double se_ratio = 0.25;               // width of squeeze and excitation, as a part of a block's input; 0: none
   NormActivation norm_activation = {};  // changes to the batch norms and the activation
 };
@@ -84,6 +86,7 @@ struct VisionTransformerOptions {
   bool normal_init = false;
   int64_t num_classes = 1000;  // outputs
   int64_t in_channels = 3;     // channels of an image
+  bool remat = false;          // as ResNetOptions::remat
 };
 // Makes a vision transformer: A. Dosovitskiy et al., "An Image is Worth 16x16 Words" (2020).
 std::shared_ptr<LayerModule> vision_transformer(const VisionTransformerOptions& options = {});
@@ -127,6 +130,7 @@ struct DecoderOptions {
   double initializer_range = 0.02;  // deviation of the normal distribution that new matrices are drawn from
   double dropout = 0.0;             // part of what a block adds that is set to zero while training
   bool tie_word_embeddings = true;  // the matrix of the embeddings gives the logits, too
+  bool remat = false;               // as ResNetOptions::remat
   LoraOptions lora = {};            // adapters instead of learning everything
 };
 // Makes a decoder for language modelling, a Llama: H. Touvron et al., "Llama 2" (2023), with rotary positions (J. Su et

@@ -66,6 +66,10 @@ Model ImageClassificationTask::build_model() {
   require_input_size(model);
   if (model.backbone.type == "mlp" || model.backbone.type == "cnn") {
     Sequential made = model.backbone.type == "mlp" ? mnist_mlp(model.num_classes) : mnist_cnn(model.num_classes);
+    if (model.remat) {
+      fail<InvalidArgument>("[task] task.model.remat is true, but ", model.backbone.type,
+                            " has no blocks to compute again; leave it out");
+    }
     const int64_t height = model.input_size->at(0);
     const int64_t width = model.input_size->at(1);
     if (model.takes_planes()) {

@@ -101,6 +101,7 @@ void ImageModelConfig::describe(ConfigFields& fields) {
   fields.add("dropout_rate", dropout_rate, "rate of dropout before the classifier; 0: the model's own");
   fields.add("channels_last", channels_last,
              "whether ResNets and EfficientNets compute with the channels last in memory: faster, mostly");
+  fields.add("remat", remat, "whether backward computes blocks again, so that their activations are not kept");
   fields.add("kernel_initializer", kernel_initializer, "how the classifier's weights start; empty: as the model's own",
              {"", "zeros", "random_uniform"});
   describe_norm_activation(norm_activation, "activation of ResNets and EfficientNets; empty: the model's own", fields);

@@ -66,6 +66,7 @@ std::shared_ptr<LayerModule> build_vit(const ImageModelConfig& config) {
   vit.stochastic_depth_prob = own.init_stochastic_depth_rate;
   vit.representation_size = own.representation_size;
   vit.normal_init = !own.original_init;
+  vit.remat = config.remat;
   return models::vision_transformer(vit);
 }
 
@@ -77,6 +78,7 @@ std::shared_ptr<LayerModule> build_original(const ImageModelConfig& config) {
                                  .in_channels = config.channels(),
                                  .zero_init_residual = zero_init_residual,
                                  .channels_last = config.channels_last,
+                                 .remat = config.remat,
                                  .norm_activation = norm_activation(config)};
   };
   if (backbone.type == "resnet") {
@@ -104,6 +106,7 @@ std::shared_ptr<LayerModule> build_original(const ImageModelConfig& config) {
                                           .dropout = config.dropout_rate > 0.0 ? *config.dropout_rate : -1.0,
                                           .stochastic_depth_prob = backbone.efficientnet.stochastic_depth_drop_rate,
                                           .channels_last = config.channels_last,
+                                          .remat = config.remat,
                                           .se_ratio = backbone.efficientnet.se_ratio,
                                           .norm_activation = norm_activation(config)});
   }

@@ -84,6 +84,7 @@ void DecoderConfig::describe(ConfigFields& fields) {
   fields.add("initializer_range", initializer_range, "deviation of what new matrices are drawn from");
   fields.add("dropout_rate", dropout_rate, "rate of dropout of what a block adds");
   fields.add("tie_word_embeddings", tie_word_embeddings, "whether the embeddings' matrix gives the logits, too");
+  fields.add("remat", remat, "whether backward computes blocks again, so that their activations are not kept");
   fields.group("lora", [this](ConfigFields& inner) {
     inner.add("rank", lora.rank, "rank of adapters, which alone learn; 0: none, and everything learns");
     inner.add("alpha", lora.alpha, "the adapters' weight is alpha / rank");
@@ -109,7 +110,8 @@ models::DecoderOptions DecoderConfig::options() const {
                               .norm_epsilon = rms_norm_eps,
                               .initializer_range = initializer_range,
                               .dropout = dropout_rate,
-                              .tie_word_embeddings = tie_word_embeddings};
+                              .tie_word_embeddings = tie_word_embeddings,
+                              .remat = remat};
   if (lora.rank == 0) return made;
   made.lora = {.rank = lora.rank, .alpha = lora.alpha, .dropout = lora.dropout, .target_modules = lora.target_modules};
   return made;

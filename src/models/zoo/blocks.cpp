@@ -58,9 +58,15 @@ void Chain::push_back(const std::shared_ptr<LayerModule>& link) {
   links_.push_back(register_module(std::to_string(links_.size()), link));
 }
 
+torch::Tensor through(const std::shared_ptr<LayerModule>& block, const torch::Tensor& x, bool again) {
+  if (!again) return block->forward(x);
+  return remat(
+      block, [block](const torch::Tensor& input) { return block->forward(input); }, x);
+}
+
 torch::Tensor Chain::forward(const torch::Tensor& x) {
   torch::Tensor y = x;
-  for (const auto& link : links_) y = link->forward(y);
+  for (const auto& link : links_) y = through(link, y, again_);
   return y;
 }
 

@@ -38,12 +38,18 @@ torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, b
 // Modules that are called one after the other, named "0", "1", ...
 class Chain final : public LayerModule {
  public:
+  // With `again` each of them is computed again in backward (cohort::remat).
+  explicit Chain(bool again = false) : again_(again) {}
   void push_back(const std::shared_ptr<LayerModule>& link);
   torch::Tensor forward(const torch::Tensor& x) override;
 
  private:
+  bool again_;
   std::vector<std::shared_ptr<LayerModule>> links_;
 };
+
+// Returns block(x); with `again` backward computes it again (cohort::remat).
+torch::Tensor through(const std::shared_ptr<LayerModule>& block, const torch::Tensor& x, bool again);
 
 // A convolution and a batch norm, named "0" and "1", and an activation.
 class ConvNorm final : public LayerModule {

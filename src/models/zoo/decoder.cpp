@@ -231,7 +231,10 @@ class Decoder final : public LayerModule {
     const Rotations rotations(x.size(1), options_.hidden_size / options_.num_heads, options_.rope_theta,
                               embeddings_.options());
     torch::Tensor y = at::embedding(embeddings_, x.to(torch::kLong));
-    for (const auto& block : blocks_) y = block->forward(y, rotations);
+    for (const auto& block : blocks_) {
+      const auto forward = [block, rotations](const torch::Tensor& input) { return block->forward(input, rotations); };
+      y = options_.remat ? remat(block, forward, y) : forward(y);
+    }
     return at::linear(norm_->forward(y), head_.defined() ? head_ : embeddings_);
   }
 

@@ -128,7 +128,7 @@ class ResNet final : public LayerModule {
     int64_t in = stem.planes;
     int64_t planes = stem.planes;
     for (std::size_t stage = 0; stage < depths.size(); ++stage, planes *= 2) {
-      const auto blocks = std::make_shared<Chain>();
+      const auto blocks = std::make_shared<Chain>(options.remat);
       for (int64_t i = 0; i < depths[stage]; ++i) {
         const auto block = std::make_shared<Block>(in, planes, stage > 0 && i == 0 ? 2 : 1, style_);
         if (options.zero_init_residual) torch::nn::init::zeros_(block->last_norm()->weight);

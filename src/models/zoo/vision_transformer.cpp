@@ -98,7 +98,7 @@ class EncoderBlock final : public LayerModule {
 
 class Encoder final : public LayerModule {
  public:
-  Encoder(const VisionTransformerOptions& options, int64_t length) : dropout_(options.dropout) {
+  Encoder(const VisionTransformerOptions& options, int64_t length) : dropout_(options.dropout), remat_(options.remat) {
     position_ = register_parameter("pos_embedding", torch::empty({1, length, options.hidden_dim}).normal_(0.0, 0.02));
     const auto layers = register_module("layers", std::make_shared<torch::nn::Module>());
     for (int64_t i = 0; i < options.num_layers; ++i) {
@@ -113,12 +113,13 @@ class Encoder final : public LayerModule {
   torch::Tensor forward(const torch::Tensor& x) override {
     torch::Tensor y = x + position_;
     if (is_training() && dropout_ > 0.0) y = drop(y, dropout_, y.sizes());
-    for (const auto& block : blocks_) y = block->forward(y);
+    for (const auto& block : blocks_) y = through(block, y, remat_);
     return ln_->forward(y);
   }
 
  private:
   double dropout_;
+  bool remat_;
   torch::Tensor position_;
   std::vector<std::shared_ptr<EncoderBlock>> blocks_;
   torch::nn::LayerNorm ln_{nullptr};

@@ -35,10 +35,11 @@ Layer Checkpointed(std::vector<Layer> layers, const CheckpointedOptions& options
 // changed by the first call only. Where no gradient is computed it is forward(x). Thread-safe as forward() is.
 //
 // Random numbers are those of Replica::generator() and of LibTorch's default generators; those of another generator are
-// drawn anew, and wrong. forward() has one tensor that may need a gradient beside the parameters: x. Backward throws InvalidArgument if it
-// used another one. FailedPrecondition: it drew from LibTorch's default generator of the host, as torch::dropout does,
-// while several replicas of this process draw from it, too (cohort::Dropout and Replica::generator() are each replica's
-// own). Unimplemented: devices of XLA, whose compiler decides itself what is computed again; second derivatives.
+// drawn anew, and wrong. forward() has one tensor that may need a gradient beside the parameters: x. Backward throws
+// InvalidArgument if it used another one. FailedPrecondition: it drew from LibTorch's default generator of the host, as
+// torch::dropout does, while several replicas of this process draw from it, too (cohort::Dropout and
+// Replica::generator() are each replica's own). Unimplemented: devices of XLA, whose compiler decides itself what is
+// computed again; second derivatives.
 torch::Tensor remat(const std::shared_ptr<torch::nn::Module>& block,
                     const std::function<torch::Tensor(const torch::Tensor&)>& forward, const torch::Tensor& x,
                     const CheckpointedOptions& options = {});
