@@ -27,7 +27,7 @@ HEADERS = {
     "rpc": "cluster/security",
     "cluster": "cluster/cluster_spec cluster/cluster_resolver",
     "collective": "communicator",
-    "topology": "device_mesh topology cluster/tpu_topology",
+    "topology": "device_mesh pipeline_schedule topology cluster/tpu_topology",
     "strategy": "strategy strategy_inl mesh_strategy mirrored replica values variable cluster/multi_worker_strategy cluster/xla_strategy",
     "optimizer": "optimizer precision schedule",
     "function": "function",
