@@ -79,6 +79,8 @@ void run_worker_step(const std::string& model, double seconds, const WorkerOptio
 void run_profile(const std::string& model, int replicas, double seconds);
 // fit() beside a bare run, `together` steps an execution.
 void run_fit(int replicas, int64_t together, double seconds);
+// A schedule ("1f1b", ...) on two stages of a thread each, or a number of threads of one replica.
+void run_pipeline(const std::string& schedule, int microbatches, double seconds);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
 void run_worker_all_reduce();

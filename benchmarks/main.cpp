@@ -40,6 +40,20 @@ void add_profile(CLI::App& app, const double& seconds) {
   profile.callback([&seconds, model, replicas] { cohort::bench::run_profile(*model, *replicas, seconds); });
 }
 
+// A model that is divided among stages.
+void add_pipeline(CLI::App& app, const double& seconds) {
+  CLI::App& pipeline = *app.add_subcommand("pipeline", "training steps of the transformer as a pipeline of two stages");
+  const auto schedule = std::make_shared<std::string>("1f1b");
+  const auto microbatches = std::make_shared<int>(8);
+  pipeline
+      .add_option("schedule", *schedule,
+                  "gpipe, 1f1b, interleaved, zero_bubble_h1, or 1 or 2: one replica of so many threads")
+      ->capture_default_str();
+  pipeline.add_option("--microbatches", *microbatches, "the parts of a batch of 16")->capture_default_str();
+  pipeline.callback(
+      [&seconds, schedule, microbatches] { cohort::bench::run_pipeline(*schedule, *microbatches, seconds); });
+}
+
 // Calls between tasks, secured as the environment says.
 void add_calls(CLI::App& app, const double& seconds) {
   CLI::App& calls =
@@ -52,6 +66,13 @@ void add_calls(CLI::App& app, const double& seconds) {
     if (*serves) return cohort::bench::run_calls_server(*address);
     cohort::bench::run_calls(*address, seconds);
   });
+}
+
+void add_others(CLI::App& app, const double& seconds) {
+  add_profile(app, seconds);
+  add_pipeline(app, seconds);
+  add_recorded(app, seconds);
+  add_calls(app, seconds);
 }
 
 }  // namespace
@@ -99,9 +120,7 @@ int main(int argc, char** argv) {
   CLI::App& servers = *app.add_subcommand("parameter_server", "a task of a parameter-server cluster");
   std::string what = "dense";
   servers.add_option("what", what, "dense, rows, recommender, arithmetic, mlp or bag")->capture_default_str();
-  add_profile(app, seconds);
-  add_recorded(app, seconds);
-  add_calls(app, seconds);
+  add_others(app, seconds);
   CLI11_PARSE(app, argc, argv);
   if (step.parsed()) cohort::bench::run_step(model, devices, seconds);
   if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, worker);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs our benchmarks and PyTorch's in turn and prints ratios, each the median of those of the rounds.
 
-usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE] [--only-xla | --only-sharded | --only-shared-cores]
+usage: run.py --bench BINARY [--rounds N] [--seconds S] [--write-docs FILE] [--only-xla | --only-sharded | --only-pipeline | --only-shared-cores]
 """
 import argparse
 import json
@@ -128,6 +128,23 @@ def sharded_report(arguments):
             wanted = "1.3" if (model, stage) == ("transformer", 1) else "-"
             out.append(f"| {model}, stage {stage} beside DDP with ZeroRedundancyOptimizer | {statistics.median(times[stage]):,.2f} | "
                        f"{statistics.median(times['ddp_zero']):,.2f} | {ratio_of(times['ddp_zero'], times[stage]):.2f} | {wanted} |")
+    return "\n".join(out)
+
+
+def stages_report(arguments):
+    """The transformer on two stages of a thread each, 8 microbatches of a batch of 16, beside one replica of one thread and of two."""
+    formulas = {"1f1b": 1 / 9, "gpipe": 1 / 9, "interleaved": 1 / 17, "zero_bubble_h1": 1 / 25}
+    lines = {side: [] for side in ("1", "2", *formulas)}
+    for _ in range(arguments.rounds):
+        for side, found in lines.items():
+            found.append(lines_of([arguments.bench, "--seconds", str(3 * arguments.seconds), "pipeline", side])[0])
+    times = {side: [line["us"] / 1e3 for line in found] for side, found in lines.items()}
+    out = ["", f"| transformer on 2 stages, 8 microbatches | ms | one replica of one thread ({statistics.median(times['1']):,.0f} ms) / this | of two threads "
+           f"({statistics.median(times['2']):,.0f} ms) / this | wanted | stages without work | formula |", "|---|---|---|---|---|---|---|"]
+    for side, formula in formulas.items():
+        wanted = f"{0.9 * 1.78:.2f}, 1" if side == "1f1b" else "-"
+        out.append(f"| {side} | {statistics.median(times[side]):,.0f} | {ratio_of(times['1'], times[side]):.2f} | {ratio_of(times['2'], times[side]):.2f} | {wanted} | "
+                   f"{statistics.median(line['idle'] for line in lines[side]):.1%} | {formula:.1%} |")
     return "\n".join(out)
 
 
@@ -268,6 +285,7 @@ def main():
     parser.add_argument("--write-docs", type=pathlib.Path)
     parser.add_argument("--only-xla", action="store_true", help="the recorded steps alone")
     parser.add_argument("--only-sharded", action="store_true", help="the workers that share states alone")
+    parser.add_argument("--only-pipeline", action="store_true", help="the model that is divided among stages alone")
     parser.add_argument("--only-shared-cores", action="store_true", help="the steps on cores that others use too alone")
     arguments = parser.parse_args()
     if arguments.only_shared_cores:
@@ -276,6 +294,9 @@ def main():
     if arguments.only_xla:
         print(xla_report(arguments))
         return
+    if arguments.only_pipeline:
+        print(stages_report(arguments))
+        return
     if arguments.only_sharded:
         print(sharded_report(arguments))
         return
@@ -283,7 +304,7 @@ def main():
     empty = lines_of([arguments.bench, "empty", "--replicas", "2"])[0]
     reduce = lines_of([arguments.bench, "--seconds", "0.5", "all_reduce"])
     pipeline = lines_of([arguments.bench, "input"])[0]
-    text = "\n".join((report(results, empty, reduce, pipeline), worker_report(worker_steps(arguments)), sharded_report(arguments), shared_cores_report(arguments),
+    text = "\n".join((report(results, empty, reduce, pipeline), worker_report(worker_steps(arguments)), sharded_report(arguments), stages_report(arguments), shared_cores_report(arguments),
                       start_report(arguments), checkpoint_report(lines_of([arguments.bench, "checkpoint"])[0]), files_report(arguments), server_report(arguments), xla_report(arguments)))
     print(text)
     if arguments.write_docs:

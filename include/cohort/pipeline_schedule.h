@@ -25,12 +25,12 @@ enum class PipelineOp {
   kSendGradient,     // sends the gradient of its input to the chunk before
 };
 
-// One line of a schedule. A model that is cut for S stages has C * S chunks, numbered in the order of the model; chunk c
-// lies on stage c % S.
+// One line of a schedule. A model that is cut for S stages has C * S chunks, numbered in the order of the model; chunk
+// c lies on stage c % S.
 struct PipelineAction {
-  PipelineOp op = PipelineOp::kForward;
-  int microbatch = 0;  // from 0
-  int chunk = 0;       // from 0
+  PipelineOp op = PipelineOp::kForward;  // the thing that is done
+  int microbatch = 0;                    // from 0
+  int chunk = 0;                         // from 0
 
   bool operator==(const PipelineAction&) const = default;
   // Returns a text such as "forward of microbatch 3 in chunk 1".
@@ -47,9 +47,9 @@ struct PipelineCosts {
 
 // An action of a simulation.
 struct PipelineSpan {
-  PipelineAction action;
-  double begin = 0.0;
-  double end = 0.0;
+  PipelineAction action;  // forward, backward or weight
+  double begin = 0.0;     // in the unit of the costs, from the beginning of the first action
+  double end = 0.0;       // likewise
 };
 
 // The course of a schedule as it was simulated.
@@ -78,7 +78,9 @@ class PipelineSchedule {
 
   // Returns a name such as "1f1b".
   const std::string& name() const { return name_; }
+  // Returns the number of stages.
   int num_stages() const { return static_cast<int>(stages_.size()); }
+  // Returns the number of microbatches.
   int microbatches() const { return microbatches_; }
   // Returns the number of chunks of all stages.
   int num_chunks() const { return chunks_per_stage_ * num_stages(); }

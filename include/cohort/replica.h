@@ -49,8 +49,9 @@ class Replica {
   static Replica* current();
 
   // Returns this replica's own stream of random numbers, seeded from (strategy seed, id()): two runs with one seed
-  // agree, two replicas differ. The library's Dropout draws from it.
-  at::Generator& generator() { return generator_; }
+  // agree, two replicas differ. The library's Dropout draws from it. In a pipeline each microbatch has one of its own,
+  // seeded from the replica's.
+  at::Generator& generator();
 
   // Returns the sum or mean over all replicas, as a new tensor; collective. Gradients flow through: the gradient of a
   // sum is the sum of all replicas' upstream gradients (a mean likewise). Shapes and dtypes must agree.

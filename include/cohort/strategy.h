@@ -71,11 +71,24 @@ class [[nodiscard]] StrategyScope {
 
 namespace detail {
 
+// A part of a replica's share: rows of it.
+struct SharePart {
+  std::size_t number = 0;  // from 0
+  int64_t begin = -1;      // the first row; -1: there is no batch
+  int64_t end = -1;        // the row behind the last one
+};
+
 // One call of run(), kept alive by whoever still works on it.
-class Job {
+class Job : public std::enable_shared_from_this<Job> {
  public:
   virtual ~Job() = default;
   virtual void run(Replica& replica) = 0;
+
+  // In place of run(): begins with so many parts of the replica's share, runs one of them, at any time and in any
+  // thread, and puts together what they have returned.
+  virtual void begin_parts(const Replica& replica, std::size_t count) = 0;
+  virtual void run_part(Replica& replica, const SharePart& part) = 0;
+  virtual void join_parts(const Replica& replica, const std::vector<SharePart>& parts) = 0;
 
   int64_t global_size = -1;          // examples of this step on all replicas; -1: no batch among the arguments
   std::vector<int64_t> share_sizes;  // the sizes of the local replicas' shares, when global_size is known

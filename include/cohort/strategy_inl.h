@@ -6,17 +6,31 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/join_parts.h"
 #include "cohort/strategy.h"
 
 namespace cohort {
 
 namespace detail {
 
+// Returns a part of a batch among the arguments, and anything else as it is.
+template <typename T>
+decltype(auto) part_of(const T& argument, const Replica& replica, const SharePart& part) {
+  if constexpr (std::is_base_of_v<PerReplica<Example>, T>) {
+    return part.begin < 0 ? Example(argument[replica]) : argument[replica].rows(part.begin, part.end);
+  } else {
+    return (argument);
+  }
+}
+
 template <typename Result, typename Fn, typename... Args>
 class RunJob final : public Job {
  public:
   RunJob(int replicas, Fn fn, Args... args)
-      : fn_(std::move(fn)), args_(std::move(args)...), results_(static_cast<std::size_t>(replicas)) {}
+      : fn_(std::move(fn)),
+        args_(std::move(args)...),
+        results_(static_cast<std::size_t>(replicas)),
+        parts_(static_cast<std::size_t>(replicas)) {}
 
   void run(Replica& replica) override {
     std::apply(
@@ -28,6 +42,38 @@ class RunJob final : public Job {
           }
         },
         args_);
+  }
+
+  void begin_parts(const Replica& replica, std::size_t count) override {
+    if constexpr (!std::is_void_v<Result>) {
+      std::vector<std::optional<Slot>>& own = parts_[static_cast<std::size_t>(replica.local_id())];
+      own.clear();
+      own.resize(count);
+    }
+  }
+
+  void run_part(Replica& replica, const SharePart& part) override {
+    std::apply(
+        [&](const Args&... args) {
+          if constexpr (std::is_void_v<Result>) {
+            call_on(fn_, replica, part_of(args, replica, part)...);
+          } else {
+            parts_[static_cast<std::size_t>(replica.local_id())][part.number].emplace(
+                call_on(fn_, replica, part_of(args, replica, part)...));
+          }
+        },
+        args_);
+  }
+
+  void join_parts(const Replica& replica, const std::vector<SharePart>& parts) override {
+    if constexpr (!std::is_void_v<Result>) {
+      const auto local = static_cast<std::size_t>(replica.local_id());
+      std::vector<Result> each;
+      for (std::optional<Slot>& part : parts_[local]) each.push_back(std::move(*part));
+      parts_[local].clear();
+      results_[local].emplace(each.size() == 1 ? std::move(each.front())
+                                               : JoinParts<Result>::of(std::move(each), parts));
+    }
   }
 
   const std::tuple<Args...>& args() const { return args_; }
@@ -45,6 +91,7 @@ class RunJob final : public Job {
   Fn fn_;
   std::tuple<Args...> args_;
   std::vector<std::optional<Slot>> results_;
+  std::vector<std::vector<std::optional<Slot>>> parts_;  // [replica][part]
 };
 
 template <typename T>

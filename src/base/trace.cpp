@@ -9,6 +9,7 @@
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/traced_elsewhere.h"
 
 namespace cohort {
 
@@ -43,6 +44,12 @@ struct Recorder {
 Recorder& recorder() {
   static Recorder made;
   return made;
+}
+
+// Whether the spans of this thread are left out.
+bool& traced_elsewhere() {
+  thread_local bool elsewhere = false;
+  return elsewhere;
 }
 
 ThreadRecord& own_record() {
@@ -133,6 +140,7 @@ void require_place(const std::filesystem::path& file) {
 namespace detail {
 
 void end_span(const char* category, const char* name, Clock::time_point begin) {
+  if (traced_elsewhere()) return;
   const Clock::time_point end = Clock::now();
   ThreadRecord& own = own_record();
   const std::lock_guard lock(own.mutex);
@@ -144,6 +152,10 @@ void end_span(const char* category, const char* name, Clock::time_point begin) {
 }
 
 }  // namespace detail
+
+void leave_out_own_spans() {
+  traced_elsewhere() = true;
+}
 
 void name_traced_thread(const std::string& name) {
   ThreadRecord& own = own_record();

@@ -12,7 +12,9 @@
 #include "cohort/trace.h"
 #include "device/backend.h"
 #include "record/function_recording.h"
+#include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/microbatch_call.h"
 
 namespace cohort {
 
@@ -30,6 +32,7 @@ Step::Step(MirroredModule module, Optimizer rule)
 }
 
 void Step::minimize(Replica& replica, const torch::Tensor& loss) {
+  if (MicrobatchCall* const call = thread_context().microbatch) return minimize_later(*call, replica, loss);
   const bool keeps_whole = rule_.gradient().gradient_accumulation_steps > 1 && !exchange_->shares_gradients();
   if (keeps_whole) return apply_gradients(replica, gradients(replica, loss), /*reduced=*/false);
   require_loss(replica, loss);
@@ -40,7 +43,21 @@ void Step::minimize(Replica& replica, const torch::Tensor& loss) {
   update(replica, {.gradients = flat_.take_gradients(replica.local_id()), .scaled = true});
 }
 
+// The schedule of a pipeline makes the backward passes of all microbatches, and then there is one update.
+void Step::minimize_later(MicrobatchCall& call, const Replica& replica, const torch::Tensor& loss) {
+  require_loss(replica, loss);
+  const auto update_all = [step = shared_from_this()](Replica& own, std::vector<torch::Tensor> sums) {
+    (void)step->flat_.take_gradients(own.local_id());  // there are none; the parameters are where they were
+    step->update(own, {.gradients = std::move(sums), .scaled = true});
+  };
+  call.minimize({.owner = this,
+                 .loss = scaled(replica, loss),
+                 .parameters = flat_.tensors(replica.local_id()),
+                 .update = update_all});
+}
+
 std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor& loss) {
+  require_whole_model("gradients()");
   require_loss(replica, loss);
   scaled(replica, loss).backward();
   std::vector<torch::Tensor> taken = flat_.take_gradients(replica.local_id());
@@ -60,6 +77,7 @@ std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor
 }
 
 void Step::apply_gradients(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) {
+  require_whole_model("apply_gradients()");
   update(replica, {.gradients = std::move(gradients), .reduced = reduced});
 }
 

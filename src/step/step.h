@@ -15,6 +15,8 @@
 
 namespace cohort {
 
+class MicrobatchCall;
+
 class Step : public std::enable_shared_from_this<Step> {
  public:
   Step(MirroredModule module, Optimizer rule);
@@ -40,6 +42,7 @@ class Step : public std::enable_shared_from_this<Step> {
     bool scaled = false;                   // they are multiplied with the loss scale
   };
 
+  void minimize_later(MicrobatchCall& call, const Replica& replica, const torch::Tensor& loss);
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;
   torch::Tensor renewed_scale(const Replica& replica, const torch::Tensor& like, double factor) const;
   double fixed_scale() const;

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "cohort/strategy.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/microbatch_call.h"
 
 namespace cohort {
 
@@ -25,6 +26,7 @@ bool beside_others() {
 }
 
 void meet_replicas(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead) {
+  require_whole_share(what);
   const Replica& replica = *thread_context().replica;
   Access::core(replica).launch().meet(replica.local_id(), what, mine, lead);
 }

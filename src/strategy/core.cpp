@@ -120,6 +120,14 @@ std::shared_ptr<WorkerGroup> only_this_process() {
   return std::make_shared<WorkerGroup>();
 }
 
+MakeRunner whole_shares() {
+  class WholeShare final : public ReplicaRunner {
+   public:
+    void run(detail::Job& job, Replica& replica) override { job.run(replica); }
+  };
+  return [](StrategyCore& /*core*/, int /*local_id*/) { return std::make_unique<WholeShare>(); };
+}
+
 StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   require_topology(plan_);
   require_exchange(plan_);
@@ -145,11 +153,13 @@ void StrategyCore::make_replicas() {
   const int cores = std::max(1, hardware_cores() / std::max(workers().sharing_cores(), plan_.sharing_cores));
   threads_per_replica_ = plan_.exchange.threads_per_replica;
   // On GPUs the host threads only feed the devices.
-  if (threads_per_replica_ == 0) threads_per_replica_ = on_cpu ? std::max(1, cores / count) : 1;
-  const bool spin = count <= cores;
+  const int devices = count * plan_.devices_per_replica;
+  if (threads_per_replica_ == 0) threads_per_replica_ = on_cpu ? std::max(1, cores / devices) : 1;
+  const bool spin = devices <= cores;
   rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);
   for (int i = 0; i < count; ++i) {
     replicas_.push_back(std::make_unique<Replica>(*this, i));
+    runners_.push_back(plan_.runner(*this, i));
     in_run_.emplace_back(false);
   }
   launch_ = make_launch(*this, spin);
@@ -261,7 +271,7 @@ void StrategyCore::call(detail::Job& job, int local_id) {
   // From an empty share nobody can tell how many values an example has: where there is one the replicas do not go by
   // the sizes of their shares.
   own.begin_run(job.global_size, job.global_size < 0 || job.some_empty ? -1 : job.share_sizes[local]);
-  job.run(own);
+  runners_[local]->run(job, own);
   if (joins()) {
     begin_together(local_id, "the end of the function given to run()");
   } else {

@@ -24,6 +24,7 @@
 #include "strategy/cores.h"
 #include "strategy/launch.h"
 #include "strategy/placement.h"
+#include "strategy/replica_runner.h"
 
 namespace cohort {
 
@@ -44,9 +45,13 @@ struct StrategyPlan {
   std::shared_ptr<WorkerGroup> workers = only_this_process();
   // Options of the launch of the replicas and of their exchange of gradients.
   ExchangeOptions exchange;
-  ShardingOptions sharding = {};  // the states that the replicas share
-  LayoutMap layout = {};          // the parameters of which the replicas have parts
-  int sharing_cores = 1;          // the number of processes that use the cores of this machine alike
+  ShardingOptions sharding = {};       // the states that the replicas share
+  LayoutMap layout = {};               // the parameters of which the replicas have parts
+  MakeRunner runner = whole_shares();  // how a replica carries out its part of a run
+  int devices_per_replica = 1;         // those of which the replica's is the first
+  int chunks = 1;                      // the parts in which a replica runs a model
+  std::vector<std::string> cut = {};   // the names of the places where the later ones begin
+  int sharing_cores = 1;               // the number of processes that use the cores of this machine alike
   // The most memory that the inputs of the steps of one launch may take on a device (StrategyCore::gather_steps).
   int64_t loop_input_bytes = int64_t{256} << 20;
   // Options of messages have a meaning with several workers, so they are no error where there turns out to be only one.
@@ -100,6 +105,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   void broadcast_from_chief(std::span<torch::Tensor> tensors) const;
   // Returns the text that worker 0 has, on every worker.
   std::string text_from_chief(const std::string& text) const;
+  // Returns the number of cores that an operation of a replica may use.
+  int threads_per_replica() const { return threads_per_replica_; }
   // Returns what each worker has, on all of them, in rank order.
   std::vector<std::string> gather_texts(const std::string& text) const;
   // Returns whether any worker says so; a collective of all.
@@ -158,7 +165,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   CrossDeviceSum sum_;
   Ends whole_;  // the group of all replicas of all workers
   std::vector<std::unique_ptr<Replica>> replicas_;
-  std::deque<std::atomic<bool>> in_run_;  // [replica]
+  std::vector<std::unique_ptr<ReplicaRunner>> runners_;  // one a replica
+  std::deque<std::atomic<bool>> in_run_;                 // [replica]
   std::unique_ptr<Launch> launch_;
   std::map<std::string, Ends> lines_;  // by axis
   Ends in_sync_;

@@ -9,6 +9,7 @@
 #include "device/backend.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/microbatch_call.h"
 #include "strategy/saved_communicator.h"
 
 namespace cohort {
@@ -111,11 +112,18 @@ Replica* Replica::current() {
   return thread_context().replica;
 }
 
+at::Generator& Replica::generator() {
+  MicrobatchCall* const call = thread_context().microbatch;
+  return call == nullptr ? generator_ : call->generator();
+}
+
 Communicator& Replica::communicator() const {
+  require_whole_share("communicator()");
   return core_.communicator(local_id_);
 }
 
 Communicator& Replica::group(std::string_view axis) const {
+  require_whole_share("group()");
   return core_.group(axis, local_id_);
 }
 
@@ -128,6 +136,7 @@ void Replica::barrier() {
 }
 
 torch::Tensor Replica::all_reduce(ReduceOp op, const torch::Tensor& value) {
+  require_whole_share("all_reduce()");
   if (communicator().size() == 1) return value;
   if (at::GradMode::is_enabled() && value.requires_grad()) {
     return AllReduce::apply(value, to_number(communicator()), static_cast<int64_t>(op));
@@ -160,7 +169,15 @@ torch::Tensor Replica::global_mean(const torch::Tensor& each, const torch::Tenso
   int64_t values = 1;  // an example
   for (int64_t i = 1; i < each.dim(); ++i) values *= each.size(i);
   int64_t count = 0;
-  if (global_size_ >= 0 && each.size(0) == share_size_) {
+  const MicrobatchCall* const call = thread_context().microbatch;
+  if (call != nullptr && call->examples() >= 0) {
+    if (global_size_ < 0 || each.size(0) != call->examples()) {
+      fail<Unimplemented>("[strategy] global_mean: got values of shape ", each.sizes(), " for ", call->examples(),
+                          " examples; a pipeline gives the function one microbatch at a time, and takes one row an ",
+                          "example, as [examples, ...]");
+    }
+    count = global_size_ * values;
+  } else if (global_size_ >= 0 && each.size(0) == share_size_) {
     count = global_size_ * values;
   } else {
     torch::Tensor total = torch::tensor(each.numel(), torch::kLong).to(device_);
@@ -177,6 +194,7 @@ torch::Tensor Replica::global_mean(const torch::Tensor& each, const torch::Tenso
 }
 
 void Replica::meet(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead) {
+  require_whole_share(what);
   core_.launch().meet(local_id_, what, mine, lead);
 }
 

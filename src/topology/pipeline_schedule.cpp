@@ -19,8 +19,8 @@ namespace cohort {
 
 namespace {
 
-constexpr std::array<const char*, 7> kTexts = {
-    "forward", "backward", "weight", "receive input", "send output", "receive gradient", "send gradient"};
+constexpr std::array<const char*, 7> kTexts = {"forward",     "backward",         "weight",       "receive input",
+                                               "send output", "receive gradient", "send gradient"};
 
 using Key = std::tuple<PipelineOp, int, int>;
 
@@ -75,7 +75,8 @@ class Game {
     const int last = schedule_.num_chunks() - 1;
     switch (op) {
       case PipelineOp::kForward:
-        if (chunk > 0) needs.push_back(key_of(alone ? op : PipelineOp::kReceiveInput, microbatch, chunk - (alone ? 1 : 0)));
+        if (chunk > 0)
+          needs.push_back(key_of(alone ? op : PipelineOp::kReceiveInput, microbatch, chunk - (alone ? 1 : 0)));
         break;
       case PipelineOp::kBackward:
         needs.push_back(key_of(PipelineOp::kForward, microbatch, chunk));

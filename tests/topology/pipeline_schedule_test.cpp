@@ -141,12 +141,12 @@ TEST(PipelineSchedule, OfOnesOwn) {
   EXPECT_NEAR(schedule.simulate().bubble, 0.5, 1e-12);
   EXPECT_THAT(error_of<InvalidArgument>([] { make_schedule(ScheduleOfOnesOwn{}, 2); }), HasSubstr("is empty"));
   const ScheduleOfOnesOwn other{.make = [](int stages, int) { return make_schedule(Schedule1F1B{}, stages, 3); }};
-  EXPECT_THAT(error_of<InvalidArgument>([&] { make_schedule(other, 2); }), HasSubstr("3 microbatches, wanted 2, 2 and 8"));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { make_schedule(other, 2); }),
+              HasSubstr("3 microbatches, wanted 2, 2 and 8"));
 }
 
 std::string error(const std::vector<std::vector<PipelineAction>>& work, int microbatches = 2) {
-  return error_of<InvalidArgument>(
-      [&] { (void)PipelineSchedule::of_work("own", microbatches, 1, work).simulate(); });
+  return error_of<InvalidArgument>([&] { (void)PipelineSchedule::of_work("own", microbatches, 1, work).simulate(); });
 }
 
 TEST(PipelineSchedule, WrongOnesAreNamed) {
@@ -162,10 +162,11 @@ TEST(PipelineSchedule, WrongOnesAreNamed) {
   EXPECT_THAT(error({{forward(0, 0), forward(1, 0), backward(1, 0), backward(0, 0)}, second}),
               ::testing::StartsWith("no error"));
   // The first stage wants the gradient of microbatch 1 before it sends it on; the second one waits for that.
-  EXPECT_THAT(error({{forward(0, 0), backward(0, 0), forward(1, 0), backward(1, 0)},
-                     {forward(0, 1), forward(1, 1), backward(1, 1), backward(0, 1)}}),
-              HasSubstr("wait for each other: stage 0 at receive gradient of microbatch 0 in chunk 0, stage 1 at receive "
-                        "input of microbatch 1 in chunk 1"));
+  EXPECT_THAT(
+      error({{forward(0, 0), backward(0, 0), forward(1, 0), backward(1, 0)},
+             {forward(0, 1), forward(1, 1), backward(1, 1), backward(0, 1)}}),
+      HasSubstr("wait for each other: stage 0 at receive gradient of microbatch 0 in chunk 0, stage 1 at receive "
+                "input of microbatch 1 in chunk 1"));
   const PipelineAction lone{PipelineOp::kSendOutput, 0, 1};
   EXPECT_THAT(error({{forward(0, 0), backward(0, 0), forward(1, 0), backward(1, 0)},
                      {forward(0, 1), backward(0, 1), lone, forward(1, 1), backward(1, 1)}}),

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "cohort/models/zoo.h"
+#include "cohort/pipeline_strategy.h"
 #include "device/backend.h"
 #include "models/zoo/blocks.h"
 
@@ -231,7 +232,9 @@ class Decoder final : public LayerModule {
     const Rotations rotations(x.size(1), options_.hidden_size / options_.num_heads, options_.rope_theta,
                               embeddings_.options());
     torch::Tensor y = at::embedding(embeddings_, x.to(torch::kLong));
-    for (const auto& block : blocks_) {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const auto& block = blocks_[i];
+      if (i > 0) y = stage_place(y, "layers." + std::to_string(i));
       const auto forward = [block, rotations](const torch::Tensor& input) { return block->forward(input, rotations); };
       y = options_.remat ? remat(block, forward, y) : forward(y);
     }

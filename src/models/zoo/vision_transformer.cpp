@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
+#include "cohort/pipeline_strategy.h"
 #include "models/zoo/blocks.h"
 
 namespace cohort::models {
@@ -113,7 +114,10 @@ class Encoder final : public LayerModule {
   torch::Tensor forward(const torch::Tensor& x) override {
     torch::Tensor y = x + position_;
     if (is_training() && dropout_ > 0.0) y = drop(y, dropout_, y.sizes());
-    for (const auto& block : blocks_) y = through(block, y, remat_);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (i > 0) y = stage_place(y, "encoder_layer_" + std::to_string(i));
+      y = through(blocks_[i], y, remat_);
+    }
     return ln_->forward(y);
   }
 

@@ -187,6 +187,11 @@ torch::Tensor remat(const std::shared_ptr<torch::nn::Module>& block,
     fail<InvalidArgument>(kWho, "offload is set, but the input is in the host's memory already");
   }
   if (!torch::GradMode::is_enabled()) return forward(x);
+  if (thread_context().microbatch != nullptr) {
+    fail<Unimplemented>(kWho,
+                        "a pipeline computes no block again; leave it as it is, and bound the microbatches that a "
+                        "stage keeps by PipelineOptions::schedule");
+  }
   auto computation = c10::make_intrusive<Computation>();
   for (const ModuleTensor& each : distinct_parameters(*block)) {
     if (each.tensor.requires_grad()) computation->parameters.push_back(each.tensor);

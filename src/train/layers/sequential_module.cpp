@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "cohort/pipeline_strategy.h"
 #include "train/layers/parts_between.h"
 
 namespace cohort {
@@ -58,6 +59,7 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
     makes_masks_ = makes_masks_ || layers_.back()->makes_mask();
   });
   join_parts(layers_);
+  begins_chunk_.assign(layers_.size(), false);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     rectified_later_.push_back(i + 1 < layers_.size() ? rectified_before(*layers_[i], *layers_[i + 1]) : nullptr);
   }
@@ -68,6 +70,7 @@ torch::Tensor SequentialModule::forward(const torch::Tensor& input, const torch:
   torch::Tensor x = input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     ConvolutionModule* convolution = rectified_later_[i];
+    x = entering(i, x);
     if (convolution == nullptr) {
       x = layers_[i]->forward(x);
     } else {
@@ -81,13 +84,27 @@ torch::Tensor SequentialModule::forward(const torch::Tensor& input, const torch:
 torch::Tensor SequentialModule::forward_with_masks(const torch::Tensor& input, const torch::Tensor& given) {
   torch::Tensor x = input;
   torch::Tensor mask = given;
-  for (const auto& layer : layers_) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto& layer = layers_[i];
+    x = entering(i, x);
     const torch::Tensor y = mask.defined() ? layer->forward_masked(x, mask) : layer->forward(x);
     mask = mask.defined() || layer->makes_mask() ? layer->mask_of(x, mask) : mask;
     x = y;
   }
   output_mask_ = mask;
   return x;
+}
+
+void SequentialModule::set_cut(const std::vector<std::size_t>& first) {
+  begins_chunk_.assign(layers_.size(), false);
+  for (const std::size_t layer : first) {
+    begins_chunk_[layer] = true;
+    rectified_later_[layer - 1] = nullptr;  // does all of its own work
+  }
+}
+
+torch::Tensor SequentialModule::entering(std::size_t layer, const torch::Tensor& x) const {
+  return begins_chunk_[layer] ? next_stage(x) : x;
 }
 
 torch::Tensor SequentialModule::penalty() const {

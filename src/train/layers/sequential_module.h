@@ -29,12 +29,18 @@ class SequentialModule final : public torch::nn::Module {
 
   const std::vector<std::shared_ptr<LayerModule>>& layers() const { return layers_; }
 
+  // Has the later chunks of a pipeline begin with these layers, which ascend and do not have the first one.
+  void set_cut(const std::vector<std::size_t>& first);
+
  private:
+  // Returns a layer's input, in the chunk that begins with the layer.
+  torch::Tensor entering(std::size_t layer, const torch::Tensor& x) const;
   torch::Tensor forward_with_masks(const torch::Tensor& input, const torch::Tensor& given);
 
   std::vector<std::shared_ptr<LayerModule>> layers_;
   bool makes_masks_ = false;                         // a layer does
   torch::Tensor output_mask_;                        // the mask of the last output
+  std::vector<bool> begins_chunk_;                   // one a layer
   std::vector<ConvolutionModule*> rectified_later_;  // one a layer, null for those that do all of their own work
 };
 

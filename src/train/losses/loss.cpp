@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "cohort/replica.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/microbatch_call.h"
 #include "train/losses/support.h"
 
 namespace cohort {
@@ -186,6 +187,7 @@ torch::Tensor Loss::operator()(const torch::Tensor& y, const torch::Tensor& pred
 LossShare Loss::mean_share(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
                            const torch::Tensor& weight, const torch::Tensor& mask) const {
   require_reduced(*this);
+  require_whole_share("LossAverage::kReplicas");
   const torch::Tensor own = (*this)(y, prediction, weight, mask);
   const bool divides = reduction_ != LossReduction::kSum;
   return {.value = divides ? own / static_cast<double>(replica.num_replicas_in_sync()) : own,

@@ -11,6 +11,7 @@
 #include "strategy/core.h"
 #include "train/layers/frozen.h"
 #include "train/layers/sequential_module.h"
+#include "train/model/pipeline_cut.h"
 #include "train/model/server_training.h"
 
 namespace cohort {
@@ -87,6 +88,7 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   });
   calls_ = std::move(calls);
   sequentials_ = std::move(sequentials);
+  cut_for_pipeline(speaker(), *Access::core(strategy_), sequentials_, context);
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
   if (compiled()) apply_trainable();
   declare();

@@ -1,5 +1,6 @@
 // The work of a replica on its share of a global batch: forward, the losses of all outputs, the step, the metrics.
 #include "cohort/trace.h"
+#include "strategy/pipeline/microbatch_call.h"
 #include "train/layers/sequential_module.h"
 #include "train/model/model_state.h"
 
@@ -86,7 +87,7 @@ void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>&
     // Before the step ends: where work is recorded, one launch has all of it.
     record(replica, share.size(), outputs, losses);
     optimizer_[replica].minimize(losses.sum.value);
-    if (after_update_.run) after_update_.run(replica);
+    if (after_update_.run) at_end_of_step(replica, after_update_.run);
     return {};
   };
   if (!scales.empty()) return static_cast<void>(strategy_.run(body, batch));

@@ -59,6 +59,10 @@ struct DropoutOptions {
 Layer Dropout(const DropoutOptions& options);
 Layer Dropout(double rate);
 
+// Ends a chunk of a pipeline (PipelineStrategy): the layers behind it belong to the next one. Under other strategies it
+// returns its input.
+Layer Stage();
+
 // x * scale + offset; integers become floating point.
 Layer Rescaling(double scale, double offset = 0.0);
 

@@ -1,0 +1,83 @@
+// PipelineStrategy: the layers of a model divided among devices, which work on different microbatches at a time.
+//
+//   cohort::PipelineStrategy strategy({.devices = cohort::cpu_devices(2),
+//                                      .schedule = cohort::Schedule1F1B{.microbatches = 8}});
+//
+// The program is that of any other strategy: model.fit(), or run() with a function that calls the model and minimizes
+// a loss. A replica is a line of stages: its function is called once for each microbatch of its share, stops where a
+// stage of the model ends, and goes on when the schedule has the next stage do so. What the calls return is put
+// together, and the parameters are updated once, when all microbatches are through.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/device_mesh.h"
+#include "cohort/pipeline_schedule.h"
+#include "cohort/strategy.h"
+
+namespace cohort {
+
+// Ends a chunk of a model and begins the next one: to be called in a module's forward(), with all that later layers
+// need of earlier ones and that has gradients. Returns the values as the next chunk gets them; the same values outside
+// of a pipeline. FailedPrecondition: the model has more chunks than the schedule. InvalidArgument, at the end of the
+// microbatch's forward pass: a value with gradients went by another way.
+torch::Tensor next_stage(const torch::Tensor& x);
+std::vector<torch::Tensor> next_stage(const std::vector<torch::Tensor>& values);
+
+// A place in a module's forward() where a chunk may begin: does as next_stage() if PipelineOptions::cut has the name,
+// and returns x as it is otherwise. The zoo's vision transformers have such places before their blocks but the first
+// ("encoder_layer_1", ...), its decoders, too ("layers.1", ...).
+torch::Tensor stage_place(const torch::Tensor& x, std::string_view name);
+
+// A module that calls next_stage(), for a torch::nn::Sequential: std::make_shared<StageMark>(). It has no parameters.
+class StageMark : public torch::nn::Module {
+ public:
+  // Returns next_stage(x).
+  torch::Tensor forward(const torch::Tensor& x) { return next_stage(x); }
+};
+
+struct PipelineOptions {
+  // The devices of the stages, in their order. NotFound: it does not exist. InvalidArgument: one is there twice.
+  // Unimplemented: it is no CPU.
+  std::vector<std::string> devices = {};
+  // Devices on an axis of stages (the role kStage) and axes that carry the batch, instead of `devices`.
+  // InvalidArgument: both came, or there is not exactly one axis of stages. Unimplemented: axes of other roles.
+  std::optional<DeviceMesh> mesh = std::nullopt;
+  // The order in which stages work. A share with fewer examples than microbatches has as many as examples.
+  PipelineScheduleOptions schedule = Schedule1F1B{};
+  // The layers of a Sequential with which chunks begin, or the names of stage_place(). If it is empty a Sequential is
+  // cut at its Stage() layers, or if it has none by the time that its layers take, and other modules where they call
+  // next_stage(). InvalidArgument names the chunks that the schedule has and the layers that there are.
+  std::vector<std::string> cut = {};
+  // The most microbatches whose activations a stage may keep; 0: any number. InvalidArgument names the stage of the
+  // schedule that would keep more.
+  int most_alive = 0;
+  // Options of the exchange of gradients along the axes that carry the batch. threads_per_replica is for each stage.
+  ExchangeOptions exchange = {};
+  // The states that replicas share along an axis that carries the batch. Unimplemented: a stage above 1.
+  ShardingOptions sharding = {};
+};
+
+// Pipeline parallelism in one process, with a thread for each stage, and data parallelism beside it.
+// num_replicas_in_sync() is the product of the axes that carry the batch, 1 without them; a PerReplica has a value for
+// each, and a replica's device is that of its first stage.
+//
+// Functions given to run() get one microbatch of their replica's share at a time, in parts of the PerReplica<Example>
+// among the arguments; everything else comes whole. Different microbatches are in the model at the same time: what a
+// function does before its first stage ends and after its last one begins may overlap. Returned tensors without
+// dimensions and numbers are added up, tensors with a row for each example are joined, vectors, pairs and tuples by
+// their elements; other types are Unimplemented. Random numbers (Replica::generator()) are each microbatch's own,
+// whatever the cut and the schedule. Sums over the batch (all_reduce, masks of losses, SyncBatchNormalization),
+// gradients() and apply_gradients() are Unimplemented there.
+class PipelineStrategy : public Strategy {
+ public:
+  explicit PipelineStrategy(const PipelineOptions& options);
+};
+
+}  // namespace cohort

@@ -1,0 +1,53 @@
+// MicrobatchCall: what a function given to run() reaches of the pipeline that calls it for a microbatch. The thread of
+// such a call has one (ThreadContext::microbatch).
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+namespace cohort {
+
+class Replica;
+
+// A step of an optimizer whose backward passes the schedule makes.
+struct PipelinedStep {
+  const void* owner = nullptr;  // the optimizer; a step has one
+  torch::Tensor loss;           // the microbatch's, times what the update divides by
+  std::vector<torch::Tensor> parameters;
+  // Updates the parameters by the sums of their gradients over the microbatches, undefined for zero; called once, in
+  // the replica's own thread.
+  std::function<void(Replica&, std::vector<torch::Tensor>)> update;
+};
+
+class MicrobatchCall {
+ public:
+  virtual ~MicrobatchCall() = default;
+
+  // Returns the number of examples of the microbatch; -1: there is no batch.
+  virtual int64_t examples() const = 0;
+  virtual at::Generator& generator() = 0;
+  // Ends a chunk with these values, and returns them as the next one gets them, when that is to begin.
+  virtual std::vector<torch::Tensor> next_chunk(const std::vector<torch::Tensor>& values) = 0;
+  // Returns whether a chunk begins at the place of this name.
+  virtual bool begins_at(std::string_view name) = 0;
+  virtual void minimize(PipelinedStep step) = 0;
+  // Has something done once for all microbatches, after the update.
+  virtual void after_step(std::function<void(const Replica&)> act) = 0;
+};
+
+// Fails with Unimplemented if this thread is in a call for a microbatch: `what` needs the replica's whole share.
+// Without a batch a function gets all there is at once.
+void require_whole_share(std::string_view what);
+// Fails with Unimplemented if this thread is in a call of a pipeline, with or without a batch: `what` needs the model's
+// operations in one piece.
+void require_whole_model(std::string_view what);
+
+// Calls act(replica) at the end of the replica's step: now, or if this is a call for a microbatch once for all of them.
+void at_end_of_step(const Replica& replica, std::function<void(const Replica&)> act);
+
+}  // namespace cohort

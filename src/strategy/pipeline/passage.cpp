@@ -1,0 +1,253 @@
+#include "strategy/pipeline/passage.h"
+
+#include <ATen/Functions.h>
+#include <ATen/SequenceNumber.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+
+#include "base/access.h"
+#include "base/cpu_threads.h"
+#include "base/deadline.h"
+#include "base/fail.h"
+#include "strategy/context.h"
+#include "strategy/core.h"
+
+namespace cohort {
+
+namespace {
+
+// Says that this thread is in a call for a microbatch while it lives.
+class CallContext {
+ public:
+  explicit CallContext(MicrobatchCall& call) { thread_context().microbatch = &call; }
+  CallContext(const CallContext&) = delete;
+  CallContext& operator=(const CallContext&) = delete;
+  ~CallContext() { thread_context().microbatch = nullptr; }
+};
+
+}  // namespace
+
+void require_whole_share(std::string_view what) {
+  const MicrobatchCall* const call = thread_context().microbatch;
+  if (call == nullptr || call->examples() < 0) return;
+  fail<Unimplemented>("[pipeline] ", what,
+                      " needs the replica's whole share, of which a pipeline gives a function one ",
+                      "microbatch at a time");
+}
+
+void require_whole_model(std::string_view what) {
+  if (thread_context().microbatch == nullptr) return;
+  fail<Unimplemented>("[pipeline] ", what,
+                      " needs the operations of the whole model, of which each stage has its own; ",
+                      "minimize() is for pipelines");
+}
+
+void at_end_of_step(const Replica& replica, std::function<void(const Replica&)> act) {
+  MicrobatchCall* const call = thread_context().microbatch;
+  if (call == nullptr) return act(replica);
+  call->after_step(std::move(act));
+}
+
+torch::Tensor next_stage(const torch::Tensor& x) {
+  MicrobatchCall* const call = thread_context().microbatch;
+  return call == nullptr ? x : call->next_chunk({x}).front();
+}
+
+std::vector<torch::Tensor> next_stage(const std::vector<torch::Tensor>& values) {
+  MicrobatchCall* const call = thread_context().microbatch;
+  return call == nullptr ? values : call->next_chunk(values);
+}
+
+torch::Tensor stage_place(const torch::Tensor& x, std::string_view name) {
+  MicrobatchCall* const call = thread_context().microbatch;
+  return call == nullptr || !call->begins_at(name) ? x : call->next_chunk({x}).front();
+}
+
+void PipelineRun::wake_all() {
+  for (std::condition_variable& stage : stages) stage.notify_all();
+  for (Passage* passage : passages) passage->wake().notify_all();
+}
+
+void PipelineRun::fail_with(std::exception_ptr failure) {
+  const std::lock_guard lock(mutex);
+  if (!error) error = std::move(failure);
+  wake_all();
+}
+
+void Passage::prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart& part, std::optional<int64_t> seed) {
+  run_ = std::move(run);
+  part_ = part;
+  if (seed) generator_.set_current_seed(static_cast<uint64_t>(*seed));
+  chunks_ = std::vector<Chunk>(static_cast<std::size_t>(run_->chunks));
+  allowed_ = done_ = -1;
+  current_ = 0;
+  ended_ = minimized_ = false;
+  places_.clear();
+}
+
+void Passage::release() {
+  chunks_.clear();
+  run_.reset();
+}
+
+void Passage::serve() {
+  const std::shared_ptr<PipelineRun> run = run_;
+  {
+    std::unique_lock lock(run->mutex);
+    const Deadline deadline(run->patience());
+    wake_.wait_until(lock, deadline.when(), [&] { return allowed_ >= 0 || run->error; });
+  }
+  std::exception_ptr error;
+  try {
+    require_allowed(0);
+    const at::ThreadLocalStateGuard as_caller(run->caller);
+    const IntraOpThreads threads(run->threads);
+    const ReplicaContext context(&run->replica);
+    const DeviceScope device(run->replica.logical_device());
+    const c10::DeviceGuard guard(run->replica.device());
+    const CallContext call(*this);
+    at(0).graph = {.chunk = 0, .inputs = {}, .outputs = {}, .first_node = at::sequence_number::peek()};
+    run->job->run_part(run->replica, part_);
+    if (current_ != 0 && current_ != run->chunks - 1) fail_cut("its function returned");
+  } catch (...) {
+    error = std::current_exception();
+  }
+  end(error);
+}
+
+void Passage::end(const std::exception_ptr& error) {
+  const std::lock_guard lock(run_->mutex);
+  if (error && !run_->error) run_->error = error;
+  ended_ = true;
+  if (error) return run_->wake_all();
+  run_->stage_of(current_).notify_all();
+}
+
+// The error tells what there was to cut at.
+void Passage::fail_cut(const std::string& when) const {
+  const std::string places = c10::Join(", ", std::vector<std::string>(places_.begin(), places_.end()));
+  fail<InvalidArgument>(
+      "[pipeline] microbatch ", part_.number, " had come through ", current_ + 1, " of the ", run_->chunks,
+      " chunks of the schedule when ", when,
+      "; a model is cut by Stage() layers, next_stage() or the names in PipelineOptions::cut, of ",
+      places.empty() ? "which it passed none" : "which it passed these that are not named: " + places);
+}
+
+void Passage::require_allowed(int chunk) {
+  const std::lock_guard lock(run_->mutex);
+  if (run_->error) fail<Cancelled>("[pipeline] microbatch ", part_.number, ": another part of the pipeline failed");
+  if (allowed_ >= chunk) return;
+  fail<DeadlineExceeded>("[pipeline] microbatch ", part_.number, " waited ", to_text(run_->patience()), " for chunk ",
+                         chunk, " of the model");
+}
+
+std::vector<torch::Tensor> Passage::next_chunk(const std::vector<torch::Tensor>& values) {
+  if (current_ + 1 >= run_->chunks) {
+    fail<FailedPrecondition>("[pipeline] microbatch ", part_.number, " came to the end of chunk ", current_,
+                             " of a model, but the schedule has ", run_->chunks, " chunks: a model with fewer cuts, ",
+                             "and one call of it in a step, would fit");
+  }
+  std::vector<torch::Tensor> next;
+  at(current_).graph.outputs = values;
+  {
+    std::unique_lock lock(run_->mutex);
+    done_ = current_;
+    run_->stage_of(current_).notify_all();
+    const Deadline deadline(run_->patience());
+    wake_.wait_until(lock, deadline.when(), [&] { return allowed_ > current_ || run_->error; });
+  }
+  require_allowed(current_ + 1);
+  ++current_;
+  for (const torch::Tensor& value : values) {
+    const bool has_gradient = value.defined() && value.requires_grad();
+    next.push_back(value.defined() ? value.detach().set_requires_grad(has_gradient) : value);
+  }
+  at(current_).graph = {.chunk = current_, .inputs = next, .outputs = {}, .first_node = at::sequence_number::peek()};
+  return next;
+}
+
+bool Passage::begins_at(std::string_view name) {
+  const bool begins = std::find(run_->cut.begin(), run_->cut.end(), name) != run_->cut.end();
+  if (!begins) places_.emplace(name);
+  return begins;
+}
+
+void Passage::minimize(PipelinedStep step) {
+  if (current_ != run_->chunks - 1) fail_cut("its loss was minimized");
+  if (std::exchange(minimized_, true)) {
+    fail<Unimplemented>("[pipeline] minimize() was called twice for microbatch ", part_.number,
+                        "; a step of a pipeline has one loss and one optimizer");
+  }
+  at(current_).graph.outputs = {std::exchange(step.loss, {})};
+  const std::lock_guard lock(run_->mutex);
+  if (run_->step && run_->step->owner != step.owner) {
+    fail<Unimplemented>("[pipeline] the microbatches of a step were minimized by different optimizers");
+  }
+  if (run_->step) return;
+  run_->sums = std::make_unique<GradientSums>(step.parameters, run_->chunks);
+  run_->step = std::move(step);
+}
+
+// The first microbatch asks for all.
+void Passage::after_step(std::function<void(const Replica&)> act) {
+  if (part_.number > 0) return;
+  const std::lock_guard lock(run_->mutex);
+  run_->at_end.push_back(std::move(act));
+}
+
+template <typename Ready>
+void Passage::wait_in_stage(std::unique_lock<std::mutex>& lock, int chunk, const char* what, const Ready& ready) {
+  const Deadline deadline(run_->timeout);
+  const bool in_time = run_->stage_of(chunk).wait_until(lock, deadline.when(), [&] { return run_->error || ready(); });
+  if (run_->error) fail<Cancelled>("[pipeline] another part of the pipeline failed");
+  if (in_time) return;
+  fail<DeadlineExceeded>("[pipeline] stage ", static_cast<std::size_t>(chunk) % run_->stages.size(), " waited ",
+                         to_text(run_->timeout), " for ", what, " of microbatch ", part_.number, " in chunk ", chunk,
+                         ended_ ? "" : c10::str("; its function is in chunk ", done_ + 1));
+}
+
+void Passage::advance(int chunk) {
+  std::unique_lock lock(run_->mutex);
+  if (ended_) return;
+  allowed_ = chunk;
+  wake_.notify_all();
+  wait_in_stage(lock, chunk, "the forward pass", [&] { return ended_ || done_ >= chunk; });
+}
+
+void Passage::receive(int chunk, bool gradient) {
+  std::unique_lock lock(run_->mutex);
+  const Chunk& other = at(gradient ? chunk + 1 : chunk - 1);
+  wait_in_stage(lock, chunk, gradient ? "the gradient of the output" : "the input",
+                [&] { return gradient ? other.gradient_sent : other.sent; });
+}
+
+void Passage::send(int chunk, bool gradient) {
+  const std::lock_guard lock(run_->mutex);
+  (gradient ? at(chunk).gradient_sent : at(chunk).sent) = true;
+  run_->stage_of(gradient ? chunk - 1 : chunk + 1).notify_all();
+}
+
+void Passage::backward(int chunk, bool whole) {
+  Chunk& own = at(chunk);
+  GradientSums* sums = nullptr;
+  {
+    const std::lock_guard lock(run_->mutex);
+    if (minimized_) sums = run_->sums.get();
+  }
+  if (sums != nullptr) {
+    if (chunk == run_->chunks - 1) own.gradients = {at::ones_like(own.graph.outputs.front())};
+    std::vector<torch::Tensor> gradients = std::exchange(own.gradients, {});
+    own.backward = std::make_unique<ChunkBackward>(std::move(own.graph), *sums);
+    std::vector<torch::Tensor> of_inputs = whole ? own.backward->whole(gradients) : own.backward->inputs(gradients);
+    if (whole) own.backward.reset();
+    if (chunk > 0) at(chunk - 1).gradients = std::move(of_inputs);
+  }
+  own.graph = {};
+}
+
+void Passage::weights(int chunk) {
+  if (const auto backward = std::move(at(chunk).backward)) backward->weights();
+}
+
+}  // namespace cohort

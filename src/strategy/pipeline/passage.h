@@ -1,0 +1,110 @@
+// Passage: the call of a function for one microbatch, on a thread that goes on and stops as the stages say.
+#pragma once
+
+#include <ATen/ThreadLocalState.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/strategy.h"
+#include "strategy/pipeline/chunk_backward.h"
+#include "strategy/pipeline/microbatch_call.h"
+
+namespace cohort {
+
+// What all threads of one run share. Everything that changes is guarded by the mutex.
+struct PipelineRun {
+  std::shared_ptr<StrategyCore> core;
+  std::shared_ptr<detail::Job> job;
+  Replica& replica;
+  std::chrono::milliseconds timeout;
+  int chunks = 1;
+  int threads = 1;  // of an operation
+  const std::vector<std::string>& cut;
+  at::ThreadLocalState caller = {};
+
+  std::mutex mutex;
+  std::deque<std::condition_variable> stages = {};  // each wakes one stage
+  std::exception_ptr error = nullptr;               // the first one
+  std::vector<class Passage*> passages = {};
+  const void* owner = nullptr;  // the optimizer of the step
+  std::optional<PipelinedStep> step = std::nullopt;
+  std::unique_ptr<GradientSums> sums = nullptr;
+  std::vector<std::function<void(const Replica&)>> at_end = {};
+
+  // Returns how long a call waits at most: all that goes before it ends in time, or fails.
+  std::chrono::milliseconds patience() const { return timeout * (3 * chunks * static_cast<int>(passages.size())); }
+  std::condition_variable& stage_of(int chunk) { return stages[static_cast<std::size_t>(chunk) % stages.size()]; }
+  // Notes an error and wakes everybody.
+  void fail_with(std::exception_ptr failure);
+  void wake_all();
+};
+
+class Passage final : public MicrobatchCall {
+ public:
+  explicit Passage(at::Generator generator) : generator_(std::move(generator)) {}
+
+  // Prepares a call for a part of the share; serve() makes it.
+  void prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart& part, std::optional<int64_t> seed);
+  // The thread of the call: returns when it has ended.
+  void serve();
+
+  // A stage's end. Lets the function compute a chunk and waits until it has.
+  void advance(int chunk);
+  // Does the backward pass of a chunk, or its halves.
+  void backward(int chunk, bool whole);
+  void weights(int chunk);
+  // Waits until the chunk before has sent its output, or the one behind the gradient of its input.
+  void receive(int chunk, bool gradient);
+  void send(int chunk, bool gradient);
+  // Returns whether the call has ended; the run's mutex is held.
+  bool ended() const { return ended_; }
+  std::condition_variable& wake() { return wake_; }
+  void release();  // what a run has left
+
+  int64_t examples() const override { return part_.begin < 0 ? -1 : part_.end - part_.begin; }
+  at::Generator& generator() override { return generator_; }
+  std::vector<torch::Tensor> next_chunk(const std::vector<torch::Tensor>& values) override;
+  bool begins_at(std::string_view name) override;
+  void minimize(PipelinedStep step) override;
+  void after_step(std::function<void(const Replica&)> act) override;
+
+ private:
+  struct Chunk {
+    ChunkGraph graph;
+    std::vector<torch::Tensor> gradients;  // of the outputs
+    std::unique_ptr<ChunkBackward> backward;
+    bool sent = false;           // the output
+    bool gradient_sent = false;  // of the input
+  };
+
+  Chunk& at(int chunk) { return chunks_[static_cast<std::size_t>(chunk)]; }
+  void end(const std::exception_ptr& error);
+  // Fails unless the function may compute the chunk.
+  void require_allowed(int chunk);
+  [[noreturn]] void fail_cut(const std::string& when) const;
+  template <typename Ready>
+  void wait_in_stage(std::unique_lock<std::mutex>& lock, int chunk, const char* what, const Ready& ready);
+
+  std::shared_ptr<PipelineRun> run_;
+  detail::SharePart part_;
+  at::Generator generator_;
+  std::condition_variable wake_;
+  std::vector<Chunk> chunks_;
+  int allowed_ = -1;  // the last chunk that the function may compute
+  int current_ = 0;   // the chunk that it is in, used by its thread
+  int done_ = -1;     // the last one that it has ended
+  bool ended_ = false;
+  bool minimized_ = false;
+  std::set<std::string> places_;  // where it came through and no chunk begins
+};
+
+}  // namespace cohort

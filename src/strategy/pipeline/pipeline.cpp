@@ -1,0 +1,310 @@
+#include "strategy/pipeline/pipeline.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "base/access.h"
+#include "base/cpu_threads.h"
+#include "base/deadline.h"
+#include "base/fail.h"
+#include "base/traced_elsewhere.h"
+#include "cohort/trace.h"
+#include "device/backend.h"
+#include "strategy/context.h"
+#include "strategy/core.h"
+#include "strategy/pipeline/passage.h"
+#include "strategy/replica_threads.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::size_t kNamed = 64;  // microbatches that have a name of their own in a trace
+
+// Returns the name of an action's span, which lives as long as the process.
+const char* span_name(const PipelineAction& action) {
+  static const auto names = [] {
+    std::array<std::vector<std::string>, 3> all;
+    for (std::size_t op = 0; op < all.size(); ++op) {
+      constexpr std::array<const char*, 3> kOps = {"forward", "backward", "weight"};
+      for (std::size_t m = 0; m < kNamed; ++m) all[op].push_back(c10::str(kOps[op], " ", m));
+      all[op].emplace_back(kOps[op]);
+    }
+    return all;
+  }();
+  const auto& own = names[static_cast<std::size_t>(action.op)];
+  return own[std::min(static_cast<std::size_t>(action.microbatch), kNamed)].c_str();
+}
+
+// The threads of the passages, one each, which stay from one run to the next.
+class PassageThreads {
+ public:
+  PassageThreads() = default;
+  PassageThreads(const PassageThreads&) = delete;
+  PassageThreads& operator=(const PassageThreads&) = delete;
+
+  // A thread that is still in a function is left behind; that may be this one, which was the last to know the strategy.
+  ~PassageThreads() {
+    for (std::size_t i = 0; i < desks_.size(); ++i) {
+      bool idle = false;
+      {
+        const std::lock_guard lock(desks_[i]->mutex);
+        desks_[i]->stop = true;
+        idle = !desks_[i]->busy;
+      }
+      desks_[i]->wake.notify_all();
+      if (idle && threads_[i].get_id() != std::this_thread::get_id()) {
+        threads_[i].join();
+      } else {
+        threads_[i].detach();
+      }
+    }
+  }
+
+  // Has a passage served by a thread that is idle.
+  void begin(std::size_t number, std::shared_ptr<Passage> passage) {
+    while (desks_.size() <= number) {
+      desks_.push_back(std::make_shared<Desk>());
+      threads_.emplace_back(serve, desks_.back());
+    }
+    const std::lock_guard lock(desks_[number]->mutex);
+    desks_[number]->passage = std::move(passage);
+    desks_[number]->busy = true;
+    desks_[number]->wake.notify_all();
+  }
+
+  // Waits until the first ones are idle; returns false if one is not in time.
+  bool wait(std::size_t count, std::chrono::milliseconds limit) {
+    const Deadline deadline(limit);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::unique_lock lock(desks_[i]->mutex);
+      if (!desks_[i]->idle.wait_until(lock, deadline.when(), [&] { return !desks_[i]->busy; })) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Desk {
+    std::mutex mutex;
+    std::condition_variable wake, idle;
+    std::shared_ptr<Passage> passage;
+    bool busy = false;
+    bool stop = false;
+  };
+
+  static void serve(const std::shared_ptr<Desk>& desk) {
+    constexpr std::chrono::minutes kIdle(1);  // every wait has an end
+    leave_out_own_spans();
+    while (true) {
+      std::shared_ptr<Passage> passage;
+      {
+        std::unique_lock lock(desk->mutex);
+        desk->wake.wait_for(lock, kIdle, [&] { return desk->passage != nullptr || desk->stop; });
+        passage = std::move(desk->passage);
+        if (passage == nullptr && desk->stop) return;
+      }
+      if (passage == nullptr) continue;
+      passage->serve();
+      {
+        const std::lock_guard lock(desk->mutex);
+        desk->busy = false;
+      }
+      desk->idle.notify_all();
+    }
+  }
+
+  std::vector<std::shared_ptr<Desk>> desks_;
+  std::vector<std::thread> threads_;
+};
+
+class Pipeline final : public ReplicaRunner {
+ public:
+  Pipeline(StrategyCore& core, int local_id, PipelineSetup setup)
+      : core_(core),
+        local_id_(local_id),
+        setup_(std::move(setup)),
+        stages_(setup_.stages, core.num_local_replicas() * setup_.stages <= hardware_cores()) {}
+
+  void run(detail::Job& job, Replica& replica) override;
+
+ private:
+  std::vector<detail::SharePart> parts_of(const detail::Job& job) const;
+  const PipelineSchedule& schedule(int microbatches);
+  std::vector<std::shared_ptr<Passage>> prepare(const std::shared_ptr<PipelineRun>& run,
+                                                const std::vector<detail::SharePart>& parts);
+  void work(PipelineRun& run, const PipelineSchedule& schedule, int stage) const;
+  void finish(PipelineRun& run) const;
+
+  StrategyCore& core_;
+  int local_id_;
+  PipelineSetup setup_;
+  std::map<int, PipelineSchedule> schedules_;       // by microbatches
+  std::vector<std::shared_ptr<Passage>> passages_;  // of several microbatches
+  std::shared_ptr<Passage> whole_;                  // of a single one
+  bool broken_ = false;                             // a function never came back
+  PassageThreads calls_;
+  ReplicaThreads stages_;
+};
+
+// Returns the microbatches, of which the first ones are larger by one if they do not divide the share.
+std::vector<detail::SharePart> Pipeline::parts_of(const detail::Job& job) const {
+  if (job.share_sizes.empty()) return {{}};
+  const int64_t rows = job.share_sizes[static_cast<std::size_t>(local_id_)];
+  const int64_t count = std::clamp<int64_t>(rows, 1, microbatches_of(setup_.schedule));
+  std::vector<detail::SharePart> parts;
+  int64_t begin = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t size = rows / count + (i < rows % count ? 1 : 0);
+    parts.push_back({.number = static_cast<std::size_t>(i), .begin = begin, .end = begin + size});
+    begin += size;
+  }
+  return parts;
+}
+
+const PipelineSchedule& Pipeline::schedule(int microbatches) {
+  const auto known = schedules_.find(microbatches);
+  if (known != schedules_.end()) return known->second;
+  return schedules_.emplace(microbatches, checked_schedule(setup_, microbatches)).first->second;
+}
+
+// A single microbatch draws from the replica's own stream.
+std::vector<std::shared_ptr<Passage>> Pipeline::prepare(const std::shared_ptr<PipelineRun>& run,
+                                                        const std::vector<detail::SharePart>& parts) {
+  Replica& replica = run->replica;
+  if (whole_ == nullptr) whole_ = std::make_shared<Passage>(replica.generator());
+  std::vector<std::shared_ptr<Passage>> passages = {whole_};
+  torch::Tensor seeds;
+  if (parts.size() > 1) {
+    const torch::NoGradGuard no_grad;
+    seeds = torch::empty({static_cast<int64_t>(parts.size())}, torch::kLong).random_(replica.generator());
+    while (passages_.size() < parts.size()) {
+      passages_.push_back(std::make_shared<Passage>(core_.backend(local_id_).make_generator(replica.device())));
+    }
+    passages.assign(passages_.begin(), passages_.begin() + static_cast<std::ptrdiff_t>(parts.size()));
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::optional<int64_t> seed;
+    if (parts.size() > 1) seed = seeds[static_cast<int64_t>(i)].item<int64_t>();
+    passages[i]->prepare(run, parts[i], seed);
+    run->passages.push_back(passages[i].get());
+  }
+  return passages;
+}
+
+void Pipeline::run(detail::Job& job, Replica& replica) {
+  if (broken_) {
+    fail<FailedPrecondition>("[pipeline] a function of an earlier run() never came back, so this strategy cannot be ",
+                             "used any more; make a new one");
+  }
+  const std::vector<detail::SharePart> parts = parts_of(job);
+  const PipelineSchedule& actions = schedule(static_cast<int>(parts.size()));
+  const auto run = std::shared_ptr<PipelineRun>(new PipelineRun{.core = core_.shared_from_this(),
+                                                                .job = job.shared_from_this(),
+                                                                .replica = replica,
+                                                                .timeout = core_.plan().exchange.timeout,
+                                                                .chunks = actions.num_chunks(),
+                                                                .threads = core_.threads_per_replica(),
+                                                                .cut = core_.plan().cut});
+  run->stages.resize(static_cast<std::size_t>(setup_.stages));
+  job.begin_parts(replica, parts.size());
+  const std::vector<std::shared_ptr<Passage>> passages = prepare(run, parts);
+  for (std::size_t i = 0; i < passages.size(); ++i) calls_.begin(i, passages[i]);
+  const auto stage = std::make_shared<const ReplicaThreads::Work>([this, run, &actions](int number) {
+    if (number == 0) return work(*run, actions, 0);
+    name_traced_thread(c10::str("replica ", local_id_, ", stage ", number));
+    const at::ThreadLocalStateGuard as_caller(run->caller);
+    const IntraOpThreads threads(run->threads);
+    const c10::DeviceGuard guard(run->replica.device());
+    work(*run, actions, number);
+  });
+  const bool all_back = stages_.run(stage, run->timeout);
+  broken_ = !all_back || !calls_.wait(passages.size(), run->timeout);
+  if (broken_) {
+    run->fail_with(std::make_exception_ptr(DeadlineExceeded(c10::str(
+        "[pipeline] a stage or a function had not come back ", to_text(run->timeout), " after the first stage"))));
+  }
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(run->mutex);
+    error = run->error;
+  }
+  for (std::size_t i = 0; i < passages.size() && !broken_; ++i) passages[i]->release();
+  if (error) std::rethrow_exception(error);
+  finish(*run);
+  job.join_parts(replica, parts);
+}
+
+// Does what a stage has to do, in the order of the schedule.
+void Pipeline::work(PipelineRun& run, const PipelineSchedule& schedule, int stage) const {
+  try {
+    for (const PipelineAction& action : schedule.stages()[static_cast<std::size_t>(stage)]) {
+      Passage& passage = *run.passages[static_cast<std::size_t>(action.microbatch)];
+      switch (action.op) {
+        case PipelineOp::kForward: {
+          const TraceSpan span("compute", span_name(action));
+          passage.advance(action.chunk);
+          break;
+        }
+        case PipelineOp::kBackward: {
+          const TraceSpan span("compute", span_name(action));
+          passage.backward(action.chunk, !schedule.splits(action.microbatch, action.chunk));
+          break;
+        }
+        case PipelineOp::kWeight: {
+          const TraceSpan span("compute", span_name(action));
+          passage.weights(action.chunk);
+          break;
+        }
+        case PipelineOp::kReceiveInput:
+        case PipelineOp::kReceiveGradient: {
+          const TraceSpan span("communication", "wait for another stage");
+          passage.receive(action.chunk, action.op == PipelineOp::kReceiveGradient);
+          break;
+        }
+        case PipelineOp::kSendOutput:
+        case PipelineOp::kSendGradient:
+          passage.send(action.chunk, action.op == PipelineOp::kSendGradient);
+          break;
+      }
+    }
+  } catch (...) {
+    run.fail_with(std::current_exception());
+  }
+}
+
+void Pipeline::finish(PipelineRun& run) const {
+  if (run.step) {
+    std::vector<torch::Tensor> sums;
+    {
+      const torch::NoGradGuard no_grad;
+      sums = run.sums->take();
+    }
+    run.step->update(run.replica, std::move(sums));
+  }
+  for (const auto& act : run.at_end) act(run.replica);
+}
+
+}  // namespace
+
+PipelineSchedule checked_schedule(const PipelineSetup& setup, int microbatches) {
+  PipelineSchedule schedule = make_schedule(setup.schedule, setup.stages, microbatches);
+  const PipelineTimeline timeline = schedule.simulate();
+  for (std::size_t stage = 0; stage < timeline.most_alive.size() && setup.most_alive > 0; ++stage) {
+    if (timeline.most_alive[stage] <= setup.most_alive) continue;
+    fail<InvalidArgument>("[pipeline] schedule ", schedule.name(), " of ", microbatches,
+                          " microbatches keeps those of ", timeline.most_alive[stage], " on stage ", stage,
+                          ", and most_alive is ", setup.most_alive);
+  }
+  return schedule;
+}
+
+MakeRunner pipelines(const PipelineSetup& setup) {
+  return [setup](StrategyCore& core, int local_id) { return std::make_unique<Pipeline>(core, local_id, setup); };
+}
+
+}  // namespace cohort

@@ -1,0 +1,30 @@
+// Pipeline: the runner of a replica that is a line of stages. A thread a stage takes the actions of the schedule one
+// after the other, and a thread a microbatch is in the function that run() was given. Only one of the two works at a
+// time: a stage's forward lets the function go on until it ends a chunk, and waits for it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/pipeline_strategy.h"
+#include "strategy/replica_runner.h"
+
+namespace cohort {
+
+// The options of a pipeline that its runners need.
+struct PipelineSetup {
+  int stages = 1;
+  PipelineScheduleOptions schedule = Schedule1F1B{};
+  std::vector<std::string> cut = {};
+  int most_alive = 0;
+};
+
+// Makes the schedule for a number of microbatches, checked for its end and its memory.
+PipelineSchedule checked_schedule(const PipelineSetup& setup, int microbatches);
+
+// Returns the maker of the runners.
+MakeRunner pipelines(const PipelineSetup& setup);
+
+}  // namespace cohort

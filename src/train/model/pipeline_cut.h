@@ -1,0 +1,24 @@
+// The layers of a Sequential at which a pipeline cuts it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/train/layers/layer.h"
+#include "strategy/core.h"
+#include "train/layers/sequential_module.h"
+
+namespace cohort {
+
+// Returns the first items of all parts but the first, when a row of items with these costs is cut into so many parts,
+// none of them empty, whose largest cost is the smallest that there is; of several such cuts, the one whose first parts
+// are the shortest. There are at least as many items as parts.
+std::vector<std::size_t> cut_by_cost(const std::vector<double>& costs, std::size_t parts);
+
+// Cuts the copies of a Sequential as the strategy says: at its Stage() layers, by names, or by the time that its layers
+// take for a few examples of an input of this shape and dtype. `speaker` opens messages. InvalidArgument names the
+// layers and the chunks that are wanted.
+void cut_for_pipeline(const std::string& speaker, const StrategyCore& core,
+                      const std::vector<SequentialModule*>& copies, const BuildContext& context);
+
+}  // namespace cohort
