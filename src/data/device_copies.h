@@ -14,6 +14,7 @@ class StrategyCore;
 // Shares whose values may still be on their way.
 struct ArrivingShares {
   Shares shares;
+  int64_t digest = 0;  // see JointSteps::OwnStep
   // The end of each share's copies, by replica; null where nothing had to be copied.
   std::vector<std::shared_ptr<const DeviceEvent>> arrivals;
 

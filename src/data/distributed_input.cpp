@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "base/fail.h"
@@ -19,8 +20,9 @@ namespace cohort {
 namespace {
 
 InputGroup group_of(const StrategyCore& core) {
-  return {.workers = core.num_workers(),
-          .worker = core.worker_rank(),
+  const std::vector<int>& pipelines = core.pipelines();
+  return {.workers = 1 + *std::max_element(pipelines.begin(), pipelines.end()),
+          .worker = pipelines[static_cast<std::size_t>(core.worker_rank())],
           .replicas = static_cast<int64_t>(core.share_leaders().size()),
           .ends_alone = core.workers().ends_alone()};
 }
@@ -69,8 +71,7 @@ class DistributedSource {
   void join() {
     joint_.reset();  // the thread ends what it began before others begin
     joint_ = make_joint_steps(
-        core_->workers(), [this] { return next_here(); }, static_cast<int>(core_->share_leaders().size()),
-        pass_.options().epoch);
+        *core_, [this] { return next_here(); }, pass_.options().epoch);
   }
 
   void restore_position(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {
@@ -84,30 +85,38 @@ class DistributedSource {
         fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(),
                               " replicas, this strategy has ", core_->share_leaders().size());
       }
-      ArrivingShares arriving = copies_.begin(std::move(shares));
+      ArrivingShares arriving = begin_copies(std::move(shares));
       arriving.wait();
-      restored_.push_back(std::move(arriving.shares));
+      restored_.push_back({.shares = std::move(arriving.shares), .digest = arriving.digest});
     }
   }
 
+  // Begins to copy shares to their devices; what others are to compare is computed on the way.
+  ArrivingShares begin_copies(Shares shares) {
+    const int64_t digest = core_->shares_pipeline() ? digest_of(shares) : 0;
+    ArrivingShares arriving = copies_.begin(std::move(shares));
+    arriving.digest = digest;
+    return arriving;
+  }
+
   // Returns this worker's own next shares, or nothing at its end.
-  std::optional<Shares> next_here() {
+  std::optional<JointSteps::OwnStep> next_here() {
     if (restored_.empty()) {
       std::optional<ArrivingShares> step = ahead_ ? ahead_->take() : produce();
       if (!step) return std::nullopt;
       step->wait();
-      return std::move(step->shares);
+      return JointSteps::OwnStep{.shares = std::move(step->shares), .digest = step->digest};
     }
-    std::optional<Shares> shares = std::move(restored_.front());
+    std::optional<JointSteps::OwnStep> step = std::move(restored_.front());
     restored_.pop_front();
-    return shares;
+    return step;
   }
 
   std::optional<ArrivingShares> produce() {
     const TraceSpan span("input", "prepare a step");
     Shares shares;
     if (ended_ || !steps_->next(shares)) return std::nullopt;
-    return copies_.begin(std::move(shares));
+    return begin_copies(std::move(shares));
   }
 
   // Gives each replica its share. Those that take one together copy it from the first of them; what another worker's
@@ -129,8 +138,8 @@ class DistributedSource {
       for (const Example& share : shares) step.push_back(save_example(share, state.tensors));
       waiting.push_back(std::move(step));
     };
-    if (joint_->held()) add(*joint_->held());
-    for (const Shares& shares : restored_) add(shares);
+    if (joint_->held()) add(joint_->held()->shares);
+    for (const JointSteps::OwnStep& step : restored_) add(step.shares);
     for (const ArrivingShares& step : items) {
       step.wait();
       add(step.shares);
@@ -144,7 +153,7 @@ class DistributedSource {
   Pass pass_;
   std::unique_ptr<JointSteps> joint_;
   int64_t flags_ = 0;
-  std::deque<Shares> restored_;
+  std::deque<JointSteps::OwnStep> restored_;
   bool ended_ = false;
   DeviceCopies copies_;
   std::unique_ptr<ReadAhead<ArrivingShares>> ahead_;  // the last member: its thread uses the others

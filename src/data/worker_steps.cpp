@@ -1,7 +1,10 @@
 #include "data/worker_steps.h"
 
 #include <algorithm>
+#include <map>
 
+#include "base/columns.h"
+#include "base/crc32c.h"
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -13,10 +16,13 @@ namespace cohort {
 
 namespace {
 
-// A worker says twice its number of examples, and one more where a share of it is empty, or in place of that:
+// A worker says twice its number of examples, and one more where a share of it is empty, with a digest in the upper
+// half (OwnStep::digest); or in place of that:
 constexpr int64_t kEnded = -1;
 constexpr int64_t kEndedEmpty = -2;  // and has never had any
 constexpr int64_t kFailed = -3;
+constexpr int kCountBits = 32;
+constexpr int64_t kCounts = (int64_t{1} << kCountBits) - 1;
 
 torch::Tensor bytes_of(const Example& example) {
   IteratorState state;
@@ -47,10 +53,10 @@ class OwnSteps final : public JointSteps {
 
   std::optional<Step> next(int64_t flags) override {
     raised_ = flags;
-    std::optional<Shares> shares = own_();
-    if (!shares) return std::nullopt;
-    const int64_t total = examples_in(*shares);
-    return Step{.shares = std::move(*shares), .total = total};
+    std::optional<OwnStep> step = own_();
+    if (!step) return std::nullopt;
+    const int64_t total = examples_in(step->shares);
+    return Step{.shares = std::move(step->shares), .total = total};
   }
 
  private:
@@ -59,10 +65,21 @@ class OwnSteps final : public JointSteps {
 
 }  // namespace
 
-std::unique_ptr<JointSteps> make_joint_steps(const WorkerGroup& workers, JointSteps::Own own, int replicas,
-                                             int64_t pass) {
-  if (workers.ends_alone()) return std::make_unique<OwnSteps>(std::move(own));
-  return std::make_unique<WorkerSteps>(workers.world(), std::move(own), replicas, pass);
+int64_t digest_of(const Shares& shares) {
+  uint32_t sum = 0;
+  for (const Example& share : shares) {
+    for_each_column(share, [&](const torch::Tensor& column) {
+      if (!column.defined()) return;
+      const torch::Tensor dense = column.layout() == torch::kStrided ? column : column.to_dense();
+      sum = crc32c(host_bytes(dense.cpu().contiguous()), sum);
+    });
+  }
+  return sum >> 1;
+}
+
+std::unique_ptr<JointSteps> make_joint_steps(const StrategyCore& core, JointSteps::Own own, int64_t pass) {
+  if (core.workers().ends_alone()) return std::make_unique<OwnSteps>(std::move(own));
+  return std::make_unique<WorkerSteps>(core, std::move(own), pass);
 }
 
 // Messages under way have to arrive: the other workers have begun the same.
@@ -93,9 +110,12 @@ void WorkerSteps::begin(int64_t flags) {
     error_ = std::current_exception();
   }
   ended_ = !held_;
-  if (held_) template_ = held_->front().rows(0, 0);
+  if (held_) template_ = held_->shares.front().rows(0, 0);
   const int64_t end = template_.input().defined() ? kEnded : kEndedEmpty;
-  const int64_t mine = error_ ? kFailed : held_ ? 2 * examples_in(*held_) + (has_empty(*held_) ? 1 : 0) : end;
+  int64_t mine = error_ ? kFailed : end;
+  if (held_ && !error_) {
+    mine = 2 * examples_in(held_->shares) + (has_empty(held_->shares) ? 1 : 0) + (held_->digest << kCountBits);
+  }
   begun_ = world_.begin_gather(what_, {mine, flags});
 }
 
@@ -106,13 +126,18 @@ std::optional<WorkerSteps::Step> WorkerSteps::finish() {
   bool all_ended = true;
   bool someone_learns = false;
   raised_ = 0;
+  std::map<int, int64_t> of_pipelines;
   for (std::size_t rank = 0; rank < said.size(); ++rank) {
-    const auto [count, raised] = said[rank];
-    if (count == kFailed) {
+    const auto [number, raised] = said[rank];
+    if (number == kFailed) {
       fail<Unavailable>("[data] the input of ", world_.rank_name(static_cast<int>(rank)),
                         " has failed; its own log says how");
     }
     raised_ |= raised;
+    const auto [first, is_new] = of_pipelines.emplace(core_.pipelines()[rank], number);
+    require_same(rank, number, first->second);
+    if (!is_new) continue;
+    const int64_t count = number < 0 ? number : number & kCounts;
     step.total += std::max<int64_t>(count, 0) / 2;
     step.some_empty = step.some_empty || count < 0 || count % 2 != 0;
     all_ended = all_ended && count < 0;
@@ -120,9 +145,23 @@ std::optional<WorkerSteps::Step> WorkerSteps::finish() {
   }
   if (all_ended) return std::nullopt;
   if (someone_learns) learn_template();
-  if (!held_) held_.emplace(static_cast<std::size_t>(replicas_), template_);
-  step.shares = *std::exchange(held_, std::nullopt);
+  if (!held_) held_.emplace(OwnStep{.shares = Shares(core_.share_leaders().size(), template_)});
+  step.shares = std::exchange(held_, std::nullopt)->shares;
   return step;
+}
+
+void WorkerSteps::require_same(std::size_t rank, int64_t said, int64_t first) const {
+  if (said == first) return;
+  const auto& pipelines = core_.pipelines();
+  const auto leader = std::find(pipelines.begin(), pipelines.end(), pipelines[rank]) - pipelines.begin();
+  const auto text = [](int64_t number) {
+    return number < 0 ? std::string("no examples") : c10::str((number & kCounts) / 2, " examples");
+  };
+  fail<FailedPrecondition>("[data] ", world_.rank_name(static_cast<int>(leader)), " and ",
+                           world_.rank_name(static_cast<int>(rank)), " take the same share of the batch (",
+                           core_.topology().to_string(), "), but have read ", text(first), " and ", text(said),
+                           said >= 0 && first >= 0 && (said & kCounts) == (first & kCounts) ? ", of other values" : "",
+                           ": their inputs have to be the same, of the same files and seeds");
 }
 
 void WorkerSteps::learn_template() {

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ struct StepContext {
   double clipvalue = 0.0;   // then clipped to [-clipvalue, clipvalue]; 0: not
   double l2 = 0.0;          // then l2 * p is added to it, where weight decay applies
   int64_t calls = 1;        // calls of minimize() that make this update
+  // Adds up sums of squares over the replicas that have the other parts of the parameter; null: it is whole. For the
+  // update by tensor operations.
+  const std::function<void(torch::Tensor& squares)>* add_up = nullptr;
 };
 
 // The way in which a parameter is treated.

@@ -133,16 +133,38 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   require_exchange(plan_);
   require_sharding(plan_);
   first_replica_ = topology().replicas_of(worker_rank()).front();
-  for (int i = 0; i < num_local_replicas(); ++i) {
-    const int share = topology().share_of(replica_id(i)) - topology().share_of(first_replica_);
-    local_shares_.push_back(static_cast<std::size_t>(share));
-    if (local_shares_.back() == share_leaders_.size()) share_leaders_.push_back(i);
-  }
+  make_shares();
   make_replicas();
   make_groups();
 }
 
 StrategyCore::~StrategyCore() = default;
+
+// Workers take the same shares or different ones; one that has some of another's could not read its input alone.
+void StrategyCore::make_shares() {
+  for (int i = 0; i < num_local_replicas(); ++i) {
+    const int share = topology().share_of(replica_id(i)) - topology().share_of(first_replica_);
+    local_shares_.push_back(static_cast<std::size_t>(share));
+    if (local_shares_.back() == share_leaders_.size()) share_leaders_.push_back(i);
+  }
+  std::map<std::set<int>, int> known;
+  std::set<int> taken;
+  for (int rank = 0; rank < topology().num_processes(); ++rank) {
+    std::set<int> shares;
+    for (const int replica : topology().replicas_of(rank)) shares.insert(topology().share_of(replica));
+    const bool is_new = !known.contains(shares);
+    for (const int share : shares) {
+      if (!is_new || taken.insert(share).second) continue;
+      fail<InvalidArgument>("[strategy] ", plan_.name, ": worker ", rank, " takes share ", share,
+                            " of the batch with another worker, and others without it (", topology().to_string(),
+                            "); wanted as many devices a worker as share a model, a multiple or a divisor of it");
+    }
+    if (is_new) known.emplace(shares, static_cast<int>(known.size()));
+    if (rank == worker_rank()) leads_pipeline_ = is_new;
+    pipelines_.push_back(known.at(shares));
+  }
+  divides_models_ = num_replicas_in_sync() < topology().size();
+}
 
 void StrategyCore::make_replicas() {
   const int count = num_local_replicas();
@@ -181,7 +203,7 @@ void StrategyCore::make_groups() {
   }
   in_sync_ = group_by([&](int replica) { return topology().replicas_in_sync(replica).front(); });
   // Gradients of a part of the replicas are added up by messages: where they lie are those of all replicas.
-  if (num_replicas_in_sync() < topology().size()) facts_.add_in_place = false;
+  if (divides_models_) facts_.add_in_place = false;
 }
 
 StrategyCore::Ends StrategyCore::group_by(const std::function<int(int)>& color) const {

@@ -6,6 +6,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -86,6 +87,18 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns the first local replica of each share of the batch that this process takes, in the order of the shares.
   // Where all axes carry the batch these are all local replicas.
   const std::vector<int>& share_leaders() const { return share_leaders_; }
+  // Returns the number of the input pipeline of each worker, from 0: workers whose replicas take the same shares of the
+  // batch have the same. Where all axes carry the batch each worker has one of its own.
+  const std::vector<int>& pipelines() const { return pipelines_; }
+  // Returns whether this worker is the first one of its pipeline: what others have of the same examples is the same.
+  bool leads_pipeline() const { return leads_pipeline_; }
+  // Returns whether this worker's pipeline has other workers.
+  bool shares_pipeline() const {
+    const int own = pipelines_[static_cast<std::size_t>(worker_rank())];
+    return std::count(pipelines_.begin(), pipelines_.end(), own) > 1;
+  }
+  // Returns whether some replicas differ in other axes than the batch's, and so take the same share.
+  bool divides_models() const { return divides_models_; }
   // Returns which of these shares a local replica takes.
   std::size_t local_share(int local_id) const { return local_shares_[static_cast<std::size_t>(local_id)]; }
 
@@ -149,6 +162,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // The ends of the local replicas.
   using Ends = std::vector<std::shared_ptr<Communicator>>;
 
+  void make_shares();
   void make_replicas();
   void make_groups();
   // Returns the local replicas' ends of the groups of those replicas for which "color" returns the same. A group of all
@@ -159,6 +173,9 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   int first_replica_ = 0;  // the first replica of this process, among those of all processes
   std::vector<int> share_leaders_;
   std::vector<std::size_t> local_shares_;  // of each local replica
+  std::vector<int> pipelines_;             // of each worker
+  bool leads_pipeline_ = true;
+  bool divides_models_ = false;
   int threads_per_replica_ = 1;
   PathFacts facts_;
   std::unique_ptr<Rendezvous> rendezvous_;

@@ -84,7 +84,7 @@ void copy_values(const NamedTensors& from, const NamedTensors& to) {
 // Gives a tensor the value that stands under one of its names and returns how many of them are given. A file may have
 // any of a tied tensor's names, or all of them with the same value.
 std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, torch::Tensor>& given, bool strict,
-                        const ParameterLayout& layout, int replica) {
+                        const ParameterLayout& layout, int local_id) {
   std::vector<std::string> names = {own.name};
   names.insert(names.end(), own.aliases.begin(), own.aliases.end());
   std::erase_if(names, [&](const std::string& name) { return !given.contains(name); });
@@ -108,19 +108,20 @@ std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, tor
   if (ParameterShards* shards = ParameterShards::of(own.tensor)) {
     shards->load(own.tensor, given.at(names.front()));
   } else {
-    own.tensor.detach().copy_(layout.part(own.name, given.at(names.front()), replica));
+    own.tensor.detach().copy_(layout.part(own.name, given.at(names.front()), local_id));
   }
   return names.size();
 }
 
-// Every worker's first copy gets the chief's values.
-void start_from_chief(const StrategyCore& core, const NamedTensors& parameters, const NamedTensors& buffers) {
+// Every worker's first copy gets the chief's values, of parameters that are not cut.
+void start_from_chief(const StrategyCore& core, const NamedTensors& parameters, const NamedTensors& buffers,
+                      const ParameterLayout& layout) {
   std::vector<torch::Tensor> tensors;
   ParameterShards* shared = nullptr;
   for (const NamedTensors* list : {&parameters, &buffers}) {
     for (const auto& [name, tensor] : *list) {
       ParameterShards* shards = ParameterShards::of(tensor);
-      if (shards == nullptr) tensors.push_back(tensor.detach());
+      if (shards == nullptr && layout.find(name) == nullptr) tensors.push_back(tensor.detach());
       if (shards != nullptr) shared = shards;  // all have the same
     }
   }
@@ -193,18 +194,30 @@ MirroredModule::MirroredModule(std::shared_ptr<StrategyCore> core,
 void MirroredModule::copy_from_chief() const {
   const NamedTensors parameters = parameters_of(*copies_.front());
   const NamedTensors buffers = buffers_of(*copies_.front());
-  start_from_chief(*core_, parameters, buffers);
+  start_from_chief(*core_, parameters, buffers, *layout_);
   for (std::size_t i = 1; i < copies_.size(); ++i) {
-    NamedTensors own = parameters_of(*copies_[i]);
+    const NamedTensors own = parameters_of(*copies_[i]);
     for (std::size_t p = 0; p < own.size(); ++p) {
-      // The replicas in sync have the same part as the first of them, which has what the chief gave.
-      const ParameterCut* cut = layout_->find(own[p].first);
-      const auto first = static_cast<std::size_t>(
-          cut == nullptr ? 0 : core_->topology().replicas_in_sync(static_cast<int>(i)).front());
-      if (first != i) copy_values({parameters_of(*copies_[first])[p]}, {own[p]});
+      if (layout_->find(own[p].first) == nullptr) copy_values({parameters[p]}, {own[p]});
     }
     copy_values(buffers, buffers_of(*copies_[i]));
   }
+  const torch::NoGradGuard no_grad;
+  for (const auto& [cut, how] : layout_->cuts()) {
+    const torch::Tensor whole = layout_->chiefs_whole(cut, own_part(cut));
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      own_part(cut)(static_cast<int>(i)).copy_(layout_->part(cut, whole, static_cast<int>(i)));
+    }
+  }
+}
+
+std::function<torch::Tensor(int local_id)> MirroredModule::own_part(const std::string& parameter) const {
+  const NamedTensors list = parameters_of(*copies_.front());
+  const auto is_it = [&](const auto& each) { return each.first == parameter; };
+  const auto index = static_cast<std::size_t>(std::find_if(list.begin(), list.end(), is_it) - list.begin());
+  return [this, index](int local_id) {
+    return parameters_of(*copies_[static_cast<std::size_t>(local_id)])[index].second.detach();
+  };
 }
 
 void MirroredModule::train(bool on) const {
@@ -240,13 +253,8 @@ NamedTensors MirroredModule::state() const {
   ParameterShards::Wholes wholes;
   for (auto& [name, tensor] : list) tensor = ParameterShards::whole(tensor, wholes);
   for (const auto& [cut, how] : layout_->cuts()) {
-    const auto at =
-        std::find_if(list.begin(), list.end(), [&, &name = cut](const auto& each) { return each.first == name; });
-    const auto index = at - list.begin();
-    at->second = layout_->whole(cut, [&](int replica) {
-      return parameters_of(*copies_[static_cast<std::size_t>(replica)])[static_cast<std::size_t>(index)]
-          .second.detach();
-    });
+    const auto is_it = [&, &name = cut](const auto& each) { return each.first == name; };
+    std::find_if(list.begin(), list.end(), is_it)->second = layout_->whole(cut, own_part(cut));
   }
   for (auto& buffer : mean_buffers()) list.emplace_back(std::move(buffer.first), buffer.second.detach());
   return list;
@@ -286,7 +294,7 @@ MirroredModule Strategy::mirror_modules(const std::function<std::shared_ptr<torc
     backend_of(where.torch_device).move(*copies.back(), where.torch_device);
   }
   MirroredModule module(core_, std::move(copies));
-  module.layout_ = std::make_shared<ParameterLayout>(core_->topology(), core_->plan().layout, module.copies_);
+  module.layout_ = std::make_shared<ParameterLayout>(core_, module.copies_);
   return module;
 }
 

@@ -7,6 +7,8 @@
 #include <set>
 
 #include "base/fail.h"
+#include "strategy/packed_parameters.h"
+#include "strategy/worker_group.h"
 
 namespace cohort {
 
@@ -34,12 +36,32 @@ std::vector<std::string> names_of(const ModuleTensor& parameter) {
   return names;
 }
 
+// Returns how many parameters one is.
+int64_t runs_of(const std::string& parameter, const torch::nn::Module& module) {
+  const std::size_t dot = parameter.rfind('.');
+  const bool own = dot == std::string::npos;
+  const auto modules = module.named_modules("", /*include_self=*/false);
+  const torch::nn::Module& owner = own ? module : *modules[parameter.substr(0, dot)];
+  const auto* packed = dynamic_cast<const PackedParameters*>(&owner);
+  return packed == nullptr ? 1 : packed->runs_of(own ? parameter : parameter.substr(dot + 1));
+}
+
+// Returns whether some line along an axis has replicas of several processes. All processes come to the same.
+bool crosses_processes(const Topology& topology, const std::string& axis) {
+  for (int replica = 0; replica < topology.size(); ++replica) {
+    for (const int other : topology.line(axis, replica)) {
+      if (topology.place(other).process != topology.place(replica).process) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
-ParameterLayout::ParameterLayout(const Topology& topology, const LayoutMap& map,
+ParameterLayout::ParameterLayout(std::shared_ptr<const StrategyCore> core,
                                  const std::vector<std::shared_ptr<torch::nn::Module>>& copies)
-    : topology_(topology) {
-  find_cuts(map, *copies.front());
+    : core_(std::move(core)) {
+  find_cuts(core_->plan().layout, *copies.front());
   if (!cuts_any()) return;
   const torch::NoGradGuard no_grad;
   for (std::size_t r = 0; r < copies.size(); ++r) {
@@ -68,7 +90,7 @@ void ParameterLayout::find_cuts(const LayoutMap& map, const torch::nn::Module& m
       }
       entry = found;
     }
-    if (entry) add_cut(parameter, map.entries()[*entry].second);
+    if (entry) add_cut(parameter, map.entries()[*entry].second, runs_of(parameter.name, module));
   }
   for (std::size_t i = 0; i < map.entries().size(); ++i) {
     if (used.contains(i)) continue;
@@ -79,7 +101,7 @@ void ParameterLayout::find_cuts(const LayoutMap& map, const torch::nn::Module& m
   }
 }
 
-void ParameterLayout::add_cut(const ModuleTensor& parameter, const ParameterAxes& axes) {
+void ParameterLayout::add_cut(const ModuleTensor& parameter, const ParameterAxes& axes, int64_t runs) {
   const torch::Tensor& tensor = parameter.tensor;
   if (static_cast<int64_t>(axes.size()) != tensor.dim()) {
     fail<InvalidArgument>("[mesh] layout: ", parameter.name, " has the shape ", tensor.sizes(), ", but ", text_of(axes),
@@ -93,13 +115,20 @@ void ParameterLayout::add_cut(const ModuleTensor& parameter, const ParameterAxes
   const auto cut = std::find_if(axes.begin(), axes.end(), named);
   if (cut == axes.end()) return;
   const int64_t dim = cut - axes.begin();
-  const int parts = topology_.axis(*cut).size;
-  if (tensor.size(dim) % parts != 0) {
-    fail<InvalidArgument>("[mesh] layout: dimension ", dim, " of ", parameter.name, " has ", tensor.size(dim),
-                          " elements, which ", parts, " replicas along \"", *cut,
-                          "\" do not divide; sizes of the axis that would: ", sizes_that_fit(tensor.size(dim)));
+  const int parts = core_->topology().axis(*cut).size;
+  if (dim > 0) runs = 1;
+  const int64_t size = tensor.size(dim) / runs;
+  if (size % parts != 0) {
+    fail<InvalidArgument>("[mesh] layout: dimension ", dim, " of ", parameter.name, " has ",
+                          runs == 1 ? "" : c10::str(runs, " times "), size, " elements, which ", parts,
+                          " replicas along \"", *cut,
+                          "\" do not divide; sizes of the axis that would: ", sizes_that_fit(size));
   }
-  cuts_[parameter.name] = {.axis = *cut, .dim = dim, .parts = parts};
+  cuts_[parameter.name] = {.axis = *cut,
+                           .dim = dim,
+                           .parts = parts,
+                           .runs = runs,
+                           .crosses = cohort::crosses_processes(core_->topology(), *cut)};
 }
 
 // Each parameter belongs to the innermost module around it that computes with parts.
@@ -131,7 +160,7 @@ void ParameterLayout::tell_modules(const std::shared_ptr<torch::nn::Module>& mod
       told[taker][path.empty() ? name : name.substr(path.size() + 1)] = axes;
     }
   }
-  for (const auto& [taker, axes] : told) taker->divide(axes, topology_);
+  for (const auto& [taker, axes] : told) taker->divide(axes, core_->topology());
 }
 
 const ParameterCut* ParameterLayout::find(const std::string& parameter) const {
@@ -145,23 +174,58 @@ std::vector<int64_t> ParameterLayout::whole_sizes(const std::string& parameter, 
   return sizes;
 }
 
-torch::Tensor ParameterLayout::part(const std::string& parameter, const torch::Tensor& whole, int replica) const {
+torch::Tensor ParameterLayout::part(const std::string& parameter, const torch::Tensor& whole, int local_id) const {
   const ParameterCut* cut = find(parameter);
   if (cut == nullptr) return whole;
-  const std::vector<int> line = topology_.line(cut->axis, replica);
-  const int64_t size = whole.size(cut->dim) / cut->parts;
-  return whole.narrow(cut->dim, (std::find(line.begin(), line.end(), replica) - line.begin()) * size, size);
+  const int replica = core_->replica_id(local_id);
+  const std::vector<int> line = core_->topology().line(cut->axis, replica);
+  const int64_t size = whole.size(cut->dim) / cut->runs / cut->parts;
+  const int64_t begin = (std::find(line.begin(), line.end(), replica) - line.begin()) * size;
+  if (cut->runs == 1) return whole.narrow(cut->dim, begin, size);
+  return whole.unflatten(cut->dim, {cut->runs, size * cut->parts})
+      .narrow(cut->dim + 1, begin, size)
+      .flatten(cut->dim, cut->dim + 1);
 }
 
+// Puts the parts of each run, which came one after the other, next to each other.
+torch::Tensor ParameterLayout::in_runs(const torch::Tensor& parts, const ParameterCut& cut) {
+  if (cut.runs == 1) return parts;
+  const int64_t size = parts.size(cut.dim) / cut.runs / cut.parts;
+  return parts.unflatten(cut.dim, {cut.parts, cut.runs, size})
+      .transpose(cut.dim, cut.dim + 1)
+      .flatten(cut.dim, cut.dim + 2)
+      .contiguous();
+}
+
+// The line of replica 0 if it has replicas of several processes, each of which brings what it has of it; else that of
+// the own first replica.
 torch::Tensor ParameterLayout::whole(const std::string& parameter,
-                                     const std::function<torch::Tensor(int replica)>& part_of) const {
+                                     const std::function<torch::Tensor(int local_id)>& part_of) const {
   const ParameterCut* cut = find(parameter);
-  if (cut == nullptr) return part_of(0);
-  std::vector<torch::Tensor> parts;
-  for (const int replica : topology_.line(cut->axis, 0)) {
-    parts.push_back(part_of(replica).to(parts.empty() ? part_of(0).device() : parts.front().device()));
+  const torch::Tensor first = part_of(0);
+  if (cut == nullptr) return first;
+  std::vector<torch::Tensor> parts = {first.narrow(cut->dim, 0, 0)};
+  for (const int replica : core_->topology().line(cut->axis, cut->crosses ? 0 : core_->replica_id(0))) {
+    const int local_id = replica - core_->replica_id(0);
+    if (local_id < 0 || local_id >= core_->num_local_replicas()) continue;
+    parts.push_back(part_of(local_id).to(first.device()));
   }
-  return at::cat(parts, cut->dim);
+  const torch::Tensor here = at::cat(parts, cut->dim);
+  if (!cut->crosses) return in_runs(here, *cut);
+  const auto everywhere = core_->workers().world().all_gather(here.movedim(cut->dim, 0).contiguous());
+  return in_runs(at::cat(everywhere).movedim(0, cut->dim).contiguous(), *cut);
+}
+
+torch::Tensor ParameterLayout::chiefs_whole(const std::string& parameter,
+                                            const std::function<torch::Tensor(int local_id)>& part_of) const {
+  torch::Tensor whole = this->whole(parameter, part_of);
+  const ParameterCut* cut = find(parameter);
+  if (cut == nullptr || !cut->crosses) core_->broadcast_from_chief({&whole, 1});
+  return whole;
+}
+
+bool ParameterLayout::crosses_processes() const {
+  return std::any_of(cuts_.begin(), cuts_.end(), [](const auto& each) { return each.second.crosses; });
 }
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 // ParameterLayout: which parameters of a mirrored module the replicas have parts of, and how a whole becomes parts and
-// parts a whole. Replicas are those of one process.
+// parts a whole. A replica is named by its local number.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -15,6 +15,7 @@
 
 #include "cohort/mesh_strategy.h"
 #include "cohort/topology.h"
+#include "strategy/core.h"
 #include "strategy/module_tensors.h"
 
 namespace cohort {
@@ -22,8 +23,11 @@ namespace cohort {
 // A parameter that is cut into equal parts, one for each replica of a line along an axis.
 struct ParameterCut {
   std::string axis;
-  int64_t dim = 0;  // the dimension that is cut
-  int parts = 1;    // the size of the axis
+  int64_t dim = 0;   // the dimension that is cut
+  int parts = 1;     // the size of the axis
+  int64_t runs = 1;  // of the dimension, each of which is cut by itself (packed_parameters.h)
+  // Whether lines along the axis go through several processes, so that no process has all parts.
+  bool crosses = false;
 };
 
 class ParameterLayout {
@@ -32,7 +36,7 @@ class ParameterLayout {
   ParameterLayout() = default;
   // Finds the cuts of a module of which each copy has whole parameters, tells the modules that compute with parts, and
   // leaves each copy its own. Errors: see MeshOptions::layout and DividedModule.
-  ParameterLayout(const Topology& topology, const LayoutMap& map,
+  ParameterLayout(std::shared_ptr<const StrategyCore> core,
                   const std::vector<std::shared_ptr<torch::nn::Module>>& copies);
 
   // Returns the cut of a parameter, by the first of its names; null for one that every replica has whole.
@@ -43,17 +47,24 @@ class ParameterLayout {
 
   // Returns the sizes of a whole of which a replica's part has these.
   std::vector<int64_t> whole_sizes(const std::string& parameter, torch::IntArrayRef part) const;
-  // Returns a replica's part of a tensor of a whole parameter's shape, as a view: all of it if nothing is cut.
-  torch::Tensor part(const std::string& parameter, const torch::Tensor& whole, int replica) const;
-  // Returns a whole of the parts that `part_of` returns for replicas; that of replica 0 itself if nothing is cut.
-  torch::Tensor whole(const std::string& parameter, const std::function<torch::Tensor(int replica)>& part_of) const;
+  // Returns a replica's part of a tensor of a whole parameter's shape: all of it if nothing is cut.
+  torch::Tensor part(const std::string& parameter, const torch::Tensor& whole, int local_id) const;
+  // Returns a whole of the parts that `part_of` returns for local replicas; that of replica 0 itself if nothing is cut.
+  // Where no process has all parts it is a collective of all workers, in cross-replica context.
+  torch::Tensor whole(const std::string& parameter, const std::function<torch::Tensor(int local_id)>& part_of) const;
+  // Returns the chief's whole, on all workers: a collective of them.
+  torch::Tensor chiefs_whole(const std::string& parameter,
+                             const std::function<torch::Tensor(int local_id)>& part_of) const;
+  // Returns whether no process has all parts of some parameter.
+  bool crosses_processes() const;
 
  private:
   void find_cuts(const LayoutMap& map, const torch::nn::Module& module);
-  void add_cut(const ModuleTensor& parameter, const ParameterAxes& axes);
+  void add_cut(const ModuleTensor& parameter, const ParameterAxes& axes, int64_t runs);
+  static torch::Tensor in_runs(const torch::Tensor& parts, const ParameterCut& cut);
   void tell_modules(const std::shared_ptr<torch::nn::Module>& module) const;
 
-  Topology topology_;
+  std::shared_ptr<const StrategyCore> core_;
   std::map<std::string, ParameterCut> cuts_;
 };
 

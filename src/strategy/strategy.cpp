@@ -41,6 +41,7 @@ torch::Tensor reduce_values(const StrategyCore& core, ReduceOp op, const std::ve
   torch::Tensor result = torch::empty_like(values.front(), values.front().options().device(destination));
   const torch::NoGradGuard no_grad;
   reduce_into(result, values, ReduceOp::kSum);
+  if (!core.leads_pipeline()) result.zero_();
   core.workers().world().all_reduce({&result, 1}, ReduceOp::kSum);
   if (op == ReduceOp::kMean) divide(result, core.num_replicas_in_sync());
   return result;
@@ -182,7 +183,7 @@ torch::Tensor Strategy::reduce(ReduceOp op, const PerReplica<torch::Tensor>& val
   }
   torch::Tensor sum = reduce_values(*core_, ReduceOp::kSum, sums, core_->parameter_device(0));
   if (op == ReduceOp::kSum) return sum;
-  torch::Tensor total = torch::tensor(count, torch::kLong);
+  torch::Tensor total = torch::tensor(core_->leads_pipeline() ? count : 0, torch::kLong);
   core_->workers().world().all_reduce({&total, 1}, ReduceOp::kSum);
   return sum / total.item<int64_t>();
 }
@@ -212,12 +213,14 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& value, int64_t a
   }
   const torch::NoGradGuard no_grad;
   torch::Tensor local = parts.size() == 1 ? parts.front() : at::cat(parts, axis);
+  if (!core_->leads_pipeline()) local = local.narrow(axis, 0, 0);
   return at::cat(core_->workers().world().all_gather(local.movedim(axis, 0)), 0).movedim(0, axis);
 }
 
 InputContext Strategy::input_context() const {
-  return {.num_input_pipelines = core_->num_workers(),
-          .input_pipeline_id = core_->worker_rank(),
+  const std::vector<int>& pipelines = core_->pipelines();
+  return {.num_input_pipelines = 1 + *std::max_element(pipelines.begin(), pipelines.end()),
+          .input_pipeline_id = pipelines[static_cast<std::size_t>(core_->worker_rank())],
           .num_replicas_in_sync = num_replicas_in_sync()};
 }
 

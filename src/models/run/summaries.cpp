@@ -48,17 +48,19 @@ void RunSummaries::trained(int64_t step, int64_t epochs, const Logs& logs, doubl
 
 void RunSummaries::evaluated(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second,
                              const Model& model) {
-  if (!writes_) return;
-  SummaryWriter& out = writer(validation_, plan_.validation_folder);
+  // Several workers may have parts of one parameter, so all of them take part.
+  std::vector<std::pair<std::string, torch::Tensor>> wholes;
   if (plan_.histograms) {
-    const auto& first = model.module().copies().front();
-    for (const auto& item : first->named_parameters()) {
+    for (const auto& item : model.module().copies().front()->named_parameters()) {
       const auto part_of = [&](int replica) {
         return model.module().copies()[static_cast<std::size_t>(replica)]->named_parameters()[item.key()].detach();
       };
-      out.histogram(item.key(), Access::layout(model.module())->whole(item.key(), part_of), step);
+      wholes.emplace_back(item.key(), Access::layout(model.module())->whole(item.key(), part_of));
     }
   }
+  if (!writes_) return;
+  SummaryWriter& out = writer(validation_, plan_.validation_folder);
+  for (const auto& [name, whole] : wholes) out.histogram(name, whole, step);
   write(out, "eval", step, epochs, logs, examples_per_second);
 }
 

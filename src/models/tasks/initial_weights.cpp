@@ -5,11 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/access.h"
 #include "base/fail.h"
 #include "cohort/checkpoint.h"
 #include "cohort/weights.h"
-#include "strategy/core.h"
+#include "train/loop/parts.h"
 
 namespace cohort {
 
@@ -61,27 +60,30 @@ bool of_adapter(const std::string& name) {
 }  // namespace
 
 void start_from(const std::filesystem::path& place, const std::optional<std::string>& head, Model& built) {
-  Access::core(built.strategy())->on_chief("the weights to start from", [&] {
+  const auto read = [&] {
     NamedTensors given = weights_at(place);
     if (head) std::erase_if(given, [&](const auto& item) { return item.first.starts_with(*head + "."); });
     if (given.empty()) fail<InvalidArgument>("[task] ", place.string(), " holds no weights of a backbone");
-    built.set_weights(given, /*strict=*/!head);
-  });
-  built.module().copy_from_chief();
+    return given;
+  };
+  built.set_weights({}, /*strict=*/false);  // tells the model that its weights change
+  load_from_chief(built.module(), read, {.what = "the weights to start from", .strict = !head});
 }
 
 void start_beside_adapters(const std::filesystem::path& place, Model& built) {
-  Access::core(built.strategy())->on_chief("the weights to start from", [&] {
-    const NamedTensors given = weights_at(place);
+  const NamedTensors own = built.weights();
+  const auto read = [&] {
+    NamedTensors given = weights_at(place);
     std::set<std::string> names;
     for (const auto& item : given) names.insert(item.first);
-    for (const auto& item : built.weights()) {
+    for (const auto& item : own) {
       if (of_adapter(item.first) || names.contains(item.first)) continue;
       fail<NotFound>("[task] ", place.string(), " has no ", item.first);
     }
-    built.set_weights(given, /*strict=*/false);
-  });
-  built.module().copy_from_chief();
+    return given;
+  };
+  built.set_weights({}, /*strict=*/false);  // tells the model that its weights change
+  load_from_chief(built.module(), read, {.what = "the weights to start from", .strict = false});
 }
 
 }  // namespace cohort

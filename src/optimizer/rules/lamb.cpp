@@ -49,8 +49,8 @@ class LambRule final : public Rule<LambRule> {
     torch::Tensor direction = (slots[0] * a.scale).div_(slots[1].sqrt().add_(a.epsilon));
     if (a.weight_decay != 0.0) direction.add_(p, a.weight_decay);
     if (treatment.adapt) {
-      const torch::Tensor weights = norm_of(p);
-      const torch::Tensor length = norm_of(direction);
+      const torch::Tensor weights = norm_of(p, context);
+      const torch::Tensor length = norm_of(direction, context);
       direction.mul_(trust_or_one(weights / length, weights, length));
     }
     p.sub_(direction, context.learning_rate);

@@ -58,15 +58,15 @@ class LarsRule final : public Rule<LarsRule> {
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
     torch::Tensor step = read(p, g, treatment, context);
-    torch::Tensor length = papers_ ? norm_of(step) : torch::Tensor();
+    torch::Tensor length = papers_ ? norm_of(step, context) : torch::Tensor();
     step.add_(p, decay_of(treatment));
     if (!options_.classic_momentum) {
       slots[0].mul_(options_.momentum).add_(step);
       step = options_.nesterov ? step.add_(slots[0], options_.momentum) : step.copy_(slots[0]);
     }
     if (treatment.adapt) {
-      const torch::Tensor weights = norm_of(p);
-      if (!papers_) length = norm_of(step);
+      const torch::Tensor weights = norm_of(p, context);
+      if (!papers_) length = norm_of(step, context);
       const torch::Tensor divisor =
           papers_ ? (length + weights * options_.weight_decay).add_(options_.epsilon) : length;
       step.mul_(trust_or_one((weights * options_.trust_coefficient) / divisor, weights, length));

@@ -100,6 +100,14 @@ torch::Tensor norm_of(const torch::Tensor& tensor) {
   return tensor.norm(2, torch::kDouble);
 }
 
+torch::Tensor norm_of(const torch::Tensor& part, const StepContext& context) {
+  torch::Tensor norm = norm_of(part);
+  if (context.add_up == nullptr) return norm;
+  norm.square_();
+  (*context.add_up)(norm);
+  return norm.sqrt_();
+}
+
 torch::Tensor trust_or_one(const torch::Tensor& ratio, const torch::Tensor& parameter_norm,
                            const torch::Tensor& direction_norm) {
   const torch::Tensor zero = parameter_norm.eq(0).logical_or_(direction_norm.eq(0));

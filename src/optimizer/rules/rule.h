@@ -205,6 +205,8 @@ SquaredNorms prepare_in_blocks(const Segment& segment, const std::function<void(
 
 // Returns the L2 norm of a tensor as a scalar on its device, in float64.
 torch::Tensor norm_of(const torch::Tensor& tensor);
+// Returns that of a parameter, or of what has its shape, of which other replicas may have parts.
+torch::Tensor norm_of(const torch::Tensor& part, const StepContext& context);
 // Returns `ratio` where both norms are above zero (or NaN), else 1; without a wait for the device.
 torch::Tensor trust_or_one(const torch::Tensor& ratio, const torch::Tensor& parameter_norm,
                            const torch::Tensor& direction_norm);

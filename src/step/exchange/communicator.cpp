@@ -2,6 +2,9 @@
 // one flat run a replica and all-reduced in packs, and every replica updates its own copy with slots of its own.
 #include <ATen/Functions.h>
 
+#include <deque>
+#include <map>
+
 #include "base/fail.h"
 #include "cohort/trace.h"
 #include "step/exchange/exchange.h"
@@ -41,12 +44,12 @@ std::vector<double> squared_norms(const StrategyCore& core, const FlatParameters
   return list;
 }
 
-// Refuses a rule whose arithmetic needs a whole parameter where replicas have parts of one.
+// Refuses a rule whose arithmetic needs more of a whole parameter than its norms where replicas have parts of one.
 void require_parts(const FlatParameters& flat, const Optimizer& rule) {
-  if (!flat.layout().cuts_any() || !rule.rule().one_by_one()) return;
+  if (!flat.layout().cuts_any() || !rule.rule().takes_whole()) return;
   const auto& [name, cut] = *flat.layout().cuts().begin();
   fail<Unimplemented>("[optimizer] ", rule.name(), " needs whole parameters, but the layout cuts ", name, " along \"",
-                      cut.axis, "\"; rules that treat each element by itself, such as Adam and SGD, take parts");
+                      cut.axis, "\"; the other rules take parts");
 }
 
 class CommunicatorExchange final : public Exchange {
@@ -59,6 +62,7 @@ class CommunicatorExchange final : public Exchange {
       for (const FlatGroup& group : flat.groups()) values.push_back(group.copies[r]);
       updates_.emplace_back(flat, rule, std::move(values));
     }
+    if (flat.layout().cuts_any()) join_parts();
   }
 
   bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
@@ -81,6 +85,21 @@ class CommunicatorExchange final : public Exchange {
   }
 
  private:
+  // The norms of parameters are those of all their parts: over a replica's line along the axis of the cut.
+  void join_parts() {
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      auto& lines = lines_.emplace_back();
+      for (const Axis& axis : core_.topology().axes()) {
+        Communicator& line = core_.group(axis.name, static_cast<int>(r));
+        lines[axis.name] = [&line](torch::Tensor& squares) { line.all_reduce({&squares, 1}, ReduceOp::kSum); };
+      }
+      updates_[r].set_parts([this, r](std::size_t parameter) {
+        const ParameterCut* cut = flat_.layout().find(flat_.parameters()[parameter].name);
+        return cut == nullptr ? nullptr : &lines_[r].at(cut->axis);
+      });
+    }
+  }
+
   void all_reduce(Replica& replica) {
     const TraceSpan span("communication", "all-reduce");
     for (std::size_t g = 0; g < packs_.size(); ++g) {
@@ -95,6 +114,8 @@ class CommunicatorExchange final : public Exchange {
   FlatGradients gradients_;
   std::vector<std::vector<Pack>> packs_;  // [group]
   std::vector<TensorUpdate> updates_;     // [replica]
+  // [replica]: what adds up over its line along each axis; a deque, because functions in it are pointed to.
+  std::deque<std::map<std::string, std::function<void(torch::Tensor& squares)>>> lines_;
 };
 
 }  // namespace

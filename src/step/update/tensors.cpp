@@ -55,7 +55,8 @@ bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext co
 }
 
 void TensorUpdate::update_run(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
-                              const StepContext& context, const std::vector<double>& squares) {
+                              StepContext context, const std::vector<double>& squares) {
+  if (adds_up_ && rule_.rule().one_by_one()) context.add_up = adds_up_(first);
   const int64_t begin = flat_.parameters()[first].offset;
   const int64_t end = flat_.parameters()[last].offset + flat_.parameters()[last].size;
   // A rule that takes whole parameters gets them in their shapes, others get runs of elements.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "cohort/optimizer.h"
@@ -27,6 +28,12 @@ class TensorUpdate {
   const std::vector<std::vector<torch::Tensor>>& slots() const { return slots_; }
   void copy_slots(const TensorUpdate& other);
 
+  // Returns what adds up squares of a parameter's parts (StepContext::add_up); null for a whole one.
+  using AddsUp = std::function<const std::function<void(torch::Tensor& squares)>*(std::size_t parameter)>;
+
+  // Says how parts of parameters belong together; without it all are whole.
+  void set_parts(AddsUp adds_up) { adds_up_ = std::move(adds_up); }
+
   // `sums` are the summed gradients, flat, one a group; the rule may overwrite them. Returns false when
   // with a loss scale they are not finite, and nothing was updated. `norms`, where it is needed, is called instead of
   // the norms of the sums; without it these are those of whole parameters.
@@ -34,12 +41,13 @@ class TensorUpdate {
 
  private:
   void update_run(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
-                  const StepContext& context, const std::vector<double>& squares);
+                  StepContext context, const std::vector<double>& squares);
 
   const FlatParameters& flat_;
   Optimizer rule_;
   std::vector<torch::Tensor> values_;
   std::vector<std::vector<torch::Tensor>> slots_;
+  AddsUp adds_up_;
 };
 
 }  // namespace cohort

@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "cohort/mesh_strategy.h"
 #include "device/backend.h"
-#include "strategy/strategies/devices.h"
+#include "strategy/strategies/mesh_plan.h"
 
 namespace cohort {
 
@@ -36,11 +36,28 @@ void require_layout(const DeviceMesh& mesh, const LayoutMap& layout) {
   }
 }
 
-StrategyPlan mesh_plan(const DeviceMesh& mesh, const MeshOptions& options) {
-  require_layout(mesh, options.layout);
+// Returns the plan of a mesh whose devices are all of this process.
+StrategyPlan plan_here(const DeviceMesh& mesh, const MeshOptions& options) {
   std::vector<std::string> names;
-  for (int r = 0; r < mesh.size(); ++r) names.push_back(mesh.topology().place(r).device.to_string());
-  StrategyPlan plan = local_plan("mesh", choose_devices("mesh", names));
+  for (int r = 0; r < mesh.size(); ++r) {
+    const DeviceSpec& device = mesh.topology().place(r).device;
+    if (device.job != "localhost") {
+      fail<InvalidArgument>("[mesh] ", device.to_string(), " belongs to a task of a cluster; MeshStrategy uses the ",
+                            "devices of its own process only, MultiWorkerMeshStrategy those of a cluster");
+    }
+    names.push_back(device.to_string());
+  }
+  StrategyPlan plan = mesh_plan("mesh", mesh, options, names);
+  plan.topology = mesh.topology();
+  return plan;
+}
+
+}  // namespace
+
+StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options,
+                       const std::vector<std::string>& devices) {
+  require_layout(mesh, options.layout);
+  StrategyPlan plan = local_plan(name, choose_devices(name, devices));
   for (const LogicalDevice& device : plan.devices) {
     if (!backend_of(device.torch_device).records()) continue;
     fail<Unimplemented>("[mesh] ", device.name(), " is a device of XLA, whose work is recorded; MeshStrategy runs on ",
@@ -56,13 +73,10 @@ StrategyPlan mesh_plan(const DeviceMesh& mesh, const MeshOptions& options) {
         "[mesh] ", plan.devices[i].name(), " is a logical device of a GPU that has another one in the ",
         "mesh; LibTorch computes their backward passes in one thread, where one would wait for the other");
   }
-  plan.topology = mesh.topology();
   plan.layout = options.layout;
   plan.exchange = options.exchange;
   return plan;
 }
-
-}  // namespace
 
 LayoutMap::LayoutMap(std::initializer_list<std::pair<std::string, ParameterAxes>> entries) {
   for (const auto& [pattern, axes] : entries) add(pattern, axes);
@@ -98,6 +112,6 @@ std::optional<std::size_t> LayoutMap::find(std::string_view parameter) const {
 }
 
 MeshStrategy::MeshStrategy(const DeviceMesh& mesh, const MeshOptions& options)
-    : Strategy(std::make_shared<StrategyCore>(mesh_plan(mesh, options))) {}
+    : Strategy(std::make_shared<StrategyCore>(plan_here(mesh, options))) {}
 
 }  // namespace cohort

@@ -1,10 +1,9 @@
-#include <algorithm>
-
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "strategy/strategies/devices.h"
+#include "strategy/strategies/workers.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -12,28 +11,6 @@ namespace cohort {
 namespace {
 
 constexpr const char* kName = "multi_worker_mirrored";
-
-// Returns the devices of this task in the mesh, as devices of this process.
-std::vector<std::string> devices_in(const DeviceMesh& mesh, const std::optional<TaskId>& task) {
-  std::vector<std::string> names;
-  for (const DeviceSpec& device : mesh.devices_of(task ? task->type : "localhost", task ? task->index : 0)) {
-    names.push_back(device.short_form());
-  }
-  if (!names.empty()) return names;
-  fail<InvalidArgument>("[strategy] ", kName, ": the mesh (", mesh.to_string(), ") has no device of ",
-                        task ? task->to_string() : "this process");
-}
-
-// The mesh has to have the devices of all workers, in the order of their ranks.
-void require_workers(const Topology& mesh, const Topology& workers) {
-  for (int r = 0; r < std::max(mesh.size(), workers.size()); ++r) {
-    const bool both = r < mesh.size() && r < workers.size();
-    if (both && mesh.place(r) == workers.place(r)) continue;
-    const Topology& longer = r < mesh.size() ? mesh : workers;
-    fail<InvalidArgument>("[strategy] ", kName, ": the mesh (", mesh.to_string(), ") and the workers (",
-                          workers.to_string(), ") differ from ", longer.place(r).device.to_string(), " on");
-  }
-}
 
 // Says what workers have to agree on beside their devices.
 std::string sharding_of(const MultiWorkerOptions& options) {
@@ -47,7 +24,7 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   const std::optional<TaskId> task = resolver.task();
   require_one_of(kName, options.devices, options.mesh);
   if (options.mesh) (void)batch_topology(kName, *options.mesh);
-  const std::vector<std::string> devices = options.mesh ? devices_in(*options.mesh, task) : options.devices;
+  const std::vector<std::string> devices = options.mesh ? devices_in(kName, *options.mesh, task) : options.devices;
   StrategyPlan plan = local_plan(kName, choose_worker_devices(kName, devices, local_place()));
   plan.exchange = options.exchange;
   plan.sharding = options.sharding;
@@ -65,24 +42,14 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
     if (options.mesh) plan.topology = batch_topology(kName, *options.mesh);
     return plan;
   }
-  // Whoever waits for the replica that speaks to the other workers waits longer than that one does.
-  plan.exchange.timeout =
-      std::max(plan.exchange.timeout,
-               options.communication.timeout + 2 * options.membership.heartbeat_timeout + std::chrono::seconds(30));
-  const auto workers =
-      std::make_shared<JoinedWorkers>(WorkerGroupOptions{.cluster = cluster,
-                                                         .task = *task,
-                                                         .devices = plan.devices,
-                                                         .under_mpi = resolver.name() == "mpi",
-                                                         .communication = options.communication,
-                                                         .membership = options.membership,
-                                                         .alike = {{"sharding", sharding_of(options)}}});
-  plan.topology = Topology::batch(workers->devices());
-  if (options.mesh) {
-    require_workers(batch_topology(kName, *options.mesh), plan.topology);
-    plan.topology = options.mesh->topology();
-  }
-  plan.workers = workers;
+  join_workers(plan, {.cluster = cluster,
+                      .task = *task,
+                      .devices = plan.devices,
+                      .under_mpi = resolver.name() == "mpi",
+                      .communication = options.communication,
+                      .membership = options.membership,
+                      .alike = {{"sharding", sharding_of(options)}}});
+  if (options.mesh) take_mesh(plan, *options.mesh);
   return plan;
 }
 

@@ -13,6 +13,7 @@
 #include "strategy/steps_together.h"
 #include "train/controller/moving_average.h"
 #include "train/loop/loop.h"
+#include "train/loop/parts.h"
 #include "train/loop/position.h"
 
 namespace cohort {
@@ -151,11 +152,13 @@ class ModelTrainer::Impl {
     build();
     const StrategyCore& core = *Access::core(state_->strategy());
     SavedCheckpoint whole;
-    core.on_chief("a checkpoint", [&] {
+    state_->finish_steps();
+    state_->note_change();
+    const auto read = [&] {
       whole = read_checkpoint(checkpoint);
-      blame(speaker() + checkpoint.string(), [&] { model_.set_weights(whole.data.tensors["model"]); });
-    });
-    state_->module().copy_from_chief();
+      return whole.data.tensors["model"];
+    };
+    load_from_chief(state_->module(), read, {.what = "a checkpoint", .source = speaker() + checkpoint.string()});
     restore_averages(whole.data);
     set_global_step(
         number_in<int64_t>(core.text_from_chief(std::to_string(whole.step)), c10::str(speaker(), "the chief's step")));

@@ -41,7 +41,7 @@ class Checkpoint::Impl {
         nlohmann::json::parse(said).get<std::pair<int64_t, std::map<std::string, std::string>>>();
     const CheckpointData data = saved ? std::move(saved->data) : CheckpointData();
     for (const auto& [name, module] : parts_.modules) {
-      load_from_chief(core_, module, [&, name = &name] { return tensors_of(data, *name, "[checkpoint] restore"); });
+      load_from_chief(module, [&, name = &name] { return tensors_of(data, *name, "[checkpoint] restore"); });
     }
     for (const auto& [name, optimizer] : parts_.optimizers) {
       load_from_chief(core_, optimizer, [&, name = &name] { return tensors_of(data, *name, "[checkpoint] restore"); });

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/number_in.h"
@@ -12,6 +13,8 @@
 #include "device/host_memory.h"
 #include "device/host_random.h"
 #include "step/optimizer_state.h"
+#include "strategy/module_tensors.h"
+#include "strategy/parameter_layout.h"
 
 namespace cohort {
 
@@ -46,9 +49,51 @@ const NamedTensors& tensors_of(const CheckpointData& data, const std::string& na
   return found->second;
 }
 
-void load_from_chief(const StrategyCore& core, const MirroredModule& module, const ReadTensors& read) {
-  core.on_chief("resume", [&] { module.load_state(read()); });
-  module.copy_from_chief();
+namespace {
+
+// Puts values in the place of tensors that have one of their names.
+void replace(NamedTensors& tensors, const NamedTensors& values, const torch::nn::Module& module) {
+  const std::map<std::string, torch::Tensor> given(values.begin(), values.end());
+  std::map<std::string, std::vector<std::string>> names;
+  for (const auto& list : {distinct_parameters, distinct_buffers}) {
+    for (const ModuleTensor& each : list(module)) names[each.name] = each.aliases;
+  }
+  for (auto& [name, tensor] : tensors) {
+    std::vector<std::string> all = names[name];
+    all.push_back(name);
+    for (const std::string& each : all) {
+      const auto found = given.find(each);
+      if (found != given.end()) tensor = found->second.to(tensor.options(), /*non_blocking=*/false, /*copy=*/true);
+    }
+  }
+}
+
+void load_named(const MirroredModule& module, const NamedTensors& given, const ChiefLoad& how) {
+  if (how.source.empty()) return module.load_state(given, how.strict);
+  blame(how.source, [&] { module.load_state(given, how.strict); });
+}
+
+}  // namespace
+
+void load_from_chief(const MirroredModule& module, const ReadTensors& read, const ChiefLoad& how) {
+  const StrategyCore& core = *Access::core(module);
+  if (!Access::layout(module)->crosses_processes()) {
+    core.on_chief(how.what, [&] { load_named(module, read(), how); });
+    module.copy_from_chief();
+    return;
+  }
+  // The chief has parts of its own alone, so each worker takes its own of the wholes.
+  NamedTensors all = module.state();
+  for (auto& [name, tensor] : all) tensor = tensor.detach().clone();
+  core.on_chief(how.what, [&] {
+    const NamedTensors given = read();
+    load_named(module, given, how);
+    replace(all, given, *module.copies().front());
+  });
+  std::vector<torch::Tensor> values;
+  for (const auto& [name, tensor] : all) values.push_back(tensor);
+  core.broadcast_from_chief(values);
+  module.load_state(all);
 }
 
 namespace {
@@ -147,8 +192,7 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
 }
 
 std::string mesh_of(const StrategyCore& core) {
-  const bool plain = core.share_leaders().size() == static_cast<std::size_t>(core.num_local_replicas());
-  return plain ? "" : core.topology().to_string();
+  return core.divides_models() ? core.topology().to_string() : "";
 }
 
 std::string own_name(int rank) {

@@ -22,7 +22,12 @@ const NamedTensors& tensors_of(const CheckpointData& data, const std::string& na
 // Gives the module or the optimizer of all workers what read() returns, which is called on the chief only. An exception
 // of it is rethrown on the chief, and as Unavailable on the others. Collective.
 using ReadTensors = std::function<NamedTensors()>;
-void load_from_chief(const StrategyCore& core, const MirroredModule& module, const ReadTensors& read);
+struct ChiefLoad {
+  std::string what = "resume";  // what failed, for the others
+  std::string source = "";      // opens the messages of tensors that do not fit; empty: they stay as they are
+  bool strict = true;           // see MirroredModule::load_state()
+};
+void load_from_chief(const MirroredModule& module, const ReadTensors& read, const ChiefLoad& how = {});
 void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimizer, const ReadTensors& read);
 
 // The state that each process has of its own: random states, buffers of the replicas, gradients that were added up

@@ -82,7 +82,7 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
 TrainingPosition restore_training(ModelState& state, const CheckpointData& data) {
   const StrategyCore& core = *Access::core(state.strategy());
   state.finish_steps();
-  load_from_chief(core, state.module(), [&] { return tensors_of(data, "model", kResume); });
+  load_from_chief(state.module(), [&] { return tensors_of(data, "model", kResume); });
   load_from_chief(core, state.optimizer(), [&] { return tensors_of(data, "optimizer", kResume); });
   state.note_change();
   const VariableMap variables = variables_of(state.strategy(), kResume);

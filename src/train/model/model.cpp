@@ -13,6 +13,7 @@
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
 #include "train/loop/loop.h"
+#include "train/loop/parts.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
@@ -277,12 +278,12 @@ std::map<std::string, std::string> Model::load_weights(const std::filesystem::pa
   state_->note_change();
   std::map<std::string, std::string> metadata;
   const StrategyCore& core = *Access::core(strategy());
-  core.on_chief("load_weights", [&] {
+  const auto read = [&] {
     Weights weights = std::filesystem::is_directory(file) ? weights_of(file) : cohort::load_weights(file);
-    blame("[model] " + file.string(), [&] { module().load_state(weights.tensors, strict); });
     metadata = std::move(weights.metadata);
-  });
-  module().copy_from_chief();
+    return weights.tensors;
+  };
+  load_from_chief(module(), read, {.what = "load_weights", .source = "[model] " + file.string(), .strict = strict});
   metadata = nlohmann::json::parse(core.text_from_chief(nlohmann::json(metadata).dump()));
   const auto number = [&](const std::string& name) -> int64_t {
     const auto item = metadata.find(name);

@@ -1,0 +1,52 @@
+// MultiWorkerMeshStrategy: tensor parallelism beside data parallelism on a mesh whose devices are those of the
+// processes of a cluster.
+//
+//   cohort::MultiWorkerMeshStrategy strategy(
+//       cohort::DeviceMesh({2, 2}, {"batch", "model"},
+//                          {"/job:worker/task:0/GPU:0", "/job:worker/task:0/GPU:1",
+//                           "/job:worker/task:1/GPU:0", "/job:worker/task:1/GPU:1"}),
+//       {.layout = {{"hidden\\.weight", {"model", ""}}, {"output\\.weight", {"", "model"}}}});
+//
+// Every worker runs the same program, which is that of MeshStrategy. A line along an axis may have devices of several
+// workers. What the chief's program gives a variable or a parameter counts, and checkpoints, which the chief writes,
+// have whole tensors. When a worker is lost, every call of the others that needs it throws Unavailable with its name.
+#pragma once
+
+#include <memory>
+
+#include "cohort/cluster/multi_worker_strategy.h"
+#include "cohort/mesh_strategy.h"
+
+namespace cohort {
+
+// The cluster that a strategy spans.
+struct ClusterOptions {
+  // The cluster; null: resolve_cluster(), which reads the environment. Without a cluster, or with a single task, the
+  // devices of the mesh are those of this process.
+  ClusterResolverPtr resolver = nullptr;
+  // Messages between workers. `bytes_per_pack` and `overlap` are refused (InvalidArgument): gradients leave after
+  // backward, in the messages of MeshOptions::exchange.
+  CommunicationOptions communication = {};
+  // The deadline of the start, heartbeats and security. The strategy sets `info` itself.
+  MembershipOptions membership = {};
+};
+
+// The strategy of a worker; a handle as every Strategy.
+class MultiWorkerMeshStrategy : public Strategy {
+ public:
+  // Enters the cluster, as MultiWorkerMirroredStrategy does, with its errors. InvalidArgument, beside those of
+  // MeshStrategy: the workers have other devices than the mesh, or differ in mesh, layout or exchange; some workers
+  // take a part of the shares of the batch that another takes, which is so unless the devices of a worker are a
+  // multiple or a divisor of those that share a model.
+  explicit MultiWorkerMeshStrategy(const DeviceMesh& mesh, const MeshOptions& options = {},
+                                   const ClusterOptions& cluster = {});
+
+  // Returns the number of workers, the chief included.
+  int num_workers() const;
+  // Returns the rank of this process among the workers; 0 is the chief.
+  int worker_rank() const;
+  // The group of workers, for barriers and values of one's own; null when there is one worker.
+  std::shared_ptr<Membership> membership() const;
+};
+
+}  // namespace cohort

@@ -1,0 +1,18 @@
+// The part of a plan that strategies on a mesh have in common.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/device_mesh.h"
+#include "cohort/mesh_strategy.h"
+#include "strategy/strategies/devices.h"
+
+namespace cohort {
+
+// Returns a plan with the layout and the exchange of the options, over these devices of this process; its topology is
+// not yet that of the mesh. Errors: see MeshStrategy.
+StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options,
+                       const std::vector<std::string>& devices);
+
+}  // namespace cohort

@@ -1,0 +1,43 @@
+#include "strategy/strategies/workers.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+
+namespace cohort {
+
+std::vector<std::string> devices_in(const std::string& strategy, const DeviceMesh& mesh,
+                                    const std::optional<TaskId>& task) {
+  std::vector<std::string> names;
+  for (const DeviceSpec& device : mesh.devices_of(task ? task->type : "localhost", task ? task->index : 0)) {
+    names.push_back(device.short_form());
+  }
+  if (!names.empty()) return names;
+  fail<InvalidArgument>("[strategy] ", strategy, ": the mesh (", mesh.to_string(), ") has no device of ",
+                        task ? task->to_string() : "this process");
+}
+
+void join_workers(StrategyPlan& plan, const WorkerGroupOptions& options) {
+  // Whoever waits for the replica that speaks to the other workers waits longer than that one does.
+  plan.exchange.timeout =
+      std::max(plan.exchange.timeout,
+               options.communication.timeout + 2 * options.membership.heartbeat_timeout + std::chrono::seconds(30));
+  const auto workers = std::make_shared<JoinedWorkers>(options);
+  plan.topology = Topology::batch(workers->devices());
+  plan.workers = workers;
+}
+
+void take_mesh(StrategyPlan& plan, const DeviceMesh& mesh) {
+  const Topology& own = mesh.topology();
+  const Topology& workers = plan.topology;
+  for (int r = 0; r < std::max(own.size(), workers.size()); ++r) {
+    const bool both = r < own.size() && r < workers.size();
+    if (both && own.place(r) == workers.place(r)) continue;
+    const Topology& longer = r < own.size() ? own : workers;
+    fail<InvalidArgument>("[strategy] ", plan.name, ": the mesh (", mesh.to_string(), ") and the workers (",
+                          workers.to_string(), ") differ from ", longer.place(r).device.to_string(), " on");
+  }
+  plan.topology = own;
+}
+
+}  // namespace cohort

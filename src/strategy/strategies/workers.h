@@ -1,0 +1,26 @@
+// The ways in which a strategy finds the workers of a cluster and its devices among theirs.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/cluster/cluster_spec.h"
+#include "cohort/device_mesh.h"
+#include "strategy/core.h"
+#include "strategy/worker_group.h"
+
+namespace cohort {
+
+// Returns the devices of a task in a mesh, as devices of this process; without a task, those of this process.
+// InvalidArgument: there are none.
+std::vector<std::string> devices_in(const std::string& strategy, const DeviceMesh& mesh,
+                                    const std::optional<TaskId>& task);
+
+// Enters a cluster: the plan gets the group of its workers and the topology of data parallelism over their devices.
+void join_workers(StrategyPlan& plan, const WorkerGroupOptions& options);
+
+// Lays the plan's replicas out on a mesh. InvalidArgument: it has other devices than the workers.
+void take_mesh(StrategyPlan& plan, const DeviceMesh& mesh);
+
+}  // namespace cohort

@@ -1,0 +1,136 @@
+// Models whose parameters a mesh cuts, their training, and what it has to come to.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/cohort.h"
+
+namespace cohort::equivalence::mesh_runs {
+
+inline constexpr int64_t kEpochs = 4;
+inline constexpr int64_t kRows = 4 * 12 + 1;  // five steps a pass; the last batch leaves a share empty
+inline constexpr int64_t kClasses = 6;
+inline constexpr double kClose = 1e-9;
+
+struct Net {
+  std::string name;
+  std::vector<Layer> layers;
+  LayoutMap layout;
+  bool indices = false;  // of a vocabulary of 12 words, four an example
+};
+
+inline std::vector<Layer> perceptron() {
+  return {Dense(12, Activation::kTanh), Dense(18, Activation::kSoftmax), Dense(kClasses)};
+}
+
+inline std::vector<Net> nets() {
+  return {
+      {"columns", perceptron(), {{"dense.weight", {"model", ""}}, {"dense.bias", {"model"}}}},
+      {"columns_of_softmax", perceptron(), {{"dense_1\\.weight", {"model", ""}}, {"dense_1\\.bias", {"model"}}}},
+      {"rows", perceptron(), {{"dense_[12].weight", {"", "model"}}}},
+      {"columns_then_rows",
+       {Dense(12), Activation(Activation::kTanh), Dense(18, Activation::kGelu), Dense(kClasses)},
+       {{"dense(_2)?\\.weight", {"model", ""}}, {"dense(_2)?\\.bias", {"model"}}, {"dense_1\\.weight", {"", "model"}}}},
+      {"vocabulary",
+       {Embedding(12, 6), Flatten(), Dense(12, Activation::kRelu), Dense(kClasses)},
+       {{"embedding", {"model", ""}},
+        {"dense\\.weight", {"model", ""}},
+        {"dense\\.bias", {"model"}},
+        {"dense_1\\.weight", {"", "model"}}},
+       true},
+      {"heads",
+       {Embedding(12, 8), MultiHeadAttention({.num_heads = 6, .key_dim = 2, .use_causal_mask = true}), Flatten(),
+        Dense(kClasses)},
+       {{"(query|key|value)\\.weight", {"model", ""}},
+        {"(query|key|value)\\.bias", {"model"}},
+        {"output\\.weight", {"", "model"}}},
+       true},
+      {"rows_of_words", {Embedding(12, 6), Flatten(), Dense(kClasses)}, {{"embedding", {"", "model"}}}, true},
+  };
+}
+
+// Workers that are threads share LibTorch's generator: whoever draws does it alone.
+inline std::mutex& drawing() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+inline Dataset batches(const Net& net) {
+  const std::lock_guard lock(drawing());
+  torch::manual_seed(7);
+  const torch::Tensor x =
+      net.indices ? torch::randint(12, {kRows, 4}, torch::kLong) : torch::randn({kRows, 6}, torch::kDouble);
+  return Dataset::from_tensor_slices(x, torch::randint(kClasses, {kRows}, torch::kLong)).batch(12);
+}
+
+struct Outcome {
+  History history;
+  NamedTensors weights, slots;
+  torch::Tensor predictions;
+};
+
+// Every run begins with the same values.
+inline Sequential made(const Net& net, const Optimizer& rule) {
+  Sequential model(net.layers, {.dtype = torch::kDouble});
+  model.build({net.indices ? 4 : 6}, net.indices ? torch::kLong : torch::kDouble);
+  NamedTensors weights = model.weights();
+  {
+    const std::lock_guard lock(drawing());
+    torch::manual_seed(3);
+    for (auto& [name, value] : weights) value = torch::randn(value.sizes(), torch::kDouble) * 0.4;
+  }
+  model.set_weights(weights);
+  model.compile({.optimizer = rule,
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {SparseCategoricalAccuracy()}});
+  return model;
+}
+
+inline Outcome train(const Net& net, Sequential model, int64_t epochs = kEpochs, int64_t first = 0) {
+  const Dataset data = batches(net);
+  Outcome outcome{
+      .history = model.fit(
+          data,
+          {.epochs = epochs, .initial_epoch = first, .validation_data = data.take(2), .verbose = Verbose::kSilent})};
+  outcome.weights = model.weights();
+  outcome.slots = model.optimizer().state();
+  outcome.predictions = model.predict(data);
+  return outcome;
+}
+
+inline Outcome under(const Strategy& strategy, const Net& net, const Optimizer& rule) {
+  const auto scope = strategy.scope();
+  return train(net, made(net, rule));
+}
+
+inline double gap_between(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+inline void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].first, wanted[i].first);
+    ASSERT_EQ(got[i].second.sizes(), wanted[i].second.sizes()) << got[i].first;
+    EXPECT_LT(gap_between(got[i].second, wanted[i].second), kClose) << got[i].first;
+  }
+}
+
+inline void expect_like(const Outcome& got, const Outcome& wanted) {
+  for (const auto* name : {"loss", "val_loss", "sparse_categorical_accuracy"}) {
+    for (std::size_t epoch = 0; epoch < kEpochs; ++epoch) {
+      EXPECT_NEAR(got.history[name].at(epoch), wanted.history[name].at(epoch), kClose) << name << ", " << epoch;
+    }
+  }
+  expect_same(got.weights, wanted.weights);
+  expect_same(got.slots, wanted.slots);
+  EXPECT_LT(gap_between(got.predictions, wanted.predictions), kClose);
+}
+
+}  // namespace cohort::equivalence::mesh_runs
