@@ -179,10 +179,13 @@ std::string graph_of(OpenExperiment& experiment) {
   return std::to_string(nodes.size());
 }
 
-const std::map<std::string, std::string>& other_values() {
+namespace {
+
+const std::map<std::string, std::string>& values_of_runtime() {
   static const std::map<std::string, std::string> values = {
       {"runtime.distribution_strategy", "one_device"},
       {"runtime.num_replicas", "2"},
+      {"runtime.mesh", "batch=2"},
       {"runtime.all_reduce_alg", "reduction_to_one_device"},
       {"runtime.worker_hosts", "a:1"},
       {"runtime.task_index", "0"},
@@ -197,6 +200,14 @@ const std::map<std::string, std::string>& other_values() {
       {"runtime.consistency", "synchronous"},
       {"runtime.mixed_precision_dtype", "bfloat16"},
       {"runtime.loss_scale", "48"},
+  };
+  return values;
+}
+
+}  // namespace
+
+const std::map<std::string, std::string>& other_values() {
+  static const std::map<std::string, std::string> values = {
       {"task.train_input_partition_dims", "[1, 2, 1, 1]"},
       {"task.eval_input_partition_dims", "[1, 2, 1, 1]"},
       {"task.train_data.shuffle_buffer_size", "2"},
@@ -237,7 +248,12 @@ const std::map<std::string, std::string>& other_values() {
       {"trainer.optimizer_config.learning_rate.stepwise.boundaries", "[3]"},
       {"trainer.optimizer_config.learning_rate.stepwise.values", "[0.1, 0.02]"},
   };
-  return values;
+  static const std::map<std::string, std::string> all = [] {
+    std::map<std::string, std::string> both = values;
+    both.insert(values_of_runtime().begin(), values_of_runtime().end());
+    return both;
+  }();
+  return all;
 }
 
 }  // namespace cohort::testing

@@ -150,6 +150,43 @@ class Restarts(unittest.TestCase):
                              pathlib.Path(folder, "cut/model.safetensors").read_bytes(), "bit for bit")
 
 
+class Meshes(unittest.TestCase):
+    """Workers that have parts of one model's parameters."""
+
+    TINY = ["train", "--experiment=lm_tiny", "--batch_size=8", "--seed=3",
+            "--params_override=task.seq_length=16,task.model.hidden_size=16,task.model.intermediate_size=24,task.model.num_hidden_layers=2"]
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_and_read(self, name, prefix, *flags, steps=6):
+        done = subprocess.run([*prefix, *self.TINY, "--mode=train", f"--train_steps={steps}", f"--model_dir={self.folder}/{name}", *flags],
+                              capture_output=True, text=True, check=False, timeout=240)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return records_of(f"{self.folder}/{name}")[-1], done.stdout + done.stderr
+
+    def test_the_same_loss_as_one_device(self):
+        alone, _ = self.run_and_read("alone", [COHORT], "--distribution_strategy=one_device")
+        for mesh in ("model=2", "batch=2,model=2"):
+            with self.subTest(mesh=mesh):
+                meshed, _ = self.run_and_read(mesh, [COHORT, "launch", "--nproc=2", "--", COHORT], MANY, f"--mesh={mesh}")
+                self.assertEqual(meshed["step"], alone["step"])
+                self.assertAlmostEqual(meshed["loss"], alone["loss"], delta=1e-4 * alone["loss"])
+
+    def test_a_killed_worker_is_named_and_the_run_goes_on_with_the_same_bits(self):
+        die = ('if [ "$1" = die ] && [ $COHORT_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then '
+               f'(while ! [ -e {self.folder}/cut/ckpt-20 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
+        for wish, name in (("live", "whole"), ("die", "cut")):
+            _, said = self.run_and_read(name, [COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish, COHORT],
+                                        MANY, "--mesh=model=2", "--save_freq=20", steps=600)
+        self.assertIn("restart 1 of 1", said)
+        self.assertRegex(said, r"worker 0 in .*: worker 1 \(pid \d+ on .*\) is lost|worker 1 .*was killed|worker 1 .*signal 9")
+        self.assertEqual(pathlib.Path(self.folder, "whole/model.safetensors").read_bytes(),
+                         pathlib.Path(self.folder, "cut/model.safetensors").read_bytes(), "bit for bit")
+
+
 class Preemptions(unittest.TestCase):
     """SIGTERM on one worker: all save the same step, exit with 42 and go on, started again, with the same bits."""
 

@@ -308,6 +308,8 @@ class Task {
   // model takes it (NCHW), in training or in evaluation. Empty: it is not divided. InvalidArgument names a key whose
   // value makes no sense.
   virtual std::vector<int64_t> input_partition_dims(bool training) const;
+  // Returns which parameters of the model an axis of a mesh cuts. Unimplemented: the task has no layout for its model.
+  virtual LayoutMap mesh_layout(const std::string& axis) const;
   // Makes the model, built (Model::built) but not compiled.
   virtual Model build_model() = 0;
   // Makes the loss.

@@ -142,6 +142,7 @@ class ImageClassificationTask : public Task {
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
   std::vector<int64_t> input_partition_dims(bool training) const override;
+  LayoutMap mesh_layout(const std::string& axis) const override;
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;

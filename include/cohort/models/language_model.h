@@ -71,6 +71,7 @@ class LanguageModelTask : public Task {
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
+  LayoutMap mesh_layout(const std::string& axis) const override;
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;

@@ -11,6 +11,7 @@
 
 #include "cohort/cluster/parameter_server_strategy.h"
 #include "cohort/cluster/xla_strategy.h"
+#include "cohort/mesh_strategy.h"
 #include "cohort/models/config.h"
 #include "cohort/strategy.h"
 
@@ -27,6 +28,7 @@ struct StrategyFlags {
   Setting<int64_t> sharding_stage = ShardingOptions().stage;
   Setting<bool> reshard_after_forward = ShardingOptions().reshard_after_forward;
   Setting<int64_t> sharding_min_unit_bytes = ShardingOptions().min_unit_bytes;
+  Setting<std::string> mesh;
   Setting<std::string> worker_hosts;
   Setting<int64_t> task_index = -1;
   Setting<std::string> tpu;
@@ -45,6 +47,10 @@ struct StrategyFlags {
   // cores as there are parts. The task of an experiment says it (Task::input_partition_dims), so they are no fields.
   std::vector<int64_t> input_partition_dims = {};
   std::vector<int64_t> eval_input_partition_dims = {};  // for evaluation and prediction; empty: the same
+
+  // The layout of the parameters under `mesh`, where an axis divides them. The task of an experiment says it
+  // (Task::mesh_layout), so it is no field.
+  LayoutMap layout = {};
 
   // Adds the fields with their meanings and flags.
   void describe(ConfigFields& fields);

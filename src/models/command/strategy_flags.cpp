@@ -17,6 +17,7 @@
 #include "cohort/cluster/xla_strategy.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/process/transports.h"
+#include "models/command/mesh_flags.h"
 #include "models/command/security_flags.h"
 #include "models/command/sharding_flags.h"
 #include "models/command/strategy_table.h"
@@ -107,6 +108,7 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
   for (const auto& [made, flag, takes] :
        {Choice(flags.num_packs != 1, c10::str("num_packs=", flags.num_packs), &StrategyRow::exchanges),
         Choice(!flags.all_reduce_alg->empty(), "all_reduce_alg=" + *flags.all_reduce_alg, &StrategyRow::exchanges),
+        Choice(!flags.mesh->empty(), "mesh=" + *flags.mesh, &StrategyRow::meshes),
         Choice(flags.sharding_stage != 0, c10::str("sharding_stage=", flags.sharding_stage), &StrategyRow::shards)}) {
     if (!made || row.*takes) continue;
     fail<InvalidArgument>("[train] --", flag, " has no meaning under --distribution_strategy=", name, ", only under ",
@@ -218,6 +220,10 @@ std::string exchange_of(const StrategyFlags& flags) {
   return flags.all_reduce_alg->empty() ? "auto" : lower(flags.all_reduce_alg);
 }
 
+ExchangeOptions exchange_options(const StrategyFlags& flags) {
+  return {.cross_device_ops = exchange_of(flags), .num_packs = packs_of(flags)};
+}
+
 Strategy make_off(const StrategyFlags& flags) {
   const DeviceScope device(devices_of(flags).front());
   return DefaultStrategy();
@@ -228,14 +234,17 @@ Strategy make_one_device(const StrategyFlags& flags) {
 }
 
 Strategy make_mirrored(const StrategyFlags& flags) {
-  return MirroredStrategy({.devices = devices_of(flags),
-                           .exchange = {.cross_device_ops = exchange_of(flags), .num_packs = packs_of(flags)},
-                           .sharding = sharding_of(flags)});
+  if (!flags.mesh->empty()) return make_mesh(flags, devices_of(flags), exchange_options(flags));
+  return MirroredStrategy(
+      {.devices = devices_of(flags), .exchange = exchange_options(flags), .sharding = sharding_of(flags)});
 }
 
 Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
   check_cluster(flags);
   configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
+  const bool evaluates = is_evaluator(flags);
+  if (!flags.mesh->empty() && !evaluates)
+    return make_mesh_of_workers(flags, devices_of(flags), exchange_options(flags));
   return MultiWorkerMirroredStrategy({.communication = {.implementation = exchange_of(flags)},
                                       .membership = membership_of(flags),
                                       .devices = worker_devices_of(flags),
@@ -291,12 +300,14 @@ constexpr std::array kStrategies = {
                 .make = make_mirrored,
                 .takes = StrategyTakes::kReplicas,
                 .exchanges = true,
-                .shards = true},
+                .shards = true,
+                .meshes = true},
     StrategyRow{.name = "multi_worker_mirrored",
                 .make = make_multi_worker_mirrored,
                 .takes = StrategyTakes::kReplicas,
                 .exchanges = true,
                 .shards = true,
+                .meshes = true,
                 .joins_others = true},
     StrategyRow{.name = "parameter_server",
                 .make = make_parameter_server,
@@ -337,6 +348,7 @@ void StrategyFlags::describe(ConfigFields& fields) {
       "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
       "reduction_to_one_device and hierarchical_copy; 0: no packing");
   describe_sharding(*this, fields);
+  describe_mesh(*this, fields);
   add("worker_hosts", worker_hosts,
       "addresses of all workers of multi_worker_mirrored, or of all hosts of a pod under tpu, host:port,host:port; "
       "empty: as the environment says");
@@ -351,15 +363,7 @@ void StrategyFlags::describe(ConfigFields& fields) {
       "how tpu and xla multiply float32: default is the device's way, on TPUs one pass in bfloat16; high, on TPUs "
       "three; highest, float32",
       "default, high, highest");
-  add("secret_file", secret_file,
-      "secret of the job: a file of 16 bytes or more, the same for all tasks, which then speak (mutual TLS) to nobody "
-      "else; empty: what cohort launch hands over, or COHORT_SECRET_FILE");
-  add("tls_ca", tls_ca, "certificates in place of a secret: that of the authority (PEM); empty: COHORT_TLS_CA");
-  add("tls_cert", tls_cert, "this task's certificate; empty: COHORT_TLS_CERT");
-  add("tls_key", tls_key, "its private key; empty: COHORT_TLS_KEY");
-  add("insecure", insecure,
-      "whether tasks without a secret or certificates may speak to whoever reaches them; otherwise they stay on "
-      "loopback");
+  describe_security(*this, fields);
   add("consistency", consistency, "how parameter_server keeps workers together: " + names_in(kConsistencies));
   add("staleness", staleness, "steps that a worker may be ahead of the slowest one under bounded_staleness");
   add("ps_replicas", ps_replicas, "servers of parameter_server that have each variable, 1 or 2");

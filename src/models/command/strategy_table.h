@@ -22,6 +22,7 @@ struct StrategyRow {
   StrategyTakes takes;
   bool exchanges = false;     // takes --num_packs and --all_reduce_alg
   bool shards = false;        // takes --sharding_stage
+  bool meshes = false;        // takes --mesh
   bool joins_others = false;  // trains with the other processes that the environment names
 };
 

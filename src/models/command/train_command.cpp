@@ -16,6 +16,7 @@
 #include "cohort/preemption.h"
 #include "cohort/trace.h"
 #include "models/command/experiment_flags.h"
+#include "models/command/mesh_flags.h"
 #include "models/run/partitions.h"
 #include "models/run/plan.h"
 #include "strategy/core.h"
@@ -161,6 +162,7 @@ int train(TrainFlags flags) {
   configure(config, *made.task, flags);
   if (is_evaluator(made.runtime) && flags.run.mode != "eval") flags.run.mode = "continuous_eval";
   divide_inputs(made.runtime, *made.task, flags.run.mode);
+  take_layout(made.runtime, *made.task);
   flags.run.experiment = experiment.name;
   run_traced(made, config, make_strategy(made.runtime), flags);
   return 0;

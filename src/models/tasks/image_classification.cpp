@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "cohort/models/layouts.h"
 #include "models/mnist.h"
 #include "models/run/partitions.h"
 #include "models/tasks/image_data.h"
@@ -58,6 +59,11 @@ std::vector<int64_t> ImageClassificationTask::input_partition_dims(bool training
   return training
              ? partition_dims_of("task.train_input_partition_dims", train_input_partition_dims, model.takes_planes())
              : partition_dims_of("task.eval_input_partition_dims", eval_input_partition_dims, model.takes_planes());
+}
+
+LayoutMap ImageClassificationTask::mesh_layout(const std::string& axis) const {
+  if (model.backbone.type != "vit") return Task::mesh_layout(axis);
+  return layouts::transformer(models::VisionTransformerOptions(), axis);
 }
 
 Model ImageClassificationTask::build_model() {

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "cohort/data/datasets.h"
+#include "cohort/models/layouts.h"
 #include "cohort/train/losses.h"
 #include "cohort/train/metrics.h"
 #include "models/tasks/image_data.h"
@@ -150,6 +151,10 @@ TaskData LanguageModelTask::build_inputs(const RuntimeConfig& runtime, bool trai
 Example LanguageModelTask::example_batch() const {
   const torch::Tensor tokens = at::zeros({}, torch::kLong).expand({train_data.global_batch_size, seq_length});
   return {.x = tokens, .y = tokens};
+}
+
+LayoutMap LanguageModelTask::mesh_layout(const std::string& axis) const {
+  return layouts::transformer(model.options(), axis);
 }
 
 Model LanguageModelTask::build_model() {

@@ -42,12 +42,33 @@ class Projection final : public LayerModule {
 
   torch::Tensor forward(const torch::Tensor& x) override {
     torch::Tensor y = at::linear(x, weight_);
-    if (!a_.defined()) return y;
-    const torch::Tensor seen = is_training() && dropout_ > 0.0 ? drop(x, dropout_, x.sizes()) : x;
-    return y + at::linear(at::linear(seen, a_), b_) * scale_;
+    return a_.defined() ? y + at::linear(reduced(x, ""), b_) * scale_ : y;
+  }
+  // Computes the part of the outputs that this replica has, by columns of the matrices. `entered` is x, whose gradient
+  // is that of all parts (enter_axis()).
+  torch::Tensor columns(const torch::Tensor& x, const torch::Tensor& entered, const std::string& axis) {
+    torch::Tensor y = at::linear(entered, weight_);
+    return a_.defined() ? y + at::linear(enter_axis(reduced(x, ""), axis), b_) * scale_ : y;
+  }
+  // Computes the outputs of this replica's part of the inputs, by rows, and adds up those of all parts.
+  torch::Tensor rows(const torch::Tensor& x, const std::string& axis) {
+    torch::Tensor y = sum_along(at::linear(x, weight_), axis);
+    return a_.defined() ? y + at::linear(sum_along(reduced(x, axis), axis), b_) * scale_ : y;
+  }
+
+  // Adds the cuts of the parameters of this projection, which has the name, by columns or by rows.
+  void add_cuts(ParameterCuts& cuts, const std::string& name, bool by_columns) const {
+    const ParameterAxes outputs = {"*", ""}, inputs = {"", "*"};
+    cuts[name + ".weight"] = by_columns ? outputs : inputs;
+    if (a_.defined()) cuts[name + (by_columns ? ".lora_B.weight" : ".lora_A.weight")] = by_columns ? outputs : inputs;
   }
 
  private:
+  // Returns the adapter's input times A; with an axis the input is a part of the whole.
+  torch::Tensor reduced(const torch::Tensor& x, const std::string& axis) {
+    return at::linear(is_training() && dropout_ > 0.0 ? drop_part(x, dropout_, axis, 2) : x, a_);
+  }
+
   torch::Tensor weight_, a_, b_;
   double dropout_ = 0.0;
   double scale_ = 0.0;
@@ -125,7 +146,9 @@ torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& 
   return at::matmul(at::softmax(scores.masked_fill(later, unseen), -1), value);
 }
 
-class DecoderAttention final : public torch::nn::Module {
+constexpr const char* kDecoder = "decoder";
+
+class DecoderAttention final : public torch::nn::Module, public DividedModule {
  public:
   explicit DecoderAttention(const DecoderOptions& options)
       : heads_(options.num_heads), shared_(options.num_kv_heads), size_(options.hidden_size / options.num_heads) {
@@ -137,11 +160,30 @@ class DecoderAttention final : public torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& x, const Rotations& rotations) {
-    const torch::Tensor query = rotations(by_heads(query_->forward(x), heads_));
-    const torch::Tensor key = for_each_query(rotations(by_heads(key_->forward(x), shared_)));
-    const torch::Tensor value = for_each_query(by_heads(value_->forward(x), shared_));
-    const torch::Tensor mixed = causal_attention(query, key, value);
-    return output_->forward(mixed.transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_}));
+    const torch::Tensor entered = axis_.empty() ? x : enter_axis(x, axis_);
+    const auto project = [&](Projection& projection, int64_t heads) {
+      return by_heads(axis_.empty() ? projection.forward(x) : projection.columns(x, entered, axis_), heads);
+    };
+    const torch::Tensor query = rotations(project(*query_, heads_));
+    const torch::Tensor key = for_each_query(rotations(project(*key_, shared_)));
+    const torch::Tensor value = for_each_query(project(*value_, shared_));
+    const torch::Tensor mixed =
+        causal_attention(query, key, value).transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_});
+    return axis_.empty() ? output_->forward(mixed) : output_->rows(mixed, axis_);
+  }
+
+  // The replicas along the axis have some heads each.
+  void divide(const ParameterCuts& cuts, const Topology& topology) override {
+    ParameterCuts wanted;
+    query_->add_cuts(wanted, "q_proj", true);
+    key_->add_cuts(wanted, "k_proj", true);
+    value_->add_cuts(wanted, "v_proj", true);
+    output_->add_cuts(wanted, "o_proj", false);
+    axis_ = require_cuts(kDecoder, cuts, wanted);
+    require_heads(kDecoder, "num_heads", heads_, axis_, topology);
+    require_heads(kDecoder, "num_kv_heads", shared_, axis_, topology);
+    heads_ /= topology.axis(axis_).size;
+    shared_ /= topology.axis(axis_).size;
   }
 
  private:
@@ -155,14 +197,15 @@ class DecoderAttention final : public torch::nn::Module {
     return x.unsqueeze(2).expand(repeated).reshape({x.size(0), heads_, x.size(2), size_});
   }
 
-  int64_t heads_;
-  int64_t shared_;
+  int64_t heads_;   // of this replica
+  int64_t shared_;  // those of keys and values
   int64_t size_;
+  std::string axis_;  // along which the heads are divided; empty: it has all of them
   std::shared_ptr<Projection> query_, key_, value_, output_;
 };
 
 // Gated dense layers with silu ("SwiGLU", N. Shazeer, 2020).
-class GatedDense final : public LayerModule {
+class GatedDense final : public LayerModule, public DividedModule {
  public:
   explicit GatedDense(const DecoderOptions& options) {
     const Projections projections(options, *this);
@@ -172,10 +215,22 @@ class GatedDense final : public LayerModule {
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    return down_->forward(at::silu(gate_->forward(x)) * up_->forward(x));
+    if (axis_.empty()) return down_->forward(at::silu(gate_->forward(x)) * up_->forward(x));
+    const torch::Tensor entered = enter_axis(x, axis_);
+    return down_->rows(at::silu(gate_->columns(x, entered, axis_)) * up_->columns(x, entered, axis_), axis_);
+  }
+
+  // The replicas along the axis have some units of the hidden layer each.
+  void divide(const ParameterCuts& cuts, const Topology& /*topology*/) override {
+    ParameterCuts wanted;
+    gate_->add_cuts(wanted, "gate_proj", true);
+    up_->add_cuts(wanted, "up_proj", true);
+    down_->add_cuts(wanted, "down_proj", false);
+    axis_ = require_cuts(kDecoder, cuts, wanted);
   }
 
  private:
+  std::string axis_;  // along which the hidden layer is divided; empty: it is whole
   std::shared_ptr<Projection> gate_, up_, down_;
 };
 

@@ -10,6 +10,7 @@
 #include "cohort/models/zoo.h"
 #include "cohort/pipeline_strategy.h"
 #include "models/zoo/blocks.h"
+#include "strategy/packed_parameters.h"
 
 namespace cohort::models {
 
@@ -22,7 +23,9 @@ torch::nn::LayerNorm layer_norm(int64_t size) {
 }
 
 // Attention among the tokens of an image, with PyTorch's names: A. Vaswani et al., "Attention Is All You Need" (2017).
-class SelfAttention final : public LayerModule {
+constexpr const char* kModel = "vision_transformer";
+
+class SelfAttention final : public LayerModule, public DividedModule, public PackedParameters {
  public:
   SelfAttention(const VisionTransformerOptions& options)
       : heads_(options.num_heads), dropout_(options.attention_dropout) {
@@ -37,20 +40,32 @@ class SelfAttention final : public LayerModule {
   torch::Tensor forward(const torch::Tensor& x) override {
     const int64_t n = x.size(0);
     const int64_t length = x.size(1);
-    const int64_t size = x.size(2);
-    const int64_t each = size / heads_;
+    const int64_t each = in_weight_.size(0) / 3 / heads_;
+    const torch::Tensor entered = axis_.empty() ? x : enter_axis(x, axis_);
     // The shape is [3, examples, heads, length, each].
     const torch::Tensor qkv =
-        at::linear(x, in_weight_, in_bias_).view({n, length, 3, heads_, each}).permute({2, 0, 3, 1, 4});
+        at::linear(entered, in_weight_, in_bias_).view({n, length, 3, heads_, each}).permute({2, 0, 3, 1, 4});
     const torch::Tensor scores =
         at::matmul(qkv[0] * (1.0 / std::sqrt(static_cast<double>(each))), qkv[1].transpose(-2, -1));
     torch::Tensor weights = at::softmax(scores, -1);
-    if (is_training() && dropout_ > 0.0) weights = drop(weights, dropout_, weights.sizes());
-    return out_->forward(at::matmul(weights, qkv[2]).transpose(1, 2).reshape({n, length, size}));
+    if (is_training() && dropout_ > 0.0) weights = drop_part(weights, dropout_, axis_, 1);
+    const torch::Tensor mixed = at::matmul(weights, qkv[2]).transpose(1, 2).reshape({n, length, heads_ * each});
+    return axis_.empty() ? out_->forward(mixed) : sum_along(at::linear(mixed, out_->weight), axis_) + out_->bias;
   }
 
+  // The replicas along the axis have some heads each.
+  void divide(const ParameterCuts& cuts, const Topology& topology) override {
+    axis_ = require_cuts(kModel, cuts,
+                         {{"in_proj_weight", {"*", ""}}, {"in_proj_bias", {"*"}}, {"out_proj.weight", {"", "*"}}});
+    require_heads(kModel, "num_heads", heads_, axis_, topology);
+    heads_ /= topology.axis(axis_).size;
+  }
+  // Those of queries, keys and values.
+  int64_t runs_of(const std::string& parameter) const override { return parameter.starts_with("in_proj") ? 3 : 1; }
+
  private:
-  int64_t heads_;
+  int64_t heads_;     // of this replica
+  std::string axis_;  // along which the heads are divided; empty: it has all of them
   double dropout_;
   torch::Tensor in_weight_, in_bias_;
   torch::nn::Linear out_{nullptr};
@@ -63,7 +78,7 @@ torch::nn::Linear mlp_linear(int64_t in, int64_t out) {
   return made;
 }
 
-class EncoderBlock final : public LayerModule {
+class EncoderBlock final : public LayerModule, public DividedModule {
  public:
   EncoderBlock(const VisionTransformerOptions& options, double left_out)
       : dropout_(options.dropout), left_out_(left_out) {
@@ -77,11 +92,22 @@ class EncoderBlock final : public LayerModule {
 
   torch::Tensor forward(const torch::Tensor& x) override {
     const torch::Tensor y = x + branch(dropped(attention_->forward(ln_1_->forward(x))));
-    const torch::Tensor inner = dropped(at::gelu(mlp_in_->forward(ln_2_->forward(y))));
-    return y + branch(dropped(mlp_out_->forward(inner)));
+    return y + branch(dropped(dense(ln_2_->forward(y))));
+  }
+
+  // The replicas along the axis have some units of the hidden layer each.
+  void divide(const ParameterCuts& cuts, const Topology& /*topology*/) override {
+    axis_ =
+        require_cuts(kModel, cuts, {{"mlp.0.weight", {"*", ""}}, {"mlp.0.bias", {"*"}}, {"mlp.3.weight", {"", "*"}}});
   }
 
  private:
+  torch::Tensor dense(const torch::Tensor& x) {
+    torch::Tensor inner = at::gelu(mlp_in_->forward(axis_.empty() ? x : enter_axis(x, axis_)));
+    if (is_training() && dropout_ > 0.0) inner = drop_part(inner, dropout_, axis_, 2);
+    return axis_.empty() ? mlp_out_->forward(inner)
+                         : sum_along(at::linear(inner, mlp_out_->weight), axis_) + mlp_out_->bias;
+  }
   // Leaves the block out for some examples (stochastic depth).
   torch::Tensor branch(const torch::Tensor& y) const {
     return is_training() && left_out_ > 0.0 ? drop(y, left_out_, {y.size(0), 1, 1}) : y;
@@ -92,6 +118,7 @@ class EncoderBlock final : public LayerModule {
 
   double dropout_;
   double left_out_;
+  std::string axis_;  // along which the hidden layer is divided; empty: it is whole
   torch::nn::LayerNorm ln_1_{nullptr}, ln_2_{nullptr};
   std::shared_ptr<SelfAttention> attention_;
   torch::nn::Linear mlp_in_{nullptr}, mlp_out_{nullptr};

@@ -1,0 +1,127 @@
+#include "models/command/mesh_flags.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/fail.h"
+#include "base/number_in.h"
+#include "cluster/local_place.h"
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/multi_worker_mesh.h"
+#include "models/command/security_flags.h"
+
+namespace cohort {
+
+namespace {
+
+// The flag says the devices of a process: as many CPUs as its part of the mesh has places, unless the user says so.
+std::vector<std::string> devices_here(const StrategyFlags& flags, const std::vector<std::string>& asked, int places,
+                                      int workers) {
+  if (flags.num_gpus == 0 && flags.num_replicas == 0 && places % workers == 0) return cpu_devices(places / workers);
+  if (static_cast<int>(asked.size()) * workers == places) return asked;
+  const bool gpus = flags.num_gpus > 0;
+  fail<InvalidArgument>("[train] --mesh=", flags.mesh, " has ", places, " places, but ",
+                        workers == 1 ? "there are " : c10::str(workers, " workers have "), asked.size(),
+                        workers == 1 ? "" : " each", " by ", gpus ? "--num_gpus" : "--num_replicas",
+                        places % workers == 0
+                            ? c10::str("; ", places / workers, " would fit")
+                            : c10::str("; a mesh whose number of places is a multiple of ", workers, " would fit"));
+}
+
+int places_of(const MeshFlag& mesh) {
+  int places = 1;
+  for (const int size : mesh.sizes) places *= size;
+  return places;
+}
+
+MeshOptions options_of(const StrategyFlags& flags, const ExchangeOptions& exchange) {
+  if (flags.sharding_stage != 0) {
+    fail<InvalidArgument>("[train] --sharding_stage=", flags.sharding_stage, " has no meaning with --mesh=", flags.mesh,
+                          ", whose replicas have all states of their parts");
+  }
+  return {.layout = flags.layout, .exchange = exchange};
+}
+
+}  // namespace
+
+MeshFlag mesh_of(const StrategyFlags& flags) {
+  MeshFlag mesh;
+  std::istringstream parts(*flags.mesh);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t sign = part.find('=');
+    if (sign == 0 || sign == std::string::npos) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": \"", part, "\" is no axis, wanted batch=2,model=2");
+    }
+    mesh.names.push_back(part.substr(0, sign));
+    mesh.sizes.push_back(number_in<int>(part.substr(sign + 1), c10::str("[train] --mesh=", flags.mesh)));
+    if (mesh.sizes.back() < 1 || mesh.sizes.back() > 1024) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": the axis ", mesh.names.back(), " has the size ",
+                            mesh.sizes.back(), ", wanted 1 to 1024");
+    }
+  }
+  return mesh;
+}
+
+void take_layout(StrategyFlags& flags, const Task& task) {
+  if (flags.mesh->empty()) return;
+  const MeshFlag flag = mesh_of(flags);
+  std::vector<std::string> devices;  // those of the run come later; here they give the axes their places
+  for (int i = 0; i < places_of(flag); ++i) devices.push_back("/CPU:" + std::to_string(i));
+  const DeviceMesh mesh(flag.sizes, flag.names, devices);
+  std::vector<std::string> dividing;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kModel) dividing.push_back(axis.name);
+  }
+  if (dividing.size() > 1) {
+    fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": both ", dividing[0], " and ", dividing[1],
+                          " divide parameters, which the layouts of experiments do along one axis");
+  }
+  if (!dividing.empty()) flags.layout = task.mesh_layout(dividing.front());
+}
+
+Strategy make_mesh(const StrategyFlags& flags, const std::vector<std::string>& devices,
+                   const ExchangeOptions& exchange) {
+  const MeshFlag mesh = mesh_of(flags);
+  return MeshStrategy(DeviceMesh(mesh.sizes, mesh.names, devices_here(flags, devices, places_of(mesh), 1)),
+                      options_of(flags, exchange));
+}
+
+Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std::string>& devices,
+                              const ExchangeOptions& exchange) {
+  const MeshFlag mesh = mesh_of(flags);
+  const ClusterResolverPtr resolver = resolve_cluster();
+  const ClusterSpec cluster = resolver->cluster_spec();
+  std::vector<TaskId> tasks;
+  for (const char* job : {"chief", "worker"}) {
+    if (!cluster.has_job(job)) continue;
+    for (const auto& [index, host] : cluster.jobs().at(job)) tasks.push_back({.type = job, .index = index});
+  }
+  if (tasks.size() < 2) return make_mesh(flags, devices, exchange);
+  if (flags.num_gpus > 0 && local_place().size > 1) {
+    fail<Unimplemented>("[train] --mesh=", flags.mesh, " with --num_gpus=", flags.num_gpus, ": this machine has ",
+                        local_place().size, " workers, which do not know each other's GPUs; start one a machine");
+  }
+  const auto own = devices_here(flags, devices, places_of(mesh), static_cast<int>(tasks.size()));
+  std::vector<std::string> all;
+  for (const TaskId& task : tasks) {
+    for (const std::string& device : own) all.push_back(c10::str("/job:", task.type, "/task:", task.index, device));
+  }
+  MeshOptions options = options_of(flags, exchange);
+  CommunicationOptions communication{.implementation = exchange.cross_device_ops};
+  options.exchange.cross_device_ops = "auto";
+  return MultiWorkerMeshStrategy(
+      DeviceMesh(mesh.sizes, mesh.names, all), options,
+      {.resolver = resolver, .communication = communication, .membership = membership_of(flags)});
+}
+
+void describe_mesh(StrategyFlags& flags, ConfigFields& fields) {
+  fields
+      .add("mesh", flags.mesh,
+           "axes that the replicas of mirrored, or those of all workers of multi_worker_mirrored, are laid out on, "
+           "such as "
+           "batch=2,model=2: batch carries the examples, model divides the parameters of a transformer; empty: batch "
+           "alone")
+      .flag = "--mesh";
+}
+
+}  // namespace cohort

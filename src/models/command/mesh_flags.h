@@ -1,0 +1,32 @@
+// The flag of the mesh that replicas are laid out on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/models/experiment.h"
+
+namespace cohort {
+
+// The axes that --mesh names.
+struct MeshFlag {
+  std::vector<int> sizes;
+  std::vector<std::string> names;
+};
+// InvalidArgument: the flag is no list such as batch=2,model=2.
+MeshFlag mesh_of(const StrategyFlags& flags);
+
+// Sets the layout of the task where the mesh divides parameters. Unimplemented: the task has none.
+void take_layout(StrategyFlags& flags, const Task& task);
+
+// Returns the strategy on the mesh; `devices` are those that --num_replicas and --num_gpus ask for.
+Strategy make_mesh(const StrategyFlags& flags, const std::vector<std::string>& devices,
+                   const ExchangeOptions& exchange);
+// The same over the workers of the environment's cluster, each of which has these devices.
+Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std::string>& devices,
+                              const ExchangeOptions& exchange);
+
+// Adds the flag.
+void describe_mesh(StrategyFlags& flags, ConfigFields& fields);
+
+}  // namespace cohort

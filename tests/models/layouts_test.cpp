@@ -1,0 +1,231 @@
+// The ready-made layouts of the zoo's transformers: a mesh learns what one device does, also from the command line.
+#include "cohort/models/layouts.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <fstream>
+
+#include "cohort/cohort.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+
+namespace cohort::layouts_test {
+namespace {
+
+using models::DecoderOptions;
+using models::VisionTransformerOptions;
+using ::testing::HasSubstr;
+
+constexpr int64_t kRows = 4 * 6 + 1;  // five steps a pass; the last one leaves a share empty
+constexpr double kClose = 1e-9;
+
+struct Net {
+  std::string name;
+  std::function<std::shared_ptr<LayerModule>()> make;
+  LayoutMap layout;
+  Dataset data;
+  bool drops = false;
+};
+
+DecoderOptions small_decoder() {
+  return {.vocab_size = 11,
+          .hidden_size = 16,
+          .intermediate_size = 12,
+          .num_layers = 2,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .initializer_range = 0.3};
+}
+
+VisionTransformerOptions small_vit() {
+  return {.image_size = 4,
+          .patch_size = 2,
+          .num_layers = 2,
+          .num_heads = 2,
+          .hidden_dim = 8,
+          .mlp_dim = 12,
+          .num_classes = 3,
+          .in_channels = 1};
+}
+
+Net decoder_net(const std::string& name, const DecoderOptions& options) {
+  torch::manual_seed(7);
+  const torch::Tensor x = torch::randint(11, {kRows, 5}, torch::kLong);
+  return {name, [options] { return models::decoder(options); }, layouts::transformer(options),
+          Dataset::from_tensor_slices(x, torch::randint(11, {kRows, 5}, torch::kLong)).batch(6), options.dropout > 0.0};
+}
+
+Net vit_net(const std::string& name, const VisionTransformerOptions& options) {
+  torch::manual_seed(7);
+  const torch::Tensor x = torch::randn({kRows, 1, 4, 4}, torch::kDouble);
+  return {name, [options] { return models::vision_transformer(options); }, layouts::transformer(options),
+          Dataset::from_tensor_slices(x, torch::randint(3, {kRows}, torch::kLong)).batch(6), options.dropout > 0.0};
+}
+
+std::vector<Net> nets() {
+  DecoderOptions adapted = small_decoder(), dropping = small_decoder();
+  adapted.lora = {.rank = 2, .target_modules = {"q_proj", "o_proj", "up_proj", "down_proj"}};
+  dropping.lora = adapted.lora;
+  dropping.lora.dropout = dropping.dropout = 0.2;
+  VisionTransformerOptions dropping_vit = small_vit();
+  dropping_vit.dropout = dropping_vit.attention_dropout = dropping_vit.stochastic_depth_prob = 0.2;
+  return {decoder_net("decoder", small_decoder()), decoder_net("with adapters", adapted),
+          decoder_net("with dropout", dropping), vit_net("vision transformer", small_vit()),
+          vit_net("vision transformer with dropout", dropping_vit)};
+}
+
+NamedTensors trained(const Strategy& strategy, const Net& net) {
+  const auto scope = strategy.scope();
+  Model model([&] {
+    auto made = net.make();
+    made->to(torch::kDouble);
+    return made;
+  });
+  torch::manual_seed(3);
+  NamedTensors weights = model.weights();
+  for (auto& [name, value] : weights) value = torch::randn(value.sizes(), torch::kDouble) * 0.3;
+  model.set_weights(weights);
+  model.compile(
+      {.optimizer = Adam({.learning_rate = 0.01}), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  strategy.set_seed(5);
+  const History history = model.fit(net.data, {.epochs = 4, .verbose = Verbose::kSilent});
+  NamedTensors result = model.weights();
+  result.emplace_back("losses", torch::tensor(history["loss"], torch::kDouble));
+  return result;
+}
+
+TEST(Layouts, TransformersLearnAsWithoutThem) {
+  for (const Net& net : nets()) {
+    // Replicas draw numbers of their own, so that two of them are what a mesh with two shares is like.
+    const NamedTensors wanted = net.drops ? trained(MirroredStrategy({.devices = cpu_devices(2)}), net)
+                                          : trained(OneDeviceStrategy("/CPU:0"), net);
+    for (const int batch : {1, 2}) {
+      if (net.drops && batch == 1) continue;
+      SCOPED_TRACE(c10::str(net.name, ", batch ", batch));
+      const MeshStrategy mesh(DeviceMesh({batch, 2}, {"batch", "model"}, cpu_devices(2 * batch)),
+                              {.layout = net.layout});
+      const NamedTensors got = trained(mesh, net);
+      ASSERT_EQ(got.size(), wanted.size());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_LT((got[i].second - wanted[i].second).abs().max().item<double>(), kClose) << got[i].first;
+      }
+    }
+  }
+}
+
+TEST(Layouts, ReplicasHaveTheirHeadsOfPackedMatrices) {
+  const Net net = vit_net("vision transformer", small_vit());
+  const MeshStrategy mesh(DeviceMesh({2}, {"model"}, cpu_devices(2)), {.layout = net.layout});
+  const auto scope = mesh.scope();
+  const Model model(net.make);
+  const NamedTensors weights = model.weights();
+  const auto is_packed = [](const auto& item) { return item.first.ends_with("layer_0.self_attention.in_proj_weight"); };
+  const torch::Tensor whole = std::find_if(weights.begin(), weights.end(), is_packed)->second;
+  for (const int r : {0, 1}) {
+    const torch::Tensor part = model.module()
+                                   .copies()[static_cast<std::size_t>(r)]
+                                   ->named_parameters()["encoder.layers.encoder_layer_0.self_attention.in_proj_weight"];
+    EXPECT_TRUE(part.equal(whole.view({3, 2, 4, 8}).select(1, r).reshape({12, 8})));
+  }
+}
+
+TEST(Layouts, SizesThatDoNotDivideAreNamed) {
+  const auto error = [](const Net& net, int model, const LayoutMap& layout) {
+    return testing::error_of<InvalidArgument>([&] {
+      const MeshStrategy mesh(DeviceMesh({model}, {"model"}, cpu_devices(model)), {.layout = layout});
+      const auto scope = mesh.scope();
+      Model(net.make).weights();
+    });
+  };
+  const Net decoder = decoder_net("decoder", small_decoder());
+  EXPECT_THAT(
+      error(decoder, 4, decoder.layout),
+      HasSubstr("num_kv_heads is 2, which 4 replicas along \"model\" do not divide; sizes of the axis that would: "
+                "1, 2"));
+  EXPECT_THAT(error(decoder, 2, {{"q_proj.weight", {"model", ""}}}),
+              HasSubstr("decoder: the layout cuts q_proj.weight {\"model\", \"\"}, wanted k_proj.weight"));
+  const Net vit = vit_net("vision transformer", small_vit());
+  EXPECT_THAT(error(vit, 3, vit.layout), HasSubstr("has 3 times 8 elements, which 3 replicas along \"model\" do not"));
+}
+
+// Runs the command line and returns its exit status, and what it said to the error stream.
+std::pair<int, std::string> run(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), "train");
+  std::vector<char*> argv;
+  for (std::string& flag : flags) argv.push_back(flag.data());
+  ::testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  const int status = train_main(static_cast<int>(argv.size()), argv.data());
+  (void)::testing::internal::GetCapturedStdout();
+  return {status, ::testing::internal::GetCapturedStderr()};
+}
+
+double last_loss(const std::vector<std::string>& experiment, const std::vector<std::string>& flags) {
+  const testing::TemporaryFolder folder;
+  std::vector<std::string> all = experiment;
+  all.insert(all.end(), flags.begin(), flags.end());
+  all.push_back("--model_dir=" + folder.path().string());
+  const auto [status, said] = run(all);
+  EXPECT_EQ(status, 0) << said;
+  std::ifstream file(folder.path() / "metrics.jsonl");
+  std::string line, last;
+  while (std::getline(file, line)) last = line;
+  const std::size_t at = last.find("\"loss\":");
+  EXPECT_NE(at, std::string::npos) << last;
+  return at == std::string::npos ? 0.0 : std::stod(last.substr(at + 7));
+}
+
+const std::vector<std::string>& tiny_language_model() {
+  static const std::vector<std::string> flags = {
+      "--experiment=lm_tiny", "--batch_size=8", "--train_steps=4", "--mode=train",
+      "--params_override=task.seq_length=16,task.model.hidden_size=16,task.model.intermediate_size=24,"
+      "task.model.num_hidden_layers=2"};
+  return flags;
+}
+
+TEST(Layouts, ExperimentsRunOnAMeshThatAFlagGives) {
+  const std::vector<std::string> vit = {
+      "--experiment=mnist_mlp", "--batch_size=4", "--train_steps=2", "--mode=train",
+      "--params_override=task.model.backbone.type=vit,task.model.backbone.vit.model_name=vit-s16,"
+      "task.model.backbone.vit.patch_size=14"};
+  for (const auto& experiment : {tiny_language_model(), vit}) {
+    SCOPED_TRACE(experiment.front());
+    const double wanted = last_loss(experiment, {"--distribution_strategy=one_device"});
+    EXPECT_NEAR(last_loss(experiment, {"--mesh=batch=2,model=2"}), wanted, 1e-4 * wanted);
+  }
+}
+
+TEST(Layouts, WrongMeshesAreNamed) {
+  const testing::TemporaryFolder folder;
+  const auto expect = [&](const std::vector<std::string>& flags, const std::string& part) {
+    std::vector<std::string> all = tiny_language_model();
+    all.push_back("--model_dir=" + folder.path().string());
+    all.insert(all.end(), flags.begin(), flags.end());
+    const auto [status, said] = run(all);
+    EXPECT_EQ(status, 2);
+    EXPECT_THAT(said, HasSubstr(part));
+  };
+  expect({"--mesh=batch"}, "\"batch\" is no axis, wanted batch=2,model=2");
+  expect({"--mesh=batch=0"}, "the axis batch has the size 0");
+  expect({"--mesh=batches=2"}, "does not say what it divides");
+  expect({"--mesh=model=3"}, "which 3 replicas along \"model\" do not divide; sizes of the axis that would: 1, 2, 4");
+  expect({"--mesh=model=8"},
+         "num_heads is 4, which 8 replicas along \"model\" do not divide; sizes of the axis that would: "
+         "1, 2, 4");
+  expect({"--mesh=model=2,tensor=2"}, "both model and tensor divide parameters");
+  expect({"--mesh=batch=2,model=2", "--num_replicas=3"},
+         "has 4 places, but there are 3 by --num_replicas; 4 would fit");
+  expect({"--mesh=model=2", "--sharding_stage=1"}, "--sharding_stage=1 has no meaning with --mesh=model=2");
+  expect({"--mesh=model=2", "--distribution_strategy=one_device"},
+         "--mesh=model=2 has no meaning under --distribution_strategy=one_device, only under mirrored and "
+         "multi_worker_mirrored");
+  expect({"--mesh=stage=2"}, "\"stage\"");
+  const auto [status, said] =
+      run({"--experiment=mnist_mlp", "--mesh=model=2", "--model_dir=" + folder.path().string()});
+  EXPECT_EQ(status, 2);
+  EXPECT_THAT(said, HasSubstr("only for language models and vision transformers"));
+}
+
+}  // namespace
+}  // namespace cohort::layouts_test
