@@ -90,6 +90,7 @@ void run_input(double seconds);
 void run_images(const std::string& folder, int threads);
 void run_tfrecord();
 void run_precision(double seconds);
+void run_space(int64_t filters, int rounds);
 void run_checkpoint();
 void run_worker_start();
 void run_recording(const std::string& model, double seconds);

@@ -29,9 +29,20 @@ void add_fit(CLI::App& app, const double& seconds) {
   fit.callback([&seconds, replicas, together] { cohort::bench::run_fit(*replicas, *together, seconds); });
 }
 
+// A network on an image in parts.
+void add_space(CLI::App& app) {
+  CLI::App& space = *app.add_subcommand("space", "a U-Net on an image of 512 x 512 in two parts, beside one thread");
+  const auto filters = std::make_shared<int64_t>(16);
+  const auto rounds = std::make_shared<int>(5);
+  space.add_option("--filters", *filters, "channels of the first level")->capture_default_str();
+  space.add_option("--rounds", *rounds, "steps of each, in turns")->capture_default_str();
+  space.callback([filters, rounds] { cohort::bench::run_space(*filters, *rounds); });
+}
+
 // Where a step's time goes, which benchmarks/profile_step.py reads.
 void add_profile(CLI::App& app, const double& seconds) {
   add_fit(app, seconds);
+  add_space(app);
   CLI::App& profile = *app.add_subcommand("profile", "where the time of a training step on CPUs goes");
   const auto model = std::make_shared<std::string>("mlp");
   const auto replicas = std::make_shared<int>(2);

@@ -77,15 +77,24 @@ struct MeshOptions {
   LayoutMap layout = {};  // the parameters that are cut; InvalidArgument, in mirror(): a pattern matches none
   // Options of the exchange of gradients along the axes that carry the batch.
   ExchangeOptions exchange = {};
+  // The parts in each dimension in which fit(), evaluate() and predict() divide the inputs of a model among the
+  // replicas of a line along the axis of the role kSpace, such as {1, 1, 2, 2} for height and width of images (NCHW);
+  // an input with another number of dimensions is whole. InvalidArgument: their product is not the size of the axis, or
+  // there is none; examples or channels would be cut.
+  std::vector<int64_t> input_partition_dims = {};
+  // The same for evaluate() and predict(); empty: input_partition_dims.
+  std::vector<int64_t> eval_input_partition_dims = {};
 };
 
-// Data and tensor parallelism in one process. num_replicas_in_sync() is the product of the axes that carry the batch;
-// a PerReplica has a value for each device, and those of one line along another axis are alike.
+// Data and tensor parallelism, or data parallelism and images in parts, in one process. num_replicas_in_sync() is the
+// product of the axes that carry the batch; a PerReplica has a value for each device, and those of one line along
+// another axis are alike.
 class MeshStrategy : public Strategy {
  public:
   // InvalidArgument: the layout names an axis that does not divide parameters, or does not name one of the role kModel;
-  // a device belongs to another process. NotFound: it names an axis that is not there. Unimplemented: an axis of the
-  // roles kSpace and kStage, devices of XLA.
+  // a device belongs to another process; the partition of the inputs does not fit. NotFound: it names an axis that is
+  // not there. Unimplemented: an axis of the role kStage, more than one of the role kSpace or one beside an axis of the
+  // role kModel, devices of XLA.
   explicit MeshStrategy(const DeviceMesh& mesh, const MeshOptions& options = {});
 };
 

@@ -82,6 +82,19 @@ class Replica {
   template <typename Fn, typename... Args>
   auto merge_call(Fn&& fn, Args... args);
 
+  // For modules of one's own that compute with parts of divided tensors (input_partition_dims of a strategy,
+  // experimental_split_to_logical_devices): returns this replica's part of x as a plain tensor, with the `before` rows
+  // before it along a dimension and the `after` rows behind it, which other replicas have, however many of these it
+  // takes; zeros stand beyond the edges of the whole. Differentiable: the gradients of these rows are added where they
+  // lie. Collective along the line. What is whole on every replica, such as a weight, is to enter by enter_axis()
+  // (cohort/mesh_strategy.h) to be used beside parts. InvalidArgument: x is not divided along the dimension, or
+  // a number is negative.
+  torch::Tensor halo(const torch::Tensor& x, int64_t dim, int64_t before, int64_t after);
+  // Returns the divided tensor of which `part` is this replica's part. It is divided as x, with x's sizes in the
+  // dimensions that are cut. InvalidArgument: x is not divided, or the part has another rank or other sizes than x's in
+  // these dimensions.
+  torch::Tensor join(const torch::Tensor& part, const torch::Tensor& x);
+
   // Returns this end of the group of all replicas that share the global batch.
   Communicator& communicator() const;
   // Returns this replica's end of its line along an axis of the topology. NotFound: there is no such axis.

@@ -181,6 +181,17 @@ class Strategy {
   // step() ends the loop, after the steps that have come.
   void run_loop(int64_t steps, const std::function<void(int64_t)>& step) const;
 
+  // Divides a tensor, within run(), among the devices that compute an example together: the cores of a replica of XLA,
+  // or the replicas of a line that have a part of each input (input_partition_dims). partition_dimensions are the parts
+  // in each dimension, and the devices have them in row-major order. Sizes need not divide; all replicas of a line give
+  // the same tensor. Its sizes stay those of the whole. Differentiable. InvalidArgument: the tensor is not on a
+  // replica's device, there is not one number for each dimension, or their product is not the number of devices.
+  torch::Tensor experimental_split_to_logical_devices(const torch::Tensor& tensor,
+                                                      const std::vector<int64_t>& partition_dimensions) const;
+  // Says that every one of these devices has all of a tensor: parts are gathered, and each gets its part of the
+  // gradient. InvalidArgument: the tensor is not on a replica's device.
+  torch::Tensor experimental_replicate_to_logical_devices(const torch::Tensor& tensor) const;
+
   // Reduces elementwise over all replicas; shapes must agree. The result is on the first replica's device.
   torch::Tensor reduce(ReduceOp op, const PerReplica<torch::Tensor>& value) const;
 
@@ -351,6 +362,12 @@ struct MirroredOptions {
   // The devices on several axes that carry the batch, instead of `devices`. InvalidArgument: both came, or an axis
   // divides something else.
   std::optional<DeviceMesh> mesh = std::nullopt;
+  // The parts in each dimension in which the devices of a line, as many as there are parts, compute an example
+  // together: MeshOptions::input_partition_dims, for a mesh of the axes "batch" and "space". InvalidArgument: the
+  // number of devices is no multiple of the parts, or a mesh came too.
+  std::vector<int64_t> input_partition_dims = {};
+  // The same for evaluate() and predict(); empty: input_partition_dims.
+  std::vector<int64_t> eval_input_partition_dims = {};
 };
 
 // Synchronous data parallelism in one process: a copy of every variable on every replica, gradients all-reduced.

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "cohort/mesh_strategy.h"
 #include "cohort/replica.h"
+#include "strategy/along_line.h"
 #include "strategy/core.h"
 #include "strategy/saved_communicator.h"
 
@@ -86,14 +87,20 @@ int64_t dimension_of(const torch::Tensor& x, int64_t dim, std::string_view who) 
 
 }  // namespace
 
-torch::Tensor enter_axis(const torch::Tensor& x, std::string_view axis) {
-  Communicator& line = line_of(axis, "enter_axis");
+torch::Tensor enter_line(const torch::Tensor& x, Communicator& line) {
   return line.size() == 1 ? x : Enter::apply(x, to_number(line));
 }
 
-torch::Tensor sum_along(const torch::Tensor& x, std::string_view axis) {
-  Communicator& line = line_of(axis, "sum_along");
+torch::Tensor sum_over_line(const torch::Tensor& x, Communicator& line) {
   return line.size() == 1 ? x : Sum::apply(x, to_number(line));
+}
+
+torch::Tensor enter_axis(const torch::Tensor& x, std::string_view axis) {
+  return enter_line(x, line_of(axis, "enter_axis"));
+}
+
+torch::Tensor sum_along(const torch::Tensor& x, std::string_view axis) {
+  return sum_over_line(x, line_of(axis, "sum_along"));
 }
 
 torch::Tensor gather_along(const torch::Tensor& x, std::string_view axis, int64_t dim) {

@@ -62,8 +62,9 @@ struct XlaStrategyOptions {
 // cores.
 //
 // Replicas may have several cores. num_replicas_in_sync() counts replicas. Every core has all variables and runs all
-// operations, each on its part of the values that are divided; XLA divides what follows from the annotations below, and
-// exchanges borders and sums. The annotations change no value and are differentiable; a gradient is divided likewise.
+// operations, each on its part of the values that are divided; XLA divides what follows from
+// experimental_split_to_logical_devices() and experimental_replicate_to_logical_devices(), and exchanges borders and
+// sums. These change no value and are differentiable; a gradient is divided likewise.
 class XlaStrategy : public Strategy {
  public:
   explicit XlaStrategy(const XlaStrategyOptions& options = {});
@@ -71,14 +72,6 @@ class XlaStrategy : public Strategy {
   // Returns the number of cores of each replica.
   int num_cores_per_replica() const;
 
-  // Divides a tensor among the cores of its replica, within run(): partition_dimensions are the parts in each
-  // dimension, and the cores have them in row-major order. Sizes need not divide; parts at the end are smaller then.
-  // InvalidArgument: the tensor is not on a replica's device, there is not one number for each dimension, or their
-  // product is not the number of cores.
-  torch::Tensor experimental_split_to_logical_devices(const torch::Tensor& tensor,
-                                                      const std::vector<int64_t>& partition_dimensions) const;
-  // Says that every core has all of a tensor. InvalidArgument: the tensor is not on a replica's device.
-  torch::Tensor experimental_replicate_to_logical_devices(const torch::Tensor& tensor) const;
   // Returns the tensor where replicas have one core. InvalidArgument: there is no such core. Unimplemented: replicas
   // have several cores, all of which run the same program; TensorFlow refuses it for such programs, too.
   torch::Tensor experimental_assign_to_logical_device(const torch::Tensor& tensor, int logical_device_id) const;

@@ -43,8 +43,9 @@ struct StrategyFlags {
   Setting<std::string> tls_cert;
   Setting<std::string> tls_key;
   Setting<bool> insecure = false;
-  // How tpu and xla divide the inputs of a model among the cores of a replica, for images NCHW; a replica has as many
-  // cores as there are parts. The task of an experiment says it (Task::input_partition_dims), so they are no fields.
+  // How tpu and xla divide the inputs of a model among the cores of a replica, and mirrored among its devices, for
+  // images NCHW; each of num_replicas has as many of them as there are parts. The task of an experiment says it
+  // (Task::input_partition_dims), so they are no fields.
   std::vector<int64_t> input_partition_dims = {};
   std::vector<int64_t> eval_input_partition_dims = {};  // for evaluation and prediction; empty: the same
 

@@ -1,5 +1,7 @@
 #include "models/command/mesh_flags.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -39,10 +41,18 @@ MeshOptions options_of(const StrategyFlags& flags, const ExchangeOptions& exchan
     fail<InvalidArgument>("[train] --sharding_stage=", flags.sharding_stage, " has no meaning with --mesh=", flags.mesh,
                           ", whose replicas have all states of their parts");
   }
-  return {.layout = flags.layout, .exchange = exchange};
+  return {.layout = flags.layout,
+          .exchange = exchange,
+          .input_partition_dims = flags.input_partition_dims,
+          .eval_input_partition_dims = flags.eval_input_partition_dims};
 }
 
 }  // namespace
+
+int parts_of(const StrategyFlags& flags) {
+  const auto& dims = flags.input_partition_dims.empty() ? flags.eval_input_partition_dims : flags.input_partition_dims;
+  return static_cast<int>(c10::multiply_integers(dims));
+}
 
 MeshFlag mesh_of(const StrategyFlags& flags) {
   MeshFlag mesh;

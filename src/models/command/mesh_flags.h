@@ -19,6 +19,9 @@ MeshFlag mesh_of(const StrategyFlags& flags);
 // Sets the layout of the task where the mesh divides parameters. Unimplemented: the task has none.
 void take_layout(StrategyFlags& flags, const Task& task);
 
+// Returns the number of parts of an input, each of which has a device.
+int parts_of(const StrategyFlags& flags);
+
 // Returns the strategy on the mesh; `devices` are those that --num_replicas and --num_gpus ask for.
 Strategy make_mesh(const StrategyFlags& flags, const std::vector<std::string>& devices,
                    const ExchangeOptions& exchange);

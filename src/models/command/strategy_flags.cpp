@@ -2,8 +2,6 @@
 // the checks of the flags, the errors and the text of --help are made from it.
 #include "cohort/models/strategy_flags.h"
 
-#include <c10/util/accumulate.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -122,9 +120,9 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
   using Dims = std::pair<const char*, const std::vector<int64_t>&>;
   for (const auto& [key, dims] : {Dims("task.train_input_partition_dims", flags.input_partition_dims),
                                   Dims("task.eval_input_partition_dims", flags.eval_input_partition_dims)}) {
-    if (dims.empty() || has_plugin) continue;
-    fail<InvalidArgument>("[train] ", key, " has no meaning under --distribution_strategy=", name,
-                          ", only under tpu and xla, whose replicas may have several cores");
+    if (dims.empty() || row.divides) continue;
+    fail<InvalidArgument>("[train] ", key, " has no meaning under --distribution_strategy=", name, ", only under ",
+                          names_that(&StrategyRow::divides));
   }
   using Flag = std::pair<const char*, std::string>;
   for (const auto& [flag, value] : {Flag("xla_plugin", flags.xla_plugin), Flag("xla_options", flags.xla_options)}) {
@@ -235,8 +233,12 @@ Strategy make_one_device(const StrategyFlags& flags) {
 
 Strategy make_mirrored(const StrategyFlags& flags) {
   if (!flags.mesh->empty()) return make_mesh(flags, devices_of(flags), exchange_options(flags));
-  return MirroredStrategy(
-      {.devices = devices_of(flags), .exchange = exchange_options(flags), .sharding = sharding_of(flags)});
+  const int replicas = static_cast<int>(std::max<int64_t>(1, flags.num_replicas));
+  return MirroredStrategy({.devices = flags.num_gpus == 0 ? cpu_devices(replicas * parts_of(flags)) : devices_of(flags),
+                           .exchange = exchange_options(flags),
+                           .sharding = sharding_of(flags),
+                           .input_partition_dims = flags.input_partition_dims,
+                           .eval_input_partition_dims = flags.eval_input_partition_dims});
 }
 
 Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
@@ -264,19 +266,13 @@ Strategy make_central_storage(const StrategyFlags& flags) {
   return CentralStorageStrategy({.compute_devices = devices_of(flags)});
 }
 
-// Returns the devices that --num_replicas asks for.
-int plugin_devices_of(const StrategyFlags& flags) {
-  const auto& dims = flags.input_partition_dims.empty() ? flags.eval_input_partition_dims : flags.input_partition_dims;
-  return static_cast<int>(flags.num_replicas * c10::multiply_integers(dims));
-}
-
 Strategy make_tpu(const StrategyFlags& flags) {
   check_cluster(flags);
   configure_cluster(flags.worker_hosts, static_cast<int>(flags.task_index));
   const std::string plugin = flags.xla_plugin->empty() ? TPUStrategyOptions().plugin : *flags.xla_plugin;
   return TPUStrategy(std::make_shared<TPUClusterResolver>(flags.tpu),
                      {.plugin = plugin,
-                      .num_devices = plugin_devices_of(flags),
+                      .num_devices = static_cast<int>(flags.num_replicas) * parts_of(flags),
                       .plugin_options = flags.xla_options,
                       .matmul_precision = flags.matmul_precision,
                       .input_partition_dims = flags.input_partition_dims,
@@ -286,7 +282,7 @@ Strategy make_tpu(const StrategyFlags& flags) {
 
 Strategy make_xla(const StrategyFlags& flags) {
   return XlaStrategy({.plugin = flags.xla_plugin,
-                      .num_devices = plugin_devices_of(flags),
+                      .num_devices = static_cast<int>(flags.num_replicas) * parts_of(flags),
                       .plugin_options = flags.xla_options,
                       .matmul_precision = flags.matmul_precision,
                       .input_partition_dims = flags.input_partition_dims,
@@ -301,7 +297,8 @@ constexpr std::array kStrategies = {
                 .takes = StrategyTakes::kReplicas,
                 .exchanges = true,
                 .shards = true,
-                .meshes = true},
+                .meshes = true,
+                .divides = true},
     StrategyRow{.name = "multi_worker_mirrored",
                 .make = make_multi_worker_mirrored,
                 .takes = StrategyTakes::kReplicas,
@@ -314,8 +311,9 @@ constexpr std::array kStrategies = {
                 .takes = StrategyTakes::kCluster,
                 .joins_others = true},
     StrategyRow{.name = "central_storage", .make = make_central_storage, .takes = StrategyTakes::kReplicas},
-    StrategyRow{.name = "tpu", .make = make_tpu, .takes = StrategyTakes::kPlugin, .joins_others = true},
-    StrategyRow{.name = "xla", .make = make_xla, .takes = StrategyTakes::kPlugin},
+    StrategyRow{
+        .name = "tpu", .make = make_tpu, .takes = StrategyTakes::kPlugin, .divides = true, .joins_others = true},
+    StrategyRow{.name = "xla", .make = make_xla, .takes = StrategyTakes::kPlugin, .divides = true},
 };
 
 // Returns the row of a name, or null.

@@ -23,6 +23,7 @@ struct StrategyRow {
   bool exchanges = false;     // takes --num_packs and --all_reduce_alg
   bool shards = false;        // takes --sharding_stage
   bool meshes = false;        // takes --mesh
+  bool divides = false;       // takes task.train_input_partition_dims and task.eval_input_partition_dims
   bool joins_others = false;  // trains with the other processes that the environment names
 };
 

@@ -54,9 +54,11 @@ void describe_initial_weights(ImageTask& task, ConfigFields& fields) {
 // Adds the parts that an image is divided into among the cores of a replica.
 template <typename ImageTask>
 void describe_partitions(ImageTask& task, ConfigFields& fields) {
-  fields.add("train_input_partition_dims", task.train_input_partition_dims,
-             "the parts in which tpu and xla divide the images of a training among the cores of a replica: batch, "
-             "height, width, channels (1, 2, 2, 1), or height and width (2, 2); empty: a replica is one core");
+  fields.add(
+      "train_input_partition_dims", task.train_input_partition_dims,
+      "the parts in which tpu and xla divide the images of a training among the cores of a replica, and "
+      "mirrored among devices that take a share together: batch, height, width, channels (1, 2, 2, 1), or height "
+      "and width (2, 2); empty: a replica is one core or device");
   fields.add("eval_input_partition_dims", task.eval_input_partition_dims,
              "the same for an evaluation; if it follows a training in the same run: empty as there");
 }

@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "cohort/replica.h"
 #include "strategy/context.h"
-#include "train/layers/sync_batch_norm.h"
+#include "strategy/sync_batch_norm.h"
 
 namespace cohort::models {
 
@@ -46,7 +46,7 @@ torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, b
     return sync_batch_norm(x,
                            {norm->weight, norm->bias, norm->running_mean, norm->running_var,
                             norm->options.momentum().value(), norm->options.eps()},
-                           replica->communicator());
+                           {&replica->communicator()});
   }
   if (learns && x.numel() == 0) {  // connected to the parameters, so that their gradients are zeros
     return x * norm->weight.view({1, -1, 1, 1}) + norm->bias.view({1, -1, 1, 1});

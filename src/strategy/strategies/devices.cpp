@@ -1,7 +1,10 @@
 #include "strategy/strategies/devices.h"
 
+#include <algorithm>
+
 #include "base/fail.h"
 #include "base/log.h"
+#include "device/backend.h"
 
 namespace cohort {
 
@@ -65,6 +68,22 @@ void require_one_of(std::string_view strategy, const std::vector<std::string>& d
   if (devices.empty() || !mesh) return;
   fail<InvalidArgument>("[strategy] ", strategy, ": ", devices.size(), " devices came beside a mesh (",
                         mesh->to_string(), "), which has its own; give one of them");
+}
+
+void require_lines(std::string_view speaker, const std::vector<LogicalDevice>& devices) {
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const torch::Device device = devices[i].torch_device;
+    if (backend_of(device).records()) {
+      fail<Unimplemented>(speaker, " ", devices[i].name(),
+                          " is a device of XLA, whose work is recorded; replicas that ",
+                          "compute an example together run on CPUs and GPUs");
+    }
+    const auto end = devices.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto same = [&](const LogicalDevice& other) { return other.torch_device == device; };
+    if (device.is_cpu() || std::none_of(devices.begin(), end, same)) continue;
+    fail<Unimplemented>(speaker, " ", devices[i].name(), " is a logical device of a GPU that has another replica; ",
+                        "LibTorch computes their backward passes in one thread, where one would wait for the other");
+  }
 }
 
 StrategyPlan local_plan(std::string name, std::vector<LogicalDevice> devices) {

@@ -29,6 +29,9 @@ const Topology& batch_topology(std::string_view strategy, const DeviceMesh& mesh
 void require_one_of(std::string_view strategy, const std::vector<std::string>& devices,
                     const std::optional<DeviceMesh>& mesh);
 
+// Fails unless the replicas on these devices can compute a step together, each waiting for the others within it.
+void require_lines(std::string_view speaker, const std::vector<LogicalDevice>& devices);
+
 // Returns the plan of data parallelism over devices of this process alone, with a copy of every variable on each.
 StrategyPlan local_plan(std::string name, std::vector<LogicalDevice> devices);
 

@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "cohort/mesh_strategy.h"
-#include "device/backend.h"
+#include "strategy/strategies/devices.h"
 #include "strategy/strategies/mesh_plan.h"
 
 namespace cohort {
@@ -29,11 +29,35 @@ void require_layout(const DeviceMesh& mesh, const LayoutMap& layout) {
       fail<InvalidArgument>("[mesh] the layout cuts no parameter along \"", axis.name, "\" of the mesh ",
                             mesh.to_string(), ", so that its replicas would all do the same");
     }
-    if (axis.role == AxisRole::kBatch || axis.role == AxisRole::kModel) continue;
-    fail<Unimplemented>("[mesh] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(), " divides ",
-                        axis.role == AxisRole::kSpace ? "the positions of an example" : "the layers of the model",
-                        ", which MeshStrategy does not do; its axes carry the batch or divide parameters");
+    if (axis.role != AxisRole::kStage) continue;
+    fail<Unimplemented>("[mesh] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
+                        " divides the layers of the model, which MeshStrategy does not do; its axes carry the batch, ",
+                        "divide parameters or divide inputs");
   }
+}
+
+// Says how the inputs are divided along the mesh's axis for it, if it has one.
+void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions& options) {
+  std::vector<std::string> space;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kSpace) space.push_back(axis.name);
+  }
+  const bool wanted = !options.input_partition_dims.empty() || !options.eval_input_partition_dims.empty();
+  if (space.empty() && wanted) {
+    fail<InvalidArgument>("[mesh] input_partition_dims came, but no axis of the mesh ", mesh.to_string(),
+                          " divides inputs (the role kSpace, such as \"space\")");
+  }
+  if (space.empty()) return;
+  if (space.size() > 1) {
+    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", space[1], "\" of the mesh ", mesh.to_string(),
+                        " both divide inputs; one axis does, whose parts input_partition_dims lays out");
+  }
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role != AxisRole::kModel) continue;
+    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", axis.name, "\" of the mesh ", mesh.to_string(),
+                        " divide inputs and parameters, which MeshStrategy does not do at the same time");
+  }
+  divide_inputs_along(plan, "mesh", space[0], options.input_partition_dims, options.eval_input_partition_dims);
 }
 
 // Returns the plan of a mesh whose devices are all of this process.
@@ -49,6 +73,7 @@ StrategyPlan plan_here(const DeviceMesh& mesh, const MeshOptions& options) {
   }
   StrategyPlan plan = mesh_plan("mesh", mesh, options, names);
   plan.topology = mesh.topology();
+  divide_inputs(plan, mesh, options);
   return plan;
 }
 
@@ -58,21 +83,7 @@ StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const Me
                        const std::vector<std::string>& devices) {
   require_layout(mesh, options.layout);
   StrategyPlan plan = local_plan(name, choose_devices(name, devices));
-  for (const LogicalDevice& device : plan.devices) {
-    if (!backend_of(device.torch_device).records()) continue;
-    fail<Unimplemented>("[mesh] ", device.name(), " is a device of XLA, whose work is recorded; MeshStrategy runs on ",
-                        "CPUs and GPUs");
-  }
-  for (std::size_t i = 1; i < plan.devices.size(); ++i) {
-    const torch::Device device = plan.devices[i].torch_device;
-    const auto same = [&](const LogicalDevice& other) { return other.torch_device == device; };
-    if (device.is_cpu() ||
-        std::none_of(plan.devices.begin(), plan.devices.begin() + static_cast<std::ptrdiff_t>(i), same))
-      continue;
-    fail<Unimplemented>(
-        "[mesh] ", plan.devices[i].name(), " is a logical device of a GPU that has another one in the ",
-        "mesh; LibTorch computes their backward passes in one thread, where one would wait for the other");
-  }
+  require_lines("[mesh]", plan.devices);
   plan.layout = options.layout;
   plan.exchange = options.exchange;
   return plan;

@@ -1,8 +1,38 @@
+#include <c10/util/accumulate.h>
+
+#include "base/fail.h"
 #include "strategy/strategies/devices.h"
 
 namespace cohort {
 
 namespace {
+
+// Lines of as many devices as there are parts take an example together.
+void divide_inputs(StrategyPlan& plan, const MirroredOptions& options) {
+  const auto& train = options.input_partition_dims;
+  const auto& eval = options.eval_input_partition_dims;
+  if (train.empty() && eval.empty()) return;
+  if (options.mesh) {
+    fail<InvalidArgument>(
+        "[strategy] mirrored: input_partition_dims came beside a mesh; MeshStrategy takes both, where ",
+        "the mesh has an axis for the parts");
+  }
+  if (options.sharding.stage > 0) {
+    fail<Unimplemented>("[strategy] mirrored: input_partition_dims and sharding.stage ", options.sharding.stage,
+                        " came, which do not go together");
+  }
+  require_lines("[strategy] mirrored:", plan.devices);
+  const auto parts = static_cast<int>(c10::multiply_integers(train.empty() ? eval : train));
+  const auto devices = static_cast<int>(plan.devices.size());
+  if (parts < 1 || devices % parts != 0) {
+    fail<InvalidArgument>("[strategy] mirrored: input_partition_dims has ", parts, " parts, and there are ", devices,
+                          " devices, wanted a multiple of it");
+  }
+  std::vector<std::string> names;
+  for (const LogicalDevice& device : plan.devices) names.push_back(device.spec.to_string());
+  plan.topology = DeviceMesh({devices / parts, parts}, {"batch", "space"}, names).topology();
+  divide_inputs_along(plan, "mirrored", "space", train, eval);
+}
 
 StrategyPlan mirrored_plan(const MirroredOptions& options) {
   require_one_of("mirrored", options.devices, options.mesh);
@@ -15,6 +45,7 @@ StrategyPlan mirrored_plan(const MirroredOptions& options) {
   if (options.mesh) plan.topology = options.mesh->topology();
   plan.exchange = options.exchange;
   plan.sharding = options.sharding;
+  divide_inputs(plan, options);
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/number_in.h"
 #include "device/host_random.h"
 #include "strategy/strategies/mesh_plan.h"
 #include "strategy/strategies/workers.h"
@@ -44,6 +45,14 @@ StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const C
                           members.communication.bytes_per_pack, "; the messages of a mesh are those of exchange");
   }
   require_known(members.communication);
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role != AxisRole::kSpace) continue;
+    fail<Unimplemented>("[mesh] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
+                        " divides inputs, which MeshStrategy does in one process and ", kMeshName, " does not");
+  }
+  if (!options.input_partition_dims.empty() || !options.eval_input_partition_dims.empty()) {
+    fail<Unimplemented>("[mesh] input_partition_dims came, but ", kMeshName, " does not divide inputs");
+  }
   const ClusterResolverPtr resolver = members.resolver ? members.resolver : resolve_cluster();
   const std::optional<TaskId> task = resolver->task();
   const ClusterSpec cluster = training_cluster(kMeshName, resolver->cluster_spec(), task);
@@ -82,7 +91,8 @@ MultiWorkerMeshStrategy::MultiWorkerMeshStrategy(const DeviceMesh& mesh, const M
                                                  const ClusterOptions& cluster)
     : Strategy(std::make_shared<StrategyCore>(plan_of(mesh, options, cluster))) {
   StrategyCore& core = *Access::core(*this);
-  core.set_seed(std::stoull(core.text_from_chief(std::to_string(host_generator().current_seed()))));
+  const std::string seed = core.text_from_chief(std::to_string(host_generator().current_seed()));
+  core.set_seed(number_in<uint64_t>(seed, c10::str("[strategy] ", kMeshName, ": the chief's seed")));
 }
 
 int MultiWorkerMeshStrategy::num_workers() const {

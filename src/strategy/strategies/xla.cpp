@@ -134,19 +134,6 @@ int XlaStrategy::num_cores_per_replica() const {
   return Access::core(*this)->plan().cores.count;
 }
 
-torch::Tensor XlaStrategy::experimental_split_to_logical_devices(
-    const torch::Tensor& tensor, const std::vector<int64_t>& partition_dimensions) const {
-  constexpr std::string_view kName = "experimental_split_to_logical_devices";
-  check_partition_dims(c10::str(kName, ": partition_dimensions"), partition_dimensions, num_cores_per_replica());
-  return split_among_cores(*Access::core(*this), tensor, partition_dimensions, kName);
-}
-
-torch::Tensor XlaStrategy::experimental_replicate_to_logical_devices(const torch::Tensor& tensor) const {
-  return split_among_cores(*Access::core(*this), tensor,
-                           std::vector<int64_t>(static_cast<std::size_t>(tensor.dim()), 1),
-                           "experimental_replicate_to_logical_devices");
-}
-
 torch::Tensor XlaStrategy::experimental_assign_to_logical_device(const torch::Tensor& tensor,
                                                                  int logical_device_id) const {
   const int cores = num_cores_per_replica();

@@ -6,8 +6,8 @@
 #include "cohort/replica.h"
 #include "cohort/train/layers.h"
 #include "strategy/context.h"
+#include "strategy/sync_batch_norm.h"
 #include "train/layers/support.h"
-#include "train/layers/sync_batch_norm.h"
 
 namespace cohort {
 
@@ -44,7 +44,7 @@ class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
     if (synchronized_ && replica != nullptr) {
       count_batch();
       return sync_batch_norm(x, {weight_, bias_, running_mean_, running_var_, momentum_, epsilon_, unbiased_},
-                             replica->communicator());
+                             {&replica->communicator()});
     }
     const int64_t values = x.numel() / channels_;
     if (values == 0) return empty_output(x);

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/fail.h"
 #include "cohort/pipeline_strategy.h"
@@ -10,6 +11,9 @@
 namespace cohort {
 
 namespace {
+
+// The beginning of errors of operations that cannot be done with images in parts, which do not know the layer.
+constexpr std::string_view kOfParts = "[space]";
 
 template <typename Fn>
 void walk(const std::vector<Layer>& layers, BuildContext context, const Fn& fn) {
@@ -68,14 +72,21 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
 torch::Tensor SequentialModule::forward(const torch::Tensor& input, const torch::Tensor& mask) {
   if (makes_masks_ || mask.defined()) return forward_with_masks(input, mask);
   torch::Tensor x = input;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    ConvolutionModule* convolution = rectified_later_[i];
-    x = entering(i, x);
-    if (convolution == nullptr) {
-      x = layers_[i]->forward(x);
-    } else {
-      x = convolution->activation().overwrite(layers_[++i]->forward(convolution->convolve(x)));
+  std::size_t i = 0;
+  try {
+    for (; i < layers_.size(); ++i) {
+      ConvolutionModule* convolution = rectified_later_[i];
+      x = entering(i, x);
+      if (convolution == nullptr) {
+        x = layers_[i]->forward(x);
+      } else {
+        x = convolution->convolve(x);
+        x = convolution->activation().overwrite(layers_[++i]->forward(x));
+      }
     }
+  } catch (const Unimplemented& error) {
+    if (std::string_view(error.what()).substr(0, kOfParts.size()) != kOfParts) throw;
+    fail<Unimplemented>("[model] the layer \"", named_children()[i].key(), "\": ", error.what());
   }
   return x;
 }

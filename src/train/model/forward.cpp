@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "strategy/core.h"
+#include "strategy/space/divided.h"
 #include "train/layers/sequential_module.h"
 #include "train/model/model_state.h"
 
@@ -66,7 +67,11 @@ Example ModelState::divided(const Example& share, const std::vector<int64_t>& di
 NamedTensors ModelState::forward(const Replica& replica, const Example& share) const {
   const ReplicaCores& cores = Access::core(strategy_)->plan().cores;
   const std::vector<int64_t>& dims = torch::GradMode::is_enabled() ? cores.train_dims : cores.eval_dims;
-  return dims.empty() ? call_module(replica, share) : call_module(replica, divided(share, dims));
+  if (dims.empty()) return call_module(replica, share);
+  NamedTensors outputs = call_module(replica, divided(share, dims));
+  // Losses and metrics take whole values, on every replica that has a part.
+  for (auto& [name, output] : outputs) output = space::whole_of(output);
+  return outputs;
 }
 
 NamedTensors ModelState::call_module(const Replica& replica, const Example& share) const {

@@ -160,8 +160,9 @@ TEST(TrainCommand, RefusesPartitionsThatCannotBe) {
     return "--params_override=task." + name + "_input_partition_dims=" + dims;
   };
   expect_training_refused(
-      "task.train_input_partition_dims has no meaning under --distribution_strategy=mirrored, only under tpu and xla",
-      {key("train", "[2,2]")});
+      "task.train_input_partition_dims has no meaning under --distribution_strategy=central_storage, only under "
+      "mirrored, tpu and xla",
+      {"--distribution_strategy=central_storage", key("train", "[2,2]")});
   expect_training_refused("task.eval_input_partition_dims has no meaning under --distribution_strategy=one_device",
                           {"--mode=eval", "--distribution_strategy=one_device", key("eval", "[1,2,1,1]")});
   expect_training_refused(

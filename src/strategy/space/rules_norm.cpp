@@ -1,0 +1,37 @@
+// Batch norm: the statistics are those of all parts.
+#include <ATen/Functions.h>
+
+#include "strategy/space/rules.h"
+#include "strategy/sync_batch_norm.h"
+
+namespace cohort::space {
+
+namespace {
+
+void call_batch_norm(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  const Layout layout = layout_of(x);
+  if (x.dim() < 2 || layout.is_cut(1)) call.refuse("its channels, dimension 1, have to be whole");
+  for (const std::size_t i : {1u, 2u}) call[i] = shared(call.tensor(i), layout);
+  const bool learns = call[5].toBool();
+  if (!learns) {
+    call[0] = part_of(x);
+    call.forward();
+    return call.divide_results(layout);
+  }
+  const SyncBatchNormArgs args{.weight = call.tensor(1),
+                               .bias = call.tensor(2),
+                               .running_mean = call.tensor(3),
+                               .running_var = call.tensor(4),
+                               .momentum = call[6].toDouble(),
+                               .epsilon = call[7].toDouble()};
+  call.finish({make_divided(sync_batch_norm(part_of(x), args, {layout.grid.line}), layout)});
+}
+
+}  // namespace
+
+void add_norm_rules(Rules& rules) {
+  rules["batch_norm"] = call_batch_norm;
+}
+
+}  // namespace cohort::space

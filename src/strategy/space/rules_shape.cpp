@@ -1,0 +1,240 @@
+// Operations that move elements: dimensions that are cut stay what they are, or rows come from other parts.
+#include <ATen/Functions.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+
+#include "strategy/space/halo.h"
+#include "strategy/space/rules.h"
+
+namespace cohort::space {
+
+namespace {
+
+// The argument list of sizes or dimensions.
+std::vector<int64_t> list_of(Call& call, std::size_t i) {
+  return call[i].toIntVector();
+}
+
+// Calls with the part of the first argument and divides what comes by a layout.
+void call_with_part(Call& call, const torch::Tensor& part, const Layout& layout) {
+  call[0] = part;
+  call.forward();
+  call.divide_results(layout);
+}
+
+void call_unsqueeze(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  Layout layout = layout_of(x);
+  const int64_t dim = wrapped(call[1].toInt(), x.dim() + 1);
+  layout.sizes.insert(layout.sizes.begin() + dim, 1);
+  layout.axes.insert(layout.axes.begin() + dim, kWhole);
+  call_with_part(call, part_of(x), layout);
+}
+
+void drop(Layout& layout, int64_t dim) {
+  layout.sizes.erase(layout.sizes.begin() + dim);
+  layout.axes.erase(layout.axes.begin() + dim);
+}
+
+void call_squeeze(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  Layout layout = layout_of(x);
+  const int64_t dim = wrapped(call[1].toInt(), x.dim());
+  if (x.size(dim) != 1) return call.finish({x});
+  if (layout.is_cut(dim)) return call_whole(call);
+  drop(layout, dim);
+  call_with_part(call, part_of(x), layout);
+}
+
+void permute_to(Call& call, const std::vector<int64_t>& order) {
+  const torch::Tensor x = call.tensor(0);
+  Layout layout = layout_of(x);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto from = static_cast<std::size_t>(wrapped(order[i], x.dim()));
+    layout.sizes[i] = x.size(static_cast<int64_t>(from));
+    layout.axes[i] = layout_of(x).axes[from];
+  }
+  call_with_part(call, part_of(x), layout);
+}
+
+void call_permute(Call& call) {
+  permute_to(call, list_of(call, 1));
+}
+
+void call_transpose(Call& call) {
+  const int64_t rank = call.tensor(0).dim();
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < rank; ++i) order.push_back(i);
+  std::swap(order[static_cast<std::size_t>(wrapped(call[1].toInt(), rank))],
+            order[static_cast<std::size_t>(wrapped(call[2].toInt(), rank))]);
+  permute_to(call, order);
+}
+
+void call_select(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  Layout layout = layout_of(x);
+  const int64_t dim = wrapped(call[1].toInt(), x.dim());
+  if (layout.is_cut(dim)) return call_whole(call);
+  drop(layout, dim);
+  call_with_part(call, part_of(x), layout);
+}
+
+// Returns the rows of a cut dimension that shift: output o is row o * step + first, rows outside are filled.
+torch::Tensor shifted(const torch::Tensor& part, const Layout& layout, int64_t dim, int64_t first, int64_t outputs,
+                      int64_t step, const at::Scalar& fill) {
+  const auto axis = static_cast<std::size_t>(layout.axes[static_cast<std::size_t>(dim)]);
+  const int64_t parts = layout.grid.parts[axis];
+  const Window window{.stride = step, .before = -first};
+  const auto need_of = [&](const Range& out) { return window.inputs(out); };
+  const int64_t size = layout.sizes[static_cast<std::size_t>(dim)];
+  const torch::Tensor rows = fetch(part, layout, dim, needs_of(size, outputs, parts, need_of));
+  const Range out = part_of(outputs, parts, layout.grid.position(axis));
+  if (step > 1) return rows.slice(dim, 0, rows.size(dim), step);
+  if (rows.size(dim) == out.size()) return rows;
+  const Range need = window.inputs(out);
+  const Range have = common(need, {0, size});
+  // Without rows of the tensor everything is filled; where the rest stands does not matter then.
+  const int64_t before = have.empty() ? out.size() : have.begin - need.begin;
+  std::vector<int64_t> padding(static_cast<std::size_t>(2 * (layout.dim() - dim)), 0);
+  padding[padding.size() - 2] = before;
+  padding[padding.size() - 1] = out.size() - before - rows.size(dim);
+  return pad(rows, padding, fill);
+}
+
+void call_slice(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  const Layout& layout = layout_of(x);
+  const int64_t dim = wrapped(call[1].toInt(), x.dim());
+  if (!layout.is_cut(dim)) return call_with_part(call, part_of(x), layout);
+  const int64_t size = x.size(dim);
+  const auto bound = [&](std::size_t i, int64_t otherwise) {
+    const int64_t at = call[i].isNone() ? otherwise : call[i].toInt();
+    return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
+  };
+  const int64_t begin = bound(2, 0);
+  const int64_t end = std::max(begin, bound(3, size));
+  const int64_t step = call[4].toInt();
+  Layout cut = layout;
+  cut.sizes[static_cast<std::size_t>(dim)] = (end - begin + step - 1) / step;
+  const torch::Tensor rows = shifted(part_of(x), layout, dim, begin, cut.sizes[static_cast<std::size_t>(dim)], step, 0);
+  call.finish({make_divided(rows, cut)});
+}
+
+void call_pad(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  Layout layout = layout_of(x);
+  torch::Tensor part = part_of(x);
+  std::vector<int64_t> padding = list_of(call, 1);
+  for (std::size_t i = 0; i + 1 < padding.size(); i += 2) {
+    const int64_t dim = x.dim() - 1 - static_cast<int64_t>(i / 2);
+    const int64_t outputs = x.size(dim) + padding[i] + padding[i + 1];
+    if (outputs < 0) call.refuse(c10::str("more than all of dimension ", dim, " would be cut off"));
+    if (layout.is_cut(dim)) {
+      part = shifted(part, layout, dim, -padding[i], outputs, 1, call[2].toScalar());
+      padding[i] = padding[i + 1] = 0;
+    }
+    layout.sizes[static_cast<std::size_t>(dim)] = outputs;
+  }
+  part = pad(part, padding, call[2].toScalar());
+  call.finish({make_divided(part, layout)});
+}
+
+void call_cat(Call& call) {
+  const Layout first = layout_of(call.divided());
+  const int64_t dim = wrapped(call[1].toInt(), first.dim());
+  if (first.is_cut(dim)) call.refuse("dimension " + std::to_string(dim) + ", along which it joins, is cut");
+  std::vector<torch::Tensor> list = call[0].toTensorVector();
+  Layout layout = first;
+  for (torch::Tensor& each : list) {
+    layout.sizes[static_cast<std::size_t>(dim)] = each.size(dim);
+    if (each.sizes() != c10::IntArrayRef(layout.sizes))
+      call.refuse(c10::str("an operand has the sizes ", each.sizes()));
+    each = matching_part(call, each, layout);
+  }
+  call[0] = list;
+  call.forward();
+  call.divide_results(layout);
+}
+
+// Splits along a dimension that is whole.
+void call_split(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  const auto dim = wrapped(call[call.find("dim").value()].toInt(), x.dim());
+  if (layout_of(x).is_cut(dim)) call.refuse("dimension " + std::to_string(dim) + ", along which it splits, is cut");
+  call_with_part(call, part_of(x), layout_of(x));
+}
+
+// Sizes that leave the dimensions that are cut as they are, and all behind the first one of them; else the tensor
+// becomes whole.
+void call_reshape(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  const Layout& own = layout_of(x);
+  std::vector<int64_t> sizes = list_of(call, 1);
+  const auto unknown = std::find(sizes.begin(), sizes.end(), -1);
+  if (unknown != sizes.end()) {
+    *unknown = 1;
+    const int64_t known = c10::multiply_integers(sizes);
+    *unknown = known == 0 ? 0 : x.numel() / known;
+  }
+  const int64_t behind = own.dim() - own.cut_dims().front();
+  const auto rank = static_cast<int64_t>(sizes.size());
+  const bool keeps = rank >= behind && std::equal(sizes.end() - behind, sizes.end(), own.sizes.end() - behind);
+  if (!keeps) return call_whole(call);
+  Layout layout = own;
+  layout.sizes = sizes;
+  layout.axes.assign(static_cast<std::size_t>(rank - behind), kWhole);
+  layout.axes.insert(layout.axes.end(), own.axes.end() - behind, own.axes.end());
+  const std::vector<int64_t> local = part_of(x).sizes().vec();
+  std::copy(local.end() - behind, local.end(), sizes.end() - behind);
+  call.finish({make_divided(part_of(x).reshape(sizes), layout)});
+}
+
+void call_expand(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  const Layout& own = layout_of(x);
+  std::vector<int64_t> sizes = list_of(call, 1);
+  Layout layout = own;
+  while (layout.dim() < static_cast<int64_t>(sizes.size())) {
+    layout.sizes.insert(layout.sizes.begin(), 1);
+    layout.axes.insert(layout.axes.begin(), kWhole);
+  }
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (layout.axes[i] == kWhole) continue;
+    if (sizes[i] != -1 && sizes[i] != layout.sizes[i]) return call_whole(call);
+    sizes[i] = -1;
+  }
+  call[1] = sizes;
+  call_with_part(call, part_of(x), layout);
+}
+
+// A mask that is drawn for the whole, so that all replicas draw as many numbers, and those of one device.
+void call_bernoulli(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  const torch::Tensor part = part_of(x);
+  const Layout layout = layout_of(x);
+  call[0] = at::empty(x.sizes(), part.options().requires_grad(false));
+  call.forward();
+  part.copy_(matching_part(call, call.tensor(0), layout));
+  call.finish({x});
+}
+
+}  // namespace
+
+void add_shape_rules(Rules& rules) {
+  rules["unsqueeze"] = call_unsqueeze;
+  rules["aten::squeeze.dim"] = call_squeeze;
+  rules["permute"] = call_permute;
+  rules["aten::transpose.int"] = call_transpose;
+  rules["aten::select.int"] = call_select;
+  rules["aten::slice.Tensor"] = call_slice;
+  rules["constant_pad_nd"] = call_pad;
+  rules["cat"] = rules["concat"] = rules["concatenate"] = call_cat;
+  rules["aten::split.Tensor"] = rules["split_with_sizes"] = rules["chunk"] = call_split;
+  rules["expand"] = call_expand;
+  rules["aten::bernoulli_.float"] = call_bernoulli;
+  for (const char* name : {"reshape", "view", "_unsafe_view"}) rules[name] = call_reshape;
+  for (const char* name : {"flatten", "adaptive_max_pool2d"}) rules[name] = call_whole;
+}
+
+}  // namespace cohort::space

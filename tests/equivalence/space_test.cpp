@@ -1,0 +1,283 @@
+// Networks whose images are in parts against one device: 20 steps of Adam in float64, of sizes that do not divide, with
+// short last batches and empty shares.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/cohort.h"
+#include "cohort/mesh_strategy.h"
+#include "cohort/models/zoo.h"
+#include "tests/support/errors.h"
+
+namespace cohort::equivalence::space_test {
+namespace {
+
+using torch::Tensor;
+using Dims = std::vector<int64_t>;
+
+constexpr int64_t kEpochs = 4;
+constexpr int64_t kRows = 4 * 4 + 1;  // five steps a pass; the last batch leaves a share empty
+constexpr int64_t kClasses = 3;
+constexpr double kClose = 1e-9;
+
+// A residual block, of which the second convolution sees every second pixel.
+class Block final : public torch::nn::Module {
+ public:
+  Block(int64_t in, int64_t out, int64_t stride) {
+    using torch::nn::Conv2d;
+    using torch::nn::Conv2dOptions;
+    conv1_ = register_module("conv1", Conv2d(Conv2dOptions(in, out, 3).stride(stride).padding(1).bias(false)));
+    conv2_ = register_module("conv2", Conv2d(Conv2dOptions(out, out, 3).padding(2).dilation(2)));
+    down_ = register_module("down", Conv2d(Conv2dOptions(in, out, 1).stride(stride)));
+    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(out));
+    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(out));
+  }
+  Tensor forward(const Tensor& x) {
+    const Tensor y = torch::tanh(bn1_(conv1_(x)));
+    return torch::tanh(bn2_(conv2_(y)).add_(down_(x)));
+  }
+
+ private:
+  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, down_{nullptr};
+  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr};
+};
+
+// A ResNet with the stem of those for photographs.
+class ResNet final : public torch::nn::Module {
+ public:
+  ResNet() {
+    conv_ = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 7).stride(2).padding(3)));
+    bn_ = register_module("bn", torch::nn::BatchNorm2d(4));
+    block1_ = register_module("block1", std::make_shared<Block>(4, 4, 1));
+    block2_ = register_module("block2", std::make_shared<Block>(4, 6, 2));
+    fc_ = register_module("fc", torch::nn::Linear(6, kClasses));
+    to(torch::kDouble);
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor y = torch::max_pool2d(torch::relu(bn_(conv_(x))), {3, 3}, {2, 2}, {1, 1});
+    y = block2_->forward(block1_->forward(y));
+    return fc_(torch::adaptive_avg_pool2d(y, {1, 1}).flatten(1));
+  }
+
+ private:
+  torch::nn::Conv2d conv_{nullptr};
+  torch::nn::BatchNorm2d bn_{nullptr};
+  std::shared_ptr<Block> block1_, block2_;
+  torch::nn::Linear fc_{nullptr};
+};
+
+// The library's U-Net with a target for each pixel.
+class UNet final : public torch::nn::Module {
+ public:
+  UNet()
+      : net_(register_module("net", models::unet({.num_classes = kClasses,
+                                                  .in_channels = 2,
+                                                  .filters = 2,
+                                                  .levels = 2,
+                                                  .norm_activation = {.activation = Activation::kTanh}}))) {
+    to(torch::kDouble);
+  }
+  Tensor forward(const Tensor& x) { return net_->forward(x).permute({0, 2, 3, 1}); }  // the classes last
+
+ private:
+  std::shared_ptr<LayerModule> net_;
+};
+
+struct Net {
+  std::string name;
+  std::function<Model()> make;
+  bool pixels = false;  // a label for each pixel
+  int64_t height = 21;
+  int64_t width = 19;
+};
+
+std::vector<Layer> layers() {
+  return {
+      Conv2D({.filters = 4, .kernel_size = 3, .strides = 2, .padding = Padding::kSame}),
+      BatchNormalization(),
+      Activation(Activation::kTanh),
+      DepthwiseConv2D({.kernel_size = 3, .padding = Padding::kSame, .activation = Activation::kTanh}),
+      MaxPooling2D({.pool_size = 3, .strides = 2, .padding = Padding::kSame}),
+      SeparableConv2D({.filters = 5, .kernel_size = 3, .padding = Padding::kSame, .dilation_rate = 2}),
+      UpSampling2D({.size = 2, .interpolation = UpSampling2DOptions::Interpolation::kBilinear}),
+      Dropout(0.2),
+      Conv2DTranspose(
+          {.filters = 4, .kernel_size = 3, .strides = 2, .padding = Padding::kSame, .activation = Activation::kTanh}),
+      AveragePooling2D({.pool_size = 3, .strides = 2, .padding = Padding::kSame}),
+      Conv2D({.filters = 2, .kernel_size = 2, .activation = Activation::kRelu}),
+      MaxPooling2D(),
+      Flatten(),
+      Dense(kClasses)};
+}
+
+std::vector<Net> nets() {
+  return {
+      {"u_net", [] { return Model([] { return std::make_shared<UNet>(); }); }, true, 13, 11},
+      {"resnet", [] { return Model([] { return std::make_shared<ResNet>(); }); }, false, 33, 23},
+  };
+}
+
+Dataset batches(const Net& net) {
+  torch::manual_seed(7);
+  const Tensor x = torch::randn({kRows, 2, net.height, net.width}, torch::kDouble);
+  const Tensor y = net.pixels ? torch::randint(kClasses, {kRows, net.height, net.width}, torch::kLong)
+                              : torch::randint(kClasses, {kRows}, torch::kLong);
+  return Dataset::from_tensor_slices(x, y).batch(4);
+}
+
+struct Outcome {
+  History history;
+  NamedTensors weights, slots;
+  Tensor predictions;
+};
+
+Outcome under(const Strategy& strategy, const Net& net) {
+  strategy.set_seed(3);
+  const auto scope = strategy.scope();
+  torch::manual_seed(5);
+  Model model = net.make();
+  model.compile({.optimizer = Adam({.learning_rate = 0.01}),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {SparseCategoricalAccuracy()}});
+  const Dataset data = batches(net);
+  Outcome outcome{
+      .history = model.fit(data, {.epochs = kEpochs, .validation_data = data.take(2), .verbose = Verbose::kSilent})};
+  outcome.weights = model.weights();
+  outcome.slots = model.optimizer().state();
+  outcome.predictions = model.predict(data);
+  return outcome;
+}
+
+void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].first, wanted[i].first);
+    EXPECT_LT((got[i].second - wanted[i].second).abs().max().item<double>(), kClose) << got[i].first;
+  }
+}
+
+void expect_like(const Outcome& got, const Outcome& wanted) {
+  for (const auto* name : {"loss", "val_loss", "sparse_categorical_accuracy"}) {
+    for (std::size_t epoch = 0; epoch < kEpochs; ++epoch) {
+      EXPECT_NEAR(got.history[name].at(epoch), wanted.history[name].at(epoch), kClose) << name << ", " << epoch;
+    }
+  }
+  expect_same(got.weights, wanted.weights);
+  expect_same(got.slots, wanted.slots);
+  EXPECT_LT((got.predictions - wanted.predictions).abs().max().item<double>(), kClose);
+}
+
+TEST(Space, LearnsAsOneDevice) {
+  for (const Net& net : nets()) {
+    const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), net);
+    EXPECT_LT(wanted.history["loss"].back(), wanted.history["loss"].front());
+    for (const Dims& dims : {Dims{1, 1, 2, 1}, Dims{1, 1, 1, 3}, Dims{1, 1, 2, 2}}) {
+      SCOPED_TRACE(c10::str(net.name, " in ", dims));
+      const auto parts = static_cast<int>(dims[2] * dims[3]);
+      const MirroredStrategy strategy({.devices = cpu_devices(parts), .input_partition_dims = dims});
+      expect_like(under(strategy, net), wanted);
+    }
+  }
+}
+
+// docs/parallelism.md has these lines.
+MirroredStrategy in_quarters() {
+  const MirroredStrategy strategy({.devices = cpu_devices(4), .input_partition_dims = {1, 1, 2, 2}});
+  const auto scope = strategy.scope();
+  Sequential model{Conv2D(8, 7, Activation::kRelu), MaxPooling2D(), Conv2D(8, 3), GlobalAveragePooling2D(), Dense(10)};
+  model.build({3, 21, 21});
+  EXPECT_EQ(model.predict(Dataset::from_tensor_slices(torch::ones({2, 3, 21, 21})).batch(2)).sizes(),
+            torch::IntArrayRef({2, 10}));
+  return strategy;
+}
+
+MeshStrategy in_rows() {
+  const MeshStrategy strategy(DeviceMesh({2, 3}, {"batch", "space"}, cpu_devices(6)),
+                              {.input_partition_dims = {1, 1, 3, 1}});
+  return strategy;
+}
+
+// A module of one's own that knows of parts.
+class Blur final : public torch::nn::Module {
+ public:
+  Tensor forward(const Tensor& x) {
+    Replica& replica = *Replica::current();
+    if (!divided) return torch::avg_pool2d(x, {3, 1}, {1, 1}, {1, 0});
+    const torch::Tensor rows = replica.halo(x, /*dim=*/2, /*before=*/1, /*after=*/1);  // zeros beyond the edges
+    const torch::Tensor blurred = torch::avg_pool2d(rows, {3, 1}, {1, 1});
+    return replica.join(blurred, x);
+  }
+  bool divided = true;
+};
+
+TEST(Space, StrategiesOfPartsHaveAReplicaForEachLine) {
+  EXPECT_EQ(in_quarters().num_replicas_in_sync(), 1);
+  EXPECT_EQ(in_rows().num_replicas_in_sync(), 2);
+}
+
+// Batch and space: shares as under mirrored replicas, and the same random numbers.
+TEST(Space, DividesImagesBesideTheBatch) {
+  const Net net{"layers", [] {
+                  Sequential model(layers(), {.dtype = torch::kDouble});
+                  model.build({2, 21, 19});
+                  return model;
+                }};
+  const Outcome wanted = under(MirroredStrategy({.devices = cpu_devices(2)}), net);
+  const DeviceMesh mesh({2, 3}, {"batch", "space"}, cpu_devices(6));
+  expect_like(under(MeshStrategy(mesh, {.input_partition_dims = {1, 1, 3, 1}}), net), wanted);
+}
+
+TEST(Space, ModulesOfOnesOwnTakeHalos) {
+  for (const int64_t height : {7, 3}) {
+    const Tensor x = torch::randn({1, 2, height, 5}, torch::kDouble);
+    const Tensor factor = torch::randn({1, 2, height, 5}, torch::kDouble);
+    const auto run = [&](const Strategy& strategy, bool divided) {
+      return strategy
+          .run([&](Replica& replica) {
+            Blur blur;
+            blur.divided = divided;
+            const Tensor own = x.clone().requires_grad_();
+            const Tensor part = divided ? strategy.experimental_split_to_logical_devices(own, {1, 1, 3, 1}) : own;
+            (blur.forward(part) * factor).sum().backward();
+            return own.grad();
+          })
+          .values();
+    };
+    const Tensor wanted = run(OneDeviceStrategy("/CPU:0"), false).front();
+    const MeshStrategy strategy(DeviceMesh({3}, {"space"}, cpu_devices(3)));
+    for (const Tensor& gradient : run(strategy, true))
+      EXPECT_LT((gradient - wanted).abs().max().item<double>(), kClose);
+  }
+}
+
+TEST(Space, PartitionsThatDoNotFitAreNamed) {
+  const auto expect = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  const auto mirrored = [](int devices, const Dims& dims) {
+    return testing::error_of<Error>(
+        [&] { MirroredStrategy({.devices = cpu_devices(devices), .input_partition_dims = dims}); });
+  };
+  expect(mirrored(3, {1, 1, 2, 1}),
+         "input_partition_dims has 2 parts, and there are 3 devices, wanted a multiple of it");
+  expect(mirrored(2, {2, 1, 1, 1}), "which cuts examples (dimension 0) in 2 parts, wanted 1");
+  expect(mirrored(2, {1, 2, 1, 1}), "which cuts channels (dimension 1) in 2 parts, wanted 1");
+  const auto mesh = [](const std::vector<int>& sizes, const std::vector<std::string>& names,
+                       const MeshOptions& options) {
+    return testing::error_of<Error>([&] { MeshStrategy(DeviceMesh(sizes, names), options); });
+  };
+  expect(mesh({4}, {"space"}, {.input_partition_dims = {1, 1, 2, 1}}), "of which the product is 2, wanted");
+  expect(mesh({2}, {"batch"}, {.input_partition_dims = {1, 1, 2, 1}}), "no axis of the mesh");
+  expect(mesh({2, 2}, {"space", "sequence"}, {}), "both divide inputs");
+  expect(mesh({2, 2}, {"model", "space"}, {.layout = {{"weight", {"model", ""}}}}), "divide inputs and parameters");
+  const std::string message = testing::error_of<Unimplemented>([] {
+    const MirroredStrategy strategy({.devices = cpu_devices(2), .input_partition_dims = {1, 1, 2, 1}});
+    const auto scope = strategy.scope();
+    Sequential model{Conv2D(4, 3), LayerNormalization()};
+    model.build({1, 8, 8});
+    (void)model.predict(Dataset::from_tensor_slices(torch::ones({2, 1, 8, 8})).batch(2));
+  });
+  expect(message, "the layer \"layer_normalization\"");
+}
+
+}  // namespace
+}  // namespace cohort::equivalence::space_test
