@@ -1,10 +1,10 @@
 // Models whose parameters a mesh cuts, their training, and what it has to come to.
 #pragma once
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,18 +55,16 @@ inline std::vector<Net> nets() {
   };
 }
 
-// Workers that are threads share LibTorch's generator: whoever draws does it alone.
-inline std::mutex& drawing() {
-  static std::mutex mutex;
-  return mutex;
+// A generator of the caller's own: workers that are threads share LibTorch's, from which layers draw at any time.
+inline at::Generator generator(uint64_t seed) {
+  return at::make_generator<at::CPUGeneratorImpl>(seed);
 }
 
 inline Dataset batches(const Net& net) {
-  const std::lock_guard lock(drawing());
-  torch::manual_seed(7);
+  const at::Generator own = generator(7);
   const torch::Tensor x =
-      net.indices ? torch::randint(12, {kRows, 4}, torch::kLong) : torch::randn({kRows, 6}, torch::kDouble);
-  return Dataset::from_tensor_slices(x, torch::randint(kClasses, {kRows}, torch::kLong)).batch(12);
+      net.indices ? torch::randint(12, {kRows, 4}, own, torch::kLong) : torch::randn({kRows, 6}, own, torch::kDouble);
+  return Dataset::from_tensor_slices(x, torch::randint(kClasses, {kRows}, own, torch::kLong)).batch(12);
 }
 
 struct Outcome {
@@ -80,11 +78,8 @@ inline Sequential made(const Net& net, const Optimizer& rule) {
   Sequential model(net.layers, {.dtype = torch::kDouble});
   model.build({net.indices ? 4 : 6}, net.indices ? torch::kLong : torch::kDouble);
   NamedTensors weights = model.weights();
-  {
-    const std::lock_guard lock(drawing());
-    torch::manual_seed(3);
-    for (auto& [name, value] : weights) value = torch::randn(value.sizes(), torch::kDouble) * 0.4;
-  }
+  const at::Generator own = generator(3);
+  for (auto& [name, value] : weights) value = torch::randn(value.sizes(), own, torch::kDouble) * 0.4;
   model.set_weights(weights);
   model.compile({.optimizer = rule,
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
