@@ -95,6 +95,8 @@ class PipelineSchedule {
 
  private:
   void check();
+  // Returns the place of a chunk of a microbatch in splits_.
+  std::size_t place_of(int microbatch, int chunk) const;
 
   std::string name_;
   int microbatches_ = 1;

@@ -202,7 +202,7 @@ torch::Tensor ParameterLayout::in_runs(const torch::Tensor& parts, const Paramet
 torch::Tensor ParameterLayout::whole(const std::string& parameter,
                                      const std::function<torch::Tensor(int local_id)>& part_of) const {
   const ParameterCut* cut = find(parameter);
-  const torch::Tensor first = part_of(0);
+  torch::Tensor first = part_of(0);
   if (cut == nullptr) return first;
   std::vector<torch::Tensor> parts = {first.narrow(cut->dim, 0, 0)};
   for (const int replica : core_->topology().line(cut->axis, cut->crosses ? 0 : core_->replica_id(0))) {

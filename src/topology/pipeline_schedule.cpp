@@ -176,12 +176,17 @@ PipelineSchedule::PipelineSchedule(std::string name, int microbatches, int chunk
     fail<InvalidArgument>("[pipeline] schedule ", name_, ": ", microbatches, " microbatches, ", chunks_per_stage,
                           " chunks a stage and ", stages_.size(), " stages, wanted 1 or more of each");
   }
-  splits_.assign(static_cast<std::size_t>(microbatches_ * num_chunks()), false);
+  splits_.assign(place_of(microbatches_, 0), false);
   check();
 }
 
+std::size_t PipelineSchedule::place_of(int microbatch, int chunk) const {
+  return static_cast<std::size_t>(microbatch) * static_cast<std::size_t>(num_chunks()) +
+         static_cast<std::size_t>(chunk);
+}
+
 bool PipelineSchedule::splits(int microbatch, int chunk) const {
-  return splits_[static_cast<std::size_t>(microbatch * num_chunks() + chunk)];
+  return splits_[place_of(microbatch, chunk)];
 }
 
 void PipelineSchedule::check() {
@@ -200,7 +205,7 @@ void PipelineSchedule::check() {
       }
       if (++counts[key_of(action)] > 1) fail<InvalidArgument>(what, " twice");
       if (action.op == PipelineOp::kWeight) {
-        splits_[static_cast<std::size_t>(action.microbatch * num_chunks() + action.chunk)] = true;
+        splits_[place_of(action.microbatch, action.chunk)] = true;
       }
       int& wanted = next[static_cast<std::size_t>(action.chunk)];
       if (action.op == PipelineOp::kForward && action.microbatch != wanted++) {

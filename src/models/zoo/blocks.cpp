@@ -110,7 +110,7 @@ torch::Tensor drop_part(const torch::Tensor& x, double probability, const std::s
 
 std::string require_cuts(const char* model, const ParameterCuts& cuts, ParameterCuts wanted) {
   const ParameterAxes& first = cuts.begin()->second;
-  const std::string axis = *std::find_if(first.begin(), first.end(), [](const auto& each) { return !each.empty(); });
+  std::string axis = *std::find_if(first.begin(), first.end(), [](const auto& each) { return !each.empty(); });
   std::vector<std::string> came, fits;
   const auto text = [](const auto& item) {
     return c10::str(item.first, " {\"", c10::Join("\", \"", item.second), "\"}");

@@ -203,6 +203,8 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
   }
   const std::vector<detail::SharePart> parts = parts_of(job);
   const PipelineSchedule& actions = schedule(static_cast<int>(parts.size()));
+  // An aggregate, which std::make_shared() of Clang 14 cannot make.
+  // NOLINTNEXTLINE(modernize-make-shared)
   const auto run = std::shared_ptr<PipelineRun>(new PipelineRun{.core = core_.shared_from_this(),
                                                                 .job = job.shared_from_this(),
                                                                 .replica = replica,

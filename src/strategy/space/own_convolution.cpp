@@ -77,8 +77,7 @@ class Convolve : public torch::autograd::Function<Convolve> {
                                const c10::intrusive_ptr<Box>& box) {
     const int64_t dim = box->convolution.dim;
     box->exchange->send(part);
-    const torch::Tensor y =
-        convolve(*box, part, weight, box->has_bias ? bias : torch::Tensor(), box->convolution.padding);
+    torch::Tensor y = convolve(*box, part, weight, box->has_bias ? bias : torch::Tensor(), box->convolution.padding);
     std::vector<torch::Tensor> saved = {part, weight};
     for (const Strip& strip : box->strips) {
       saved.push_back(filled(*box, strip, part));

@@ -25,7 +25,7 @@ torch::Tensor Replica::halo(const torch::Tensor& x, int64_t dim, int64_t before,
     const space::Range need = space::common({own.begin - before, own.end + after}, {0, size});
     needs.push_back(need.empty() ? space::Range{} : need);
   }
-  const torch::Tensor rows = space::fetch(space::part_of(x), layout, at, needs);
+  torch::Tensor rows = space::fetch(space::part_of(x), layout, at, needs);
   const space::Range own = layout.own(at);
   const int64_t above = std::max<int64_t>(0, before - own.begin);
   const int64_t below = before + own.size() + after - above - rows.size(at);

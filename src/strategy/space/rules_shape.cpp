@@ -88,7 +88,7 @@ torch::Tensor shifted(const torch::Tensor& part, const Layout& layout, int64_t d
   const Window window{.stride = step, .before = -first};
   const auto need_of = [&](const Range& out) { return window.inputs(out); };
   const int64_t size = layout.sizes[static_cast<std::size_t>(dim)];
-  const torch::Tensor rows = fetch(part, layout, dim, needs_of(size, outputs, parts, need_of));
+  torch::Tensor rows = fetch(part, layout, dim, needs_of(size, outputs, parts, need_of));
   const Range out = part_of(outputs, parts, layout.grid.position(axis));
   if (step > 1) return rows.slice(dim, 0, rows.size(dim), step);
   if (rows.size(dim) == out.size()) return rows;
