@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
+#include "cohort/pipeline_strategy.h"
 #include "tests/support/counting_allocator.h"
 #include "tests/support/errors.h"
 #include "tests/train/layer_checks.h"
@@ -231,6 +232,16 @@ TEST(Remat, TrainsAlikeOnReplicas) {
     const NamedTensors got = trained(options, true), wanted = trained(options, false);
     expect_alike(got, wanted);
   }
+}
+
+TEST(Remat, APipelineRefusesIt) {
+  const PipelineStrategy strategy({.devices = cpu_devices(2)});
+  const auto scope = strategy.scope();
+  Sequential model{Checkpointed(Dense(4)), Stage(), Dense(2)};
+  model.compile({.optimizer = SGD(), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  const Dataset data = Dataset::from_tensor_slices(torch::randn({8, 3}), torch::randint(2, {8}, torch::kLong)).batch(8);
+  expect_error<Unimplemented>([&] { model.fit(data, {.verbose = Verbose::kSilent}); },
+                              "Checkpointed: a pipeline computes no block again");
 }
 
 TEST(Remat, ASharedGeneratorCannotBeDrawnFromAgain) {
