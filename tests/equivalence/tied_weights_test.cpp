@@ -129,7 +129,14 @@ TEST_P(TiedUnder, TwoNamesAreAsOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TiedUnder, ::testing::ValuesIn(cases()),
+// Four replicas tie no tensors in another way than three.
+std::vector<Case> small_cases() {
+  std::vector<Case> small = cases();
+  std::erase_if(small, [](const Case& each) { return each.name.find("_4") != std::string::npos; });
+  return small;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TiedUnder, ::testing::ValuesIn(small_cases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(TiedWeights, WeightDecayIsExcludedByAnyOfTheNames) {

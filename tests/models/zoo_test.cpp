@@ -264,7 +264,7 @@ TEST(ZooStartTest, BlocksThatAreComputedAgainTrainAlike) {
   torch::manual_seed(2);
   const torch::Tensor images = torch::randn({4, 3, 32, 32}, torch::kDouble);
   compare(images, [](bool again) { return resnet_cifar(1, {.num_classes = 5, .remat = again}); });
-  compare(images, [](bool again) { return efficientnet(0, {.num_classes = 5, .remat = again}); });
+  compare(images.narrow(0, 0, 2), [](bool again) { return efficientnet(0, {.num_classes = 5, .remat = again}); });
   compare(images, [](bool again) {
     return vision_transformer({.image_size = 32,
                                .num_layers = 2,
