@@ -6,6 +6,7 @@
 #include <c10/core/DispatchKey.h>
 #include <c10/core/GeneratorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
@@ -143,6 +144,16 @@ auto make_grad_fn(Args&&... args) {
     return std::make_shared<Node>(std::forward<Args>(args)...);
   } else {
     return c10::make_intrusive<Node>(std::forward<Args>(args)...);
+  }
+}
+
+// Returns an edge to a node that somebody owns.
+template <typename Node>
+torch::autograd::Edge edge_to(Node& node, uint32_t input) {
+  if constexpr (requires { node.shared_from_this(); }) {
+    return torch::autograd::Edge(node.shared_from_this(), input);
+  } else {
+    return torch::autograd::Edge(c10::intrusive_ptr<Node>::reclaim_copy(&node), input);
   }
 }
 

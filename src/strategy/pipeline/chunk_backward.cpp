@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/libtorch_compat.h"
 #include "device/identity.h"
 
 namespace cohort {
@@ -114,7 +115,7 @@ void ChunkBackward::visit(Node& node) {
       const auto parameter = static_cast<std::size_t>(number);
       accumulators_[&node] = parameter;
       parameters_.push_back(parameter);
-      edges_[parameter] = Edge(node.shared_from_this(), 0);
+      edges_[parameter] = compat::edge_to(node, 0);
       return;
     }
     fail<InvalidArgument>("[pipeline] chunk ", graph_.chunk, " of the model depends on a tensor of shape ",
@@ -192,7 +193,7 @@ bool ChunkBackward::find_branches() {
     for (const std::size_t parameter : branch.parameters) {
       if (!owned.insert(parameter).second) return false;
     }
-    for (uint32_t i = 0; i < node->num_inputs(); ++i) branch.edges.emplace_back(node->shared_from_this(), i);
+    for (uint32_t i = 0; i < node->num_inputs(); ++i) branch.edges.push_back(compat::edge_to(*node, i));
     branches_.push_back(std::move(branch));
   }
   return owned.size() == parameters_.size();
