@@ -54,6 +54,16 @@ class Chief {
   RpcServer server;
 };
 
+// What a worker of the Chief's program asks when it comes.
+proto::JoinRequest join_of(int worker) {
+  proto::JoinRequest join;
+  join.set_worker(worker);
+  join.set_incarnation(1);
+  join.set_catalog("c");
+  join.add_steps("step");
+  return join;
+}
+
 class Dispatching : public ::testing::Test {
  protected:
   using Run = WorkerLoop::Run;
@@ -173,12 +183,8 @@ TEST_F(Dispatching, ASecondProcessIsRefusedWhileTheFirstIsAlive) {
   start_worker(0, twice);
   chief.await_workers(1);
   RpcClient second("the coordinator", address_);
-  proto::JoinRequest join;
-  join.set_worker(0);
-  join.set_incarnation(1);
+  proto::JoinRequest join = join_of(0);
   join.set_process("the second one");
-  join.set_catalog("c");
-  join.add_steps("step");
   const auto asked = [&]() -> std::string {
     for (int i = 0; i < 500; ++i) {
       try {
@@ -219,11 +225,7 @@ class LogWatch final : public spdlog::sinks::base_sink<spdlog::details::null_mut
 // The worker joins again just when it is said to be lost, before what it held goes to others.
 TEST_F(Dispatching, AWorkerThatJoinsWhileItIsTakenForLostGetsWork) {
   RpcClient worker("the coordinator", address_);
-  proto::JoinRequest join;
-  join.set_worker(0);
-  join.set_incarnation(1);
-  join.set_catalog("c");
-  join.add_steps("step");
+  const proto::JoinRequest join = join_of(0);
   const auto join_now = [&] { (void)worker.call("/chief/Join", make_frame(join), seconds(5)).get(); };
   std::atomic<bool> joined_again = false;
   const auto watch = std::make_shared<LogWatch>([&](const std::string& text) {
@@ -271,12 +273,7 @@ TEST_F(Dispatching, AQuestionIsAnsweredWhenItsWorkerAsksAgain) {
 TEST_F(Dispatching, AWorkerWithALaterViewIsToldNothingUntilThereIsALaterOne) {
   Chief chief(address_);
   RpcClient worker("the coordinator", address_);
-  proto::JoinRequest join;
-  join.set_worker(0);
-  join.set_incarnation(1);
-  join.set_catalog("c");
-  join.add_steps("step");
-  (void)worker.call("/chief/Join", make_frame(join), seconds(5)).get();
+  (void)worker.call("/chief/Join", make_frame(join_of(0)), seconds(5)).get();
   proto::View view;
   view.set_epoch(1);
   view.set_number(7);
@@ -300,12 +297,7 @@ TEST_F(Dispatching, WhatALostWorkerHadIsDoneByAnother) {
     threads_.clear();
     Chief chief(address_, {}, connection_breaks ? seconds(20) : milliseconds(600));
     auto lost = std::make_unique<RpcClient>("the coordinator", address_);
-    proto::JoinRequest join;
-    join.set_worker(7);
-    join.set_incarnation(1);
-    join.set_catalog("c");
-    join.add_steps("step");
-    (void)lost->call("/chief/Join", make_frame(join), seconds(5)).get();
+    (void)lost->call("/chief/Join", make_frame(join_of(7)), seconds(5)).get();
     const auto values = chief.schedule(1);
     proto::NextRequest next;
     next.set_worker(7);
