@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "cohort/cohort.h"
+#include "tests/equivalence/outcomes.h"
 
 namespace cohort::equivalence::mesh_runs {
 
 inline constexpr int64_t kEpochs = 4;
 inline constexpr int64_t kRows = 4 * 12 + 1;  // five steps a pass; the last batch leaves a share empty
 inline constexpr int64_t kClasses = 6;
-inline constexpr double kClose = 1e-9;
 
 struct Net {
   std::string name;
@@ -67,12 +67,6 @@ inline Dataset batches(const Net& net) {
   return Dataset::from_tensor_slices(x, torch::randint(kClasses, {kRows}, own, torch::kLong)).batch(12);
 }
 
-struct Outcome {
-  History history;
-  NamedTensors weights, slots;
-  torch::Tensor predictions;
-};
-
 // Every run begins with the same values.
 inline Sequential made(const Net& net, const Optimizer& rule) {
   Sequential model(net.layers, {.dtype = torch::kDouble});
@@ -88,44 +82,12 @@ inline Sequential made(const Net& net, const Optimizer& rule) {
 }
 
 inline Outcome train(const Net& net, Sequential model, int64_t epochs = kEpochs, int64_t first = 0) {
-  const Dataset data = batches(net);
-  Outcome outcome{
-      .history = model.fit(
-          data,
-          {.epochs = epochs, .initial_epoch = first, .validation_data = data.take(2), .verbose = Verbose::kSilent})};
-  outcome.weights = model.weights();
-  outcome.slots = model.optimizer().state();
-  outcome.predictions = model.predict(data);
-  return outcome;
+  return outcome_of(model, batches(net), epochs, first);
 }
 
 inline Outcome under(const Strategy& strategy, const Net& net, const Optimizer& rule) {
   const auto scope = strategy.scope();
   return train(net, made(net, rule));
-}
-
-inline double gap_between(const torch::Tensor& a, const torch::Tensor& b) {
-  return (a - b).abs().max().item<double>();
-}
-
-inline void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
-  ASSERT_EQ(got.size(), wanted.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].first, wanted[i].first);
-    ASSERT_EQ(got[i].second.sizes(), wanted[i].second.sizes()) << got[i].first;
-    EXPECT_LT(gap_between(got[i].second, wanted[i].second), kClose) << got[i].first;
-  }
-}
-
-inline void expect_like(const Outcome& got, const Outcome& wanted) {
-  for (const auto* name : {"loss", "val_loss", "sparse_categorical_accuracy"}) {
-    for (std::size_t epoch = 0; epoch < kEpochs; ++epoch) {
-      EXPECT_NEAR(got.history[name].at(epoch), wanted.history[name].at(epoch), kClose) << name << ", " << epoch;
-    }
-  }
-  expect_same(got.weights, wanted.weights);
-  expect_same(got.slots, wanted.slots);
-  EXPECT_LT(gap_between(got.predictions, wanted.predictions), kClose);
 }
 
 }  // namespace cohort::equivalence::mesh_runs

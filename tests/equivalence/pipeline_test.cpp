@@ -4,6 +4,7 @@
 
 #include "cohort/cohort.h"
 #include "cohort/pipeline_strategy.h"
+#include "tests/equivalence/outcomes.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
@@ -13,7 +14,6 @@ namespace {
 constexpr int64_t kEpochs = 4;
 constexpr int64_t kRows = 4 * 12 + 1;  // five steps a pass; the last batch has one example
 constexpr int64_t kClasses = 6;
-constexpr double kClose = 1e-9;
 
 struct Kind {
   std::string name;
@@ -45,12 +45,6 @@ Dataset batches() {
       .batch(12);
 }
 
-struct Outcome {
-  History history;
-  NamedTensors weights, slots;
-  torch::Tensor predictions;
-};
-
 // Every run begins with the same values.
 Sequential made(const std::vector<Layer>& net, const Optimizer& rule) {
   Sequential model(net, {.dtype = torch::kDouble});
@@ -66,15 +60,7 @@ Sequential made(const std::vector<Layer>& net, const Optimizer& rule) {
 }
 
 Outcome train(Sequential model, int64_t epochs = kEpochs, int64_t first = 0) {
-  const Dataset data = batches();
-  Outcome outcome{
-      .history = model.fit(
-          data,
-          {.epochs = epochs, .initial_epoch = first, .validation_data = data.take(2), .verbose = Verbose::kSilent})};
-  outcome.weights = model.weights();
-  outcome.slots = model.optimizer().state();
-  outcome.predictions = model.predict(data);
-  return outcome;
+  return outcome_of(model, batches(), epochs, first);
 }
 
 Optimizer adam(const GradientOptions& gradient = {}) {
@@ -87,30 +73,6 @@ Optimizer adam(const GradientOptions& gradient = {}) {
 Outcome under(const Strategy& strategy, const std::vector<Layer>& net = layers(), const Optimizer& rule = adam()) {
   const auto scope = strategy.scope();
   return train(made(net, rule));
-}
-
-double distance(const torch::Tensor& a, const torch::Tensor& b) {
-  return (a - b).abs().max().item<double>();
-}
-
-void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
-  ASSERT_EQ(got.size(), wanted.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].first, wanted[i].first);
-    ASSERT_EQ(got[i].second.sizes(), wanted[i].second.sizes()) << got[i].first;
-    EXPECT_LT(distance(got[i].second, wanted[i].second), kClose) << got[i].first;
-  }
-}
-
-void expect_like(const Outcome& got, const Outcome& wanted) {
-  for (const auto* name : {"loss", "val_loss", "sparse_categorical_accuracy"}) {
-    for (std::size_t epoch = 0; epoch < kEpochs; ++epoch) {
-      EXPECT_NEAR(got.history[name].at(epoch), wanted.history[name].at(epoch), kClose) << name << ", " << epoch;
-    }
-  }
-  expect_same(got.weights, wanted.weights);
-  expect_same(got.slots, wanted.slots);
-  EXPECT_LT(distance(got.predictions, wanted.predictions), kClose);
 }
 
 PipelineStrategy pipeline(int stages, const PipelineScheduleOptions& schedule,

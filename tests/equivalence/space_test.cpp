@@ -6,6 +6,7 @@
 #include "cohort/cohort.h"
 #include "cohort/mesh_strategy.h"
 #include "cohort/models/zoo.h"
+#include "tests/equivalence/outcomes.h"
 #include "tests/support/errors.h"
 
 namespace cohort::equivalence::space_test {
@@ -17,7 +18,6 @@ using Dims = std::vector<int64_t>;
 constexpr int64_t kEpochs = 4;
 constexpr int64_t kRows = 4 * 4 + 1;  // five steps a pass; the last batch leaves a share empty
 constexpr int64_t kClasses = 3;
-constexpr double kClose = 1e-9;
 
 // A residual block, of which the second convolution sees every second pixel.
 class Block final : public torch::nn::Module {
@@ -124,12 +124,6 @@ Dataset batches(const Net& net) {
   return Dataset::from_tensor_slices(x, y).batch(4);
 }
 
-struct Outcome {
-  History history;
-  NamedTensors weights, slots;
-  Tensor predictions;
-};
-
 Outcome under(const Strategy& strategy, const Net& net) {
   strategy.set_seed(3);
   const auto scope = strategy.scope();
@@ -138,32 +132,7 @@ Outcome under(const Strategy& strategy, const Net& net) {
   model.compile({.optimizer = Adam({.learning_rate = 0.01}),
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {SparseCategoricalAccuracy()}});
-  const Dataset data = batches(net);
-  Outcome outcome{
-      .history = model.fit(data, {.epochs = kEpochs, .validation_data = data.take(2), .verbose = Verbose::kSilent})};
-  outcome.weights = model.weights();
-  outcome.slots = model.optimizer().state();
-  outcome.predictions = model.predict(data);
-  return outcome;
-}
-
-void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
-  ASSERT_EQ(got.size(), wanted.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].first, wanted[i].first);
-    EXPECT_LT((got[i].second - wanted[i].second).abs().max().item<double>(), kClose) << got[i].first;
-  }
-}
-
-void expect_like(const Outcome& got, const Outcome& wanted) {
-  for (const auto* name : {"loss", "val_loss", "sparse_categorical_accuracy"}) {
-    for (std::size_t epoch = 0; epoch < kEpochs; ++epoch) {
-      EXPECT_NEAR(got.history[name].at(epoch), wanted.history[name].at(epoch), kClose) << name << ", " << epoch;
-    }
-  }
-  expect_same(got.weights, wanted.weights);
-  expect_same(got.slots, wanted.slots);
-  EXPECT_LT((got.predictions - wanted.predictions).abs().max().item<double>(), kClose);
+  return outcome_of(model, batches(net), kEpochs);
 }
 
 TEST(Space, LearnsAsOneDevice) {
