@@ -5,12 +5,17 @@
 //                        model.safetensors   a group of tensors, which Python reads too
 //                        input-0.bin         bytes that mean something to their writer only
 //
+// Where the workers of a training share its tensors, each can write what it has of them
+// (BackupAndRestoreOptions::sharded and others): model.shard-0-of-4.safetensors. The manifest says then where the
+// pieces of each tensor are.
+//
 // Everything is written under another name, flushed to the disk, and renamed.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +26,8 @@
 
 namespace cohort {
 
+struct CheckpointShards;
+
 // The contents of a checkpoint: groups of tensors, pieces of bytes, and texts.
 struct CheckpointData {
   // Names of groups and of bytes: letters, digits, "_", "-" and ".", not first.
@@ -28,6 +35,8 @@ struct CheckpointData {
   // Pieces that mean something to their writer only, such as the position of the input, by name.
   std::map<std::string, std::string> bytes = {};
   std::map<std::string, std::string> values = {};  // short texts by key; they stand in the manifest
+  // Tensors of which this worker saves its part, or that all workers read by parts; the library's own. Null: none.
+  std::shared_ptr<CheckpointShards> shards = nullptr;
 };
 
 // A checkpoint that was read.
@@ -42,10 +51,11 @@ struct SavedCheckpoint {
 };
 
 // Writes one folder, and replaces one of the same name. Makes the folder around it. Unavailable: the disk is full, and
-// other failures of the file system.
+// other failures of the file system. FailedPrecondition: the data is one worker's shards.
 void save_checkpoint(const std::filesystem::path& folder, int64_t step, const CheckpointData& data);
 
-// Reads a checkpoint folder and checks everything in it. NotFound: there is none. DataLoss: it is damaged; the message
+// Reads a checkpoint folder and checks everything in it; what several workers have written in shards is put together.
+// NotFound: there is none. DataLoss: it is damaged; the message
 // has the file and the place. Unimplemented: its format is a later one.
 SavedCheckpoint read_checkpoint(const std::filesystem::path& folder);
 
@@ -81,7 +91,7 @@ class CheckpointManager {
 
   // Copies the data, waits for the write before this one, and returns the folder. A checkpoint of the same step is
   // replaced. An error of the write before is thrown here: Unavailable (a full disk and others), NotFound, or
-  // DeadlineExceeded if it has not ended.
+  // DeadlineExceeded if it has not ended. FailedPrecondition: the data is one worker's shards.
   std::filesystem::path save(int64_t step, const CheckpointData& data);
   // Waits until everything that was saved is on the disk, and throws the error of writing it.
   void wait();
@@ -105,7 +115,15 @@ class CheckpointManager {
   void clear();
 
  private:
+  friend class WorkerCheckpoints;
   class Impl;
+  // The writing of a checkpoint by several workers, on the chief; see train/loop/worker_checkpoints.h.
+  std::filesystem::path drafts();
+  std::filesystem::path begin_shards(int64_t step);
+  void save_shards(int64_t step, const CheckpointData& data, int workers, std::function<bool()> lost);
+  void give_up_shards();
+  void note_restored(const SavedCheckpoint& checkpoint);
+
   std::shared_ptr<Impl> impl_;  // shared with its thread
 };
 

@@ -2,46 +2,22 @@
 
 #include <fcntl.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <fstream>
+#include <span>
 
 #include "base/atomic_file.h"
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "checkpoint/environment.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/part_files.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/writer_folder.h"
-#include "device/host_memory.h"
 
 namespace cohort {
 
 namespace {
-
-constexpr const char* kManifest = "manifest.json";
-
-// Writes one file and notes its size and checksum.
-class FileWriter {
- public:
-  explicit FileWriter(const std::filesystem::path& file) : out_(file) {}
-
-  void write(std::span<const std::byte> bytes) {
-    out_.write(bytes);
-    noted_.size += bytes.size();
-    noted_.crc32c = crc32c(bytes, noted_.crc32c);
-  }
-  ManifestFile commit(ManifestFile::Kind kind) {
-    out_.commit();
-    noted_.kind = kind;
-    return noted_;
-  }
-
- private:
-  AtomicFile out_;
-  ManifestFile noted_;
-};
 
 // Removes the files of a write that failed, which would fill the disk further.
 class RemovedUnlessRenamed {
@@ -78,29 +54,6 @@ void put_in_place(const std::filesystem::path& temporary, const std::filesystem:
   if (error) fail<Unavailable>("[checkpoint] ", folder.string(), ": cannot be renamed: ", error.message());
 }
 
-void require_file_name(const std::string& name) {
-  if (is_file_name(name)) return;
-  fail<InvalidArgument>("[checkpoint] \"", name, "\" cannot name a part of a checkpoint, only letters, digits, \"_\", ",
-                        "\"-\" and \".\" (not first) can");
-}
-
-ManifestFile write_tensors(const std::filesystem::path& file, const NamedTensors& tensors) {
-  const NamedTensors ordered = safetensors_order(tensors);
-  FileWriter out(file);
-  const std::string header = safetensors_header(ordered, {{"format", "pt"}});
-  out.write(std::as_bytes(std::span(header)));
-  for (const auto& [name, tensor] : ordered) {
-    out.write(host_bytes(tensor));
-  }
-  return out.commit(ManifestFile::Kind::kTensors);
-}
-
-ManifestFile write_bytes(const std::filesystem::path& file, const std::string& bytes) {
-  FileWriter out(file);
-  out.write(std::as_bytes(std::span(bytes)));
-  return out.commit(ManifestFile::Kind::kBytes);
-}
-
 std::string read_file(const std::filesystem::path& file) {
   std::error_code error;
   const auto size = std::filesystem::file_size(file, error);
@@ -114,27 +67,6 @@ std::string read_file(const std::filesystem::path& file) {
     fail<DataLoss>("[checkpoint] ", file.string(), ": only ", in.gcount(), " of ", size, " bytes could be read");
   }
   return bytes;
-}
-
-// The first line of a manifest, which has its own checksum; the checksums of the other files follow.
-constexpr std::string_view kSealBegin = "{\n  \"crc32c\": \"";
-constexpr std::string_view kSealEnd = "\",";
-
-std::string seal_of(std::string_view json) {
-  std::array<char, 9> text{};
-  std::snprintf(text.data(), text.size(), "%08x", crc32c(std::as_bytes(std::span(json))));
-  return c10::str(kSealBegin, text.data(), kSealEnd);
-}
-
-std::string sealed(const std::string& json) {
-  return seal_of(json) + json.substr(1);
-}
-
-std::string unsealed(const std::string& text, const std::string& source) {
-  const std::size_t length = kSealBegin.size() + 8 + kSealEnd.size();
-  std::string json = "{" + (text.size() > length ? text.substr(length) : "");
-  if (text.substr(0, length) == seal_of(json)) return json;
-  fail<DataLoss>("[checkpoint] ", source, ": its bytes do not have the checksum in its first line");
 }
 
 std::string read_checked(const std::filesystem::path& file, const ManifestFile& noted) {
@@ -152,42 +84,72 @@ std::string read_checked(const std::filesystem::path& file, const ManifestFile& 
   return bytes;
 }
 
-}  // namespace
-
-void write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& temporary, int64_t step,
-                      const CheckpointData& data) {
-  for (const auto& [name, tensors] : data.tensors) require_file_name(name);
-  for (const auto& [name, bytes] : data.bytes) require_file_name(name);
-  std::error_code error;
-  const RemovedUnlessRenamed guard(temporary);
-  std::filesystem::remove_all(temporary, error);  // left by a process that was killed
-  if (!std::filesystem::create_directory(temporary, error)) {
-    fail<Unavailable>("[checkpoint] ", temporary.string(), ": cannot be made: ", error.message());
-  }
+// Writes what is whole, and returns the manifest of it.
+Manifest write_parts(const std::filesystem::path& temporary, int64_t step, const CheckpointData& data) {
+  for (const auto& [name, tensors] : data.tensors) require_part_name(name);
+  for (const auto& [name, bytes] : data.bytes) require_part_name(name);
   const int64_t time = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  Manifest manifest{.step = step, .time = time, .environment = this_environment(), .values = data.values, .files = {}};
+  Manifest manifest{
+      .step = step, .time = time, .environment = this_environment(), .values = data.values, .files = {}, .pieces = {}};
   for (const auto& [name, tensors] : data.tensors) {
     const std::string file = name + ".safetensors";
-    manifest.files[file] = write_tensors(temporary / file, tensors);
+    manifest.files[file] = write_tensor_file(temporary / file, tensors);
   }
   for (const auto& [name, bytes] : data.bytes) {
     const std::string file = name + ".bin";
-    manifest.files[file] = write_bytes(temporary / file, bytes);
+    manifest.files[file] = write_bytes_file(temporary / file, bytes);
   }
-  AtomicFile out(temporary / kManifest);
+  return manifest;
+}
+
+void publish(const std::filesystem::path& folder, const std::filesystem::path& temporary, const Manifest& manifest) {
+  AtomicFile out(temporary / kManifestFile);
   out.write(sealed(to_json(manifest)));
   out.commit();
   put_in_place(temporary, folder);
   flush_folder(folder.parent_path());
 }
 
+}  // namespace
+
+void make_draft(const std::filesystem::path& temporary) {
+  std::error_code error;
+  std::filesystem::remove_all(temporary, error);  // left by a process that was killed
+  if (std::filesystem::create_directory(temporary, error)) return;
+  fail<Unavailable>("[checkpoint] ", temporary.string(), ": cannot be made: ", error.message());
+}
+
+void write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& temporary, int64_t step,
+                      const CheckpointData& data) {
+  const RemovedUnlessRenamed guard(temporary);
+  make_draft(temporary);
+  publish(folder, temporary, write_parts(temporary, step, data));
+}
+
+void publish_shards(const std::filesystem::path& folder, const std::filesystem::path& temporary, int64_t step,
+                    const CheckpointData& data, const ShardsToCome& shards) {
+  const RemovedUnlessRenamed guard(temporary);
+  Manifest manifest = write_parts(temporary, step, data);
+  gather_shards(temporary, shards, manifest);
+  // What cannot be read again is not published: a tensor of which no worker has a part.
+  static_cast<void>(parse_manifest(to_json(manifest), temporary.string()));
+  publish(folder, temporary, manifest);
+}
+
 SavedCheckpoint read_checkpoint(const std::filesystem::path& folder) {
-  const std::filesystem::path file = folder / kManifest;
-  const Manifest manifest = parse_manifest(unsealed(read_file(file), file.string()), file.string());
+  const CheckpointReader reader(folder);
+  const Manifest& manifest = reader.manifest();
   SavedCheckpoint checkpoint{.step = manifest.step,
                              .folder = folder,
                              .data = {.values = manifest.values},
                              .environment = manifest.environment};
+  if (!manifest.pieces.empty()) {
+    reader.check();
+    read_groups(
+        reader, [](const std::string& /*group*/) { return true; }, checkpoint.data);
+    for (const std::string& name : reader.names_of_bytes()) checkpoint.data.bytes[name] = reader.bytes(name);
+    return checkpoint;
+  }
   for (const auto& [name, noted] : manifest.files) {
     const std::filesystem::path part(name);
     const std::string bytes = read_checked(folder / part, noted);
@@ -199,6 +161,15 @@ SavedCheckpoint read_checkpoint(const std::filesystem::path& folder) {
     }
   }
   return checkpoint;
+}
+
+void read_groups(const CheckpointReader& reader, const std::function<bool(const std::string& group)>& wanted,
+                 CheckpointData& data) {
+  for (const std::string& group : reader.groups()) {
+    if (!wanted(group)) continue;
+    const auto source = reader.group(group);
+    for (const std::string& name : source->names()) data.tensors[group].emplace_back(name, source->read_whole(name));
+  }
 }
 
 }  // namespace cohort

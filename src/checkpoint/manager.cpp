@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <random>
 #include <thread>
@@ -42,6 +44,12 @@ std::string random_name() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
+void require_whole(const CheckpointData& data) {
+  if (data.shards == nullptr) return;
+  fail<FailedPrecondition>("[checkpoint] the data is one worker's shards, which Checkpoint, BackupAndRestore and the ",
+                           "Controller write together with those of the others");
+}
+
 // Returns a copy on the CPU, which shares no memory with the data.
 CheckpointData copy_of(const CheckpointData& data) {
   CheckpointData copy{.tensors = {}, .bytes = data.bytes, .values = data.values};
@@ -79,26 +87,39 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
   fs::path folder(int64_t step) const { return directory_ / name_of(step); }
 
   fs::path save(int64_t step, const CheckpointData& data) {
-    if (step < 0) fail<InvalidArgument>("[checkpoint] save: the step is ", step, ", wanted 0 or more");
+    require_whole(data);
+    require_step(step);
     const TraceSpan span("checkpoint", "copy, wait for the write before");
     CheckpointData copy = copy_of(data);
-    wait();
-    if (!writing_) begin_writing();
-    // A killed process may have left so many checkpoints that the disk has no room for the next one.
-    if (const auto in_use = std::exchange(restored_, std::nullopt)) remove_excess(in_use);
-    if (!options_.asynchronous) {
+    make_room();
+    if (options_.asynchronous) {
+      in_background(step, [this, step, copy = std::move(copy)] { write(step, copy); });
+    } else {
       write(step, copy);
-      return folder(step);
     }
-    std::packaged_task<void()> task([self = shared_from_this(), step, copy = std::move(copy)] {
-      name_traced_thread("checkpoint writer");
-      self->write(step, copy);
-    });
-    pending_ = task.get_future();
-    pending_step_ = step;
-    std::thread(std::move(task)).detach();
     return folder(step);
   }
+
+  // Returns the folder of the drafts.
+  fs::path drafts() { return fs::absolute(writing_->drafts.draft(kPointerFile).parent_path()); }
+
+  // Makes the draft of a checkpoint, to which all workers write, and returns its place.
+  fs::path begin_shards(int64_t step) {
+    require_step(step);
+    make_room();
+    given_up_ = false;
+    const fs::path draft = writing_->drafts.draft(name_of(step));
+    make_draft(draft);
+    return fs::absolute(draft);
+  }
+
+  // Publishes the draft in the background when all workers have written to it.
+  void save_shards(int64_t step, const CheckpointData& data, ShardsToCome shards) {
+    shards.timeout = options_.timeout;
+    shards.given_up = [this, lost = std::move(shards.given_up)] { return given_up_.load() || lost(); };
+    in_background(step, [this, step, shards, copy = copy_of(data)] { write(step, copy, &shards); });
+  }
+  void give_up_shards() { given_up_ = true; }
 
   void wait() {
     if (!pending_.valid()) return;
@@ -135,13 +156,7 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     for (; !list.empty(); list.pop_back()) {
       try {
         SavedCheckpoint checkpoint = read_checkpoint(folder(list.back()));
-        restored_ = list.back();
-        if (const std::string changes = changes_since(checkpoint.environment, this_environment()); !changes.empty()) {
-          log().warn(
-              "[checkpoint] {} was saved in another environment: {}; what is computed from here on may differ in "
-              "its last bits from what would have been computed there",
-              folder(list.back()).string(), changes);
-        }
+        note_restored(checkpoint);
         return checkpoint;
       } catch (const DataLoss& error) {
         log().warn("[checkpoint] {} is damaged and left out: {}", folder(list.back()).string(), error.what());
@@ -152,7 +167,40 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     return std::nullopt;
   }
 
+  void note_restored(const SavedCheckpoint& checkpoint) {
+    restored_ = checkpoint.step;
+    const std::string changes = changes_since(checkpoint.environment, this_environment());
+    if (changes.empty()) return;
+    log().warn(
+        "[checkpoint] {} was saved in another environment: {}; what is computed from here on may differ in its last "
+        "bits "
+        "from what would have been computed there",
+        checkpoint.folder.string(), changes);
+  }
+
+  // Waits for the write before, and has the right to write and room for the next one.
+  void make_room() {
+    wait();
+    if (!writing_) begin_writing();
+    // A killed process may have left so many checkpoints that the disk has no room for the next one.
+    if (const auto in_use = std::exchange(restored_, std::nullopt)) remove_excess(in_use);
+  }
+
  private:
+  static void require_step(int64_t step) {
+    if (step < 0) fail<InvalidArgument>("[checkpoint] save: the step is ", step, ", wanted 0 or more");
+  }
+
+  void in_background(int64_t step, std::function<void()> write) {
+    std::packaged_task<void()> task([self = shared_from_this(), write = std::move(write)] {
+      name_traced_thread("checkpoint writer");
+      write();
+    });
+    pending_ = task.get_future();
+    pending_step_ = step;
+    std::thread(std::move(task)).detach();
+  }
+
   // Makes the directory and keeps other writers out of it.
   void begin_writing() {
     std::error_code error;
@@ -170,10 +218,14 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     return !error;
   }
 
-  void write(int64_t step, const CheckpointData& data) {
+  // With shards of workers they have a draft already.
+  void write(int64_t step, const CheckpointData& data, const ShardsToCome* shards = nullptr) {
     const TraceSpan span("checkpoint", "write");
     const fs::path draft = writing_->drafts.draft(name_of(step));
-    writing_->drafts.publish([&] { write_checkpoint(folder(step), draft, step, data); });
+    writing_->drafts.publish([&] {
+      if (shards == nullptr) return write_checkpoint(folder(step), draft, step, data);
+      publish_shards(folder(step), draft, step, data, *shards);
+    });
     pointer_.finished = false;
     point_to(remove_excess());
   }
@@ -236,10 +288,12 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
   CheckpointPointer pointer_;
   std::future<void> pending_;
   int64_t pending_step_ = 0;
-  std::optional<int64_t> restored_;  // the step restored since the last save, which is known to be whole
+  std::atomic<bool> given_up_ = false;  // the shards of the write under way will not all come
+  std::optional<int64_t> restored_;     // the step restored since the last save, which is known to be whole
 };
 
 void save_checkpoint(const fs::path& folder, int64_t step, const CheckpointData& data) {
+  require_whole(data);
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
   std::error_code error;
   fs::create_directories(parent, error);
@@ -265,6 +319,21 @@ fs::path CheckpointManager::folder(int64_t step) const {
 }
 fs::path CheckpointManager::save(int64_t step, const CheckpointData& data) {
   return impl_->save(step, data);
+}
+fs::path CheckpointManager::drafts() {
+  return impl_->drafts();
+}
+fs::path CheckpointManager::begin_shards(int64_t step) {
+  return impl_->begin_shards(step);
+}
+void CheckpointManager::save_shards(int64_t step, const CheckpointData& data, int workers, std::function<bool()> lost) {
+  impl_->save_shards(step, data, {.workers = workers, .given_up = std::move(lost)});
+}
+void CheckpointManager::give_up_shards() {
+  impl_->give_up_shards();
+}
+void CheckpointManager::note_restored(const SavedCheckpoint& checkpoint) {
+  impl_->note_restored(checkpoint);
 }
 void CheckpointManager::wait() {
   impl_->wait();

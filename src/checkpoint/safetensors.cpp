@@ -29,6 +29,8 @@ constexpr DtypeName kDtypes[] = {
     {"U8", torch::kByte},    {"BOOL", torch::kBool},
 };
 
+}  // namespace
+
 std::optional<torch::ScalarType> dtype_named(std::string_view name) {
   for (const DtypeName& row : kDtypes) {
     if (row.name == name) return row.dtype;
@@ -36,21 +38,16 @@ std::optional<torch::ScalarType> dtype_named(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view name_of(torch::ScalarType dtype, const std::string& tensor) {
+std::string_view name_of_dtype(torch::ScalarType dtype, const std::string& tensor) {
   for (const DtypeName& row : kDtypes) {
     if (row.dtype == dtype) return row.name;
   }
   fail<InvalidArgument>("[weights] tensor \"", tensor, "\" is of dtype ", dtype, ", which safetensors cannot hold");
 }
 
-// The entry of a tensor in the header, after its checks.
-struct Entry {
-  std::string name;
-  torch::ScalarType dtype;
-  std::vector<int64_t> shape;
-  uint64_t begin = 0;
-  uint64_t end = 0;
-};
+namespace {
+
+using Entry = SafetensorsEntry;
 
 uint64_t to_count(const Json& value, const std::string& source, const std::string& name, std::string_view what) {
   if (value.is_number_unsigned()) {
@@ -157,30 +154,40 @@ void require_cover(std::vector<Entry>& entries, uint64_t size, const std::string
 
 }  // namespace
 
-Weights parse_safetensors(std::span<const std::byte> bytes, const std::string& source) {
+uint64_t safetensors_header_length(std::span<const std::byte> first, uint64_t size, const std::string& source) {
   uint64_t length = 0;
-  if (bytes.size() < sizeof(length)) {
-    fail<DataLoss>("[weights] ", source, ": ", bytes.size(), " bytes, wanted at least the 8 of the header's length");
+  if (first.size() < sizeof(length)) {
+    fail<DataLoss>("[weights] ", source, ": ", first.size(), " bytes, wanted at least the 8 of the header's length");
   }
-  for (int i = 7; i >= 0; --i) length = (length << 8) | std::to_integer<uint64_t>(bytes[static_cast<std::size_t>(i)]);
-  if (length > kMaxSafetensorsHeader || length > bytes.size() - sizeof(length)) {
+  for (int i = 7; i >= 0; --i) length = (length << 8) | std::to_integer<uint64_t>(first[static_cast<std::size_t>(i)]);
+  if (length > kMaxSafetensorsHeader || length > size - sizeof(length)) {
     fail<DataLoss>("[weights] ", source, ": the header's length (bytes 0 to 7) is ", length, ", but the file has ",
-                   bytes.size(), " bytes and a header at most ", kMaxSafetensorsHeader);
+                   size, " bytes and a header at most ", kMaxSafetensorsHeader);
   }
-  const Json header = parse_header(bytes.subspan(sizeof(length), length), source);
-  const auto data = bytes.subspan(sizeof(length) + length);
+  return length;
+}
 
-  Weights weights;
-  std::vector<Entry> entries;
-  for (const auto& [name, value] : header.items()) {
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> header, uint64_t size,
+                                           const std::string& source) {
+  SafetensorsHeader parsed{.entries = {}, .metadata = {}, .data = sizeof(uint64_t) + header.size()};
+  const Json json = parse_header(header, source);
+  for (const auto& [name, value] : json.items()) {
     if (name == "__metadata__") {
-      weights.metadata = parse_metadata(value, source);
+      parsed.metadata = parse_metadata(value, source);
     } else {
-      entries.push_back(parse_entry(name, value, source));
+      parsed.entries.push_back(parse_entry(name, value, source));
     }
   }
-  require_cover(entries, data.size(), source);
-  for (const Entry& entry : entries) {
+  require_cover(parsed.entries, size - parsed.data, source);
+  return parsed;
+}
+
+Weights parse_safetensors(std::span<const std::byte> bytes, const std::string& source) {
+  const uint64_t length = safetensors_header_length(bytes, bytes.size(), source);
+  SafetensorsHeader header = parse_safetensors_header(bytes.subspan(sizeof(length), length), bytes.size(), source);
+  const auto data = bytes.subspan(header.data);
+  Weights weights{.tensors = {}, .metadata = std::move(header.metadata)};
+  for (const Entry& entry : header.entries) {
     torch::Tensor tensor = at::empty(entry.shape, torch::TensorOptions(entry.dtype));
     if (entry.end > entry.begin)
       std::memcpy(host_bytes(tensor).data(), data.data() + entry.begin, entry.end - entry.begin);
@@ -207,8 +214,9 @@ std::string safetensors_header(const NamedTensors& ordered, const std::map<std::
                             name == "__metadata__" ? "reserved" : "given twice");
     }
     const uint64_t end = at + static_cast<uint64_t>(tensor.numel()) * tensor.element_size();
-    header[name] = {
-        {"dtype", name_of(tensor.scalar_type(), name)}, {"shape", tensor.sizes().vec()}, {"data_offsets", {at, end}}};
+    header[name] = {{"dtype", name_of_dtype(tensor.scalar_type(), name)},
+                    {"shape", tensor.sizes().vec()},
+                    {"data_offsets", {at, end}}};
     at = end;
   }
   std::string text = header.dump();

@@ -1,10 +1,13 @@
 #include "cohort/weights.h"
 
+#include <ATen/Functions.h>
+
 #include <fstream>
 
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/stream_weights.h"
 #include "device/host_memory.h"
 
 namespace cohort {
@@ -19,6 +22,23 @@ void save_weights(const std::filesystem::path& file, const NamedTensors& tensors
   AtomicFile out(file);
   out.write(header);
   for (const auto& [name, tensor] : ordered) {
+    out.write(host_bytes(tensor));
+  }
+  out.commit();
+}
+
+void stream_weights(const std::filesystem::path& file, const TensorSource& source,
+                    const std::map<std::string, std::string>& metadata) {
+  NamedTensors shapes;  // without memory
+  for (const std::string& name : source.names()) {
+    const WholeTensor& whole = *source.find(name);
+    shapes.emplace_back(name, at::empty(whole.shape, torch::TensorOptions(whole.dtype).device(torch::kMeta)));
+  }
+  const NamedTensors ordered = safetensors_order(std::move(shapes));
+  AtomicFile out(file);
+  out.write(safetensors_header(ordered, metadata));
+  for (const auto& [name, shape] : ordered) {
+    const torch::Tensor tensor = source.read_whole(name).contiguous();
     out.write(host_bytes(tensor));
   }
   out.commit();

@@ -331,8 +331,42 @@ TEST(Manifest, WhatIsWrongIsNamedWithItsPlace) {
   for (const auto& [text, message] : cases) {
     expect_error<DataLoss>([&, text = text] { (void)parse_manifest(text, "m"); }, message);
   }
-  expect_error<Unimplemented>([&] { (void)parse_manifest(with("\"format\": 1", "\"format\": 2"), "m"); },
-                              "format 2, this version reads format 1");
+  expect_error<Unimplemented>([&] { (void)parse_manifest(with("\"format\": 1", "\"format\": 3"), "m"); },
+                              "format 3, this version reads formats 1 and 2");
+}
+
+TEST(Manifest, PiecesHaveToLieWithinTheirWholes) {
+  const TensorInPieces tensor{
+      .whole = {.shape = {4, 3}, .order = {1, 0}},
+      .pieces = {{.file = "m.shard-0-of-2.safetensors", .entry = "w@0", .runs = {.length = 2, .stride = 4, .count = 3}},
+                 {.file = "m.shard-0-of-2.safetensors",
+                  .entry = "w@2",
+                  .runs = {.offset = 2, .length = 2, .stride = 4, .count = 3}}}};
+  const Manifest good{.files = {{"m.shard-0-of-2.safetensors", {}}, {"x.bin", {.kind = ManifestFile::Kind::kBytes}}},
+                      .pieces = {{"m", {{"w", tensor}}}}};
+  const TensorInPieces back = parse_manifest(to_json(good), "m").pieces.at("m").at("w");
+  EXPECT_EQ(back.whole.order, tensor.whole.order);
+  EXPECT_EQ(back.pieces.at(1).runs, tensor.pieces.at(1).runs);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = to_json(good);
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {with("\"count\": 3", "\"count\": 4"), "pieces.m.w.pieces.count is 4, wanted runs within the tensor"},
+      {with("\"count\": 3", "\"count\": 1"), "wanted runs that lie apart"},
+      {with("\"count\": 3", "\"count\": 2"), "pieces.m.w.pieces is"},
+      {with("\"stride\": 4", "\"stride\": 1"), "wanted runs that lie apart"},
+      {with("\"stride\": 4", "\"stride\": 9223372036854775807"), "wanted runs within the tensor"},
+      {with("\"offset\": 0", "\"offset\": 9223372036854775807"), "wanted a place in the tensor"},
+      {with("\"length\": 2", "\"length\": 13"), "wanted"},
+      {with("\"dtype\": \"F32\"", "\"dtype\": \"F33\""), "pieces.m.w.dtype is \"F33\", wanted one of safetensors"},
+      {with("\"file\": \"m.shard-0-of-2.safetensors\"", "\"file\": \"x.bin\""), "wanted a file of tensors"},
+      {with("\"file\": \"m.shard-0-of-2.safetensors\"", "\"file\": \"m.shard-1-of-2.safetensors\""),
+       "wanted a file of tensors"},
+      {with("\"m\": {", "\"../m\": {"), "wanted names of groups"}};
+  for (const auto& [text, message] : cases) {
+    expect_error<DataLoss>([&, text = text] { (void)parse_manifest(text, "m"); }, message);
+  }
 }
 
 }  // namespace
