@@ -65,8 +65,8 @@ torch::Tensor stage_place(const torch::Tensor& x, std::string_view name) {
 }
 
 void PipelineRun::wake_all() {
-  for (std::condition_variable& stage : stages) stage.notify_all();
-  for (Passage* passage : passages) passage->wake().notify_all();
+  for (Stage& stage : stages) stage.wake.notify_all();
+  for (Passage* passage : passages) passage->wake_all();
 }
 
 void PipelineRun::fail_with(std::exception_ptr failure) {
@@ -95,8 +95,10 @@ void Passage::serve() {
   const std::shared_ptr<PipelineRun> run = run_;
   {
     std::unique_lock lock(run->mutex);
+    place_.sleep();
     const Deadline deadline(run->patience());
     wake_.wait_until(lock, deadline.when(), [&] { return allowed_ >= 0 || run->error; });
+    place_.leave();
   }
   std::exception_ptr error;
   try {
@@ -121,7 +123,20 @@ void Passage::end(const std::exception_ptr& error) {
   if (error && !run_->error) run_->error = error;
   ended_ = true;
   if (error) return run_->wake_all();
-  run_->stage_of(current_).notify_all();
+  turn_back();
+}
+
+// Wakes the stage that called this function, on this core: its thread sleeps at once. The run's mutex is held.
+void Passage::turn_back() {
+  WakePlace& stage = run_->stage_of(current_).place;
+  stage.set_core(sched_getcpu());
+  stage.bind();
+  back_.notify_all();
+}
+
+void Passage::wake_all() {
+  wake_.notify_all();
+  back_.notify_all();
 }
 
 // The error tells what there was to cut at.
@@ -153,9 +168,11 @@ std::vector<torch::Tensor> Passage::next_chunk(const std::vector<torch::Tensor>&
   {
     std::unique_lock lock(run_->mutex);
     done_ = current_;
-    run_->stage_of(current_).notify_all();
+    turn_back();
+    place_.sleep();
     const Deadline deadline(run_->patience());
     wake_.wait_until(lock, deadline.when(), [&] { return allowed_ > current_ || run_->error; });
+    place_.leave();
   }
   require_allowed(current_ + 1);
   ++current_;
@@ -197,9 +214,13 @@ void Passage::after_step(std::function<void(const Replica&)> act) {
 }
 
 template <typename Ready>
-void Passage::wait_in_stage(std::unique_lock<std::mutex>& lock, int chunk, const char* what, const Ready& ready) {
+void Passage::wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int chunk,
+                            const char* what, const Ready& ready) {
   const Deadline deadline(run_->timeout);
-  const bool in_time = run_->stage_of(chunk).wait_until(lock, deadline.when(), [&] { return run_->error || ready(); });
+  WakePlace& place = run_->stage_of(chunk).place;
+  place.sleep();
+  const bool in_time = wake.wait_until(lock, deadline.when(), [&] { return run_->error || ready(); });
+  place.leave();
   if (run_->error) fail<Cancelled>("[pipeline] another part of the pipeline failed");
   if (in_time) return;
   fail<DeadlineExceeded>("[pipeline] stage ", static_cast<std::size_t>(chunk) % run_->stages.size(), " waited ",
@@ -211,21 +232,25 @@ void Passage::advance(int chunk) {
   std::unique_lock lock(run_->mutex);
   if (ended_) return;
   allowed_ = chunk;
+  place_.set_core(sched_getcpu());
+  place_.bind();
   wake_.notify_all();
-  wait_in_stage(lock, chunk, "the forward pass", [&] { return ended_ || done_ >= chunk; });
+  wait_in_stage(lock, back_, chunk, "the forward pass", [&] { return ended_ || done_ >= chunk; });
 }
 
 void Passage::receive(int chunk, bool gradient) {
   std::unique_lock lock(run_->mutex);
   const Chunk& other = at(gradient ? chunk + 1 : chunk - 1);
-  wait_in_stage(lock, chunk, gradient ? "the gradient of the output" : "the input",
+  wait_in_stage(lock, run_->stage_of(chunk).wake, chunk, gradient ? "the gradient of the output" : "the input",
                 [&] { return gradient ? other.gradient_sent : other.sent; });
 }
 
 void Passage::send(int chunk, bool gradient) {
   const std::lock_guard lock(run_->mutex);
   (gradient ? at(chunk).gradient_sent : at(chunk).sent) = true;
-  run_->stage_of(gradient ? chunk - 1 : chunk + 1).notify_all();
+  PipelineRun::Stage& other = run_->stage_of(gradient ? chunk - 1 : chunk + 1);
+  other.place.bind();
+  other.wake.notify_all();
 }
 
 void Passage::backward(int chunk, bool whole) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/wake_place.h"
 #include "cohort/strategy.h"
 #include "strategy/pipeline/chunk_backward.h"
 #include "strategy/pipeline/microbatch_call.h"
@@ -31,9 +32,16 @@ struct PipelineRun {
   const std::vector<std::string>& cut;
   at::ThreadLocalState caller = {};
 
+  // What wakes a stage when something comes from another one, and where: on a core of its own, to which it calls the
+  // functions, too.
+  struct Stage {
+    std::condition_variable wake = {};
+    WakePlace place = {};
+  };
+
   std::mutex mutex;
-  std::deque<std::condition_variable> stages = {};  // each wakes one stage
-  std::exception_ptr error = nullptr;               // the first one
+  std::deque<Stage> stages = {};
+  std::exception_ptr error = nullptr;  // the first one
   std::vector<class Passage*> passages = {};
   const void* owner = nullptr;  // the optimizer of the step
   std::optional<PipelinedStep> step = std::nullopt;
@@ -42,7 +50,7 @@ struct PipelineRun {
 
   // Returns how long a call waits at most: all that goes before it ends in time, or fails.
   std::chrono::milliseconds patience() const { return timeout * (3 * chunks * static_cast<int>(passages.size())); }
-  std::condition_variable& stage_of(int chunk) { return stages[static_cast<std::size_t>(chunk) % stages.size()]; }
+  Stage& stage_of(int chunk) { return stages[static_cast<std::size_t>(chunk) % stages.size()]; }
   // Notes an error and wakes everybody.
   void fail_with(std::exception_ptr failure);
   void wake_all();
@@ -67,7 +75,7 @@ class Passage final : public MicrobatchCall {
   void send(int chunk, bool gradient);
   // Returns whether the call has ended; the run's mutex is held.
   bool ended() const { return ended_; }
-  std::condition_variable& wake() { return wake_; }
+  void wake_all();
   void release();  // what a run has left
 
   int64_t examples() const override { return part_.begin < 0 ? -1 : part_.end - part_.begin; }
@@ -92,12 +100,16 @@ class Passage final : public MicrobatchCall {
   void require_allowed(int chunk);
   [[noreturn]] void fail_cut(const std::string& when) const;
   template <typename Ready>
-  void wait_in_stage(std::unique_lock<std::mutex>& lock, int chunk, const char* what, const Ready& ready);
+  void wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int chunk, const char* what,
+                     const Ready& ready);
+  void turn_back();
 
   std::shared_ptr<PipelineRun> run_;
   detail::SharePart part_;
   at::Generator generator_;
   std::condition_variable wake_;
+  std::condition_variable back_;  // wakes the stage that waits for it
+  WakePlace place_;
   std::vector<Chunk> chunks_;
   int allowed_ = -1;  // the last chunk that the function may compute
   int current_ = 0;   // the chunk that it is in, used by its thread

@@ -213,6 +213,9 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
                                                                 .threads = core_.threads_per_replica(),
                                                                 .cut = core_.plan().cut});
   run->stages.resize(static_cast<std::size_t>(setup_.stages));
+  for (int i = 0; i < setup_.stages; ++i) {
+    run->stages[static_cast<std::size_t>(i)].place.set_core(core_behind(i * core_.num_local_replicas()));
+  }
   job.begin_parts(replica, parts.size());
   const std::vector<std::shared_ptr<Passage>> passages = prepare(run, parts);
   for (std::size_t i = 0; i < passages.size(); ++i) calls_.begin(i, passages[i]);
