@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/models/zoo.h"
+
 namespace cohort::bench {
 
 inline double now() {
@@ -51,7 +53,9 @@ inline double median_time(double seconds, const std::function<void()>& call) {
   return median(times_of(seconds, call));
 }
 
-// A module as a user brings it: "mlp", "cnn", "resnet50", "vit_tiny" or "transformer".
+// The vision transformers "transformer" and "block".
+models::VisionTransformerOptions transformer(const std::string& name);
+// A module as a user brings it: "mlp", "cnn", "resnet50", "vit_tiny", "transformer" or "block".
 torch::nn::Sequential make_model(const std::string& name);
 // A batch of its input and the labels.
 torch::Tensor make_input(const std::string& name, int64_t size);
@@ -61,6 +65,7 @@ constexpr int64_t kClasses = 10;
 // What the steps run on.
 struct StepDevices {
   int replicas = 2;
+  int model_parallel = 1;       // CPUs that share the parameters of a replica
   int threads = 1;              // a replica on the CPU; 0: the cores divided by the replicas
   bool gpus = false;            // one a replica
   std::string xla_plugin = "";  // the devices of this plugin, one a replica
@@ -90,7 +95,7 @@ void run_input(double seconds);
 void run_images(const std::string& folder, int threads);
 void run_tfrecord();
 void run_precision(double seconds);
-void run_space(int64_t filters, int rounds);
+void run_space(int parts, int64_t filters, double seconds);
 void run_checkpoint();
 void run_worker_start();
 void run_recording(const std::string& model, double seconds);

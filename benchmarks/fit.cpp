@@ -27,7 +27,7 @@ Sequential make_mlp(const Strategy& strategy, int64_t together) {
 
 void run_fit(int replicas, int64_t together, double seconds) {
   torch::manual_seed(1);
-  const Strategy strategy = make_strategy({.replicas = replicas});
+  const Strategy strategy = make_strategy({.replicas = replicas}, "mlp");
   const int64_t size = batch_per_replica("mlp") * replicas;
   Step bare(strategy, "mlp");
   Sequential model = make_mlp(strategy, together);

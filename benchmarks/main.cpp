@@ -30,19 +30,19 @@ void add_fit(CLI::App& app, const double& seconds) {
 }
 
 // A network on an image in parts.
-void add_space(CLI::App& app) {
-  CLI::App& space = *app.add_subcommand("space", "a U-Net on an image of 512 x 512 in two parts, beside one thread");
+void add_space(CLI::App& app, const double& seconds) {
+  CLI::App& space = *app.add_subcommand("space", "training steps of a U-Net on an image of 512 x 512 in parts of rows");
+  const auto parts = std::make_shared<int>(2);
   const auto filters = std::make_shared<int64_t>(16);
-  const auto rounds = std::make_shared<int>(5);
+  space.add_option("--parts", *parts, "each on a thread")->capture_default_str();
   space.add_option("--filters", *filters, "channels of the first level")->capture_default_str();
-  space.add_option("--rounds", *rounds, "steps of each, in turns")->capture_default_str();
-  space.callback([filters, rounds] { cohort::bench::run_space(*filters, *rounds); });
+  space.callback([&seconds, parts, filters] { cohort::bench::run_space(*parts, *filters, seconds); });
 }
 
 // Where a step's time goes, which benchmarks/profile_step.py reads.
 void add_profile(CLI::App& app, const double& seconds) {
   add_fit(app, seconds);
-  add_space(app);
+  add_space(app, seconds);
   CLI::App& profile = *app.add_subcommand("profile", "where the time of a training step on CPUs goes");
   const auto model = std::make_shared<std::string>("mlp");
   const auto replicas = std::make_shared<int>(2);
@@ -79,7 +79,44 @@ void add_calls(CLI::App& app, const double& seconds) {
   });
 }
 
+// Training steps of one process, or of one of several workers.
+void add_steps(CLI::App& app, const double& seconds) {
+  const auto model = std::make_shared<std::string>("mlp");
+  const auto add_model = [&](CLI::App& to) {
+    to.add_option("--model", *model,
+                  "mlp, cnn, resnet50, vit_tiny, transformer or block, a transformer of one wide layer")
+        ->capture_default_str();
+  };
+  CLI::App& step = *app.add_subcommand("step", "training steps");
+  const auto devices = std::make_shared<cohort::bench::StepDevices>();
+  add_model(step);
+  step.add_option("--replicas", devices->replicas, "replicas")->capture_default_str();
+  CLI::Option* const gpus = step.add_flag("--gpus", devices->gpus, "the replicas on GPUs, one each");
+  CLI::Option* const plugin = step.add_option("--xla_plugin", devices->xla_plugin,
+                                              "the replicas on devices of a plugin, as cohort train takes it");
+  plugin->excludes(gpus);
+  step.add_option("--model_parallel", devices->model_parallel,
+                  "CPUs that share the parameters of a replica of block or transformer")
+      ->excludes(gpus)
+      ->excludes(plugin)
+      ->capture_default_str();
+  step.add_option("--threads", devices->threads, "threads a replica on the CPU; 0: the cores divided by the replicas")
+      ->capture_default_str();
+  step.callback([&seconds, model, devices] { cohort::bench::run_step(*model, *devices, seconds); });
+  CLI::App& worker_step = *app.add_subcommand("worker_step", "training steps of one of several workers");
+  const auto worker = std::make_shared<cohort::bench::WorkerOptions>();
+  add_model(worker_step);
+  worker_step.add_option("--overlap", worker->overlap,
+                         "whether gradients leave during backward; as the library decides");
+  worker_step.add_option("--shared_memory", worker->shared_memory, "whether workers of one machine share memory")
+      ->capture_default_str();
+  worker_step.add_option("--sharding_stage", worker->sharding_stage, "states that the workers share")
+      ->capture_default_str();
+  worker_step.callback([&seconds, model, worker] { cohort::bench::run_worker_step(*model, seconds, *worker); });
+}
+
 void add_others(CLI::App& app, const double& seconds) {
+  add_steps(app, seconds);
   add_profile(app, seconds);
   add_pipeline(app, seconds);
   add_recorded(app, seconds);
@@ -92,28 +129,10 @@ int main(int argc, char** argv) {
   CLI::App app("Cohort's benchmarks; each prints JSON lines", "cohort_bench");
   app.require_subcommand(1);
   double seconds = 2.0;
-  std::string model = "mlp";
-  cohort::bench::StepDevices devices;
-  cohort::bench::WorkerOptions worker;
   app.add_option("--seconds", seconds, "time for each measurement")->capture_default_str();
-  CLI::App& step = *app.add_subcommand("step", "training steps");
-  step.add_option("--model", model, "mlp, cnn, resnet50, vit_tiny or transformer")->capture_default_str();
-  step.add_option("--replicas", devices.replicas, "replicas")->capture_default_str();
-  CLI::Option* const gpus = step.add_flag("--gpus", devices.gpus, "the replicas on GPUs, one each");
-  step.add_option("--xla_plugin", devices.xla_plugin, "the replicas on devices of a plugin, as cohort train takes it")
-      ->excludes(gpus);
-  step.add_option("--threads", devices.threads, "threads a replica on the CPU; 0: the cores divided by the replicas")
-      ->capture_default_str();
-  CLI::App& worker_step = *app.add_subcommand("worker_step", "training steps of one of several workers");
-  worker_step.add_option("--model", model, "mlp, cnn, resnet50, vit_tiny or transformer")->capture_default_str();
-  worker_step.add_option("--overlap", worker.overlap,
-                         "whether gradients leave during backward; as the library decides");
-  worker_step.add_option("--shared_memory", worker.shared_memory, "whether workers of one machine share memory")
-      ->capture_default_str();
-  worker_step.add_option("--sharding_stage", worker.sharding_stage, "states that the workers share")
-      ->capture_default_str();
   CLI::App& empty = *app.add_subcommand("empty", "strategy.run of an empty function");
-  empty.add_option("--replicas", devices.replicas, "CPU replicas")->capture_default_str();
+  int replicas = 2;
+  empty.add_option("--replicas", replicas, "CPU replicas")->capture_default_str();
   const CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the local all-reduce beside a copy loop");
   const CLI::App& input = *app.add_subcommand("input", "the input pipeline");
   CLI::App& images = *app.add_subcommand("images", "photographs in folders: decoded, resized, normalised, batched");
@@ -133,9 +152,7 @@ int main(int argc, char** argv) {
   servers.add_option("what", what, "dense, rows, recommender, arithmetic, mlp or bag")->capture_default_str();
   add_others(app, seconds);
   CLI11_PARSE(app, argc, argv);
-  if (step.parsed()) cohort::bench::run_step(model, devices, seconds);
-  if (worker_step.parsed()) cohort::bench::run_worker_step(model, seconds, worker);
-  if (empty.parsed()) cohort::bench::run_empty(devices.replicas, seconds);
+  if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
   if (worker_all_reduce.parsed()) cohort::bench::run_worker_all_reduce();
   if (input.parsed()) cohort::bench::run_input(seconds);

@@ -1,10 +1,9 @@
-// The benchmarks' models: the MLP and the CNN of our layers, ResNet-50 and two small vision transformers of our zoo.
+// The benchmarks' models: the MLP and the CNN of our layers, ResNet-50 and small vision transformers of our zoo.
 // pytorch_step.py has the same in Python.
 #include "bench.h"
 
 #include <stdexcept>
 
-#include "cohort/models/zoo.h"
 #include "cohort/train/layers.h"
 
 namespace cohort::bench {
@@ -28,6 +27,16 @@ nn::Sequential of_layers(const std::vector<Layer>& layers, Shape shape) {
 
 }  // namespace
 
+models::VisionTransformerOptions transformer(const std::string& name) {
+  const bool block = name == "block";
+  return {.image_size = kTransformerImage,
+          .num_layers = block ? 1 : 4,
+          .num_heads = block ? 8 : 4,
+          .hidden_dim = block ? 512 : 256,
+          .mlp_dim = block ? 2048 : 1024,
+          .num_classes = kClasses};
+}
+
 torch::nn::Sequential make_model(const std::string& name) {
   if (name == "mlp") {
     return of_layers({Dense(256, Activation::kRelu), Dense(128, Activation::kRelu), Dense(kClasses)}, {784});
@@ -42,21 +51,14 @@ torch::nn::Sequential make_model(const std::string& name) {
     return nn::Sequential(models::vision_transformer(
         {.image_size = 64, .num_heads = 3, .hidden_dim = 192, .mlp_dim = 768, .num_classes = kClasses}));
   }
-  if (name == "transformer") {
-    return nn::Sequential(models::vision_transformer({.image_size = kTransformerImage,
-                                                      .num_layers = 4,
-                                                      .num_heads = 4,
-                                                      .hidden_dim = 256,
-                                                      .mlp_dim = 1024,
-                                                      .num_classes = kClasses}));
-  }
+  if (name == "transformer" || name == "block") return nn::Sequential(models::vision_transformer(transformer(name)));
   throw std::invalid_argument("unknown model " + name);
 }
 
 torch::Tensor make_input(const std::string& name, int64_t size) {
   if (name == "mlp") return torch::randn({size, 784});
   if (name == "cnn") return torch::randn({size, 1, 28, 28});
-  const int64_t edge = name == "transformer" ? kTransformerImage : 64;
+  const int64_t edge = name == "transformer" || name == "block" ? kTransformerImage : 64;
   return torch::randn({size, 3, edge, edge});
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs our training steps and those of TensorFlow, PyTorch and JAX in turn and prints how many times as fast ours are: `make bench PEERS=all`.
 
-usage: peers.py --bench BINARY [--peers all|tensorflow torch jax] [--rows mlp cnn resnet50 vit_tiny servers] [--only TEXT] [--rounds N]
+usage: peers.py --bench BINARY [--peers all|tensorflow torch jax] [--rows mlp cnn resnet50 vit_tiny servers divided] [--only TEXT] [--rounds N]
                 [--seconds S] [--least | --one-core]
 
 Every side runs once a round, one after the other; a ratio is the median of those of the rounds, with the least and the greatest. Threads:
@@ -31,6 +31,23 @@ WANTED = {
     ("mlp", "PyTorch, eager"): (OURS_2, 3.2), ("mlp", "PyTorch, DDP"): (OURS_2, 7), ("mlp", "TensorFlow, XLA, loop"): (OURS_1, 1.3),
     ("cnn", "PyTorch, DDP"): (OURS_2, 1.3), ("cnn", "TensorFlow"): (OURS_2, 1.3),
     ("resnet50", "PyTorch, DDP"): (OURS_2, 1.6), ("vit_tiny", "PyTorch, DDP"): (OURS_2, 1.6),
+}
+# Models that are divided, with the least ratios that issue 26 wants.
+DIVIDED = {
+    "transformer in 2 stages, 8 microbatches": {
+        "ours": ("pipeline", "1f1b"), "PyTorch, 1F1B": (["1f1b"], 1.4), "PyTorch, GPipe": (["gpipe"], None), "PyTorch, interleaved": (["interleaved"], None),
+        "PyTorch, one process of 2 threads": (["transformer", "2"], 1), "ours, one thread": (("pipeline", "1"), round(0.9 * 1.78, 2))},
+    "transformer, 2 workers that share parameters": {
+        "ours": ("worker_step", "--model", "transformer", "--sharding_stage", "3"), "PyTorch, FSDP2": (["fsdp2"], 1.4),
+        "PyTorch, FSDP2, kept after forward": (["fsdp2_kept"], None), "PyTorch, one process of 2 threads": (["transformer", "2"], 1)},
+    "transformer, 2 workers that share slots": {
+        "ours": ("worker_step", "--model", "transformer", "--sharding_stage", "1"), "PyTorch, DDP with ZeroRedundancyOptimizer": (["ddp_zero"], 1.3),
+        "PyTorch, one process of 2 threads": (["transformer", "2"], 1)},
+    "block of d = 512, its parameters on 2 devices": {
+        "ours": ("step", "--model", "block", "--replicas", "1", "--model_parallel", "2"), "PyTorch, DTensor": (["tensor"], 2),
+        "PyTorch, one process of 2 threads": (["block", "2"], 1), "ours, one thread": (("step", "--model", "block", "--replicas", "1"), None)},
+    "U-Net, an image of 512 x 512 in 2 parts": {
+        "ours": ("space", "--parts", "2"), "PyTorch, one process of 2 threads": (["unet", "2"], 1), "ours, one thread": (("space", "--parts", "1"), 1.7)},
 }
 SERVERS = {"mlp": "asynchronous MLP, 64 examples", "bag": "bag of embeddings, 1,000,000 x 64, 512 examples of 8"}
 
@@ -201,11 +218,40 @@ def servers_report(arguments, python):
         yield f"| {name} | {shown[0]} | {shown[1]} | {text} | 3, {'-' if value is None else 'holds' if value >= 3 else 'fails'} |"
 
 
+def divided_side(arguments, python, name, how):
+    """Ours where `how` is what cohort_bench is told, else PyTorch's."""
+    seconds = str(3 * arguments.seconds)
+    if isinstance(how, list):
+        what, *threads = how
+        program = [HERE / "pytorch_step.py", "transformer"] if what == "ddp_zero" else [HERE / "pytorch_parallel.py"]
+        return Side(name, [[python, *program, what, seconds, *threads]])
+    launch = [arguments.bench.replace("cohort_bench", "cohort"), "launch", "--nproc=2", "--"] if how[0] == "worker_step" else []
+    return Side(name, [[*launch, arguments.bench, "--seconds", seconds, *how]])
+
+
+def divided_report(arguments, python):
+    if "divided" not in arguments.rows or "torch" not in arguments.peers or arguments.one_core:
+        return
+    if python is None:
+        yield "\nModels that are divided beside PyTorch's: not run, it is absent."
+        return
+    yield "\n| model, on 2 cores | beside | ours, samples a second | its own | ratio | wanted |\n|---|---|---|---|---|---|"
+    for model, row in DIVIDED.items():
+        ours = divided_side(arguments, python, "ours", row["ours"])
+        others = [(divided_side(arguments, python, name, how), least) for name, (how, least) in list(row.items())[1:] if arguments.only in name]
+        measure([ours, *(side for side, _ in others)], arguments.rounds)
+        for side, least in others:
+            text, value = ratio(ours, side)
+            shown = [f"fails: {each.failure}" if each.failure else f"{statistics.median(each.rates):,.1f}" for each in (ours, side)]
+            wanted = "" if least is None else f"{least}, {'-' if value is None else 'holds' if value >= least else 'fails'}"
+            yield f"| {model} | {side.name} | {shown[0]} | {shown[1]} | {text} | {wanted} |"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", required=True)
     parser.add_argument("--peers", nargs="+", default=["all"], choices=["all", "tensorflow", "torch", "jax"])
-    parser.add_argument("--rows", nargs="+", default=[*MODELS, "servers"], choices=[*MODELS, "servers"])
+    parser.add_argument("--rows", nargs="+", default=[*MODELS, "servers", "divided"], choices=[*MODELS, "servers", "divided"])
     parser.add_argument("--only", default="", metavar="TEXT", help="the peers' sides whose names contain this")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
@@ -222,7 +268,8 @@ def main():
              for peer, python in pythons.items()]
     load = pathlib.Path("/proc/loadavg").read_text(encoding="ascii").split()[0]
     print(f"Peers: {', '.join(names)}. Load average of the {os.cpu_count()} cores at the beginning: {load}.\n")
-    for line in itertools.chain(models_report(arguments, pythons), servers_report(arguments, pythons.get("tensorflow"))):
+    for line in itertools.chain(models_report(arguments, pythons), servers_report(arguments, pythons.get("tensorflow")),
+                                divided_report(arguments, pythons.get("torch"))):
         print(line, flush=True)
     return 0
 

@@ -53,8 +53,8 @@ void run_pipeline(const std::string& schedule, int microbatches, double seconds)
         batch);
   };
   const double time = median_time(seconds, step);
-  std::cout << "{\"pipeline\": \"" << schedule << "\", \"microbatches\": " << microbatches
-            << ", \"us\": " << time * 1e6;
+  std::cout << "{\"pipeline\": \"" << schedule << "\", \"microbatches\": " << microbatches << ", \"us\": " << time * 1e6
+            << ", \"samples_per_second\": " << kExamples / time;
   Trace trace({.file = {}});
   constexpr int kTraced = 3;
   for (int i = 0; i < kTraced; ++i) step();

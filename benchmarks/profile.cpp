@@ -38,7 +38,7 @@ class Passes {
 
 void run_profile(const std::string& model, int replicas, double seconds) {
   torch::manual_seed(1);
-  const Strategy strategy = make_strategy({.replicas = replicas});
+  const Strategy strategy = make_strategy({.replicas = replicas}, model);
   const auto count = static_cast<std::size_t>(replicas);
   std::vector<pid_t> threads(count);
   std::vector<std::unique_ptr<Passes>> passes(count);

@@ -40,6 +40,24 @@ def make(name):
     return models.resnet50(num_classes=CLASSES), 8, (3, 64, 64)
 
 
+def times_of(step, seconds):
+    """The seconds of each step; the same number of steps in all processes."""
+    for _ in range(5):
+        step()
+    start = clock()
+    for _ in range(5):
+        step()
+    count = torch.tensor(max(5, int(seconds * 5 / (clock() - start))))
+    if torch.distributed.is_initialized():
+        torch.distributed.broadcast(count, 0)
+    times = []
+    for _ in range(int(count)):
+        start = clock()
+        step()
+        times.append(clock() - start)
+    return times
+
+
 def step_times(name, seconds, wrap=lambda net: net, layout=torch.contiguous_format, zero=False):
     torch.manual_seed(1)
     net, size, shape = make(name)
@@ -56,21 +74,7 @@ def step_times(name, seconds, wrap=lambda net: net, layout=torch.contiguous_form
         nn.functional.cross_entropy(net(x), y).backward()
         adam.step()
 
-    for _ in range(5):
-        step()
-    # A fixed number of steps, so that two processes do the same.
-    start = clock()
-    for _ in range(5):
-        step()
-    count = torch.tensor(max(5, int(seconds * 5 / (clock() - start))))
-    if torch.distributed.is_initialized():
-        torch.distributed.broadcast(count, 0)
-    times = []
-    for _ in range(int(count)):
-        start = clock()
-        step()
-        times.append(clock() - start)
-    return times, size
+    return times_of(step, seconds), size
 
 
 def ddp_worker(rank, name, mode, seconds, rendezvous):

@@ -1,4 +1,4 @@
-// Training steps of a U-Net on one image, in parts and on one thread, in turns.
+// Training steps of a U-Net on one image, in parts or on one thread.
 #include <iostream>
 
 #include "bench.h"
@@ -41,26 +41,14 @@ class SegmentationStep {
 
 }  // namespace
 
-void run_space(int64_t filters, int rounds) {
+void run_space(int parts, int64_t filters, double seconds) {
   torch::manual_seed(1);
   const torch::Tensor image = torch::randn({1, 3, kEdge, kEdge});
   const torch::Tensor labels = torch::randint(2, {1, kEdge, kEdge}, torch::kLong);
-  SegmentationStep alone(1, filters);
-  SegmentationStep parts(2, filters);
-  std::vector<double> one, two, ratios;
-  for (int round = 0; round <= rounds; ++round) {
-    const double begin = now();
-    alone(image, labels);
-    const double middle = now();
-    parts(image, labels);
-    const double end = now();
-    if (round == 0) continue;  // memory is taken, primitives are made
-    one.push_back(middle - begin);
-    two.push_back(end - middle);
-    ratios.push_back(one.back() / two.back());
-  }
-  std::cout << "{\"space\": \"unet " << kEdge << "\", \"filters\": " << filters << ", \"one_ms\": " << median(one) * 1e3
-            << ", \"two_parts_ms\": " << median(two) * 1e3 << ", \"ratio\": " << median(ratios) << "}\n";
+  SegmentationStep step(parts, filters);
+  const double time = median_time(seconds, [&] { step(image, labels); });
+  std::cout << "{\"space\": \"unet " << kEdge << "\", \"filters\": " << filters << ", \"parts\": " << parts
+            << ", \"us\": " << time * 1e6 << ", \"samples_per_second\": " << 1.0 / time << "}\n";
 }
 
 }  // namespace cohort::bench

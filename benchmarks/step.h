@@ -1,6 +1,7 @@
 // The training step that the benchmarks measure, through the public interface.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -11,6 +12,8 @@
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/function.h"
+#include "cohort/mesh_strategy.h"
+#include "cohort/models/layouts.h"
 #include "cohort/optimizer.h"
 
 namespace cohort::bench {
@@ -25,9 +28,13 @@ class Step {
         net_(strategy.mirror([&] { return make_model(model); })),
         adam_(strategy.optimizer(net_, Adam({.learning_rate = 1e-3}))) {
     std::vector<Example> shares;
-    for (const LogicalDevice& device : strategy.worker_devices()) {
-      const Example share{.x = make_input(model, size_), .y = torch::randint(kClasses, {size_}, torch::kLong)};
-      shares.push_back(share.to(device.torch_device));
+    const std::vector<LogicalDevice> devices = strategy.worker_devices();
+    // Devices that share the parameters of a replica take the same share of the batch.
+    const std::size_t line = std::max<std::size_t>(1, devices.size() / strategy.num_replicas_in_sync());
+    Example share;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      if (i % line == 0) share = {.x = make_input(model, size_), .y = torch::randint(kClasses, {size_}, torch::kLong)};
+      shares.push_back(share.to(devices[i].torch_device));
     }
     batch_ = GlobalBatch(std::move(shares), size_ * strategy.num_replicas_in_sync());
     step_ = [this](Replica& replica, const torch::Tensor& x, const torch::Tensor& y) { return train(replica, x, y); };
@@ -84,9 +91,15 @@ class Step {
   std::function<torch::Tensor(Replica&, const torch::Tensor&, const torch::Tensor&)> step_;
 };
 
-inline Strategy make_strategy(const StepDevices& devices) {
+inline Strategy make_strategy(const StepDevices& devices, const std::string& model) {
   if (!devices.xla_plugin.empty()) {
     return XlaStrategy({.plugin = devices.xla_plugin, .num_devices = devices.replicas});
+  }
+  if (devices.model_parallel > 1) {
+    const DeviceMesh mesh({devices.replicas, devices.model_parallel}, {"batch", "model"},
+                          cpu_devices(devices.replicas * devices.model_parallel));
+    return MeshStrategy(mesh, {.layout = layouts::transformer(transformer(model)),
+                               .exchange = {.threads_per_replica = devices.threads}});
   }
   std::vector<std::string> names = cpu_devices(devices.replicas);
   for (std::size_t i = 0; devices.gpus && i < names.size(); ++i) names[i] = "/GPU:" + std::to_string(i);

@@ -1,8 +1,10 @@
 """The table of the peers says what held, what failed and what is absent. The sides are small programs, nothing is measured."""
+import argparse
 import json
 import pathlib
 import sys
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "benchmarks"))
 import environments
@@ -52,6 +54,31 @@ class Table(unittest.TestCase):
         for each in (*mine, side):
             each.least = True
         self.assertIn("| 640,000 (best 640,000) | 2.00", measured(*mine, side)[2])
+
+
+class Divided(unittest.TestCase):
+    def rows(self, python="python3", **programs):
+        arguments = argparse.Namespace(rows=["divided"], peers=["torch"], only="", one_core=False, rounds=1, seconds=1.0, bench="cohort_bench")
+        with mock.patch.object(peers, "DIVIDED", {"net": {"ours": ("step",), "theirs": (["fsdp2"], 1.4)}}), \
+                mock.patch.object(peers, "divided_side", lambda _, __, name, ___: peers.Side(name, [programs[name]])):
+            return list(peers.divided_report(arguments, python))
+
+    def test_a_ratio_holds_or_fails(self):
+        self.assertIn("| net | theirs | 640,000.0 | 457,142.9 | 1.40 (1.40 to 1.40) | 1.4, holds |", self.rows(ours=program(us=100), theirs=program(us=140))[1])
+        self.assertIn("1.4, fails |", self.rows(ours=program(us=100), theirs=program(us=139))[1])
+
+    def test_a_side_that_fails_says_why(self):
+        self.assertIn("| net | theirs | 640,000.0 | fails: no wheel | - | 1.4, - |", self.rows(ours=program(), theirs=fails("no wheel"))[1])
+
+    def test_an_absent_peer_is_said_to_be_absent(self):
+        self.assertIn("not run, it is absent", self.rows(python=None)[0])
+
+    def test_each_side_is_told_what_it_has_to_run(self):
+        arguments = argparse.Namespace(bench="folder/cohort_bench", seconds=1.0)
+        ours = peers.divided_side(arguments, "python3", "ours", ("worker_step", "--sharding_stage", "3")).commands[0]
+        self.assertEqual(ours, ["folder/cohort", "launch", "--nproc=2", "--", "folder/cohort_bench", "--seconds", "3.0", "worker_step", "--sharding_stage", "3"])
+        theirs = peers.divided_side(arguments, "python3", "theirs", ["transformer", "2"]).commands[0]
+        self.assertEqual(theirs, ["python3", peers.HERE / "pytorch_parallel.py", "transformer", "3.0", "2"])
 
 
 class Environments(unittest.TestCase):
