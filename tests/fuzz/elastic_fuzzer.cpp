@@ -1,6 +1,6 @@
 // Conversations of an elastic run: launchers, strangers among them, report anything, in any order and at any time. What
 // the leader takes for a report is answered with an order that a launcher would take; the workers of a round have
-// different ranks of the same world.
+// different ranks of the same world. A launcher takes no order but one that it can carry out, whatever comes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +30,7 @@ class Conversation {
 
  private:
   void step() {
+    hear_anything();
     now_ += milliseconds(numbers_.below(4) == 0 ? numbers_.below(250) * 50 : 100);
     if (numbers_.below(64) == 0) return roster_.finish(numbers_.below(4));
     const int which = numbers_.below(4);
@@ -43,6 +44,29 @@ class Conversation {
     require(!misfit(order, std::max(1, workers)), "an order does not fit");
     if (order.kind() == Order::RUN) require_place(which, order);
     follow(report, order);
+  }
+  // A leader that orders anything.
+  void hear_anything() {
+    constexpr int kProcesses = 3;
+    const auto any = [&] { return static_cast<int>(numbers_.any()); };
+    Order order;
+    order.set_kind(static_cast<Order::Kind>(numbers_.below(8) == 0 ? any() : static_cast<int>(Order::RUN)));
+    order.set_round(numbers_.any());
+    order.set_first_rank(any());
+    order.set_workers(any());
+    order.set_world(any());
+    order.set_group(any());
+    order.set_master_host(std::string(numbers_.count(), 'h'));
+    order.set_master_port(any());
+    order.set_code(any());
+    if (misfit(order, kProcesses)) return;
+    require(order.code() >= 0 && order.code() < 256, "a status is none");
+    if (order.kind() != Order::RUN) return;
+    require(order.round() > 0 && order.group() >= 0, "a round or a group has no number");
+    require(order.workers() > 0 && order.workers() <= kProcesses, "there are not so many workers");
+    const int64_t end = int64_t{order.first_rank()} + order.workers();
+    require(order.first_rank() >= 0 && end <= order.world(), "a rank is not one of the world");
+    require(!order.master_host().empty() && order.master_port() > 0 && order.master_port() < 65536, "nobody is there");
   }
   // What a launcher has to say, or something else.
   void change(Report& report, int which) {

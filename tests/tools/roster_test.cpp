@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <set>
 
@@ -358,9 +359,13 @@ TEST(Roster, ReportsAndOrdersThatCannotBeMeantAreFound) {
   EXPECT_EQ(misfit(run, 1).value_or(""), "it wants 2 workers, there are 1");
   run.set_world(3);
   EXPECT_EQ(misfit(run, 2).value_or(""), "it has ranks from 2 on of 3 for group 0");
+  run.set_world(std::numeric_limits<int>::min());
+  EXPECT_EQ(misfit(run, 2).value_or(""), "it has ranks from 2 on of -2147483648 for group 0");
   run.set_world(4);
   run.set_master_port(0);
   EXPECT_EQ(misfit(run, 2).value_or(""), "it names a:0 for worker 0");
+  run.set_kind(static_cast<Order::Kind>(7));
+  EXPECT_EQ(misfit(run, 2).value_or(""), "its kind is 7");
 }
 
 }  // namespace

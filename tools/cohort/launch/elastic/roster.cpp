@@ -38,12 +38,15 @@ std::optional<std::string> misfit(const Report& report) {
 }
 
 std::optional<std::string> misfit(const Order& order, int nproc) {
+  if (!Order::Kind_IsValid(order.kind())) return c10::str("its kind is ", static_cast<int>(order.kind()));
   if (order.code() < 0 || order.code() > kLastCode) return c10::str("its status is ", order.code());
   if (order.kind() != Order::RUN) return std::nullopt;
   if (order.workers() < 1 || order.workers() > nproc) {
     return c10::str("it wants ", order.workers(), " workers, there are ", nproc);
   }
-  if (order.first_rank() < 0 || order.first_rank() > order.world() - order.workers() || order.group() < 0) {
+  // The least world of all, less the workers, would be beyond the range of an int.
+  const bool fits = order.world() >= order.workers() && order.first_rank() <= order.world() - order.workers();
+  if (order.first_rank() < 0 || !fits || order.group() < 0) {
     return c10::str("it has ranks from ", order.first_rank(), " on of ", order.world(), " for group ", order.group());
   }
   if (order.round() < 1) return c10::str("its round is ", order.round());
