@@ -383,6 +383,8 @@ class MirroredOptimizer {
   void load_accumulated(const std::vector<torch::Tensor>& sums) const;
 
  private:
+  friend class Access;
+
   std::shared_ptr<Step> step_;
 };
 

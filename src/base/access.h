@@ -26,6 +26,18 @@ class Access {
     return handle.layout_;
   }
 
+  // Returns the buffers that count for all replicas of a mirrored module, as MirroredModule::state() has them.
+  template <typename Handle>
+  static auto mean_buffers(const Handle& handle) {
+    return handle.mean_buffers();
+  }
+
+  // Returns the Step behind an optimizer's handle.
+  template <typename Handle>
+  static auto& step(const Handle& handle) {
+    return handle.step_;
+  }
+
   // Makes a handle by a constructor that programs do not have.
   template <typename Handle, typename... Args>
   static Handle make(Args&&... args) {

@@ -1,33 +1,26 @@
 // The state that an optimizer keeps between steps, as named tensors that can be saved and gone on from.
 #include "step/optimizer_state.h"
 
-#include <map>
-
 #include "base/fail.h"
 
 namespace cohort {
 
-namespace {
-
-constexpr const char* kGoodSteps = "good_steps";
-
-// Says what is the matter where the other formulation's velocity was saved.
-std::string other_formulation(const std::string& name, const std::map<std::string, torch::Tensor>& given) {
+std::string other_formulation(const std::string& name, const std::function<bool(const std::string&)>& is_given) {
   const std::size_t cut = name.rfind('/');
   if (cut == std::string::npos) return "";
   const std::string slot = name.substr(cut + 1);
   const bool keras = slot == "momentum";
   const std::string other = keras ? "momentum_buffer" : "momentum";
-  if ((!keras && slot != "momentum_buffer") || !given.contains(name.substr(0, cut + 1) + other)) return "";
+  if ((!keras && slot != "momentum_buffer") || !is_given(name.substr(0, cut + 1) + other)) return "";
   return c10::str("; \"", other, "\" is there, the momentum of another formulation: formulation = ",
                   keras ? "kTorch goes on with what LibTorch's form (the only one until 0.1) saved"
                         : "kKeras goes on with what Keras' form saved");
 }
 
-}  // namespace
-
-OptimizerState::OptimizerState(const Optimizer& rule, FlatParameters& flat, Exchange& exchange)
-    : rule_(rule),
+OptimizerState::OptimizerState(const StrategyCore& core, const Optimizer& rule, FlatParameters& flat,
+                               Exchange& exchange)
+    : core_(core),
+      rule_(rule),
       flat_(flat),
       exchange_(exchange),
       schedule_(rule.learning_rate()),
@@ -54,31 +47,24 @@ void OptimizerState::set_learning_rate(Schedule schedule) {
   rate_is_set_ = schedule_.is_constant();
 }
 
-template <typename Visit>
-void OptimizerState::each_slot(const Exchange::Slots& slots, const Visit& visit) const {
-  const std::vector<std::string>& names = rule_.rule().slots();
-  for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
-    const FlatParameter& parameter = flat_.parameters()[p];
-    for (std::size_t s = 0; s < names.size(); ++s) {
-      visit(parameter.name + "/" + names[s], flat_.part_of(slots[parameter.group][s], p),
-            Place{.parameter = p, .slot = s});
-    }
-  }
-}
-
 torch::Tensor OptimizerState::part_of_slot(const Place& place, int replica) const {
   const std::size_t group = flat_.parameters()[place.parameter].group;
   return flat_.part_of(exchange_.slots_of(replica)[group][place.slot], place.parameter);
 }
 
-std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save() const {
+std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save_numbers() const {
   std::vector<std::pair<std::string, torch::Tensor>> list;
-  list.emplace_back("iterations", torch::tensor(iterations(), torch::kLong));
+  list.emplace_back(kIterations, torch::tensor(iterations(), torch::kLong));
   if (rule_.gradient().loss_scale) {
     list.emplace_back(kLossScaleEntry, torch::tensor(of(0).scaler.scale(), torch::kDouble));
     list.emplace_back(kGoodSteps, torch::tensor(of(0).scaler.good_steps(), torch::kLong));
   }
   if (rate_is_set_) list.emplace_back(kLearningRateEntry, torch::tensor(schedule_(0), torch::kDouble));
+  return list;
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save() const {
+  std::vector<std::pair<std::string, torch::Tensor>> list = save_numbers();
   const Exchange::Slots slots = exchange_.slots();
   each_slot(slots, [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
     const std::string& parameter = flat_.parameters()[place.parameter].name;
@@ -96,7 +82,7 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
     const auto item = given.find(name);
     if (item != given.end()) return item->second;
     fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", given.size(), " tensors",
-                   other_formulation(name, given));
+                   other_formulation(name, [&](const std::string& other) { return given.contains(other); }));
   };
   const Exchange::Slots slots = exchange_.slots_to_load();
   const ParameterLayout& layout = flat_.layout();
@@ -110,7 +96,7 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
     }
     slot.copy_(layout.part(parameter, value, 0));
   });
-  const auto iterations = take("iterations").item<int64_t>();
+  const auto iterations = take(kIterations).item<int64_t>();
   exchange_.spread_slots(slots, iterations);
   each_slot(slots, [&](const std::string& name, const torch::Tensor& /*slot*/, const Place& place) {
     const std::string& parameter = flat_.parameters()[place.parameter].name;
@@ -119,10 +105,14 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
       part_of_slot(place, static_cast<int>(r)).copy_(layout.part(parameter, take(name), static_cast<int>(r)));
     }
   });
-  const auto rate = given.find(kLearningRateEntry);
-  load_rate(rate == given.end() ? std::nullopt : std::optional(rate->second.item<double>()));
+  restart(iterations, given);
+}
+
+void OptimizerState::restart(int64_t iterations, const Given& numbers) {
+  const auto rate = numbers.find(kLearningRateEntry);
+  load_rate(rate == numbers.end() ? std::nullopt : std::optional(rate->second.item<double>()));
   // A training without loss scaling may be gone on with.
-  const bool has_scale = given.contains(kLossScaleEntry) && given.contains(kGoodSteps);
+  const bool has_scale = numbers.contains(kLossScaleEntry) && numbers.contains(kGoodSteps);
   for (ReplicaProgress& progress : progress_) {
     std::vector<torch::Tensor> kept;
     if (keeps_sums_) kept = std::move(progress.sums);
@@ -130,7 +120,7 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
     progress = ReplicaProgress{
         .iterations = iterations, .sums = std::move(kept), .scaler = LossScaler(rule_.gradient().loss_scale)};
     if (!has_scale) continue;
-    progress.scaler.restore(given.at(kLossScaleEntry).item<double>(), given.at(kGoodSteps).item<int64_t>());
+    progress.scaler.restore(numbers.at(kLossScaleEntry).item<double>(), numbers.at(kGoodSteps).item<int64_t>());
   }
 }
 

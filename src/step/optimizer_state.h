@@ -5,11 +5,14 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/tensor_piece.h"
 #include "cohort/optimizer.h"
 #include "step/exchange/exchange.h"
 #include "step/flat_parameters.h"
@@ -21,6 +24,11 @@ namespace cohort {
 inline constexpr const char* kLearningRateEntry = "learning_rate";
 // The entry that holds the scale of the loss.
 inline constexpr const char* kLossScaleEntry = "loss_scale";
+inline constexpr const char* kIterations = "iterations";
+inline constexpr const char* kGoodSteps = "good_steps";
+
+// Says what is the matter where a slot is not there, but the other formulation's velocity was saved.
+std::string other_formulation(const std::string& name, const std::function<bool(const std::string&)>& is_given);
 
 // Each replica has its own, so that no replica reads what another writes; all come to the same numbers.
 struct alignas(64) ReplicaProgress {
@@ -36,7 +44,7 @@ struct alignas(64) ReplicaProgress {
 
 class OptimizerState {
  public:
-  OptimizerState(const Optimizer& rule, FlatParameters& flat, Exchange& exchange);
+  OptimizerState(const StrategyCore& core, const Optimizer& rule, FlatParameters& flat, Exchange& exchange);
 
   ReplicaProgress& of(int replica) { return progress_[static_cast<std::size_t>(replica)]; }
   const ReplicaProgress& of(int replica) const { return progress_[static_cast<std::size_t>(replica)]; }
@@ -57,11 +65,23 @@ class OptimizerState {
   // The contracts are those of MirroredOptimizer's methods.
   std::vector<std::pair<std::string, torch::Tensor>> save() const;
   void load(const std::vector<std::pair<std::string, torch::Tensor>>& state);
+
+  // Returns the pieces of the state that this worker writes; together the workers write each element of save() once.
+  // Their values may be the slots' own memory. No collective.
+  std::vector<TensorPiece> pieces() const;
+  // Does what load() does with what is read, of which this worker reads what its replicas have.
+  void load_pieces(const TensorSource& source);
+
   std::vector<torch::Tensor> save_accumulated() const;
   void load_accumulated(const std::vector<torch::Tensor>& sums);
 
  private:
   void load_rate(std::optional<double> saved);
+  // Returns what is saved beside the slots.
+  std::vector<std::pair<std::string, torch::Tensor>> save_numbers() const;
+  // Begins anew at an update, with such numbers.
+  using Given = std::map<std::string, torch::Tensor>;
+  void restart(int64_t iterations, const Given& numbers);
   // Which slot of which parameter.
   struct Place {
     std::size_t parameter;
@@ -69,10 +89,22 @@ class OptimizerState {
   };
   // Calls visit(name, tensor, place) for every slot of every parameter.
   template <typename Visit>
-  void each_slot(const Exchange::Slots& slots, const Visit& visit) const;
+  void each_slot(const Exchange::Slots& slots, const Visit& visit) const {
+    const std::vector<std::string>& names = rule_.rule().slots();
+    for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
+      const FlatParameter& parameter = flat_.parameters()[p];
+      for (std::size_t s = 0; s < names.size(); ++s) {
+        visit(parameter.name + "/" + names[s], flat_.part_of(slots[parameter.group][s], p),
+              Place{.parameter = p, .slot = s});
+      }
+    }
+  }
+  void load_own_slots(const TensorSource& source);
+  void load_slots(const TensorSource& source, int64_t iterations);
   // Returns the slot that a replica has for its part of a parameter.
   torch::Tensor part_of_slot(const Place& place, int replica) const;
 
+  const StrategyCore& core_;
   Optimizer rule_;
   FlatParameters& flat_;
   Exchange& exchange_;

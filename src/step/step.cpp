@@ -23,7 +23,7 @@ Step::Step(MirroredModule module, Optimizer rule)
       rule_(std::move(rule)),
       flat_(module_, rule_),
       exchange_(make_exchange(module_, flat_, rule_)),
-      state_(rule_, flat_, *exchange_) {
+      state_(*Access::core(module_), rule_, flat_, *exchange_) {
   for (const FlatParameter& parameter : flat_.parameters()) names_.push_back(parameter.name);
   StrategyCore& core = *Access::core(module_);
   if (!core.joins() || rule_.gradient().gradient_accumulation_steps == 1) return;

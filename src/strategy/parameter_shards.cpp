@@ -125,6 +125,23 @@ void ParameterShards::put(std::size_t unit, int local_id, int64_t offset, const 
       .copy_(run.slice(0, begin - offset, end - offset));
 }
 
+std::optional<ParameterShards::OwnPart> ParameterShards::own_part(const torch::Tensor& parameter) const {
+  const SharedPlace& place = *SharedPlace::of(parameter);
+  const Slice own = units_[place.unit].slice(owner(place.local_id));
+  const int64_t offset = parameter.storage_offset();
+  const int64_t begin = std::max(own.begin, offset);
+  const int64_t end = std::min(own.end, offset + parameter.numel());
+  if (begin >= end) return std::nullopt;
+  return OwnPart{.elements = {begin - offset, end - offset},
+                 .values = shard(place.unit, place.local_id).slice(0, begin - own.begin, end - own.begin)};
+}
+
+void ParameterShards::fill_own_part(const torch::Tensor& parameter, const torch::Tensor& values) {
+  const torch::NoGradGuard no_grad;
+  if (const auto own = own_part(parameter)) own->values.copy_(values);
+  for (Member& member : members_) free(member, SharedPlace::of(parameter)->unit);
+}
+
 void ParameterShards::fill(const torch::Tensor& parameter, const torch::Tensor& value) {
   const torch::NoGradGuard no_grad;
   const SharedPlace& place = *SharedPlace::of(parameter);

@@ -69,6 +69,16 @@ class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
                             int64_t offset);
   // Returns what tells a unit's storage from others.
   static const void* home(const torch::Tensor& parameter);
+  // Returns what a parameter's replica has of it, which are elements of it as it lies in memory; nothing if that is
+  // empty. The values are the replica's own memory.
+  struct OwnPart {
+    Slice elements;
+    torch::Tensor values;
+  };
+  std::optional<OwnPart> own_part(const torch::Tensor& parameter) const;
+  // Gives it these values. Outside run().
+  void fill_own_part(const torch::Tensor& parameter, const torch::Tensor& values);
+
   // Gives a replica's slice its part of a value of the parameter. Outside run().
   void fill(const torch::Tensor& parameter, const torch::Tensor& value);
   // Does the same, and keeps the value for spread_from_chief() until parameters are gathered again.

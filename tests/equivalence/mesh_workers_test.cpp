@@ -1,64 +1,14 @@
 // A mesh over the workers of a cluster against one device. Lines along its axes lie in one worker or go through
 // several.
-#include "cohort/cluster/multi_worker_mesh.h"
+#include "tests/equivalence/mesh_workers.h"
 
-#include "tests/equivalence/mesh_runs.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
-#include "tests/support/workers.h"
 
 namespace cohort::equivalence::mesh_workers_test {
 namespace {
 
 using namespace mesh_runs;
-
-struct Workers {
-  int workers = 2;
-  int devices = 1;  // of each
-  int batch = 1;
-  int model = 2;
-};
-
-DeviceMesh mesh_of(const Workers& shape) {
-  std::vector<std::string> devices;
-  for (int task = 0; task < shape.workers; ++task) {
-    for (const std::string& cpu : cpu_devices(shape.devices))
-      devices.push_back(c10::str("/job:worker/task:", task, cpu));
-  }
-  return DeviceMesh({shape.batch, shape.model}, {"batch", "model"}, devices);
-}
-
-using OfWorker = std::function<void(const MultiWorkerMeshStrategy& strategy)>;
-
-// Runs fn as each worker, which has the layout layout_of(rank), and rethrows the first failure in rank order.
-void with_mesh(const Workers& shape, const std::function<LayoutMap(int rank)>& layout_of, const OfWorker& fn) {
-  const ClusterSpec cluster = testing::loopback_workers(shape.workers);
-  const DeviceMesh mesh = mesh_of(shape);
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(shape.workers));
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < shape.workers; ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          fn(MultiWorkerMeshStrategy(mesh, {.layout = layout_of(rank), .exchange = {.threads_per_replica = 1}},
-                                     {.resolver = std::make_shared<SimpleResolver>(
-                                          SimpleResolverOptions{.cluster = cluster, .task = TaskId{"worker", rank}}),
-                                      .communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)},
-                                      .membership = {.start_timeout = std::chrono::seconds(20),
-                                                     .heartbeat_timeout = std::chrono::seconds(10)}}));
-        } catch (...) {
-          errors[static_cast<std::size_t>(rank)] = std::current_exception();
-        }
-      });
-    }
-  }
-  testing::rethrow_first(errors);
-}
-
-void with_mesh(const Workers& shape, const LayoutMap& layout, const OfWorker& fn) {
-  with_mesh(
-      shape, [&](int /*rank*/) { return layout; }, fn);
-}
 
 constexpr Workers kShapes[] = {{2, 1, 1, 2}, {2, 2, 2, 2}, {4, 1, 2, 2}, {2, 3, 2, 3}};
 

@@ -204,6 +204,9 @@ TEST_F(ControllerTest, RefusesWhatMakesNoSense) {
   ControllerOptions with = options();
   with.steps_per_loop = 0;
   expect_error<InvalidArgument>([&] { Controller{with}; }, "steps_per_loop is 0, wanted 1 or more");
+  ControllerOptions in_shards = options();
+  in_shards.sharded_checkpoints = true;
+  expect_error<InvalidArgument>([&] { Controller{in_shards}; }, "the trainer does not return shards");
   Controller controller(options());
   expect_error<InvalidArgument>([&] { controller.evaluate(0); }, "steps is 0, wanted 1 or more, or kAllSteps");
   expect_error<InvalidArgument>([&] { controller.train_and_evaluate(5, kAllSteps, -1); }, "eval_interval is -1");

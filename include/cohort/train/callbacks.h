@@ -235,12 +235,16 @@ struct BackupAndRestoreOptions {
   // Asked before every step: returns whether there is another sign of a preemption. It has to be quick, and thread-safe
   // if workers are threads.
   std::function<bool()> preempted = {};
+  // With true, each worker writes the tensors that it has, and reads what it needs: no worker gathers parameters or
+  // slots that the replicas share or that are cut. The directory has to be on a file system that all workers reach.
+  bool sharded = false;
 };
 // Makes a run that was interrupted go on where its last backup was, bit for bit, also in the middle of an epoch. A
 // backup has the weights, the optimizer, the learning rate, the random states, the position of the input, the metrics
 // so far, the states of the callbacks and whether one of them has stopped the training. The two latest backups are kept
 // in case one is damaged. With another number of workers or replicas the epoch is begun anew, because the input is
-// divided differently. The chief writes and reads.
+// divided differently. The chief writes and reads, unless it is sharded. FailedPrecondition: a worker does not see the
+// directory of sharded backups.
 CallbackPtr BackupAndRestore(const BackupAndRestoreOptions& options);
 
 struct ModelCheckpointOptions {

@@ -42,8 +42,13 @@ class Trainer {
 
   // Returns everything that is needed to go on from here. The chief's is written.
   virtual CheckpointData save() = 0;
-  // Goes back to what save() returned. The chief is given the data, the others are given none. With keep_input the
-  // input stays where it is.
+  // Returns whether it has save_shards(), for ControllerOptions::sharded_checkpoints.
+  virtual bool saves_shards() const { return false; }
+  // As save(), but each worker returns what it has of the tensors, as shards, and its own bytes, and writes them.
+  // Unimplemented: it does not.
+  virtual CheckpointData save_shards();
+  // Goes back to what save() returned. The chief is given the data, the others are given none, or the shards alone.
+  // With keep_input the input stays where it is.
   virtual void restore(const CheckpointData& data, bool keep_input) = 0;
 
   // Sets a function that is asked between steps. If it returns true on any worker, train() and evaluations end early,
@@ -68,6 +73,7 @@ class Evaluator {
 
 class Controller;
 class Listeners;
+class WorkerCheckpoints;
 
 // The argument that an action gets.
 struct ActionInfo {
@@ -112,6 +118,9 @@ struct ControllerOptions {
   // Steps between checkpoints; inner loops end at its multiples. 0: only when training is complete.
   int64_t checkpoint_interval = 0;
   int64_t max_to_keep = 5;  // checkpoints that are kept; 0: all
+  // With true, each worker writes the tensors that it has, and reads what it needs: no worker gathers parameters or
+  // slots that the replicas share or that are cut. checkpoint_dir has to be on a file system that all workers reach.
+  bool sharded_checkpoints = false;
   // Called first if there is no checkpoint; for weights from elsewhere.
   std::function<void()> init_fn = {};
   // Asked between steps: returns whether this machine is about to be taken away. Then a checkpoint is written and
@@ -123,7 +132,8 @@ struct ControllerOptions {
 class Controller {
  public:
   // Restores the latest checkpoint, or calls init_fn. InvalidArgument: neither a trainer nor an evaluator; numbers out
-  // of range.
+  // of range; sharded checkpoints of a trainer that has none. FailedPrecondition: a worker does not see the directory
+  // of sharded checkpoints.
   explicit Controller(ControllerOptions options);
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
@@ -173,7 +183,7 @@ class Controller {
   ControllerOptions options_;
   Strategy strategy_;
   std::unique_ptr<Listeners> listeners_;            // the actions
-  std::unique_ptr<CheckpointManager> checkpoints_;  // there on the chief only
+  std::unique_ptr<WorkerCheckpoints> checkpoints_;  // null without checkpoint_dir or trainer
   bool stopping_ = false;
   bool was_stopped_ = false;  // the checkpoint that was restored says that training was stopped
   int64_t saved_step_ = -1;

@@ -62,6 +62,8 @@ class ModelTrainer final : public Trainer, public Evaluator {
   // InvalidArgument: the data ran out.
   Logs train(int64_t steps) override;
   CheckpointData save() override;
+  bool saves_shards() const override { return true; }
+  CheckpointData save_shards() override;
   void restore(const CheckpointData& data, bool keep_input) override;
   void end_when(std::function<bool()> told) override;
   bool told_to_end() const override;

@@ -47,6 +47,9 @@ struct Progress {
 };
 
 struct CheckpointOptions {
+  // With true, each worker writes the tensors that it has, and reads what it needs: no worker gathers parameters or
+  // slots that the replicas share or that are cut. The directory has to be on a file system that all workers reach.
+  bool sharded = false;
   CheckpointManagerOptions manager = {};  // the keeping and writing of the checkpoints
   // Returns whether the machine will be taken away; called by preempted(). If it is empty, SIGTERM is the sign, which
   // no longer ends the program once preempted() was called.
@@ -54,14 +57,15 @@ struct CheckpointOptions {
 };
 
 // The checkpoints of a training loop. It is used by one thread, across replicas. All workers make one with the same
-// parts and make the same calls; the chief writes and reads, so no common file system is needed. A run that was
+// parts and make the same calls; the chief writes and reads, so no common file system is needed, unless it is sharded.
+// A run that was
 // interrupted and goes on from a checkpoint ends with the bits of a run that was not interrupted, if the iterator was
 // saved, too, or a pass over the data begins there.
 class Checkpoint {
  public:
   // Makes the directory. InvalidArgument: a part is empty, of another strategy, or its name is wrong.
   // FailedPrecondition: another process writes there; or variables are kept by parameter servers, which their
-  // coordinator saves.
+  // coordinator saves; or a worker does not see the directory of sharded checkpoints.
   Checkpoint(const Strategy& strategy, std::filesystem::path directory, CheckpointParts parts,
              CheckpointOptions options = {});
   Checkpoint(const Checkpoint&) = delete;

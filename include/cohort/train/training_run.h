@@ -21,9 +21,16 @@ class TrainingRun {
   // on_preemption; it has the states that the callbacks have by then (Callback::turn).
   virtual CheckpointData save() = 0;
 
+  // Does the same for a checkpoint that all workers write together: each returns what it has of the tensors, as shards,
+  // and its own bytes. Only BackupAndRestore and others of the library can write it.
+  virtual CheckpointData save_shards() = 0;
+
   // Calls load() on the chief and goes on from what it returns. Returns false if it returns nothing.
   // FailedPrecondition: it is not called from on_train_begin. NotFound, InvalidArgument: it does not fit the model.
   virtual bool resume(const std::function<std::optional<CheckpointData>()>& load) = 0;
+  // Does the same with what load() returns on every worker, which is nothing on all of them or on none. The chief's
+  // counts, but for its shards.
+  virtual bool resume_together(const std::function<std::optional<CheckpointData>()>& load) = 0;
 
   // Sets a function that is called before every step and every batch of the validation. When it returns true on any
   // worker, all end training at the same step: on_preemption() of the callbacks is called, then fit() throws Preempted.

@@ -61,6 +61,10 @@ Exchange::Slots Exchange::slots_of(int /*local_id*/) const {
   fail<Internal>("[optimizer] the slots of one replica were asked for where replicas do not have parts of parameters");
 }
 
+std::vector<Exchange::OwnSlots> Exchange::own_slots() const {
+  fail<Internal>("[optimizer] slices of slots were asked for where replicas do not share them");
+}
+
 ExchangeTimeline Exchange::timeline() const {
   return {};
 }

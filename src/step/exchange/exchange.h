@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/slices.h"
 #include "cohort/optimizer.h"
 #include "cohort/replica.h"
 #include "cohort/strategy.h"
@@ -59,6 +60,17 @@ class Exchange {
   virtual Slots slots() const = 0;
   // Returns the slots of a local replica that has parts of parameters.
   virtual Slots slots_of(int local_id) const;
+  // Returns whether a replica has the slots of its slices alone.
+  virtual bool shares_slots() const { return false; }
+  // What a local replica has of a parameter's slots where it has slices: elements of the parameter as it lies in
+  // memory.
+  struct OwnSlots {
+    int local_id = 0;
+    std::size_t parameter = 0;
+    Slice elements;
+    std::vector<torch::Tensor> values;  // of each slot: the replica's own memory
+  };
+  virtual std::vector<OwnSlots> own_slots() const;
   // Returns tensors of the same sizes, in which a caller puts what spread_slots() is to take. No collective.
   virtual Slots slots_to_load() const { return slots(); }
   // Makes the slots of all holders what was put into slots_to_load(), of that step.

@@ -131,6 +131,25 @@ class ShardedExchange final : public Exchange {
     return whole;
   }
 
+  bool shares_slots() const override { return true; }
+
+  std::vector<OwnSlots> own_slots() const override {
+    std::vector<OwnSlots> all;
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      for (const ShardPiece& piece : plan_.pieces(updates_[r].owner())) {
+        OwnSlots own{.local_id = static_cast<int>(r),
+                     .parameter = piece.parameter,
+                     .elements = {piece.begin, piece.begin + piece.size},
+                     .values = {}};
+        for (const torch::Tensor& slot : updates_[r].slots()[flat_.parameters()[piece.parameter].group]) {
+          own.values.push_back(slot.narrow(0, piece.at, piece.size));
+        }
+        all.push_back(std::move(own));
+      }
+    }
+    return all;
+  }
+
   Slots slots_to_load() const override {
     Slots whole;
     for (std::size_t g = 0; g < flat_.groups().size(); ++g) {

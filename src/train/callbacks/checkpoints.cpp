@@ -19,6 +19,7 @@
 #include "strategy/core.h"
 #include "train/loop/events.h"
 #include "train/loop/improvement.h"
+#include "train/loop/worker_checkpoints.h"
 
 namespace cohort {
 
@@ -59,9 +60,10 @@ class Backup final : public Callback {
   }
 
   void on_train_begin(const RunInfo& run) override {
-    const bool resumed = run.training->resume([&]() -> std::optional<CheckpointData> {
-      manager_.emplace(options_.directory, CheckpointManagerOptions{.name = "backup", .max_to_keep = 2});
-      auto checkpoint = manager_->restore_latest();
+    const bool resumed = run.training->resume_together([&]() -> std::optional<CheckpointData> {
+      checkpoints_.emplace(*Access::core(run.model.strategy()), options_.directory,
+                           CheckpointManagerOptions{.name = "backup", .max_to_keep = 2}, options_.sharded);
+      auto checkpoint = checkpoints_->restore_latest({"model", "optimizer"});
       if (!checkpoint) return std::nullopt;
       return std::move(checkpoint->data);
     });
@@ -80,7 +82,7 @@ class Backup final : public Callback {
 
   void on_preemption(const RunInfo& run) override {
     save(run);
-    run.training->on_chief("the last backup", [&] { manager_->wait(); });
+    checkpoints_->wait();
     log().warn("[callbacks] BackupAndRestore: step {} is saved before the preemption", run.step);
   }
 
@@ -88,10 +90,8 @@ class Backup final : public Callback {
   int turn() const override { return 2; }
 
   void on_train_end(const RunInfo& run, const Logs& /*logs*/) override {
-    run.training->on_chief("the end of the backups", [&] {
-      options_.delete_checkpoint ? manager_->clear() : manager_->finish();
-      manager_.reset();
-    });
+    options_.delete_checkpoint ? checkpoints_->clear() : checkpoints_->finish();
+    checkpoints_.reset();
   }
 
  private:
@@ -106,12 +106,11 @@ class Backup final : public Callback {
   }
 
   void save(const RunInfo& run) {
-    const CheckpointData data = run.training->save();
-    run.training->on_chief("a backup", [&] { manager_->save(run.step, data); });
+    checkpoints_->save(run.step, options_.sharded ? run.training->save_shards() : run.training->save());
   }
 
   BackupAndRestoreOptions options_;
-  std::optional<CheckpointManager> manager_;  // there on the chief only
+  std::optional<WorkerCheckpoints> checkpoints_;
 };
 
 class BestModel final : public Callback {

@@ -15,6 +15,7 @@
 #include "strategy/core.h"
 #include "train/loop/events.h"
 #include "train/loop/loop.h"
+#include "train/loop/worker_checkpoints.h"
 
 namespace cohort {
 
@@ -92,6 +93,10 @@ class Controller::InnerLoops final : public Rounds {
   Logs evaluation_;
 };
 
+CheckpointData Trainer::save_shards() {
+  fail<Unimplemented>("[controller] the trainer does not return shards");
+}
+
 Controller::Controller(ControllerOptions options)
     : options_(std::move(options)),
       strategy_(options_.strategy ? *options_.strategy : current_strategy()),
@@ -114,10 +119,9 @@ Controller::Controller(ControllerOptions options)
   if (!options_.trainer) return;
   if (options_.preempted) options_.trainer->end_when(options_.preempted);
   if (!options_.checkpoint_dir.empty()) {
-    Access::core(strategy_)->on_chief("the checkpoints", [&] {
-      checkpoints_ = std::make_unique<CheckpointManager>(options_.checkpoint_dir,
-                                                         CheckpointManagerOptions{.max_to_keep = options_.max_to_keep});
-    });
+    checkpoints_ = std::make_unique<WorkerCheckpoints>(*Access::core(strategy_), options_.checkpoint_dir,
+                                                       CheckpointManagerOptions{.max_to_keep = options_.max_to_keep},
+                                                       options_.sharded_checkpoints);
   }
   if (!restore_checkpoint() && options_.init_fn) options_.init_fn();
 }
@@ -136,6 +140,9 @@ void Controller::check() const {
   if (options_.summary_interval < 0) {
     refuse("summary_interval is ", options_.summary_interval, ", wanted 0 or more");
   }
+  if (options_.sharded_checkpoints && options_.trainer && !options_.trainer->saves_shards()) {
+    refuse("sharded_checkpoints is set, but the trainer does not return shards (Trainer::save_shards)");
+  }
   if (options_.max_to_keep < 0) refuse("max_to_keep is ", options_.max_to_keep, ", wanted 0 or more");
 }
 
@@ -150,9 +157,7 @@ Logs Controller::train(int64_t steps, bool checkpoint_at_completion) {
 
 void Controller::leave() {
   listeners_->tell(Moment::kPreemption);
-  Access::core(strategy_)->on_chief("the last checkpoint", [&] {
-    if (checkpoints_) checkpoints_->wait();
-  });
+  if (checkpoints_) checkpoints_->wait();
   fail<Preempted>("[controller] a worker is preempted: training was left after step ", options_.trainer->global_step(),
                   options_.checkpoint_dir.empty() ? "" : ", which is saved");
 }
@@ -160,9 +165,7 @@ void Controller::leave() {
 // Writes the last checkpoint, and tells those who follow the checkpoints that no more will come.
 void Controller::complete() {
   save_checkpoint();
-  Access::core(strategy_)->on_chief("the end of the checkpoints", [&] {
-    if (checkpoints_) checkpoints_->finish();
-  });
+  if (checkpoints_) checkpoints_->finish();
 }
 
 bool Controller::checkpoint_due() const {
@@ -232,21 +235,18 @@ int64_t Controller::evaluate_continuously(int64_t train_steps, int64_t steps, st
 bool Controller::restore_checkpoint(bool keep_input) {
   if (options_.checkpoint_dir.empty() || !options_.trainer) return false;
   const StrategyCore& core = *Access::core(strategy_);
-  std::optional<SavedCheckpoint> checkpoint;
-  core.on_chief("the latest checkpoint", [&] { checkpoint = checkpoints_->restore_latest(); });
-  if (!core.any_worker("whether there is a checkpoint", checkpoint.has_value())) return false;
-  const CheckpointData none;
-  // Only the chief has the checkpoint, and says of it what is wrong.
-  const std::string source = "[controller] " + (checkpoint ? checkpoint->folder : options_.checkpoint_dir).string();
-  blame(source, [&] { options_.trainer->restore(checkpoint ? checkpoint->data : none, keep_input); });
+  const std::optional<SavedCheckpoint> checkpoint = checkpoints_->restore_latest({"model", "optimizer"});
+  if (!checkpoint) return false;
+  const CheckpointData& data = checkpoint->data;
+  blame("[controller] " + checkpoint->folder.string(), [&] { options_.trainer->restore(data, keep_input); });
   const auto value = [&](const char* name, const char* otherwise) {
-    const auto& values = checkpoint ? checkpoint->data.values : none.values;
+    const auto& values = data.values;
     return core.text_from_chief(values.contains(name) ? values.at(name) : otherwise);
   };
   evaluated_step_ =
       number_in<int64_t>(value(kEvaluatedStep, "-1"), c10::str("[controller] the checkpoint's value ", kEvaluatedStep));
   was_stopped_ = !value(kStoppedByAction, "").empty();
-  listeners_->load(listeners_->states_from_chief(core, checkpoint ? checkpoint->data : none));
+  listeners_->load(listeners_->states_from_chief(core, data));
   saved_step_ = options_.trainer->global_step();
   log().info("[controller] goes on after step {}, of {}{}", saved_step_, options_.checkpoint_dir.string(),
              was_stopped_ ? ", where an action had stopped the training" : "");
@@ -257,11 +257,11 @@ void Controller::save_checkpoint() {
   if (options_.checkpoint_dir.empty() || !options_.trainer) return;
   const int64_t step = options_.trainer->global_step();
   if (step == saved_step_) return;
-  CheckpointData data = options_.trainer->save();
+  CheckpointData data = options_.sharded_checkpoints ? options_.trainer->save_shards() : options_.trainer->save();
   data.values[kEvaluatedStep] = std::to_string(evaluated_step_);
   if (stopping_) data.values[kStoppedByAction] = "yes";
   listeners_->save(data);
-  Access::core(strategy_)->on_chief("a checkpoint", [&] { checkpoints_->save(step, data); });
+  checkpoints_->save(step, data);
   saved_step_ = step;
 }
 

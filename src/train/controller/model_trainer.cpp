@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/number_in.h"
+#include "checkpoint/folder.h"
 #include "strategy/steps_together.h"
 #include "train/controller/moving_average.h"
 #include "train/loop/loop.h"
@@ -92,10 +93,10 @@ class ModelTrainer::Impl {
     return logs;
   }
 
-  CheckpointData save() {
+  CheckpointData save(bool sharded) {
     const int64_t epoch = options_.steps_per_epoch > 0 ? global_step_ / options_.steps_per_epoch : 0;
     CheckpointData data =
-        save_training(*state_, {.epoch = epoch, .batch = global_step_, .input = input_ ? input_->save() : ""});
+        save_training(*state_, {.epoch = epoch, .batch = global_step_, .input = input_ ? input_->save() : ""}, sharded);
     data.values[kGlobalStep] = std::to_string(global_step_);
     if (average_.started()) data.tensors[kAverages] = average_.averages();
     return data;
@@ -155,7 +156,11 @@ class ModelTrainer::Impl {
     state_->finish_steps();
     state_->note_change();
     const auto read = [&] {
-      whole = read_checkpoint(checkpoint);
+      const CheckpointReader reader(checkpoint);
+      reader.check();
+      whole.step = reader.manifest().step;
+      read_groups(
+          reader, [](const std::string& group) { return group == "model" || group == kAverages; }, whole.data);
       return whole.data.tensors["model"];
     };
     load_from_chief(state_->module(), read, {.what = "a checkpoint", .source = speaker() + checkpoint.string()});
@@ -338,7 +343,10 @@ Logs ModelTrainer::train(int64_t steps) {
   return impl_->train(steps);
 }
 CheckpointData ModelTrainer::save() {
-  return impl_->save();
+  return impl_->save(/*sharded=*/false);
+}
+CheckpointData ModelTrainer::save_shards() {
+  return impl_->save(/*sharded=*/true);
 }
 void ModelTrainer::restore(const CheckpointData& data, bool keep_input) {
   impl_->restore(data, keep_input);

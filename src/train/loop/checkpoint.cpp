@@ -12,11 +12,13 @@
 #include "strategy/core.h"
 #include "train/loop/parts.h"
 #include "train/loop/variables.h"
+#include "train/loop/worker_checkpoints.h"
 
 namespace cohort {
 
 namespace {
 
+constexpr const char* kRestore = "[checkpoint] restore";
 constexpr int64_t kTold = int64_t{1} << 62;  // the flag of the input that a preempted worker raises
 
 }  // namespace
@@ -28,25 +30,19 @@ class Checkpoint::Impl {
     core_.placement().require_here(
         "[checkpoint] parameter servers keep the variables, and their coordinator saves them");
     require_parts();
-    core_.on_chief("checkpoint", [&] { manager_.emplace(std::move(directory), options.manager); });
+    checkpoints_.emplace(core_, std::move(directory), options.manager, options.sharded);
   }
 
   std::optional<Progress> restore(DistributedIterator* input) {
-    std::optional<SavedCheckpoint> saved;
-    core_.on_chief("restore", [&] { saved = manager_->restore_latest(); });
-    const std::string said =
-        core_.text_from_chief(saved ? nlohmann::json{saved->step, saved->data.values}.dump() : std::string());
-    if (said.empty()) return std::nullopt;
+    const std::optional<SavedCheckpoint> saved = checkpoints_->restore_latest(names_of_parts());
+    if (!saved) return std::nullopt;
+    const CheckpointData& data = saved->data;
     const auto [step, values] =
-        nlohmann::json::parse(said).get<std::pair<int64_t, std::map<std::string, std::string>>>();
-    const CheckpointData data = saved ? std::move(saved->data) : CheckpointData();
-    for (const auto& [name, module] : parts_.modules) {
-      load_from_chief(module, [&, name = &name] { return tensors_of(data, *name, "[checkpoint] restore"); });
-    }
-    for (const auto& [name, optimizer] : parts_.optimizers) {
-      load_from_chief(core_, optimizer, [&, name = &name] { return tensors_of(data, *name, "[checkpoint] restore"); });
-    }
-    load_from_chief(core_, parts_.variables, data, "[checkpoint] restore");
+        nlohmann::json::parse(core_.text_from_chief(nlohmann::json{saved->step, data.values}.dump()))
+            .get<std::pair<int64_t, std::map<std::string, std::string>>>();
+    for (const auto& [name, module] : parts_.modules) load_group(module, data, name, kRestore);
+    for (const auto& [name, optimizer] : parts_.optimizers) load_group(core_, optimizer, data, name, kRestore);
+    load_from_chief(core_, parts_.variables, data, kRestore);
     Progress progress{.step = step, .values = values};
     const std::string shape = std::exchange(progress.values["replicas"], "");
     progress.values.erase("replicas");
@@ -69,16 +65,20 @@ class Checkpoint::Impl {
     if (!data.values.emplace("replicas", own_shape()).second) {
       fail<InvalidArgument>("[checkpoint] save: \"replicas\" is a value of the checkpoint's own");
     }
-    for (const auto& [name, module] : parts_.modules) data.tensors[name] = module.state();
-    for (const auto& [name, optimizer] : parts_.optimizers) data.tensors[name] = optimizer.state();
     data.tensors[kVariablesGroup] = values_of(parts_.variables);
-    data.bytes = gather_own(core_, save_own(core_, own_parts(), input == nullptr ? "" : input->save()));
-    core_.on_chief("save", [&] { manager_->save(progress.step, data); });
+    const std::string own = save_own(core_, own_parts(), input == nullptr ? "" : input->save());
+    if (checkpoints_->sharded()) {
+      data.bytes = {{own_name(core_.worker_rank()), own}};
+      data.shards = std::make_shared<CheckpointShards>(shards_of(parts_.modules, parts_.optimizers));
+    } else {
+      for (const auto& [name, module] : parts_.modules) data.tensors[name] = module.state();
+      for (const auto& [name, optimizer] : parts_.optimizers) data.tensors[name] = optimizer.state();
+      data.bytes = gather_own(core_, own);
+    }
+    checkpoints_->save(progress.step, data);
   }
 
-  void wait() {
-    core_.on_chief("save", [&] { manager_->wait(); });
-  }
+  void wait() { checkpoints_->wait(); }
 
   // SIGTERM is watched for only if somebody asks here; otherwise it ends the program.
   bool preempted(DistributedIterator& input) {
@@ -101,6 +101,13 @@ class Checkpoint::Impl {
       if (strategy_.owns(variable)) continue;
       fail<InvalidArgument>("[checkpoint] the variable \"", name, "\" is empty, or made under another strategy");
     }
+  }
+
+  std::set<std::string> names_of_parts() const {
+    std::set<std::string> names;
+    for (const auto& [name, module] : parts_.modules) names.insert(name);
+    for (const auto& [name, optimizer] : parts_.optimizers) names.insert(name);
+    return names;
   }
 
   // Returns the number of replicas and workers as a text: "2 on 3 worker(s)", and what they are laid out on where
@@ -137,7 +144,7 @@ class Checkpoint::Impl {
   StrategyCore& core_;
   CheckpointParts parts_;
   std::function<bool()> told_;
-  std::optional<CheckpointManager> manager_;  // there on the chief only
+  std::optional<WorkerCheckpoints> checkpoints_;
 };
 
 Checkpoint::Checkpoint(const Strategy& strategy, std::filesystem::path directory, CheckpointParts parts,

@@ -13,8 +13,11 @@
 #include "device/host_memory.h"
 #include "device/host_random.h"
 #include "step/optimizer_state.h"
+#include "step/step.h"
+#include "strategy/module_pieces.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
+#include "train/loop/worker_checkpoints.h"
 
 namespace cohort {
 
@@ -135,6 +138,19 @@ void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimize
   if (core.worker_rank() > 0) optimizer.load_state(slots);
 }
 
+void load_group(const MirroredModule& module, const CheckpointData& data, const std::string& name,
+                const std::string& who) {
+  if (data.shards == nullptr) return load_from_chief(module, [&] { return tensors_of(data, name, who); });
+  on_every_worker(*Access::core(module), "resume", [&] { load_pieces(module, *data.shards->reader->group(name)); });
+}
+
+void load_group(const StrategyCore& core, const MirroredOptimizer& optimizer, const CheckpointData& data,
+                const std::string& name, const std::string& who) {
+  if (data.shards == nullptr) return load_from_chief(core, optimizer, [&] { return tensors_of(data, name, who); });
+  on_every_worker(core, "resume",
+                  [&] { Access::step(optimizer)->state().load_pieces(*data.shards->reader->group(name)); });
+}
+
 // Kinds of devices have random numbers of their own: a stream of another kind cannot be gone on with.
 void go_on(at::Generator generator, const torch::Tensor& state) {
   const torch::Tensor now = generator.get_state();
@@ -191,6 +207,14 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
   return result;
 }
 
+CheckpointShards shards_of(const std::map<std::string, MirroredModule>& modules,
+                           const std::map<std::string, MirroredOptimizer>& optimizers) {
+  CheckpointShards shards;
+  for (const auto& [name, module] : modules) shards.pieces[name] = pieces_of(module);
+  for (const auto& [name, optimizer] : optimizers) shards.pieces[name] = Access::step(optimizer)->state().pieces();
+  return shards;
+}
+
 std::string mesh_of(const StrategyCore& core) {
   return core.divides_models() ? core.topology().to_string() : "";
 }
@@ -201,6 +225,10 @@ std::string own_name(int rank) {
 
 std::string own_from_chief(const StrategyCore& core, const CheckpointData& data) {
   std::string own;
+  if (data.shards != nullptr) {
+    on_every_worker(core, "resume", [&] { own = data.shards->reader->bytes(own_name(core.worker_rank())); });
+    return own;
+  }
   for (int rank = 0; rank < core.num_workers(); ++rank) {
     const auto found = data.bytes.find(own_name(rank));
     const std::string bytes = core.text_from_chief(found == data.bytes.end() ? "" : found->second);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/shards.h"
 #include "cohort/checkpoint.h"
 #include "cohort/mirrored.h"
 #include "cohort/optimizer.h"
@@ -29,6 +30,17 @@ struct ChiefLoad {
 };
 void load_from_chief(const MirroredModule& module, const ReadTensors& read, const ChiefLoad& how = {});
 void load_from_chief(const StrategyCore& core, const MirroredOptimizer& optimizer, const ReadTensors& read);
+
+// Gives the module or the optimizer of all workers a group of a checkpoint: what each of them needs, where the data has
+// shards, else the chief's. Collective. NotFound: there is no such group; `who` opens the message.
+void load_group(const MirroredModule& module, const CheckpointData& data, const std::string& name,
+                const std::string& who);
+void load_group(const StrategyCore& core, const MirroredOptimizer& optimizer, const CheckpointData& data,
+                const std::string& name, const std::string& who);
+
+// Returns what this worker has of these parts. Collective.
+CheckpointShards shards_of(const std::map<std::string, MirroredModule>& modules,
+                           const std::map<std::string, MirroredOptimizer>& optimizers);
 
 // The state that each process has of its own: random states, buffers of the replicas, gradients that were added up
 // since the last update, the position in its input, and `more`.
@@ -57,7 +69,7 @@ std::string mesh_of(const StrategyCore& core);
 // Returns the name of the entry in the bytes of a checkpoint that has a worker's own state.
 std::string own_name(int rank);
 
-// Returns this worker's own state from the chief's checkpoint. Collective.
+// Returns this worker's own state, from its shards or from the chief's checkpoint. Collective.
 std::string own_from_chief(const StrategyCore& core, const CheckpointData& data);
 
 // Returns the own states of all workers on the chief, by the names of their entries; nothing on the others. Collective.

@@ -61,11 +61,10 @@ std::optional<Logs> evaluate_or_undo(ModelState& state, bool may_be_cut,
   return logs;
 }
 
-CheckpointData save_training(ModelState& state, const TrainingPosition& position) {
+CheckpointData save_training(ModelState& state, const TrainingPosition& position, bool sharded) {
   state.finish_steps();
   const StrategyCore& core = *Access::core(state.strategy());
-  CheckpointData data{.tensors = {{"model", state.module().state()}, {"optimizer", state.optimizer().state()}},
-                      .values = {{"step", std::to_string(state.iterations())},
+  CheckpointData data{.values = {{"step", std::to_string(state.iterations())},
                                  {"epoch", std::to_string(position.epoch)},
                                  {"batch", std::to_string(position.batch)},
                                  {"workers", std::to_string(core.num_workers())},
@@ -74,6 +73,14 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
   if (position.ending != Ending::kNone) data.values[kStopped] = kEndings.at(static_cast<std::size_t>(position.ending));
   const VariableMap variables = variables_of(state.strategy(), "[model] " + state.name());
   if (!variables.empty()) data.tensors[kVariablesGroup] = values_of(variables);
+  if (sharded) {
+    data.bytes = {{own_name(core.worker_rank()), save_own_state(state, position.input)}};
+    data.shards =
+        std::make_shared<CheckpointShards>(shards_of({{"model", state.module()}}, {{"optimizer", state.optimizer()}}));
+    return data;
+  }
+  data.tensors["model"] = state.module().state();
+  data.tensors["optimizer"] = state.optimizer().state();
   data.bytes = gather_own(core, save_own_state(state, position.input));
   if (core.worker_rank() > 0) return {};
   return data;
@@ -82,8 +89,8 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
 TrainingPosition restore_training(ModelState& state, const CheckpointData& data) {
   const StrategyCore& core = *Access::core(state.strategy());
   state.finish_steps();
-  load_from_chief(state.module(), [&] { return tensors_of(data, "model", kResume); });
-  load_from_chief(core, state.optimizer(), [&] { return tensors_of(data, "optimizer", kResume); });
+  load_group(state.module(), data, "model", kResume);
+  load_group(core, state.optimizer(), data, "optimizer", kResume);
   state.note_change();
   const VariableMap variables = variables_of(state.strategy(), kResume);
   load_from_chief(core, variables, data, kResume);

@@ -26,11 +26,12 @@ struct TrainingPosition {
 std::optional<Logs> evaluate_or_undo(ModelState& state, bool may_be_cut,
                                      const std::function<std::optional<Logs>()>& evaluate);
 
-// Returns the data of a checkpoint on the chief, and nothing on the others. Collective.
-CheckpointData save_training(ModelState& state, const TrainingPosition& position);
+// Returns the data of a checkpoint on the chief, and nothing on the others; sharded: what this worker has, with the
+// values of the chief's. Collective.
+CheckpointData save_training(ModelState& state, const TrainingPosition& position, bool sharded = false);
 
 // Sets everything but the input (TrainingInput::restore) and returns where to go on, with the position in the input if
-// there are as many workers and replicas as before. Only the chief's `data` counts. Collective.
+// there are as many workers and replicas as before. Only the chief's `data` counts, but for its shards. Collective.
 TrainingPosition restore_training(ModelState& state, const CheckpointData& data);
 
 }  // namespace cohort

@@ -147,27 +147,29 @@ class Epochs final : public Rounds, public TrainingRun {
 
   void finish() override { state_.optimizer().finalize_variable_values(); }
 
-  CheckpointData save() override {
-    const StrategyCore& core = *Access::core(state_.strategy());
-    CheckpointData data = save_training(state_, {.epoch = run_.epoch + (epoch_done_ ? 1 : 0),
-                                                 .batch = epoch_done_ ? 0 : batches_done_,
-                                                 .input = input_.save(epoch_done_),
-                                                 .ending = input_.ending(epoch_done_)});
-    if (core.worker_rank() == 0) listeners_.save(data);
-    return data;
-  }
+  CheckpointData save() override { return save(/*sharded=*/false); }
+  CheckpointData save_shards() override { return save(/*sharded=*/true); }
 
   bool resume(const std::function<std::optional<CheckpointData>()>& load) override {
     if (!resumable_) fail<FailedPrecondition>(speaker(), "resume() is for on_train_begin");
     const StrategyCore& core = *Access::core(state_.strategy());
-    std::optional<CheckpointData> data;
-    core.on_chief("resume", [&] { data = load(); });
-    if (!core.any_worker("resume", data.has_value())) return false;
-    const CheckpointData none;
-    start_ = restore_training(state_, data ? *data : none);
+    return resume_together([&]() -> std::optional<CheckpointData> {
+      std::optional<CheckpointData> data;
+      core.on_chief("resume", [&] { data = load(); });
+      if (!core.any_worker("resume", data.has_value())) return std::nullopt;
+      return data ? std::move(data) : CheckpointData();
+    });
+  }
+
+  bool resume_together(const std::function<std::optional<CheckpointData>()>& load) override {
+    if (!resumable_) fail<FailedPrecondition>(speaker(), "resume() is for on_train_begin");
+    const StrategyCore& core = *Access::core(state_.strategy());
+    const std::optional<CheckpointData> data = load();
+    if (!data) return false;
+    start_ = restore_training(state_, *data);
     if (!input_.restore(start_)) start_.batch = 0;
     state_.epochs_done = start_.epoch;
-    states_ = listeners_.states_from_chief(core, data ? *data : none);
+    states_ = listeners_.states_from_chief(core, *data);
     if (start_.ending != Ending::kNone) {
       log().info("{}a callback has ended the training in epoch {}", speaker(),
                  start_.epoch + (start_.batch > 0 ? 1 : 0));
@@ -192,6 +194,18 @@ class Epochs final : public Rounds, public TrainingRun {
 
  private:
   std::string speaker() const { return "[model] " + state_.name() + ": fit: "; }
+
+  CheckpointData save(bool sharded) {
+    const StrategyCore& core = *Access::core(state_.strategy());
+    CheckpointData data = save_training(state_,
+                                        {.epoch = run_.epoch + (epoch_done_ ? 1 : 0),
+                                         .batch = epoch_done_ ? 0 : batches_done_,
+                                         .input = input_.save(epoch_done_),
+                                         .ending = input_.ending(epoch_done_)},
+                                        sharded);
+    if (core.worker_rank() == 0) listeners_.save(data);
+    return data;
+  }
 
   void refresh(int64_t epoch, int64_t batch) {
     run_.epoch = epoch;

@@ -8,7 +8,7 @@
 
 #include "base/access.h"
 #include "base/fail.h"
-#include "cohort/checkpoint.h"
+#include "checkpoint/folder.h"
 #include "device/identity.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
@@ -37,7 +37,11 @@ std::string list_names(const ModelState& state) {
 }
 
 Weights weights_of(const std::filesystem::path& checkpoint) {
-  CheckpointData data = read_checkpoint(checkpoint).data;
+  const CheckpointReader reader(checkpoint);
+  reader.check();
+  CheckpointData data{.values = reader.manifest().values};
+  read_groups(
+      reader, [](const std::string& group) { return group == "model"; }, data);
   const auto model = data.tensors.find("model");
   if (model == data.tensors.end()) {
     fail<NotFound>("[model] ", checkpoint.string(), ": the checkpoint has no \"model\"");

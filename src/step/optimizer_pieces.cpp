@@ -1,0 +1,119 @@
+// The pieces of an optimizer's state that a worker writes and reads: of slots that the replicas share the slices that
+// its replicas own, of cut parameters' slots the parts that they have, and a share of all else.
+#include "base/fail.h"
+#include "step/optimizer_state.h"
+#include "strategy/module_pieces.h"
+
+namespace cohort {
+
+namespace {
+
+std::vector<int64_t> order_of_memory(const FlatParameter& parameter) {
+  return order_of(parameter.shape, parameter.strides);
+}
+
+// Throws unless a saved slot has the shape of its parameter.
+void require_slot(const TensorSource& source, const std::string& name, const std::vector<int64_t>& wanted) {
+  const WholeTensor* saved = source.find(name);
+  if (saved == nullptr) {
+    fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", source.names().size(), " tensors",
+                   other_formulation(name, [&](const std::string& other) { return source.find(other) != nullptr; }));
+  }
+  if (saved->shape == wanted) return;
+  fail<InvalidArgument>("[optimizer] load_state: \"", name, "\" has shape ", c10::IntArrayRef(saved->shape),
+                        ", wanted ", c10::IntArrayRef(wanted));
+}
+
+}  // namespace
+
+std::vector<TensorPiece> OptimizerState::pieces() const {
+  std::vector<TensorPiece> own;
+  NamedTensors whole = save_numbers();
+  const std::vector<std::string>& names = rule_.rule().slots();
+  std::vector<int64_t> sizes;
+  for (const FlatParameter& parameter : flat_.parameters()) sizes.push_back(parameter.size);
+  PartWriters writers(core_, std::move(sizes));
+  if (exchange_.shares_slots()) {
+    for (const Exchange::OwnSlots& part : exchange_.own_slots()) {
+      const FlatParameter& parameter = flat_.parameters()[part.parameter];
+      if (!writers.writes(core_.plan().sharding.axis, part.local_id, part.parameter)) continue;
+      for (std::size_t s = 0; s < names.size(); ++s) {
+        own.push_back({.name = parameter.name + "/" + names[s],
+                       .whole = {.dtype = part.values[s].scalar_type(),
+                                 .shape = parameter.shape,
+                                 .order = order_of_memory(parameter)},
+                       .runs = {.offset = part.elements.begin, .length = part.elements.size()},
+                       .values = part.values[s]});
+      }
+    }
+    for (const FlatParameter& parameter : flat_.parameters()) {
+      if (parameter.size > 0) continue;  // nobody has a part of the others
+      for (const std::string& slot : names)
+        whole.emplace_back(parameter.name + "/" + slot, torch::empty(parameter.shape));
+    }
+  } else {
+    each_slot(exchange_.slots(), [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
+      const std::string& parameter = flat_.parameters()[place.parameter].name;
+      const ParameterCut* cut = flat_.layout().find(parameter);
+      if (cut == nullptr) return whole.emplace_back(name, slot), void();
+      for (std::size_t r = 0; r < progress_.size(); ++r) {
+        const auto me = static_cast<int>(r);
+        if (!writers.writes(cut->axis, me, place.parameter)) continue;
+        TensorPiece piece = whole_piece(name, part_of_slot(place, me));
+        piece.whole.shape = flat_.layout().whole_sizes(parameter, slot.sizes());
+        piece.runs = runs_of_part(core_, *cut, piece.whole.shape, me);
+        own.push_back(std::move(piece));
+      }
+    });
+  }
+  for (TensorPiece& piece : own_share(core_, whole)) own.push_back(std::move(piece));
+  return own;
+}
+
+void OptimizerState::load_pieces(const TensorSource& source) {
+  const torch::NoGradGuard no_grad;
+  Given numbers;
+  for (const char* name : {kIterations, kLossScaleEntry, kGoodSteps, kLearningRateEntry}) {
+    if (source.find(name) != nullptr) numbers[name] = source.read_whole(name);
+  }
+  require_slot(source, kIterations, {});
+  const auto iterations = numbers.at(kIterations).item<int64_t>();
+  exchange_.shares_slots() ? load_own_slots(source) : load_slots(source, iterations);
+  restart(iterations, numbers);
+}
+
+void OptimizerState::load_own_slots(const TensorSource& source) {
+  const std::vector<std::string>& names = rule_.rule().slots();
+  for (const FlatParameter& parameter : flat_.parameters()) {
+    for (const std::string& slot : names) require_slot(source, parameter.name + "/" + slot, parameter.shape);
+  }
+  for (const Exchange::OwnSlots& part : exchange_.own_slots()) {
+    const FlatParameter& parameter = flat_.parameters()[part.parameter];
+    const Runs runs{.offset = part.elements.begin, .length = part.elements.size()};
+    for (std::size_t s = 0; s < names.size(); ++s) {
+      torch::Tensor own = part.values[s];
+      own.copy_(source.read(parameter.name + "/" + names[s], runs, order_of_memory(parameter)));
+    }
+  }
+}
+
+void OptimizerState::load_slots(const TensorSource& source, int64_t iterations) {
+  const ParameterLayout& layout = flat_.layout();
+  const Exchange::Slots slots = exchange_.slots_to_load();
+  each_slot(slots, [&](const std::string& name, torch::Tensor slot, const Place& place) {
+    const std::string& parameter = flat_.parameters()[place.parameter].name;
+    require_slot(source, name, layout.whole_sizes(parameter, slot.sizes()));
+    if (layout.find(parameter) == nullptr) slot.copy_(source.read_whole(name));
+  });
+  exchange_.spread_slots(slots, iterations);
+  each_slot(slots, [&](const std::string& name, const torch::Tensor& /*slot*/, const Place& place) {
+    const ParameterCut* cut = layout.find(flat_.parameters()[place.parameter].name);
+    for (std::size_t r = 0; cut != nullptr && r < progress_.size(); ++r) {
+      torch::Tensor own = part_of_slot(place, static_cast<int>(r));
+      const Runs runs = runs_of_part(core_, *cut, source.find(name)->shape, static_cast<int>(r));
+      own.copy_(source.read(name, runs, {}).view(own.sizes()));
+    }
+  });
+}
+
+}  // namespace cohort

@@ -1,0 +1,179 @@
+#include "strategy/module_pieces.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/access.h"
+#include "base/fail.h"
+#include "strategy/module_tensors.h"
+#include "strategy/parameter_layout.h"
+#include "strategy/parameter_shards.h"
+
+namespace cohort {
+
+namespace {
+
+int64_t place_on_line(const StrategyCore& core, std::string_view axis, int replica) {
+  const std::vector<int> line = core.topology().line(axis, replica);
+  return std::find(line.begin(), line.end(), replica) - line.begin();
+}
+
+// The same tensor on every copy.
+struct OnCopies {
+  ModuleTensor first;
+  std::vector<torch::Tensor> copies;
+};
+
+std::vector<OnCopies> tensors_on(const MirroredModule& module,
+                                 std::vector<ModuleTensor> (*list)(const torch::nn::Module&)) {
+  std::vector<OnCopies> all;
+  for (const auto& copy : module.copies()) {
+    const std::vector<ModuleTensor> own = list(*copy);
+    if (all.empty()) {
+      for (const ModuleTensor& each : own) all.push_back({.first = each, .copies = {}});
+    }
+    for (std::size_t i = 0; i < own.size(); ++i) all[i].copies.push_back(own[i].tensor);
+  }
+  return all;
+}
+
+// Returns the name under which a tensor is in the source. NotFound: under none of its names.
+std::string name_in(const TensorSource& source, const ModuleTensor& own) {
+  std::vector<std::string> names = {own.name};
+  names.insert(names.end(), own.aliases.begin(), own.aliases.end());
+  const auto found =
+      std::find_if(names.begin(), names.end(), [&](const auto& name) { return source.find(name) != nullptr; });
+  if (found != names.end()) return *found;
+  fail<NotFound>("[strategy] load_state: there is no \"", own.name, "\" among the ", source.names().size(),
+                 " given tensors");
+}
+
+void require_fit(const std::string& name, const WholeTensor& given, const torch::Tensor& own,
+                 const std::vector<int64_t>& wanted) {
+  if (given.shape == wanted && given.dtype == own.scalar_type()) return;
+  fail<InvalidArgument>("[strategy] load_state: \"", name, "\" is ", given.dtype, c10::IntArrayRef(given.shape),
+                        ", the module wants ", own.scalar_type(), c10::IntArrayRef(wanted));
+}
+
+void load_shared(const TensorSource& source, const std::string& name, const OnCopies& tensor) {
+  for (const torch::Tensor& parameter : tensor.copies) {
+    ParameterShards& shards = *ParameterShards::of(parameter);
+    const auto own = shards.own_part(parameter);
+    if (!own) continue;
+    const Runs runs{.offset = own->elements.begin, .length = own->elements.size()};
+    shards.fill_own_part(parameter, source.read(name, runs, order_of(parameter.sizes(), parameter.strides())));
+  }
+}
+
+void load_cut(const StrategyCore& core, const TensorSource& source, const std::string& name, const OnCopies& tensor,
+              const ParameterCut& cut) {
+  for (std::size_t r = 0; r < tensor.copies.size(); ++r) {
+    const torch::Tensor own = tensor.copies[r].detach();
+    const Runs runs = runs_of_part(core, cut, source.find(name)->shape, static_cast<int>(r));
+    own.copy_(source.read(name, runs, {}).view(own.sizes()));
+  }
+}
+
+}  // namespace
+
+Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id) {
+  return runs_of(shape, {.dim = cut.dim,
+                         .part = place_on_line(core, cut.axis, core.replica_id(local_id)),
+                         .parts = cut.parts,
+                         .runs = cut.runs});
+}
+
+bool PartWriters::writes(std::string_view axis, int local_id, std::size_t parameter) {
+  const int64_t part = place_on_line(core_, axis, core_.replica_id(local_id));
+  std::vector<int> holders;
+  for (int replica = 0; replica < core_.topology().size(); ++replica) {
+    if (place_on_line(core_, axis, replica) == part) holders.push_back(replica);
+  }
+  const auto [lines, is_new] = lines_.try_emplace(std::string(axis));
+  if (is_new) lines->second = writers_of(sizes_, static_cast<int>(holders.size()));
+  return holders[static_cast<std::size_t>(lines->second[parameter])] == core_.replica_id(local_id);
+}
+
+std::vector<TensorPiece> own_share(const StrategyCore& core, const NamedTensors& tensors) {
+  std::vector<int64_t> bytes;
+  for (const auto& [name, tensor] : tensors) bytes.push_back(static_cast<int64_t>(tensor.nbytes()));
+  const std::vector<int> writers = writers_of(bytes, core.num_workers());
+  std::vector<TensorPiece> own;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (writers[i] == core.worker_rank()) own.push_back(whole_piece(tensors[i].first, tensors[i].second.detach()));
+  }
+  return own;
+}
+
+std::vector<TensorPiece> pieces_of(const MirroredModule& module) {
+  const StrategyCore& core = *Access::core(module);
+  const ParameterLayout& layout = *Access::layout(module);
+  const std::string& axis = core.plan().sharding.axis;
+  std::vector<TensorPiece> pieces;
+  NamedTensors whole;
+  const std::vector<OnCopies> parameters = tensors_on(module, distinct_parameters);
+  std::vector<int64_t> sizes;
+  for (const OnCopies& parameter : parameters) sizes.push_back(parameter.first.tensor.numel());
+  PartWriters writers(core, std::move(sizes));
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const auto& [first, copies] = parameters[p];
+    const ParameterCut* cut = layout.find(first.name);
+    const bool shared = ParameterShards::of(first.tensor) != nullptr;
+    if (shared && first.tensor.numel() == 0) {  // nobody has a part of it
+      whole.emplace_back(first.name, torch::empty(first.tensor.sizes(), first.tensor.scalar_type()));
+    } else if (!shared && cut == nullptr) {
+      whole.emplace_back(first.name, first.tensor);
+    }
+    for (std::size_t r = 0; r < copies.size(); ++r) {
+      const auto me = static_cast<int>(r);
+      TensorPiece piece{.name = first.name, .whole = {.dtype = first.tensor.scalar_type()}};
+      if (shared && writers.writes(axis, me, p)) {
+        const auto own = ParameterShards::of(copies[r])->own_part(copies[r]);
+        if (!own) continue;
+        piece.whole.shape = copies[r].sizes().vec();
+        piece.whole.order = order_of(copies[r].sizes(), copies[r].strides());
+        piece.runs = {.offset = own->elements.begin, .length = own->elements.size()};
+        piece.values = own->values;
+        pieces.push_back(std::move(piece));
+      } else if (cut != nullptr && writers.writes(cut->axis, me, p)) {
+        piece.whole.shape = layout.whole_sizes(first.name, copies[r].sizes());
+        piece.runs = runs_of_part(core, *cut, piece.whole.shape, me);
+        piece.values = copies[r].detach();
+        pieces.push_back(std::move(piece));
+      }
+    }
+  }
+  for (const auto& [name, buffer] : Access::mean_buffers(module)) whole.emplace_back(name, buffer);
+  for (TensorPiece& piece : own_share(core, whole)) pieces.push_back(std::move(piece));
+  return pieces;
+}
+
+void load_pieces(const MirroredModule& module, const TensorSource& source) {
+  const torch::NoGradGuard no_grad;
+  const StrategyCore& core = *Access::core(module);
+  const ParameterLayout& layout = *Access::layout(module);
+  std::vector<OnCopies> tensors = tensors_on(module, distinct_parameters);
+  for (OnCopies& buffer : tensors_on(module, distinct_buffers)) tensors.push_back(std::move(buffer));
+  std::set<std::string> used;
+  for (const OnCopies& tensor : tensors) {
+    const ModuleTensor& first = tensor.first;
+    const std::string name = name_in(source, first);
+    used.insert(first.name);
+    used.insert(first.aliases.begin(), first.aliases.end());
+    require_fit(name, *source.find(name), first.tensor, layout.whole_sizes(first.name, first.tensor.sizes()));
+    const ParameterCut* cut = layout.find(first.name);
+    if (ParameterShards::of(first.tensor) != nullptr) {
+      load_shared(source, name, tensor);
+    } else if (cut != nullptr) {
+      load_cut(core, source, name, tensor, *cut);
+    } else {
+      const torch::Tensor value = source.read_whole(name);
+      for (const torch::Tensor& own : tensor.copies) own.detach().copy_(value);
+    }
+  }
+  for (const std::string& name : source.names()) {
+    if (!used.contains(name)) fail<NotFound>("[strategy] load_state: the module has no \"", name, "\"");
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,63 @@
+// The workers of a MultiWorkerMeshStrategy as threads, on loopback.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "cohort/cluster/multi_worker_mesh.h"
+#include "tests/equivalence/mesh_runs.h"
+#include "tests/support/workers.h"
+
+namespace cohort::equivalence::mesh_runs {
+
+struct Workers {
+  int workers = 2;
+  int devices = 1;  // of each
+  int batch = 1;
+  int model = 2;
+};
+
+inline DeviceMesh mesh_of(const Workers& shape) {
+  std::vector<std::string> devices;
+  for (int task = 0; task < shape.workers; ++task) {
+    for (const std::string& cpu : cpu_devices(shape.devices))
+      devices.push_back(c10::str("/job:worker/task:", task, cpu));
+  }
+  return DeviceMesh({shape.batch, shape.model}, {"batch", "model"}, devices);
+}
+
+using OfWorker = std::function<void(const MultiWorkerMeshStrategy& strategy)>;
+
+// Runs fn as each worker, which has the layout layout_of(rank), and rethrows the first failure in rank order.
+inline void with_mesh(const Workers& shape, const std::function<LayoutMap(int rank)>& layout_of, const OfWorker& fn) {
+  const ClusterSpec cluster = testing::loopback_workers(shape.workers);
+  const DeviceMesh mesh = mesh_of(shape);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(shape.workers));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < shape.workers; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          fn(MultiWorkerMeshStrategy(mesh, {.layout = layout_of(rank), .exchange = {.threads_per_replica = 1}},
+                                     {.resolver = std::make_shared<SimpleResolver>(
+                                          SimpleResolverOptions{.cluster = cluster, .task = TaskId{"worker", rank}}),
+                                      .communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)},
+                                      .membership = {.start_timeout = std::chrono::seconds(20),
+                                                     .heartbeat_timeout = std::chrono::seconds(10)}}));
+        } catch (...) {
+          errors[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+  }
+  testing::rethrow_first(errors);
+}
+
+inline void with_mesh(const Workers& shape, const LayoutMap& layout, const OfWorker& fn) {
+  with_mesh(
+      shape, [&](int /*rank*/) { return layout; }, fn);
+}
+
+}  // namespace cohort::equivalence::mesh_runs
