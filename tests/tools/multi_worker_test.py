@@ -16,6 +16,7 @@ from processes import free_port, free_ports, records_of
 COHORT = os.environ["COHORT"]
 TRAIN = ["train", "--experiment=mnist_mlp", "--batch_size=96", "--seed=3"]
 MANY = "--distribution_strategy=multi_worker_mirrored"
+LOST = r"worker 0 in .*: worker 1 \(pid \d+ on .*\) is lost|worker 1 .*was killed|worker 1 .*signal 9"
 
 
 class SameResult(unittest.TestCase):
@@ -121,14 +122,26 @@ class Restarts(unittest.TestCase):
     def test_a_run_goes_on_where_its_checkpoint_was(self):
         self.expect_the_same_bits()
 
+    # Each worker writes and reads what it has.
     def test_a_run_whose_workers_share_the_slots_does_so_too(self):
-        self.expect_the_same_bits("--sharding_stage=1")
+        self.expect_the_same_bits("--sharding_stage=1", "--sharded_checkpoints=true")
 
     def test_a_run_whose_workers_share_the_gradients_does_so_too(self):
-        self.expect_the_same_bits("--sharding_stage=2")
+        self.expect_the_same_bits("--sharding_stage=2", "--sharded_checkpoints=true")
 
     def test_a_run_whose_workers_share_the_parameters_does_so_too(self):
-        self.expect_the_same_bits("--sharding_stage=3", "--sharding_min_unit_bytes=0")
+        self.expect_the_same_bits("--sharding_stage=3", "--sharding_min_unit_bytes=0", "--sharded_checkpoints=true")
+
+    def test_a_worker_that_does_not_see_the_folder_is_named(self):
+        # Each worker resolves the path in its own way, as machines do that have no file system in common.
+        with tempfile.TemporaryDirectory() as folder:
+            apart = f'mkdir -p {folder}/$RANK && cd {folder}/$RANK && exec "$@"'
+            done = subprocess.run([COHORT, "launch", "--nproc=2", "--", "sh", "-c", apart, "sh", os.path.abspath(COHORT), *TRAIN, MANY,
+                                   "--sharded_checkpoints=true", "--model_dir=/proc/self/cwd/run", "--epochs=1"],
+                                  capture_output=True, text=True, check=False, timeout=240)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stdout + done.stderr, r"worker 1 does not see /proc/self/cwd/run/\.writer-\S+, which the chief has made: "
+                             r"sharded checkpoints want a directory on a file system that all workers reach")
 
     def expect_the_same_bits(self, *flags):
         with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +156,10 @@ class Restarts(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 results.append(records_of(f"{folder}/{name}")[-1])
             self.assertIn("restart 1 of 1", done.stderr)
+            self.assertRegex(done.stdout + done.stderr, LOST)
             self.assertIn("goes on with the run that was interrupted", done.stdout)
+            if "--sharded_checkpoints=true" in flags:
+                self.assertTrue(list(pathlib.Path(folder, "cut").glob("ckpt-*/optimizer.shard-1-of-2.safetensors")))
             for key in ("step", "epoch", "loss", "accuracy"):
                 self.assertEqual(results[0][key], results[1][key])
             self.assertEqual(pathlib.Path(folder, "whole/model.safetensors").read_bytes(),
@@ -180,9 +196,10 @@ class Meshes(unittest.TestCase):
                f'(while ! [ -e {self.folder}/cut/ckpt-20 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
         for wish, name in (("live", "whole"), ("die", "cut")):
             _, said = self.run_and_read(name, [COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish, COHORT],
-                                        MANY, "--mesh=model=2", "--save_freq=20", steps=600)
+                                        MANY, "--mesh=model=2", "--save_freq=20", "--sharded_checkpoints=true", steps=600)
         self.assertIn("restart 1 of 1", said)
-        self.assertRegex(said, r"worker 0 in .*: worker 1 \(pid \d+ on .*\) is lost|worker 1 .*was killed|worker 1 .*signal 9")
+        self.assertRegex(said, LOST)
+        self.assertTrue(list(pathlib.Path(self.folder, "cut").glob("ckpt-*/model.shard-1-of-2.safetensors")))
         self.assertEqual(pathlib.Path(self.folder, "whole/model.safetensors").read_bytes(),
                          pathlib.Path(self.folder, "cut/model.safetensors").read_bytes(), "bit for bit")
 

@@ -7,11 +7,13 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "base/fail.h"
+#include "checkpoint/reader.h"
 #include "checkpoint/series.h"
+#include "checkpoint/stream_weights.h"
 #include "cohort/checkpoint.h"
-#include "cohort/weights.h"
 #include "commands.h"
 
 namespace cohort::cli {
@@ -38,45 +40,68 @@ std::filesystem::path folder_at(const std::filesystem::path& place, const std::s
   return place / c10::str(name, "-", steps.back());
 }
 
-std::string kind_of(const torch::Tensor& tensor) {
-  return c10::str(tensor.scalar_type(), tensor.sizes());
+std::string kind_of(const WholeTensor& tensor) {
+  return c10::str(tensor.dtype, c10::IntArrayRef(tensor.shape));
 }
 
-void print_info(const SavedCheckpoint& checkpoint) {
-  std::cout << "checkpoint  " << checkpoint.folder.string() << "\nstep        " << checkpoint.step << "\n";
-  for (const auto& [key, value] : checkpoint.data.values) std::cout << "value       " << key << ": " << value << "\n";
-  for (const auto& [group, tensors] : checkpoint.data.tensors) {
-    std::size_t bytes = 0;
-    for (const auto& [name, tensor] : tensors) bytes += tensor.nbytes();
-    std::cout << "tensors     " << group << ": " << tensors.size() << " of " << bytes << " bytes\n";
-    const std::map<std::string, torch::Tensor> sorted(tensors.begin(), tensors.end());
-    for (const auto& [name, tensor] : sorted) std::cout << "            " << name << "  " << kind_of(tensor) << "\n";
+// Says which elements a piece has, as they are counted in the whole.
+std::string text_of(const Runs& runs) {
+  const std::string first = fmt::format("{} to {}", runs.offset, runs.offset + runs.length - 1);
+  if (runs.count == 1) return "elements " + first;
+  return fmt::format("elements {} and so on, {} runs of {} in steps of {}", first, runs.count, runs.length,
+                     runs.stride);
+}
+
+void print_tensor(const std::string& name, const TensorInPieces& tensor, bool in_pieces) {
+  std::cout << "            " << name << "  " << kind_of(tensor.whole);
+  if (!tensor.whole.order.empty()) std::cout << ", counted along " << c10::IntArrayRef(tensor.whole.order);
+  std::cout << "\n";
+  for (const PieceInFile& piece : tensor.pieces) {
+    if (!in_pieces) continue;
+    std::cout << "              " << piece.file << ": " << (tensor.pieces.size() == 1 ? "whole" : text_of(piece.runs))
+              << "\n";
   }
-  for (const auto& [name, bytes] : checkpoint.data.bytes) {
-    std::cout << "bytes       " << name << ": " << bytes.size() << "\n";
+}
+
+void print_info(const CheckpointReader& checkpoint) {
+  const Manifest& manifest = checkpoint.manifest();
+  std::cout << "checkpoint  " << checkpoint.folder().string() << "\nstep        " << manifest.step << "\n";
+  for (const auto& [key, value] : manifest.values) std::cout << "value       " << key << ": " << value << "\n";
+  for (const std::string& group : checkpoint.groups()) {
+    const auto tensors = checkpoint.places(group);
+    std::size_t bytes = 0;
+    std::set<std::string> files;
+    for (const auto& [name, tensor] : tensors) {
+      bytes += static_cast<std::size_t>(elements_in(tensor.whole.shape)) * c10::elementSize(tensor.whole.dtype);
+      for (const PieceInFile& piece : tensor.pieces) files.insert(piece.file);
+    }
+    const bool in_pieces = checkpoint.in_pieces(group);
+    std::cout << "tensors     " << group << ": " << tensors.size() << " of " << bytes << " bytes"
+              << (in_pieces ? fmt::format(", in the shards of {} workers", files.size()) : "") << "\n";
+    for (const auto& [name, tensor] : tensors) print_tensor(name, tensor, in_pieces);
+  }
+  for (const std::string& name : checkpoint.names_of_bytes()) {
+    std::cout << "bytes       " << name << ": " << checkpoint.bytes(name).size() << "\n";
   }
 }
 
 // Prints what differs between two checkpoints and counts it.
 class Differences {
  public:
-  Differences(const SavedCheckpoint& first, const SavedCheckpoint& second, double tolerance)
+  Differences(const CheckpointReader& first, const CheckpointReader& second, double tolerance)
       : first_(first), second_(second), tolerance_(tolerance) {}
 
   int count() {
-    if (first_.step != second_.step) note("step", c10::str(first_.step, " and ", second_.step));
-    each_of(first_.data.values, second_.data.values, "value ",
+    const Manifest& first = first_.manifest();
+    const Manifest& second = second_.manifest();
+    if (first.step != second.step) note("step", c10::str(first.step, " and ", second.step));
+    each_of(first.values, second.values, "value ",
             [&](const std::string& key, const std::string& a, const std::string& b) {
               if (a != b) note("value " + key, c10::str("\"", a, "\" and \"", b, "\""));
             });
-    each_of(first_.data.tensors, second_.data.tensors, "tensors ",
-            [&](const std::string& group, const NamedTensors& a, const NamedTensors& b) {
-              each_of(std::map(a.begin(), a.end()), std::map(b.begin(), b.end()), group + "/",
-                      [&](const std::string& name, const torch::Tensor& x, const torch::Tensor& y) {
-                        compare(group + "/" + name, x, y);
-                      });
-            });
-    each_of(first_.data.bytes, second_.data.bytes, "bytes ",
+    each_of(sources(first_), sources(second_), "tensors ",
+            [&](const std::string& group, const Source& a, const Source& b) { compare_groups(group, *a, *b); });
+    each_of(bytes_of(first_), bytes_of(second_), "bytes ",
             [&](const std::string& name, const std::string& a, const std::string& b) {
               if (a != b) note("bytes " + name, c10::str(a.size(), " and ", b.size(), " bytes that differ"));
             });
@@ -100,11 +125,35 @@ class Differences {
     }
   }
 
+  using Source = std::shared_ptr<TensorSource>;
+  static std::map<std::string, Source> sources(const CheckpointReader& checkpoint) {
+    std::map<std::string, Source> all;
+    for (const std::string& group : checkpoint.groups()) all[group] = checkpoint.group(group);
+    return all;
+  }
+  static std::map<std::string, std::string> bytes_of(const CheckpointReader& checkpoint) {
+    std::map<std::string, std::string> all;
+    for (const std::string& name : checkpoint.names_of_bytes()) all[name] = checkpoint.bytes(name);
+    return all;
+  }
+
+  // One tensor of each is in memory at a time.
+  void compare_groups(const std::string& group, const TensorSource& first, const TensorSource& second) {
+    const auto wholes = [](const TensorSource& source) {
+      std::map<std::string, WholeTensor> all;
+      for (const std::string& name : source.names()) all[name] = *source.find(name);
+      return all;
+    };
+    each_of(wholes(first), wholes(second), group + "/",
+            [&](const std::string& name, const WholeTensor& a, const WholeTensor& b) {
+              ++compared_;
+              if (a.shape != b.shape || a.dtype != b.dtype)
+                return note(group + "/" + name, kind_of(a) + " and " + kind_of(b));
+              compare(group + "/" + name, first.read_whole(name), second.read_whole(name));
+            });
+  }
+
   void compare(const std::string& name, const torch::Tensor& first, const torch::Tensor& second) {
-    ++compared_;
-    if (first.sizes() != second.sizes() || first.scalar_type() != second.scalar_type()) {
-      return note(name, kind_of(first) + " and " + kind_of(second));
-    }
     const auto wide = [](const torch::Tensor& tensor) { return tensor.to(torch::kDouble); };
     const torch::Tensor same =
         at::isclose(wide(first), wide(second), /*rtol=*/0.0, /*atol=*/tolerance_, /*equal_nan=*/true);
@@ -119,22 +168,18 @@ class Differences {
     std::cout << what << ": " << how << "\n";
   }
 
-  const SavedCheckpoint& first_;
-  const SavedCheckpoint& second_;
+  const CheckpointReader& first_;
+  const CheckpointReader& second_;
   double tolerance_;
   int count_ = 0;
   int compared_ = 0;
 };
 
-void consolidate(const SavedCheckpoint& checkpoint, const CheckpointFlags& flags) {
-  const auto group = checkpoint.data.tensors.find(flags.group);
-  if (group == checkpoint.data.tensors.end()) {
-    std::string names;
-    for (const auto& [name, tensors] : checkpoint.data.tensors) names += (names.empty() ? "" : ", ") + name;
-    fail<NotFound>("[checkpoint] ", checkpoint.folder.string(), " has no tensors \"", flags.group, "\", only ", names);
-  }
-  save_weights(flags.output, group->second, {{"format", "pt"}, {"step", std::to_string(checkpoint.step)}});
-  std::cout << "consolidated  " << group->second.size() << " tensors: " << flags.output.string() << "\n";
+void consolidate(const CheckpointReader& checkpoint, const CheckpointFlags& flags) {
+  const auto group = checkpoint.group(flags.group);
+  const int64_t step = checkpoint.manifest().step;
+  stream_weights(flags.output, *group, {{"format", "pt"}, {"step", std::to_string(step)}});
+  std::cout << "consolidated  " << group->names().size() << " tensors: " << flags.output.string() << "\n";
 }
 
 int run_checkpoint(const CheckpointFlags& flags) {
@@ -147,8 +192,11 @@ int run_checkpoint(const CheckpointFlags& flags) {
     fail<InvalidArgument>("[checkpoint] --output names the file that consolidate writes, ",
                           flags.output.empty() ? "and is missing" : "and " + flags.what + " writes none");
   }
-  std::vector<SavedCheckpoint> read;
-  for (const std::filesystem::path& place : flags.places) read.push_back(read_checkpoint(folder_at(place, flags.name)));
+  std::vector<CheckpointReader> read;
+  for (const std::filesystem::path& place : flags.places) {
+    read.emplace_back(folder_at(place, flags.name));
+    read.back().check();
+  }
   if (flags.what == "diff") return Differences(read[0], read[1], flags.tolerance).count() == 0 ? 0 : 1;
   flags.what == "info" ? print_info(read[0]) : consolidate(read[0], flags);
   return 0;

@@ -247,6 +247,7 @@ struct TrainerConfig {
   Setting<int64_t> summary_interval = 1000;
   Setting<int64_t> checkpoint_interval = 1000;
   Setting<int64_t> max_to_keep = ControllerOptions().max_to_keep;
+  Setting<bool> sharded_checkpoints = ControllerOptions().sharded_checkpoints;
   Setting<int64_t> validation_steps = -1;
   Setting<int64_t> validation_interval = 1000;
   Setting<int64_t> continuous_eval_timeout = 3600;

@@ -13,6 +13,11 @@ void TrainerConfig::describe(ConfigFields& fields) {
       .add("checkpoint_interval", checkpoint_interval, "steps between checkpoints, written between inner loops" + epoch)
       .flag = "--save_freq";
   fields.add("max_to_keep", max_to_keep, "checkpoints that are kept; 0: all");
+  fields
+      .add("sharded_checkpoints", sharded_checkpoints,
+           "whether each worker writes and reads its own part of the tensors; model_dir is on a file system of all "
+           "workers")
+      .flag = "--sharded_checkpoints";
   fields.add("validation_steps", validation_steps, "batches of an evaluation; -1: all of the data");
   fields.add("validation_interval", validation_interval, "steps between evaluations" + epoch);
   fields.add("continuous_eval_timeout", continuous_eval_timeout, "seconds that continuous_eval waits for a checkpoint");

@@ -79,6 +79,7 @@ RunPlan plan_run(const TrainerConfig& trainer, const TaskData& data, bool trains
                .steps_per_epoch = data.steps_per_epoch,
                .validation_steps = trainer.validation_steps,
                .max_to_keep = trainer.max_to_keep,
+               .sharded_checkpoints = trainer.sharded_checkpoints,
                .continuous_eval_timeout = std::chrono::seconds(trainer.continuous_eval_timeout),
                .saves_when_preempted = trainer.preemption_on_demand_checkpoint,
                .compare_replicas_interval = trainer.compare_replicas_interval,

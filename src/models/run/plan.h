@@ -35,6 +35,7 @@ struct RunPlan {
   int64_t validation_steps = 0;
 
   int64_t max_to_keep = 0;
+  bool sharded_checkpoints = false;
   std::chrono::seconds continuous_eval_timeout{0};
   bool saves_when_preempted = false;
   int64_t compare_replicas_interval = 0;  // 0: never

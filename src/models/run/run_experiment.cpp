@@ -176,7 +176,8 @@ class ExperimentRun {
                            .eval_actions = {evaluated},
                            .checkpoint_dir = folder_,
                            .checkpoint_interval = plan_.checkpoint_interval,
-                           .max_to_keep = plan_.max_to_keep};
+                           .max_to_keep = plan_.max_to_keep,
+                           .sharded_checkpoints = plan_.sharded_checkpoints};
     add_best_checkpoint(made);
     if (!trains_) return made;
     made.trainer = trainer_;
