@@ -317,4 +317,10 @@ LayoutMap Task::mesh_layout(const std::string& axis) const {
       "vit); a mesh whose axes carry the batch would fit");
 }
 
+std::vector<std::string> Task::pipeline_cut(int chunks) const {
+  fail<Unimplemented>("[task] the mesh is to divide layers into ", chunks,
+                      " chunks, but only language models, vision transformers (task.model.backbone.type vit), mlp and "
+                      "cnn have places for that; a mesh whose axes carry the batch would fit");
+}
+
 }  // namespace cohort

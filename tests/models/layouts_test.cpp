@@ -196,6 +196,48 @@ TEST(Layouts, ExperimentsRunOnAMeshThatAFlagGives) {
   }
 }
 
+TEST(Layouts, ExperimentsRunInStagesThatAFlagGives) {
+  const auto wanted = [](const std::vector<std::string>& experiment) {
+    return last_loss(experiment, {"--distribution_strategy=one_device"});
+  };
+  const double text = wanted(tiny_language_model());
+  for (const char* schedule : {"1f1b", "interleaved", "zero_bubble_h1"}) {
+    SCOPED_TRACE(schedule);
+    const bool two = std::string(schedule) != "interleaved";  // chunks for two blocks
+    const double got =
+        last_loss(tiny_language_model(), {two ? "--mesh=batch=2,stage=2" : "--mesh=stage=1",
+                                          c10::str("--pipeline_schedule=", schedule), "--pipeline_microbatches=3"});
+    EXPECT_NEAR(got, text, 1e-4 * text);
+  }
+  const std::vector<std::string> digits = {"--experiment=mnist_mlp", "--batch_size=8", "--train_steps=2",
+                                           "--mode=train_and_eval"};
+  EXPECT_NEAR(last_loss(digits, {"--mesh=batch=2,stage=2", "--sharding_stage=1"}), wanted(digits), 1e-4);
+}
+
+TEST(Layouts, WrongStagesAreNamed) {
+  const testing::TemporaryFolder folder;
+  const auto expect = [&](const std::vector<std::string>& experiment, const std::vector<std::string>& flags,
+                          const std::string& part) {
+    std::vector<std::string> all = experiment;
+    all.push_back("--model_dir=" + folder.path().string());
+    all.insert(all.end(), flags.begin(), flags.end());
+    const auto [status, said] = run(all);
+    EXPECT_EQ(status, 2);
+    EXPECT_THAT(said, HasSubstr(part));
+  };
+  const auto& text = tiny_language_model();
+  expect(text, {"--mesh=stage=3"}, "a model of 2 blocks has no 3 chunks, 1 to 2 would fit");
+  expect(text, {"--mesh=stage=2", "--pipeline_schedule=2f2b"},
+         "--pipeline_schedule=2f2b is not known; there are 1f1b, gpipe, interleaved, zero_bubble_h1");
+  expect(text, {"--mesh=stage=2", "--pipeline_microbatches=0"}, "--pipeline_microbatches is 0, wanted 1 to 1024");
+  expect(text, {"--mesh=batch=2", "--pipeline_schedule=gpipe"},
+         "--pipeline_schedule=gpipe has no meaning without an axis of stages in --mesh");
+  expect(text, {"--pipeline_microbatches=2"}, "--pipeline_microbatches=2 has no meaning without an axis of stages");
+  expect(text, {"--mesh=model=2,stage=2"}, "neither carries the batch nor divides the layers");
+  expect(text, {"--mesh=stage=2", "--sharding_stage=2"}, "sharding.stage is 2");
+  expect({"--experiment=resnet20_cifar10"}, {"--mesh=stage=2"}, "only language models, vision transformers");
+}
+
 TEST(Layouts, WrongMeshesAreNamed) {
   const testing::TemporaryFolder folder;
   const auto expect = [&](const std::vector<std::string>& flags, const std::string& part) {
@@ -220,7 +262,6 @@ TEST(Layouts, WrongMeshesAreNamed) {
   expect({"--mesh=model=2", "--distribution_strategy=one_device"},
          "--mesh=model=2 has no meaning under --distribution_strategy=one_device, only under mirrored and "
          "multi_worker_mirrored");
-  expect({"--mesh=stage=2"}, "\"stage\"");
   const auto [status, said] =
       run({"--experiment=mnist_mlp", "--mesh=model=2", "--model_dir=" + folder.path().string()});
   EXPECT_EQ(status, 2);

@@ -311,6 +311,10 @@ class Task {
   virtual std::vector<int64_t> input_partition_dims(bool training) const;
   // Returns which parameters of the model an axis of a mesh cuts. Unimplemented: the task has no layout for its model.
   virtual LayoutMap mesh_layout(const std::string& axis) const;
+  // Returns where a pipeline cuts the model into so many chunks (PipelineOptions::cut); empty: a Sequential is cut by
+  // the time that its layers take. Unimplemented: the task has no cut for its model. InvalidArgument: the model has
+  // not so many blocks.
+  virtual std::vector<std::string> pipeline_cut(int chunks) const;
   // Makes the model, built (Model::built) but not compiled.
   virtual Model build_model() = 0;
   // Makes the loss.

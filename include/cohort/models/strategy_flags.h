@@ -13,6 +13,7 @@
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/mesh_strategy.h"
 #include "cohort/models/config.h"
+#include "cohort/pipeline_schedule.h"
 #include "cohort/strategy.h"
 
 namespace cohort {
@@ -29,6 +30,8 @@ struct StrategyFlags {
   Setting<bool> reshard_after_forward = ShardingOptions().reshard_after_forward;
   Setting<int64_t> sharding_min_unit_bytes = ShardingOptions().min_unit_bytes;
   Setting<std::string> mesh;
+  Setting<std::string> pipeline_schedule = "1f1b";
+  Setting<int64_t> pipeline_microbatches = Schedule1F1B().microbatches;
   Setting<std::string> worker_hosts;
   Setting<int64_t> task_index = -1;
   Setting<std::string> tpu;
@@ -52,6 +55,8 @@ struct StrategyFlags {
   // The layout of the parameters under `mesh`, where an axis divides them. The task of an experiment says it
   // (Task::mesh_layout), so it is no field.
   LayoutMap layout = {};
+  // Where the model is cut under `mesh`, where an axis divides the layers: Task::pipeline_cut.
+  std::vector<std::string> cut = {};
 
   // Adds the fields with their meanings and flags.
   void describe(ConfigFields& fields);

@@ -10,6 +10,7 @@
 #include "cluster/local_place.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_mesh.h"
+#include "models/command/pipeline_flags.h"
 #include "models/command/security_flags.h"
 
 namespace cohort {
@@ -87,13 +88,16 @@ void take_layout(StrategyFlags& flags, const Task& task) {
                           " divide parameters, which the layouts of experiments do along one axis");
   }
   if (!dividing.empty()) flags.layout = task.mesh_layout(dividing.front());
+  if (has_stages(mesh)) take_cut(flags, task, mesh);
 }
 
 Strategy make_mesh(const StrategyFlags& flags, const std::vector<std::string>& devices,
                    const ExchangeOptions& exchange) {
   const MeshFlag mesh = mesh_of(flags);
-  return MeshStrategy(DeviceMesh(mesh.sizes, mesh.names, devices_here(flags, devices, places_of(mesh), 1)),
-                      options_of(flags, exchange));
+  const DeviceMesh made(mesh.sizes, mesh.names, devices_here(flags, devices, places_of(mesh), 1));
+  if (has_stages(made)) return make_pipeline(flags, made, exchange);
+  check_pipeline(flags);
+  return MeshStrategy(made, options_of(flags, exchange));
 }
 
 Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std::string>& devices,
@@ -116,12 +120,13 @@ Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std:
   for (const TaskId& task : tasks) {
     for (const std::string& device : own) all.push_back(c10::str("/job:", task.type, "/task:", task.index, device));
   }
+  const DeviceMesh made(mesh.sizes, mesh.names, all);
+  if (!has_stages(made)) check_pipeline(flags);
   MeshOptions options = options_of(flags, exchange);
   CommunicationOptions communication{.implementation = exchange.cross_device_ops};
   options.exchange.cross_device_ops = "auto";
   return MultiWorkerMeshStrategy(
-      DeviceMesh(mesh.sizes, mesh.names, all), options,
-      {.resolver = resolver, .communication = communication, .membership = membership_of(flags)});
+      made, options, {.resolver = resolver, .communication = communication, .membership = membership_of(flags)});
 }
 
 void describe_mesh(StrategyFlags& flags, ConfigFields& fields) {
@@ -129,8 +134,9 @@ void describe_mesh(StrategyFlags& flags, ConfigFields& fields) {
       .add("mesh", flags.mesh,
            "axes that the replicas of mirrored, or those of all workers of multi_worker_mirrored, are laid out on, "
            "such as "
-           "batch=2,model=2: batch carries the examples, model divides the parameters of a transformer; empty: batch "
-           "alone")
+           "batch=2,model=2: batch carries the examples, model divides the parameters of a transformer, stage the "
+           "layers "
+           "of a model; empty: batch alone")
       .flag = "--mesh";
 }
 

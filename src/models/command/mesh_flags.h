@@ -16,7 +16,8 @@ struct MeshFlag {
 // InvalidArgument: the flag is no list such as batch=2,model=2.
 MeshFlag mesh_of(const StrategyFlags& flags);
 
-// Sets the layout of the task where the mesh divides parameters. Unimplemented: the task has none.
+// Sets the layout of the task where the mesh divides parameters, and where its model is cut if it divides layers.
+// Unimplemented: the task has none.
 void take_layout(StrategyFlags& flags, const Task& task);
 
 // Returns the number of parts of an input, each of which has a device.

@@ -16,6 +16,7 @@
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/process/transports.h"
 #include "models/command/mesh_flags.h"
+#include "models/command/pipeline_flags.h"
 #include "models/command/security_flags.h"
 #include "models/command/sharding_flags.h"
 #include "models/command/strategy_table.h"
@@ -347,6 +348,7 @@ void StrategyFlags::describe(ConfigFields& fields) {
       "reduction_to_one_device and hierarchical_copy; 0: no packing");
   describe_sharding(*this, fields);
   describe_mesh(*this, fields);
+  describe_pipeline(*this, fields);
   add("worker_hosts", worker_hosts,
       "addresses of all workers of multi_worker_mirrored, or of all hosts of a pod under tpu, host:port,host:port; "
       "empty: as the environment says");
@@ -388,6 +390,7 @@ Strategy make_strategy(const StrategyFlags& flags) {
   }
   check_counts(flags);
   check(flags, *row);
+  if (flags.mesh->empty()) check_pipeline(flags);
   check_security(flags, row->joins_others);
   if (!row->joins_others) warn_of_workers(name);
   if (row->takes == StrategyTakes::kOneReplica) require_one_replica(flags, name);

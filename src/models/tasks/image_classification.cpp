@@ -21,6 +21,11 @@ void require_input_size(const ImageModelConfig& config) {
                         " numbers, wanted height, width, channels");
 }
 
+// Returns whether the model is one of mnist.h, a Sequential.
+bool has_digit_layers(const ImageModelConfig& config) {
+  return config.backbone.type == "mlp" || config.backbone.type == "cnn";
+}
+
 }  // namespace
 
 TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, bool training) {
@@ -66,11 +71,17 @@ LayoutMap ImageClassificationTask::mesh_layout(const std::string& axis) const {
   return layouts::transformer(models::VisionTransformerOptions(), axis);
 }
 
+std::vector<std::string> ImageClassificationTask::pipeline_cut(int chunks) const {
+  if (has_digit_layers(model)) return {};
+  if (model.backbone.type != "vit") return Task::pipeline_cut(chunks);
+  return layouts::pipeline_cut(vit_options(model), chunks);
+}
+
 Model ImageClassificationTask::build_model() {
   initial_ = {.place = *init_checkpoint};
   if (!initial_.place.empty()) initial_.backbone_only = init_checkpoint_modules == "backbone";
   require_input_size(model);
-  if (model.backbone.type == "mlp" || model.backbone.type == "cnn") {
+  if (has_digit_layers(model)) {
     Sequential made = model.backbone.type == "mlp" ? mnist_mlp(model.num_classes) : mnist_cnn(model.num_classes);
     if (model.remat) {
       fail<InvalidArgument>("[task] task.model.remat is true, but ", model.backbone.type,
@@ -134,7 +145,7 @@ std::string ImageClassificationTask::head() const {
   const std::string& type = model.backbone.type;
   if (type == "efficientnet") return "classifier";
   if (type == "vit") return "heads";
-  if (type == "mlp" || type == "cnn") return "";
+  if (has_digit_layers(model)) return "";
   return "fc";
 }
 

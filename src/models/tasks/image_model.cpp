@@ -2,7 +2,6 @@
 #include "models/tasks/image_model.h"
 
 #include "base/fail.h"
-#include "cohort/models/zoo.h"
 
 namespace cohort {
 
@@ -19,7 +18,7 @@ Result choose(const char* field, const Id& id, const std::vector<std::pair<Id, R
   fail<InvalidArgument>("[task] task.model.backbone.", field, " is ", id, ", wanted one of ", names);
 }
 
-models::VisionTransformerOptions vit_options(const std::string& name) {
+models::VisionTransformerOptions vit_of(const std::string& name) {
   using Options = models::VisionTransformerOptions;
   const Options tiny{.num_heads = 3, .hidden_dim = 192, .mlp_dim = 768};
   const Options small{.num_heads = 6, .hidden_dim = 384, .mlp_dim = 1536};
@@ -48,26 +47,6 @@ void require_usual_norms(const ImageModelConfig& config) {
                         given.use_sync_bn, ", norm_momentum ", given.norm_momentum, ", norm_epsilon ",
                         given.norm_epsilon, ", but ", config.backbone.type,
                         " has no batch norm and its own activation: leave it out, or as Model Garden's files have it");
-}
-
-std::shared_ptr<LayerModule> build_vit(const ImageModelConfig& config) {
-  require_usual_norms(config);
-  const auto& own = config.backbone.vit;
-  models::VisionTransformerOptions vit = vit_options(own.model_name);
-  if (config.input_size->at(0) != config.input_size->at(1)) {
-    fail<InvalidArgument>("[task] task.model.input_size is ", config.input_size->at(0), " x ", config.input_size->at(1),
-                          ", a vision transformer wants a square");
-  }
-  vit.image_size = config.input_size->at(0);
-  if (own.patch_size > 0) vit.patch_size = own.patch_size;
-  vit.num_classes = config.num_classes;
-  vit.in_channels = config.channels();
-  vit.dropout = config.dropout_rate;
-  vit.stochastic_depth_prob = own.init_stochastic_depth_rate;
-  vit.representation_size = own.representation_size;
-  vit.normal_init = !own.original_init;
-  vit.remat = config.remat;
-  return models::vision_transformer(vit);
 }
 
 std::shared_ptr<LayerModule> build_original(const ImageModelConfig& config) {
@@ -110,7 +89,7 @@ std::shared_ptr<LayerModule> build_original(const ImageModelConfig& config) {
                                           .se_ratio = backbone.efficientnet.se_ratio,
                                           .norm_activation = norm_activation(config)});
   }
-  return build_vit(config);
+  return models::vision_transformer(vit_options(config));
 }
 
 // Draws the weights of the classifier as the user wants.
@@ -127,6 +106,26 @@ void initialize_head(torch::nn::Module& made, const std::string& head, const std
 }
 
 }  // namespace
+
+models::VisionTransformerOptions vit_options(const ImageModelConfig& config) {
+  require_usual_norms(config);
+  const auto& own = config.backbone.vit;
+  models::VisionTransformerOptions vit = vit_of(own.model_name);
+  if (config.input_size->at(0) != config.input_size->at(1)) {
+    fail<InvalidArgument>("[task] task.model.input_size is ", config.input_size->at(0), " x ", config.input_size->at(1),
+                          ", a vision transformer wants a square");
+  }
+  vit.image_size = config.input_size->at(0);
+  if (own.patch_size > 0) vit.patch_size = own.patch_size;
+  vit.num_classes = config.num_classes;
+  vit.in_channels = config.channels();
+  vit.dropout = config.dropout_rate;
+  vit.stochastic_depth_prob = own.init_stochastic_depth_rate;
+  vit.representation_size = own.representation_size;
+  vit.normal_init = !own.original_init;
+  vit.remat = config.remat;
+  return vit;
+}
 
 std::shared_ptr<LayerModule> build_backbone(const ImageModelConfig& config, const std::string& head) {
   auto made = build_original(config);

@@ -157,6 +157,10 @@ LayoutMap LanguageModelTask::mesh_layout(const std::string& axis) const {
   return layouts::transformer(model.options(), axis);
 }
 
+std::vector<std::string> LanguageModelTask::pipeline_cut(int chunks) const {
+  return layouts::pipeline_cut(model.options(), chunks);
+}
+
 Model LanguageModelTask::build_model() {
   const models::DecoderOptions options = model.options();
   initial_ = *init_checkpoint;

@@ -1,6 +1,22 @@
 #include "cohort/models/layouts.h"
 
+#include "base/fail.h"
+
 namespace cohort::layouts {
+
+namespace {
+
+std::vector<std::string> even_cut(const std::string& prefix, int64_t blocks, int chunks) {
+  if (chunks < 1 || chunks > blocks) {
+    fail<InvalidArgument>("[layouts] a model of ", blocks, " blocks has no ", chunks, " chunks, 1 to ", blocks,
+                          " would fit");
+  }
+  std::vector<std::string> places;
+  for (int chunk = 1; chunk < chunks; ++chunk) places.push_back(prefix + std::to_string(chunk * blocks / chunks));
+  return places;
+}
+
+}  // namespace
 
 LayoutMap transformer(const models::DecoderOptions& options, const std::string& axis) {
   const ParameterAxes columns = {axis, ""}, rows = {"", axis};
@@ -17,6 +33,14 @@ LayoutMap transformer(const models::VisionTransformerOptions& /*options*/, const
   return {{"\\.(in_proj_|mlp\\.0\\.)weight$", {axis, ""}},
           {"\\.(in_proj_|mlp\\.0\\.)bias$", {axis}},
           {"\\.(out_proj|mlp\\.3)\\.weight$", {"", axis}}};
+}
+
+std::vector<std::string> pipeline_cut(const models::DecoderOptions& options, int chunks) {
+  return even_cut("layers.", options.num_layers, chunks);
+}
+
+std::vector<std::string> pipeline_cut(const models::VisionTransformerOptions& options, int chunks) {
+  return even_cut("encoder_layer_", options.num_layers, chunks);
 }
 
 }  // namespace cohort::layouts

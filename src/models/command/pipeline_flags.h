@@ -1,0 +1,24 @@
+// The flags of a pipeline: an axis of stages in --mesh, and how they work.
+#pragma once
+
+#include "cohort/models/experiment.h"
+#include "cohort/pipeline_strategy.h"
+
+namespace cohort {
+
+// Returns whether an axis of the mesh divides layers.
+bool has_stages(const DeviceMesh& mesh);
+
+// Fails with InvalidArgument if a flag of a pipeline is set and the mesh, if there is one, has no axis of stages.
+void check_pipeline(const StrategyFlags& flags);
+
+// Sets where the task cuts its model. Unimplemented: it does not say. InvalidArgument: the model has not so many parts.
+void take_cut(StrategyFlags& flags, const Task& task, const DeviceMesh& mesh);
+
+// Returns the strategy of a mesh with an axis of stages.
+Strategy make_pipeline(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange);
+
+// Adds the flags.
+void describe_pipeline(StrategyFlags& flags, ConfigFields& fields);
+
+}  // namespace cohort
