@@ -73,7 +73,7 @@ WorkerCheckpoints::~WorkerCheckpoints() {
 }
 
 std::shared_ptr<const StrategyCore> WorkerCheckpoints::core() const {
-  const auto core = strategy_.lock();
+  auto core = strategy_.lock();
   if (!core) fail<FailedPrecondition>("[checkpoint] ", directory_.string(), ": the strategy has ended");
   return core;
 }
