@@ -73,6 +73,12 @@ torch::Tensor gather_along(const torch::Tensor& x, std::string_view axis, int64_
 // does not divide by the size of the axis.
 torch::Tensor part_along(const torch::Tensor& x, std::string_view axis, int64_t dim);
 
+// How the replicas of a line along an axis of the role kSpace, of which each has some positions, attend to all of them.
+enum class SequenceAttention {
+  kRing,     // keys and values go around the line, and no replica ever has all of them
+  kUlysses,  // each replica gets all positions of some heads; the size of the axis divides the heads
+};
+
 struct MeshOptions {
   LayoutMap layout = {};  // the parameters that are cut; InvalidArgument, in mirror(): a pattern matches none
   // Options of the exchange of gradients along the axes that carry the batch.
@@ -82,8 +88,12 @@ struct MeshOptions {
   // an input with another number of dimensions is whole. InvalidArgument: their product is not the size of the axis, or
   // there is none; examples or channels would be cut.
   std::vector<int64_t> input_partition_dims = {};
+  // Along an axis of the name "sequence" they are {1, its size} unless something else is given: inputs of two
+  // dimensions, such as tokens, are cut along their positions.
   // The same for evaluate() and predict(); empty: input_partition_dims.
   std::vector<int64_t> eval_input_partition_dims = {};
+  // How positions attend to those of other replicas. InvalidArgument: it is not kRing, and no axis has the role kSpace.
+  SequenceAttention attention = SequenceAttention::kRing;
 };
 
 // Data and tensor parallelism, or data parallelism and images in parts, in one process. num_replicas_in_sync() is the

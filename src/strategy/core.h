@@ -63,6 +63,7 @@ struct StrategyPlan {
   bool records_with_others = false;
   // The axis along which the replicas have parts of inputs; empty: none.
   std::string space_axis = {};
+  SequenceAttention attention = SequenceAttention::kRing;  // how they attend to each other's
 };
 
 class StrategyCore : public std::enable_shared_from_this<StrategyCore> {

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -10,37 +11,30 @@
 #include "tests/equivalence/mesh_runs.h"
 #include "tests/support/workers.h"
 
-namespace cohort::equivalence::mesh_runs {
+namespace cohort::equivalence {
 
-struct Workers {
-  int workers = 2;
-  int devices = 1;  // of each
-  int batch = 1;
-  int model = 2;
-};
-
-inline DeviceMesh mesh_of(const Workers& shape) {
-  std::vector<std::string> devices;
-  for (int task = 0; task < shape.workers; ++task) {
-    for (const std::string& cpu : cpu_devices(shape.devices))
-      devices.push_back(c10::str("/job:worker/task:", task, cpu));
+// Returns the devices of so many workers, each with as many CPUs.
+inline std::vector<std::string> devices_of_workers(int workers, int devices) {
+  std::vector<std::string> all;
+  for (int task = 0; task < workers; ++task) {
+    for (const std::string& cpu : cpu_devices(devices)) all.push_back(c10::str("/job:worker/task:", task, cpu));
   }
-  return DeviceMesh({shape.batch, shape.model}, {"batch", "model"}, devices);
+  return all;
 }
 
 using OfWorker = std::function<void(const MultiWorkerMeshStrategy& strategy)>;
 
-// Runs fn as each worker, which has the layout layout_of(rank), and rethrows the first failure in rank order.
-inline void with_mesh(const Workers& shape, const std::function<LayoutMap(int rank)>& layout_of, const OfWorker& fn) {
-  const ClusterSpec cluster = testing::loopback_workers(shape.workers);
-  const DeviceMesh mesh = mesh_of(shape);
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(shape.workers));
+// Runs fn as each worker, which has the options options_of(rank), and rethrows the first failure in rank order.
+inline void with_mesh_of_workers(int workers, const DeviceMesh& mesh,
+                                 const std::function<MeshOptions(int rank)>& options_of, const OfWorker& fn) {
+  const ClusterSpec cluster = testing::loopback_workers(workers);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(workers));
   {
     std::vector<std::jthread> threads;
-    for (int rank = 0; rank < shape.workers; ++rank) {
+    for (int rank = 0; rank < workers; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          fn(MultiWorkerMeshStrategy(mesh, {.layout = layout_of(rank), .exchange = {.threads_per_replica = 1}},
+          fn(MultiWorkerMeshStrategy(mesh, options_of(rank),
                                      {.resolver = std::make_shared<SimpleResolver>(
                                           SimpleResolverOptions{.cluster = cluster, .task = TaskId{"worker", rank}}),
                                       .communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)},
@@ -53,6 +47,28 @@ inline void with_mesh(const Workers& shape, const std::function<LayoutMap(int ra
     }
   }
   testing::rethrow_first(errors);
+}
+
+}  // namespace cohort::equivalence
+
+namespace cohort::equivalence::mesh_runs {
+
+struct Workers {
+  int workers = 2;
+  int devices = 1;  // of each
+  int batch = 1;
+  int model = 2;
+};
+
+inline DeviceMesh mesh_of(const Workers& shape) {
+  return DeviceMesh({shape.batch, shape.model}, {"batch", "model"}, devices_of_workers(shape.workers, shape.devices));
+}
+
+// Runs fn as each worker, which has the layout layout_of(rank), and rethrows the first failure in rank order.
+inline void with_mesh(const Workers& shape, const std::function<LayoutMap(int rank)>& layout_of, const OfWorker& fn) {
+  with_mesh_of_workers(
+      shape.workers, mesh_of(shape),
+      [&](int rank) { return MeshOptions{.layout = layout_of(rank), .exchange = {.threads_per_replica = 1}}; }, fn);
 }
 
 inline void with_mesh(const Workers& shape, const LayoutMap& layout, const OfWorker& fn) {

@@ -92,9 +92,8 @@ struct Net {
 
 std::vector<Layer> layers() {
   return {
-      Conv2D({.filters = 4, .kernel_size = 3, .strides = 2, .padding = Padding::kSame}),
-      BatchNormalization(),
-      Activation(Activation::kTanh),
+      Checkpointed({Conv2D({.filters = 4, .kernel_size = 3, .strides = 2, .padding = Padding::kSame}),
+                    BatchNormalization(), Activation(Activation::kTanh)}),
       DepthwiseConv2D({.kernel_size = 3, .padding = Padding::kSame, .activation = Activation::kTanh}),
       MaxPooling2D({.pool_size = 3, .strides = 2, .padding = Padding::kSame}),
       SeparableConv2D({.filters = 5, .kernel_size = 3, .padding = Padding::kSame, .dilation_rate = 2}),
@@ -241,7 +240,7 @@ TEST(Space, PartitionsThatDoNotFitAreNamed) {
   const std::string message = testing::error_of<Unimplemented>([] {
     const MirroredStrategy strategy({.devices = cpu_devices(2), .input_partition_dims = {1, 1, 2, 1}});
     const auto scope = strategy.scope();
-    Sequential model{Conv2D(4, 3), LayerNormalization()};
+    Sequential model{Conv2D(4, 3), LayerNormalization({.dimensions = 2})};
     model.build({1, 8, 8});
     (void)model.predict(Dataset::from_tensor_slices(torch::ones({2, 1, 8, 8})).batch(2));
   });

@@ -9,7 +9,8 @@
 //
 // Every worker runs the same program, which is that of MeshStrategy. A line along an axis may have devices of several
 // workers. What the chief's program gives a variable or a parameter counts, and checkpoints, which the chief writes,
-// have whole tensors. When a worker is lost, every call of the others that needs it throws Unavailable with its name.
+// have whole tensors. Inputs in parts (MeshOptions::input_partition_dims) are divided among replicas of several workers
+// alike. When a worker is lost, every call of the others that needs it throws Unavailable with its name.
 #pragma once
 
 #include <memory>

@@ -68,9 +68,16 @@ Exchange::Exchange(const Layout& layout, int64_t dim, const std::vector<Range>& 
   for (const Transfer& each : messages.receives) receives_.push_back({layout.grid.rank_at(axis, each.part), each.rows});
 }
 
+// Nobody waits here for the receiver. Threads copy what they send and go on; to other processes it goes from a copy,
+// in another thread. A message that does not arrive ends the receiver's wait for it.
+void Exchange::post(const torch::Tensor& rows, Peer to) const {
+  if (line_->name() == "local") return line_->send(rows, to);
+  (void)line_->send_async(rows.detach().clone(torch::MemoryFormat::Contiguous), to);
+}
+
 void Exchange::send(const torch::Tensor& part) const {
   for (const Message& to : sends_) {
-    line_->send(part.narrow(dim_, to.rows.begin - own_.begin, to.rows.size()), {to.rank, kForward});
+    post(part.narrow(dim_, to.rows.begin - own_.begin, to.rows.size()), {to.rank, kForward});
   }
 }
 
@@ -94,7 +101,7 @@ torch::Tensor Exchange::receive(const torch::Tensor& like, const Range& rows) co
 void Exchange::send_back(const torch::Tensor& gradient, int64_t first, const Range& rows) const {
   for (const Message& to : receives_) {
     if (!rows.holds(to.rows)) continue;
-    line_->send(gradient.narrow(dim_, to.rows.begin - first, to.rows.size()), {to.rank, kBackward});
+    post(gradient.narrow(dim_, to.rows.begin - first, to.rows.size()), {to.rank, kBackward});
   }
 }
 

@@ -39,6 +39,7 @@ class Exchange final : public torch::CustomClassHolder {
     int rank;
     Range rows;
   };
+  void post(const torch::Tensor& rows, Peer to) const;
   torch::Tensor take(const torch::Tensor& like, const Message& from, int tag) const;
 
   Communicator* line_;

@@ -25,6 +25,8 @@ const Rules& rules() {
     add_convolution_rules(*made);
     add_resampling_rules(*made);
     add_norm_rules(*made);
+    add_product_rules(*made);
+    add_attention_rules(*made);
     return made.release();
   }();
   return table;

@@ -74,6 +74,8 @@ void add_window_rules(Rules& rules);
 void add_convolution_rules(Rules& rules);
 void add_resampling_rules(Rules& rules);
 void add_norm_rules(Rules& rules);
+void add_product_rules(Rules& rules);
+void add_attention_rules(Rules& rules);
 
 // Returns the part of a tensor that goes with parts by `layout`: dimensions are matched from the last one on, those of
 // size 1 are whole. A whole tensor gets the sum of the gradients of all parts.

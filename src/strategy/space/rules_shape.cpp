@@ -3,6 +3,7 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "strategy/space/halo.h"
 #include "strategy/space/rules.h"
@@ -165,11 +166,29 @@ void call_split(Call& call) {
   call_with_part(call, part_of(x), layout_of(x));
 }
 
-// Sizes that leave the dimensions that are cut as they are, and all behind the first one of them; else the tensor
-// becomes whole.
+// Returns how new sizes are cut: a dimension that is cut has to be there again, with as many elements before it;
+// nullopt if one is not.
+std::optional<std::vector<int>> axes_after(const Layout& own, const std::vector<int64_t>& sizes) {
+  std::vector<int> axes(sizes.size(), kWhole);
+  std::size_t at = 0;
+  int64_t before = 1;      // elements before `at`
+  int64_t own_before = 1;  // elements before `dim`
+  for (int64_t dim = 0; dim < own.dim(); ++dim) {
+    const int64_t size = own.sizes[static_cast<std::size_t>(dim)];
+    if (own.is_cut(dim)) {
+      while (at < sizes.size() && (before < own_before || (sizes[at] == 1 && size != 1))) before *= sizes[at++];
+      if (at == sizes.size() || before != own_before || sizes[at] != size) return std::nullopt;
+      axes[at] = own.axes[static_cast<std::size_t>(dim)];
+      before *= sizes[at++];
+    }
+    own_before *= size;
+  }
+  return axes;
+}
+
+// Sizes that leave the dimensions that are cut as they are; else the tensor becomes whole.
 void call_reshape(Call& call) {
   const torch::Tensor x = call.tensor(0);
-  const Layout& own = layout_of(x);
   std::vector<int64_t> sizes = list_of(call, 1);
   const auto unknown = std::find(sizes.begin(), sizes.end(), -1);
   if (unknown != sizes.end()) {
@@ -177,17 +196,30 @@ void call_reshape(Call& call) {
     const int64_t known = c10::multiply_integers(sizes);
     *unknown = known == 0 ? 0 : x.numel() / known;
   }
-  const int64_t behind = own.dim() - own.cut_dims().front();
-  const auto rank = static_cast<int64_t>(sizes.size());
-  const bool keeps = rank >= behind && std::equal(sizes.end() - behind, sizes.end(), own.sizes.end() - behind);
-  if (!keeps) return call_whole(call);
-  Layout layout = own;
-  layout.sizes = sizes;
-  layout.axes.assign(static_cast<std::size_t>(rank - behind), kWhole);
-  layout.axes.insert(layout.axes.end(), own.axes.end() - behind, own.axes.end());
-  const std::vector<int64_t> local = part_of(x).sizes().vec();
-  std::copy(local.end() - behind, local.end(), sizes.end() - behind);
-  call.finish({make_divided(part_of(x).reshape(sizes), layout)});
+  const auto axes = axes_after(layout_of(x), sizes);
+  if (!axes) return call_whole(call);
+  const Layout layout{.grid = layout_of(x).grid, .sizes = sizes, .axes = *axes};
+  call.finish({make_divided(part_of(x).reshape(layout.local_sizes()), layout)});
+}
+
+void call_flatten(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  const int64_t first = wrapped(call[1].toInt(), x.dim());
+  const int64_t last = wrapped(call[2].toInt(), x.dim());
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.erase(sizes.begin() + first, sizes.begin() + last + 1);
+  sizes.insert(sizes.begin() + first, c10::multiply_integers(x.sizes().slice(first, last - first + 1)));
+  call.finish({x.reshape(sizes)});
+}
+
+// Takes a dimension that is whole apart.
+void call_unbind(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  Layout layout = layout_of(x);
+  const int64_t dim = wrapped(call[1].toInt(), x.dim());
+  if (layout.is_cut(dim)) call.refuse("dimension " + std::to_string(dim) + ", which it takes apart, is cut");
+  drop(layout, dim);
+  call_with_part(call, part_of(x), layout);
 }
 
 void call_expand(Call& call) {
@@ -234,7 +266,9 @@ void add_shape_rules(Rules& rules) {
   rules["expand"] = call_expand;
   rules["aten::bernoulli_.float"] = call_bernoulli;
   for (const char* name : {"reshape", "view", "_unsafe_view"}) rules[name] = call_reshape;
-  for (const char* name : {"flatten", "adaptive_max_pool2d"}) rules[name] = call_whole;
+  rules["aten::flatten.using_ints"] = call_flatten;
+  rules["aten::unbind.int"] = call_unbind;
+  rules["adaptive_max_pool2d"] = call_whole;
 }
 
 }  // namespace cohort::space

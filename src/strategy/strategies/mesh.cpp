@@ -11,6 +11,8 @@ namespace cohort {
 
 namespace {
 
+constexpr std::string_view kSequence = "sequence";  // the axis along which tokens are cut unless something else is said
+
 // The axes that the layout names divide parameters, and those that are to divide them are named by it.
 void require_layout(const DeviceMesh& mesh, const LayoutMap& layout) {
   std::set<std::string, std::less<>> named;
@@ -36,30 +38,6 @@ void require_layout(const DeviceMesh& mesh, const LayoutMap& layout) {
   }
 }
 
-// Says how the inputs are divided along the mesh's axis for it, if it has one.
-void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions& options) {
-  std::vector<std::string> space;
-  for (const Axis& axis : mesh.axes()) {
-    if (axis.role == AxisRole::kSpace) space.push_back(axis.name);
-  }
-  const bool wanted = !options.input_partition_dims.empty() || !options.eval_input_partition_dims.empty();
-  if (space.empty() && wanted) {
-    fail<InvalidArgument>("[mesh] input_partition_dims came, but no axis of the mesh ", mesh.to_string(),
-                          " divides inputs (the role kSpace, such as \"space\")");
-  }
-  if (space.empty()) return;
-  if (space.size() > 1) {
-    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", space[1], "\" of the mesh ", mesh.to_string(),
-                        " both divide inputs; one axis does, whose parts input_partition_dims lays out");
-  }
-  for (const Axis& axis : mesh.axes()) {
-    if (axis.role != AxisRole::kModel) continue;
-    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", axis.name, "\" of the mesh ", mesh.to_string(),
-                        " divide inputs and parameters, which MeshStrategy does not do at the same time");
-  }
-  divide_inputs_along(plan, "mesh", space[0], options.input_partition_dims, options.eval_input_partition_dims);
-}
-
 // Returns the plan of a mesh whose devices are all of this process.
 StrategyPlan plan_here(const DeviceMesh& mesh, const MeshOptions& options) {
   std::vector<std::string> names;
@@ -78,6 +56,36 @@ StrategyPlan plan_here(const DeviceMesh& mesh, const MeshOptions& options) {
 }
 
 }  // namespace
+
+void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions& options) {
+  std::vector<std::string> space;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kSpace) space.push_back(axis.name);
+  }
+  const bool wanted = !options.input_partition_dims.empty() || !options.eval_input_partition_dims.empty();
+  if (space.empty() && wanted) {
+    fail<InvalidArgument>("[mesh] input_partition_dims came, but no axis of the mesh ", mesh.to_string(),
+                          " divides inputs (the role kSpace, such as \"space\")");
+  }
+  if (space.empty() && options.attention != SequenceAttention::kRing) {
+    fail<InvalidArgument>("[mesh] attention is SequenceAttention::kUlysses, but no axis of the mesh ", mesh.to_string(),
+                          " divides inputs (the role kSpace, such as \"sequence\")");
+  }
+  if (space.empty()) return;
+  if (space.size() > 1) {
+    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", space[1], "\" of the mesh ", mesh.to_string(),
+                        " both divide inputs; one axis does, whose parts input_partition_dims lays out");
+  }
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role != AxisRole::kModel) continue;
+    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", axis.name, "\" of the mesh ", mesh.to_string(),
+                        " divide inputs and parameters, which MeshStrategy does not do at the same time");
+  }
+  std::vector<int64_t> train = options.input_partition_dims;
+  if (!wanted && space[0] == kSequence) train = {1, mesh.topology().axis(space[0]).size};
+  plan.attention = options.attention;
+  divide_inputs_along(plan, "mesh", space[0], train, options.eval_input_partition_dims);
+}
 
 StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options,
                        const std::vector<std::string>& devices) {

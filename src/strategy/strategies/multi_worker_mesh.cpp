@@ -35,6 +35,12 @@ std::string text_of(const ExchangeOptions& exchange) {
   return c10::str(exchange.num_packs, " packs of ", exchange.bytes_per_pack, " bytes");
 }
 
+// Says how inputs are divided.
+std::string text_of(const StrategyPlan& plan) {
+  return c10::str("[", c10::Join(",", plan.cores.train_dims), "] and [", c10::Join(",", plan.cores.eval_dims), "]",
+                  plan.attention == SequenceAttention::kUlysses ? " by heads" : "");
+}
+
 StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const ClusterOptions& members) {
   if (members.communication.overlap.value_or(false)) {
     fail<InvalidArgument>("[strategy] ", kMeshName,
@@ -45,19 +51,13 @@ StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const C
                           members.communication.bytes_per_pack, "; the messages of a mesh are those of exchange");
   }
   require_known(members.communication);
-  for (const Axis& axis : mesh.axes()) {
-    if (axis.role != AxisRole::kSpace) continue;
-    fail<Unimplemented>("[mesh] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
-                        " divides inputs, which MeshStrategy does in one process and ", kMeshName, " does not");
-  }
-  if (!options.input_partition_dims.empty() || !options.eval_input_partition_dims.empty()) {
-    fail<Unimplemented>("[mesh] input_partition_dims came, but ", kMeshName, " does not divide inputs");
-  }
   const ClusterResolverPtr resolver = members.resolver ? members.resolver : resolve_cluster();
   const std::optional<TaskId> task = resolver->task();
   const ClusterSpec cluster = training_cluster(kMeshName, resolver->cluster_spec(), task);
   StrategyPlan plan = mesh_plan(kMeshName, mesh, options, devices_in(kMeshName, mesh, task));
   plan.expects_workers = true;
+  plan.topology = mesh.topology();
+  divide_inputs(plan, mesh, options);
   if (cluster.empty()) {
     log().info("[strategy] {}: one worker, with the devices of this process", kMeshName);
     for (int r = 0; r < mesh.size(); ++r) {
@@ -66,18 +66,19 @@ StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const C
                             " of the mesh (", mesh.to_string(),
                             ") belongs to another task, and there is no cluster with it");
     }
-    plan.topology = mesh.topology();
     return plan;
   }
-  WorkerGroupOptions group{
-      .cluster = cluster,
-      .task = *task,
-      .devices = plan.devices,
-      .under_mpi = resolver->name() == "mpi",
-      .communication = members.communication,
-      .membership = members.membership,
-      .strategy = kMeshName,
-      .alike = {{"mesh", text_of(mesh)}, {"layout", text_of(options.layout)}, {"exchange", text_of(options.exchange)}}};
+  WorkerGroupOptions group{.cluster = cluster,
+                           .task = *task,
+                           .devices = plan.devices,
+                           .under_mpi = resolver->name() == "mpi",
+                           .communication = members.communication,
+                           .membership = members.membership,
+                           .strategy = kMeshName,
+                           .alike = {{"mesh", text_of(mesh)},
+                                     {"layout", text_of(options.layout)},
+                                     {"exchange", text_of(options.exchange)},
+                                     {"parts", text_of(plan)}}};
   group.communication.overlap = false;
   join_workers(plan, group);
   take_mesh(plan, mesh);

@@ -20,6 +20,7 @@
 #include "device/random_draws.h"
 #include "strategy/context.h"
 #include "strategy/module_tensors.h"
+#include "strategy/space/divided.h"
 
 namespace cohort {
 
@@ -172,6 +173,21 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
   }
 };
 
+// Autograd's nodes take and give this replica's part of what is divided.
+torch::Tensor remat_part(const std::shared_ptr<torch::nn::Module>& block,
+                         const std::function<torch::Tensor(const torch::Tensor&)>& forward, const torch::Tensor& x,
+                         const CheckpointedOptions& options) {
+  const auto made = std::make_shared<std::optional<space::Layout>>();  // none: every replica has all of the output
+  const auto of_part = [forward, made, layout = space::layout_of(x)](const torch::Tensor& part) {
+    const torch::Tensor y = forward(space::make_divided(part, layout));
+    if (!space::is_divided(y)) return y;
+    *made = space::layout_of(y);
+    return space::part_of(y);
+  };
+  const torch::Tensor y = remat(block, of_part, space::part_of(x), options);
+  return *made ? space::make_divided(y, **made) : y;
+}
+
 }  // namespace
 
 torch::Tensor remat(const std::shared_ptr<torch::nn::Module>& block,
@@ -197,6 +213,7 @@ torch::Tensor remat(const std::shared_ptr<torch::nn::Module>& block,
     if (each.tensor.requires_grad()) computation->parameters.push_back(each.tensor);
   }
   if (computation->parameters.empty() && !x.requires_grad()) return forward(x);
+  if (space::is_divided(x)) return remat_part(block, forward, x, options);
   computation->block = block;
   computation->forward = forward;
   computation->half = compat::Autocast::in_force(x.device().type());

@@ -39,7 +39,7 @@ Layer Checkpointed(std::vector<Layer> layers, const CheckpointedOptions& options
 // InvalidArgument if it used another one. FailedPrecondition: it drew from LibTorch's default generator of the host, as
 // torch::dropout does, while several replicas of this process draw from it, too (cohort::Dropout and
 // Replica::generator() are each replica's own). Unimplemented: devices of XLA, whose compiler decides itself what is
-// computed again; images in parts; pipelines, whose stages compute microbatches once; second derivatives.
+// computed again; pipelines, whose stages compute microbatches once; second derivatives.
 torch::Tensor remat(const std::shared_ptr<torch::nn::Module>& block,
                     const std::function<torch::Tensor(const torch::Tensor&)>& forward, const torch::Tensor& x,
                     const CheckpointedOptions& options = {});
