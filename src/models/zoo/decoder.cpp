@@ -15,6 +15,8 @@
 #include "cohort/pipeline_strategy.h"
 #include "device/backend.h"
 #include "models/zoo/blocks.h"
+#include "strategy/space/attention.h"
+#include "strategy/space/divided.h"
 
 namespace cohort::models {
 
@@ -133,6 +135,11 @@ struct Rotations {
 
 // query, key and value: [examples, heads, steps, size].
 torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(3)));
+  if (space::is_divided(query)) {
+    return space::attend(
+        {.query = query, .key = key, .value = value, .who = "decoder's attention", .scale = scale, .causal = true});
+  }
   if (!backend_of(query.device()).records()) {
     torch::Tensor fused = compat::fused_causal_attention(query, key, value);
     if (fused.defined()) return fused;
@@ -140,8 +147,7 @@ torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& 
   const auto options = at::TensorOptions(torch::kLong).device(query.device());
   const torch::Tensor steps = at::arange(query.size(2), options);
   const torch::Tensor later = steps.unsqueeze(1).lt(steps);
-  const torch::Tensor scores =
-      at::matmul(query * (1.0 / std::sqrt(static_cast<double>(query.size(3)))), key.transpose(2, 3));
+  const torch::Tensor scores = at::matmul(query * scale, key.transpose(2, 3));
   const double unseen = -std::numeric_limits<double>::infinity();
   return at::matmul(at::softmax(scores.masked_fill(later, unseen), -1), value);
 }

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "cohort/train/layers.h"
+#include "strategy/space/attention.h"
+#include "strategy/space/divided.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -114,6 +116,7 @@ class AttentionModule final : public Attention, public DividedModule {
     const torch::Tensor query = by_heads((*query_)(asked), options_.key_dim);
     torch::Tensor key = by_heads((*key_)(inputs.key.defined() ? entered(inputs.key) : given), options_.key_dim);
     torch::Tensor value = by_heads((*value_)(given), head_value_);
+    if (space::is_divided(query)) return {.output = projected(together(attend_in_parts(inputs, query, key, value)))};
     const int64_t before = inputs.cache != nullptr && inputs.cache->key.defined() ? inputs.cache->key.size(2) : 0;
     if (before > 0) {
       key = at::cat({inputs.cache->key, key}, 2);
@@ -130,8 +133,26 @@ class AttentionModule final : public Attention, public DividedModule {
     scores = at::softmax(scores, -1);
     const bool drops = is_training() && options_.dropout > 0.0;
     const torch::Tensor mixed = at::matmul(drops ? drop_out(scores, options_.dropout, axis_, 1) : scores, value);
-    const std::vector<int64_t> shape = {mixed.size(0), mixed.size(2), heads_ * head_value_};
-    return {.output = projected(mixed.transpose(1, 2).reshape(shape)), .scores = scores};
+    return {.output = projected(together(mixed)), .scores = scores};
+  }
+
+  // The positions are divided, and no replica has the scores of all of them.
+  torch::Tensor attend_in_parts(const AttentionInputs& inputs, const torch::Tensor& query, const torch::Tensor& key,
+                                const torch::Tensor& value) const {
+    if (inputs.cache != nullptr) {
+      fail<Unimplemented>("[layers] ", name_, " (MultiHeadAttention): a cache of keys and values came with queries ",
+                          inputs.query.sizes(), " of which this replica has a part; outputs that are made step by ",
+                          "step want them whole");
+    }
+    return space::attend({.query = query,
+                          .key = key,
+                          .value = value,
+                          .who = c10::str("MultiHeadAttention \"", name_, "\""),
+                          .scale = 1.0 / std::sqrt(static_cast<double>(options_.key_dim)),
+                          .causal = is_causal(inputs),
+                          .unseen = kUnseen,
+                          .masks = masks_of(inputs, query.size(2), key.size(2)),
+                          .dropout = is_training() ? options_.dropout : 0.0});
   }
 
   void check(const torch::Tensor& x, const char* which, int64_t size) const {
@@ -150,38 +171,49 @@ class AttentionModule final : public Attention, public DividedModule {
   torch::Tensor by_heads(const torch::Tensor& x, int64_t size) const {
     return x.view({x.size(0), x.size(1), heads_, size}).transpose(1, 2);
   }
+  // [batch, heads, steps, size] -> [batch, steps, heads * size]
+  torch::Tensor together(const torch::Tensor& x) const {
+    return x.transpose(1, 2).reshape({x.size(0), x.size(2), heads_ * head_value_});
+  }
 
-  // Returns what all masks let be seen, to be broadcast to the scores; undefined for everything.
-  torch::Tensor mask_for(const AttentionInputs& inputs, int64_t before, const torch::Tensor& scores) const {
-    torch::Tensor seen;
-    const auto narrow = [&](const torch::Tensor& mask) {
-      seen = seen.defined() ? seen.logical_and(mask) : mask.to(torch::kBool);
-    };
+  bool is_causal(const AttentionInputs& inputs) const { return inputs.use_causal_mask || options_.use_causal_mask; }
+
+  // Returns what each mask lets be seen, to be broadcast to the scores.
+  std::vector<torch::Tensor> masks_of(const AttentionInputs& inputs, int64_t queries, int64_t keys) const {
+    std::vector<torch::Tensor> masks;
     const auto check_mask = [&](const torch::Tensor& mask, const char* which, int64_t rank, int64_t size) {
       const bool fits = mask.dim() == rank && mask.size(-1) == size;
       if (!fits)
         fail_called(name_, kAttention, mask,
                     c10::str("a mask of ", rank, " dimensions, ", size, " the last, as ", which));
     };
-    const int64_t queries = scores.size(2);
-    const int64_t keys = scores.size(3);
     if (inputs.query_mask.defined()) {
       check_mask(inputs.query_mask, "query_mask", 2, queries);
-      narrow(inputs.query_mask.unsqueeze(1).unsqueeze(-1));
+      masks.push_back(inputs.query_mask.unsqueeze(1).unsqueeze(-1).to(torch::kBool));
     }
     for (const torch::Tensor& mask : {inputs.value_mask, inputs.key_mask}) {
       if (!mask.defined()) continue;
       check_mask(mask, "the mask of keys and values", 2, keys);
-      narrow(mask.unsqueeze(1).unsqueeze(1));
+      masks.push_back(mask.unsqueeze(1).unsqueeze(1).to(torch::kBool));
     }
     if (inputs.attention_mask.defined()) {
       check_mask(inputs.attention_mask, "attention_mask", 3, keys);
-      narrow(inputs.attention_mask.unsqueeze(1));
+      masks.push_back(inputs.attention_mask.unsqueeze(1).to(torch::kBool));
     }
-    if (inputs.use_causal_mask || options_.use_causal_mask) {
+    return masks;
+  }
+
+  // Returns what all of them and the causal mask let be seen; undefined for everything.
+  torch::Tensor mask_for(const AttentionInputs& inputs, int64_t before, const torch::Tensor& scores) const {
+    const int64_t queries = scores.size(2);
+    const int64_t keys = scores.size(3);
+    std::vector<torch::Tensor> masks = masks_of(inputs, queries, keys);
+    if (is_causal(inputs)) {
       const auto options = at::TensorOptions(torch::kLong).device(scores.device());
-      narrow(at::arange(queries, options).add(before).unsqueeze(1).ge(at::arange(keys, options)));
+      masks.push_back(at::arange(queries, options).add(before).unsqueeze(1).ge(at::arange(keys, options)));
     }
+    torch::Tensor seen;
+    for (const torch::Tensor& mask : masks) seen = seen.defined() ? seen.logical_and(mask) : mask;
     return seen;
   }
 

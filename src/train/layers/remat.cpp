@@ -179,7 +179,7 @@ torch::Tensor remat_part(const std::shared_ptr<torch::nn::Module>& block,
                          const CheckpointedOptions& options) {
   const auto made = std::make_shared<std::optional<space::Layout>>();  // none: every replica has all of the output
   const auto of_part = [forward, made, layout = space::layout_of(x)](const torch::Tensor& part) {
-    const torch::Tensor y = forward(space::make_divided(part, layout));
+    torch::Tensor y = forward(space::make_divided(part, layout));
     if (!space::is_divided(y)) return y;
     *made = space::layout_of(y);
     return space::part_of(y);

@@ -121,7 +121,7 @@ SequentialModule* ModelState::layers_of(const Replica& replica) const {
 std::vector<OutputShare> ModelState::judge(const Replica& replica, const Example& share) const {
   std::vector<torch::Tensor> predictions = outputs_->arrange(forward(replica, share));
   SequentialModule* const layers = layers_of(replica);
-  const torch::Tensor mask = layers == nullptr ? torch::Tensor() : layers->take_output_mask();
+  const torch::Tensor mask = layers == nullptr ? torch::Tensor() : space::whole_of(layers->take_output_mask());
   if (mask.defined()) {  // as a mask of the examples
     Example counted = share;
     counted.mask = share.mask.defined() ? share.mask.logical_and(mask) : mask;

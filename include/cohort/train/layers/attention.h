@@ -49,7 +49,9 @@ struct AttentionInputs {
 // The result of attention.
 struct AttentionOutput {
   torch::Tensor output;  // [batch, queries, output_dim]
-  torch::Tensor scores;  // [batch, heads, queries, keys], before dropout
+  // [batch, heads, queries, keys], before dropout. Undefined where the queries are divided among replicas
+  // (MeshOptions::attention), of which none has them.
+  torch::Tensor scores;
 };
 
 // The module of MultiHeadAttention, for modules of your own that attend to something else than their input. Its
