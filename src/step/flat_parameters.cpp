@@ -3,15 +3,19 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
+#include "device/host_memory.h"
 #include "device/identity.h"
 #include "step/sharding/parameter_units.h"
 #include "step/sharding/shard_plan.h"
 #include "strategy/module_tensors.h"
+#include "strategy/placement.h"
+#include "strategy/row_table.h"
 
 namespace cohort {
 
@@ -55,7 +59,7 @@ FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& ru
   } else if (core.shares_parameters() && dynamic_cast<KeptWhole*>(module.copies().front().get()) == nullptr) {
     share(module, rule);
   } else {
-    lay_out(core);
+    lay_out(module);
   }
   note_homes();
 }
@@ -104,8 +108,28 @@ void FlatParameters::group(const std::vector<std::size_t>& unit_of) {
   }
 }
 
-void FlatParameters::lay_out(const StrategyCore& core) {
-  group({});
+std::vector<std::size_t> FlatParameters::tables_apart(const torch::nn::Module& copy) const {
+  std::set<const void*> tables;
+  for (const auto& module : copy.modules()) {
+    if (const auto* table = dynamic_cast<const RowTable*>(module.get())) tables.insert(tensor_id(table->weight()));
+  }
+  std::vector<std::size_t> list;
+  for (const torch::Tensor& tensor : tensors_.front()) {
+    if (!tables.empty()) list.push_back(tables.count(tensor_id(tensor)));
+  }
+  return list;
+}
+
+void FlatParameters::release(std::size_t group) {
+  for (const torch::Tensor& copy : groups_[group].copies) release_memory(copy);
+  homes_.clear();
+  note_homes();
+}
+
+void FlatParameters::lay_out(const MirroredModule& module) {
+  const StrategyCore& core = *Access::core(module);
+  const bool elsewhere = dynamic_cast<const ServersPlacement*>(&core.placement()) != nullptr;
+  group(elsewhere ? tables_apart(*module.copies().front()) : std::vector<std::size_t>());
   const torch::NoGradGuard no_grad;
   for (FlatGroup& group : groups_) {
     for (std::size_t r = 0; r < tensors_.size(); ++r) {

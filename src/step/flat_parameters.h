@@ -64,6 +64,9 @@ class FlatParameters {
   // Returns the module's own parameter tensors of a replica, in the same order.
   std::vector<torch::Tensor>& tensors(int local_id) { return tensors_[static_cast<std::size_t>(local_id)]; }
 
+  // Frees the memory of a group that this process does not use.
+  void release(std::size_t group);
+
   // Takes the gradients that backward left in the replica's parameters and leaves none. FailedPrecondition when a
   // parameter no longer lives in the flat memory (the module was moved or converted since).
   std::vector<torch::Tensor> take_gradients(int local_id);
@@ -72,10 +75,13 @@ class FlatParameters {
   void collect(const MirroredModule& module, const Optimizer& rule);
   // Makes the groups: parameters of one dtype, and where `unit_of` is not empty of one unit.
   void group(const std::vector<std::size_t>& unit_of);
-  void lay_out(const StrategyCore& core);
+  void lay_out(const MirroredModule& module);
   // The parameters become units that the replicas share.
   void share(const MirroredModule& module, const Optimizer& rule);
   std::vector<std::size_t> units_of(const torch::nn::Module& copy, int64_t min_bytes) const;
+  // Returns 1 for the weights of row tables, which other processes keep, and 0 for other parameters; nothing without
+  // such tables.
+  std::vector<std::size_t> tables_apart(const torch::nn::Module& copy) const;
   std::vector<int64_t> cuts_of(const FlatGroup& group, const Optimizer& rule, int owners) const;
   // Returns what tells whether a parameter is where it was put.
   const void* home_of(const torch::Tensor& parameter) const;

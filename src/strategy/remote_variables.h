@@ -25,6 +25,8 @@ class RemoteVariables {
     std::optional<Optimizer> optimizer = std::nullopt;  // trains the variable
     bool decay = true;                                  // weight decay applies
     bool adapt = true;                                  // a trust ratio applies
+    // Steps read and update single rows (look_up()). The coordinator alone keeps such a value.
+    bool by_rows = false;
     // They have the shape of the value, and are there only if keeps_slots() says so.
     std::vector<torch::Tensor> slots = {};
     int64_t iterations = 0;  // steps that the slots have seen
@@ -50,6 +52,9 @@ class RemoteVariables {
     std::size_t variable = 0;
     torch::Tensor delta;
   };
+  // Returns the rows of these indices (whole numbers of any shape) of a variable that is read by rows. In a step their
+  // gradient goes with the next ones. Several replicas may call it at a time. InvalidArgument: an index out of range.
+  virtual torch::Tensor look_up(std::size_t variable, const torch::Tensor& indices) = 0;
   // Makes one step of the optimizers with these gradients, one for each of `variables`; and with those of the rows that
   // were looked up for it. The values are read back. All tensors are contiguous, on the CPU, like the values.
   virtual void apply_gradients(std::span<const std::size_t> variables, std::span<const torch::Tensor> gradients,

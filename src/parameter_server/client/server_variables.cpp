@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/fail.h"
+#include "parameter_server/rows.h"
 
 namespace cohort {
 
@@ -43,7 +44,9 @@ std::size_t ServerVariables::declare(Local local) {
                                                 .shape = local.value.sizes().vec(),
                                                 .dtype = local.value.scalar_type(),
                                                 .optimizer = local.optimizer,
-                                                .treatment = {.decay = local.decay, .adapt = local.adapt}});
+                                                .treatment = {.decay = local.decay, .adapt = local.adapt},
+                                                .by_rows = local.by_rows});
+  if (local.by_rows && !options_.keeps_slots) local.value = torch::Tensor();
   locals_.push_back(std::move(local));
   return number;
 }
@@ -189,7 +192,21 @@ void ServerVariables::read(std::size_t variable) {
   for (const Pull& pull : pulls) versions_[pull.shard] = pull.version;
 }
 
-torch::Tensor ServerVariables::look_up(std::size_t variable, const torch::Tensor& unique) {
+torch::Tensor ServerVariables::look_up(std::size_t variable, const torch::Tensor& indices) {
+  const ServerVariable& declared = catalog_->variables()[variable];
+  if (!at::isIntegralType(indices.scalar_type(), /*includeBool=*/false)) {
+    fail<InvalidArgument>("[parameter server] ", declared.name, ": lookup wants whole numbers, got ",
+                          indices.scalar_type());
+  }
+  const torch::Tensor flat = indices.reshape({-1}).to(torch::kCPU, torch::kLong);
+  const auto [unique, inverse] = unique_rows(flat.contiguous());
+  const torch::Tensor rows = fetch_rows(variable, unique);
+  std::vector<int64_t> sizes = indices.sizes().vec();
+  sizes.insert(sizes.end(), declared.shape.begin() + 1, declared.shape.end());
+  return look_up_rows(rows, inverse).view(sizes).to(indices.device());
+}
+
+torch::Tensor ServerVariables::fetch_rows(std::size_t variable, const torch::Tensor& unique) {
   const ServerVariable& declared = catalog_->variables()[variable];
   const int64_t count = unique.numel();
   const auto* ids = unique.data_ptr<int64_t>();

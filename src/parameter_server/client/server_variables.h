@@ -47,6 +47,7 @@ class ServerVariables final : public RemoteVariables {
   void on_save(std::function<void()> callback) override;
   void on_release(std::function<void()> callback) override;
   void set_learning_rate(std::span<const std::size_t> variables, double rate) override;
+  torch::Tensor look_up(std::size_t variable, const torch::Tensor& indices) override;
   void apply_gradients(std::span<const std::size_t> variables, std::span<const torch::Tensor> gradients,
                        std::span<const Change> changes) override;
   void assign(std::size_t variable, const torch::Tensor& value) override;
@@ -82,10 +83,6 @@ class ServerVariables final : public RemoteVariables {
   // Reads all variables that have changed, except those that are read by rows.
   void refresh();
 
-  // Returns rows of a variable, one for each of `unique` (int64, ascending). If gradients are recorded, the gradient of
-  // the rows is sent with the next ones of the step.
-  torch::Tensor look_up(std::size_t variable, const torch::Tensor& unique);
-
   // Returns the values and slots of this task's copies.
   std::shared_ptr<SavedVariables> saved() const;
   // Copies saved values and slots into this task's copies.
@@ -100,6 +97,9 @@ class ServerVariables final : public RemoteVariables {
 
   using ViewId = std::array<uint64_t, 3>;  // the run, the epoch and the number of a view
 
+  // Returns rows of a variable, one for each of `unique` (int64, ascending). If gradients are recorded, the gradient of
+  // the rows is sent with the next ones of the step.
+  torch::Tensor fetch_rows(std::size_t variable, const torch::Tensor& unique);
   UpdateId next_id();
   ViewId view_now() const;
   std::optional<UpdateId> unless() const;

@@ -5,7 +5,6 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "device/host_random.h"
-#include "parameter_server/rows.h"
 #include "parameter_server/state.h"
 
 namespace cohort {
@@ -71,15 +70,7 @@ std::vector<int64_t> ShardedVariable::part_rows() const {
 }
 
 torch::Tensor ShardedVariable::lookup(const torch::Tensor& indices) const {
-  if (!at::isIntegralType(indices.scalar_type(), /*includeBool=*/false)) {
-    fail<InvalidArgument>("[parameter server] ", name(), ": lookup wants whole numbers, got ", indices.scalar_type());
-  }
-  const torch::Tensor flat = indices.reshape({-1}).to(torch::kCPU, torch::kLong);
-  const auto [unique, inverse] = unique_rows(flat.contiguous());
-  const torch::Tensor rows = state_->variables().look_up(variable_, unique);
-  std::vector<int64_t> sizes = indices.sizes().vec();
-  sizes.insert(sizes.end(), shape().begin() + 1, shape().end());
-  return look_up_rows(rows, inverse).view(sizes).to(indices.device());
+  return state_->variables().look_up(variable_, indices);
 }
 
 }  // namespace cohort

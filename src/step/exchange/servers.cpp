@@ -2,6 +2,10 @@
 // read back. The optimizer runs there.
 #include <ATen/Functions.h>
 
+#include <map>
+#include <set>
+#include <utility>
+
 #include "base/access.h"
 #include "base/fail.h"
 #include "device/host_memory.h"
@@ -12,6 +16,7 @@
 #include "step/update/slots.h"
 #include "strategy/core.h"
 #include "strategy/remote_variables.h"
+#include "strategy/row_table.h"
 
 namespace cohort {
 
@@ -30,9 +35,12 @@ class ServersExchange final : public Exchange {
                           ": loss_scale is not for parameter servers, where no step is left out");
     }
     if (remote_.keeps_slots()) slots_ = make_slots(flat, rule.rule(), 0);
-    for (const FlatGroup& group : flat.groups()) {
+    find_tables(*module.copies().front());
+    for (std::size_t g = 0; g < flat.groups().size(); ++g) {
+      const FlatGroup& group = flat.groups()[g];
+      const bool sums = remote_.keeps_values() && !holds_tables(g);
       masters_.push_back(group.copies[0].is_cpu() ? group.copies[0] : group.copies[0].cpu());
-      sums_.push_back(remote_.keeps_values() ? torch::zeros({group.size}, group.dtype) : torch::Tensor());
+      sums_.push_back(sums ? torch::zeros({group.size}, group.dtype) : torch::Tensor());
     }
     const std::string prefix = c10::str("optimizer_", number(), "/");
     for (std::size_t p = 0; p < flat.parameters().size(); ++p) {
@@ -40,12 +48,15 @@ class ServersExchange final : public Exchange {
                                    .value = run_of(masters_, p),
                                    .optimizer = rule,
                                    .decay = flat.parameters()[p].treatment.decay,
-                                   .adapt = flat.parameters()[p].treatment.adapt};
+                                   .adapt = flat.parameters()[p].treatment.adapt,
+                                   .by_rows = by_rows_[p]};
       for (std::size_t s = 0; s < rule.rule().slots().size() && remote_.keeps_slots(); ++s) {
         local.slots.push_back(shaped(slots_[flat.parameters()[p].group][s], p));
       }
       variables_.push_back(remote_.declare(std::move(local)));
+      if (!by_rows_[p]) whole_.push_back(variables_.back());
     }
+    if (remote_.keeps_values() && !remote_.keeps_slots()) read_by_rows(module);
     buffers_.emplace(module, remote_, prefix);
     if (!remote_.keeps_values()) {
       remote_.on_release([this, alive = std::weak_ptr(alive_)] {
@@ -55,6 +66,7 @@ class ServersExchange final : public Exchange {
     }
     remote_.on_refresh([this, alive = std::weak_ptr(alive_)] {
       if (alive.expired()) return;
+      if (!remote_.keeps_slots()) forget_tables();
       for (int replica = 0; replica < core_.num_local_replicas(); ++replica) spread(replica);
     });
     remote_.on_save([this, alive = std::weak_ptr(alive_)] {
@@ -70,10 +82,10 @@ class ServersExchange final : public Exchange {
       const std::size_t count = reduced ? 1 : all.size();
       std::vector<torch::Tensor> sums;
       for (std::size_t p = 0; p < variables_.size(); ++p) {
-        sums.push_back(sum_of(all.subspan(0, count), p));
+        if (!by_rows_[p]) sums.push_back(sum_of(all.subspan(0, count), p));
       }
       scale(sums, context.grad_scale);
-      remote_.apply_gradients(variables_, sums, buffers_->changes());
+      remote_.apply_gradients(whole_, sums, buffers_->changes());
     });
     spread(replica.local_id());
     return true;
@@ -99,6 +111,41 @@ class ServersExchange final : public Exchange {
   }
 
  private:
+  void find_tables(const torch::nn::Module& copy) {
+    std::set<std::string> tables;
+    for (const auto& item : copy.named_modules()) {
+      if (dynamic_cast<const RowTable*>(item.value().get()) != nullptr) tables.insert(item.key() + ".weight");
+    }
+    for (const FlatParameter& parameter : flat_.parameters()) by_rows_.push_back(tables.contains(parameter.name));
+  }
+  bool holds_tables(std::size_t group) const { return by_rows_[flat_.groups()[group].members.front()]; }
+
+  // Has the tables of a worker ask for their rows. A table that two optimizers train is asked for by the last one.
+  void read_by_rows(const MirroredModule& module) {
+    std::map<std::string, std::size_t> variables;
+    for (std::size_t p = 0; p < variables_.size(); ++p) variables[flat_.parameters()[p].name] = variables_[p];
+    for (const auto& copy : module.copies()) {
+      for (const auto& item : copy->named_modules()) {
+        auto* table = dynamic_cast<RowTable*>(item.value().get());
+        const auto variable = variables.find(item.key() + ".weight");
+        if (table == nullptr || variable == variables.end()) continue;
+        table->set_look_up([remote = &remote_, number = variable->second](const torch::Tensor& indices) {
+          return remote->look_up(number, indices);
+        });
+      }
+    }
+  }
+
+  // A worker has no use for the values of tables.
+  void forget_tables() {
+    if (std::exchange(forgot_tables_, true)) return;
+    for (std::size_t g = 0; g < masters_.size(); ++g) {
+      if (!holds_tables(g)) continue;
+      flat_.release(g);
+      release_memory(masters_[g]);
+    }
+  }
+
   // The first optimizer's parameters are optimizer_0/..., and so on: every task makes them in the same order.
   std::size_t number() const {
     std::size_t count = 0;
@@ -157,6 +204,7 @@ class ServersExchange final : public Exchange {
   void spread(int replica) const {
     const torch::NoGradGuard no_grad;
     for (std::size_t g = 0; g < masters_.size(); ++g) {
+      if (forgot_tables_ && holds_tables(g)) continue;
       torch::Tensor copy = flat_.groups()[g].copies[static_cast<std::size_t>(replica)];
       if (!same_memory(copy, masters_[g])) copy.copy_(masters_[g]);
     }
@@ -187,6 +235,9 @@ class ServersExchange final : public Exchange {
   std::vector<torch::Tensor> sums_;                // [group]
   std::vector<std::vector<torch::Tensor>> slots_;  // [group][slot], on the coordinator
   std::vector<std::size_t> variables_;             // the number of each parameter's variable
+  std::vector<bool> by_rows_;                      // whether it is the weight of a row table
+  std::vector<std::size_t> whole_;                 // the variables of the others
+  bool forgot_tables_ = false;
   std::optional<ServerBuffers> buffers_;
   std::shared_ptr<const ServersExchange*> alive_ = std::make_shared<const ServersExchange*>(this);
 };
