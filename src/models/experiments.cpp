@@ -4,8 +4,11 @@
 #include "base/fail.h"
 #include "cohort/models/image_classification.h"
 #include "cohort/models/language_model.h"
+#include "cohort/models/masked_language_model.h"
+#include "cohort/models/ranking.h"
 #include "cohort/models/semantic_segmentation.h"
 #include "models/model_garden.h"
+#include "models/tasks/pretraining_data.h"
 
 namespace cohort {
 
@@ -216,6 +219,41 @@ ExperimentConfig lm_small() {
       {.hidden_size = 384, .intermediate_size = 1024, .num_layers = 6, .num_heads = 6, .dropout = 0.2}, 256, 1e-3);
 }
 
+// J. Devlin et al., "BERT" (2018), of the size of lm_tiny, for bytes.
+ExperimentConfig bert_tiny() {
+  ExperimentConfig config = language_model({}, 128, 1e-3);
+  auto task = std::make_shared<MaskedLanguageModelTask>();
+  task->builtin_data = "sums";
+  auto& encoder = task->model.encoder.bert;
+  encoder.vocab_size = kByteTokens;
+  encoder.hidden_size = 128;
+  encoder.num_layers = 4;
+  encoder.num_attention_heads = 4;
+  encoder.intermediate_size = 512;
+  encoder.dropout_rate = 0.0;
+  encoder.attention_dropout_rate = 0.0;
+  encoder.max_position_embeddings = 128;
+  for (BertDataConfig* data : {&task->train_data, &task->validation_data}) {
+    data->global_batch_size = 32;
+    data->seq_length = 128;
+    data->max_predictions_per_seq = 20;
+  }
+  config.task = task;
+  return config;
+}
+
+// M. Naumov et al. (2019), with tables for the drawn clicks, on which Adagrad learns what a row's examples say.
+ExperimentConfig dlrm_small() {
+  auto task = std::make_shared<RankingTask>();
+  task->builtin_data = "clicks";
+  ExperimentConfig config{.task = task, .trainer = Recipe().trainer};
+  config.trainer.train_epochs = 2;
+  config.trainer.optimizer_config.optimizer.type = "adagrad";
+  config.trainer.optimizer_config.optimizer.adagrad.initial_accumulator_value = 1e-8;
+  config.trainer.optimizer_config.learning_rate.constant.learning_rate = 0.02;
+  return config;
+}
+
 std::vector<Experiment> own_experiments() {
   std::vector<Experiment> list = {
       {"mnist_mlp", "dense 256, 128, 10 on MNIST or drawn digits", [] { return mnist("mlp"); }},
@@ -240,6 +278,8 @@ std::vector<Experiment> own_experiments() {
   list.push_back({"cats_vs_dogs", "ResNet from CIFAR-10, frozen, then fine-tuned, on photographs", cats_vs_dogs});
   list.push_back({"lm_tiny", "decoder of 0.8 million parameters on text or drawn sums, 128 bytes", lm_tiny});
   list.push_back({"lm_small", "decoder of 10.7 million parameters on text or drawn sums, 256 bytes", lm_small});
+  list.push_back({"bert_tiny", "BERT of 0.9 million parameters on text or drawn sums, 128 bytes", bert_tiny});
+  list.push_back({"dlrm_small", "a deep recommender (DLRM) on clicks in Criteo's format or drawn ones", dlrm_small});
   list.push_back({"unet_small", "U-Net of three levels on pictures with masks or drawn shapes", unet_small});
   for (Experiment& experiment : model_garden_experiments()) list.push_back(std::move(experiment));
   return list;
@@ -302,6 +342,19 @@ void Task::set_batch(Config& config, int64_t size, const std::string& origin) {
   config.set("task.validation_data.global_batch_size", std::to_string(size), origin);
 }
 
+void Task::add_losses(CompileOptions& options) {
+  options.loss = build_loss();
+  options.metrics = build_metrics();
+}
+
+Loss Task::build_loss() {
+  fail<Unimplemented>("[task] this task has no loss, wanted Task::build_loss() or Task::add_losses()");
+}
+
+std::vector<Metric> Task::build_metrics() {
+  return {};
+}
+
 Example Task::example_batch() const {
   fail<Unimplemented>("[task] this task does not tell what its batches look like, wanted Task::example_batch()");
 }
@@ -311,10 +364,10 @@ std::vector<int64_t> Task::input_partition_dims(bool /*training*/) const {
 }
 
 LayoutMap Task::mesh_layout(const std::string& axis) const {
-  fail<Unimplemented>(
-      "[task] the mesh is to divide parameters along \"", axis,
-      "\", but there is a layout only for language models and vision transformers (task.model.backbone.type "
-      "vit); a mesh whose axes carry the batch would fit");
+  fail<Unimplemented>("[task] the mesh is to divide parameters along \"", axis,
+                      "\", but there is a layout only for language models, masked ones too, and vision transformers "
+                      "(task.model.backbone.type "
+                      "vit); a mesh whose axes carry the batch would fit");
 }
 
 std::vector<std::string> Task::pipeline_cut(int chunks) const {

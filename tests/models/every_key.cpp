@@ -6,7 +6,9 @@
 #include <set>
 #include <sstream>
 
+#include "base/columns.h"
 #include "cohort/models/strategy_flags.h"
+#include "cohort/models/zoo.h"
 #include "models/run/plan.h"
 
 namespace cohort::testing {
@@ -26,7 +28,8 @@ std::string batches(const Dataset& dataset, int64_t most) {
   for (int64_t i = 0; i < most; ++i) {
     const std::optional<Example> batch = iterator.next();
     if (!batch) break;
-    text += " " + digest(batch->x) + digest(batch->y);
+    text += " ";
+    for (const torch::Tensor& column : columns_of(*batch)) text += column.defined() ? digest(column) : "";
   }
   return text;
 }
@@ -58,7 +61,7 @@ std::string plan_of(OpenExperiment& experiment) {
   const TaskData data = data_for(experiment);
   const RunPlan plan = plan_run(experiment.made.trainer, data, /*trains=*/true);
   const CompileOptions compile = plan_compile(experiment.made, plan, 1, 0);
-  check_best(plan, compile.metrics);
+  check_best(plan, compile);
   const auto& scale = compile.optimizer.gradient().loss_scale;
   const auto& [best, summaries, averages, recovery] = std::tie(plan.best, plan.summaries, plan.averages, plan.recovery);
   return c10::str(plan.train_steps, " ", plan.steps_per_epoch, " ", plan.steps_per_loop, " ", plan.summary_interval,
@@ -166,9 +169,10 @@ std::string graph_of(OpenExperiment& experiment) {
   const Model model = experiment.made.task->build_model();
   const std::optional<Example> batch = data_for(experiment).train->iterator().next();
   const auto module = std::dynamic_pointer_cast<LayerModule>(model.module().copies().front());
-  if (!module) return "a Sequential, which has no blocks";
+  const auto named = std::dynamic_pointer_cast<models::NamedModule>(model.module().copies().front());
+  if (!module && !named) return "a Sequential, which has no blocks";
   std::set<const torch::autograd::Node*> nodes;
-  const torch::Tensor output = module->forward(batch->x);
+  const torch::Tensor output = named ? named->forward(batch->inputs).front().second : module->forward(batch->x);
   std::vector<const torch::autograd::Node*> open = {output.grad_fn().get()};
   while (!open.empty()) {
     const torch::autograd::Node* node = open.back();
@@ -236,6 +240,16 @@ const std::map<std::string, std::string>& other_values() {
       {"task.losses.class_weights", "[1, 2, 3, 4]"},
       {"task.train_data.suffixes", "[.md]"},
       {"task.model.num_attention_heads", "4"},
+      {"task.model.encoder.bert.num_attention_heads", "4"},
+      {"task.model.encoder.bert.hidden_activation", "relu"},
+      {"task.model.mlm_activation", "relu"},
+      {"task.model.vocab_sizes", "[12, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9]"},
+      {"task.model.bottom_mlp", "[6, 4]"},
+      {"task.model.top_mlp", "[4, 1]"},
+      {"task.train_data.masking_rate", "0.9"},
+      {"task.validation_data.masking_rate", "0.9"},
+      {"task.train_data.short_seq_prob", "1"},
+      {"task.validation_data.short_seq_prob", "1"},
       {"task.model.lora.target_modules", "[gate_proj]"},
       {"task.model.backbone.resnet.model_id", "34"},
       {"task.model.backbone.resnet_cifar.model_id", "14"},

@@ -80,4 +80,16 @@ void make_writings(const std::filesystem::path& folder) {
   write_file(folder / "more.md", text.substr(100));
 }
 
+void make_clicks(const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  const auto step = static_cast<int64_t>(first_of(folder));
+  std::string lines;
+  for (int64_t i = 0; i < 47; ++i) {
+    lines += std::to_string(i * step % 7 % 2);
+    for (int64_t f = 0; f < 39; ++f) lines += c10::str("\t", (i * i * step + f * i) % 10);
+    lines += "\n";
+  }
+  write_file(folder / "clicks.tsv", lines);
+}
+
 }  // namespace cohort::testing

@@ -15,5 +15,7 @@ void make_scenes(const std::filesystem::path& folder);
 void make_digits(const std::filesystem::path& folder);
 // Two files of text, .txt and .md.
 void make_writings(const std::filesystem::path& folder);
+// A file of 47 lines in Criteo's format.
+void make_clicks(const std::filesystem::path& folder);
 
 }  // namespace cohort::testing

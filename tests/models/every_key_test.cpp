@@ -49,6 +49,7 @@ class EveryKey : public ::testing::Test {
     for (const char* name : {"photographs", "others", "spoiled"}) testing::make_photographs(folder / name);
     for (const char* name : {"scenes", "other_scenes"}) testing::make_scenes(folder / name);
     for (const char* name : {"writings", "other_writings"}) testing::make_writings(folder / name);
+    for (const char* name : {"clicks", "other_clicks"}) testing::make_clicks(folder / name);
     testing::spoil_a_photograph(folder / "spoiled");
     testing::make_digits(folder / "digits");
   }
@@ -80,6 +81,8 @@ class EveryKey : public ::testing::Test {
       also("trainer.optimizer_config.learning_rate.cosine.initial_learning_rate=0.01");
       return subject;
     }
+    if (experiment == "dlrm_small") return small_ranking(std::move(subject));
+    if (experiment.starts_with("bert")) return small_bert(std::move(subject));
     also(input("photographs"));
     also("task.model.input_size=[32,32,3]");
     const OpenExperiment open(experiment, {});
@@ -89,6 +92,42 @@ class EveryKey : public ::testing::Test {
     if (yaml.find("type: \"resnet_cifar\"") != std::string::npos) also("task.model.backbone.resnet_cifar.model_id=8");
     if (yaml.find("type: \"efficientnet\"") != std::string::npos) also("task.model.backbone.efficientnet.model_id=b0");
     if (yaml.find("type: \"vit\"") != std::string::npos) also("task.model.backbone.vit.model_name=vit-ti16");
+    return subject;
+  }
+
+  static Subject small_ranking(Subject subject) {
+    subject.data = "clicks";
+    subject.other_data = "other_clicks";
+    std::string sizes = testing::other_values().at("task.model.vocab_sizes");
+    sizes.replace(0, 3, "[11");
+    for (const std::string& text : {input(subject.data), "task.model.vocab_sizes=" + sizes,
+                                    std::string("task.model.embedding_dim=4,task.model.bottom_mlp=[5,4]"),
+                                    std::string("task.model.top_mlp=[3,1]")}) {
+      subject.overrides.push_back(text);
+    }
+    return subject;
+  }
+
+  static Subject small_bert(Subject subject) {
+    subject.data = "writings";
+    subject.other_data = "other_writings";
+    subject.overrides.push_back(input(subject.data));
+    for (const char* text :
+         {"vocab_size=260", "hidden_size=8", "num_layers=2", "num_attention_heads=2", "intermediate_size=6",
+          "max_position_embeddings=16", "dropout_rate=0.1", "attention_dropout_rate=0.1"}) {
+      subject.overrides.push_back(std::string("task.model.encoder.bert.") + text);
+    }
+    for (const std::string part : {"task.train_data.", "task.validation_data."}) {
+      subject.overrides.push_back(part + "seq_length=15," + part + "max_predictions_per_seq=3");
+    }
+    const std::string optimizer = "trainer.optimizer_config.";
+    if (subject.experiment == "bert_tiny") {
+      subject.overrides.push_back(optimizer + "learning_rate.cosine.initial_learning_rate=0.01");
+    } else {
+      subject.overrides.push_back(optimizer + "learning_rate.polynomial.initial_learning_rate=0.01");
+      subject.overrides.push_back(optimizer + "warmup.polynomial.warmup_steps=5,trainer.train_steps=500");
+      subject.beginning = "trainer";  // the other keys are those of bert_tiny
+    }
     return subject;
   }
 
@@ -180,7 +219,9 @@ std::string part_or_error(const Part& part, OpenExperiment& experiment) {
 std::string EveryKey::weights_for(const Subject& subject) {
   OpenExperiment open(subject.experiment, subject.overrides);
   torch::manual_seed(7);
-  const std::string file = path(subject.experiment + ".safetensors");
+  std::string name = subject.experiment;
+  std::replace(name.begin(), name.end(), '/', '_');
+  const std::string file = path(name + ".safetensors");
   open.made.task->build_model().save_weights(file);
   return file;
 }
@@ -202,8 +243,8 @@ std::string EveryKey::other_value(const Subject& subject, const ConfigFields::Fi
   if (field.path.ends_with("optimizer.formulation")) {
     // These are the same in Model Garden's form and in LibTorch's.
     const std::string all = c10::Join(",", subject.overrides);
-    return all.find("type=adagrad") != std::string::npos || all.find("type=lamb") != std::string::npos ? "keras"
-                                                                                                       : "torch";
+    const bool adagrad = subject.experiment == "dlrm_small" || all.find("type=adagrad") != std::string::npos;
+    return adagrad || all.find("type=lamb") != std::string::npos ? "keras" : "torch";
   }
   if (field.path.ends_with("optimizer.type")) return **text == "adam" ? "sgd" : "adam";
   if (field.path.ends_with("learning_rate.type")) return **text == "exponential" ? "polynomial" : "exponential";

@@ -189,7 +189,11 @@ TEST(Layouts, ExperimentsRunOnAMeshThatAFlagGives) {
       "--experiment=mnist_mlp", "--batch_size=4", "--train_steps=2", "--mode=train",
       "--params_override=task.model.backbone.type=vit,task.model.backbone.vit.model_name=vit-s16,"
       "task.model.backbone.vit.patch_size=14"};
-  for (const auto& experiment : {tiny_language_model(), vit}) {
+  const std::string encoder = "task.model.encoder.bert.";
+  const std::vector<std::string> bert = {"--experiment=bert_tiny", "--batch_size=8", "--train_steps=4", "--mode=train",
+                                         "--params_override=" + encoder + "hidden_size=16," + encoder +
+                                             "num_layers=2," + encoder + "intermediate_size=24"};
+  for (const auto& experiment : {tiny_language_model(), vit, bert}) {
     SCOPED_TRACE(experiment.front());
     const double wanted = last_loss(experiment, {"--distribution_strategy=one_device"});
     EXPECT_NEAR(last_loss(experiment, {"--mesh=batch=2,model=2"}), wanted, 1e-4 * wanted);
@@ -265,7 +269,7 @@ TEST(Layouts, WrongMeshesAreNamed) {
   const auto [status, said] =
       run({"--experiment=mnist_mlp", "--mesh=model=2", "--model_dir=" + folder.path().string()});
   EXPECT_EQ(status, 2);
-  EXPECT_THAT(said, HasSubstr("only for language models and vision transformers"));
+  EXPECT_THAT(said, HasSubstr("only for language models, masked ones too, and vision transformers"));
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include "cohort/models/experiment.h"
 #include "cohort/models/language_model.h"
+#include "cohort/models/masked_language_model.h"
+#include "cohort/models/ranking.h"
 #include "cohort/models/semantic_segmentation.h"
 #include "commands.h"
 #include "config/types.h"
@@ -86,9 +88,13 @@ Command add_describe(CLI::App& app, const CLI::App& whole) {
     ExperimentConfig experiment = find_experiment("image_classification").make();
     SemanticSegmentationTask segmentation;
     LanguageModelTask language_model;
+    MaskedLanguageModelTask masked_language_model;
+    RankingTask ranking;
     const Config other_tasks([&](ConfigFields& fields) {
       fields.nest("segmentation", static_cast<Task&>(segmentation));
       fields.nest("language_model", static_cast<Task&>(language_model));
+      fields.nest("masked_language_model", static_cast<Task&>(masked_language_model));
+      fields.nest("ranking", static_cast<Task&>(ranking));
     });
     const Config config([&](ConfigFields& fields) { experiment.describe(fields); });
     nlohmann::ordered_json commands;

@@ -298,9 +298,9 @@ class Task {
 
   // Opens the data under the current strategy, for a configuration that is locked. With `training` a training follows;
   // data that do not suffice for it are an error. An evaluation has the configuration of its training, so the settings
-  // of both are read. A setting that somebody has set and that build_inputs(), build_model(), build_loss(),
-  // build_metrics(), l2_weight_decay() and stages() do not read, called once each, is an error; so keep the values that
-  // are needed later.
+  // of both are read. A setting that somebody has set and that build_inputs(), build_model(), add_losses(),
+  // l2_weight_decay() and stages() do not read, called once each, is an error; so keep the values that are needed
+  // later.
   virtual TaskData build_inputs(const RuntimeConfig& runtime, bool training) = 0;
   // Returns a batch of training with the shapes and dtypes of those of build_inputs(), of the global size, with zeros
   // that may share memory: for programs that are compiled without data. Unimplemented: the task does not tell.
@@ -317,10 +317,13 @@ class Task {
   virtual std::vector<std::string> pipeline_cut(int chunks) const;
   // Makes the model, built (Model::built) but not compiled.
   virtual Model build_model() = 0;
-  // Makes the loss.
-  virtual Loss build_loss() = 0;
-  // Makes the metrics.
-  virtual std::vector<Metric> build_metrics() = 0;
+  // Adds the losses and the metrics to the options that the model is compiled with; by default build_loss() and
+  // build_metrics(), for a model with one output.
+  virtual void add_losses(CompileOptions& options);
+  // Makes the loss of the only output. Unimplemented: add_losses() has other ones.
+  virtual Loss build_loss();
+  // Makes the metrics of the only output; by default none.
+  virtual std::vector<Metric> build_metrics();
   // Returns the decay of the weights by the gradient, `l2` of OptimizerConfig::build().
   virtual double l2_weight_decay() const { return 0.0; }
   // Sets the weights to start from; called if there is no checkpoint.

@@ -20,6 +20,8 @@ namespace cohort::layouts {
 LayoutMap transformer(const models::DecoderOptions& options, const std::string& axis = "model");
 // Returns that of vision_transformer(); the size of the axis divides num_heads and mlp_dim.
 LayoutMap transformer(const models::VisionTransformerOptions& options, const std::string& axis = "model");
+// Returns that of bert(); the size of the axis divides num_heads and intermediate_size.
+LayoutMap transformer(const models::BertOptions& options, const std::string& axis = "model");
 
 // Returns the places where a pipeline cuts a model into so many chunks of about as many blocks, for
 // PipelineOptions::cut. The first chunk has the embedding, the last one the head. InvalidArgument: there are not so

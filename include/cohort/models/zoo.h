@@ -1,6 +1,6 @@
 // Models for images and for text. The image classifiers' parameters have torchvision's names and their arithmetic is
-// torchvision's (0.14), so that its weights, saved as safetensors, load into them and theirs into it. The decoder's are
-// those of Llama in Hugging Face's transformers.
+// torchvision's (0.14), so that its weights, saved as safetensors, load into them and theirs into it. The decoder's and
+// BERT's are those of Llama and BERT in Hugging Face's transformers.
 //
 //   cohort::Model model([] { return cohort::models::resnet50({.num_classes = 10}); });
 //   model.load_weights("resnet50.safetensors");
@@ -139,5 +139,52 @@ struct DecoderOptions {
 // load. It takes tokens [examples, steps] of an integer dtype, any number of steps, and returns the logits of the token
 // after each, [examples, steps, vocab_size]. A token outside the vocabulary is an error of LibTorch's.
 std::shared_ptr<LayerModule> decoder(const DecoderOptions& options = {});
+
+// A module that takes several inputs and returns several outputs, by name. Not thread-safe.
+class NamedModule : public torch::nn::Module {
+ public:
+  // Returns the outputs for these inputs, of both of which dimension 0 is the batch.
+  virtual NamedTensors forward(const NamedTensors& inputs) = 0;
+};
+
+struct BertOptions {
+  int64_t vocab_size = 30'522;                    // tokens
+  int64_t hidden_size = 768;                      // size of a token's vector
+  int64_t num_layers = 12;                        // blocks of attention and dense layers
+  int64_t num_heads = 12;                         // heads of attention, a divisor of hidden_size
+  int64_t intermediate_size = 3072;               // size of the hidden layer of a block
+  Activation activation = Activation::kGelu;      // activation of that layer
+  double dropout = 0.1;                           // part of embeddings and of what a block adds that is set to zero
+  double attention_dropout = 0.1;                 // part of the weights of attention that is set to zero
+  int64_t max_positions = 512;                    // the most tokens of an example
+  int64_t type_vocab_size = 2;                    // types of tokens: the first and the second text
+  double norm_epsilon = 1e-12;                    // epsilon of the norms
+  double initializer_range = 0.02;                // deviation of the normal distribution that matrices start from
+  Activation mlm_activation = Activation::kGelu;  // activation of the head for masked tokens
+  double mlm_initializer_range = 0.02;            // deviation for the matrix of that head
+  bool next_sentence = true;  // whether there is a head that tells whether the texts belong together
+  bool remat = false;         // as ResNetOptions::remat
+};
+// Makes an encoder for masked language modelling: J. Devlin et al., "BERT" (2018). Parameters have the names, shapes
+// and arithmetic of BertForPreTraining of Hugging Face's transformers, without next_sentence those of BertForMaskedLM.
+// The inputs, by Model Garden's names and of integer dtypes: input_word_ids, input_mask (0: padding) and
+// input_type_ids, [examples, tokens], and masked_lm_positions, [examples, masked], numbers of tokens. The outputs:
+// mlm_logits [examples, masked, vocab_size], and with next_sentence the logits next_sentence [examples, 2]. A token
+// outside the vocabulary is an error of LibTorch's.
+std::shared_ptr<NamedModule> bert(const BertOptions& options = {});
+
+struct DlrmOptions {
+  int64_t num_dense_features = 13;             // numbers of an example
+  std::vector<int64_t> vocab_sizes = {};       // values of each category
+  int64_t embedding_dim = 16;                  // size of a category's vector
+  std::vector<int64_t> bottom_mlp = {64, 16};  // units of the dense layers of the numbers; the last: embedding_dim
+  std::vector<int64_t> top_mlp = {64, 32, 1};  // units of the dense layers of the products; the last: 1
+};
+// Makes a recommender: M. Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation
+// Systems" (2019, arXiv:1906.00091), with the names (emb_l, bot_l, top_l) and the arithmetic of facebookresearch/dlrm.
+// The inputs, by name: dense_features, of floating point [examples, num_dense_features], and sparse_features, of an
+// integer dtype [examples, categories], each below its vocabulary's size. The output: logits [examples]. With parameter
+// servers only the rows of the tables that a step looks up travel (docs/parameter-servers.md).
+std::shared_ptr<NamedModule> dlrm(const DlrmOptions& options);
 
 }  // namespace cohort::models

@@ -101,24 +101,44 @@ RunPlan plan_run(const TrainerConfig& trainer, const TaskData& data, bool trains
 CompileOptions plan_compile(const ExperimentConfig& experiment, const RunPlan& plan, int replicas, int64_t begin) {
   const Optimizer optimizer = experiment.trainer.optimizer_config.build(
       std::max<int64_t>(plan.train_steps, 1), replicas, begin, experiment.task->l2_weight_decay());
-  return {.optimizer = scaled(optimizer, experiment.runtime.loss_scale),
-          .loss = experiment.task->build_loss(),
-          .metrics = experiment.task->build_metrics(),
-          .precision = parse_precision(*experiment.runtime.mixed_precision_dtype),
-          .jit_compile = compiles(experiment.runtime),
-          .run_eagerly = experiment.runtime.run_eagerly || !experiment.trainer.train_tf_function,
-          .eval_run_eagerly = experiment.runtime.run_eagerly || !experiment.trainer.eval_tf_function};
+  CompileOptions options{.optimizer = scaled(optimizer, experiment.runtime.loss_scale),
+                         .precision = parse_precision(*experiment.runtime.mixed_precision_dtype),
+                         .jit_compile = compiles(experiment.runtime),
+                         .run_eagerly = experiment.runtime.run_eagerly || !experiment.trainer.train_tf_function,
+                         .eval_run_eagerly = experiment.runtime.run_eagerly || !experiment.trainer.eval_tf_function};
+  experiment.task->add_losses(options);
+  return options;
 }
 
-void check_best(const RunPlan& plan, const std::vector<Metric>& metrics) {
-  if (!plan.best || plan.best->metric == "loss") return;
-  std::string known = "loss";
-  for (const Metric& metric : metrics) {
-    if (metric.name() == plan.best->metric) return;
-    known += ", " + metric.name();
+namespace {
+
+// Returns the names in the logs of an evaluation.
+std::vector<std::string> measured(const CompileOptions& options) {
+  std::vector<std::string> names = {"loss"};
+  const auto add = [&](const std::string& usual) {
+    const auto other = std::find_if(options.log_names.begin(), options.log_names.end(),
+                                    [&](const auto& each) { return each.first == usual; });
+    names.push_back(other == options.log_names.end() ? usual : other->second);
+  };
+  for (const Metric& metric : options.metrics) add(metric.name());
+  const bool several = options.losses.size() > 1;
+  for (const auto& [output, loss] : options.losses) {
+    if (several && loss) add(output + "_loss");
   }
+  for (const auto& [output, metrics] : options.output_metrics) {
+    for (const Metric& metric : metrics) add((several ? output + "_" : "") + metric.name());
+  }
+  return names;
+}
+
+}  // namespace
+
+void check_best(const RunPlan& plan, const CompileOptions& options) {
+  if (!plan.best) return;
+  const std::vector<std::string> known = measured(options);
+  if (std::find(known.begin(), known.end(), plan.best->metric) != known.end()) return;
   fail<InvalidArgument>("[train] trainer.best_checkpoint_eval_metric is \"", plan.best->metric,
-                        "\", but evaluations have ", known);
+                        "\", but evaluations have ", c10::Join(", ", known));
 }
 
 }  // namespace cohort

@@ -63,6 +63,6 @@ RunPlan plan_run(const TrainerConfig& trainer, const TaskData& data, bool trains
 CompileOptions plan_compile(const ExperimentConfig& experiment, const RunPlan& plan, int replicas, int64_t begin);
 
 // Fails with InvalidArgument if evaluations will not have the metric by which the best checkpoint is chosen.
-void check_best(const RunPlan& plan, const std::vector<Metric>& metrics);
+void check_best(const RunPlan& plan, const CompileOptions& options);
 
 }  // namespace cohort

@@ -96,7 +96,7 @@ class ExperimentRun {
     if (trains_) part_->require_stages(stages_);
     model_.emplace(task().build_model());
     const CompileOptions first = plan_compile(experiment_, plan_, strategy_.num_replicas_in_sync(), 0);
-    check_best(plan_, first.metrics);
+    check_best(plan_, first);
     config_.require_read("a run of " + described());
     summaries_.emplace(folder_, plan_.summaries, strategy_.should_save_summary() && part_->in_charge());
     announce();

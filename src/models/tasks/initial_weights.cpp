@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -57,6 +58,15 @@ bool of_adapter(const std::string& name) {
   return name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos;
 }
 
+// Returns the name that newer versions of transformers give a weight of BERT.
+std::string newer_name(std::string name) {
+  for (const auto& [older, newer] : {std::pair(".gamma", ".weight"), std::pair(".beta", ".bias")}) {
+    if (!name.ends_with(std::string("LayerNorm") + older)) continue;
+    name.replace(name.rfind(older), std::string::npos, newer);
+  }
+  return name;
+}
+
 }  // namespace
 
 void start_from(const std::filesystem::path& place, const std::optional<std::string>& head, Model& built) {
@@ -84,6 +94,23 @@ void start_beside_adapters(const std::filesystem::path& place, Model& built) {
   };
   built.set_weights({}, /*strict=*/false);  // tells the model that its weights change
   load_from_chief(built.module(), read, {.what = "the weights to start from", .strict = false});
+}
+
+void start_from_bert(const std::filesystem::path& place, Model& built) {
+  const NamedTensors own = built.weights();
+  const auto read = [&] {
+    std::map<std::string, torch::Tensor> given;
+    for (auto& [name, tensor] : weights_at(place)) given[newer_name(name)] = tensor;
+    NamedTensors taken;
+    for (const auto& item : own) {
+      const auto found = given.find(item.first);
+      if (found == given.end()) fail<NotFound>("[task] ", place.string(), " has no ", item.first);
+      taken.emplace_back(*found);
+    }
+    return taken;
+  };
+  built.set_weights({}, /*strict=*/false);  // tells the model that its weights change
+  load_from_chief(built.module(), read, {.what = "the weights to start from", .strict = true});
 }
 
 }  // namespace cohort

@@ -18,4 +18,8 @@ void start_from(const std::filesystem::path& place, const std::optional<std::str
 // lacks something else.
 void start_beside_adapters(const std::filesystem::path& place, Model& built);
 
+// The same for models::bert(). Names of older files (LayerNorm.gamma) are understood, and what the model has no place
+// for is left out. NotFound: the place lacks something that the model has.
+void start_from_bert(const std::filesystem::path& place, Model& built);
+
 }  // namespace cohort

@@ -35,6 +35,12 @@ LayoutMap transformer(const models::VisionTransformerOptions& /*options*/, const
           {"\\.(out_proj|mlp\\.3)\\.weight$", {"", axis}}};
 }
 
+LayoutMap transformer(const models::BertOptions& /*options*/, const std::string& axis) {
+  return {{"\\.(self\\.(query|key|value)|intermediate\\.dense)\\.weight$", {axis, ""}},
+          {"\\.(self\\.(query|key|value)|intermediate\\.dense)\\.bias$", {axis}},
+          {"\\.output\\.dense\\.weight$", {"", axis}}};
+}
+
 std::vector<std::string> pipeline_cut(const models::DecoderOptions& options, int chunks) {
   return even_cut("layers.", options.num_layers, chunks);
 }

@@ -1,33 +1,63 @@
 // The measurements of the steps of a model: the means of the losses and the metrics, each a sum over the replicas.
+#include <algorithm>
+#include <map>
 #include <set>
 
+#include "base/fail.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
 
-// Those of several outputs begin with the output's name; a name that another one has gets a number.
+namespace {
+
+// The names in logs: each once, a name that another one has gets a number.
+class LogNames {
+ public:
+  explicit LogNames(const CompileOptions& options) : others_(options.log_names.begin(), options.log_names.end()) {}
+
+  // Returns the name of a measurement whose usual name this is.
+  std::string take(const std::string& usual) {
+    const auto other = others_.find(usual);
+    const std::string base = other == others_.end() ? usual : other->second;
+    if (other != others_.end()) others_.erase(other);
+    std::string name = base;
+    for (int i = 1; !taken_.insert(name).second; ++i) name = base + "_" + std::to_string(i);
+    return name;
+  }
+  void require_used(const std::string& speaker) const {
+    if (others_.empty()) return;
+    fail<InvalidArgument>(speaker, "compile: log_names has \"", others_.begin()->first,
+                          "\", which is no loss or metric; there are \"", c10::Join("\", \"", taken_), "\"");
+  }
+
+ private:
+  std::map<std::string, std::string> others_;
+  std::set<std::string> taken_ = {"loss"};
+};
+
+}  // namespace
+
+// Those of several outputs begin with the output's name.
 void ModelState::add_metrics(const CompileOptions& options) {
   const bool single = outputs_->single();
-  std::set<std::string, std::less<>> taken = {"loss"};
+  LogNames names(options);
   output_losses_.clear();
   metrics_.clear();
   for (const ModelOutput& each : outputs_->list()) {
     if (single || !each.loss) continue;
-    output_losses_.emplace_back(strategy_, Mean({.name = each.name + "_loss"}));
-    taken.insert(each.name + "_loss");
+    output_losses_.emplace_back(strategy_, Mean({.name = names.take(each.name + "_loss")}));
   }
   const auto add = [&](std::size_t output, const std::vector<Metric>& metrics, bool weighted) {
     for (const Metric& metric : metrics) {
-      const std::string base = (single ? "" : outputs_->list()[output].name + "_") + metric.name();
-      std::string name = base;
-      for (int i = 1; !taken.insert(name).second; ++i) name = base + "_" + std::to_string(i);
-      metrics_.push_back({MirroredMetric(strategy_, metric), output, weighted, name});
+      const std::string usual = (single ? "" : outputs_->list()[output].name + "_") + metric.name();
+      metrics_.push_back({MirroredMetric(strategy_, metric), output, weighted, names.take(usual)});
     }
   };
   add(0, options.metrics, false);
   add(0, options.weighted_metrics, true);
   for (const auto& [name, metrics] : options.output_metrics) add(outputs_->index_of(name, ""), metrics, false);
   for (const auto& [name, metrics] : options.weighted_output_metrics) add(outputs_->index_of(name, ""), metrics, true);
+  names.require_used(speaker());
 }
 
 Direction ModelState::direction(std::string_view log) const {

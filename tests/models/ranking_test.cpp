@@ -1,0 +1,242 @@
+// DLRM: its arithmetic, clicks from files and drawn ones, and a training that does not depend on where the tables are.
+#include "cohort/models/ranking.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/cohort.h"
+#include "data/clicks/clicks.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+#include "tests/support/server_cluster.h"
+
+namespace cohort::ranking_test {
+namespace {
+
+using cohort::testing::expect_error;
+using cohort::testing::ServerCluster;
+using cohort::testing::ServerClusterOptions;
+using cohort::testing::TemporaryFolder;
+using cohort::testing::write_file;
+using models::DlrmOptions;
+
+constexpr double kClose = 1e-9;
+
+DlrmOptions small() {
+  return {
+      .num_dense_features = 3, .vocab_sizes = {7, 5, 9}, .embedding_dim = 4, .bottom_mlp = {6, 4}, .top_mlp = {5, 1}};
+}
+
+// The tasks of a cluster are threads, which would draw from LibTorch's generator in any order.
+std::shared_ptr<models::NamedModule> fixed(const DlrmOptions& options) {
+  auto made = models::dlrm(options);
+  made->to(torch::kDouble);
+  const torch::NoGradGuard no_grad;
+  double first = 1.0;
+  for (torch::Tensor& each : made->parameters()) {
+    each.copy_(torch::cos(torch::arange(each.numel(), torch::kDouble) * 1.7 + first).view(each.sizes()) * 0.5);
+    first += 1.0;
+  }
+  return made;
+}
+
+Example some_clicks(int64_t count) {
+  const torch::Tensor numbers = torch::arange(count * 3, torch::kDouble).view({count, 3});
+  const torch::Tensor categories = (numbers * 7 + numbers.square()).to(torch::kLong).remainder(5);
+  return {.y = torch::sin(numbers.sum(1)).gt(0).to(torch::kDouble),
+          .inputs = {{"dense_features", torch::sin(numbers)}, {"sparse_features", categories}}};
+}
+
+TEST(Dlrm, MultipliesAllPairsOfVectors) {
+  const auto module = fixed(small());
+  const Example clicks = some_clicks(6);
+  const auto weights = module->named_parameters();
+  const auto dense = [&](const torch::Tensor& x, const std::string& name) {
+    return torch::linear(x, weights[name + ".weight"], weights[name + ".bias"]);
+  };
+  std::vector<torch::Tensor> vectors = {
+      torch::relu(dense(torch::relu(dense(clicks.inputs[0].second, "bot_l.0")), "bot_l.2"))};
+  for (int64_t i = 0; i < 3; ++i) {
+    vectors.push_back(weights[c10::str("emb_l.", i, ".weight")].index({clicks.inputs[1].second.select(1, i)}));
+  }
+  std::vector<torch::Tensor> columns = {vectors[0]};
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (std::size_t j = 0; j < i; ++j) columns.push_back((vectors[i] * vectors[j]).sum(1, /*keepdim=*/true));
+  }
+  const torch::Tensor wanted = dense(torch::relu(dense(torch::cat(columns, 1), "top_l.0")), "top_l.2").squeeze(1);
+  const NamedTensors got = module->forward(clicks.inputs);
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_LT((got[0].second - wanted).abs().max().item<double>(), 1e-12);
+  EXPECT_EQ(module->forward(clicks.rows(0, 0).inputs)[0].second.sizes(), (std::vector<int64_t>{0}));
+}
+
+TEST(Dlrm, RefusesWhatDoesNotFit) {
+  const auto expect = [](const std::function<void(DlrmOptions&)>& change, const std::string& text) {
+    DlrmOptions options = small();
+    change(options);
+    expect_error<InvalidArgument>([&] { models::dlrm(options); }, text);
+  };
+  expect([](DlrmOptions& options) { options.vocab_sizes = {}; }, "vocab_sizes is empty");
+  expect([](DlrmOptions& options) { options.bottom_mlp = {3}; }, "bottom_mlp ends with 3, wanted embedding_dim, 4");
+  expect([](DlrmOptions& options) { options.top_mlp = {2}; }, "top_mlp ends with 2, wanted 1");
+  expect_error<InvalidArgument>([] { models::dlrm(small())->forward({}); }, "the inputs have no dense_features");
+}
+
+struct Outcome {
+  NamedTensors weights, slots;
+  std::vector<double> losses;
+  Logs evaluation;
+};
+
+Model compiled(const Optimizer& rule) {
+  Model model([] { return fixed(small()); }, "dlrm");
+  model.compile(
+      {.optimizer = rule, .loss = BinaryCrossentropy({.from_logits = true}), .metrics = {AUC({.from_logits = true})}});
+  return model;
+}
+
+Outcome fitted(Model& model) {
+  const Dataset data = Dataset::from_tensor_slices(some_clicks(39)).shuffle(20, {.seed = 3}).batch(8);
+  const History history = model.fit(data, {.epochs = 4, .verbose = Verbose::kSilent});
+  return {.weights = model.weights(),
+          .slots = model.optimizer().state(),
+          .losses = history["loss"],
+          .evaluation = model.evaluate(data, {.verbose = Verbose::kSilent})};
+}
+
+Outcome here(const Strategy& strategy, const Optimizer& rule) {
+  const auto scope = strategy.scope();
+  Model model = compiled(rule);
+  return fitted(model);
+}
+
+void expect_close(const Outcome& got, const Outcome& wanted) {
+  const auto expect_tensors = [](const NamedTensors& some, const NamedTensors& others) {
+    ASSERT_EQ(some.size(), others.size());
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      EXPECT_EQ(some[i].first, others[i].first);
+      EXPECT_LT((some[i].second - others[i].second).abs().max().item<double>(), kClose) << some[i].first;
+    }
+  };
+  expect_tensors(got.weights, wanted.weights);
+  expect_tensors(got.slots, wanted.slots);
+  for (std::size_t i = 0; i < wanted.losses.size(); ++i) EXPECT_NEAR(got.losses[i], wanted.losses[i], kClose);
+  for (const auto& [name, value] : wanted.evaluation) EXPECT_NEAR(got.evaluation[name], value, kClose) << name;
+}
+
+const Optimizer& adagrad() {
+  static const Optimizer rule = Adagrad({.learning_rate = 0.1});
+  return rule;
+}
+
+TEST(Dlrm, LearnsTheSameOnReplicas) {
+  const Outcome wanted = here(OneDeviceStrategy("/CPU:0"), adagrad());
+  EXPECT_LT(wanted.losses.back(), wanted.losses.front());
+  expect_close(here(MirroredStrategy({.devices = cpu_devices(2)}), adagrad()), wanted);
+}
+
+// The workers look up rows, and the servers update them; what a table's rows come to is what one device makes of them,
+// as long as a row without examples stays as it is.
+TEST(Dlrm, LearnsTheSameWithItsTablesOnServers) {
+  for (const bool together : {false, true}) {
+    SCOPED_TRACE(together);
+    const Outcome wanted = here(OneDeviceStrategy("/CPU:0"), adagrad());
+    ServerClusterOptions cluster{.servers = 2, .workers = together ? 2 : 1};
+    cluster.strategy.variable_partitioner = FixedShardsPartitioner(2);
+    if (together) cluster.strategy.consistency.kind = Consistency::Kind::kSynchronous;
+    Outcome got;
+    ServerCluster(cluster).run([&](const ParameterServerOptions& own) {
+      const ParameterServerStrategy strategy(own);
+      const auto scope = strategy.scope();
+      Model model = compiled(adagrad());
+      if (strategy.serve()) {
+        // No task but the chief has a table.
+        for (const auto& item : model.module().copies().front()->named_parameters()) {
+          const bool gone = !item.key().starts_with("emb_l") || item.value().storage().nbytes() == 0;
+          EXPECT_TRUE(gone) << item.key();
+        }
+        return;
+      }
+      got = fitted(model);
+    });
+    expect_close(got, wanted);
+  }
+}
+
+RankingTask small_task() {
+  RankingTask task;
+  task.train_data.global_batch_size = 4;
+  task.validation_data.global_batch_size = 3;
+  return task;
+}
+
+std::string line_of(const std::string& label, const std::string& number, const std::string& category) {
+  std::string line = label;
+  for (int i = 0; i < 13; ++i) line += "\t" + number;
+  for (int i = 0; i < 26; ++i) line += "\t" + category;
+  return line + "\n";
+}
+
+TEST(RankingTask, ReadsCriteosFormat) {
+  const TemporaryFolder folder;
+  std::string lines = line_of("1", "3", "ff") + line_of("0", "", "") + line_of("1", "-2", "80000000");
+  lines += lines + lines + line_of("0", "7", "1");
+  write_file(folder / "clicks", lines);
+  RankingTask task = small_task();
+  task.train_data.input_path = (folder / "clicks").string();
+  const TaskData data = task.build_inputs({}, /*training=*/true);
+  EXPECT_EQ(data.steps_per_epoch, 2);  // 9 of 10 lines
+  task.train_data.held_out = 0.0;
+  task.train_data.shuffle_buffer_size = 1;
+  const Example batch = task.build_inputs({}, /*training=*/true).train->iterator().next().value();
+  const Example zeros = task.example_batch();
+  EXPECT_EQ(batch.y.sizes(), zeros.y.sizes());
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(batch.inputs[i].first, zeros.inputs[i].first);
+    EXPECT_EQ(batch.inputs[i].second.sizes(), zeros.inputs[i].second.sizes());
+    EXPECT_EQ(batch.inputs[i].second.scalar_type(), zeros.inputs[i].second.scalar_type());
+  }
+  EXPECT_TRUE(batch.y.equal(torch::tensor({1.0F, 0.0F, 1.0F, 1.0F})));
+  EXPECT_TRUE(torch::allclose(batch.inputs[0].second.select(1, 12), torch::tensor({4.0F, 1.0F, 1.0F, 4.0F}).log()));
+  const int64_t large = 1 + 0x80000000LL % 200;
+  EXPECT_TRUE(batch.inputs[1].second.select(1, 25).equal(torch::tensor({int64_t{56}, int64_t{0}, large, int64_t{56}})));
+}
+
+TEST(RankingTask, NamesTheLineOfWhatIsNoClick) {
+  const TemporaryFolder folder;
+  const auto expect = [&](const std::string& line, const std::string& text) {
+    write_file(folder / "clicks", line_of("1", "3", "ff") + line);
+    expect_error<DataLoss>([&] { datasets::criteo(folder / "clicks"); }, text);
+  };
+  expect(line_of("2", "3", "ff"), "clicks, line 2 has a label that is neither 0 nor 1");
+  expect(line_of("1", "x", "ff"), "line 2 has \"x\" in field 2, wanted a whole number");
+  expect(line_of("1", "3", "123456789"), "line 2 has \"123456789\" in field 15, wanted a hexadecimal number");
+  expect("1\t3\n", "line 2 has 2 fields, wanted 40 fields");
+  expect(line_of("1", "3", "ff").substr(0, 90) + "\t\t\t\t\t\t\t\t\t\t\t\t\t\n", "more fields, wanted 40");
+  expect_error<NotFound>([&] { datasets::criteo(folder / "none"); }, "there is no such file or folder of clicks");
+  write_file(folder / "clicks", "");
+  expect_error<NotFound>([&] { datasets::criteo(folder / "clicks"); }, "has no clicks");
+}
+
+TEST(RankingTask, RefusesWhatDoesNotFit) {
+  RankingTask task = small_task();
+  expect_error<InvalidArgument>([&] { task.build_inputs({}, true); }, "there are no clicks: --data_dir");
+  task.model.vocab_sizes = std::vector<int64_t>(26, 1);
+  expect_error<InvalidArgument>([&] { task.build_inputs({}, true); }, "task.model.vocab_sizes has 1, wanted 2 or more");
+  task.model.vocab_sizes = std::vector<int64_t>{2};
+  expect_error<InvalidArgument>([&] { task.build_inputs({}, true); }, "task.model.vocab_sizes has 1 sizes, but");
+}
+
+TEST(DrawnClicks, HaveAKnownRule) {
+  const datasets::Clicks clicks = datasets::draw_clicks(20'000, 1, 1);
+  MetricState state = AUC().make_state();
+  AUC().update(state, clicks.labels, clicks.chances);
+  EXPECT_NEAR(AUC().result(state), 0.898, 0.002);  // as datasets.h says
+  const datasets::Clicks again = datasets::draw_clicks(20'000, 1, 1);
+  EXPECT_TRUE(again.labels.equal(clicks.labels) && again.categories.equal(clicks.categories));
+  EXPECT_FALSE(datasets::draw_clicks(20'000, 2, 1).labels.equal(clicks.labels));
+  EXPECT_FALSE(datasets::draw_clicks(20'000, 1, 0).labels.equal(clicks.labels));
+}
+
+}  // namespace
+}  // namespace cohort::ranking_test
