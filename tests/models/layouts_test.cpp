@@ -242,6 +242,13 @@ TEST(Layouts, WrongStagesAreNamed) {
   expect({"--experiment=resnet20_cifar10"}, {"--mesh=stage=2"}, "only language models, vision transformers");
 }
 
+TEST(Layouts, ExperimentsRunWithTheirTokensInParts) {
+  const double wanted = last_loss(tiny_language_model(), {"--distribution_strategy=one_device"});
+  EXPECT_NEAR(last_loss(tiny_language_model(), {"--mesh=batch=1,sequence=3"}), wanted, 1e-4 * wanted);
+  EXPECT_NEAR(last_loss(tiny_language_model(), {"--mesh=batch=2,sequence=2", "--sequence_attention=ulysses"}), wanted,
+              1e-4 * wanted);
+}
+
 TEST(Layouts, WrongMeshesAreNamed) {
   const testing::TemporaryFolder folder;
   const auto expect = [&](const std::vector<std::string>& flags, const std::string& part) {
@@ -266,6 +273,12 @@ TEST(Layouts, WrongMeshesAreNamed) {
   expect({"--mesh=model=2", "--distribution_strategy=one_device"},
          "--mesh=model=2 has no meaning under --distribution_strategy=one_device, only under mirrored and "
          "multi_worker_mirrored");
+  expect({"--mesh=sequence=2", "--sequence_attention=star"}, "--sequence_attention=star, wanted ring or ulysses");
+  expect({"--mesh=batch=2", "--sequence_attention=ulysses"}, "has no meaning without an axis sequence");
+  expect({"--mesh=stage=2", "--sequence_attention=ulysses"}, "has no meaning without an axis sequence");
+  expect({"--sequence_attention=ulysses"}, "has no meaning without an axis sequence in --mesh");
+  expect({"--mesh=sequence=3", "--sequence_attention=ulysses"}, "4 heads, dimension 1, which 3 replicas do not divide");
+  expect({"--mesh=sequence=2,model=2"}, "divide inputs and parameters");
   const auto [status, said] =
       run({"--experiment=mnist_mlp", "--mesh=model=2", "--model_dir=" + folder.path().string()});
   EXPECT_EQ(status, 2);

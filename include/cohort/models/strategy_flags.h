@@ -30,6 +30,7 @@ struct StrategyFlags {
   Setting<bool> reshard_after_forward = ShardingOptions().reshard_after_forward;
   Setting<int64_t> sharding_min_unit_bytes = ShardingOptions().min_unit_bytes;
   Setting<std::string> mesh;
+  Setting<std::string> sequence_attention = "ring";
   Setting<std::string> pipeline_schedule = "1f1b";
   Setting<int64_t> pipeline_microbatches = Schedule1F1B().microbatches;
   Setting<std::string> worker_hosts;

@@ -17,6 +17,8 @@ namespace cohort {
 
 namespace {
 
+constexpr std::string_view kRing = "ring";
+
 // The flag says the devices of a process: as many CPUs as its part of the mesh has places, unless the user says so.
 std::vector<std::string> devices_here(const StrategyFlags& flags, const std::vector<std::string>& asked, int places,
                                       int workers) {
@@ -37,6 +39,10 @@ int places_of(const MeshFlag& mesh) {
   return places;
 }
 
+SequenceAttention attention_of(const StrategyFlags& flags) {
+  return *flags.sequence_attention == kRing ? SequenceAttention::kRing : SequenceAttention::kUlysses;
+}
+
 MeshOptions options_of(const StrategyFlags& flags, const ExchangeOptions& exchange) {
   if (flags.sharding_stage != 0) {
     fail<InvalidArgument>("[train] --sharding_stage=", flags.sharding_stage, " has no meaning with --mesh=", flags.mesh,
@@ -45,10 +51,22 @@ MeshOptions options_of(const StrategyFlags& flags, const ExchangeOptions& exchan
   return {.layout = flags.layout,
           .exchange = exchange,
           .input_partition_dims = flags.input_partition_dims,
-          .eval_input_partition_dims = flags.eval_input_partition_dims};
+          .eval_input_partition_dims = flags.eval_input_partition_dims,
+          .attention = attention_of(flags)};
 }
 
 }  // namespace
+
+void require_sequence(const StrategyFlags& flags) {
+  if (*flags.sequence_attention == kRing) return;
+  if (*flags.sequence_attention != "ulysses") {
+    fail<InvalidArgument>("[train] --sequence_attention=", flags.sequence_attention, ", wanted ring or ulysses");
+  }
+  const std::vector<std::string> names = mesh_of(flags).names;
+  if (std::find(names.begin(), names.end(), "sequence") != names.end()) return;
+  fail<InvalidArgument>("[train] --sequence_attention=", flags.sequence_attention,
+                        " has no meaning without an axis sequence in --mesh");
+}
 
 int parts_of(const StrategyFlags& flags) {
   const auto& dims = flags.input_partition_dims.empty() ? flags.eval_input_partition_dims : flags.input_partition_dims;
@@ -134,10 +152,14 @@ void describe_mesh(StrategyFlags& flags, ConfigFields& fields) {
       .add("mesh", flags.mesh,
            "axes that the replicas of mirrored, or those of all workers of multi_worker_mirrored, are laid out on, "
            "such as "
-           "batch=2,model=2: batch carries the examples, model divides the parameters of a transformer, stage the "
-           "layers "
-           "of a model; empty: batch alone")
+           "batch=2,model=2: batch carries the examples, model divides the parameters of a transformer, sequence the "
+           "tokens of each example, stage the layers of a model; empty: batch alone")
       .flag = "--mesh";
+  fields
+      .add("sequence_attention", flags.sequence_attention,
+           "how tokens attend to those of other replicas along the axis sequence of the mesh: ring, where keys and "
+           "values go around, or ulysses, where each replica gets all tokens of some heads")
+      .flag = "--sequence_attention";
 }
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// The flag of the mesh that replicas are laid out on.
+// The flags of the mesh that replicas are laid out on.
 #pragma once
 
 #include <string>
@@ -30,7 +30,10 @@ Strategy make_mesh(const StrategyFlags& flags, const std::vector<std::string>& d
 Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std::string>& devices,
                               const ExchangeOptions& exchange);
 
-// Adds the flag.
+// InvalidArgument: --sequence_attention is unknown, or set without an axis of sequences.
+void require_sequence(const StrategyFlags& flags);
+
+// Adds the flags.
 void describe_mesh(StrategyFlags& flags, ConfigFields& fields);
 
 }  // namespace cohort

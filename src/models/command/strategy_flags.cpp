@@ -50,9 +50,8 @@ std::vector<std::string> worker_devices_of(const StrategyFlags& flags) {
   if (flags.num_gpus == 0) return devices_of(flags);
   const auto visible = static_cast<int>(list_logical_devices("GPU").size());
   std::vector<std::string> names;
-  for (const int gpu : gpus_of_worker(visible, static_cast<int>(flags.num_gpus), local_place())) {
+  for (const int gpu : gpus_of_worker(visible, static_cast<int>(flags.num_gpus), local_place()))
     names.push_back("/GPU:" + std::to_string(gpu));
-  }
   return names;
 }
 
@@ -113,6 +112,7 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
     fail<InvalidArgument>("[train] --", flag, " has no meaning under --distribution_strategy=", name, ", only under ",
                           names_that(takes));
   }
+  require_sequence(flags);
   if (!flags.tpu->empty() && name != "tpu") {
     fail<InvalidArgument>("[train] --tpu=", flags.tpu, " has no meaning under --distribution_strategy=", name,
                           ", only under tpu");
