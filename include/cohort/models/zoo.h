@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/example.h"
 #include "cohort/train/layers.h"
 
 namespace cohort::models {
