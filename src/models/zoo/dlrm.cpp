@@ -20,7 +20,7 @@ class DenseStack final : public torch::nn::Module {
  public:
   DenseStack(int64_t inputs, const std::vector<int64_t>& sizes) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      layers_.push_back(register_module(std::to_string(2 * i), torch::nn::Linear(inputs, sizes[i])));
+      layers_.emplace_back(register_module(std::to_string(2 * i), torch::nn::Linear(inputs, sizes[i])));
       const auto [in, out] = std::pair(static_cast<double>(inputs), static_cast<double>(sizes[i]));
       torch::nn::init::normal_(layers_.back()->weight, 0.0, std::sqrt(2.0 / (in + out)));
       torch::nn::init::normal_(layers_.back()->bias, 0.0, std::sqrt(1.0 / out));
