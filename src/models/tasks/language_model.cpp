@@ -64,12 +64,7 @@ Dataset in_batches(const Dataset& bytes, const TextDataConfig& data) {
 }  // namespace
 
 void TextDataConfig::describe(ConfigFields& fields) {
-  fields.add("input_path", input_path,
-             "text: a file, or a folder whose files, and those of its folders, are read one after the other "
-             "(--data_dir). Empty for validation_data: a part of train_data");
-  fields.add("suffixes", suffixes, "ends of the names of the files of a folder that are read; empty: all that is text");
-  describe_batches(*this, fields);
-  fields.add("held_out", held_out, "part of the examples that is for validation");
+  describe_text(*this, fields);
   for (const char* relation : {"held_out >= 0", "held_out < 1"}) fields.restrict(relation);
 }
 

@@ -34,12 +34,7 @@ void require_fit(const MaskedLanguageModelTask& task) {
 }  // namespace
 
 void BertDataConfig::describe(ConfigFields& fields) {
-  fields.add("input_path", input_path,
-             "text: a file, or a folder whose files, and those of its folders, are read one after the other "
-             "(--data_dir). Empty for validation_data: a part of train_data");
-  fields.add("suffixes", suffixes, "ends of the names of the files of a folder that are read; empty: all that is text");
-  describe_batches(*this, fields);
-  fields.add("held_out", held_out, "part of the examples that is for validation");
+  describe_text(*this, fields);
   fields.add("seq_length", seq_length, "tokens of an example, with [CLS] and each [SEP]");
   fields.add("max_predictions_per_seq", max_predictions_per_seq, "the most tokens of an example that are hidden");
   fields.add("masking_rate", masking_rate, "part of the bytes of an example that is hidden");

@@ -23,6 +23,18 @@ void describe_batches(Data& data, ConfigFields& fields) {
   }
 }
 
+// Adds where text lies and how it becomes batches.
+template <typename Data>
+void describe_text(Data& data, ConfigFields& fields) {
+  fields.add("input_path", data.input_path,
+             "text: a file, or a folder whose files, and those of its folders, are read one after the other "
+             "(--data_dir). Empty for validation_data: a part of train_data");
+  fields.add("suffixes", data.suffixes,
+             "ends of the names of the files of a folder that are read; empty: all that is text");
+  describe_batches(data, fields);
+  fields.add("held_out", data.held_out, "part of the examples that is for validation");
+}
+
 // Adds what becomes of the images of a data set.
 template <typename Data>
 void describe_decoding(Data& data, ConfigFields& fields) {
