@@ -7,6 +7,7 @@
 #include "cohort/models/layouts.h"
 #include "models/mnist.h"
 #include "models/run/partitions.h"
+#include "models/tasks/epoch.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/image_model.h"
 #include "models/tasks/initial_weights.h"
@@ -40,13 +41,7 @@ TaskData ImageClassificationTask::build_inputs(const RuntimeConfig& runtime, boo
                 .shard_train = train_data.sharding,
                 .shard_validation = validation_data.sharding};
   data.train = training_batches(source, *this, runtime, soft_labels());
-  const int64_t examples = std::max<int64_t>(source.train.cardinality(), 0);
-  const int64_t batch = train_data.global_batch_size;
-  data.steps_per_epoch = examples / batch + (!train_data.drop_remainder && examples % batch > 0 ? 1 : 0);
-  if (training && examples > 0 && data.steps_per_epoch == 0) {
-    fail<InvalidArgument>("[task] ", source.description, " has ", examples,
-                          " examples to train with, fewer than a batch, ", batch);
-  }
+  data.steps_per_epoch = steps_per_epoch(train_data, source.train, source.description, "examples", training);
   return data;
 }
 

@@ -10,6 +10,7 @@
 #include "cohort/models/layouts.h"
 #include "cohort/train/losses.h"
 #include "cohort/train/metrics.h"
+#include "models/tasks/epoch.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/initial_weights.h"
 #include "models/tasks/shared_fields.h"
@@ -133,13 +134,8 @@ TaskData LanguageModelTask::build_inputs(const RuntimeConfig& runtime, bool trai
       .description = source.description,
       .shard_train = train_data.sharding,
       .shard_validation = validation_data.sharding};
-  const int64_t examples = source.train.cardinality();
-  const int64_t batch = train_data.global_batch_size;
-  data.steps_per_epoch = examples / batch + (!train_data.drop_remainder && examples % batch > 0 ? 1 : 0);
-  if (training && data.steps_per_epoch == 0) {
-    fail<InvalidArgument>("[task] ", source.description, " has ", examples, " examples of ", seq_length,
-                          " bytes to train with, fewer than a batch, ", batch);
-  }
+  data.steps_per_epoch = steps_per_epoch(train_data, source.train, source.description,
+                                         c10::str("examples of ", seq_length, " bytes"), training);
   return data;
 }
 

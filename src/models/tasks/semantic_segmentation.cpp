@@ -9,6 +9,7 @@
 #include "cohort/models/zoo.h"
 #include "cohort/train/metrics.h"
 #include "models/run/partitions.h"
+#include "models/tasks/epoch.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/initial_weights.h"
 #include "models/tasks/segmentation_data.h"
@@ -54,13 +55,7 @@ TaskData SemanticSegmentationTask::build_inputs(const RuntimeConfig& runtime, bo
                 .description = source.description,
                 .shard_train = train_data.sharding,
                 .shard_validation = validation_data.sharding};
-  const int64_t examples = std::max<int64_t>(source.train.cardinality(), 0);
-  const int64_t batch = train_data.global_batch_size;
-  data.steps_per_epoch = examples / batch + (!train_data.drop_remainder && examples % batch > 0 ? 1 : 0);
-  if (training && data.steps_per_epoch == 0) {
-    fail<InvalidArgument>("[task] ", source.description, " has ", examples,
-                          " pictures to train with, fewer than a batch, ", batch);
-  }
+  data.steps_per_epoch = steps_per_epoch(train_data, source.train, source.description, "pictures", training);
   return data;
 }
 
