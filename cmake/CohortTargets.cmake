@@ -8,7 +8,9 @@ target_compile_options(cohort_compile INTERFACE
   -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno
   -fPIC)  # everywhere: the precompiled header is shared by the library and the programs
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(cohort_compile INTERFACE -Wno-subobject-linkage)  # it takes a group of files for a header
+  target_compile_options(cohort_compile INTERFACE
+    -Wno-subobject-linkage  # it takes a group of files for a header
+    --param=ggc-min-heapsize=2097152)  # in KiB: below that its collection of garbage takes a sixth of the time, for a fifth of the memory
 endif()
 target_link_libraries(cohort_compile INTERFACE ${TORCH_LIBRARIES} Threads::Threads ${COHORT_LIBRARIES})
 # What protoc makes is there before anything is compiled; also what clang-tidy needs before it can read our sources.

@@ -14,9 +14,9 @@ namespace cohort {
 
 namespace {
 
-class Epochs final : public Rounds, public TrainingRun {
+class FitRun final : public Rounds, public TrainingRun {
  public:
-  Epochs(Model& model, ModelState& state, const Dataset& data, const FitOptions& options)
+  FitRun(Model& model, ModelState& state, const Dataset& data, const FitOptions& options)
       : state_(state),
         options_(options),
         input_(state.strategy(), state.strategy().distribute(data, options.input),
@@ -240,7 +240,7 @@ class Epochs final : public Rounds, public TrainingRun {
 }  // namespace
 
 History run_fit(Model& model, ModelState& state, const Dataset& data, const FitOptions& options) {
-  return Epochs(model, state, data, options).run();
+  return FitRun(model, state, data, options).run();
 }
 
 }  // namespace cohort
