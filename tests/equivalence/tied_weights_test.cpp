@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>
 
+#include <set>
 #include <sstream>
 
 #include "cohort/cohort.h"
@@ -118,11 +119,21 @@ TEST(TiedWeights, TrainAsUnderLibTorch) {
 
 class TiedUnder : public ::testing::TestWithParam<Case> {};
 
+// Returns the rules that see more of a parameter than its elements: its name, its norm, or the norm of all gradients.
+std::vector<Rule> rules_of_wholes() {
+  std::vector<Rule> wholes = rules();
+  std::erase_if(wholes, [](const Rule& rule) {
+    static const std::set<std::string> names = {"adamw", "adafactor", "lamb", "lars", "clipped", "clipnorm"};
+    return !names.contains(rule.name);
+  });
+  return wholes;
+}
+
 // Weight decay, trust ratios and the norm of all gradients see the parameter once.
 TEST_P(TiedUnder, TwoNamesAreAsOne) {
   const std::vector<Example> batches = global_batches(torch::kDouble, true);
   const Strategy strategy = GetParam().make();
-  for (const Rule& rule : rules()) {
+  for (const Rule& rule : GetParam().name == "mirrored_3_auto" ? rules() : rules_of_wholes()) {
     const torch::Tensor one = train(strategy, rule.make(), false, batches);
     const torch::Tensor two = train(strategy, rule.make(), true, batches);
     EXPECT_TRUE(torch::equal(one, two)) << rule.name;

@@ -147,11 +147,11 @@ class Restarts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             # Worker 1 of the first attempt dies in the second epoch.
             die = ('if [ "$1" = die ] && [ $COHORT_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then '
-                   f'(while ! [ -e {folder}/cut/ckpt-300 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
+                   f'(while ! [ -e {folder}/cut/ckpt-250 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
             results = []
             for name, wish in (("whole", "live"), ("cut", "die")):
                 done = subprocess.run([COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish,
-                                       COHORT, *TRAIN, MANY, *flags, f"--model_dir={folder}/{name}", "--epochs=3", "--save_freq=50"],
+                                       COHORT, *TRAIN, MANY, *flags, f"--model_dir={folder}/{name}", "--epochs=2", "--save_freq=50"],
                                       capture_output=True, text=True, check=False, timeout=240)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 results.append(records_of(f"{folder}/{name}")[-1])
@@ -196,7 +196,7 @@ class Meshes(unittest.TestCase):
                f'(while ! [ -e {self.folder}/cut/ckpt-20 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
         for wish, name in (("live", "whole"), ("die", "cut")):
             _, said = self.run_and_read(name, [COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish, COHORT],
-                                        MANY, "--mesh=model=2", "--save_freq=20", "--sharded_checkpoints=true", steps=600)
+                                        MANY, "--mesh=model=2", "--save_freq=20", "--sharded_checkpoints=true", steps=300)
         self.assertIn("restart 1 of 1", said)
         self.assertRegex(said, LOST)
         self.assertTrue(list(pathlib.Path(self.folder, "cut").glob("ckpt-*/model.shard-1-of-2.safetensors")))

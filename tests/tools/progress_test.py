@@ -58,7 +58,7 @@ class Terminals(unittest.TestCase):
                 resize(terminal, 40)
                 narrow.append(len(text.replace("\r\n", "\n")))
 
-        code, text = run_in_terminal(train(self.folder, "--epochs=3", "--batch_size=8"), 200, on_output=shrink)
+        code, text = run_in_terminal(train(self.folder, "--epochs=3", "--batch_size=24"), 200, on_output=shrink)
         self.assertEqual(code, 0, text)
         self.assertTrue(narrow, text)
         # One may have been under way.
