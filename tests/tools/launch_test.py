@@ -216,6 +216,7 @@ class Floods(unittest.TestCase):
                          [piece, piece, piece, 200000 - 3 * piece, 3])
         self.assertEqual((self.folder / "attempt_0/worker_0.log").stat().st_size, 200005)
 
+    @unittest.skipIf(os.environ.get("COHORT_SANITIZER"), "a sanitizer keeps memory that was freed")
     def test_a_line_without_end_takes_no_memory(self):
         process = self.start("yes | tr -d '\\n'", subprocess.DEVNULL)
         time.sleep(0.5)

@@ -49,13 +49,13 @@ void call_by_rule(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }  // namespace
 
 void install_rules() {
-  static torch::Library& library = *[] {
+  // Kept although nobody reads it: it says that the library is no leak.
+  [[gnu::used]] static const torch::Library* const library = [] {
     auto made = std::make_unique<torch::Library>(torch::Library::IMPL, "_", c10::make_optional(kSpaceKey), __FILE__,
                                                  static_cast<uint32_t>(__LINE__));
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&call_by_rule>());
     return made.release();
   }();
-  static_cast<void>(library);
 }
 
 Call::Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)

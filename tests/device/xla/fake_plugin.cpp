@@ -91,7 +91,7 @@ void fill_table(Api& api) {
 }
 
 FakePlugin& fake() {
-  static FakePlugin plugin;
+  static FakePlugin& plugin = *std::make_unique<FakePlugin>().release();  // backends use it until the process ends
   return plugin;
 }
 
