@@ -47,7 +47,11 @@ void Step::minimize(Replica& replica, const torch::Tensor& loss) {
 void Step::minimize_later(MicrobatchCall& call, const Replica& replica, const torch::Tensor& loss) {
   require_loss(replica, loss);
   const auto update_all = [step = shared_from_this()](Replica& own, std::vector<torch::Tensor> sums) {
-    (void)step->flat_.take_gradients(own.local_id());  // there are none; the parameters are where they were
+    for (const torch::Tensor& other : step->flat_.take_gradients(own.local_id())) {
+      if (!other.defined()) continue;
+      fail<Unimplemented>("[optimizer] minimize: a parameter has a gradient of another backward(), which a pipeline ",
+                          "does not add; make it a part of the loss");
+    }
     step->update(own, {.gradients = std::move(sums), .scaled = true});
   };
   call.minimize({.owner = this,

@@ -84,14 +84,11 @@ Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::
 }
 
 bool PartWriters::writes(std::string_view axis, int local_id, std::size_t parameter) {
-  const int64_t part = place_on_line(core_, axis, core_.replica_id(local_id));
-  std::vector<int> holders;
-  for (int replica = 0; replica < core_.topology().size(); ++replica) {
-    if (place_on_line(core_, axis, replica) == part) holders.push_back(replica);
-  }
+  // Each line along the axis has a replica with this part.
+  const Topology& topology = core_.topology();
   const auto [lines, is_new] = lines_.try_emplace(std::string(axis));
-  if (is_new) lines->second = writers_of(sizes_, static_cast<int>(holders.size()));
-  return holders[static_cast<std::size_t>(lines->second[parameter])] == core_.replica_id(local_id);
+  if (is_new) lines->second = writers_of(sizes_, topology.size() / topology.axis(axis).size);
+  return lines->second[parameter] == topology.line_number(axis, core_.replica_id(local_id));
 }
 
 std::vector<TensorPiece> own_share(const StrategyCore& core, const NamedTensors& tensors) {

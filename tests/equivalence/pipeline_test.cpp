@@ -147,6 +147,85 @@ TEST(Pipeline, DropsOutAlikeWhateverTheCut) {
   expect_like(run(pipeline(2, ScheduleInterleaved{.microbatches = 5}, {"dropout", "dense_1", "dropout_1"})), wanted);
 }
 
+TEST(Pipeline, AnEvaluationDrawsNoNumbers) {
+  const auto weights = [](bool evaluates) {
+    const PipelineStrategy strategy = pipeline(2, Schedule1F1B{.microbatches = 5}, {"dense_1"});
+    strategy.set_seed(5);
+    const auto scope = strategy.scope();
+    Sequential model = made({Dense(8), Dropout(0.3), Dense(kClasses)}, adam());
+    FitOptions options{.epochs = 2, .verbose = Verbose::kSilent};
+    if (evaluates) options.validation_data = batches();
+    model.fit(batches(), options);
+    return model.weights();
+  };
+  expect_same(weights(true), weights(false));
+}
+
+TEST(Pipeline, ASynchronizedBatchNormIsRefused) {
+  const PipelineStrategy strategy = pipeline(2, Schedule1F1B{.microbatches = 5}, {"dense_1"});
+  const auto scope = strategy.scope();
+  Sequential model({Dense(8), BatchNormalization({.synchronized = true}), Dense(kClasses)}, {.dtype = torch::kDouble});
+  model.build({6});
+  model.compile({.optimizer = SGD(), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  testing::expect_error<Unimplemented>([&] { model.fit(batches(), {.verbose = Verbose::kSilent}); },
+                                       "a synchronized batch norm needs the replica's whole share");
+}
+
+TEST(Pipeline, LearnsInMixedPrecision) {
+  const auto last_loss = [](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Sequential model{Dense(32, Activation::kTanh), Dense(32, Activation::kTanh), Dense(kClasses)};
+    model.build({6});
+    torch::manual_seed(3);
+    NamedTensors weights = model.weights();
+    for (auto& [name, value] : weights) value = torch::randn(value.sizes()) * 0.4;
+    model.set_weights(weights);
+    model.compile({.optimizer = SGD({.learning_rate = 0.1}),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                   .precision = PrecisionPolicy::kMixedBFloat16});
+    const Dataset data = batches().map([](Example batch) {
+      batch.x = batch.x.to(torch::kFloat);
+      batch.weight = batch.weight.to(torch::kFloat);
+      return batch;
+    });
+    return model.fit(data, {.epochs = 8, .verbose = Verbose::kSilent})["loss"].back();
+  };
+  const double wanted = last_loss(OneDeviceStrategy("/CPU:0"));
+  for (const Kind& kind : kinds()) {
+    if (kind.name != "interleaved") EXPECT_NEAR(last_loss(pipeline(2, kind.schedule)), wanted, 0.02) << kind.name;
+  }
+}
+
+// The weight of the table is that of the last layer, too: gradients of one are sparse and of the other dense.
+struct TableAndHeadImpl : torch::nn::Module {
+  TableAndHeadImpl() {
+    table = register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(kClasses, 4).sparse(true)));
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return next_stage(table(x)).matmul(table->weight.t()); }
+  torch::nn::Embedding table{nullptr};
+};
+TORCH_MODULE(TableAndHead);
+
+TEST(Pipeline, AddsSparseGradientsToDenseOnes) {
+  const auto weight = [](const Strategy& strategy) {
+    torch::manual_seed(5);
+    const auto net = strategy.mirror([] { return TableAndHead(); });
+    const MirroredOptimizer sgd = strategy.optimizer(net, SGD({.learning_rate = 0.1}));
+    const PerReplica<Example> batch({Example{.x = torch::arange(12) % kClasses}});
+    for (int step = 0; step < 3; ++step) {
+      strategy.run(
+          [&](Replica& replica, const Example& part) {
+            sgd[replica].minimize(replica.global_mean(net[replica]->forward(part.x).square()));
+          },
+          batch);
+    }
+    return net[std::size_t{0}]->table->weight.detach().clone();
+  };
+  EXPECT_LT(gap_between(weight(pipeline(2, Schedule1F1B{.microbatches = 5})), weight(OneDeviceStrategy("/CPU:0"))),
+            kClose);
+}
+
 TEST(Pipeline, CheckpointsAreThoseOfOtherStrategies) {
   const auto run = [&](const Strategy& strategy, int64_t epochs, const std::filesystem::path& folder) {
     const auto scope = strategy.scope();

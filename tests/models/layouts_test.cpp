@@ -239,6 +239,8 @@ TEST(Layouts, WrongStagesAreNamed) {
   expect(text, {"--pipeline_microbatches=2"}, "--pipeline_microbatches=2 has no meaning without an axis of stages");
   expect(text, {"--mesh=model=2,stage=2"}, "neither carries the batch nor divides the layers");
   expect(text, {"--mesh=stage=2", "--sharding_stage=2"}, "sharding.stage is 2");
+  expect({"--experiment=mnist_cnn"}, {"--mesh=stage=2", "--params_override=task.train_input_partition_dims=[1,2,1,1]"},
+         "task.eval_input_partition_dims have no meaning with --mesh=stage=2, whose axis of stages divides the layers");
   expect({"--experiment=resnet20_cifar10"}, {"--mesh=stage=2"}, "only language models, vision transformers");
 }
 

@@ -123,6 +123,11 @@ TEST(PipelineStrategy, WhatNeedsTheWholeShareIsRefused) {
                 own.minimize(replica.global_mean(y));
               }),
               HasSubstr("minimize() was called twice"));
+  EXPECT_THAT(refused([](Replica& replica, const torch::Tensor& y, ReplicaOptimizer& own) {
+                y.square().sum().backward({}, /*retain_graph=*/true);
+                own.minimize(replica.global_mean(y));
+              }),
+              HasSubstr("a gradient of another backward()"));
 }
 
 TEST(PipelineStrategy, WrongCutsAreNamed) {

@@ -79,6 +79,10 @@ void take_cut(StrategyFlags& flags, const Task& task, const DeviceMesh& mesh) {
 }
 
 Strategy make_pipeline(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange) {
+  if (!flags.input_partition_dims.empty() || !flags.eval_input_partition_dims.empty()) {
+    fail<InvalidArgument>("[train] task.train_input_partition_dims and task.eval_input_partition_dims have no meaning ",
+                          "with --mesh=", flags.mesh, ", whose axis of stages divides the layers");
+  }
   return PipelineStrategy({.mesh = mesh,
                            .schedule = schedule_of(flags),
                            .cut = flags.cut,

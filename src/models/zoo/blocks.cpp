@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "cohort/replica.h"
 #include "strategy/context.h"
+#include "strategy/pipeline/microbatch_call.h"
 #include "strategy/sync_batch_norm.h"
 
 namespace cohort::models {
@@ -40,6 +41,7 @@ torch::nn::BatchNorm2d norm(int64_t channels, const NormShape& shape) {
 
 torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, bool synchronized) {
   const bool learns = norm->is_training();
+  if (synchronized && learns) require_whole_share("a synchronized batch norm");
   Replica* replica = synchronized && learns ? replica_among_others() : nullptr;
   if (replica != nullptr) {
     norm->num_batches_tracked.add_(1);

@@ -69,6 +69,7 @@ std::vector<torch::Tensor> GradientSums::take() {
     for (std::size_t p = 0; p < all.size(); ++p) {
       torch::Tensor& more = sums_[chunk][p];
       if (!more.defined()) continue;
+      if (all[p].defined() && all[p].is_sparse()) std::swap(all[p], more);  // a dense one comes first
       all[p] = all[p].defined() ? all[p] + more : std::move(more);
     }
   }

@@ -75,15 +75,27 @@ void PipelineRun::fail_with(std::exception_ptr failure) {
   wake_all();
 }
 
-void Passage::prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart& part, std::optional<int64_t> seed) {
+uint64_t PipelineRun::seed_of(std::size_t microbatch) {
+  const std::lock_guard lock(mutex);
+  const torch::NoGradGuard no_grad;
+  if (!seeds.defined()) seeds = at::empty({static_cast<int64_t>(passages.size())}, torch::kLong).random_(stream);
+  return static_cast<uint64_t>(seeds[static_cast<int64_t>(microbatch)].item<int64_t>());
+}
+
+void Passage::prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart& part) {
   run_ = std::move(run);
   part_ = part;
-  if (seed) generator_.set_current_seed(static_cast<uint64_t>(*seed));
+  seeded_ = !run_->stream.defined();
   chunks_ = std::vector<Chunk>(static_cast<std::size_t>(run_->chunks));
   allowed_ = done_ = -1;
   current_ = 0;
   ended_ = minimized_ = false;
   places_.clear();
+}
+
+at::Generator& Passage::generator() {
+  if (!std::exchange(seeded_, true)) generator_.set_current_seed(run_->seed_of(part_.number));
+  return generator_;
 }
 
 void Passage::release() {

@@ -43,6 +43,10 @@ struct PipelineRun {
   std::deque<Stage> stages = {};
   std::exception_ptr error = nullptr;  // the first one
   std::vector<class Passage*> passages = {};
+  // The replica's own stream, from which several microbatches are seeded, and their seeds. They are drawn when one asks
+  // for a random number, so that an evaluation draws none.
+  at::Generator stream = {};
+  torch::Tensor seeds = {};
   const void* owner = nullptr;  // the optimizer of the step
   std::optional<PipelinedStep> step = std::nullopt;
   std::unique_ptr<GradientSums> sums = nullptr;
@@ -51,6 +55,7 @@ struct PipelineRun {
   // Returns how long a call waits at most: all that goes before it ends in time, or fails.
   std::chrono::milliseconds patience() const { return timeout * (3 * chunks * static_cast<int>(passages.size())); }
   Stage& stage_of(int chunk) { return stages[static_cast<std::size_t>(chunk) % stages.size()]; }
+  uint64_t seed_of(std::size_t microbatch);
   // Notes an error and wakes everybody.
   void fail_with(std::exception_ptr failure);
   void wake_all();
@@ -61,7 +66,7 @@ class Passage final : public MicrobatchCall {
   explicit Passage(at::Generator generator) : generator_(std::move(generator)) {}
 
   // Prepares a call for a part of the share; serve() makes it.
-  void prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart& part, std::optional<int64_t> seed);
+  void prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart& part);
   // The thread of the call: returns when it has ended.
   void serve();
 
@@ -79,7 +84,7 @@ class Passage final : public MicrobatchCall {
   void release();  // what a run has left
 
   int64_t examples() const override { return part_.begin < 0 ? -1 : part_.end - part_.begin; }
-  at::Generator& generator() override { return generator_; }
+  at::Generator& generator() override;
   std::vector<torch::Tensor> next_chunk(const std::vector<torch::Tensor>& values) override;
   bool begins_at(std::string_view name) override;
   void minimize(PipelinedStep step) override;
@@ -116,6 +121,7 @@ class Passage final : public MicrobatchCall {
   int done_ = -1;     // the last one that it has ended
   bool ended_ = false;
   bool minimized_ = false;
+  bool seeded_ = false;           // or the stream is the replica's own
   std::set<std::string> places_;  // where it came through and no chunk begins
 };
 

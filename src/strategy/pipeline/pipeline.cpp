@@ -1,10 +1,12 @@
 #include "strategy/pipeline/pipeline.h"
 
 #include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <array>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -66,11 +68,17 @@ class PassageThreads {
     }
   }
 
-  // Has a passage served by a thread that is idle.
+  // Has a passage served by a thread that is idle. Unavailable: no thread can be made.
   void begin(std::size_t number, std::shared_ptr<Passage> passage) {
     while (desks_.size() <= number) {
-      desks_.push_back(std::make_shared<Desk>());
-      threads_.emplace_back(serve, desks_.back());
+      auto desk = std::make_shared<Desk>();
+      desks_.reserve(desks_.size() + 1);
+      try {
+        threads_.emplace_back(serve, desk);
+      } catch (const std::system_error& error) {
+        fail<Unavailable>("[pipeline] there is no thread for microbatch ", number, ": ", error.what());
+      }
+      desks_.push_back(std::move(desk));
     }
     const std::lock_guard lock(desks_[number]->mutex);
     desks_[number]->passage = std::move(passage);
@@ -100,6 +108,8 @@ class PassageThreads {
   static void serve(const std::shared_ptr<Desk>& desk) {
     constexpr std::chrono::minutes kIdle(1);  // every wait has an end
     leave_out_own_spans();
+    // From 2.0 on LibTorch keeps casts for all threads: a microbatch would get one that is in another one's graph.
+    at::autocast::set_autocast_cache_enabled(false);
     while (true) {
       std::shared_ptr<Passage> passage;
       {
@@ -178,19 +188,15 @@ std::vector<std::shared_ptr<Passage>> Pipeline::prepare(const std::shared_ptr<Pi
   Replica& replica = run->replica;
   if (whole_ == nullptr) whole_ = std::make_shared<Passage>(replica.generator());
   std::vector<std::shared_ptr<Passage>> passages = {whole_};
-  torch::Tensor seeds;
   if (parts.size() > 1) {
-    const torch::NoGradGuard no_grad;
-    seeds = torch::empty({static_cast<int64_t>(parts.size())}, torch::kLong).random_(replica.generator());
+    run->stream = replica.generator();
     while (passages_.size() < parts.size()) {
       passages_.push_back(std::make_shared<Passage>(core_.backend(local_id_).make_generator(replica.device())));
     }
     passages.assign(passages_.begin(), passages_.begin() + static_cast<std::ptrdiff_t>(parts.size()));
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    std::optional<int64_t> seed;
-    if (parts.size() > 1) seed = seeds[static_cast<int64_t>(i)].item<int64_t>();
-    passages[i]->prepare(run, parts[i], seed);
+    passages[i]->prepare(run, parts[i]);
     run->passages.push_back(passages[i].get());
   }
   return passages;
@@ -218,7 +224,12 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
   }
   job.begin_parts(replica, parts.size());
   const std::vector<std::shared_ptr<Passage>> passages = prepare(run, parts);
-  for (std::size_t i = 0; i < passages.size(); ++i) calls_.begin(i, passages[i]);
+  std::size_t begun = 0;
+  try {
+    for (; begun < passages.size(); ++begun) calls_.begin(begun, passages[begun]);
+  } catch (const Unavailable&) {  // those that have begun hear of it
+    run->fail_with(std::current_exception());
+  }
   const auto stage = std::make_shared<const ReplicaThreads::Work>([this, run, &actions](int number) {
     if (number == 0) return work(*run, actions, 0);
     name_traced_thread(c10::str("replica ", local_id_, ", stage ", number));
@@ -228,7 +239,7 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
     work(*run, actions, number);
   });
   const bool all_back = stages_.run(stage, run->timeout);
-  broken_ = !all_back || !calls_.wait(passages.size(), run->timeout);
+  broken_ = !all_back || !calls_.wait(begun, run->timeout);
   if (broken_) {
     run->fail_with(std::make_exception_ptr(DeadlineExceeded(c10::str(
         "[pipeline] a stage or a function had not come back ", to_text(run->timeout), " after the first stage"))));

@@ -6,6 +6,7 @@
 #include "cohort/replica.h"
 #include "cohort/train/layers.h"
 #include "strategy/context.h"
+#include "strategy/pipeline/microbatch_call.h"
 #include "strategy/sync_batch_norm.h"
 #include "train/layers/support.h"
 
@@ -40,6 +41,7 @@ class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
   torch::Tensor forward(const torch::Tensor& x) override {
     check_input(name_, kBatchNormalization, x, rank_, 1, channels_);
     if (!is_training() || frozen_) return normalize(x, running_mean_, running_var_, /*learn=*/false);
+    if (synchronized_) require_whole_share("a synchronized batch norm");
     Replica* replica = replica_among_others();
     if (synchronized_ && replica != nullptr) {
       count_batch();
