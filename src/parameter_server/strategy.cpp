@@ -58,6 +58,11 @@ StrategyPlan plan_of(const std::shared_ptr<ParameterServerState>& state) {
     plan.placement = std::make_shared<ServersPlacement>(plan.devices, here, state);
   }
   plan.exchange = state->options().exchange;
+  const std::string& ops = plan.exchange.cross_device_ops;
+  if (ops != "auto" && ops != "reduction_to_one_device") {
+    fail<InvalidArgument>("[strategy] ", kStrategyName, ": cross_device_ops is \"", ops,
+                          "\", but gradients are added up on the CPU and go to the servers; wanted \"auto\"");
+  }
   plan.exchange.cross_device_ops = "reduction_to_one_device";
   plan.sharing_cores = state->sharing_cores();
   return plan;

@@ -56,9 +56,10 @@ class RemoteVariables {
   // gradient goes with the next ones. Several replicas may call it at a time. InvalidArgument: an index out of range.
   virtual torch::Tensor look_up(std::size_t variable, const torch::Tensor& indices) = 0;
   // Makes one step of the optimizers with these gradients, one for each of `variables`; and with those of the rows that
-  // were looked up for it. The values are read back. All tensors are contiguous, on the CPU, like the values.
+  // were looked up for it, times `row_factor`. The values are read back. All tensors are contiguous, on the CPU, like
+  // the values.
   virtual void apply_gradients(std::span<const std::size_t> variables, std::span<const torch::Tensor> gradients,
-                               std::span<const Change> changes = {}) = 0;
+                               std::span<const Change> changes = {}, double row_factor = 1.0) = 0;
   // Sets the rate from now on, in place of the optimizer's; on the coordinator.
   virtual void set_learning_rate(std::span<const std::size_t> variables, double rate) = 0;
   virtual void assign(std::size_t variable, const torch::Tensor& value) = 0;

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/fail.h"
+#include "cohort/replica.h"
 #include "parameter_server/rows.h"
 
 namespace cohort {
@@ -236,7 +237,9 @@ torch::Tensor ServerVariables::fetch_rows(std::size_t variable, const torch::Ten
   if (!at::GradMode::is_enabled() || !in_step_ || !declared.optimizer) return rows;
   rows.requires_grad_(true);
   const std::lock_guard lock(mutex_);
-  lookups_.push_back({.variable = variable, .unique = unique, .rows = rows});
+  const Replica* const replica = Replica::current();
+  lookups_.push_back(
+      {.variable = variable, .replica = replica == nullptr ? 0 : replica->local_id(), .unique = unique, .rows = rows});
   return rows;
 }
 
@@ -261,10 +264,13 @@ void ServerVariables::add_gradient(std::vector<Push>& pushes, std::size_t variab
 }
 
 // Adds the gradients of looked-up rows. Every shard of such a table gets a push, if only to count the step.
-void ServerVariables::add_lookups(std::vector<Push>& pushes, const UpdateId& id) {
+void ServerVariables::add_lookups(std::vector<Push>& pushes, const UpdateId& id, double factor) {
   std::map<std::size_t, std::vector<LookUp>> ready;
   {
     const std::lock_guard lock(mutex_);
+    // Gradients of one row are added up in this order, whichever replica came first.
+    std::stable_sort(lookups_.begin(), lookups_.end(),
+                     [](const LookUp& a, const LookUp& b) { return a.replica < b.replica; });
     for (LookUp& lookup : lookups_) {
       if (lookup.rows.grad().defined()) ready[lookup.variable].push_back(std::move(lookup));
     }
@@ -282,7 +288,8 @@ void ServerVariables::add_lookups(std::vector<Push>& pushes, const UpdateId& id)
         const int64_t begin = std::lower_bound(ids, ids + count, place.first_row) - ids;
         const int64_t end = std::lower_bound(ids, ids + count, place.first_row + place.spec.shape[0]) - ids;
         indices.push_back(lookup.unique.slice(0, begin, end) - place.first_row);
-        rows.push_back(lookup.rows.grad().slice(0, begin, end));
+        const torch::Tensor own = lookup.rows.grad().slice(0, begin, end);
+        rows.push_back(factor == 1.0 ? own : own * factor);
       }
       const bool one = lookups.size() == 1;
       pushes.push_back({.shard = static_cast<uint32_t>(shard),
@@ -296,7 +303,7 @@ void ServerVariables::add_lookups(std::vector<Push>& pushes, const UpdateId& id)
 }
 
 void ServerVariables::apply_gradients(std::span<const std::size_t> variables, std::span<const torch::Tensor> gradients,
-                                      std::span<const Change> changes) {
+                                      std::span<const Change> changes, double row_factor) {
   if (!in_step_) {
     fail<FailedPrecondition>("[parameter server] gradients are applied by steps that a ClusterCoordinator schedules");
   }
@@ -304,7 +311,7 @@ void ServerVariables::apply_gradients(std::span<const std::size_t> variables, st
   const UpdateId id = next_id();
   std::vector<Push> pushes;
   for (std::size_t i = 0; i < variables.size(); ++i) add_gradient(pushes, variables[i], gradients[i], id);
-  add_lookups(pushes, id);
+  add_lookups(pushes, id, row_factor);
   for (const Change& change : changes) add_value(pushes, change.variable, proto::PushRequest::ADD, change.delta, id);
   client().push(pushes);
   note_versions(pushes);

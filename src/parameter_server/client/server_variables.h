@@ -49,7 +49,7 @@ class ServerVariables final : public RemoteVariables {
   void set_learning_rate(std::span<const std::size_t> variables, double rate) override;
   torch::Tensor look_up(std::size_t variable, const torch::Tensor& indices) override;
   void apply_gradients(std::span<const std::size_t> variables, std::span<const torch::Tensor> gradients,
-                       std::span<const Change> changes) override;
+                       std::span<const Change> changes, double row_factor) override;
   void assign(std::size_t variable, const torch::Tensor& value) override;
   void add(std::size_t variable, const torch::Tensor& delta) override;
   void read(std::size_t variable) override;
@@ -91,6 +91,7 @@ class ServerVariables final : public RemoteVariables {
  private:
   struct LookUp {
     std::size_t variable = 0;
+    int replica = 0;  // that has asked
     torch::Tensor unique;
     torch::Tensor rows;  // they have their gradient once backward has run
   };
@@ -109,7 +110,7 @@ class ServerVariables final : public RemoteVariables {
                  const torch::Tensor& value, const UpdateId& id);
   void push_one(std::size_t variable, parameter_server::PushRequest::Kind kind, const torch::Tensor& value);
   void add_gradient(std::vector<Push>& pushes, std::size_t variable, const torch::Tensor& gradient, const UpdateId& id);
-  void add_lookups(std::vector<Push>& pushes, const UpdateId& id);
+  void add_lookups(std::vector<Push>& pushes, const UpdateId& id, double factor);
   void forget_versions_of_other_views();
   void note_versions(const std::vector<Push>& pushes);
 

@@ -2,6 +2,7 @@
 // read back. The optimizer runs there.
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "step/scaling.h"
 #include "step/update/slots.h"
 #include "strategy/core.h"
+#include "strategy/module_tensors.h"
 #include "strategy/remote_variables.h"
 #include "strategy/row_table.h"
 
@@ -36,13 +38,18 @@ class ServersExchange final : public Exchange {
     }
     if (remote_.keeps_slots()) slots_ = make_slots(flat, rule.rule(), 0);
     find_tables(*module.copies().front());
+    if (rule.gradient().gradient_accumulation_steps > 1 && has_tables()) {
+      fail<Unimplemented>("[optimizer] ", rule.name(),
+                          ": gradient_accumulation_steps is not for tables on parameter servers, to which the "
+                          "gradients of rows go with each step");
+    }
     for (std::size_t g = 0; g < flat.groups().size(); ++g) {
       const FlatGroup& group = flat.groups()[g];
       const bool sums = remote_.keeps_values() && !holds_tables(g);
       masters_.push_back(group.copies[0].is_cpu() ? group.copies[0] : group.copies[0].cpu());
       sums_.push_back(sums ? torch::zeros({group.size}, group.dtype) : torch::Tensor());
     }
-    const std::string prefix = c10::str("optimizer_", number(), "/");
+    const std::string prefix = c10::str("optimizer_", number(*module.copies().front()), "/");
     for (std::size_t p = 0; p < flat.parameters().size(); ++p) {
       RemoteVariables::Local local{.name = prefix + flat.parameters()[p].name,
                                    .value = run_of(masters_, p),
@@ -85,7 +92,7 @@ class ServersExchange final : public Exchange {
         if (!by_rows_[p]) sums.push_back(sum_of(all.subspan(0, count), p));
       }
       scale(sums, context.grad_scale);
-      remote_.apply_gradients(whole_, sums, buffers_->changes());
+      remote_.apply_gradients(whole_, sums, buffers_->changes(), context.grad_scale);
     });
     spread(replica.local_id());
     return true;
@@ -118,6 +125,7 @@ class ServersExchange final : public Exchange {
     }
     for (const FlatParameter& parameter : flat_.parameters()) by_rows_.push_back(tables.contains(parameter.name));
   }
+  bool has_tables() const { return std::find(by_rows_.begin(), by_rows_.end(), true) != by_rows_.end(); }
   bool holds_tables(std::size_t group) const { return by_rows_[flat_.groups()[group].members.front()]; }
 
   // Has the tables of a worker ask for their rows. A table that two optimizers train is asked for by the last one.
@@ -146,12 +154,17 @@ class ServersExchange final : public Exchange {
     }
   }
 
-  // The first optimizer's parameters are optimizer_0/..., and so on: every task makes them in the same order.
-  std::size_t number() const {
-    std::size_t count = 0;
-    const auto taken = [&] { return remote_.has(c10::str("optimizer_", count, "/", flat_.parameters()[0].name)); };
-    while (taken()) ++count;
-    return count;
+  // The first optimizer's parameters are optimizer_0/..., and so on: every task makes them in the same order. One whose
+  // names are all new has the number of an earlier one.
+  std::size_t number(const torch::nn::Module& copy) const {
+    std::vector<std::string> names;
+    for (const FlatParameter& parameter : flat_.parameters()) names.push_back(parameter.name);
+    for (const ModuleTensor& buffer : distinct_buffers(copy)) names.push_back("buffers/" + buffer.name);
+    for (std::size_t count = 0;; ++count) {
+      const std::string prefix = c10::str("optimizer_", count, "/");
+      const auto taken = [&](const std::string& name) { return remote_.has(prefix + name); };
+      if (std::none_of(names.begin(), names.end(), taken)) return count;
+    }
   }
 
   // A parameter's part of its group, as it lies in memory: in the parameter's shape where that is its layout.

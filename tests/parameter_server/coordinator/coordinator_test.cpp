@@ -1,6 +1,8 @@
 // The whole of a parameter-server program, with its tasks as threads: what a user sees of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
 #include <array>
@@ -144,13 +146,28 @@ TEST(Coordinator, AChiefThatIsStartedAgainGoesOnAtItsCheckpoint) {
   EXPECT_EQ(chiefs, 3);
 }
 
-TEST(Coordinator, WhatCannotBeIsRefused) {
-  const auto with_jobs = [](const std::map<std::string, std::vector<std::string>>& jobs, const TaskId& task) {
-    ParameterServerOptions options;
-    options.resolver =
-        std::make_shared<SimpleResolver>(SimpleResolverOptions{.cluster = ClusterSpec(jobs), .task = task});
-    return options;
+ParameterServerOptions with_jobs(const std::map<std::string, std::vector<std::string>>& jobs, const TaskId& task) {
+  ParameterServerOptions options;
+  options.resolver =
+      std::make_shared<SimpleResolver>(SimpleResolverOptions{.cluster = ClusterSpec(jobs), .task = task});
+  return options;
+}
+
+TEST(Coordinator, OptimizersMayHaveSomeNamesInCommon) {
+  const ParameterServerStrategy strategy(
+      with_jobs({{"chief", {"a:1"}}, {"ps", {"a:2"}}, {"worker", {"a:3"}}}, {"worker", 0}));
+  const auto net = [&](const char* first) {
+    return strategy.mirror([first] {
+      return torch::nn::Sequential({{first, torch::nn::Linear(1, 1)}, {"out", torch::nn::Linear(1, 1)}});
+    });
   };
+  const auto one = net("a");
+  const auto other = net("b");
+  const MirroredOptimizer of_one = strategy.optimizer(one, SGD());
+  EXPECT_NO_THROW(strategy.optimizer(other, SGD()));
+}
+
+TEST(Coordinator, WhatCannotBeIsRefused) {
   expect_error<InvalidArgument>(
       [] { ParameterServerStrategy({.resolver = std::make_shared<SimpleResolver>(SimpleResolverOptions{})}); },
       "parameter_server: needs a cluster");
@@ -170,6 +187,10 @@ TEST(Coordinator, WhatCannotBeIsRefused) {
   options.compression = "int8";
   expect_error<InvalidArgument>([&] { const ParameterServerStrategy strategy(options); }, "compression is \"int8\"");
   options.compression = "";
+  options.exchange.cross_device_ops = "nccl";
+  expect_error<InvalidArgument>([&] { const ParameterServerStrategy strategy(options); },
+                                "cross_device_ops is \"nccl\", but gradients are added up on the CPU");
+  options.exchange.cross_device_ops = "auto";
   const ParameterServerStrategy strategy(options);
   const auto nothing = [](const Tensors&) -> Tensors { return {}; };
   strategy.register_step("a", nothing);
