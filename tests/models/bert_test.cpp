@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <map>
+
 #include "cohort/cohort.h"
 #include "models/tasks/initial_weights.h"
 #include "models/tasks/pretraining_data.h"
@@ -141,6 +143,21 @@ TEST(Bert, RefusesWhatDoesNotFit) {
         module->forward({{"input_word_ids", tokens.to(torch::kFloat)}});
       },
       "input_word_ids is Float");
+  const torch::Tensor few = torch::zeros({2, 5}, torch::kLong);
+  expect_error<InvalidArgument>(
+      [&] {
+        module->forward({{"input_word_ids", few},
+                         {"input_type_ids", few},
+                         {"input_mask", few},
+                         {"masked_lm_positions", torch::tensor({{1}, {5}})}});
+      },
+      "masked_lm_positions are from 1 to 5, wanted 0 to 4");
+  const MeshStrategy strategy(DeviceMesh({2}, {"model"}, cpu_devices(2)), {.layout = layouts::transformer(small())});
+  const auto scope = strategy.scope();
+  BertOptions soft = small();
+  soft.activation = Activation::kSoftmax;
+  expect_error<InvalidArgument>([&] { Model([&] { return models::bert(soft); }, "bert"); },
+                                "the activation softmax needs the whole hidden layer, which the layout divides");
 }
 
 TEST(Pretraining, HidesAPartOfEachText) {
@@ -233,10 +250,11 @@ TEST(Bert, LearnsTheSameUnderEveryStrategy) {
   for (const bool next_sentence : {true, false}) {
     SCOPED_TRACE(next_sentence);
     const Trained wanted = trained(OneDeviceStrategy("/CPU:0"), next_sentence);
-    const auto has = [&](const std::string& name) {
-      return std::any_of(wanted.logs.begin(), wanted.logs.end(), [&](const auto& each) { return each.first == name; });
-    };
+    const std::map<std::string, double> logs(wanted.logs.begin(), wanted.logs.end());
+    const auto has = [&](const std::string& name) { return logs.contains(name); };
+    const auto value_of = [&](const std::string& name) { return logs.at(name); };
     EXPECT_TRUE(has("lm_example_loss") && has("masked_lm_accuracy"));
+    if (!next_sentence) EXPECT_EQ(value_of("lm_example_loss"), value_of("loss"));
     EXPECT_EQ(has("next_sentence_loss") && has("next_sentence_accuracy"), next_sentence);
     std::vector<Strategy> strategies = {MirroredStrategy({.devices = cpu_devices(2)})};
     for (const int batch : {1, 2}) {

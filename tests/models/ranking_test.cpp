@@ -163,6 +163,38 @@ TEST(Dlrm, LearnsTheSameWithItsTablesOnServers) {
   }
 }
 
+// What the gradients are multiplied with holds for those of rows, too.
+TEST(Dlrm, RowsOnServersLearnAsScaledGradientsDo) {
+  const Optimizer rule = SGD({.learning_rate = 0.2, .gradient = {.loss_scale_factor = 64.0}});
+  const Outcome wanted = here(OneDeviceStrategy("/CPU:0"), rule);
+  std::vector<Outcome> got(2);
+  for (Outcome& each : got) {
+    ServerClusterOptions cluster{.servers = 2, .workers = 1};
+    ServerCluster(cluster).run([&](ParameterServerOptions own) {
+      own.devices = cpu_devices(4);
+      const ParameterServerStrategy strategy(own);
+      const auto scope = strategy.scope();
+      Model model = compiled(rule);
+      if (!strategy.serve()) each = fitted(model);
+    });
+    expect_close(each, wanted);
+  }
+  for (std::size_t i = 0; i < wanted.weights.size(); ++i) {
+    EXPECT_TRUE(got[0].weights[i].second.equal(got[1].weights[i].second)) << wanted.weights[i].first;
+  }
+}
+
+TEST(Dlrm, RowsOnServersCannotBeAccumulated) {
+  ServerCluster({.servers = 1, .workers = 1}).run([&](const ParameterServerOptions& own) {
+    const ParameterServerStrategy strategy(own);
+    const auto scope = strategy.scope();
+    const Optimizer rule = SGD({.learning_rate = 0.2, .gradient = {.gradient_accumulation_steps = 2}});
+    const auto net = strategy.mirror([] { return models::dlrm(small()); });
+    expect_error<Unimplemented>([&] { strategy.optimizer(net, rule); },
+                                "gradient_accumulation_steps is not for tables");
+  });
+}
+
 RankingTask small_task() {
   RankingTask task;
   task.train_data.global_batch_size = 4;
@@ -208,8 +240,10 @@ TEST(RankingTask, NamesTheLineOfWhatIsNoClick) {
     write_file(folder / "clicks", line_of("1", "3", "ff") + line);
     expect_error<DataLoss>([&] { datasets::criteo(folder / "clicks"); }, text);
   };
-  expect(line_of("2", "3", "ff"), "clicks, line 2 has a label that is neither 0 nor 1");
+  expect(line_of("2", "3", "ff"), "clicks, line 2 has another label, or none, wanted a label of 0 or 1");
   expect(line_of("1", "x", "ff"), "line 2 has \"x\" in field 2, wanted a whole number");
+  expect(std::string(100, 'y') + "\n",
+         "line 2 has \"" + std::string(40, 'y') + "\" in field 1, wanted a label of 0 or 1");
   expect(line_of("1", "3", "123456789"), "line 2 has \"123456789\" in field 15, wanted a hexadecimal number");
   expect("1\t3\n", "line 2 has 2 fields, wanted 40 fields");
   expect(line_of("1", "3", "ff").substr(0, 90) + "\t\t\t\t\t\t\t\t\t\t\t\t\t\n", "more fields, wanted 40");
@@ -236,6 +270,16 @@ TEST(DrawnClicks, HaveAKnownRule) {
   EXPECT_TRUE(again.labels.equal(clicks.labels) && again.categories.equal(clicks.categories));
   EXPECT_FALSE(datasets::draw_clicks(20'000, 2, 1).labels.equal(clicks.labels));
   EXPECT_FALSE(datasets::draw_clicks(20'000, 1, 0).labels.equal(clicks.labels));
+}
+
+// What is learned of the clicks of one seed holds for those of another.
+TEST(DrawnClicks, HaveOneRuleForAllSeeds) {
+  const auto slopes = [](uint64_t seed) {
+    const datasets::Clicks clicks = datasets::draw_clicks(20'000, seed, 0);
+    const torch::Tensor sizes = clicks.dense.log1p();
+    return (sizes - sizes.mean(0)).t().mv(clicks.chances.logit(1e-6));
+  };
+  EXPECT_GT(torch::cosine_similarity(slopes(1), slopes(2), 0).item<double>(), 0.9);
 }
 
 }  // namespace

@@ -42,6 +42,12 @@ class Errors(unittest.TestCase):
         self.assertNotIn("frame #", outcome[2])
         self.assertNotIn("Exception raised from", outcome[2])
 
+    def test_nothing_to_evaluate_with_is_said_before_training(self):
+        clicks = self.folder / "clicks.tsv"
+        clicks.write_text("\t".join(["1"] + ["3"] * 13 + ["ff"] * 26) + "\n")
+        flags = ["--mode=train_and_eval", f"--data_dir={clicks}", "--batch_size=1", f"--model_dir={self.folder}/run"]
+        self.one_sentence(train(*flags, experiment="dlrm_small"), 2, "clicks.tsv has no batch to evaluate with: task.train_data.held_out")
+
     def test_a_folder_of_another_experiment(self):
         code, _, err = train(f"--model_dir={self.folder}")
         self.assertEqual(code, 0, err)

@@ -134,14 +134,14 @@ struct CriteoOptions {
 // with tabs between them: a label, 0 or 1, 13 whole numbers, and 26 categories as hexadecimal numbers of up to 8
 // digits; all but the label may be empty. inputs: dense_features, float32 [13], 0 where there is none, and
 // sparse_features, int64 [26], -1 where there is none; y: float32 scalar, the label. All lines are held in memory, 264
-// bytes each. NotFound: there is no such file, or no line; InvalidArgument: held_out is not in [0, 1); DataLoss names
-// the file and the line of what is none; Unavailable: a file cannot be read.
+// bytes each, and twice that where a part is held out. NotFound: there is no such file, or no line; InvalidArgument:
+// held_out is not in [0, 1); DataLoss names the file and the line of what is none; Unavailable: a file cannot be read.
 TrainTest criteo(const std::filesystem::path& place, const CriteoOptions& options = {});
 
 struct DrawnClicksOptions {
   int64_t train_size = 200'000;  // examples in `train`
   int64_t test_size = 20'000;    // examples in `test`
-  uint64_t seed = 1;             // other seeds draw by another rule
+  uint64_t seed = 1;             // other seeds draw other clicks by the same rule
 };
 
 // Makes clicks with the columns of criteo(), drawn by code: the chance of a label of 1 comes of hidden numbers of all

@@ -69,8 +69,9 @@ struct CompileOptions {
   std::vector<Metric> weighted_metrics = {};  // the same with the examples' weights
   NamedMetrics output_metrics = {};           // metrics of several outputs, without the examples' weights
   NamedMetrics weighted_output_metrics = {};  // the same with the examples' weights
-  // Names in logs in place of the usual ones: {{"mlm_logits_loss", "lm_example_loss"}}. InvalidArgument: the name in
-  // front is that of no loss or metric.
+  // Names in logs in place of the usual ones: {{"mlm_logits_loss", "lm_example_loss"}}. The loss of the only output, if
+  // that has a name, is logged as "loss" and once more under its other name. InvalidArgument: the name in front is that
+  // of no loss or metric.
   std::vector<std::pair<std::string, std::string>> log_names = {};
   // kReplicas gives Keras' numbers where the replicas do not divide a batch; not with parameter servers.
   LossAverage loss_average = LossAverage::kGlobalBatch;

@@ -17,6 +17,12 @@ struct Clicks {
   torch::Tensor labels;      // float [examples]
   torch::Tensor chances;     // float [examples]: of a label of 1, where they are known
 
+  Clicks first(int64_t count) const {
+    return {.dense = dense.narrow(0, 0, count),
+            .categories = categories.narrow(0, 0, count),
+            .labels = labels.narrow(0, 0, count),
+            .chances = {}};
+  }
   Clicks rows(const torch::Tensor& numbers) const {
     return {.dense = dense.index_select(0, numbers),
             .categories = categories.index_select(0, numbers),

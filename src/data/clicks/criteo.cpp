@@ -4,8 +4,10 @@
 
 #include <charconv>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "base/fail.h"
 #include "data/clicks/clicks.h"
@@ -14,6 +16,11 @@
 namespace cohort::datasets {
 
 namespace {
+
+constexpr const char* kFields = "40 fields with tabs between them";
+static_assert(1 + kDenseFeatures + kCategories == 40);
+constexpr const char* kLabels = "a label of 0 or 1";
+constexpr std::size_t kShown = 40;  // characters of a field that a message shows
 
 // Reads one line, field by field.
 class ClickLine {
@@ -24,7 +31,7 @@ class ClickLine {
   // Returns the next field as a number; nothing if it is empty.
   template <typename Number>
   std::optional<Number> next(const char* wanted, int base) {
-    if (ended_) damaged(c10::str(field_, " fields"));
+    if (ended_) damaged(c10::str(field_, " fields"), kFields);
     const std::size_t tab = rest_.find('\t');
     const std::string_view text = rest_.substr(0, tab);
     ended_ = tab == std::string_view::npos;
@@ -34,14 +41,13 @@ class ClickLine {
     Number value = 0;
     const auto [stopped, error] = std::from_chars(text.begin(), text.end(), value, base);
     if (error == std::errc() && stopped == text.end()) return value;
-    damaged(c10::str("\"", text, "\" in field ", field_, ", wanted ", wanted, "; and"));
+    damaged(c10::str("\"", text.substr(0, kShown), "\" in field ", field_), wanted);
   }
   void require_end() const {
-    if (!ended_) damaged("more fields");
+    if (!ended_) damaged("more fields", kFields);
   }
-  [[noreturn]] void damaged(const std::string& what) const {
-    fail<DataLoss>("[data] ", file_.string(), ", line ", number_, " has ", what, ", wanted ",
-                   1 + kDenseFeatures + kCategories, " fields with tabs between them");
+  [[noreturn]] void damaged(const std::string& what, const char* wanted) const {
+    fail<DataLoss>("[data] ", file_.string(), ", line ", number_, " has ", what, ", wanted ", wanted);
   }
 
  private:
@@ -58,8 +64,8 @@ struct Columns {
   std::vector<int64_t> categories;
 
   void add(ClickLine line) {
-    const auto label = line.next<int64_t>("0 or 1", 10);
-    if (!label || *label < 0 || *label > 1) line.damaged("a label that is neither 0 nor 1, or none");
+    const auto label = line.next<int64_t>(kLabels, 10);
+    if (!label || *label < 0 || *label > 1) line.damaged("another label, or none", kLabels);
     labels.push_back(static_cast<float>(*label));
     for (int64_t i = 0; i < kDenseFeatures; ++i) {
       dense.push_back(static_cast<float>(line.next<int64_t>("a whole number", 10).value_or(0)));
@@ -80,6 +86,14 @@ void read_file(const std::filesystem::path& file, Columns& columns) {
     columns.add(ClickLine(file, number, line));
   }
   if (!in.eof() || in.bad()) fail<Unavailable>("[data] ", file.string(), ": cannot be read");
+}
+
+// Returns a tensor whose memory is that of the values.
+template <typename T>
+torch::Tensor taken_over(std::vector<T> values, at::IntArrayRef shape) {
+  const auto kept = std::make_shared<std::vector<T>>(std::move(values));
+  return at::from_blob(
+      kept->data(), shape, [kept](void*) {}, at::TensorOptions(c10::CppTypeToScalarType<T>::value));
 }
 
 std::vector<std::filesystem::path> files_at(const std::filesystem::path& place) {
@@ -105,9 +119,10 @@ TrainTest criteo(const std::filesystem::path& place, const CriteoOptions& option
   for (const std::filesystem::path& file : files_at(place)) read_file(file, columns);
   const auto count = static_cast<int64_t>(columns.labels.size());
   if (count == 0) fail<NotFound>("[data] ", place.string(), ": has no clicks");
-  const Clicks all{.dense = at::tensor(columns.dense).view({count, kDenseFeatures}),
-                   .categories = at::tensor(columns.categories).view({count, kCategories}),
-                   .labels = at::tensor(columns.labels)};
+  const Clicks all{.dense = taken_over(std::move(columns.dense), {count, kDenseFeatures}),
+                   .categories = taken_over(std::move(columns.categories), {count, kCategories}),
+                   .labels = taken_over(std::move(columns.labels), {count})};
+  if (options.held_out == 0.0) return {.train = examples_of(all), .test = examples_of(all.first(0))};
   const auto [train, test] = hold_out(count, options.held_out, options.seed);
   return {.train = examples_of(all.rows(train)), .test = examples_of(all.rows(test))};
 }

@@ -190,8 +190,9 @@ std::function<int()> add_train_flags(CLI::App& app) {
       "--model_dir", flags->run.model_dir,
       "folder for checkpoints, summaries, weights and the configuration (needed); a run that was interrupted "
       "there goes on");
-  app.add_option("--data_dir", flags->data_dir,
-                 "folder of the data; without it the drawn digits, shapes or sums of those experiments that have such");
+  app.add_option(
+      "--data_dir", flags->data_dir,
+      "folder of the data; without it the drawn digits, shapes, sums or clicks of those experiments that have such");
   for (PlainFlag& flag : flags->plain) {
     if (flag.name == "--insecure") {  // it may stand alone
       app.add_flag_function(

@@ -115,15 +115,18 @@ namespace {
 // Returns the names in the logs of an evaluation.
 std::vector<std::string> measured(const CompileOptions& options) {
   std::vector<std::string> names = {"loss"};
+  const auto other_of = [&](const std::string& usual) {
+    return std::find_if(options.log_names.begin(), options.log_names.end(),
+                        [&](const auto& each) { return each.first == usual; });
+  };
   const auto add = [&](const std::string& usual) {
-    const auto other = std::find_if(options.log_names.begin(), options.log_names.end(),
-                                    [&](const auto& each) { return each.first == usual; });
+    const auto other = other_of(usual);
     names.push_back(other == options.log_names.end() ? usual : other->second);
   };
   for (const Metric& metric : options.metrics) add(metric.name());
   const bool several = options.losses.size() > 1;
   for (const auto& [output, loss] : options.losses) {
-    if (several && loss) add(output + "_loss");
+    if (loss && (several || other_of(output + "_loss") != options.log_names.end())) add(output + "_loss");
   }
   for (const auto& [output, metrics] : options.output_metrics) {
     for (const Metric& metric : metrics) add((several ? output + "_" : "") + metric.name());

@@ -91,6 +91,7 @@ class ExperimentRun {
     strategy_.set_seed(static_cast<uint64_t>(runtime().seed));
     const auto scope = strategy_.scope();
     data_ = task().build_inputs(runtime(), trains_);
+    require_validation();
     plan_ = plan_run(experiment_.trainer, data_, trains_);
     stages_ = task().stages();
     if (trains_) part_->require_stages(stages_);
@@ -109,6 +110,15 @@ class ExperimentRun {
   }
 
  private:
+  // Without this an epoch would be trained first.
+  void require_validation() const {
+    const bool evaluates = options_.mode != "train";
+    if (!evaluates || !data_.validation || data_.validation->cardinality() != 0) return;
+    fail<InvalidArgument>("[train] ", data_.description,
+                          " has no batch to evaluate with: task.train_data.held_out leaves ",
+                          "none of its examples for that, or task.validation_data.drop_remainder drops them");
+  }
+
   Task& task() { return *experiment_.task; }
   const RuntimeConfig& runtime() const { return experiment_.runtime; }
 

@@ -32,6 +32,12 @@ void require_fit(const MaskedLanguageModelTask& task) {
                         "; wanted the same, because the model has a head for it or not");
 }
 
+Activation activation_of(const char* key, const std::string& name) {
+  Activation activation;
+  blame(c10::str("[task] task.model.", key), [&] { activation = Activation::parse(name); });
+  return activation;
+}
+
 }  // namespace
 
 void BertDataConfig::describe(ConfigFields& fields) {
@@ -85,13 +91,13 @@ models::BertOptions BertConfig::options(bool next_sentence) const {
           .num_layers = own.num_layers,
           .num_heads = own.num_attention_heads,
           .intermediate_size = own.intermediate_size,
-          .activation = Activation::parse(*own.hidden_activation),
+          .activation = activation_of("encoder.bert.hidden_activation", own.hidden_activation),
           .dropout = own.dropout_rate,
           .attention_dropout = own.attention_dropout_rate,
           .max_positions = own.max_position_embeddings,
           .type_vocab_size = own.type_vocab_size,
           .initializer_range = own.initializer_range,
-          .mlm_activation = Activation::parse(*mlm_activation),
+          .mlm_activation = activation_of("mlm_activation", mlm_activation),
           .mlm_initializer_range = mlm_initializer_range,
           .next_sentence = next_sentence,
           .remat = remat};
@@ -107,6 +113,8 @@ void MaskedLanguageModelTask::describe(ConfigFields& fields) {
 
 TaskData MaskedLanguageModelTask::build_inputs(const RuntimeConfig& runtime, bool training) {
   require_fit(*this);
+  static_cast<void>(
+      model.options(train_data.use_next_sentence_label));  // what is wrong there is said before data are read
   const PretrainingSource source = open_pretraining_text(*this, runtime, training);
   const auto seed_of = [&](const BertDataConfig& data) {
     return static_cast<uint64_t>(data.seed >= 0 ? *data.seed : *runtime.seed);
@@ -154,13 +162,11 @@ void MaskedLanguageModelTask::add_losses(CompileOptions& options) {
   const SparseCategoricalCrossentropyOptions of_logits{.from_logits = true, .name = "lm_example_loss"};
   options.losses = {{"mlm_logits", SparseCategoricalCrossentropy(of_logits)}};
   options.output_metrics = {{"mlm_logits", {SparseCategoricalAccuracy({.name = "masked_lm_accuracy"})}}};
-  if (!train_data.use_next_sentence_label) {  // the loss is that of the tokens alone
-    options.output_metrics.front().second.emplace_back(SparseCategoricalCrossentropy(of_logits));
-    return;
-  }
+  options.log_names = {{"mlm_logits_loss", "lm_example_loss"}};
+  if (!train_data.use_next_sentence_label) return;  // the loss is that of the tokens alone
   options.losses.emplace_back("next_sentence", SparseCategoricalCrossentropy({.from_logits = true}));
   options.output_metrics.push_back({"next_sentence", {SparseCategoricalAccuracy({.name = "accuracy"})}});
-  options.log_names = {{"mlm_logits_loss", "lm_example_loss"}, {"mlm_logits_masked_lm_accuracy", "masked_lm_accuracy"}};
+  options.log_names.emplace_back("mlm_logits_masked_lm_accuracy", "masked_lm_accuracy");
 }
 
 void MaskedLanguageModelTask::initialize(Model& built) {

@@ -115,6 +115,11 @@ class BertBlock final : public torch::nn::Module, public DividedModule {
 
   // The replicas along the axis have some units of the hidden layer each.
   void divide(const ParameterCuts& cuts, const Topology& /*topology*/) override {
+    if (!activation_.is_elementwise()) {
+      fail<InvalidArgument>(
+          "[models] bert: the activation ", activation_.name(),
+          " needs the whole hidden layer, which the layout divides; wanted one of the library's that is elementwise");
+    }
     axis_ = require_cuts(kBert, cuts,
                          {{"intermediate.dense.weight", {"*", ""}},
                           {"intermediate.dense.bias", {"*"}},
@@ -221,6 +226,13 @@ class Bert final : public NamedModule {
   // Returns the logits of the tokens at the positions, which are numbers within each example.
   torch::Tensor logits(const torch::Tensor& y, const torch::Tensor& positions) {
     const int64_t steps = y.size(1);
+    if (positions.is_cpu() && positions.numel() > 0) {  // elsewhere it would have to be waited for
+      const auto [least, most] = at::aminmax(positions);
+      if (least.item<int64_t>() < 0 || most.item<int64_t>() >= steps) {
+        fail<InvalidArgument>("[models] bert: masked_lm_positions are from ", least.item<int64_t>(), " to ",
+                              most.item<int64_t>(), ", wanted 0 to ", steps - 1);
+      }
+    }
     const torch::Tensor first = at::arange(y.size(0), positions.options().dtype(torch::kLong)) * steps;
     const torch::Tensor rows = positions.to(torch::kLong) + first.unsqueeze(1);
     const torch::Tensor masked = at::embedding(y.reshape({y.size(0) * steps, y.size(2)}), rows);

@@ -15,6 +15,7 @@ class LogNames {
  public:
   explicit LogNames(const CompileOptions& options) : others_(options.log_names.begin(), options.log_names.end()) {}
 
+  bool has(const std::string& usual) const { return others_.contains(usual); }
   // Returns the name of a measurement whose usual name this is.
   std::string take(const std::string& usual) {
     const auto other = others_.find(usual);
@@ -37,14 +38,15 @@ class LogNames {
 
 }  // namespace
 
-// Those of several outputs begin with the output's name.
+// Those of several outputs begin with the output's name. The loss of a single one is the loss: it is logged once more
+// only under a name of its own.
 void ModelState::add_metrics(const CompileOptions& options) {
   const bool single = outputs_->single();
   LogNames names(options);
   output_losses_.clear();
   metrics_.clear();
   for (const ModelOutput& each : outputs_->list()) {
-    if (single || !each.loss) continue;
+    if (!each.loss || (single && !names.has(each.name + "_loss"))) continue;
     output_losses_.emplace_back(strategy_, Mean({.name = names.take(each.name + "_loss")}));
   }
   const auto add = [&](std::size_t output, const std::vector<Metric>& metrics, bool weighted) {
