@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "cohort/error.h"
@@ -210,19 +211,20 @@ TEST(PipelineStrategy, AFunctionThatThrowsStopsTheOthersAndItsErrorArrives) {
 }
 
 TEST(PipelineStrategy, AFunctionThatDoesNotComeBackIsNamed) {
-  std::atomic<bool> over = false;
+  // The function may outlive this test.
+  const auto over = std::make_shared<std::atomic<bool>>(false);
   {
     const PipelineStrategy strategy = two_stages(Schedule1F1B{.microbatches = 2}, 200ms);
     EXPECT_THAT(error_of<DeadlineExceeded>([&] {
                   strategy.run(
-                      [&over](const Example& part) {
-                        while (part.x[0].item<int>() == 0 && !over) std::this_thread::sleep_for(1ms);
+                      [over](const Example& part) {
+                        while (part.x[0].item<int>() == 0 && !*over) std::this_thread::sleep_for(1ms);
                       },
                       batch_of(2));
                 }),
                 AllOf(HasSubstr("waited 200 ms for"), HasSubstr("of microbatch 0 in chunk")));
     EXPECT_THAT(error_of<FailedPrecondition>([&] { strategy.run([] {}); }), HasSubstr("never came back"));
-    over = true;
+    *over = true;
   }
 }
 
