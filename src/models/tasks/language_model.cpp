@@ -14,43 +14,21 @@
 #include "models/tasks/image_data.h"
 #include "models/tasks/initial_weights.h"
 #include "models/tasks/shared_fields.h"
+#include "models/tasks/task_source.h"
 
 namespace cohort {
 
 namespace {
 
-struct TextSource {
-  Dataset train;
-  Dataset validation;
-  std::string description;
-};
-
-TextSource open_text(const LanguageModelTask& task, const RuntimeConfig& runtime, bool training) {
-  const std::string& place = task.train_data.input_path;
-  const std::string& other = task.validation_data.input_path;
+TaskSource open_text(const LanguageModelTask& task, const RuntimeConfig& runtime, bool training) {
   const auto open = [&](const std::string& from, const TextDataConfig& data, double held_out) {
     return datasets::text(from,
                           {.seq_length = task.seq_length, .suffixes = data.suffixes, .held_out = held_out, .seed = 0});
   };
-  if (place.empty() && !training && !other.empty()) {  // an evaluation needs no training data
-    const Dataset all = open(other, task.validation_data, 0.0).train;
-    return {.train = all, .validation = all, .description = other};
-  }
-  if (place.empty() && task.builtin_data == "sums" && other.empty()) {
-    const datasets::TrainTest drawn =
-        datasets::drawn_sums({.seq_length = task.seq_length, .seed = static_cast<uint64_t>(runtime.seed)});
-    return {.train = drawn.train, .validation = drawn.test, .description = "drawn sums"};
-  }
-  if (place.empty()) {
-    fail<InvalidArgument>("[task] there is no text: --data_dir (task.train_data.input_path) is empty");
-  }
-  if (other.empty()) {
-    const datasets::TrainTest parts = open(place, task.train_data, task.train_data.held_out);
-    return {.train = parts.train, .validation = parts.test, .description = place};
-  }
-  return {.train = open(place, task.train_data, 0.0).train,
-          .validation = open(other, task.validation_data, 0.0).train,
-          .description = place + ", validated with " + other};
+  const auto draw = [&] {
+    return datasets::drawn_sums({.seq_length = task.seq_length, .seed = static_cast<uint64_t>(runtime.seed)});
+  };
+  return open_source(task, training, {.missing = "there is no text", .builtin = "sums"}, open, draw);
 }
 
 // Returns batches of tokens.
@@ -125,7 +103,7 @@ void LanguageModelTask::describe(ConfigFields& fields) {
 }
 
 TaskData LanguageModelTask::build_inputs(const RuntimeConfig& runtime, bool training) {
-  const TextSource source = open_text(*this, runtime, training);
+  const TaskSource source = open_text(*this, runtime, training);
   const auto seed = static_cast<uint64_t>(train_data.seed >= 0 ? *train_data.seed : *runtime.seed);
   const Dataset shuffled = source.train.shuffle(train_data.shuffle_buffer_size, {.seed = seed});
   TaskData data{

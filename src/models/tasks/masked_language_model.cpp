@@ -115,7 +115,7 @@ TaskData MaskedLanguageModelTask::build_inputs(const RuntimeConfig& runtime, boo
   require_fit(*this);
   static_cast<void>(
       model.options(train_data.use_next_sentence_label));  // what is wrong there is said before data are read
-  const PretrainingSource source = open_pretraining_text(*this, runtime, training);
+  const TaskSource source = open_pretraining_text(*this, runtime, training);
   const auto seed_of = [&](const BertDataConfig& data) {
     return static_cast<uint64_t>(data.seed >= 0 ? *data.seed : *runtime.seed);
   };

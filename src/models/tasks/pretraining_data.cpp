@@ -172,45 +172,28 @@ Example pretraining_batch(const torch::Tensor& texts, const MaskingPlan& masking
   return BatchMaker(texts, masking, std::move(generator))();
 }
 
-PretrainingSource open_pretraining_text(const MaskedLanguageModelTask& task, const RuntimeConfig& runtime,
-                                        bool training) {
+TaskSource open_pretraining_text(const MaskedLanguageModelTask& task, const RuntimeConfig& runtime, bool training) {
   require_room("task.train_data", task.train_data);
   require_room("task.validation_data", task.validation_data);
-  const std::string& place = task.train_data.input_path;
-  const std::string& other = task.validation_data.input_path;
+  const bool in_parts = !task.train_data.input_path->empty() && task.validation_data.input_path->empty();
+  if (in_parts && task.train_data.seq_length != task.validation_data.seq_length) {
+    fail<InvalidArgument>("[task] task.validation_data.seq_length is ", task.validation_data.seq_length,
+                          ", but its text is a part of that of task.train_data, whose seq_length is ",
+                          task.train_data.seq_length, "; wanted the same, or a task.validation_data.input_path");
+  }
   const auto open = [](const std::string& from, const BertDataConfig& data, double held_out) {
     return datasets::text(
         from,
         {.seq_length = masking_of(data).text_length(), .suffixes = data.suffixes, .held_out = held_out, .seed = 0});
   };
-  if (place.empty() && !training && !other.empty()) {  // an evaluation needs no training data
-    const Dataset all = open(other, task.validation_data, 0.0).train;
-    return {.train = all, .validation = all, .description = other};
-  }
-  if (place.empty() && task.builtin_data == "sums" && other.empty()) {
-    const auto draw = [&](const BertDataConfig& data) {
+  const auto draw = [&] {
+    const auto sums = [&](const BertDataConfig& data) {
       return datasets::drawn_sums(
           {.seq_length = masking_of(data).text_length(), .seed = static_cast<uint64_t>(runtime.seed)});
     };
-    return {.train = draw(task.train_data).train,
-            .validation = draw(task.validation_data).test,
-            .description = "drawn sums"};
-  }
-  if (place.empty()) {
-    fail<InvalidArgument>("[task] there is no text: --data_dir (task.train_data.input_path) is empty");
-  }
-  if (!other.empty()) {
-    return {.train = open(place, task.train_data, 0.0).train,
-            .validation = open(other, task.validation_data, 0.0).train,
-            .description = place + ", validated with " + other};
-  }
-  if (task.train_data.seq_length != task.validation_data.seq_length) {
-    fail<InvalidArgument>("[task] task.validation_data.seq_length is ", task.validation_data.seq_length,
-                          ", but its text is a part of that of task.train_data, whose seq_length is ",
-                          task.train_data.seq_length, "; wanted the same, or a task.validation_data.input_path");
-  }
-  const datasets::TrainTest parts = open(place, task.train_data, task.train_data.held_out);
-  return {.train = parts.train, .validation = parts.test, .description = place};
+    return datasets::TrainTest{.train = sums(task.train_data).train, .test = sums(task.validation_data).test};
+  };
+  return open_source(task, training, {.missing = "there is no text", .builtin = "sums"}, open, draw);
 }
 
 Dataset pretraining_batches(const Dataset& texts, const BertDataConfig& data, uint64_t seed, bool same_in_each_pass) {

@@ -6,6 +6,7 @@
 
 #include "cohort/dataset.h"
 #include "cohort/models/masked_language_model.h"
+#include "models/tasks/task_source.h"
 
 namespace cohort {
 
@@ -33,16 +34,9 @@ MaskingPlan masking_of(const BertDataConfig& data);
 // there, and next_sentence, int64 [examples], 1 if the second text is another's.
 Example pretraining_batch(const torch::Tensor& texts, const MaskingPlan& masking, at::Generator generator);
 
-struct PretrainingSource {
-  Dataset train;       // x: uint8 [bytes of a whole example of train_data]
-  Dataset validation;  // the same for validation_data
-  std::string description;
-};
-
-// Opens the text. Without `training` validation data are enough, which then stand for both. InvalidArgument: there is
-// no text, or examples have no room for any.
-PretrainingSource open_pretraining_text(const MaskedLanguageModelTask& task, const RuntimeConfig& runtime,
-                                        bool training);
+// Opens the text, x: uint8 [bytes of a whole example] of either data; see open_source(). InvalidArgument: examples have
+// no room for any, too.
+TaskSource open_pretraining_text(const MaskedLanguageModelTask& task, const RuntimeConfig& runtime, bool training);
 
 // Returns batches of examples, made anew in each pass by the seed; for validation always the same ones.
 Dataset pretraining_batches(const Dataset& texts, const BertDataConfig& data, uint64_t seed, bool same_in_each_pass);

@@ -7,43 +7,25 @@
 #include "cohort/data/datasets.h"
 #include "cohort/train/losses.h"
 #include "cohort/train/metrics.h"
+#include "data/clicks/clicks.h"
 #include "models/tasks/epoch.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/shared_fields.h"
+#include "models/tasks/task_source.h"
 
 namespace cohort {
 
 namespace {
 
-constexpr int64_t kNumbers = 13;     // of Criteo's format
-constexpr std::size_t kTables = 26;  // of Criteo's format
+constexpr int64_t kNumbers = datasets::kDenseFeatures;
+constexpr std::size_t kTables = datasets::kCategories;
 
-struct ClickSource {
-  Dataset train;
-  Dataset validation;
-  std::string description;
-};
-
-ClickSource open_clicks(const RankingTask& task, const RuntimeConfig& runtime, bool training) {
-  const std::string& place = task.train_data.input_path;
-  const std::string& other = task.validation_data.input_path;
-  const auto all_of = [](const std::string& from) { return datasets::criteo(from).train; };
-  if (place.empty() && !training && !other.empty()) {  // an evaluation needs no training data
-    const Dataset all = all_of(other);
-    return {.train = all, .validation = all, .description = other};
-  }
-  if (place.empty() && task.builtin_data == "clicks" && other.empty()) {
-    const datasets::TrainTest drawn = datasets::drawn_clicks({.seed = static_cast<uint64_t>(runtime.seed)});
-    return {.train = drawn.train, .validation = drawn.test, .description = "drawn clicks"};
-  }
-  if (place.empty()) {
-    fail<InvalidArgument>("[task] there are no clicks: --data_dir (task.train_data.input_path) is empty");
-  }
-  if (!other.empty()) {
-    return {.train = all_of(place), .validation = all_of(other), .description = place + ", validated with " + other};
-  }
-  const datasets::TrainTest parts = datasets::criteo(place, {.held_out = task.train_data.held_out});
-  return {.train = parts.train, .validation = parts.test, .description = place};
+TaskSource open_clicks(const RankingTask& task, const RuntimeConfig& runtime, bool training) {
+  const auto open = [](const std::string& from, const RankingDataConfig& /*data*/, double held_out) {
+    return datasets::criteo(from, {.held_out = held_out});
+  };
+  const auto draw = [&] { return datasets::drawn_clicks({.seed = static_cast<uint64_t>(runtime.seed)}); };
+  return open_source(task, training, {.missing = "there are no clicks", .builtin = "clicks"}, open, draw);
 }
 
 // Returns batches as the model takes them: log(x + 1) of the numbers, and for each category the row of its table, of
@@ -104,7 +86,7 @@ void RankingTask::describe(ConfigFields& fields) {
 
 TaskData RankingTask::build_inputs(const RuntimeConfig& runtime, bool training) {
   require_criteo(model);
-  const ClickSource source = open_clicks(*this, runtime, training);
+  const TaskSource source = open_clicks(*this, runtime, training);
   const auto seed = static_cast<uint64_t>(train_data.seed >= 0 ? *train_data.seed : *runtime.seed);
   const Dataset shuffled = source.train.shuffle(train_data.shuffle_buffer_size, {.seed = seed});
   TaskData data{

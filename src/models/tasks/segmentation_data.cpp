@@ -101,36 +101,23 @@ datasets::TrainTest open_folder(const std::string& folder, const SemanticSegment
 
 }  // namespace
 
-SegmentationSource open_pictures(const SemanticSegmentationTask& task, const RuntimeConfig& runtime, bool training) {
-  const std::string& folder = task.train_data.input_path;
-  const std::string& other = task.validation_data.input_path;
-  if (folder.empty() && !training && !other.empty()) {  // an evaluation needs no training data
-    const Dataset all = open_folder(other, task, runtime, 0.0).train;
-    return {.train = all, .validation = all, .description = other};
-  }
-  if (folder.empty() && task.builtin_data == "shapes" && other.empty()) {
+TaskSource open_pictures(const SemanticSegmentationTask& task, const RuntimeConfig& runtime, bool training) {
+  const auto open = [&](const std::string& folder, const SegmentationDataConfig& /*data*/, double held_out) {
+    return open_folder(folder, task, runtime, held_out);
+  };
+  const auto draw = [&] {
     if (task.model.num_classes < datasets::kShapeClasses) {
       fail<InvalidArgument>("[task] drawn shapes have ", datasets::kShapeClasses,
                             " classes, but task.model.num_classes is ", task.model.num_classes);
     }
-    const datasets::TrainTest drawn = datasets::drawn_shapes({.height = task.model.input_size->at(0),
-                                                              .width = task.model.input_size->at(1),
-                                                              .seed = static_cast<uint64_t>(runtime.seed)});
-    return {.train = drawn.train, .validation = drawn.test, .description = "drawn shapes"};
-  }
-  if (folder.empty()) {
-    fail<InvalidArgument>("[task] there is no data: --data_dir (task.train_data.input_path) is empty");
-  }
-  if (other.empty()) {
-    const datasets::TrainTest parts = open_folder(folder, task, runtime, task.train_data.held_out);
-    return {.train = parts.train, .validation = parts.test, .description = folder};
-  }
-  return {.train = open_folder(folder, task, runtime, 0.0).train,
-          .validation = open_folder(other, task, runtime, 0.0).train,
-          .description = folder + ", validated with " + other};
+    return datasets::drawn_shapes({.height = task.model.input_size->at(0),
+                                   .width = task.model.input_size->at(1),
+                                   .seed = static_cast<uint64_t>(runtime.seed)});
+  };
+  return open_source(task, training, {.missing = "there is no data", .builtin = "shapes"}, open, draw);
 }
 
-Dataset training_pictures(const SegmentationSource& source, const SemanticSegmentationTask& task,
+Dataset training_pictures(const TaskSource& source, const SemanticSegmentationTask& task,
                           const RuntimeConfig& runtime) {
   const SegmentationDataConfig& data = task.train_data;
   const auto seed = static_cast<uint64_t>(data.seed >= 0 ? *data.seed : *runtime.seed);
@@ -142,7 +129,7 @@ Dataset training_pictures(const SegmentationSource& source, const SemanticSegmen
   return ahead(in_batches(pictures, data).repeat(), data.prefetch_buffer_size);
 }
 
-Dataset validation_pictures(const SegmentationSource& source, const SemanticSegmentationTask& task,
+Dataset validation_pictures(const TaskSource& source, const SemanticSegmentationTask& task,
                             const RuntimeConfig& runtime) {
   const SegmentationDataConfig& data = task.validation_data;
   const ModelPicture picture(task.model, task.losses.ignore_label, /*flips=*/false);

@@ -49,7 +49,7 @@ models::UNetOptions unet_options(const SegmentationModelConfig& config) {
 
 TaskData SemanticSegmentationTask::build_inputs(const RuntimeConfig& runtime, bool training) {
   require_input_size(model);
-  const SegmentationSource source = open_pictures(*this, runtime, training);
+  const TaskSource source = open_pictures(*this, runtime, training);
   TaskData data{.train = training_pictures(source, *this, runtime),
                 .validation = validation_pictures(source, *this, runtime),
                 .description = source.description,
