@@ -2,6 +2,7 @@
 // signs of life, meet at barriers, leave, fail, and put and get values, in any order and at any time. Every call is
 // answered once, at the latest when the leader ends; the complete group is the same for all; nobody passes a barrier
 // before every member that is there has come; a value that was put if absent stays.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -44,7 +45,8 @@ class Conversation {
       look(answer);
     };
   }
-  CoordinationState::Time until() { return now_ + milliseconds(numbers_.any()); }
+  // The server cuts what a caller asks for.
+  CoordinationState::Time until() { return now_ + milliseconds(std::clamp<int64_t>(numbers_.any(), 0, 60'000)); }
 
   void step() {
     using Kind = CoordinationAnswer::Kind;
