@@ -113,8 +113,8 @@ void MaskedLanguageModelTask::describe(ConfigFields& fields) {
 
 TaskData MaskedLanguageModelTask::build_inputs(const RuntimeConfig& runtime, bool training) {
   require_fit(*this);
-  static_cast<void>(
-      model.options(train_data.use_next_sentence_label));  // what is wrong there is said before data are read
+  // What is wrong with the model is said before the data are read.
+  static_cast<void>(model.options(train_data.use_next_sentence_label));
   const TaskSource source = open_pretraining_text(*this, runtime, training);
   const auto seed_of = [&](const BertDataConfig& data) {
     return static_cast<uint64_t>(data.seed >= 0 ? *data.seed : *runtime.seed);
