@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/trace.h"
+
 namespace cohort {
 
 class WorkQueues;
@@ -45,7 +47,10 @@ class Work {
 
   // Returns the result once the operation has ended, or throws what ended it. The group's timeout counts from when the
   // operation begins, which is when those before it have ended.
-  Result wait() const { return result_.get(); }
+  Result wait() const {
+    const TraceSpan span("communication", "wait for an operation");
+    return result_.get();
+  }
   // Returns whether the operation has ended.
   bool done() const { return result_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
   // Returns when the operation began and ended, once it has ended.

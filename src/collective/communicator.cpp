@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "base/fail.h"
-#include "cohort/trace.h"
 #include "collective/work_queues.h"
 
 namespace cohort {
@@ -37,10 +36,9 @@ std::optional<c10::Stream> current_stream(const torch::Tensor& tensor) {
   return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
 }
 
-// Starts the operation, which comes after what the caller has enqueued for the device of `tensor`. The name is that of
-// its span in a trace.
+// Starts the operation, which comes after what the caller has enqueued for the device of `tensor`.
 template <typename Operation>
-auto start(const char* name, WorkQueue& queue, const torch::Tensor& tensor, Operation operation) {
+auto start(WorkQueue& queue, const torch::Tensor& tensor, Operation operation) {
   using Result = decltype(operation());
   using Times = typename Work<Result>::Times;
   auto promise = std::make_shared<std::promise<Result>>();
@@ -49,7 +47,6 @@ auto start(const char* name, WorkQueue& queue, const torch::Tensor& tensor, Oper
   queue.push([=, operation = std::move(operation), stream = current_stream(tensor)]() mutable {
     times->begin = Work<Result>::Clock::now();
     try {
-      const TraceSpan span("communication", name);
       std::optional<c10::StreamGuard> guard;
       if (stream) guard.emplace(*stream);
       if constexpr (std::is_void_v<Result>) {
@@ -77,42 +74,39 @@ torch::Tensor first_of(const std::vector<torch::Tensor>& tensors) {
 
 Work<> Communicator::all_reduce_async(std::vector<torch::Tensor> tensors, ReduceOp op) {
   const torch::Tensor first = first_of(tensors);
-  return start("all_reduce", queues().collectives(), first,
+  return start(queues().collectives(), first,
                [this, tensors = std::move(tensors), op]() mutable { all_reduce(tensors, op); });
 }
 
 Work<> Communicator::broadcast_async(std::vector<torch::Tensor> tensors, int root) {
   const torch::Tensor first = first_of(tensors);
-  return start("broadcast", queues().collectives(), first,
+  return start(queues().collectives(), first,
                [this, tensors = std::move(tensors), root]() mutable { broadcast(tensors, root); });
 }
 
 Work<std::vector<torch::Tensor>> Communicator::all_gather_async(const torch::Tensor& tensor) {
-  return start("all_gather", queues().collectives(), tensor, [this, tensor] { return all_gather(tensor); });
+  return start(queues().collectives(), tensor, [this, tensor] { return all_gather(tensor); });
 }
 
 Work<torch::Tensor> Communicator::reduce_scatter_async(const torch::Tensor& tensor, ReduceOp op) {
-  return start("reduce_scatter", queues().collectives(), tensor,
-               [this, tensor, op] { return reduce_scatter(tensor, op); });
+  return start(queues().collectives(), tensor, [this, tensor, op] { return reduce_scatter(tensor, op); });
 }
 
 Work<std::vector<torch::Tensor>> Communicator::all_to_all_async(std::vector<torch::Tensor> parts) {
   const torch::Tensor first = first_of(parts);
-  return start("all_to_all", queues().collectives(), first,
-               [this, parts = std::move(parts)] { return all_to_all(parts); });
+  return start(queues().collectives(), first, [this, parts = std::move(parts)] { return all_to_all(parts); });
 }
 
 Work<> Communicator::barrier_async() {
-  return start("barrier", queues().collectives(), {}, [this] { barrier(); });
+  return start(queues().collectives(), {}, [this] { barrier(); });
 }
 
 Work<> Communicator::send_async(const torch::Tensor& tensor, Peer to) {
-  return start("send", queues().messages(to.rank, /*sends=*/true), tensor, [this, tensor, to] { send(tensor, to); });
+  return start(queues().messages(to.rank, /*sends=*/true), tensor, [this, tensor, to] { send(tensor, to); });
 }
 
 Work<> Communicator::recv_async(const torch::Tensor& tensor, Peer from) {
-  return start("recv", queues().messages(from.rank, /*sends=*/false), tensor,
-               [this, tensor, from] { recv(tensor, from); });
+  return start(queues().messages(from.rank, /*sends=*/false), tensor, [this, tensor, from] { recv(tensor, from); });
 }
 
 }  // namespace cohort

@@ -26,6 +26,10 @@ TEST(Local, DoesWhatACommunicatorMust) {
   }
 }
 
+TEST(Local, OperationsAreSpansOfATrace) {
+  testing::check_spans([](const auto& fn) { with_ranks(2, fn); });
+}
+
 TEST(Local, AMessageThatNobodySendsIsMissed) {
   with_ranks(2, {.timeout = std::chrono::milliseconds(50)}, [](Communicator& world) {
     if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(200));

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "cohort/trace.h"
 #include "collective/checks.h"
 #include "collective/work_queues.h"
 #include "device/identity.h"
@@ -29,6 +30,7 @@ class Local final : public Communicator {
   int size() const override { return meeting_->size(); }
 
   void all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) override {
+    const TraceSpan span("communication", "all_reduce");
     if (size() == 1) return;
     const torch::NoGradGuard no_grad;
     // The sums want contiguous memory; what is not is reduced in a copy.
@@ -50,6 +52,7 @@ class Local final : public Communicator {
   }
 
   void broadcast(std::span<torch::Tensor> tensors, int root) override {
+    const TraceSpan span("communication", "broadcast");
     require_root(*this, root);
     for (const torch::Tensor& tensor : tensors) require_dense("broadcast", tensor);
     if (size() == 1) return;
@@ -64,6 +67,7 @@ class Local final : public Communicator {
   }
 
   std::vector<torch::Tensor> all_gather(const torch::Tensor& tensor) override {
+    const TraceSpan span("communication", "all_gather");
     const torch::NoGradGuard no_grad;
     require_dense("all_gather", tensor);
     if (size() == 1) return {tensor.detach().clone()};
@@ -80,6 +84,7 @@ class Local final : public Communicator {
   }
 
   torch::Tensor reduce_scatter(const torch::Tensor& tensor, ReduceOp op) override {
+    const TraceSpan span("communication", "reduce_scatter");
     require_pieces(*this, tensor);
     const torch::NoGradGuard no_grad;
     if (size() == 1) return tensor.detach().clone(torch::MemoryFormat::Contiguous);
@@ -98,6 +103,7 @@ class Local final : public Communicator {
   }
 
   std::vector<torch::Tensor> all_to_all(std::span<const torch::Tensor> parts) override {
+    const TraceSpan span("communication", "all_to_all");
     require_parts(*this, parts);
     const torch::NoGradGuard no_grad;
     if (size() == 1) return {parts.front().detach().clone()};
@@ -114,6 +120,7 @@ class Local final : public Communicator {
   }
 
   void barrier() override {
+    const TraceSpan span("communication", "barrier");
     if (size() == 1) return;
     const auto meeting = enter();
     meeting->arrive(rank_, {.what = "barrier"}, nullptr);
@@ -121,6 +128,7 @@ class Local final : public Communicator {
   }
 
   void send(const torch::Tensor& tensor, Peer to) override {
+    const TraceSpan span("communication", "send");
     require_peer(*this, "send", tensor, to);
     queues_.messages(to.rank, /*sends=*/true).settle();
     const torch::NoGradGuard no_grad;
@@ -128,6 +136,7 @@ class Local final : public Communicator {
   }
 
   void recv(torch::Tensor tensor, Peer from) override {
+    const TraceSpan span("communication", "recv");
     require_peer(*this, "recv", tensor, from);
     queues_.messages(from.rank, /*sends=*/false).settle();
     const Letter letter = meeting_->take(from.rank, rank_);

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
+#include "cohort/trace.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/algorithms/exchange.h"
 #include "collective/algorithms/shared_sum.h"
@@ -133,6 +134,7 @@ void ProcessCommunicator::sum_shared(const SharedSum& shared, torch::Tensor tens
 }
 
 void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) {
+  const TraceSpan span("communication", "all_reduce");
   for (const torch::Tensor& tensor : tensors) require_dense("all_reduce", tensor);
   if (size() == 1) return;
   settle();
@@ -161,6 +163,7 @@ void ProcessCommunicator::sum_together(std::vector<torch::Tensor>& tensors, torc
 }
 
 void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) {
+  const TraceSpan span("communication", "broadcast");
   require_root(*this, root);
   for (const torch::Tensor& tensor : tensors) require_dense("broadcast", tensor);
   if (size() == 1) return;
@@ -176,6 +179,7 @@ void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) 
 }
 
 std::vector<torch::Tensor> ProcessCommunicator::all_gather(const torch::Tensor& tensor) {
+  const TraceSpan span("communication", "all_gather");
   require_dense("all_gather", tensor);
   if (size() == 1) return {tensor.detach().clone()};
   settle();
@@ -204,6 +208,7 @@ std::vector<torch::Tensor> ProcessCommunicator::gather_on_devices(const torch::T
 }
 
 torch::Tensor ProcessCommunicator::reduce_scatter(const torch::Tensor& tensor, ReduceOp op) {
+  const TraceSpan span("communication", "reduce_scatter");
   require_pieces(*this, tensor);
   if (size() == 1) return tensor.detach().clone(torch::MemoryFormat::Contiguous);
   settle();
@@ -216,6 +221,7 @@ torch::Tensor ProcessCommunicator::reduce_scatter(const torch::Tensor& tensor, R
 }
 
 torch::Tensor ProcessCommunicator::reduce_pieces(const std::vector<torch::Tensor>& pieces) {
+  const TraceSpan span("communication", "reduce_scatter");
   if (size() == 1) return pieces.front().clone();
   settle();
   const torch::ScalarType dtype = pieces.front().scalar_type();
@@ -241,6 +247,7 @@ torch::Tensor ProcessCommunicator::sum_pieces(const std::vector<torch::Tensor>& 
 }
 
 std::vector<torch::Tensor> ProcessCommunicator::all_to_all(std::span<const torch::Tensor> parts) {
+  const TraceSpan span("communication", "all_to_all");
   require_parts(*this, parts);
   if (size() == 1) return {parts.front().detach().clone()};
   settle();
@@ -261,6 +268,7 @@ std::vector<torch::Tensor> ProcessCommunicator::all_to_all(std::span<const torch
 }
 
 void ProcessCommunicator::barrier() {
+  const TraceSpan span("communication", "barrier");
   if (size() == 1) return;
   settle();
   agreement_.perform("barrier", {}, [](const auto&) {});  // the agreement itself is the barrier
@@ -276,6 +284,7 @@ Agreement::Exchange ProcessCommunicator::exchange_with(std::string_view call, Tr
 }
 
 void ProcessCommunicator::send(const torch::Tensor& tensor, Peer to) {
+  const TraceSpan span("communication", "send");
   require_peer(*this, "send", tensor, to);
   queues_.messages(to.rank, /*sends=*/true).settle();
   const torch::Tensor own = ready(tensor);
@@ -287,6 +296,7 @@ void ProcessCommunicator::send(const torch::Tensor& tensor, Peer to) {
 }
 
 void ProcessCommunicator::recv(torch::Tensor tensor, Peer from) {
+  const TraceSpan span("communication", "recv");
   require_peer(*this, "recv", tensor, from);
   queues_.messages(from.rank, /*sends=*/false).settle();
   torch::Tensor own = ready(tensor);

@@ -5,12 +5,19 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "cohort/communicator.h"
 #include "cohort/error.h"
+#include "cohort/trace.h"
 #include "collective/process/process_communicator.h"
 #include "tests/support/errors.h"
+#include "tests/support/files.h"
 
 namespace cohort::testing {
 
@@ -268,6 +275,44 @@ inline void check_wrong_calls(Communicator& world) {
   expect_error<InvalidArgument>([&] { world.reduce_scatter(torch::ones({}), ReduceOp::kSum); }, "must be a multiple");
   expect_error<InvalidArgument>([&] { world.all_gather(torch::ones({2}).to_sparse()); },
                                 "needs dense tensors, got Sparse");
+}
+
+// Checks that a trace has every operation as a span of the rank that waits for it. `with_two_ranks` calls its argument
+// on two threads.
+inline void check_spans(const std::function<void(const std::function<void(Communicator&)>&)>& with_two_ranks) {
+  const TemporaryFolder folder;
+  Trace trace({.file = folder / "trace.json"});
+  with_two_ranks([](Communicator& world) {
+    name_traced_thread("rank " + std::to_string(world.rank()));
+    const Peer other{.rank = 1 - world.rank()};
+    torch::Tensor tensor = torch::ones({2});
+    world.all_reduce({&tensor, 1}, ReduceOp::kSum);
+    world.broadcast({&tensor, 1}, 0);
+    (void)world.all_gather(tensor);
+    (void)world.reduce_scatter(tensor, ReduceOp::kSum);
+    (void)world.all_to_all(std::vector<torch::Tensor>{tensor, tensor});
+    world.barrier();
+    const Work<> sent = world.send_async(tensor, other);
+    world.recv(torch::empty({2}), other);
+    sent.wait();
+  });
+  trace.finish();
+  std::map<int64_t, std::string> threads;
+  std::map<std::string, std::set<std::string>> spans;
+  const nlohmann::json events = nlohmann::json::parse(read_file(folder / "trace.json")).at("traceEvents");
+  for (const nlohmann::json& event : events) {
+    if (event.at("name") == "thread_name") threads[event.at("tid")] = event.at("args").at("name");
+  }
+  for (const nlohmann::json& event : events) {
+    if (event.at("ph") != "X") continue;
+    EXPECT_EQ(event.at("cat"), "communication");
+    spans[threads.at(event.at("tid"))].insert(event.at("name"));
+  }
+  for (const std::string rank : {"rank 0", "rank 1"}) {
+    EXPECT_THAT(spans[rank], ::testing::UnorderedElementsAre("all_reduce", "broadcast", "all_gather", "reduce_scatter",
+                                                             "all_to_all", "barrier", "recv", "wait for an operation"));
+  }
+  EXPECT_THAT(spans["communication"], ::testing::UnorderedElementsAre("send"));
 }
 
 }  // namespace cohort::testing

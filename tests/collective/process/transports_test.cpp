@@ -38,6 +38,11 @@ TEST_P(Transports, MovePiecesAndMessagesAndSplit) {
   }
 }
 
+TEST(ProcessRanks, OperationsAreSpansOfATrace) {
+  testing::check_spans(
+      [](const auto& fn) { with_process_ranks(2, {}, [&](ProcessCommunicator& world, Membership&) { fn(world); }); });
+}
+
 // The ranks of MPI are processes that mpirun starts: mpi_test.cpp.
 std::vector<std::string_view> with_threads() {
   std::vector<std::string_view> names = transport_names();
