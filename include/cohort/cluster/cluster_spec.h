@@ -131,6 +131,8 @@ class Membership {
   void fail(const std::string& reason);
   // Throws Unavailable when the group has failed or one of its tasks has left.
   void require_whole() const;
+  // Returns the names of the tasks that have left, such as "worker 1".
+  std::vector<std::string> departed() const;
 
   // Returns when every task that has not left has called it with this name, as often as this task. DeadlineExceeded
   // names the missing.

@@ -80,6 +80,11 @@ class Membership::Impl {
     if (reason) cohort::fail<Unavailable>("[cluster] ", *reason);
   }
 
+  std::vector<std::string> departed() const {
+    const std::lock_guard lock(mutex_);
+    return left_;
+  }
+
   void require_well() const {
     if (const auto reason = failure()) cohort::fail<Unavailable>("[cluster] ", *reason);
   }
@@ -217,6 +222,9 @@ void Membership::fail(const std::string& reason) {
 }
 void Membership::require_whole() const {
   impl_->require_whole();
+}
+std::vector<std::string> Membership::departed() const {
+  return impl_->departed();
 }
 void Membership::barrier(const std::string& name, std::chrono::milliseconds timeout) {
   impl_->require_well();

@@ -245,38 +245,59 @@ void Agreement::explain(const std::string& what, FlightRecorder::Clock::time_poi
   fail<Unavailable>("[collective] ", me, " in ", what, ": ", error);
 }
 
-// Tells the others where this rank is, and its user for whom it waits.
+// Tells the others where this rank is, and its user for whom it waits. A rank that has ended its program may have done
+// its part of an operation before, and this one may not have got to what it sent: it is missed if the same operation
+// still waits a while later.
 void Agreement::watch(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any wake;
   std::unique_lock lock(mutex);
   uint64_t told = 0;
-  const std::string me = rank_name(transport_.rank());
+  std::array<uint64_t, 2> missed{};  // the collective and the message that waited when a rank was known to have ended
   while (!wake.wait_for(lock, stop, options_.straggler_after, [] { return false; }) && !stop.stop_requested()) {
     try {
-      report_late_messages();
-      const auto last = collectives_.last();
-      if (!last) continue;
-      if (last->number != told) {
-        options_.membership->put(position_key(transport_.rank()), c10::str(last->number, " ", last->what));
+      const std::array<uint64_t, 2> late{report_late_collective(told), report_late_messages()};
+      if (!has_lost_a_rank()) continue;
+      for (std::size_t i = 0; i < late.size(); ++i) {
+        if (std::exchange(missed[i], late[i]) == late[i] && late[i] != 0) return end_waits_();
       }
-      told = last->number;
-      if (last->end || FlightRecorder::Clock::now() - last->begin < options_.straggler_after) continue;
-      log().warn("[collective] {} waits in {} (collective {}) for {}", me, last->what, last->number,
-                 stragglers(last->number));
-      options_.membership->require_whole();
     } catch (const Error&) {
-      return end_waits_();  // the group has failed, or lost a member: whoever waits hears of it
+      return end_waits_();  // the group has failed: whoever waits hears of it
     }
   }
 }
 
-void Agreement::report_late_messages() {
+// Returns the number of the collective that waits for too long, or 0. `told`: the last one that the others were told.
+uint64_t Agreement::report_late_collective(uint64_t& told) {
+  const auto last = collectives_.last();
+  if (!last) return 0;
+  if (std::exchange(told, last->number) != last->number) {
+    options_.membership->put(position_key(transport_.rank()), c10::str(last->number, " ", last->what));
+  }
+  if (last->end || FlightRecorder::Clock::now() - last->begin < options_.straggler_after) return 0;
+  log().warn("[collective] {} waits in {} (collective {}) for {}", rank_name(transport_.rank()), last->what,
+             last->number, stragglers(last->number));
+  return last->number;
+}
+
+// Returns the number of the first message that waits for too long, or 0.
+uint64_t Agreement::report_late_messages() const {
+  uint64_t first = 0;
   for (const FlightRecorder::Entry& entry : messages_.entries()) {
     if (entry.end || FlightRecorder::Clock::now() - entry.begin < options_.straggler_after) continue;
     log().warn("[collective] {} waits in {}", rank_name(transport_.rank()), entry.what);
-    options_.membership->require_whole();
+    if (first == 0) first = entry.number;
   }
+  return first;
+}
+
+bool Agreement::has_lost_a_rank() const {
+  for (const std::string& name : options_.membership->departed()) {
+    for (int rank = 0; rank < transport_.size(); ++rank) {
+      if (rank_name(rank) == name) return true;
+    }
+  }
+  return false;
 }
 
 std::string Agreement::position_key(int rank) const {

@@ -99,7 +99,9 @@ class Agreement {
   [[noreturn]] void explain(const std::string& what, FlightRecorder::Clock::time_point begin,
                             const std::function<std::string()>& missing);
   void watch(const std::stop_token& stop);
-  void report_late_messages();
+  uint64_t report_late_collective(uint64_t& told);
+  uint64_t report_late_messages() const;
+  bool has_lost_a_rank() const;
   std::string position_key(int rank) const;
   std::string stragglers(uint64_t number) const;
 

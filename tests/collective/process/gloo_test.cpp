@@ -55,6 +55,18 @@ TEST(Gloo, WhoHasLeftIsNamed) {
   });
 }
 
+TEST(Gloo, WhoHasLeftIsNotMissedByAGroupOfOthers) {
+  with_process_ranks(3, {.straggler_after = milliseconds(100)}, [](ProcessCommunicator& world, Membership&) {
+    const auto pair = world.split(world.rank() == 2 ? -1 : 0, 0);
+    if (!pair) return;
+    if (pair->rank() == 1) std::this_thread::sleep_for(milliseconds(800));
+    pair->barrier();
+    torch::Tensor tensor = torch::ones({1});
+    if (pair->rank() == 1) std::this_thread::sleep_for(milliseconds(800));
+    pair->rank() == 0 ? pair->recv(tensor, {.rank = 1}) : pair->send(tensor, {.rank = 0});
+  });
+}
+
 TEST(Gloo, WhoDoesNotComeIsNamedAtTheDeadline) {
   with_process_ranks(3, {.timeout = milliseconds(1500), .straggler_after = milliseconds(200)},
                      [](ProcessCommunicator& world, Membership& membership) {
