@@ -1,8 +1,9 @@
 // Every state that a small parameter-server cluster can come to (model.h), however its messages and faults fall: no
 // update is lost or applied twice, and from every state the run can still end. docs/reliability.md has the counts.
+// States that go on alike are one (model_key.h); that they do is looked at, too.
 //
 // COHORT_SERVERS=N, COHORT_FAULTS=M and COHORT_REPLICAS=1 or 2 (only) explore with more than the tests do, which takes
-// seconds there: make explore.
+// seconds there: make explore. With COHORT_COMPARES=1 they look at all states that are taken for one, too.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -27,7 +28,8 @@ struct KeyHash {
 
 class Explorer {
  public:
-  explicit Explorer(const ModelOptions& options) : first_(options) {}
+  // `compares`: of states that are taken for one, each is asked what can follow.
+  explicit Explorer(const ModelOptions& options, bool compares = false) : first_(options), compares_(compares) {}
 
   // Visits every state. Returns what is wrong and how it comes about, or nothing.
   std::string run() {
@@ -39,6 +41,7 @@ class Explorer {
     const auto enter = [&](const Model& model, uint32_t number) {
       if (model.is_done()) done_.push_back(number);
       path.push_back({.number = number, .left = model.next()});
+      if (compares_) following_[number] = key_of(path.back().left);
     };
     enter(first_, number_of(first_).first);
     std::vector<std::string> steps(1);
@@ -53,6 +56,9 @@ class Explorer {
       const auto [number, is_new] = number_of(model);
       edges_.emplace_back(number, path.back().number);
       if (!model.violation().empty()) return model.violation() + text_of(steps) + "\n" + model.step();
+      if (!is_new && compares_ && following_[number] != key_of(model.next())) {
+        return "two states with one key do not go on alike" + text_of(steps) + "\n" + model.step();
+      }
       if (!is_new) continue;
       steps.push_back(model.step());
       if (steps.size() > kLongest) return "the states have no end" + text_of(steps);
@@ -71,6 +77,16 @@ class Explorer {
   std::pair<uint32_t, bool> number_of(const Model& model) {
     const auto [place, is_new] = numbers_.emplace(model.key(), static_cast<uint32_t>(numbers_.size()));
     return {place->second, is_new};
+  }
+  // Returns the key of states in any order.
+  static Key key_of(const std::vector<Model>& states) {
+    Key all;
+    for (const Model& each : states) {
+      const Key key = each.key();
+      all.first += model::mixed(key.first);
+      all.second += model::mixed(key.second);
+    }
+    return all;
   }
   static std::string text_of(const std::vector<std::string>& steps) {
     std::string text;
@@ -122,6 +138,8 @@ class Explorer {
   }
 
   const Model first_;
+  const bool compares_;
+  std::unordered_map<uint32_t, Key> following_;  // what can follow a state, if that is compared
   std::unordered_map<Key, uint32_t, KeyHash> numbers_;
   std::vector<std::pair<uint32_t, uint32_t>> edges_;  // to and from
   std::vector<uint32_t> done_;
@@ -134,7 +152,7 @@ void explore(ModelOptions options) {
   options.settled = true;
   options.servers = static_cast<int>(number_in("COHORT_SERVERS", static_cast<uint64_t>(options.servers)));
   options.faults = static_cast<int>(number_in("COHORT_FAULTS", static_cast<uint64_t>(options.faults)));
-  Explorer explorer(options);
+  Explorer explorer(options, number_in("COHORT_COMPARES", 0) == 1);
   EXPECT_EQ(explorer.run(), "");
   std::cout << options.servers << " servers, replicas = " << options.replicas << ", " << options.faults
             << " fault(s): " << explorer.states() << " states, " << explorer.steps() << " steps" << std::endl;
@@ -155,6 +173,14 @@ TEST(Explore, EveryWayWithoutBackups) {
 }
 TEST(Explore, EveryWayWithBackups) {
   explore({.servers = 2, .replicas = 2, .faults = 1});
+}
+
+TEST(Explore, StatesWithOneKeyGoOnAlike) {
+  for (ModelOptions options : {ModelOptions{.servers = 3, .replicas = 1, .faults = 1},
+                               ModelOptions{.servers = 2, .replicas = 2, .closures = 1, .faults = 1}}) {
+    options.settled = true;
+    EXPECT_EQ(Explorer(options, /*compares=*/true).run(), "");
+  }
 }
 
 TEST(Mends, TheExplorerFindsThatEpochsAreMissing) {

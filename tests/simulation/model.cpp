@@ -9,16 +9,6 @@ namespace cohort::simulation {
 
 using model::Message;
 
-namespace {
-
-std::string text_of(const Message& message) {
-  static const char* const names[] = {"view", "fill", "copy", "install", "push", "replicate", "state", "forget"};
-  return c10::str(names[static_cast<std::size_t>(message.kind)], " of ", message.from, " to ", message.to, ", view ",
-                  message.order.view() + message.view.number());
-}
-
-}  // namespace
-
 Model::Model(const ModelOptions& options) : options_(options) {
   for (int i = 0; i < options_.servers; ++i) servers_.emplace_back(ModelServer(i, /*restarts=*/0, options_));
   chiefs_.emplace_back(ModelChief(0, options_));
@@ -32,10 +22,33 @@ std::string Model::violation() const {
 }
 
 // Adds a state that is this one, to be changed by a step.
-Model& Model::add(std::vector<Model>& list, const std::string& what) const {
+Model& Model::add(std::vector<Model>& list, const Step& step) const {
   list.push_back(*this);
-  list.back().step_ = what;
+  list.back().step_ = step;
   return list.back();
+}
+
+Model::Step Model::about(const char* what, const Message& message) {
+  return {.what = what,
+          .message = static_cast<int>(message.kind),
+          .from = message.from,
+          .to = message.to,
+          .view = message.order.view() + message.view.number()};
+}
+
+std::string Model::step() const {
+  static const char* const names[] = {"view", "fill", "copy", "install", "push", "replicate", "state", "forget"};
+  std::string text;
+  auto number = step_.numbers.begin();
+  for (const char* at = step_.what; *at != 0; ++at) {
+    if (*at == '#') {
+      text += std::to_string(*number++);
+    } else {
+      text += *at;
+    }
+  }
+  if (step_.message < 0) return text;
+  return c10::str(text, ": ", names[step_.message], " of ", step_.from, " to ", step_.to, ", view ", step_.view);
 }
 
 std::vector<Model> Model::next() const {
@@ -45,14 +58,24 @@ std::vector<Model> Model::next() const {
   for (int number = 0; number < static_cast<int>(chiefs_.size()); ++number) add_chief_steps(list, number);
   add_worker_steps(list);
   if (faults_ < options_.faults && (!options_.settled || chiefs_.front()->has_scheduled())) add_faults(list);
+  for (Model& each : list) each.drop_dead();
   return list;
+}
+
+// Removes what is under way and can change nothing any more.
+void Model::drop_dead() {
+  for (std::size_t i = flight_.size(); i-- > 0;) {
+    const Message& message = flight_[i];
+    const ModelServer& to = *servers_[static_cast<std::size_t>(message.to - model::kFirstServer)];
+    if (!message.awaited && to.is_dead(message, /*last=*/faults_ == options_.faults)) (void)flight_.take(i);
+  }
 }
 
 // -- The network.
 
 void Model::add_deliveries(std::vector<Model>& list) const {
   for (std::size_t i = 0; i < flight_.size(); ++i) {
-    add(list, "arrives: " + text_of(flight_[i])).deliver(i, /*answered=*/true);
+    add(list, about("arrives", flight_[i])).deliver(i, /*answered=*/true);
   }
 }
 
@@ -83,13 +106,13 @@ void Model::settle() {
 
 void Model::hear(const Message& answer) {
   if (answer.to < model::kFirstServer) {
-    ModelChief& chief = chiefs_.at(static_cast<std::size_t>(answer.to)).change();
+    const ModelChief& chief = *chiefs_.at(static_cast<std::size_t>(answer.to));
     const ServerFence& fence = servers_.at(static_cast<std::size_t>(answer.from - model::kFirstServer))->fence();
     // A view that is refused is a reason to ask who is in charge.
     const bool asks = answer.refused && answer.answered == Message::Kind::kSetView &&
                       chief.has_news(answer.from - model::kFirstServer, fence);
-    if (asks) chief.hear_of(answer.from - model::kFirstServer, fence);
-    return chief.hear(answer);
+    if (asks) hear_of(answer.to, answer.from - model::kFirstServer);
+    return chiefs_[static_cast<std::size_t>(answer.to)].change().hear(answer);
   }
   if (answer.to < model::kWorker) {
     return server(answer.to - model::kFirstServer).hear(answer, flight_);
@@ -102,14 +125,23 @@ void Model::hear(const Message& answer) {
 
 // -- Coordinators.
 
+// Lets a coordinator hear of a server. One that has been replaced ends, and waits for nothing any more.
+void Model::hear_of(int number, int index) {
+  ModelChief& chief = chiefs_.at(static_cast<std::size_t>(number)).change();
+  chief.hear_of(index, servers_.at(static_cast<std::size_t>(index))->fence());
+  if (!chief.fenced()) return;
+  for (auto& each : servers_) each.change().drop_chief(number);
+  for (std::size_t i = 0; i < flight_.size(); ++i) {
+    if (flight_[i].from == number && !flight_[i].is_answer()) flight_.change(i).awaited = false;
+  }
+}
+
 void Model::add_chief_steps(std::vector<Model>& list, int number) const {
   const auto at = static_cast<std::size_t>(number);
   const ModelChief& chief = *chiefs_[at];
-  const auto change = [&](const char* what) -> Model& {
-    return add(list, c10::str("coordinator ", number, " ", what));
-  };
+  const auto change = [&](const char* what) -> Model& { return add(list, {.what = what, .numbers = {number}}); };
   if (!chief.begun()) {
-    Model& after = change("meets the servers and begins");
+    Model& after = change("coordinator # meets the servers and begins");
     for (int i = 0; i < options_.servers; ++i)
       after.chiefs_[at].change().hear_of(i, servers_[static_cast<std::size_t>(i)]->fence());
     after.chiefs_[at].change().begin(after.disk_);
@@ -117,24 +149,23 @@ void Model::add_chief_steps(std::vector<Model>& list, int number) const {
   }
   for (int i = 0; i < options_.servers; ++i) {
     const ServerFence& fence = servers_[static_cast<std::size_t>(i)]->fence();
-    if (!chief.has_news(i, fence)) continue;
-    change("hears of a server").chiefs_[at].change().hear_of(i, fence);
+    if (chief.has_news(i, fence)) change("coordinator # hears of a server").hear_of(number, i);
   }
   if (chief.may_act()) {
-    Model& after = change("does what its roster wants");
+    Model& after = change("coordinator # does what its roster wants");
     after.chiefs_[at].change().act(after.flight_);
   }
-  if (chief.may_schedule()) change("schedules a closure").chiefs_[at].change().schedule();
+  if (chief.may_schedule()) change("coordinator # schedules a closure").chiefs_[at].change().schedule();
   if (chief.may_collect()) {
-    Model& after = change("collects");
+    Model& after = change("coordinator # collects");
     after.chiefs_[at].change().collect(after.flight_);
   }
   if (chief.may_write()) {
-    Model& after = change("has written a checkpoint");
+    Model& after = change("coordinator # has written a checkpoint");
     after.chiefs_[at].change().write(after.disk_);
   }
   if (chief.may_tell(flight_)) {
-    Model& after = change("tells a server what to forget");
+    Model& after = change("coordinator # tells a server what to forget");
     after.chiefs_[at].change().tell(after.flight_);
   }
 }
@@ -143,15 +174,15 @@ void Model::add_chief_steps(std::vector<Model>& list, int number) const {
 
 void Model::add_worker_steps(std::vector<Model>& list) const {
   const int latest = static_cast<int>(chiefs_.size()) - 1;
-  if (worker_.chief != latest && chiefs_.back()->begun()) add(list, "the worker joins").join(latest);
+  if (worker_.chief != latest && chiefs_.back()->begun()) add(list, {.what = "the worker joins"}).join(latest);
   if (worker_.chief < 0) return;
   const ModelChief& chief = *chiefs_[static_cast<std::size_t>(worker_.chief)];
   if (worker_.pushing || chief.view().number() == 0) return;
-  if (worker_.closure >= 0) return add(list, "the worker pushes again").push(chief.view());
+  if (worker_.closure >= 0) return add(list, {.what = "the worker pushes again"}).push(chief.view());
   ModelChief asked = chief;
   const auto taken = asked.take();
   if (!taken) return;
-  Model& after = add(list, "the worker takes a closure and pushes");
+  Model& after = add(list, {.what = "the worker takes a closure and pushes"});
   (void)after.chiefs_[static_cast<std::size_t>(worker_.chief)].change().take();
   std::tie(after.worker_.closure, after.worker_.attempt) = *taken;
   after.push(chief.view());
@@ -180,26 +211,30 @@ void Model::push(const model::View& view) {
 // -- Faults.
 
 void Model::add_faults(std::vector<Model>& list) const {
-  const auto fault = [&](const std::string& what) -> Model& {
-    Model& after = add(list, "! " + what);
+  const auto fault = [&](const Step& step) -> Model& {
+    Model& after = add(list, step);
     ++after.faults_;
     return after;
   };
-  for (int i = 0; i < options_.servers; ++i) fault(c10::str("server ", i, " is restarted")).restart(i);
+  for (int i = 0; i < options_.servers; ++i) fault({.what = "! server # is restarted", .numbers = {i}}).restart(i);
   if (chiefs_.back()->begun()) {
-    fault("another coordinator begins").chiefs_.emplace_back(ModelChief(static_cast<int>(chiefs_.size()), options_));
+    fault({.what = "! another coordinator begins"})
+        .chiefs_.emplace_back(ModelChief(static_cast<int>(chiefs_.size()), options_));
   }
   for (std::size_t c = 0; c < chiefs_.size(); ++c) {
     for (int i = 0; i < options_.servers; ++i) {
       if (!chiefs_[c]->begun() || chiefs_[c]->fenced() || !chiefs_[c]->up(i)) continue;
-      fault(c10::str("coordinator ", c, " takes server ", i, " for lost")).chiefs_[c].change().lose(i);
+      fault({.what = "! coordinator # takes server # for lost", .numbers = {static_cast<int>(c), i}})
+          .chiefs_[c]
+          .change()
+          .lose(i);
     }
   }
   for (std::size_t i = 0; i < flight_.size(); ++i) {
     if (!flight_[i].awaited) continue;
-    fault("is given up: " + text_of(flight_[i])).give_up(i);
-    fault("is lost: " + text_of(flight_[i])).lose(i);
-    fault("arrives, and its answer is lost: " + text_of(flight_[i])).deliver(i, /*answered=*/false);
+    fault(about("! is given up", flight_[i])).give_up(i);
+    fault(about("! is lost", flight_[i])).lose(i);
+    fault(about("! arrives, and its answer is lost", flight_[i])).deliver(i, /*answered=*/false);
   }
 }
 
@@ -233,13 +268,21 @@ void Model::restart(int number) {
 }
 
 model::Key Model::key() const {
-  std::string text;
-  model::put(text, disk_.epoch, disk_.next, faults_, worker_.chief, worker_.closure, worker_.attempt, worker_.pushing);
-  for (const int count : disk_.counts) model::put(text, count);
-  model::Key key = model::then(model::key_of(text), flight_.key());
-  for (const auto& each : servers_) key = model::then(key, each.key());
-  for (const auto& each : chiefs_) key = model::then(key, each.key());
-  return key;
+  KnownNumbers numbers;
+  numbers.add_epoch(disk_.epoch);
+  model::put(numbers, disk_.next, faults_, worker_.chief, worker_.closure, worker_.pushing);
+  for (const int count : disk_.counts) model::put(numbers, count);
+  for (const auto& each : servers_) each->put_in(numbers);
+  for (int number = 0; number < static_cast<int>(chiefs_.size()); ++number) {
+    const ModelChief::Given given{.closure = worker_.closure, .attempt = worker_.attempt};
+    chiefs_[static_cast<std::size_t>(number)]->put_in(numbers, number == worker_.chief ? &given : nullptr);
+  }
+  std::vector<std::size_t> ends{numbers.list().size()};
+  for (std::size_t i = 0; i < flight_.size(); ++i) {
+    flight_[i].put_in(numbers);
+    ends.push_back(numbers.list().size());
+  }
+  return model::key_of(numbers, ends);
 }
 
 }  // namespace cohort::simulation

@@ -6,11 +6,14 @@
 // same, or is lost; an answer is lost.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/simulation/model_chief.h"
+#include "tests/simulation/model_key.h"
 #include "tests/simulation/model_message.h"
 #include "tests/simulation/model_server.h"
 
@@ -26,10 +29,10 @@ class Model {
   bool is_done() const { return chiefs_.back()->done(); }
   // Returns what is wrong, or nothing.
   std::string violation() const;
-  // Two states are the same if their keys are.
+  // Two states whose keys are the same go on alike.
   model::Key key() const;
   // Returns what the last step was.
-  const std::string& step() const { return step_; }
+  std::string step() const;
 
  private:
   struct Worker {
@@ -39,13 +42,25 @@ class Model {
     bool pushing = false;
   };
 
-  Model& add(std::vector<Model>& list, const std::string& what) const;
+  // A step, put into words when they are wanted.
+  struct Step {
+    const char* what = "";         // with # for a number
+    std::array<int, 2> numbers{};  // those numbers
+    int message = -1;              // its kind, if the step is about one
+    int from = 0, to = 0;
+    uint64_t view = 0;
+  };
+
+  static Step about(const char* what, const model::Message& message);
+  Model& add(std::vector<Model>& list, const Step& step) const;
   void add_deliveries(std::vector<Model>& list) const;
   void add_chief_steps(std::vector<Model>& list, int number) const;
   void add_worker_steps(std::vector<Model>& list) const;
   void add_faults(std::vector<Model>& list) const;
 
   void deliver(std::size_t which, bool answered);
+  void hear_of(int chief, int server);
+  void drop_dead();
   void settle();
   void hear(const model::Message& answer);
   void give_up(std::size_t which);
@@ -63,7 +78,7 @@ class Model {
   Worker worker_;
   model::Flight flight_;
   int faults_ = 0;
-  std::string step_;
+  Step step_;
 };
 
 }  // namespace cohort::simulation

@@ -224,15 +224,34 @@ void ModelChief::finish(int64_t closure, int attempt) {
   job.state = std::exchange(job.again, false) ? Work::kQueued : Work::kDone;
 }
 
-std::string ModelChief::bytes() const {
-  std::string text;
-  model::put(text, fenced_, done_, epoch_, started_, doing_.kind, doing_.home, doing_.server, doing_.process,
-             doing_.term, open_, publishing_.number(), view_.number(), serial_, source_next_, fill_from_, kept_from_,
-             scheduled_, program_, collect_view_, to_tell_.size(), has_saved_);
-  for (const Job& job : jobs_) model::put(text, job.state, job.again, job.attempt);
-  for (const int count : source_) model::put(text, count);
-  text += roster_.bytes();
-  return text;
+// What is not looked at again before it is set does not count. Of a coordinator that has been replaced only its worker
+// looks at anything, which still pushes in its last view.
+void ModelChief::put_in(KnownNumbers& numbers, const Given* given) const {
+  model::put(numbers, fenced_, given != nullptr);
+  if (fenced_ && given == nullptr) return;
+  numbers.add_epoch(epoch_);
+  numbers.add_view(epoch_, view_.number());
+  if (view_.number() > 0) model::put(numbers, view_.homes(0).primary());
+  if (fenced_) return;
+  if (view_.number() > 0) model::put(numbers, view_.homes(0).backup());
+  model::put(numbers, done_, started_, open_, doing_.kind, doing_.home, doing_.server);
+  if (doing_.server >= 0) numbers.add_process(doing_.server, doing_.process);
+  numbers.add_view(epoch_, doing_.term);
+  if (doing_.kind == Kind::kPublish) numbers.add(publishing_);
+  if (doing_.kind == Kind::kFill) model::put(numbers, fill_from_);
+  numbers.add_fill_serial(epoch_, serial_);
+  model::put(numbers, source_next_, kept_from_, scheduled_, has_saved_, program_);
+  for (const int count : source_) model::put(numbers, count);
+  if (program_ != Program::kRuns) numbers.add_view(epoch_, collect_view_);
+  for (std::size_t i = 0; i < collected_.size() && program_ == Program::kWrites; ++i)
+    model::put(numbers, collected_[i]);
+  if (program_ != Program::kRuns) model::put(numbers, to_tell_.size());
+  for (std::size_t i = 0; i < to_tell_.size() && program_ != Program::kRuns; ++i) model::put(numbers, to_tell_[i]);
+  for (const Job& job : jobs_) model::put(numbers, job.state, job.again);
+  // An attempt is only compared with that of what the worker brings.
+  const bool has_closure = given != nullptr && given->closure >= 0;
+  model::put(numbers, has_closure && jobs_.at(static_cast<std::size_t>(given->closure)).attempt == given->attempt);
+  roster_.put_in(numbers);
 }
 
 }  // namespace cohort::simulation

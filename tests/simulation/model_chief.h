@@ -70,7 +70,13 @@ class ModelChief {
   std::optional<std::pair<int64_t, int>> take();
   void finish(int64_t closure, int attempt);
 
-  std::string bytes() const;
+  // What its worker has: a closure, or -1, and the number of the attempt.
+  struct Given {
+    int64_t closure = -1;
+    int attempt = 0;
+  };
+  // `given`: null if the worker is another coordinator's.
+  void put_in(KnownNumbers& numbers, const Given* given) const;
 
  private:
   struct Job {

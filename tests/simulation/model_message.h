@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -47,9 +46,9 @@ constexpr int kWorker = 20;
 
 using Counts = std::array<int, kMostClosures>;
 
-template <typename... Numbers>
-void put(std::string& bytes, Numbers... numbers) {
-  (bytes.append(std::to_string(static_cast<int64_t>(numbers))).append(1, ','), ...);
+template <typename... Plain>
+void put(KnownNumbers& numbers, Plain... plain) {
+  (numbers.add(static_cast<int64_t>(plain)), ...);
 }
 
 // A shard: how often each closure was applied.
@@ -60,9 +59,9 @@ struct Holding {
   void add(int64_t closure) {
     if (log.add({.closure = closure})) ++counts.at(static_cast<std::size_t>(closure));
   }
-  void put_in(std::string& bytes) const {
-    for (const int count : counts) put(bytes, count);
-    bytes += log.bytes();
+  void put_in(KnownNumbers& numbers) const {
+    for (const int count : counts) put(numbers, count);
+    log.put_in(numbers);
   }
 };
 
@@ -85,13 +84,19 @@ struct Message {
   Holding state = {};
 
   bool is_answer() const { return kind == Kind::kAnswer; }
-  std::string bytes() const {
-    std::string text;
-    put(text, kind, answered, from, to, awaited, ok, refused, home, closure, term, process, order.epoch(), order.view(),
-        order.process(), order.serial(), view.epoch(), view.number());
-    text += view.SerializeAsString();
-    state.put_in(text);
-    return text;
+  // Adds what a request says; answers are heard before a state is looked at.
+  void put_in(KnownNumbers& numbers) const {
+    const int server = to - kFirstServer;
+    put(numbers, kind, from, to, awaited, home, closure);
+    numbers.add_epoch(order.epoch());
+    numbers.add_view(order.epoch(), order.view());
+    numbers.add_view(order.epoch(), term);
+    numbers.add_process(server, order.process());
+    numbers.add_process(server, process);
+    kind == Kind::kInstall ? numbers.add_copy_serial(order.serial())
+                           : numbers.add_fill_serial(order.epoch(), order.serial());
+    numbers.add(view);
+    state.put_in(numbers);
   }
 };
 
@@ -110,11 +115,6 @@ class Flight {
   std::size_t size() const { return messages_.size(); }
   const Message& operator[](std::size_t which) const { return *messages_[which]; }
   Message& change(std::size_t which) { return messages_[which].change(); }
-  Key key() const {
-    Key key;
-    for (const Shared<Message>& each : messages_) key = beside(key, each.key());
-    return key;
-  }
 
  private:
   std::vector<Shared<Message>> messages_;

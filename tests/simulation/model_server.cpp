@@ -134,15 +134,31 @@ void ModelServer::end(Flight& flight) const {
   if (copy_for_ >= 0) flight.push_back({.answered = Message::Kind::kCopy, .from = number(), .to = copy_for_});
 }
 
-std::string ModelServer::bytes() const {
-  std::string text;
-  model::put(text, restarts_, serial_, copying_, copy_for_, left_, failed_, homes_.size());
-  text += fence_.bytes();
-  for (const auto& [home, holding] : homes_) {
-    model::put(text, home);
-    holding.put_in(text);
+bool ModelServer::is_dead(const Message& message, bool last) const {
+  const model::Order& order = message.order;
+  const model::View& view = fence_.view();
+  if (order.process() != 0 && order.process() != fence_.process()) return true;
+  if (!last) return false;
+  const std::pair present(view.epoch(), view.number());
+  if (message.kind == Message::Kind::kSetView) {
+    const std::pair later(message.view.epoch(), message.view.number());
+    return message.view.epoch() < fence_.epoch() || later <= present;
   }
-  return text;
+  if (order.epoch() < fence_.epoch()) return true;
+  if (message.kind == Message::Kind::kCopy || message.kind == Message::Kind::kInstall) {
+    return order.epoch() == view.epoch() && view.homes(message.home).term() > message.term;
+  }
+  return std::pair(order.epoch(), order.view()) < present;
+}
+
+void ModelServer::put_in(KnownNumbers& numbers) const {
+  numbers.add_copy_serial(serial_);
+  model::put(numbers, copying_, copy_for_, left_, left_ > 0 && failed_, homes_.size());
+  fence_.put_in(numbers);
+  for (const auto& [home, holding] : homes_) {
+    model::put(numbers, home);
+    holding.put_in(numbers);
+  }
 }
 
 }  // namespace cohort::simulation

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <string>
 
 #include "parameter_server/server/fence.h"
 #include "tests/simulation/model_message.h"
@@ -34,7 +33,15 @@ class ModelServer {
   // The worker does not wait for an answer any more.
   void drop_worker() { left_ = 0; }
 
-  std::string bytes() const;
+  // Nothing that this coordinator asked for is awaited any more.
+  void drop_chief(int chief) {
+    if (copy_for_ == chief) copy_for_ = -1;
+  }
+  // Returns whether a message that nobody waits for can never change anything here. `last`: no process comes after this
+  // one.
+  bool is_dead(const Message& message, bool last) const;
+
+  void put_in(KnownNumbers& numbers) const;
 
  private:
   void obey_order(const Message& message, Flight& flight);

@@ -268,10 +268,17 @@ void Roster::announced() {
   announced_ = view_.number();
 }
 
-std::string Roster::bytes() const {
-  std::string text = c10::str(begun_, " ", changed_, " ", announced_);
-  for (const Server& each : servers_) text += c10::str("; ", each.up, " ", each.process, " ", each.acknowledged);
-  return text + "; " + view_.SerializeAsString();
+void Roster::put_in(KnownNumbers& numbers) const {
+  const uint64_t epoch = view_.epoch();
+  numbers.add(begun_);
+  numbers.add(changed_);
+  numbers.add_view(epoch, announced_);
+  for (int server = 0; server < options_.servers; ++server) {
+    numbers.add(of(server).up);
+    numbers.add_process(server, of(server).process);
+    numbers.add_view(epoch, of(server).acknowledged);
+  }
+  numbers.add(view_);
 }
 
 }  // namespace cohort

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "messages.pb.h"
+#include "parameter_server/known_numbers.h"
 
 namespace cohort {
 
@@ -92,8 +93,8 @@ class Roster {
   // Returns whether the home's primary is there and has the shards.
   bool served(int home) const;
 
-  // Returns everything that it knows, as bytes: two that return the same decide the same from now on.
-  std::string bytes() const;
+  // Adds everything that its decisions depend on.
+  void put_in(KnownNumbers& numbers) const;
 
  private:
   struct Server {

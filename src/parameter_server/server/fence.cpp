@@ -96,13 +96,21 @@ bool ServerFence::require_backup(int home) const {
   fail<Unavailable>("[parameter server] ", name_, " was restarted: home ", home, " was with an earlier process of it");
 }
 
-std::string ServerFence::bytes() const {
-  std::string text = c10::str(process_, " ", epoch_);
+// What it has of an earlier epoch or of an earlier term decides nothing any more.
+void ServerFence::put_in(KnownNumbers& numbers) const {
+  numbers.add_process(server_, process_);
+  numbers.add_epoch(epoch_);
+  const bool is_present = view_.epoch() == epoch_;
+  numbers.add(is_present ? view_ : View());
   for (const auto& [home, last] : fills_) {
     const auto& [epoch, term, serial] = last;
-    text += c10::str("; ", home, " ", epoch, " ", term, " ", serial);
+    if (epoch == 0 || epoch != epoch_) continue;
+    if (term != 0 && is_present && is_home(home) && view_.homes(home).term() > term) continue;
+    numbers.add(home);
+    numbers.add_view(epoch, term);
+    term == 0 ? numbers.add_fill_serial(epoch, serial) : numbers.add_copy_serial(serial);
   }
-  return text + "; " + view_.SerializeAsString();
+  numbers.add(-1);
 }
 
 }  // namespace cohort

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "messages.pb.h"
+#include "parameter_server/known_numbers.h"
 
 namespace cohort {
 
@@ -61,8 +62,8 @@ class ServerFence {
   // Checks an update that a primary passes on. Returns false if it is not for this server.
   bool require_backup(int home) const;
 
-  // Returns everything that it knows, as bytes: two that return the same decide the same from now on.
-  std::string bytes() const;
+  // Adds everything that its decisions depend on.
+  void put_in(KnownNumbers& numbers) const;
 
  private:
   bool is_me(int server, uint64_t process) const { return server == server_ && process == process_; }

@@ -33,10 +33,13 @@ void UpdateLog::load_state(const torch::Tensor& state) {
   }
 }
 
-std::string UpdateLog::bytes() const {
-  std::string text = std::to_string(floor_);
-  for (const UpdateId& id : applied_) text += c10::str(" ", id.closure, ":", id.ordinal);
-  return text;
+void UpdateLog::put_in(KnownNumbers& numbers) const {
+  numbers.add(floor_);
+  numbers.add(static_cast<int64_t>(applied_.size()));
+  for (const UpdateId& id : applied_) {
+    numbers.add(id.closure);
+    numbers.add(id.ordinal);
+  }
 }
 
 }  // namespace cohort

@@ -6,7 +6,8 @@
 
 #include <cstdint>
 #include <set>
-#include <string>
+
+#include "parameter_server/known_numbers.h"
 
 namespace cohort {
 
@@ -41,8 +42,8 @@ class UpdateLog {
   torch::Tensor state() const;
   // Takes over a state. InvalidArgument: it has another shape or dtype.
   void load_state(const torch::Tensor& state);
-  // Returns the state as bytes.
-  std::string bytes() const;
+  // Adds the state.
+  void put_in(KnownNumbers& numbers) const;
 
  private:
   int64_t floor_ = INT64_MIN;
