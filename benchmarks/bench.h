@@ -55,10 +55,12 @@ inline double median_time(double seconds, const std::function<void()>& call) {
 
 // The vision transformers "transformer" and "block".
 models::VisionTransformerOptions transformer(const std::string& name);
-// A module as a user brings it: "mlp", "cnn", "resnet50", "vit_tiny", "transformer" or "block".
+// A module as a user brings it: "mlp", "cnn", "resnet50", "vit_tiny", "transformer", "block", "decoder" or "unet". Its
+// outputs have the classes in dimension 1.
 torch::nn::Sequential make_model(const std::string& name);
-// A batch of its input and the labels.
+// A batch of its input, and the labels that are wanted for it.
 torch::Tensor make_input(const std::string& name, int64_t size);
+torch::Tensor make_labels(const std::string& name, int64_t size);
 int64_t batch_per_replica(const std::string& name);
 constexpr int64_t kClasses = 10;
 
@@ -77,6 +79,8 @@ struct WorkerOptions {
   std::optional<bool> overlap;
   bool shared_memory = true;
   int sharding_stage = 0;
+  std::string axis = "";       // "model", "sequence" or "space": what the workers divide in place of the batch
+  std::string interface = "";  // whose bytes are counted; empty: none are
 };
 
 void run_worker_step(const std::string& model, double seconds, const WorkerOptions& worker);

@@ -84,7 +84,7 @@ void add_steps(CLI::App& app, const double& seconds) {
   const auto model = std::make_shared<std::string>("mlp");
   const auto add_model = [&](CLI::App& to) {
     to.add_option("--model", *model,
-                  "mlp, cnn, resnet50, vit_tiny, transformer or block, a transformer of one wide layer")
+                  "mlp, cnn, resnet50, vit_tiny, transformer, block (a transformer of one wide layer), decoder or unet")
         ->capture_default_str();
   };
   CLI::App& step = *app.add_subcommand("step", "training steps");
@@ -110,8 +110,16 @@ void add_steps(CLI::App& app, const double& seconds) {
                          "whether gradients leave during backward; as the library decides");
   worker_step.add_option("--shared_memory", worker->shared_memory, "whether workers of one machine share memory")
       ->capture_default_str();
-  worker_step.add_option("--sharding_stage", worker->sharding_stage, "states that the workers share")
-      ->capture_default_str();
+  CLI::Option* const stage =
+      worker_step.add_option("--sharding_stage", worker->sharding_stage, "states that the workers share")
+          ->capture_default_str();
+  worker_step
+      .add_option("--axis", worker->axis,
+                  "what two workers divide in place of the batch: model (transformer, block), sequence (decoder) or "
+                  "space (unet)")
+      ->check(CLI::IsMember({"model", "sequence", "space"}))
+      ->excludes(stage);
+  worker_step.add_option("--interface", worker->interface, "of the network, whose bytes are counted");
   worker_step.callback([&seconds, model, worker] { cohort::bench::run_worker_step(*model, seconds, *worker); });
 }
 

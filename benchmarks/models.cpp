@@ -1,5 +1,5 @@
-// The benchmarks' models: the MLP and the CNN of our layers, ResNet-50 and small vision transformers of our zoo.
-// pytorch_step.py has the same in Python.
+// The benchmarks' models: the MLP and the CNN of our layers, ResNet-50, small vision transformers, a decoder and a
+// U-Net of our zoo. pytorch_step.py has those of images in Python.
 #include "bench.h"
 
 #include <stdexcept>
@@ -13,6 +13,9 @@ namespace {
 namespace nn = torch::nn;
 
 constexpr int64_t kTransformerImage = 176;  // 121 patches and the class token
+constexpr int64_t kTokens = 512;            // of an example of the decoder
+constexpr int64_t kBytes = 256;             // the decoder's vocabulary
+constexpr int64_t kUNetImage = 512;
 
 // Our layers for an example of this shape.
 nn::Sequential of_layers(const std::vector<Layer>& layers, Shape shape) {
@@ -52,17 +55,32 @@ torch::nn::Sequential make_model(const std::string& name) {
         {.image_size = 64, .num_heads = 3, .hidden_dim = 192, .mlp_dim = 768, .num_classes = kClasses}));
   }
   if (name == "transformer" || name == "block") return nn::Sequential(models::vision_transformer(transformer(name)));
+  if (name == "unet") return nn::Sequential(models::unet({.num_classes = 2, .filters = 16}));
+  if (name == "decoder") {
+    return nn::Sequential(models::decoder(),
+                          nn::Functional([](const torch::Tensor& logits) { return logits.transpose(1, 2); }));
+  }
   throw std::invalid_argument("unknown model " + name);
 }
 
 torch::Tensor make_input(const std::string& name, int64_t size) {
   if (name == "mlp") return torch::randn({size, 784});
   if (name == "cnn") return torch::randn({size, 1, 28, 28});
+  if (name == "unet") return torch::randn({size, 3, kUNetImage, kUNetImage});
+  if (name == "decoder") return torch::randint(kBytes, {size, kTokens}, torch::kLong);
   const int64_t edge = name == "transformer" || name == "block" ? kTransformerImage : 64;
   return torch::randn({size, 3, edge, edge});
 }
 
+torch::Tensor make_labels(const std::string& name, int64_t size) {
+  if (name == "unet") return torch::randint(2, {size, kUNetImage, kUNetImage}, torch::kLong);
+  if (name == "decoder") return torch::randint(kBytes, {size, kTokens}, torch::kLong);
+  return torch::randint(kClasses, {size}, torch::kLong);
+}
+
 int64_t batch_per_replica(const std::string& name) {
+  if (name == "unet") return 1;
+  if (name == "decoder") return 4;
   return name == "mlp" || name == "cnn" ? 64 : 8;
 }
 

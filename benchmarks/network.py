@@ -45,17 +45,23 @@ class Link:
             subprocess.run(["ip", "netns", "del", name], check=False)
 
 
-def step(link, bench, model, seconds, overlap):
+def workers_of(link, bench, words):
+    """What the two workers said that were started with these words."""
     workers = []
     for index, name in enumerate(link.names):
         config = {"cluster": {"worker": [f"{host}:4000" for host in HOSTS]}, "task": {"type": "worker", "index": index}}
         insecure = "" if "COHORT_SECRET_FILE" in os.environ else "1"
         environment = {**os.environ, "COHORT_INSECURE": insecure, "TF_CONFIG": json.dumps(config), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        workers.append(subprocess.Popen(["ip", "netns", "exec", name, "taskset", "-c", str(index), bench, "--seconds", str(seconds), "worker_step",
-                                         "--model", model, "--overlap", overlap], stdout=subprocess.PIPE, text=True, env=environment))
-    out = workers[0].communicate(timeout=600)[0]
-    if any(worker.wait(60) != 0 for worker in workers):
+        workers.append(subprocess.Popen(["ip", "netns", "exec", name, "taskset", "-c", str(index), bench, *words], stdout=subprocess.PIPE, text=True,
+                                        env=environment))
+    said = [worker.communicate(timeout=600)[0] for worker in workers]
+    if any(worker.returncode != 0 for worker in workers):
         sys.exit("a worker failed")
+    return said
+
+
+def step(link, bench, model, seconds, overlap):
+    out = workers_of(link, bench, ["--seconds", str(seconds), "worker_step", "--model", model, "--overlap", overlap])[0]
     return json.loads(next(line for line in out.splitlines() if line.startswith("{")))
 
 

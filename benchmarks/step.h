@@ -18,13 +18,18 @@
 
 namespace cohort::bench {
 
+struct StepOptions {
+  bool as_function = false;             // the step is a cohort::function, which devices of XLA record once
+  std::vector<int64_t> partition = {};  // the parts of the input in each dimension; empty: it is whole
+};
+
 // One step over a batch that stays the same.
 class Step {
  public:
-  // `as_function`: the step is a cohort::function, which devices of XLA record once.
-  Step(const Strategy& strategy, const std::string& model, bool as_function = false)
+  Step(const Strategy& strategy, const std::string& model, StepOptions options = {})
       : strategy_(strategy),
         size_(batch_per_replica(model)),
+        partition_(std::move(options.partition)),
         net_(strategy.mirror([&] { return make_model(model); })),
         adam_(strategy.optimizer(net_, Adam({.learning_rate = 1e-3}))) {
     std::vector<Example> shares;
@@ -33,12 +38,12 @@ class Step {
     const std::size_t line = std::max<std::size_t>(1, devices.size() / strategy.num_replicas_in_sync());
     Example share;
     for (std::size_t i = 0; i < devices.size(); ++i) {
-      if (i % line == 0) share = {.x = make_input(model, size_), .y = torch::randint(kClasses, {size_}, torch::kLong)};
+      if (i % line == 0) share = {.x = make_input(model, size_), .y = make_labels(model, size_)};
       shares.push_back(share.to(devices[i].torch_device));
     }
     batch_ = GlobalBatch(std::move(shares), size_ * strategy.num_replicas_in_sync());
     step_ = [this](Replica& replica, const torch::Tensor& x, const torch::Tensor& y) { return train(replica, x, y); };
-    if (as_function) step_ = function(step_, {.name = "train"});
+    if (options.as_function) step_ = function(step_, {.name = "train"});
   }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
@@ -74,8 +79,21 @@ class Step {
 
   double hidden() const { return adam_.exchange_timeline().hidden(); }
 
+  // Returns the number of parameters that a replica has.
+  int64_t parameters() const {
+    int64_t count = 0;
+    for (const torch::Tensor& parameter : net_[0]->parameters()) count += parameter.numel();
+    return count;
+  }
+
  private:
-  torch::Tensor train(Replica& replica, const torch::Tensor& x, const torch::Tensor& y) {
+  torch::Tensor train(Replica& replica, torch::Tensor x, torch::Tensor y) {
+    if (!partition_.empty()) {
+      x = strategy_.experimental_split_to_logical_devices(x, partition_);
+      std::vector<int64_t> of_labels = partition_;
+      if (y.dim() < x.dim()) of_labels.erase(of_labels.begin() + 1);  // the dimension of the classes
+      y = strategy_.experimental_split_to_logical_devices(y, of_labels);
+    }
     const auto each = torch::nn::functional::cross_entropy(
         net_[replica]->forward(x), y, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
     const torch::Tensor loss = replica.global_mean(each);
@@ -85,6 +103,7 @@ class Step {
 
   Strategy strategy_;
   int64_t size_;
+  std::vector<int64_t> partition_;
   Mirrored<torch::nn::Sequential> net_;
   MirroredOptimizer adam_;
   GlobalBatch batch_;

@@ -86,10 +86,9 @@ struct MeshOptions {
   // The parts in each dimension in which fit(), evaluate() and predict() divide the inputs of a model among the
   // replicas of a line along the axis of the role kSpace, such as {1, 1, 2, 2} for height and width of images (NCHW);
   // an input with another number of dimensions is whole. InvalidArgument: their product is not the size of the axis, or
-  // there is none; examples or channels would be cut.
+  // there is none; examples or channels would be cut. Along an axis of the name "sequence" they are {1, its size}
+  // unless something else is given: inputs of two dimensions, such as tokens, are cut along their positions.
   std::vector<int64_t> input_partition_dims = {};
-  // Along an axis of the name "sequence" they are {1, its size} unless something else is given: inputs of two
-  // dimensions, such as tokens, are cut along their positions.
   // The same for evaluate() and predict(); empty: input_partition_dims.
   std::vector<int64_t> eval_input_partition_dims = {};
   // How positions attend to those of other replicas. InvalidArgument: it is not kRing, and no axis has the role kSpace.
