@@ -9,7 +9,7 @@ namespace cohort {
 torch::Tensor Step::renewed_scale(const Replica& replica, const torch::Tensor& like, double factor) const {
   const auto make = [id = replica.local_id(), dtype = like.scalar_type(), device = like.device(),
                      factor](const Step& step) {
-    return record::make_number(step.state_.of(id).scaler.scale() * factor, dtype, device);
+    return record::make_number(step.state_->of(id).scaler.scale() * factor, dtype, device);
   };
   const std::weak_ptr<const Step> self = weak_from_this();
   const auto again = [self, make]() -> std::optional<record::HostPart::Again> {
@@ -26,7 +26,7 @@ torch::Tensor Step::renewed_scale(const Replica& replica, const torch::Tensor& l
 // Counts a run. Returns false, and counts nothing, if the next call of minimize() is another one: `ends` is whether the
 // gradients of so many calls as are accumulated are there then, and the update takes place.
 bool Step::count_in_function(int local_id, bool ends) {
-  ReplicaProgress& progress = state_.of(local_id);
+  ReplicaProgress& progress = state_->of(local_id);
   if ((progress.accumulated + 1 == rule_.gradient().gradient_accumulation_steps) != ends) return false;
   progress.accumulated = ends ? 0 : progress.accumulated + 1;
   if (ends) ++progress.iterations;
@@ -34,7 +34,7 @@ bool Step::count_in_function(int local_id, bool ends) {
 }
 
 void Step::uncount_in_function(int local_id, bool ends) {
-  ReplicaProgress& progress = state_.of(local_id);
+  ReplicaProgress& progress = state_->of(local_id);
   progress.accumulated = (ends ? rule_.gradient().gradient_accumulation_steps : progress.accumulated) - 1;
   if (ends) --progress.iterations;
 }
@@ -42,7 +42,7 @@ void Step::uncount_in_function(int local_id, bool ends) {
 void Step::update_in_function(Replica& replica, Given given) {
   const int id = replica.local_id();
   const int64_t every = rule_.gradient().gradient_accumulation_steps;
-  const bool ends = state_.of(id).accumulated + 1 == every;
+  const bool ends = state_->of(id).accumulated + 1 == every;
   const std::weak_ptr<Step> self = weak_from_this();
   const auto again = [self, id, ends, scaled = given.scaled]() -> std::optional<record::HostPart::Again> {
     const std::shared_ptr<Step> step = self.lock();
@@ -59,13 +59,13 @@ void Step::update_in_function(Replica& replica, Given given) {
     const std::shared_ptr<Step> step = self.lock();
     if (step == nullptr) return;
     const bool finite = step->exchange_->was_finite(id);
-    if (!finite) --step->state_.of(id).iterations;
-    step->state_.of(id).scaler.note(finite);
+    if (!finite) --step->state_->of(id).iterations;
+    step->state_->of(id).scaler.note(finite);
   };
   const auto first = [&] {
-    if (every > 1) add(state_.of(id), given.gradients);
+    if (every > 1) add(state_->of(id), given.gradients);
     if (ends) {
-      if (every > 1) given.gradients = take_sums(state_.of(id));
+      if (every > 1) given.gradients = take_sums(state_->of(id));
       exchange_->step(replica, std::move(given.gradients), given.reduced, context(id, given.scaled));
     }
     count_in_function(id, ends);

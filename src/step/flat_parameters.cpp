@@ -14,6 +14,7 @@
 #include "step/sharding/parameter_units.h"
 #include "step/sharding/shard_plan.h"
 #include "strategy/module_tensors.h"
+#include "strategy/pipeline/absent.h"
 #include "strategy/placement.h"
 #include "strategy/row_table.h"
 
@@ -70,6 +71,8 @@ void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule
     require_apart(*module.copies()[r]);
     for (const auto& [name, tensor, aliases] : distinct_parameters(*module.copies()[r])) {
       if (!tensor.requires_grad()) continue;
+      if (r == 0) all_names_.push_back(name);
+      if (is_absent(tensor)) continue;
       tensors_[r].push_back(tensor);
       if (r > 0) continue;
       const bool dense = tensor.is_non_overlapping_and_dense();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/mirrored.h"
@@ -64,6 +65,14 @@ class FlatParameters {
   // Returns the module's own parameter tensors of a replica, in the same order.
   std::vector<torch::Tensor>& tensors(int local_id) { return tensors_[static_cast<std::size_t>(local_id)]; }
 
+  // Returns the names of all parameters that require gradients, in the module's order, also of those that other
+  // processes of a pipeline have (strategy/pipeline/absent.h).
+  const std::vector<std::string>& all_names() const { return all_names_; }
+  // Returns for each parameter whether its norm counts here, where the stages of a pipeline lie with several processes
+  // and some parameters with several of them; empty: all do.
+  const std::vector<bool>& counted() const { return counted_; }
+  void set_counted(std::vector<bool> counted) { counted_ = std::move(counted); }
+
   // Frees the memory of a group that this process does not use.
   void release(std::size_t group);
 
@@ -95,6 +104,8 @@ class FlatParameters {
   std::vector<std::vector<const void*>> homes_;      // the address where each must be
   std::shared_ptr<ParameterShards> shards_;
   std::shared_ptr<const ParameterLayout> layout_;
+  std::vector<std::string> all_names_;
+  std::vector<bool> counted_;
 };
 
 }  // namespace cohort

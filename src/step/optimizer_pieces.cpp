@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "step/optimizer_state.h"
 #include "strategy/module_pieces.h"
+#include "strategy/pipeline/stages.h"
 
 namespace cohort {
 
@@ -55,6 +56,10 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
     each_slot(exchange_.slots(), [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
       const std::string& parameter = flat_.parameters()[place.parameter].name;
       const ParameterCut* cut = flat_.layout().find(parameter);
+      if (!flat_.counted().empty()) {  // the first worker that has the parameter
+        if (flat_.counted()[place.parameter] && leads_stages(core_)) own.push_back(whole_piece(name, slot));
+        return;
+      }
       if (cut == nullptr) return whole.emplace_back(name, slot), void();
       for (std::size_t r = 0; r < progress_.size(); ++r) {
         const auto me = static_cast<int>(r);

@@ -1,7 +1,10 @@
 // The state that an optimizer keeps between steps, as named tensors that can be saved and gone on from.
 #include "step/optimizer_state.h"
 
+#include <algorithm>
+
 #include "base/fail.h"
+#include "strategy/pipeline/stages.h"
 
 namespace cohort {
 
@@ -72,7 +75,51 @@ std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save() const 
                                 ? slot.clone()
                                 : flat_.layout().whole(parameter, [&](int r) { return part_of_slot(place, r); }));
   });
+  return has_stages(core_) ? with_others(list) : list;
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::with_others(
+    const std::vector<std::pair<std::string, torch::Tensor>>& own) const {
+  const NamedTensors all = from_holders(core_, own);
+  const std::map<std::string, torch::Tensor> by_name(all.begin(), all.end());
+  std::vector<std::pair<std::string, torch::Tensor>> list = save_numbers();
+  for (const std::string& parameter : flat_.all_names()) {
+    for (const std::string& slot : rule_.rule().slots()) {
+      const std::string name = parameter + "/" + slot;
+      list.emplace_back(name, by_name.at(name));
+    }
+  }
   return list;
+}
+
+void OptimizerState::go_on_from(const OptimizerState& before, const Exchange& exchange, const FlatParameters& flat,
+                                const std::vector<std::size_t>& kept) {
+  const torch::NoGradGuard no_grad;
+  schedule_ = before.schedule_;
+  rate_is_set_ = before.rate_is_set_;
+  progress_ = before.progress_;
+  for (std::size_t r = 0; r < progress_.size(); ++r) {
+    std::vector<torch::Tensor>& sums = progress_[r].sums;
+    const std::vector<torch::Tensor> all = std::exchange(sums, {});
+    for (std::size_t p = 0; p < kept.size() && !all.empty(); ++p) sums.push_back(all[kept[p]]);
+    const Exchange::Slots old = exchange.slots_of(static_cast<int>(r));
+    each_slot(exchange_.slots_of(static_cast<int>(r)),
+              [&](const std::string& /*name*/, torch::Tensor slot, const Place& place) {
+                const std::size_t number = kept[place.parameter];
+                slot.copy_(flat.part_of(old[flat.parameters()[number].group][place.slot], number));
+              });
+  }
+}
+
+std::vector<std::optional<std::size_t>> OptimizerState::numbers_of_all() const {
+  std::vector<std::optional<std::size_t>> numbers;
+  std::size_t next = 0;  // both are in the module's order
+  for (const std::string& name : flat_.all_names()) {
+    const bool is_here = next < flat_.parameters().size() && flat_.parameters()[next].name == name;
+    numbers.push_back(is_here ? std::optional(next) : std::nullopt);
+    if (is_here) ++next;
+  }
+  return numbers;
 }
 
 void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor>>& state) {
@@ -165,9 +212,9 @@ std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
     const std::vector<torch::Tensor> sums = by_shards ? exchange_.in_place(static_cast<int>(r), progress.sums)
                                             : progress.loaded.empty() ? progress.sums
                                                                       : progress.loaded;
-    for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
-      const bool came = p < sums.size() && sums[p].defined() && !(keeps_sums_ && progress.accumulated == 0);
-      list.push_back(came ? flat_.laid_out(sums[p], p).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true)
+    for (const std::optional<std::size_t>& p : numbers_of_all()) {
+      const bool came = p && *p < sums.size() && sums[*p].defined() && !(keeps_sums_ && progress.accumulated == 0);
+      list.push_back(came ? flat_.laid_out(sums[*p], *p).to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true)
                           : torch::empty({0}));
     }
   }
@@ -177,7 +224,8 @@ std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
 void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
   const bool accumulates = rule_.gradient().gradient_accumulation_steps > 1;
   const std::size_t count = flat_.parameters().size();
-  const std::size_t wanted = accumulates ? progress_.size() * (1 + count) : 0;
+  const std::vector<std::optional<std::size_t>> numbers = numbers_of_all();
+  const std::size_t wanted = accumulates ? progress_.size() * (1 + numbers.size()) : 0;
   if (sums.size() != wanted) {
     fail<InvalidArgument>("[optimizer] load_accumulated: got ", sums.size(), " tensors, wanted ", wanted);
   }
@@ -189,7 +237,9 @@ void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
     progress.loaded.clear();
     std::vector<torch::Tensor>& own = exchange_.shares_gradients() ? progress.loaded : progress.sums;
     if (!keeps_sums_ && (!exchange_.shares_gradients() || progress.accumulated > 0)) own.assign(count, {});
-    for (std::size_t p = 0; p < count; ++p, ++next) {
+    for (std::size_t i = 0; i < numbers.size(); ++i, ++next) {
+      if (!numbers[i]) continue;
+      const std::size_t p = *numbers[i];
       const FlatParameter& parameter = flat_.parameters()[p];
       if (next->sizes() == c10::IntArrayRef(parameter.shape)) {
         if (keeps_sums_) {

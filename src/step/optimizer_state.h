@@ -62,6 +62,10 @@ class OptimizerState {
   // Puts the averages of the parameters into them; MirroredOptimizer::finalize_variable_values().
   void put_averages();
 
+  // Takes over what an optimizer knew that had more parameters: `kept` are the numbers that those here had there.
+  void go_on_from(const OptimizerState& before, const Exchange& exchange, const FlatParameters& flat,
+                  const std::vector<std::size_t>& kept);
+
   // The contracts are those of MirroredOptimizer's methods.
   std::vector<std::pair<std::string, torch::Tensor>> save() const;
   void load(const std::vector<std::pair<std::string, torch::Tensor>>& state);
@@ -99,6 +103,11 @@ class OptimizerState {
       }
     }
   }
+  // Returns a list of slots, of which other processes of a pipeline may have some, with all of them in their order.
+  std::vector<std::pair<std::string, torch::Tensor>> with_others(
+      const std::vector<std::pair<std::string, torch::Tensor>>& own) const;
+  // Returns the number here of each of FlatParameters::all_names(); nothing where another process has the parameter.
+  std::vector<std::optional<std::size_t>> numbers_of_all() const;
   void load_own_slots(const TensorSource& source);
   void load_slots(const TensorSource& source, int64_t iterations);
   // Returns the slot that a replica has for its part of a parameter.

@@ -18,17 +18,21 @@
 
 namespace cohort {
 
-Step::Step(MirroredModule module, Optimizer rule)
-    : module_(std::move(module)),
-      rule_(std::move(rule)),
-      flat_(module_, rule_),
-      exchange_(make_exchange(module_, flat_, rule_)),
-      state_(*Access::core(module_), rule_, flat_, *exchange_) {
-  for (const FlatParameter& parameter : flat_.parameters()) names_.push_back(parameter.name);
+Step::Step(MirroredModule module, Optimizer rule) : module_(std::move(module)), rule_(std::move(rule)) {
+  build();
   StrategyCore& core = *Access::core(module_);
   if (!core.joins() || rule_.gradient().gradient_accumulation_steps == 1) return;
-  state_.keep_sums();
+  state_->keep_sums();
   core.begin_outside();  // they are no part of the first step
+}
+
+void Step::build() {
+  flat_ = std::make_unique<FlatParameters>(module_, rule_);
+  find_stages();
+  exchange_ = make_exchange(module_, *flat_, rule_);
+  state_ = std::make_unique<OptimizerState>(*Access::core(module_), rule_, *flat_, *exchange_);
+  names_.clear();
+  for (const FlatParameter& parameter : flat_->parameters()) names_.push_back(parameter.name);
 }
 
 void Step::minimize(Replica& replica, const torch::Tensor& loss) {
@@ -40,33 +44,37 @@ void Step::minimize(Replica& replica, const torch::Tensor& loss) {
     const TraceSpan span("compute", "backward");
     exchange_->backward(replica, scaled(replica, loss));
   }
-  update(replica, {.gradients = flat_.take_gradients(replica.local_id()), .scaled = true});
+  update(replica, {.gradients = flat_->take_gradients(replica.local_id()), .scaled = true});
 }
 
 // The schedule of a pipeline makes the backward passes of all microbatches, and then there is one update.
 void Step::minimize_later(MicrobatchCall& call, const Replica& replica, const torch::Tensor& loss) {
   require_loss(replica, loss);
   const auto update_all = [step = shared_from_this()](Replica& own, std::vector<torch::Tensor> sums) {
-    for (const torch::Tensor& other : step->flat_.take_gradients(own.local_id())) {
+    for (const torch::Tensor& other : step->flat_->take_gradients(own.local_id())) {
       if (!other.defined()) continue;
       fail<Unimplemented>("[optimizer] minimize: a parameter has a gradient of another backward(), which a pipeline ",
                           "does not add; make it a part of the loss");
     }
-    step->update(own, {.gradients = std::move(sums), .scaled = true});
+    step->update(own, {.gradients = step->over_stages(own, std::move(sums)), .scaled = true});
   };
-  call.minimize({.owner = this,
-                 .loss = scaled(replica, loss),
-                 .parameters = flat_.tensors(replica.local_id()),
-                 .update = update_all});
+  PipelinedStep later{.owner = this,
+                      .loss = scaled(replica, loss),
+                      .parameters = flat_->tensors(replica.local_id()),
+                      .update = update_all};
+  if (!stages_.placed) {
+    later.place = [step = shared_from_this()](const std::vector<const TensorIds*>& used) { step->place(used); };
+  }
+  call.minimize(std::move(later));
 }
 
 std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor& loss) {
   require_whole_model("gradients()");
   require_loss(replica, loss);
   scaled(replica, loss).backward();
-  std::vector<torch::Tensor> taken = flat_.take_gradients(replica.local_id());
+  std::vector<torch::Tensor> taken = flat_->take_gradients(replica.local_id());
   if (!rule_.gradient().loss_scale) return taken;
-  const double scale = state_.of(replica.local_id()).scaler.scale();
+  const double scale = state_->of(replica.local_id()).scaler.scale();
   const bool traced = record::FunctionRecording::is_tracing();
   const torch::Tensor renewed = traced ? renewed_scale(replica, loss, 1.0) : torch::Tensor();
   for (torch::Tensor& gradient : taken) {
@@ -89,7 +97,7 @@ void Step::update(Replica& replica, Given given) {
   require_own(replica);
   require_gradients(given.gradients);
   if (record::FunctionRecording::is_tracing()) return update_in_function(replica, std::move(given));
-  ReplicaProgress& progress = state_.of(replica.local_id());
+  ReplicaProgress& progress = state_->of(replica.local_id());
   const int64_t calls = rule_.gradient().gradient_accumulation_steps;
   const bool by_shards = calls > 1 && exchange_->shares_gradients();
   if (by_shards) {
@@ -128,9 +136,9 @@ std::vector<torch::Tensor> Step::scatter(Replica& replica, ReplicaProgress& prog
 
 // Returns the numbers of the replica's next update.
 StepContext Step::context(int local_id, bool scaled) const {
-  const ReplicaProgress& progress = state_.of(local_id);
+  const ReplicaProgress& progress = state_->of(local_id);
   const auto calls = static_cast<double>(rule_.gradient().gradient_accumulation_steps);
-  StepContext now = step_context(rule_.gradient(), state_.schedule(), progress.iterations);
+  StepContext now = step_context(rule_.gradient(), state_->schedule(), progress.iterations);
   now.grad_scale = 1.0 / ((scaled ? progress.scaler.scale() : 1.0) * fixed_scale() * calls);
   return now;
 }
@@ -148,7 +156,7 @@ void Step::add(ReplicaProgress& progress, const std::vector<torch::Tensor>& grad
 
 // Returns the sums, which begin anew.
 std::vector<torch::Tensor> Step::take_sums(ReplicaProgress& progress) const {
-  if (!state_.keeps_sums()) return std::exchange(progress.sums, {});
+  if (!state_->keeps_sums()) return std::exchange(progress.sums, {});
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> taken;
   for (torch::Tensor& sum : progress.sums) {
@@ -162,7 +170,7 @@ torch::Tensor Step::scaled(const Replica& replica, const torch::Tensor& loss) co
   if (rule_.gradient().loss_scale && record::FunctionRecording::is_tracing()) {
     return loss * renewed_scale(replica, loss, fixed_scale());
   }
-  const double scale = state_.of(replica.local_id()).scaler.scale() * fixed_scale();
+  const double scale = state_->of(replica.local_id()).scaler.scale() * fixed_scale();
   return scale == 1.0 ? loss : loss * scale;
 }
 
@@ -196,7 +204,7 @@ void Step::require_gradients(const std::vector<torch::Tensor>& gradients) const 
                           " gradients, wanted one for each of the ", names_.size(), " parameters");
   }
   for (std::size_t p = 0; p < gradients.size(); ++p) {
-    const FlatParameter& parameter = flat_.parameters()[p];
+    const FlatParameter& parameter = flat_->parameters()[p];
     if (!gradients[p].defined() || gradients[p].sizes() == c10::IntArrayRef(parameter.shape)) continue;
     fail<InvalidArgument>("[optimizer] apply_gradients: the gradient of ", parameter.name, " has shape ",
                           gradients[p].sizes(), ", the parameter ", c10::IntArrayRef(parameter.shape));

@@ -12,6 +12,7 @@
 #include "step/exchange/exchange.h"
 #include "step/flat_parameters.h"
 #include "step/optimizer_state.h"
+#include "step/stages_of_step.h"
 
 namespace cohort {
 
@@ -30,7 +31,7 @@ class Step : public std::enable_shared_from_this<Step> {
 
   const Optimizer& rule() const { return rule_; }
   const std::vector<std::string>& parameter_names() const { return names_; }
-  OptimizerState& state() { return state_; }
+  OptimizerState& state() { return *state_; }
   ExchangeTimeline exchange_timeline() const { return exchange_->timeline(); }
   StateBytes state_bytes() const { return exchange_->state_bytes(); }
 
@@ -42,6 +43,13 @@ class Step : public std::enable_shared_from_this<Step> {
     bool scaled = false;                   // they are multiplied with the loss scale
   };
 
+  // Makes all that depends on which parameters this process has.
+  void build();
+  // Where the stages of a pipeline lie with several processes: finds out who has which parameters, leaves this process
+  // those that its stages have used, and takes sums of this process's chunks to those of the parameters that it has.
+  void find_stages();
+  void place(const std::vector<const TensorIds*>& used);
+  std::vector<torch::Tensor> over_stages(const Replica& replica, std::vector<torch::Tensor> sums) const;
   void minimize_later(MicrobatchCall& call, const Replica& replica, const torch::Tensor& loss);
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;
   torch::Tensor renewed_scale(const Replica& replica, const torch::Tensor& like, double factor) const;
@@ -62,10 +70,11 @@ class Step : public std::enable_shared_from_this<Step> {
 
   MirroredModule module_;
   Optimizer rule_;
-  FlatParameters flat_;
+  std::unique_ptr<FlatParameters> flat_;
   std::unique_ptr<Exchange> exchange_;
-  OptimizerState state_;
+  std::unique_ptr<OptimizerState> state_;
   std::vector<std::string> names_;
+  StagesOfStep stages_;
 };
 
 }  // namespace cohort

@@ -12,6 +12,7 @@
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
+#include "strategy/pipeline/stages.h"
 
 namespace cohort {
 
@@ -19,10 +20,10 @@ namespace {
 
 using Sums = std::vector<uint32_t>;  // of the parameters of one replica
 
-Sums sums_of(const torch::nn::Module& copy, const ParameterLayout& layout) {
+Sums sums_of(const torch::nn::Module& copy, const ParameterLayout& layout, bool staged) {
   Sums sums;
   for (const ModuleTensor& parameter : distinct_parameters(copy)) {
-    if (ParameterShards::of(parameter.tensor) != nullptr || layout.find(parameter.name) != nullptr) {
+    if (ParameterShards::of(parameter.tensor) != nullptr || layout.find(parameter.name) != nullptr || staged) {
       sums.push_back(0);  // of which there is one copy, or which others have another part of
       continue;
     }
@@ -102,7 +103,7 @@ void compare_copies(const MirroredModule& module) {
   const StrategyCore& core = *Access::core(module);
   if (core.joins()) return;
   std::vector<Sums> mine;
-  for (const auto& copy : module.copies()) mine.push_back(sums_of(*copy, *Access::layout(module)));
+  for (const auto& copy : module.copies()) mine.push_back(sums_of(*copy, *Access::layout(module), has_stages(core)));
   const std::vector<Sums> all = gather(core, mine);
   const bool same = std::all_of(all.begin(), all.end(), [&](const Sums& sums) { return sums == all.front(); });
   if (!same) raise_difference(core, *module.copies().front(), all);

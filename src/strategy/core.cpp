@@ -13,6 +13,7 @@
 #include "device/backend.h"
 #include "device/host_memory.h"
 #include "strategy/context.h"
+#include "strategy/pipeline/stages.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -162,6 +163,11 @@ void StrategyCore::make_shares() {
     if (is_new) known.emplace(shares, static_cast<int>(known.size()));
     if (rank == worker_rank()) leads_pipeline_ = is_new;
     pipelines_.push_back(known.at(shares));
+  }
+  if (has_stages(*this)) {  // what a function returns is right in the process of the last stage
+    const int own = pipelines_[static_cast<std::size_t>(worker_rank())];
+    leads_pipeline_ = std::find(pipelines_.rbegin(), pipelines_.rend(), own) - pipelines_.rbegin() ==
+                      topology().num_processes() - 1 - worker_rank();
   }
   divides_models_ = num_replicas_in_sync() < topology().size();
 }

@@ -16,6 +16,8 @@
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
+#include "strategy/pipeline/absent.h"
+#include "strategy/pipeline/stages.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -77,7 +79,8 @@ void require_own(const std::vector<ModuleTensor>& first, const std::vector<Modul
 void copy_values(const NamedTensors& from, const NamedTensors& to) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < from.size(); ++i) {
-    if (ParameterShards::of(to[i].second) == nullptr) to[i].second.detach().copy_(from[i].second);
+    if (ParameterShards::of(to[i].second) != nullptr || is_absent(to[i].second)) continue;
+    to[i].second.detach().copy_(from[i].second);
   }
 }
 
@@ -107,7 +110,7 @@ std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, tor
   if (names.empty()) return 0;
   if (ParameterShards* shards = ParameterShards::of(own.tensor)) {
     shards->load(own.tensor, given.at(names.front()));
-  } else {
+  } else if (!is_absent(own.tensor)) {
     own.tensor.detach().copy_(layout.part(own.name, given.at(names.front()), local_id));
   }
   return names.size();
@@ -154,6 +157,27 @@ void synchronize_workers(const StrategyCore& core, const NamedTensors& buffers, 
   core.broadcast_from_chief(copied);
 }
 
+// Does the same where some workers have a buffer and others do not: the mean is that of those who have it, and others
+// count as the first of these has them.
+void synchronize_stages(const StrategyCore& core, NamedTensors& buffers, const std::vector<bool>& is_averaged) {
+  const NamedTensors first = from_holders(core, buffers, /*of_first=*/true);
+  const std::map<std::string, torch::Tensor> values(first.begin(), first.end());
+  std::vector<torch::Tensor> sums;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const torch::Tensor& own = buffers[i].second;
+    const torch::Tensor one = torch::full({1}, is_absent(own) ? 0.0 : 1.0, torch::kDouble);
+    if (is_averaged[i]) sums.insert(sums.end(), {zeros_if_absent(own), one});
+  }
+  if (!sums.empty()) core.workers().world().all_reduce(sums, ReduceOp::kSum);
+  auto next = sums.begin();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    buffers[i].second = values.at(buffers[i].first);
+    if (!is_averaged[i]) continue;
+    buffers[i].second = *next / (next + 1)->item<double>();
+    next += 2;
+  }
+}
+
 // Keeps the default generator where it was: the copies of replicas above 0 are overwritten, so what they draw must not
 // be noticed by whoever draws next.
 class UndisturbedRandomness {
@@ -193,6 +217,8 @@ MirroredModule::MirroredModule(std::shared_ptr<StrategyCore> core,
 
 void MirroredModule::copy_from_chief() const {
   const NamedTensors parameters = parameters_of(*copies_.front());
+  // A chief that does not have all of them: the values of the first worker that has each count.
+  if (has_stages(*core_) && !all_have_all(*core_, parameters)) return load_state(state());
   const NamedTensors buffers = buffers_of(*copies_.front());
   start_from_chief(*core_, parameters, buffers, *layout_);
   for (std::size_t i = 1; i < copies_.size(); ++i) {
@@ -227,19 +253,23 @@ void MirroredModule::train(bool on) const {
 NamedTensors MirroredModule::mean_buffers() const {
   const torch::NoGradGuard no_grad;
   NamedTensors means = buffers_of(*copies_.front());
-  if (core_->communicator(0).size() == 1) return means;
+  const bool staged = has_stages(*core_);
+  if (!staged) {
+    if (core_->communicator(0).size() == 1) return means;
+  }
   const std::vector<bool> averaged = averaged_buffers(*copies_.front());
   std::vector<NamedTensors> buffers;
   for (const auto& copy : copies_) buffers.push_back(buffers_of(*copy));
   for (std::size_t i = 0; i < means.size(); ++i) {
     torch::Tensor& mean = means[i].second;
+    if (is_absent(mean)) continue;
     mean = mean.clone();
     if (!averaged[i]) continue;
     std::vector<torch::Tensor> values;
     for (const NamedTensors& own : buffers) values.push_back(own[i].second);
     reduce_into(mean, values, ReduceOp::kMean);
   }
-  synchronize_workers(*core_, means, averaged);
+  staged ? synchronize_stages(*core_, means, averaged) : synchronize_workers(*core_, means, averaged);
   return means;
 }
 
@@ -252,6 +282,11 @@ NamedTensors MirroredModule::state() const {
   NamedTensors list = parameters_of(*copies_.front());
   ParameterShards::Wholes wholes;
   for (auto& [name, tensor] : list) tensor = ParameterShards::whole(tensor, wholes);
+  if (has_stages(*core_)) {
+    const NamedTensors all = from_holders(*core_, list);
+    const std::map<std::string, torch::Tensor> values(all.begin(), all.end());
+    for (auto& [name, tensor] : list) tensor = values.at(name);
+  }
   for (const auto& [cut, how] : layout_->cuts()) {
     const auto is_it = [&, &name = cut](const auto& each) { return each.first == name; };
     std::find_if(list.begin(), list.end(), is_it)->second = layout_->whole(cut, own_part(cut));

@@ -1,6 +1,7 @@
 #include "strategy/module_pieces.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/access.h"
@@ -8,6 +9,8 @@
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
+#include "strategy/pipeline/absent.h"
+#include "strategy/pipeline/stages.h"
 
 namespace cohort {
 
@@ -74,6 +77,21 @@ void load_cut(const StrategyCore& core, const TensorSource& source, const std::s
   }
 }
 
+// Returns the parameters of which this worker is the first one that has them, where the stages of a pipeline lie with
+// several workers and some worker does not have all.
+std::optional<std::set<std::string>> held_first(const StrategyCore& core, const std::vector<OnCopies>& parameters) {
+  if (!has_stages(core)) return std::nullopt;
+  NamedTensors own;
+  for (const OnCopies& parameter : parameters) own.emplace_back(parameter.first.name, parameter.first.tensor);
+  std::set<std::string> names;
+  bool all = true;
+  for (const Held& held : held_by_workers(core, own)) {
+    all = all && static_cast<int>(held.workers.size()) == core.num_workers();
+    if (held.workers.front() == core.worker_rank()) names.insert(held.name);
+  }
+  return all ? std::nullopt : std::optional(std::move(names));
+}
+
 }  // namespace
 
 Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id) {
@@ -112,12 +130,15 @@ std::vector<TensorPiece> pieces_of(const MirroredModule& module) {
   std::vector<int64_t> sizes;
   for (const OnCopies& parameter : parameters) sizes.push_back(parameter.first.tensor.numel());
   PartWriters writers(core, std::move(sizes));
+  const auto mine = held_first(core, parameters);
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const auto& [first, copies] = parameters[p];
     const ParameterCut* cut = layout.find(first.name);
     const bool shared = ParameterShards::of(first.tensor) != nullptr;
     if (shared && first.tensor.numel() == 0) {  // nobody has a part of it
       whole.emplace_back(first.name, torch::empty(first.tensor.sizes(), first.tensor.scalar_type()));
+    } else if (mine) {
+      if (mine->contains(first.name)) pieces.push_back(whole_piece(first.name, first.tensor.detach()));
     } else if (!shared && cut == nullptr) {
       whole.emplace_back(first.name, first.tensor);
     }
@@ -158,6 +179,7 @@ void load_pieces(const MirroredModule& module, const TensorSource& source) {
     used.insert(first.name);
     used.insert(first.aliases.begin(), first.aliases.end());
     require_fit(name, *source.find(name), first.tensor, layout.whole_sizes(first.name, first.tensor.sizes()));
+    if (is_absent(first.tensor)) continue;
     const ParameterCut* cut = layout.find(first.name);
     if (ParameterShards::of(first.tensor) != nullptr) {
       load_shared(source, name, tensor);

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "device/identity.h"
+#include "strategy/pipeline/absent.h"
 
 namespace cohort {
 
@@ -36,6 +37,7 @@ struct Extent {
 
 void add_extents(std::vector<Extent>& extents, const std::vector<ModuleTensor>& tensors, const char* kind) {
   for (const ModuleTensor& each : tensors) {
+    if (is_absent(each.tensor)) continue;
     if (const auto range = memory_range(each.tensor)) extents.push_back({.of = &each, .kind = kind, .range = *range});
   }
 }

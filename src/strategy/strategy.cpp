@@ -9,6 +9,8 @@
 #include "collective/algorithms/cross_device_sum.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/absent.h"
+#include "strategy/pipeline/stages.h"
 #include "strategy/steps_together.h"
 #include "strategy/worker_group.h"
 
@@ -23,10 +25,11 @@ void require_values(std::string_view method, const StrategyCore& core, std::size
   }
 }
 
-// Returns the values of the replicas that take different shares of the batch: what others have is the same.
+// Returns the values of the replicas that take different shares of the batch: what others have is the same, or absent.
 std::vector<torch::Tensor> of_shares(const StrategyCore& core, const PerReplica<torch::Tensor>& values) {
   std::vector<torch::Tensor> list;
-  for (const int leader : core.share_leaders()) list.push_back(values[static_cast<std::size_t>(leader)]);
+  for (const int leader : core.share_leaders())
+    list.push_back(zeros_if_absent(values[static_cast<std::size_t>(leader)]));
   return list;
 }
 
@@ -58,6 +61,13 @@ void require_alike(const StrategyCore& core, const std::vector<int64_t>& sizes) 
   }
 }
 
+// Returns the examples of all workers where they are known without asking: those of this one, if all take the same.
+std::optional<int64_t> known_total(const StrategyCore& core, int64_t mine) {
+  const std::vector<int>& pipelines = core.pipelines();
+  const bool same = std::all_of(pipelines.begin(), pipelines.end(), [](int pipeline) { return pipeline == 0; });
+  return same ? mine : core.workers().known_total(mine);
+}
+
 }  // namespace
 
 namespace detail {
@@ -79,7 +89,7 @@ void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& b
   for (const int leader : core.share_leaders()) total += job.share_sizes[static_cast<std::size_t>(leader)];
   require_alike(core, job.share_sizes);
   // The sizes of the other workers are not known here.
-  job.global_size = global_size < 0 ? core.workers().known_total(total).value_or(-1) : global_size;
+  job.global_size = global_size < 0 ? known_total(core, total).value_or(-1) : global_size;
   const auto is_empty = [](int64_t size) { return size == 0; };
   job.some_empty = some_empty || std::any_of(job.share_sizes.begin(), job.share_sizes.end(), is_empty);
 }
@@ -150,7 +160,9 @@ torch::Tensor Strategy::reduce_to(ReduceOp op, const PerReplica<torch::Tensor>& 
                                   torch::Device destination) const {
   require_cross_replica("reduce");
   require_values("reduce", *core_, value.size());
-  if (core_->communicator(0).size() == 1) return value[0].to(destination);
+  if (!has_stages(*core_)) {
+    if (core_->communicator(0).size() == 1) return value[0].to(destination);
+  }
   return reduce_values(*core_, op, of_shares(*core_, value), destination);
 }
 

@@ -11,6 +11,7 @@
 #include "step/flat_gradients.h"
 #include "step/update/tensors.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/stages.h"
 
 namespace cohort {
 
@@ -44,6 +45,19 @@ std::vector<double> squared_norms(const StrategyCore& core, const FlatParameters
   return list;
 }
 
+// Returns those of the parameters that this process has, and the sum of those of all stages, each counted once.
+TensorUpdate::Norms norms_of_stages(const StrategyCore& core, const FlatParameters& flat, const Replica& replica,
+                                    const std::vector<torch::Tensor>& sums) {
+  TensorUpdate::Norms norms{.squares = squared_norms(core, flat, replica, sums)};
+  torch::Tensor all = at::zeros({1}, torch::kDouble);
+  double own = 0.0;
+  for (std::size_t p = 0; p < norms.squares.size(); ++p) own += flat.counted()[p] ? norms.squares[p] : 0.0;
+  all.fill_(own);
+  core.group(stage_axis(core.topology())->name, replica.local_id()).all_reduce({&all, 1}, ReduceOp::kSum);
+  norms.all = all.item<double>();
+  return norms;
+}
+
 // Refuses a rule whose arithmetic needs more of a whole parameter than its norms where replicas have parts of one.
 void require_parts(const FlatParameters& flat, const Optimizer& rule) {
   if (!flat.layout().cuts_any() || !rule.rule().takes_whole()) return;
@@ -72,7 +86,11 @@ class CommunicatorExchange final : public Exchange {
     if (!reduced) all_reduce(replica);
     TensorUpdate::SquaredNorms norms;
     if (flat_.layout().cuts_any()) {
-      norms = [&](const std::vector<torch::Tensor>& sums) { return squared_norms(core_, flat_, replica, sums); };
+      norms = [&](const std::vector<torch::Tensor>& sums) {
+        return TensorUpdate::Norms{.squares = squared_norms(core_, flat_, replica, sums)};
+      };
+    } else if (!flat_.counted().empty()) {
+      norms = [&](const std::vector<torch::Tensor>& sums) { return norms_of_stages(core_, flat_, replica, sums); };
     }
     return updates_[static_cast<std::size_t>(replica.local_id())].update(gradients_.of(replica.local_id()), context,
                                                                          norms);

@@ -28,10 +28,11 @@ void TensorUpdate::copy_slots(const TensorUpdate& other) {
 bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms) {
   const FlushDenormals flush;
   const GradientOptions& gradient = rule_.gradient();
-  std::vector<double> squares;
-  if (norms && needs_norm(gradient)) squares = norms(sums);
+  Norms known;
+  if (norms && needs_norm(gradient)) known = norms(sums);
+  const std::vector<double>& squares = known.squares;
   if (gradient.global_clipnorm > 0.0 || gradient.loss_scale) {
-    double squared_norm = std::accumulate(squares.begin(), squares.end(), 0.0);
+    double squared_norm = known.all.value_or(std::accumulate(squares.begin(), squares.end(), 0.0));
     for (const torch::Tensor& flat : sums) {
       if (!squares.empty()) break;
       const double norm = flat.norm(2, torch::kDouble).item<double>();

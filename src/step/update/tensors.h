@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,13 @@ namespace cohort {
 // One holder's parameters and slots.
 class TensorUpdate {
  public:
-  // The squared norms of the sums for each parameter, of which others may have parts; `sums` as update() takes them.
-  using SquaredNorms = std::function<std::vector<double>(const std::vector<torch::Tensor>& sums)>;
+  // The squared norms of the sums for each parameter, of which others may have parts, and of all parameters where
+  // others have some; `sums` as update() takes them.
+  struct Norms {
+    std::vector<double> squares = {};
+    std::optional<double> all = std::nullopt;  // nullopt: the sum of `squares`
+  };
+  using SquaredNorms = std::function<Norms(const std::vector<torch::Tensor>& sums)>;
 
   // Updates `values`, flat, one a group of `flat`; the slots lie on the same devices.
   TensorUpdate(const FlatParameters& flat, const Optimizer& rule, std::vector<torch::Tensor> values);

@@ -6,10 +6,44 @@
 
 #include "base/fail.h"
 #include "cohort/strategy.h"
+#include "strategy/pipeline/result_carrier.h"
 
-namespace cohort::detail {
+namespace cohort {
 
-torch::Tensor join_tensors(const std::vector<torch::Tensor>& parts, const std::vector<SharePart>& shares) {
+namespace {
+
+ResultCarrier*& carrier() {
+  thread_local ResultCarrier* current = nullptr;
+  return current;
+}
+
+}  // namespace
+
+ResultCarrier::ResultCarrier(std::vector<torch::Tensor> tensors, bool has_all)
+    : tensors_(std::move(tensors)), has_all_(has_all) {
+  carrier() = this;
+}
+
+ResultCarrier::~ResultCarrier() {
+  carrier() = nullptr;
+}
+
+ResultCarrier* ResultCarrier::current() {
+  return carrier();
+}
+
+torch::Tensor ResultCarrier::next(const std::function<torch::Tensor()>& join) {
+  if (!has_all_) return tensors_.emplace_back(join());
+  if (taken_ < tensors_.size()) return tensors_[taken_++];
+  fail<FailedPrecondition>("[pipeline] the function given to run() returned more tensors than in the process of the ",
+                           "last stage; all processes run the same program");
+}
+
+namespace detail {
+
+namespace {
+
+torch::Tensor joined(const std::vector<torch::Tensor>& parts, const std::vector<SharePart>& shares) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> values;
   for (const torch::Tensor& part : parts) values.push_back(part.defined() ? part.detach() : part);
@@ -37,6 +71,13 @@ torch::Tensor join_tensors(const std::vector<torch::Tensor>& parts, const std::v
   return sum;
 }
 
+}  // namespace
+
+torch::Tensor join_tensors(const std::vector<torch::Tensor>& parts, const std::vector<SharePart>& shares) {
+  ResultCarrier* const results = ResultCarrier::current();
+  return results == nullptr ? joined(parts, shares) : results->next([&] { return joined(parts, shares); });
+}
+
 void fail_to_join(const char* type) {
   fail<Unimplemented>("[pipeline] what the function given to run() returns for several microbatches cannot be put ",
                       "together (", c10::demangle(type),
@@ -48,4 +89,6 @@ void fail_to_match() {
                         "microbatches of a share");
 }
 
-}  // namespace cohort::detail
+}  // namespace detail
+
+}  // namespace cohort

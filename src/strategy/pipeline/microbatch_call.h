@@ -7,12 +7,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string_view>
 #include <vector>
 
 namespace cohort {
 
 class Replica;
+
+// Tensors by their numbers (tensor_id).
+using TensorIds = std::set<const void*>;
 
 // A step of an optimizer whose backward passes the schedule makes.
 struct PipelinedStep {
@@ -22,6 +26,10 @@ struct PipelinedStep {
   // Updates the parameters by the sums of their gradients over the microbatches, undefined for zero; called once, in
   // the replica's own thread.
   std::function<void(Replica&, std::vector<torch::Tensor>)> update;
+  // Leaves the process the tensors of the module that its stages have used, [local replica], where others have used the
+  // rest. Called once, before the first update, in cross-replica context; a collective of all workers. Empty: it has
+  // been, or all processes keep everything.
+  std::function<void(const std::vector<const TensorIds*>&)> place = {};
 };
 
 class MicrobatchCall {
@@ -38,7 +46,14 @@ class MicrobatchCall {
   virtual void minimize(PipelinedStep step) = 0;
   // Has something done once for all microbatches, after the update.
   virtual void after_step(std::function<void(const Replica&)> act) = 0;
+  // Returns whether another process computes the chunk that the function is in (absent.h).
+  virtual bool elsewhere() const = 0;
+  // Notes that a chunk of this process uses a tensor.
+  virtual void note_use(const torch::Tensor& tensor) = 0;
 };
+
+// Returns whether this thread is in a chunk of a model that another process computes.
+bool is_elsewhere();
 
 // Fails with Unimplemented if this thread is in a call for a microbatch: `what` needs the replica's whole share.
 // Without a batch a function gets all there is at once.

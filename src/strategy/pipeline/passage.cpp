@@ -9,9 +9,14 @@
 #include "base/access.h"
 #include "base/cpu_threads.h"
 #include "base/deadline.h"
+#include "base/error_text.h"
 #include "base/fail.h"
+#include "device/identity.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/absent.h"
+#include "strategy/pipeline/messages.h"
+#include "strategy/worker_group.h"
 
 namespace cohort {
 
@@ -43,6 +48,11 @@ void require_whole_model(std::string_view what) {
                       "minimize() is for pipelines");
 }
 
+bool is_elsewhere() {
+  const MicrobatchCall* const call = thread_context().microbatch;
+  return call != nullptr && call->elsewhere();
+}
+
 void at_end_of_step(const Replica& replica, std::function<void(const Replica&)> act) {
   MicrobatchCall* const call = thread_context().microbatch;
   if (call == nullptr) return act(replica);
@@ -70,9 +80,22 @@ void PipelineRun::wake_all() {
 }
 
 void PipelineRun::fail_with(std::exception_ptr failure) {
-  const std::lock_guard lock(mutex);
-  if (!error) error = std::move(failure);
-  wake_all();
+  bool is_first = false;
+  {
+    const std::lock_guard lock(mutex);
+    is_first = !error;
+    if (is_first) error = failure;
+    wake_all();
+  }
+  if (line == nullptr || !is_first) return;
+  // Messages of others are waited for until the workers hear of it.
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& what) {
+    core->workers().fail(error_text(what));
+  } catch (...) {
+    core->workers().fail("a stage of a pipeline failed");
+  }
 }
 
 uint64_t PipelineRun::seed_of(std::size_t microbatch) {
@@ -89,8 +112,9 @@ void Passage::prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart&
   chunks_ = std::vector<Chunk>(static_cast<std::size_t>(run_->chunks));
   allowed_ = done_ = -1;
   current_ = 0;
-  ended_ = minimized_ = false;
+  ended_ = minimized_ = elsewhere_ = false;
   places_.clear();
+  used_.clear();
 }
 
 at::Generator& Passage::generator() {
@@ -122,24 +146,28 @@ void Passage::serve() {
     const c10::DeviceGuard guard(run->replica.device());
     const CallContext call(*this);
     at(0).graph = {.chunk = 0, .inputs = {}, .outputs = {}, .first_node = at::sequence_number::peek()};
+    set_elsewhere(!run->here(0));
     run->job->run_part(run->replica, part_);
     if (current_ != 0 && current_ != run->chunks - 1) fail_cut("its function returned");
   } catch (...) {
     error = std::current_exception();
   }
+  if (run->line != nullptr) hand_over_operations(false);
   end(error);
 }
 
 void Passage::end(const std::exception_ptr& error) {
-  const std::lock_guard lock(run_->mutex);
-  if (error && !run_->error) run_->error = error;
-  ended_ = true;
-  if (error) return run_->wake_all();
-  turn_back();
+  {
+    const std::lock_guard lock(run_->mutex);
+    ended_ = true;
+    if (!error) return turn_back();
+  }
+  run_->fail_with(error);
 }
 
 // Wakes the stage that called this function, on this core: its thread sleeps at once. The run's mutex is held.
 void Passage::turn_back() {
+  if (!run_->here(current_)) return back_.notify_all();
   WakePlace& stage = run_->stage_of(current_).place;
   stage.set_core(sched_getcpu());
   stage.bind();
@@ -175,25 +203,64 @@ std::vector<torch::Tensor> Passage::next_chunk(const std::vector<torch::Tensor>&
                              " of a model, but the schedule has ", run_->chunks, " chunks: a model with fewer cuts, ",
                              "and one call of it in a step, would fit");
   }
-  std::vector<torch::Tensor> next;
-  at(current_).graph.outputs = values;
+  const bool was_here = run_->here(current_), is_next_here = run_->here(current_ + 1);
+  if (was_here) at(current_).graph.outputs = values;
+  if (was_here && !is_next_here && seeded_) at(current_).random = generator_.get_state();
   {
     std::unique_lock lock(run_->mutex);
-    done_ = current_;
-    turn_back();
-    place_.sleep();
-    const Deadline deadline(run_->patience());
-    wake_.wait_until(lock, deadline.when(), [&] { return allowed_ > current_ || run_->error; });
-    place_.leave();
+    if (was_here) {
+      done_ = current_;
+      turn_back();
+    }
+    if (is_next_here) {
+      place_.sleep();
+      const Deadline deadline(run_->patience());
+      wake_.wait_until(lock, deadline.when(), [&] { return allowed_ > current_ || run_->error; });
+      place_.leave();
+    }
   }
-  require_allowed(current_ + 1);
+  if (is_next_here) require_allowed(current_ + 1);
   ++current_;
+  set_elsewhere(!is_next_here);
+  std::vector<torch::Tensor> next;
+  if (!is_next_here) {
+    for (const torch::Tensor& value : values) next.push_back(was_here ? absent_like(value) : value);
+    return next;
+  }
+  if (!was_here) next = take_arrived(values.size());
   for (const torch::Tensor& value : values) {
+    if (!was_here) break;
     const bool has_gradient = value.defined() && value.requires_grad();
     next.push_back(value.defined() ? value.detach().set_requires_grad(has_gradient) : value);
   }
   at(current_).graph = {.chunk = current_, .inputs = next, .outputs = {}, .first_node = at::sequence_number::peek()};
   return next;
+}
+
+// Takes the values that another process has sent for the chunk that begins.
+std::vector<torch::Tensor> Passage::take_arrived(std::size_t count) {
+  std::vector<torch::Tensor> values = std::move(at(current_).arrived);
+  if (values.size() != count + 1) {
+    fail<FailedPrecondition>("[pipeline] microbatch ", part_.number, " came to chunk ", current_, " of the model with ",
+                             count, " values, and the process of the chunk before has sent ",
+                             values.empty() ? 0 : values.size() - 1, "; all processes run the same program");
+  }
+  if (values.back().defined()) {
+    generator_.set_state(values.back());
+    seeded_ = true;
+  }
+  values.pop_back();
+  return values;
+}
+
+// A thread of a process that has all stages does without.
+void Passage::set_elsewhere(bool elsewhere) {
+  elsewhere_ = elsewhere;
+  if (run_->line != nullptr) hand_over_operations(elsewhere || run_->watches);
+}
+
+void Passage::note_use(const torch::Tensor& tensor) {
+  if (run_->watches) used_.insert(tensor_id(tensor));
 }
 
 bool Passage::begins_at(std::string_view name) {
@@ -208,7 +275,8 @@ void Passage::minimize(PipelinedStep step) {
     fail<Unimplemented>("[pipeline] minimize() was called twice for microbatch ", part_.number,
                         "; a step of a pipeline has one loss and one optimizer");
   }
-  at(current_).graph.outputs = {std::exchange(step.loss, {})};
+  torch::Tensor loss = std::exchange(step.loss, {});
+  if (!elsewhere_) at(current_).graph.outputs = {std::move(loss)};
   const std::lock_guard lock(run_->mutex);
   if (run_->step && run_->step->owner != step.owner) {
     fail<Unimplemented>("[pipeline] the microbatches of a step were minimized by different optimizers");
@@ -257,7 +325,37 @@ void Passage::receive(int chunk, bool gradient) {
                 [&] { return gradient ? other.gradient_sent : other.sent; });
 }
 
+void Passage::arrive(int chunk, bool gradient, std::vector<torch::Tensor> values) {
+  const std::lock_guard lock(run_->mutex);
+  if (gradient) {
+    at(chunk).gradients = std::move(values);
+    at(chunk + 1).gradient_sent = true;
+  } else {
+    at(chunk).arrived = std::move(values);
+    at(chunk - 1).sent = true;
+  }
+  PipelineRun::Stage& own = run_->stage_of(chunk);
+  own.place.bind();
+  own.wake.notify_all();
+}
+
+void Passage::send_away(int chunk, bool gradient) {
+  StageMessage message{.kind = gradient ? StageMessage::Kind::kGradient : StageMessage::Kind::kOutput,
+                       .microbatch = static_cast<int64_t>(part_.number),
+                       .chunk = gradient ? chunk - 1 : chunk + 1};
+  if (gradient) {
+    message.values = std::exchange(at(chunk - 1).gradients, {});
+  } else {
+    message.values = at(chunk).graph.outputs;
+    message.values.push_back(at(chunk).random);
+  }
+  std::vector<Work<>> works = send_message(*run_->line, run_->process_of(static_cast<int>(message.chunk)), message);
+  const std::lock_guard lock(run_->mutex);
+  run_->sends.insert(run_->sends.end(), works.begin(), works.end());
+}
+
 void Passage::send(int chunk, bool gradient) {
+  if (!run_->here(gradient ? chunk - 1 : chunk + 1)) return send_away(chunk, gradient);
   const std::lock_guard lock(run_->mutex);
   (gradient ? at(chunk).gradient_sent : at(chunk).sent) = true;
   PipelineRun::Stage& other = run_->stage_of(gradient ? chunk - 1 : chunk + 1);
@@ -269,7 +367,9 @@ void Passage::backward(int chunk, bool whole) {
   Chunk& own = at(chunk);
   GradientSums* sums = nullptr;
   {
-    const std::lock_guard lock(run_->mutex);
+    // The function goes through the chunks of other processes meanwhile, and says at its end what to do.
+    std::unique_lock lock(run_->mutex);
+    wait_in_stage(lock, back_, chunk, "the end of the function", [&] { return ended_; });
     if (minimized_) sums = run_->sums.get();
   }
   if (sums != nullptr) {

@@ -12,9 +12,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/wake_place.h"
+#include "cohort/communicator.h"
 #include "cohort/strategy.h"
 #include "strategy/pipeline/chunk_backward.h"
 #include "strategy/pipeline/microbatch_call.h"
@@ -30,6 +32,11 @@ struct PipelineRun {
   int chunks = 1;
   int threads = 1;  // of an operation
   const std::vector<std::string>& cut;
+  // The stages of this process among those of the line, and its end of the line where others have the rest.
+  int all_stages = 1;
+  int first_stage = 0;
+  Communicator* line = nullptr;
+  bool watches = false;  // whether passages note which tensors they use
   at::ThreadLocalState caller = {};
 
   // What wakes a stage when something comes from another one, and where: on a core of its own, to which it calls the
@@ -40,7 +47,8 @@ struct PipelineRun {
   };
 
   std::mutex mutex;
-  std::deque<Stage> stages = {};
+  std::deque<Stage> stages = {};       // of this process
+  std::vector<Work<>> sends = {};      // messages that are under way
   std::exception_ptr error = nullptr;  // the first one
   std::vector<class Passage*> passages = {};
   // The replica's own stream, from which several microbatches are seeded, and their seeds. They are drawn when one asks
@@ -54,9 +62,16 @@ struct PipelineRun {
 
   // Returns how long a call waits at most: all that goes before it ends in time, or fails.
   std::chrono::milliseconds patience() const { return timeout * (3 * chunks * static_cast<int>(passages.size())); }
-  Stage& stage_of(int chunk) { return stages[static_cast<std::size_t>(chunk) % stages.size()]; }
+  // Returns whether a chunk is this process's.
+  bool here(int chunk) const {
+    const int stage = chunk % all_stages - first_stage;
+    return stage >= 0 && stage < static_cast<int>(stages.size());
+  }
+  // Returns the rank on the line of the process that has a chunk.
+  int process_of(int chunk) const { return chunk % all_stages / static_cast<int>(stages.size()); }
+  Stage& stage_of(int chunk) { return stages[static_cast<std::size_t>(chunk % all_stages - first_stage)]; }
   uint64_t seed_of(std::size_t microbatch);
-  // Notes an error and wakes everybody.
+  // Notes an error and wakes everybody; other processes of the line hear of it.
   void fail_with(std::exception_ptr failure);
   void wake_all();
 };
@@ -78,6 +93,14 @@ class Passage final : public MicrobatchCall {
   // Waits until the chunk before has sent its output, or the one behind the gradient of its input.
   void receive(int chunk, bool gradient);
   void send(int chunk, bool gradient);
+  // Takes what another process has sent: the input of a chunk, or the gradients of its output.
+  void arrive(int chunk, bool gradient, std::vector<torch::Tensor> values);
+  // Returns whether the function has come through the first chunk, once it has ended.
+  bool passed_first() const { return current_ > 0; }
+  // Returns the tensors that the process's chunks have used, once the function has ended.
+  const std::unordered_set<const void*>& used() const { return used_; }
+  // Returns whether random numbers were asked for, once the function has ended.
+  bool has_drawn() const { return seeded_; }
   // Returns whether the call has ended; the run's mutex is held.
   bool ended() const { return ended_; }
   void wake_all();
@@ -89,14 +112,18 @@ class Passage final : public MicrobatchCall {
   bool begins_at(std::string_view name) override;
   void minimize(PipelinedStep step) override;
   void after_step(std::function<void(const Replica&)> act) override;
+  bool elsewhere() const override { return elsewhere_; }
+  void note_use(const torch::Tensor& tensor) override;
 
  private:
   struct Chunk {
     ChunkGraph graph;
     std::vector<torch::Tensor> gradients;  // of the outputs
     std::unique_ptr<ChunkBackward> backward;
-    bool sent = false;           // the output
-    bool gradient_sent = false;  // of the input
+    std::vector<torch::Tensor> arrived;  // the input that another process has sent, and behind it the random stream
+    torch::Tensor random;                // the stream at the chunk's end, for another process; undefined: as it began
+    bool sent = false;                   // the output
+    bool gradient_sent = false;          // of the input
   };
 
   Chunk& at(int chunk) { return chunks_[static_cast<std::size_t>(chunk)]; }
@@ -108,6 +135,9 @@ class Passage final : public MicrobatchCall {
   void wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int chunk, const char* what,
                      const Ready& ready);
   void turn_back();
+  void set_elsewhere(bool elsewhere);
+  std::vector<torch::Tensor> take_arrived(std::size_t count);
+  void send_away(int chunk, bool gradient);
 
   std::shared_ptr<PipelineRun> run_;
   detail::SharePart part_;
@@ -121,7 +151,9 @@ class Passage final : public MicrobatchCall {
   int done_ = -1;     // the last one that it has ended
   bool ended_ = false;
   bool minimized_ = false;
-  bool seeded_ = false;           // or the stream is the replica's own
+  bool seeded_ = false;     // or the stream is the replica's own
+  bool elsewhere_ = false;  // the function is in a chunk of another process
+  std::unordered_set<const void*> used_;
   std::set<std::string> places_;  // where it came through and no chunk begins
 };
 

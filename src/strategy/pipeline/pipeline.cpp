@@ -19,6 +19,8 @@
 #include "device/backend.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/absent.h"
+#include "strategy/pipeline/between_processes.h"
 #include "strategy/pipeline/passage.h"
 #include "strategy/replica_threads.h"
 
@@ -138,7 +140,10 @@ class Pipeline final : public ReplicaRunner {
       : core_(core),
         local_id_(local_id),
         setup_(std::move(setup)),
-        stages_(setup_.stages, core.num_local_replicas() * setup_.stages <= hardware_cores()) {}
+        stages_here_(setup_.axis.empty() ? setup_.stages : setup_.stages_here),
+        stages_(stages_here_, core.num_local_replicas() * stages_here_ <= hardware_cores()) {
+    if (!setup_.axis.empty()) install_absent_kernel();
+  }
 
   void run(detail::Job& job, Replica& replica) override;
 
@@ -147,12 +152,16 @@ class Pipeline final : public ReplicaRunner {
   const PipelineSchedule& schedule(int microbatches);
   std::vector<std::shared_ptr<Passage>> prepare(const std::shared_ptr<PipelineRun>& run,
                                                 const std::vector<detail::SharePart>& parts);
+  std::shared_ptr<PipelineRun> begin(detail::Job& job, Replica& replica, int chunks);
   void work(PipelineRun& run, const PipelineSchedule& schedule, int stage) const;
-  void finish(PipelineRun& run) const;
+  void finish(PipelineRun& run);
+  void place(const PipelineRun& run);
 
   StrategyCore& core_;
   int local_id_;
   PipelineSetup setup_;
+  int stages_here_;
+  bool watches_ = true;                             // it is not known yet which tensors the stages use
   std::map<int, PipelineSchedule> schedules_;       // by microbatches
   std::vector<std::shared_ptr<Passage>> passages_;  // of several microbatches
   std::shared_ptr<Passage> whole_;                  // of a single one
@@ -209,21 +218,13 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
   }
   const std::vector<detail::SharePart> parts = parts_of(job);
   const PipelineSchedule& actions = schedule(static_cast<int>(parts.size()));
-  // An aggregate, which std::make_shared() of Clang 14 cannot make.
-  // NOLINTNEXTLINE(modernize-make-shared)
-  const auto run = std::shared_ptr<PipelineRun>(new PipelineRun{.core = core_.shared_from_this(),
-                                                                .job = job.shared_from_this(),
-                                                                .replica = replica,
-                                                                .timeout = core_.plan().exchange.timeout,
-                                                                .chunks = actions.num_chunks(),
-                                                                .threads = core_.threads_per_replica(),
-                                                                .cut = core_.plan().cut});
-  run->stages.resize(static_cast<std::size_t>(setup_.stages));
-  for (int i = 0; i < setup_.stages; ++i) {
-    run->stages[static_cast<std::size_t>(i)].place.set_core(core_behind(i * core_.num_local_replicas()));
-  }
+  const std::shared_ptr<PipelineRun> run = begin(job, replica, actions.num_chunks());
+  const bool divides = run->line != nullptr;
   job.begin_parts(replica, parts.size());
   const std::vector<std::shared_ptr<Passage>> passages = prepare(run, parts);
+  std::optional<BeforeRun> before;
+  if (divides) before.emplace(core_, local_id_);
+  Arrivals arrivals(run, actions);
   std::size_t begun = 0;
   try {
     for (; begun < passages.size(); ++begun) calls_.begin(begun, passages[begun]);
@@ -231,18 +232,27 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
     run->fail_with(std::current_exception());
   }
   const auto stage = std::make_shared<const ReplicaThreads::Work>([this, run, &actions](int number) {
-    if (number == 0) return work(*run, actions, 0);
-    name_traced_thread(c10::str("replica ", local_id_, ", stage ", number));
+    const int own = setup_.first_stage + number;
+    if (number == 0) return work(*run, actions, own);
+    name_traced_thread(c10::str("replica ", local_id_, ", stage ", own));
     const at::ThreadLocalStateGuard as_caller(run->caller);
     const IntraOpThreads threads(run->threads);
     const c10::DeviceGuard guard(run->replica.device());
-    work(*run, actions, number);
+    work(*run, actions, own);
   });
   const bool all_back = stages_.run(stage, run->timeout);
   broken_ = !all_back || !calls_.wait(begun, run->timeout);
   if (broken_) {
     run->fail_with(std::make_exception_ptr(DeadlineExceeded(c10::str(
         "[pipeline] a stage or a function had not come back ", to_text(run->timeout), " after the first stage"))));
+  }
+  arrivals.wait();
+  for (const Work<>& sent : run->sends) {
+    try {
+      sent.wait();
+    } catch (...) {
+      run->fail_with(std::current_exception());
+    }
   }
   std::exception_ptr error;
   {
@@ -252,7 +262,30 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
   for (std::size_t i = 0; i < passages.size() && !broken_; ++i) passages[i]->release();
   if (error) std::rethrow_exception(error);
   finish(*run);
-  job.join_parts(replica, parts);
+  divides ? share_results(*run, parts, *before) : job.join_parts(replica, parts);
+}
+
+std::shared_ptr<PipelineRun> Pipeline::begin(detail::Job& job, Replica& replica, int chunks) {
+  // An aggregate, which std::make_shared() of Clang 14 cannot make.
+  // NOLINTNEXTLINE(modernize-make-shared)
+  auto run = std::shared_ptr<PipelineRun>(new PipelineRun{.core = core_.shared_from_this(),
+                                                          .job = job.shared_from_this(),
+                                                          .replica = replica,
+                                                          .timeout = core_.plan().exchange.timeout,
+                                                          .chunks = chunks,
+                                                          .threads = core_.threads_per_replica(),
+                                                          .cut = core_.plan().cut,
+                                                          .all_stages = setup_.stages,
+                                                          .first_stage = setup_.first_stage});
+  if (!setup_.axis.empty()) {
+    run->line = &core_.group(setup_.axis, local_id_);
+    run->watches = watches_;
+  }
+  run->stages.resize(static_cast<std::size_t>(stages_here_));
+  for (int i = 0; i < stages_here_; ++i) {
+    run->stages[static_cast<std::size_t>(i)].place.set_core(core_behind(i * core_.num_local_replicas()));
+  }
+  return run;
 }
 
 // Does what a stage has to do, in the order of the schedule.
@@ -293,7 +326,23 @@ void Pipeline::work(PipelineRun& run, const PipelineSchedule& schedule, int stag
   }
 }
 
-void Pipeline::finish(PipelineRun& run) const {
+// In the first step that is watched the processes tell each other what their stages have used.
+void Pipeline::place(const PipelineRun& run) {
+  const bool known = !run.step->place;
+  if (!known && run.watches) {
+    TensorIds used;
+    for (const Passage* passage : run.passages) used.insert(passage->used().begin(), passage->used().end());
+    core_.launch().meet(local_id_, "the first step of a pipeline", &used, [&](std::span<void* const> all) {
+      std::vector<const TensorIds*> each;
+      for (void* own : all) each.push_back(static_cast<const TensorIds*>(own));
+      run.step->place(each);
+    });
+  }
+  watches_ = !known && !run.watches;
+}
+
+void Pipeline::finish(PipelineRun& run) {
+  if (run.step && run.line != nullptr) place(run);
   if (run.step) {
     std::vector<torch::Tensor> sums;
     {

@@ -16,6 +16,11 @@ namespace cohort {
 // The options of a pipeline that its runners need.
 struct PipelineSetup {
   int stages = 1;
+  // Where the stages of a line lie with several processes: those of this one, and the axis of the topology along which
+  // they do. Otherwise all are here.
+  int stages_here = 0;
+  int first_stage = 0;
+  std::string axis = {};
   PipelineScheduleOptions schedule = Schedule1F1B{};
   std::vector<std::string> cut = {};
   int most_alive = 0;

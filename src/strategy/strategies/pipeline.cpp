@@ -1,9 +1,8 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cohort/pipeline_strategy.h"
-#include "strategy/pipeline/pipeline.h"
 #include "strategy/strategies/devices.h"
+#include "strategy/strategies/pipeline_plan.h"
 
 namespace cohort {
 
@@ -15,24 +14,8 @@ struct Lines {
   std::vector<std::vector<std::string>> devices;  // [replica][stage]
 };
 
-const Axis& stage_axis(const DeviceMesh& mesh) {
-  const Axis* stages = nullptr;
-  for (const Axis& axis : mesh.axes()) {
-    if (axis.role == AxisRole::kStage && stages != nullptr) {
-      fail<InvalidArgument>("[pipeline] the mesh ", mesh.to_string(), " has two axes of stages, \"", stages->name,
-                            "\" and \"", axis.name, "\", wanted one");
-    }
-    if (axis.role == AxisRole::kStage) stages = &axis;
-    if (axis.role == AxisRole::kStage || axis.role == AxisRole::kBatch) continue;
-    fail<Unimplemented>("[pipeline] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
-                        " neither carries the batch nor divides the layers, which is what PipelineStrategy does");
-  }
-  if (stages != nullptr) return *stages;
-  fail<InvalidArgument>("[pipeline] the mesh ", mesh.to_string(), " has no axis of stages (the role kStage)");
-}
-
 Lines lines_of(const DeviceMesh& mesh) {
-  const Axis& stages = stage_axis(mesh);
+  const Axis& stages = stages_of(mesh);
   const auto& axes = mesh.axes();
   const auto place = std::find(axes.begin(), axes.end(), stages) - axes.begin();
   const DeviceSpec first = mesh.devices().front();
@@ -49,11 +32,33 @@ Lines lines_of(const DeviceMesh& mesh) {
   return lines;
 }
 
+}  // namespace
+
+const Axis& stages_of(const DeviceMesh& mesh) {
+  const Axis* stages = nullptr;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kStage && stages != nullptr) {
+      fail<InvalidArgument>("[pipeline] the mesh ", mesh.to_string(), " has two axes of stages, \"", stages->name,
+                            "\" and \"", axis.name, "\", wanted one");
+    }
+    if (axis.role == AxisRole::kStage) stages = &axis;
+    if (axis.role == AxisRole::kStage || axis.role == AxisRole::kBatch) continue;
+    fail<Unimplemented>("[pipeline] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
+                        " neither carries the batch nor divides the layers, which is what PipelineStrategy does");
+  }
+  if (stages != nullptr) return *stages;
+  fail<InvalidArgument>("[pipeline] the mesh ", mesh.to_string(), " has no axis of stages (the role kStage)");
+}
+
+void require_cpus(const std::vector<LogicalDevice>& devices) {
+  for (const LogicalDevice& device : devices) {
+    if (device.torch_device.is_cpu()) continue;
+    fail<Unimplemented>("[pipeline] ", device.name(), " is no CPU; the stages of a pipeline are threads on CPUs");
+  }
+}
+
 StrategyPlan pipeline_plan(const PipelineOptions& options) {
   require_one_of("pipeline", options.devices, options.mesh);
-  if (options.most_alive < 0) {
-    fail<InvalidArgument>("[pipeline] most_alive is ", options.most_alive, ", wanted 0 (any number) or more");
-  }
   if (options.sharding.stage > 1) {
     fail<Unimplemented>("[pipeline] sharding.stage is ", options.sharding.stage, "; the replicas of a pipeline share ",
                         "slots (stage 1), but gradients are kept over the microbatches");
@@ -65,10 +70,7 @@ StrategyPlan pipeline_plan(const PipelineOptions& options) {
     for (const auto& line : lines->devices) all.insert(all.end(), line.begin(), line.end());
   }
   const std::vector<LogicalDevice> chosen = choose_devices("pipeline", all);
-  for (const LogicalDevice& device : chosen) {
-    if (device.torch_device.is_cpu()) continue;
-    fail<Unimplemented>("[pipeline] ", device.name(), " is no CPU; the stages of a pipeline are threads on CPUs");
-  }
+  require_cpus(chosen);
   const std::size_t stages = lines ? lines->devices.front().size() : chosen.size();
   std::vector<LogicalDevice> leaders;
   for (std::size_t i = 0; i < chosen.size(); i += stages) leaders.push_back(chosen[i]);
@@ -76,24 +78,27 @@ StrategyPlan pipeline_plan(const PipelineOptions& options) {
   if (lines) plan.topology = lines->topology;
   plan.exchange = options.exchange;
   plan.sharding = options.sharding;
-  const PipelineSetup setup{.stages = static_cast<int>(stages),
-                            .schedule = options.schedule,
-                            .cut = options.cut,
-                            .most_alive = options.most_alive};
-  const PipelineSchedule schedule = checked_schedule(setup, microbatches_of(options.schedule));
-  plan.runner = pipelines(setup);
-  plan.devices_per_replica = setup.stages;
-  plan.chunks = schedule.num_chunks();
-  plan.cut = options.cut;
-  if (static_cast<int>(options.cut.size()) > plan.chunks - 1) {
-    fail<InvalidArgument>("[pipeline] cut has ", options.cut.size(), " names, wanted at most ", plan.chunks - 1,
-                          " for the ", plan.chunks, " chunks of the schedule ", schedule.name(), " on ", stages,
-                          " stages");
-  }
+  take_schedule(plan, options, {.stages = static_cast<int>(stages)});
+  plan.devices_per_replica = static_cast<int>(stages);
   return plan;
 }
 
-}  // namespace
+void take_schedule(StrategyPlan& plan, const PipelineOptions& options, PipelineSetup setup) {
+  if (options.most_alive < 0) {
+    fail<InvalidArgument>("[pipeline] most_alive is ", options.most_alive, ", wanted 0 (any number) or more");
+  }
+  setup.schedule = options.schedule;
+  setup.cut = options.cut;
+  setup.most_alive = options.most_alive;
+  const PipelineSchedule schedule = checked_schedule(setup, microbatches_of(options.schedule));
+  plan.runner = pipelines(setup);
+  plan.chunks = schedule.num_chunks();
+  plan.cut = options.cut;
+  if (static_cast<int>(options.cut.size()) <= plan.chunks - 1) return;
+  fail<InvalidArgument>("[pipeline] cut has ", options.cut.size(), " names, wanted at most ", plan.chunks - 1,
+                        " for the ", plan.chunks, " chunks of the schedule ", schedule.name(), " on ", setup.stages,
+                        " stages");
+}
 
 PipelineStrategy::PipelineStrategy(const PipelineOptions& options)
     : Strategy(std::make_shared<StrategyCore>(pipeline_plan(options))) {}

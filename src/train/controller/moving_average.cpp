@@ -10,6 +10,7 @@
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
+#include "strategy/pipeline/stages.h"
 
 namespace cohort {
 
@@ -92,6 +93,10 @@ void MovingAverage::begin(const MirroredModule& module) {
   if (Access::layout(module)->cuts_any()) {
     fail<Unimplemented>("[trainer] ema: the layout of the mesh cuts parameters, of which these averages would have ",
                         "one part; use the optimizer's use_ema");
+  }
+  if (has_stages(*Access::core(module))) {
+    fail<Unimplemented>("[trainer] ema: the stages of the pipeline lie with several processes, of which each has the ",
+                        "parameters of its own; use the optimizer's use_ema");
   }
   if (Access::core(module)->shares_parameters()) {
     fail<Unimplemented>("[trainer] ema: the replicas share the parameters (sharding.stage 3), of which these averages ",

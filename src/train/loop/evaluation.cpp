@@ -6,6 +6,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "strategy/pipeline/absent.h"
 #include "strategy/steps_together.h"
 #include "train/loop/loop.h"
 
@@ -42,7 +43,7 @@ NamedTensors gathered(const Strategy& strategy, const PerReplica<NamedTensors>& 
     for (std::size_t turn = 0; turn < shares.size(); ++turn) {
       std::vector<torch::Tensor> parts;
       for (std::size_t replica = 0; replica < shares.size(); ++replica) {
-        const torch::Tensor& output = shares[replica].at(i).second;
+        const torch::Tensor output = zeros_if_absent(shares[replica].at(i).second);
         parts.push_back(replica == turn ? output : output.narrow(0, 0, 0));
       }
       pieces.push_back(strategy.gather(PerReplica<torch::Tensor>(std::move(parts)), 0).cpu());

@@ -17,6 +17,8 @@
 #include "strategy/module_pieces.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
+#include "strategy/pipeline/absent.h"
+#include "strategy/pipeline/stages.h"
 #include "train/loop/worker_checkpoints.h"
 
 namespace cohort {
@@ -80,12 +82,12 @@ void load_named(const MirroredModule& module, const NamedTensors& given, const C
 
 void load_from_chief(const MirroredModule& module, const ReadTensors& read, const ChiefLoad& how) {
   const StrategyCore& core = *Access::core(module);
-  if (!Access::layout(module)->crosses_processes()) {
+  if (!Access::layout(module)->crosses_processes() && !has_stages(core)) {
     core.on_chief(how.what, [&] { load_named(module, read(), how); });
     module.copy_from_chief();
     return;
   }
-  // The chief has parts of its own alone, so each worker takes its own of the wholes.
+  // The chief has parts, or stages, of its own alone, so each worker takes its own of the wholes.
   NamedTensors all = module.state();
   for (auto& [name, tensor] : all) tensor = tensor.detach().clone();
   core.on_chief(how.what, [&] {
@@ -167,7 +169,9 @@ std::string save_own(const StrategyCore& core, const OwnParts& parts, const std:
   own.tensors.push_back(host_generator().get_state());
   for (int i = 0; i < core.num_local_replicas(); ++i) own.tensors.push_back(core.replica(i).generator().get_state());
   for (const torch::Tensor& tensor : parts.more) own.tensors.push_back(tensor);
-  for (const torch::Tensor& buffer : buffers_of(parts)) own.tensors.push_back(buffer.cpu());
+  for (const torch::Tensor& buffer : buffers_of(parts)) {
+    own.tensors.push_back(is_absent(buffer) ? torch::empty({0}) : buffer.cpu());
+  }
   for (const MirroredOptimizer& optimizer : parts.optimizers) {
     for (const torch::Tensor& sum : optimizer.accumulated()) own.tensors.push_back(sum);
   }
@@ -198,7 +202,10 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
     for (std::size_t i = 0; i < replicas; ++i) go_on(core.replica(static_cast<int>(i)).generator(), *next++);
     result.more = take(parts.more.size());
     const torch::NoGradGuard no_grad;
-    for (const torch::Tensor& buffer : buffers) buffer.copy_(*next++);
+    for (const torch::Tensor& buffer : buffers) {
+      const torch::Tensor& saved = *next++;
+      if (!is_absent(buffer) && saved.sizes() == buffer.sizes()) buffer.copy_(saved);  // others are another stage's
+    }
     for (const MirroredOptimizer& optimizer : parts.optimizers) {
       optimizer.load_accumulated(take(optimizer.accumulated().size()));
     }

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "cohort/train/metric.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/microbatch_call.h"
 
 namespace cohort {
 
@@ -27,6 +28,7 @@ MetricState& MirroredMetric::state(const Replica& replica) {
 
 void MirroredMetric::update(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
                             const torch::Tensor& weight, const torch::Tensor& mask) {
+  if (is_elsewhere()) return;  // the process of the last stage counts
   metric_.update(state(replica), y, prediction, weight, mask);
 }
 

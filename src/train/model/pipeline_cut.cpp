@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <sstream>
 
 #include "base/cpu_threads.h"
 #include "base/fail.h"
@@ -57,6 +58,15 @@ std::vector<double> costs_of(const StrategyCore& core, SequentialModule& module,
   }
   module.train(training);
   return costs;
+}
+
+// Workers measure different times; the chief's count.
+std::vector<std::size_t> chiefs_cut(const StrategyCore& core, const std::vector<std::size_t>& cut) {
+  std::vector<std::size_t> chiefs;
+  std::istringstream text(core.text_from_chief(c10::Join(" ", cut)));
+  for (std::size_t layer = 0; text >> layer;) chiefs.push_back(layer);
+  if (chiefs.size() == cut.size()) return chiefs;
+  fail<DataLoss>("[pipeline] the chief cuts the model at ", chiefs.size(), " layers, this worker at ", cut.size());
 }
 
 std::vector<std::size_t> named_cut(const std::string& speaker, const std::vector<std::string>& cut,
@@ -133,6 +143,7 @@ void cut_for_pipeline(const std::string& speaker, const StrategyCore& core,
                             "), which cannot be cut into the ", wanted);
     }
     cut = cut_by_cost(costs_of(core, *copies.front(), context), chunks);
+    cut = chiefs_cut(core, cut);
   }
   for (SequentialModule* copy : copies) copy->set_cut(cut);
 }

@@ -45,6 +45,7 @@ void ModelState::add_penalty(Replica& replica, int64_t examples, ShareLosses& lo
 
 void ModelState::record(const Replica& replica, int64_t examples, const std::vector<OutputShare>& outputs,
                         const ShareLosses& losses) {
+  if (is_elsewhere()) return;  // the process of the last stage counts
   const auto add = [&](MirroredMetric& metric, const torch::Tensor& total) {
     MetricState& state = metric.state(replica);
     state.add(0, total.detach());

@@ -1,0 +1,45 @@
+// MultiWorkerPipelineStrategy: a pipeline whose stages lie with the processes of a cluster, and data parallelism beside
+// it.
+//
+//   cohort::MultiWorkerPipelineStrategy strategy(
+//       {.mesh = cohort::DeviceMesh({2}, {"stage"}, {"/job:worker/task:0/CPU:0", "/job:worker/task:1/CPU:0"}),
+//        .schedule = cohort::Schedule1F1B{.microbatches = 8}});
+//
+// Every worker runs the same program, which is that of PipelineStrategy, and reads the data of its replicas. A worker
+// computes the chunks of the model of its own stages; activations and their gradients go from worker to worker. The
+// function given to run() runs on all of them: in the chunks of others it goes on with tensors that have sizes and no
+// values, and what reads a value there (Tensor::item(), masks as indices) is Unimplemented and names the operation.
+//
+// Before the first update a worker has all parameters. From then on it has those that its stages have used, with their
+// gradients and slots; others are tensors without memory. state(), weights() and checkpoints, which all workers take
+// part in, have all of them. When a worker is lost, every call of the others that needs it throws Unavailable with its
+// name.
+#pragma once
+
+#include <memory>
+
+#include "cohort/cluster/multi_worker_mesh.h"
+#include "cohort/pipeline_strategy.h"
+
+namespace cohort {
+
+// The strategy of a worker; a handle as every Strategy. What run() returns is the same on all workers of a line of
+// stages if it is made of tensors and the share has several microbatches; what it returns for a single one is read by
+// Strategy::reduce() or gather().
+class MultiWorkerPipelineStrategy : public Strategy {
+ public:
+  // Enters the cluster, as MultiWorkerMirroredStrategy does, with its errors. `options` has a mesh, whose devices are
+  // those of the workers. InvalidArgument, beside the errors of PipelineStrategy: there is no mesh; the workers have
+  // other devices than the mesh, other numbers of stages each, or differ in mesh, schedule, cut or exchange.
+  // Unimplemented: `sharding`.
+  explicit MultiWorkerPipelineStrategy(const PipelineOptions& options, const ClusterOptions& cluster = {});
+
+  // Returns the number of workers, the chief included.
+  int num_workers() const;
+  // Returns the rank of this process among the workers; 0 is the chief.
+  int worker_rank() const;
+  // The group of workers, for barriers and values of one's own; null when there is one worker.
+  std::shared_ptr<Membership> membership() const;
+};
+
+}  // namespace cohort

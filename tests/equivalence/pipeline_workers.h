@@ -1,0 +1,124 @@
+// Models whose stages lie with workers, which are threads on loopback or processes, their training, and what it has to
+// come to.
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cohort/cluster/multi_worker_pipeline.h"
+#include "tests/equivalence/mesh_workers.h"
+
+namespace cohort::equivalence::pipeline_workers {
+
+inline constexpr int64_t kEpochs = 4;
+inline constexpr int64_t kRows = 4 * 12 + 1;  // five steps a pass; the last batch has one example
+inline constexpr int64_t kClasses = 6;
+
+struct Shape {
+  int workers = 2;
+  int devices = 1;  // of each
+  int batch = 1;
+  int stages = 2;
+};
+
+inline DeviceMesh mesh_of(const Shape& shape) {
+  const std::vector<std::string> devices = devices_of_workers(shape.workers, shape.devices);
+  if (shape.batch == 1) return DeviceMesh({shape.stages}, {"stage"}, devices);
+  return DeviceMesh({shape.batch, shape.stages}, {"batch", "stage"}, devices);
+}
+
+using OfStages = std::function<void(const MultiWorkerPipelineStrategy& strategy)>;
+
+// Runs fn as each worker, which has the options options_of(rank), and rethrows the first failure in rank order.
+inline void with_stages(int workers, const std::function<PipelineOptions(int rank)>& options_of, const OfStages& fn) {
+  const ClusterSpec cluster = testing::loopback_workers(workers);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(workers));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < workers; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          fn(MultiWorkerPipelineStrategy(
+              options_of(rank), {.resolver = std::make_shared<SimpleResolver>(
+                                     SimpleResolverOptions{.cluster = cluster, .task = TaskId{"worker", rank}}),
+                                 .communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)},
+                                 .membership = {.start_timeout = std::chrono::seconds(20),
+                                                .heartbeat_timeout = std::chrono::seconds(10)}}));
+        } catch (...) {
+          errors[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+  }
+  testing::rethrow_first(errors);
+}
+
+inline void with_stages(const Shape& shape, const PipelineScheduleOptions& schedule, const OfStages& fn,
+                        const std::vector<std::string>& cut = {}) {
+  const PipelineOptions options{
+      .mesh = mesh_of(shape), .schedule = schedule, .cut = cut, .exchange = {.threads_per_replica = 1}};
+  with_stages(
+      shape.workers, [&](int /*rank*/) { return options; }, fn);
+}
+
+inline std::vector<Layer> layers() {
+  return {Dense(10, Activation::kTanh),
+          Dense({.units = 9, .activation = "relu", .kernel_regularizer = Regularizer::l2(0.01)}),
+          LayerNormalization(),
+          Dense(8, Activation::kSoftmax),
+          Dense(7, Activation::kGelu),
+          Dense(kClasses)};
+}
+
+// The places where 2, 3, 4 or more chunks of them begin: those that are measured may have no parameter.
+inline std::vector<std::string> cut_of(int chunks) {
+  if (chunks == 2) return {"layer_normalization"};
+  if (chunks == 3) return {"dense_1", "dense_2"};
+  if (chunks == 4) return {"dense_1", "layer_normalization", "dense_3"};
+  return {"dense_1", "layer_normalization", "dense_2", "dense_3", "dense_4"};
+}
+
+inline Dataset batches() {
+  const at::Generator own = mesh_runs::generator(7);
+  return Dataset::from_tensor_slices(Example{.x = torch::randn({kRows, 6}, own, torch::kDouble),
+                                             .y = torch::randint(kClasses, {kRows}, own, torch::kLong),
+                                             .weight = torch::rand({kRows}, own, torch::kDouble)})
+      .batch(12);
+}
+
+inline Optimizer adam(double clipnorm = 0.0) {
+  AdamOptions options{.learning_rate = 0.02};
+  options.gradient.global_clipnorm = clipnorm;
+  options.ema.use_ema = true;
+  return Adam(options);
+}
+
+// Every run begins with the same values.
+inline Sequential made(const std::vector<Layer>& net, const Optimizer& rule) {
+  Sequential model(net, {.dtype = torch::kDouble});
+  model.build({6});
+  const at::Generator own = mesh_runs::generator(3);
+  NamedTensors weights = model.weights();
+  for (auto& [name, value] : weights) {
+    if (value.is_floating_point()) value = torch::rand(value.sizes(), own, torch::kDouble) - 0.3;
+  }
+  model.set_weights(weights);
+  model.compile({.optimizer = rule,
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {SparseCategoricalAccuracy()}});
+  return model;
+}
+
+inline Outcome under(const Strategy& strategy, const Optimizer& rule = adam(),
+                     const std::vector<Layer>& net = layers()) {
+  const auto scope = strategy.scope();
+  Sequential model = made(net, rule);
+  return outcome_of(model, batches(), kEpochs);
+}
+
+}  // namespace cohort::equivalence::pipeline_workers

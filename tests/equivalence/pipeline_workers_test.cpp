@@ -1,0 +1,236 @@
+// Models whose stages lie with the workers of a cluster against one device: 20 steps of Adam in float64, with every
+// schedule, microbatches of different sizes, and last batches that are short.
+#include "tests/equivalence/pipeline_workers.h"
+
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+
+namespace cohort::equivalence::pipeline_workers_test {
+namespace {
+
+using namespace pipeline_workers;
+
+TEST(PipelineOverWorkers, LearnsAsOneDevice) {
+  const Outcome wanted = under(OneDeviceStrategy("/CPU:0"));
+  EXPECT_LT(wanted.history["loss"].back(), wanted.history["loss"].front());
+  struct Kind {
+    Shape shape;
+    PipelineScheduleOptions schedule;
+  };
+  const std::vector<Kind> kinds = {{{}, ScheduleGPipe{.microbatches = 5}},
+                                   {{}, Schedule1F1B{.microbatches = 5}},
+                                   {{}, ScheduleInterleaved{.microbatches = 5, .chunks = 2}},
+                                   {{.workers = 3, .stages = 3}, ScheduleZeroBubbleH1{.microbatches = 5}},
+                                   {{.devices = 2, .stages = 4}, Schedule1F1B{.microbatches = 5}}};
+  for (const Kind& kind : kinds) {
+    const int chunks = kind.shape.stages * chunks_of(kind.schedule);
+    SCOPED_TRACE(c10::str(kind.shape.workers, " workers, ", make_schedule(kind.schedule, kind.shape.stages).name()));
+    with_stages(
+        kind.shape, kind.schedule,
+        [&](const MultiWorkerPipelineStrategy& strategy) { expect_like(under(strategy), wanted); }, cut_of(chunks));
+  }
+}
+
+TEST(PipelineOverWorkers, LearnsBesideTheBatchAsOneDevice) {
+  const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), adam(0.05));
+  for (const Shape& shape : {Shape{.workers = 4, .batch = 2}, Shape{.devices = 2, .batch = 2}}) {
+    SCOPED_TRACE(c10::str(shape.workers, " workers"));
+    with_stages(
+        shape, Schedule1F1B{.microbatches = 3},
+        [&](const MultiWorkerPipelineStrategy& strategy) {
+          EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
+          expect_like(under(strategy, adam(0.05)), wanted);
+        },
+        cut_of(2));
+  }
+}
+
+TEST(PipelineOverWorkers, AWorkerAloneHasAllStages) {
+  const MultiWorkerPipelineStrategy strategy({.mesh = DeviceMesh({2, 2}, {"batch", "stage"}, cpu_devices(4)),
+                                              .schedule = Schedule1F1B{.microbatches = 3},
+                                              .cut = cut_of(2)});
+  EXPECT_EQ(strategy.num_workers(), 1);
+  expect_like(under(strategy), under(OneDeviceStrategy("/CPU:0")));
+}
+
+// Each worker has the parameters, gradients and slots of its stage, and all of them together what one device has.
+TEST(PipelineOverWorkers, AWorkerKeepsItsStage) {
+  const std::vector<Layer> net = {Dense(16, Activation::kTanh), Dense(12, Activation::kTanh), Dense(kClasses)};
+  const auto bytes_of = [&](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Sequential model = made(net, Adam({.learning_rate = 0.02}));
+    model.fit(batches(), {.epochs = 1, .verbose = Verbose::kSilent});
+    EXPECT_EQ(model.weights().size(), 6U);
+    return model.optimizer().state_bytes();
+  };
+  const StateBytes all = bytes_of(OneDeviceStrategy("/CPU:0"));
+  std::vector<StateBytes> each(2);
+  with_stages({}, Schedule1F1B{.microbatches = 3},
+              [&](const MultiWorkerPipelineStrategy& strategy) {
+                each[static_cast<std::size_t>(strategy.worker_rank())] = bytes_of(strategy);
+              },
+              {"dense_1"});
+  EXPECT_LT(each[0].slots, each[1].slots);
+  EXPECT_EQ(each[0].parameters + each[1].parameters, all.parameters);
+  EXPECT_EQ(each[0].gradients + each[1].gradients, all.gradients);
+  EXPECT_EQ(each[0].slots + each[1].slots, all.slots);
+}
+
+TEST(PipelineOverWorkers, CheckpointsAreThoseOfOtherStrategies) {
+  const auto run = [&](const Strategy& strategy, int64_t epochs, const std::filesystem::path& folder, bool sharded) {
+    const auto scope = strategy.scope();
+    Sequential model = made(layers(), adam());
+    (void)model.fit(
+        batches(),
+        {.epochs = epochs,
+         .callbacks = {BackupAndRestore({.directory = folder, .delete_checkpoint = false, .sharded = sharded})},
+         .verbose = Verbose::kSilent});
+    return model.weights();
+  };
+  const testing::TemporaryFolder folder;
+  const OneDeviceStrategy one("/CPU:0");
+  const NamedTensors wanted = run(one, kEpochs, folder.path() / "wanted", false);
+  run(one, kEpochs / 2, folder.path() / "whole", false);
+  for (const bool sharded : {false, true}) {
+    SCOPED_TRACE(sharded);
+    const auto parts = folder.path() / (sharded ? "sharded" : "parts");
+    with_stages(
+        {}, Schedule1F1B{.microbatches = 5},
+        [&](const MultiWorkerPipelineStrategy& strategy) {
+          run(strategy, kEpochs / 2, parts, sharded);
+          expect_same(run(strategy, kEpochs, parts, sharded), wanted);  // with its own state, where it was left
+          if (!sharded) expect_same(run(strategy, kEpochs, folder.path() / "whole", false), wanted);
+        },
+        cut_of(2));
+    expect_same(run(one, kEpochs, parts, false), wanted);
+  }
+}
+
+// Whatever the processes, a microbatch draws the same numbers.
+TEST(PipelineOverWorkers, DropsOutAsInOneProcess) {
+  const std::vector<Layer> net = {Dense(8),     Dropout(0.3), Dense(8, Activation::kRelu),
+                                  Dropout(0.2), Dense(8),     Dense(kClasses)};
+  const std::vector<std::string> cut = {"dense_1", "dense_2"};
+  const PipelineStrategy here({.devices = cpu_devices(3), .schedule = Schedule1F1B{.microbatches = 5}, .cut = cut});
+  here.set_seed(5);
+  const Outcome wanted = under(here, adam(), net);
+  with_stages(
+      {.workers = 3, .stages = 3}, ScheduleGPipe{.microbatches = 5},
+      [&](const MultiWorkerPipelineStrategy& strategy) {
+        strategy.set_seed(5);
+        expect_like(under(strategy, adam(), net), wanted);
+      },
+      cut);
+}
+
+// Own loops, with LibTorch's modules: two values from a stage to the next, a weight of the first stage that the last
+// one uses, a batch norm, and a layer that does not learn.
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    embedding = register_parameter("embedding", torch::randn({6, 8}, torch::kDouble) * 0.3);
+    norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    middle = register_module("middle", torch::nn::Linear(8, 8));
+    frozen = register_parameter("frozen", torch::randn({8, 8}, torch::kDouble) * 0.3, /*requires_grad=*/false);
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    std::vector<torch::Tensor> both = next_stage({torch::tanh(x.matmul(embedding)), x.matmul(embedding)});
+    torch::Tensor y = torch::tanh(middle->forward(norm->forward(both[0]))) + both[1];
+    y = stage_place(y.matmul(frozen), "head");
+    return y.matmul(embedding.t());
+  }
+  torch::Tensor embedding, frozen;
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Linear middle{nullptr};
+};
+TORCH_MODULE(Net);
+
+struct OwnLoop {
+  std::vector<double> losses;
+  std::vector<torch::Tensor> outputs;
+  NamedTensors state;
+};
+
+OwnLoop own_loop(const Strategy& strategy) {
+  const auto net = strategy.mirror([] { return Net(); });
+  NamedTensors begin;
+  for (const auto& [name, value] : net.state()) {
+    const at::Generator own = mesh_runs::generator(name.size());
+    begin.emplace_back(name, value.is_floating_point() ? torch::rand(value.sizes(), own, torch::kDouble) : value);
+  }
+  net.load_state(begin);
+  const MirroredOptimizer rule = strategy.optimizer(net, Adam({.learning_rate = 0.02}));
+  OwnLoop result;
+  for (int step = 0; step < 6; ++step) {
+    const at::Generator own = mesh_runs::generator(static_cast<uint64_t>(100 + step));
+    const torch::Tensor x = torch::randn({step % 3 == 2 ? 7 : 12, 6}, own, torch::kDouble);
+    const auto results = strategy.run(
+        [&](Replica& replica, const Example& part) {
+          const torch::Tensor y = net[replica]->forward(part.x);
+          const torch::Tensor loss = replica.global_mean((y - part.x).square());
+          rule[replica].minimize(loss);
+          return std::pair(loss, y);
+        },
+        PerReplica<Example>({Example{.x = x}}));
+    result.losses.push_back(results[0].first.item<double>());
+    result.outputs.push_back(results[0].second);
+  }
+  net.synchronize_buffers();
+  for (const auto& [name, value] : net.state()) result.state.emplace_back(name, value.to(torch::kDouble));
+  return result;
+}
+
+TEST(PipelineOverWorkers, AnOwnLoopHasTheSameResultsOnAllWorkers) {
+  const OwnLoop wanted = own_loop(
+      PipelineStrategy({.devices = cpu_devices(3), .schedule = Schedule1F1B{.microbatches = 3}, .cut = {"head"}}));
+  with_stages({.workers = 3, .stages = 3}, Schedule1F1B{.microbatches = 3},
+              [&](const MultiWorkerPipelineStrategy& strategy) {
+                const OwnLoop got = own_loop(strategy);
+                for (std::size_t step = 0; step < wanted.losses.size(); ++step) {
+                  EXPECT_NEAR(got.losses[step], wanted.losses[step], kClose);
+                  EXPECT_LT(gap_between(got.outputs[step], wanted.outputs[step]), kClose);
+                }
+                expect_same(got.state, wanted.state);
+              },
+              {"head"});
+}
+
+template <typename Kind>
+void expect_refused(const std::string& part, const std::function<void()>& fn) {
+  const std::string message = testing::error_of<Kind>(fn);
+  EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+TEST(PipelineOverWorkers, WhatCannotBeIsNamed) {
+  const auto none = [](const MultiWorkerPipelineStrategy& /*strategy*/) {};
+  expect_refused<InvalidArgument>("mesh is not set", [] { MultiWorkerPipelineStrategy({.devices = cpu_devices(2)}); });
+  expect_refused<InvalidArgument>("the workers differ in pipeline: worker 0 has \"1f1b of 3", [&] {
+    with_stages(
+        2,
+        [](int rank) {
+          return PipelineOptions{.mesh = mesh_of({}), .schedule = Schedule1F1B{.microbatches = 3 + rank}};
+        },
+        none);
+  });
+  expect_refused<InvalidArgument>("has other stages of the mesh", [&] {
+    with_stages({.workers = 2, .devices = 3, .batch = 2, .stages = 3}, Schedule1F1B{}, none);
+  });
+}
+
+// The first worker cannot know a loss that the last one computes; the last one hears of it.
+TEST(PipelineOverWorkers, AValueOfAnotherWorkerIsNamed) {
+  expect_refused<Unimplemented>("_local_scalar_dense", [] {
+    with_stages({}, Schedule1F1B{.microbatches = 3}, [](const MultiWorkerPipelineStrategy& strategy) {
+      const auto net = strategy.mirror([] { return Net(); });
+      strategy.run(
+          [&](Replica& replica, const Example& part) {
+            const torch::NoGradGuard no_grad;
+            return net[replica]->forward(part.x).sum().item<double>();
+          },
+          PerReplica<Example>({Example{.x = torch::ones({6, 6}, torch::kDouble)}}));
+    });
+  });
+}
+
+}  // namespace
+}  // namespace cohort::equivalence::pipeline_workers_test
