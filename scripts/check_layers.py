@@ -28,7 +28,7 @@ HEADERS = {
     "cluster": "cluster/cluster_spec cluster/cluster_resolver",
     "collective": "communicator",
     "topology": "device_mesh pipeline_schedule topology cluster/tpu_topology",
-    "strategy": "strategy strategy_inl join_parts mesh_strategy pipeline_strategy mirrored replica values variable cluster/multi_worker_mesh cluster/multi_worker_pipeline cluster/multi_worker_strategy cluster/xla_strategy",
+    "strategy": "strategy exchange_options strategy_inl join_parts mesh_strategy pipeline_strategy mirrored replica values variable cluster/multi_worker_mesh cluster/multi_worker_pipeline cluster/multi_worker_strategy cluster/xla_strategy",
     "optimizer": "optimizer precision schedule",
     "function": "function",
     "data": "dataset distributed_dataset",

@@ -18,7 +18,7 @@
 
 namespace cohort {
 
-struct ExchangeTimeline;  // in strategy.h, as is the next
+struct ExchangeTimeline;  // in exchange_options.h, as is the next
 struct StateBytes;
 class UpdateRule;
 class Step;

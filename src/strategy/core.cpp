@@ -9,6 +9,7 @@
 #include "base/cpu_threads.h"
 #include "base/error_text.h"
 #include "base/fail.h"
+#include "collective/gradient_wire.h"
 #include "collective/local/local.h"
 #include "device/backend.h"
 #include "device/host_memory.h"
@@ -49,6 +50,7 @@ void require_exchange(const StrategyPlan& plan) {
     fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
                           exchange.bytes_per_pack, ", which replaces it; give one of them");
   }
+  (void)GradientWire(exchange.gradient_compression);
   if (exchange.threads_per_replica < 0) {
     fail<InvalidArgument>("[strategy] ", plan.name, ": threads_per_replica is ", exchange.threads_per_replica,
                           ", wanted 0 (cores / replicas) or more");

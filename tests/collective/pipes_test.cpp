@@ -1,6 +1,7 @@
 // The example of docs/extending.md: all that a back end between processes has to show.
 #include "tests/collective/pipes.h"
 
+#include "collective/gradient_wire.h"
 #include "tests/collective/process/conformance.h"
 #include "tests/support/rank_errors.h"
 
@@ -39,6 +40,7 @@ TEST(Pipes, DoWhatACommunicatorMust) {
       EXPECT_EQ(world.name(), "pipes");
       testing::check_sums(world);
       testing::check_order_of_sums(world);
+      testing::check_half_sums(world);
       testing::check_shared_sums(world);
       testing::check_copies(world);
       testing::check_wrong_calls(world);
@@ -96,7 +98,16 @@ TEST(Pipes, ARankSendsNoMoreThanThePiecesOfTheOthers) {
       EXPECT_EQ(std::exchange(bytes, 0) - announcement, (0 + 1 + 2 + 3 - rank) * 100 * 2 * 4);
       torch::Tensor whole = tensor.clone();
       world.all_reduce({&whole, 1}, ReduceOp::kSum);
-      EXPECT_EQ(bytes - announcement, 2 * 3 * 1000 * 16 * 4);
+      EXPECT_EQ(std::exchange(bytes, 0) - announcement, 2 * 3 * 1000 * 16 * 4);
+      // Half types travel as they are.
+      torch::Tensor half = tensor.to(torch::kBFloat16);
+      (void)world.reduce_scatter(half, ReduceOp::kSum);
+      EXPECT_EQ(std::exchange(bytes, 0) - announcement, 3 * 1000 * 16 * 2);
+      world.all_reduce({&half, 1}, ReduceOp::kSum);
+      EXPECT_EQ(std::exchange(bytes, 0) - announcement, 2 * 3 * 1000 * 16 * 2);
+      GradientWire("float16").all_reduce(world, whole);
+      EXPECT_EQ(bytes - announcement, 2 * 3 * 1000 * 16 * 2);
+      EXPECT_TRUE(torch::equal(whole, torch::full_like(whole, 4 * 4)));
       world.barrier();
     });
   }

@@ -226,6 +226,24 @@ TEST(MultiWorkerMesh, StatesSharedAlongOneOfTwoAxes) {
   }
 }
 
+// Gradients that are rounded to a half type on their way; tests/step/exchange/compression_test.cpp has the exact sums.
+TEST(MultiWorkerCompression, FollowsOneDevice) {
+  for (const auto& [compression, stage] :
+       {std::pair("bfloat16", 0), std::pair("float16", 0), std::pair("bfloat16", 2)}) {
+    SCOPED_TRACE(c10::str(compression, ", stage ", stage));
+    WorkersOptions group{.workers = 3};
+    group.communication.shared_memory = false;
+    group.exchange.gradient_compression = compression;
+    group.sharding.stage = stage;
+    expect_like_one_device(
+        group, {{"momentum", [] { return SGD({.learning_rate = 0.05, .momentum = 0.9}); }}},
+        [](const Strategy& strategy) {
+          return strategy.distribute(Dataset::from_tensor_slices(columns(12 * 9 + 1, torch::kFloat)).batch(12));
+        },
+        10, torch::kFloat, 5e-3);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MultiWorker,
                          ::testing::Values(Group{2, 1}, Group{2, 2}, Group{3, 1}, Group{2, 1, 512}, Group{2, 2, 512},
                                            Group{3, 1, 512}, Group{3, 1, 0, false}, Group{2, 1, 0, true, 1},

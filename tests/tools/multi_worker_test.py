@@ -47,6 +47,11 @@ class SameResult(unittest.TestCase):
                 name = f"launched_{workers}_{replicas}"
                 self.expect_same(self.run_and_read(name, [COHORT, "launch", f"--nproc={workers}", "--", COHORT], MANY, f"--num_replicas={replicas}"))
 
+    def test_gradients_that_travel_as_bfloat16(self):
+        # Workers that share states send messages, also on one machine.
+        self.expect_same(self.run_and_read("bfloat16", [COHORT, "launch", "--nproc=2", "--", COHORT], MANY, "--sharding_stage=2",
+                                           "--gradient_compression=bfloat16"))
+
     @unittest.skipUnless(shutil.which("mpirun"), "no mpirun here")
     def test_under_mpirun(self):
         self.expect_same(self.run_and_read("mpi", ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", COHORT], MANY))

@@ -20,7 +20,8 @@
 
 namespace cohort {
 
-// Options of the exchange of gradients between workers.
+// Options of the exchange of gradients between workers. The dtype in which they travel is that of
+// ExchangeOptions::gradient_compression.
 struct CommunicationOptions {
   // The back end: ring (TCP, by Gloo), mpi (under mpirun, in builds with MPI), nccl (in builds with NCCL, for replicas
   // on GPUs), or auto: nccl on GPUs, else mpi if the cluster runs under mpirun, else ring. Unimplemented: the build
@@ -50,8 +51,9 @@ struct MultiWorkerOptions {
   // which the workers of one machine take equal parts in the order of their local ranks. InvalidArgument: another
   // worker has more or fewer.
   std::vector<std::string> devices = {};
-  // Options of the exchange of gradients between the replicas of this worker. The timeout is made longer than that of
-  // the workers. With threads_per_replica 0 the cores are divided among the replicas of all workers that share them.
+  // Options of the exchange of gradients between the replicas of this worker, and the dtype in which they travel, to
+  // other workers, too, where they do not add up in common memory. The timeout is made longer than that of the
+  // workers. With threads_per_replica 0 the cores are divided among the replicas of all workers that share them.
   ExchangeOptions exchange = {};
   ShardingOptions sharding = {};  // the states that the replicas of all workers share; the same on all workers
   // The devices of all workers on several axes that carry the batch, instead of `devices`; the same on all workers.

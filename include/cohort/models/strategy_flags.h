@@ -26,6 +26,7 @@ struct StrategyFlags {
   Setting<int64_t> num_replicas = 0;
   Setting<std::string> all_reduce_alg;
   Setting<int64_t> num_packs = ExchangeOptions().num_packs;
+  Setting<std::string> gradient_compression = ExchangeOptions().gradient_compression;
   Setting<int64_t> sharding_stage = ShardingOptions().stage;
   Setting<bool> reshard_after_forward = ShardingOptions().reshard_after_forward;
   Setting<int64_t> sharding_min_unit_bytes = ShardingOptions().min_unit_bytes;

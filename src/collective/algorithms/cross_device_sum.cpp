@@ -85,8 +85,13 @@ void divide(torch::Tensor& sum, int64_t count) {
   }
 }
 
+torch::ScalarType sum_dtype(torch::ScalarType dtype) {
+  return dtype == torch::kHalf || dtype == torch::kBFloat16 ? torch::kFloat : dtype;
+}
+
 void reduce_into(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op) {
-  torch::Tensor sum = sources.front().to(dst.device(), /*non_blocking=*/false, /*copy=*/true);
+  const torch::ScalarType dtype = sum_dtype(sources.front().scalar_type());
+  torch::Tensor sum = sources.front().to(dst.device(), dtype, /*non_blocking=*/false, /*copy=*/true);
   for (std::size_t i = 1; i < sources.size(); ++i) sum.add_(sources[i].to(dst.device()));
   if (op == ReduceOp::kMean) divide(sum, static_cast<int64_t>(sources.size()));
   dst.copy_(sum);

@@ -46,6 +46,9 @@ bool has_nccl_sum();
 // one of them.
 void reduce_into(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op);
 
+// Returns the dtype in which tensors are added up: float32 for half types, in which each addition would round.
+torch::ScalarType sum_dtype(torch::ScalarType dtype);
+
 // Divides a sum in place, integers towards zero.
 void divide(torch::Tensor& sum, int64_t count);
 

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
+#include "collective/algorithms/cross_device_sum.h"
 
 namespace cohort {
 
@@ -25,7 +26,7 @@ void add_up(torch::Tensor& dst, const std::vector<torch::Tensor>& sources) {
                       dst.scalar_type());
     return;
   }
-  torch::Tensor sum = sources.front().clone();
+  torch::Tensor sum = sources.front().to(sum_dtype(dst.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
   for (std::size_t i = 1; i < sources.size(); ++i) sum.add_(sources[i]);
   dst.copy_(sum);
 }

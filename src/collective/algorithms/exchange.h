@@ -50,8 +50,9 @@ inline std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
 }
 
 // Sums over the ranks, in place, in rank order: the same bits on every rank and in every run. `flat` is on the CPU,
-// contiguous, of one dimension. Small tensors go whole to every rank (one step); of large ones each rank adds up a
-// slice and sends it to all, as in the ring all-reduce (Patarasuk and Yuan, 2009) but in two steps.
+// contiguous, of one dimension. Half types travel as they are, are added up in float32, and the sum is rounded. Small
+// tensors go whole to every rank (one step); of large ones each rank adds up a slice and sends it to all, as in the
+// ring all-reduce (Patarasuk and Yuan, 2009) but in two steps.
 void exchange_sum(const Peers& peers, torch::Tensor& flat);
 
 // Sends pieces[r] to rank r and returns the sum, in rank order, of the pieces that all ranks have for this one, its own

@@ -65,8 +65,8 @@ std::string this_machine() {
 }
 
 std::shared_ptr<SharedSum> SharedSum::make(ProcessCommunicator& group, const std::string& machine,
-                                           const std::string& name, int64_t size, torch::ScalarType dtype) {
-  const std::string what = c10::str("share ", dtype, "[", size, "] as ", name);
+                                           const std::string& name, int64_t size, Dtypes dtypes) {
+  const std::string what = c10::str("share ", dtypes.own, "[", size, "] as ", name, ", sent as ", dtypes.sent);
   const auto places = group.gather_numbers(what, {static_cast<int64_t>(hash_of(machine)), 0});
   const auto place_of = [&](int rank) { return places[static_cast<std::size_t>(rank)][0]; };
   Machines machines;
@@ -79,7 +79,7 @@ std::shared_ptr<SharedSum> SharedSum::make(ProcessCommunicator& group, const std
   if (machines.size() == places.size()) return nullptr;
   const std::vector<int>& members = machines[index.at(place_of(group.rank()))];
   const bool leads = members.front() == group.rank();
-  const std::size_t bytes = kPage + members.size() * room_of(size, dtype);
+  const std::size_t bytes = kPage + members.size() * room_of(size, dtypes.own);
 
   std::shared_ptr<SharedMemory> memory;
   SharedMemory::Handle mine;
@@ -100,12 +100,12 @@ std::shared_ptr<SharedSum> SharedSum::make(ProcessCommunicator& group, const std
   if (std::any_of(all_reached.begin(), all_reached.end(), [](const auto& numbers) { return numbers[0] == 0; })) {
     return nullptr;
   }
-  return std::shared_ptr<SharedSum>(new SharedSum(std::move(memory), name, size, dtype, machines, group.rank()));
+  return std::shared_ptr<SharedSum>(new SharedSum(std::move(memory), name, size, dtypes, machines, group.rank()));
 }
 
-SharedSum::SharedSum(std::shared_ptr<SharedMemory> memory, std::string name, int64_t size, torch::ScalarType dtype,
+SharedSum::SharedSum(std::shared_ptr<SharedMemory> memory, std::string name, int64_t size, Dtypes dtypes,
                      const Machines& machines, int rank)
-    : memory_(std::move(memory)), name_(std::move(name)), size_(size), dtype_(dtype) {
+    : memory_(std::move(memory)), name_(std::move(name)), size_(size), dtype_(dtypes.own), sent_(dtypes.sent) {
   for (const std::vector<int>& machine : machines) {
     leaders_.push_back(machine.front());
     const auto found = std::find(machine.begin(), machine.end(), rank);
@@ -141,8 +141,10 @@ void SharedSum::sum(Transport& transport, int64_t offset, int64_t size) const {
   if (leaders_.size() == 1) return;
   if (self_ == 0) {
     const Peers leaders(transport, leaders_);
-    torch::Tensor sums = tensor().narrow(0, offset, size);
-    exchange_sum(leaders, sums);
+    const torch::Tensor sums = tensor().narrow(0, offset, size);
+    torch::Tensor sent = sums.to(sent_);
+    exchange_sum(leaders, sent);
+    if (sent_ != dtype_) sums.copy_(sent);
   }
   if (members_.size() == 1) return;
   exchange_meet(machine);

@@ -47,10 +47,11 @@ std::string describe_ragged(std::string_view what, const torch::Tensor& tensor) 
   return c10::str(what, " of ", tensor.scalar_type(), at::IntArrayRef(shape), place_of(tensor));
 }
 
-// Returns the dtype to add in: short ones lose too much, or overflow, on the way to a mean.
-torch::ScalarType wide(torch::ScalarType dtype) {
-  if (dtype == torch::kHalf || dtype == torch::kBFloat16) return torch::kFloat;
-  return c10::isIntegralType(dtype, /*includeBool=*/true) ? torch::kLong : dtype;
+// Returns the dtype in which tensors travel to be reduced. Sums of half types do so as they are, and are added up in
+// float32; on the way to a mean they would overflow, or be rounded twice.
+torch::ScalarType travelling(torch::ScalarType dtype, ReduceOp op) {
+  if (c10::isIntegralType(dtype, /*includeBool=*/true)) return torch::kLong;
+  return op == ReduceOp::kSum ? dtype : sum_dtype(dtype);
 }
 
 std::vector<int64_t> rows_of(const Agreement::Announcements& all) {
@@ -103,11 +104,11 @@ void ProcessCommunicator::sum(torch::Tensor flat, ReduceOp op) {
   if (op == ReduceOp::kMean) divide(flat, size());
 }
 
-torch::Tensor ProcessCommunicator::shared_zeros(int64_t size, torch::ScalarType dtype) {
+torch::Tensor ProcessCommunicator::shared_zeros(int64_t size, torch::ScalarType dtype, torch::ScalarType sent) {
   std::shared_ptr<SharedSum> shared;
   if (options_.shared_memory && this->size() > 1 && size > 0 && kernels::has_kernels(dtype)) {
     const std::string& machine = options_.machine.empty() ? this_machine() : options_.machine;
-    shared = SharedSum::make(*this, machine, c10::str(options_.agreement.name, "/", ++shares_), size, dtype);
+    shared = SharedSum::make(*this, machine, c10::str(options_.agreement.name, "/", ++shares_), size, {dtype, sent});
   }
   if (!shared) return torch::zeros({size}, dtype);
   std::erase_if(shared_, [](const auto& old) { return old->unused(); });
@@ -133,6 +134,10 @@ void ProcessCommunicator::sum_shared(const SharedSum& shared, torch::Tensor tens
                      });
 }
 
+bool ProcessCommunicator::adds_in_memory(const torch::Tensor& tensor) const {
+  return find_shared({&tensor, 1}) != nullptr;
+}
+
 void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) {
   const TraceSpan span("communication", "all_reduce");
   for (const torch::Tensor& tensor : tensors) require_dense("all_reduce", tensor);
@@ -142,7 +147,7 @@ void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp 
   agreement_.perform(describe(c10::str("all_reduce ", to_string(op)), tensors), {}, [&](const auto&) {
     std::map<std::pair<bool, torch::ScalarType>, std::vector<torch::Tensor>> groups;  // one message each
     for (torch::Tensor& tensor : tensors)
-      groups[{stays(tensor), wide(tensor.scalar_type())}].push_back(tensor.detach());
+      groups[{stays(tensor), travelling(tensor.scalar_type(), op)}].push_back(tensor.detach());
     for (auto& [kind, members] : groups) sum_together(members, kind.second, op);
   });
 }
@@ -214,7 +219,7 @@ torch::Tensor ProcessCommunicator::reduce_scatter(const torch::Tensor& tensor, R
   settle();
   torch::Tensor sum;
   agreement_.perform(describe(c10::str("reduce_scatter ", to_string(op)), {&tensor, 1}), {}, [&](const auto&) {
-    sum = sum_pieces(tensor.detach().to(wide(tensor.scalar_type())).tensor_split(size(), 0));
+    sum = sum_pieces(tensor.detach().to(travelling(tensor.scalar_type(), op)).tensor_split(size(), 0));
     if (op == ReduceOp::kMean) divide(sum, size());
   });
   return sum.to(tensor.scalar_type());
@@ -227,9 +232,9 @@ torch::Tensor ProcessCommunicator::reduce_pieces(const std::vector<torch::Tensor
   const torch::ScalarType dtype = pieces.front().scalar_type();
   torch::Tensor sum;
   agreement_.perform(describe("reduce_scatter SUM in pieces", pieces), {}, [&](const auto&) {
-    std::vector<torch::Tensor> widened;
-    for (const torch::Tensor& piece : pieces) widened.push_back(piece.to(wide(dtype)));
-    sum = sum_pieces(widened);
+    std::vector<torch::Tensor> sent;
+    for (const torch::Tensor& piece : pieces) sent.push_back(piece.to(travelling(dtype, ReduceOp::kSum)));
+    sum = sum_pieces(sent);
   });
   return sum.to(dtype);
 }

@@ -62,8 +62,11 @@ class ProcessCommunicator final : public Communicator {
 
   // Makes a flat tensor of zeros on the CPU that is meant for all_reduce, whole or in contiguous parts, one a call, the
   // same on all ranks; collective. Ranks on one machine add it up in memory that they share, where that can be had and
-  // the dtype is float32 or float64.
-  torch::Tensor shared_zeros(int64_t size, torch::ScalarType dtype);
+  // the dtype is float32 or float64; between machines their sums are `sent` as this dtype then.
+  torch::Tensor shared_zeros(int64_t size, torch::ScalarType dtype, torch::ScalarType sent);
+  torch::Tensor shared_zeros(int64_t size, torch::ScalarType dtype) { return shared_zeros(size, dtype, dtype); }
+  // Returns whether a tensor is a part of such memory.
+  bool adds_in_memory(const torch::Tensor& tensor) const;
 
   // Returns two numbers of every rank, in rank order, from a single message of each: for what has to be agreed on in
   // every step.

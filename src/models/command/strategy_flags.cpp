@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <limits>
 #include <tuple>
 
 #include "base/fail.h"
@@ -13,8 +12,7 @@
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/cluster/xla_strategy.h"
-#include "collective/algorithms/cross_device_sum.h"
-#include "collective/process/transports.h"
+#include "models/command/exchange_flags.h"
 #include "models/command/mesh_flags.h"
 #include "models/command/pipeline_flags.h"
 #include "models/command/security_flags.h"
@@ -27,11 +25,6 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kMostReplicas = 1024;  // because each has a thread and a model
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 // Returns one CPU device for each replica, or the first GPUs.
 std::vector<std::string> devices_of(const StrategyFlags& flags) {
@@ -105,6 +98,8 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
   using Choice = std::tuple<bool, std::string, bool StrategyRow::*>;  // whether it is made, its flag, who takes it
   for (const auto& [made, flag, takes] :
        {Choice(flags.num_packs != 1, c10::str("num_packs=", flags.num_packs), &StrategyRow::exchanges),
+        Choice(*flags.gradient_compression != "none", "gradient_compression=" + *flags.gradient_compression,
+               &StrategyRow::exchanges),
         Choice(!flags.all_reduce_alg->empty(), "all_reduce_alg=" + *flags.all_reduce_alg, &StrategyRow::exchanges),
         Choice(!flags.mesh->empty(), "mesh=" + *flags.mesh, &StrategyRow::meshes),
         Choice(flags.sharding_stage != 0, c10::str("sharding_stage=", flags.sharding_stage), &StrategyRow::shards)}) {
@@ -146,13 +141,6 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
   }
 }
 
-int packs_of(const StrategyFlags& flags) {
-  if (flags.num_packs < 0 || flags.num_packs > std::numeric_limits<int>::max()) {
-    fail<InvalidArgument>("[train] --num_packs is ", flags.num_packs, ", wanted 0 or more");
-  }
-  return static_cast<int>(flags.num_packs);
-}
-
 // Fails if the flags describe another cluster than the environment does.
 void check_cluster(const StrategyFlags& flags) {
   if (flags.worker_hosts->empty() && flags.task_index != -1) {
@@ -186,18 +174,12 @@ constexpr std::array kConsistencies = {
     ConsistencyRow{"synchronous", Consistency::Kind::kSynchronous},
 };
 
-std::string joined(const std::vector<std::string_view>& names) {
-  std::string text;
-  for (const std::string_view name : names) text += c10::str(text.empty() ? "" : ", ", name);
-  return text;
-}
-
 // Returns the names in a table as a text.
 template <typename Table>
 std::string names_in(const Table& table) {
-  std::vector<std::string_view> names;
-  for (const auto& row : table) names.push_back(row.name);
-  return joined(names);
+  std::string text;
+  for (const auto& row : table) text += c10::str(text.empty() ? "" : ", ", row.name);
+  return text;
 }
 
 Consistency consistency_of(const StrategyFlags& flags) {
@@ -212,15 +194,6 @@ Consistency consistency_of(const StrategyFlags& flags) {
   }
   fail<InvalidArgument>("[train] --consistency=", flags.consistency, " is not known; there are ",
                         names_in(kConsistencies));
-}
-
-// Returns the algorithm that --all_reduce_alg names.
-std::string exchange_of(const StrategyFlags& flags) {
-  return flags.all_reduce_alg->empty() ? "auto" : lower(flags.all_reduce_alg);
-}
-
-ExchangeOptions exchange_options(const StrategyFlags& flags) {
-  return {.cross_device_ops = exchange_of(flags), .num_packs = packs_of(flags)};
 }
 
 Strategy make_off(const StrategyFlags& flags) {
@@ -248,11 +221,12 @@ Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
   const bool evaluates = is_evaluator(flags);
   if (!flags.mesh->empty() && !evaluates)
     return make_mesh_of_workers(flags, devices_of(flags), exchange_options(flags));
-  return MultiWorkerMirroredStrategy({.communication = {.implementation = exchange_of(flags)},
-                                      .membership = membership_of(flags),
-                                      .devices = worker_devices_of(flags),
-                                      .exchange = {.num_packs = packs_of(flags)},
-                                      .sharding = sharding_of(flags)});
+  return MultiWorkerMirroredStrategy(
+      {.communication = {.implementation = exchange_of(flags)},
+       .membership = membership_of(flags),
+       .devices = worker_devices_of(flags),
+       .exchange = {.num_packs = packs_of(flags), .gradient_compression = flags.gradient_compression},
+       .sharding = sharding_of(flags)});
 }
 
 Strategy make_parameter_server(const StrategyFlags& flags) {
@@ -326,6 +300,11 @@ const StrategyRow* find_row(const std::string& name) {
 
 }  // namespace
 
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
 std::span<const StrategyRow> strategy_table() {
   return kStrategies;
 }
@@ -340,12 +319,7 @@ void StrategyFlags::describe(ConfigFields& fields) {
   add("num_gpus", num_gpus, "GPUs to use; 0: the CPU");
   add("num_replicas", num_replicas,
       "replicas on the CPU; 0: one; under tpu and xla: those of the plugin's devices, 0: all");
-  add("all_reduce_alg", all_reduce_alg, "how gradients are summed, empty as auto",
-      c10::str("auto, ", joined(cross_device_sum_names()), "; between workers auto, ", joined(transport_names()),
-               ", nccl"));
-  add("num_packs", num_packs,
-      "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
-      "reduction_to_one_device and hierarchical_copy; 0: no packing");
+  describe_exchange(*this, fields);
   describe_sharding(*this, fields);
   describe_mesh(*this, fields);
   describe_pipeline(*this, fields);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "cohort/models/strategy_flags.h"
 
@@ -20,12 +21,15 @@ struct StrategyRow {
   const char* name;
   Strategy (*make)(const StrategyFlags& flags);
   StrategyTakes takes;
-  bool exchanges = false;     // takes --num_packs and --all_reduce_alg
+  bool exchanges = false;     // takes --num_packs, --gradient_compression and --all_reduce_alg
   bool shards = false;        // takes --sharding_stage
   bool meshes = false;        // takes --mesh
   bool divides = false;       // takes task.train_input_partition_dims and task.eval_input_partition_dims
   bool joins_others = false;  // trains with the other processes that the environment names
 };
+
+// Returns a name of a strategy, or of what else the flags name, as the tables have it.
+std::string lower(std::string text);
 
 // Returns the rows.
 std::span<const StrategyRow> strategy_table();

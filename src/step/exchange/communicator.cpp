@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "cohort/trace.h"
+#include "collective/gradient_wire.h"
 #include "step/exchange/exchange.h"
 #include "step/flat_gradients.h"
 #include "step/update/tensors.h"
@@ -69,7 +70,11 @@ void require_parts(const FlatParameters& flat, const Optimizer& rule) {
 class CommunicatorExchange final : public Exchange {
  public:
   CommunicatorExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
-      : Exchange(flat), core_(core), gradients_(flat), packs_(gradient_packs(core, flat)) {
+      : Exchange(flat),
+        core_(core),
+        gradients_(flat),
+        packs_(gradient_packs(core, flat)),
+        wire_(core.plan().exchange.gradient_compression) {
     require_parts(flat, rule);
     for (std::size_t r = 0; r < static_cast<std::size_t>(core.num_local_replicas()); ++r) {
       std::vector<torch::Tensor> values;
@@ -122,8 +127,7 @@ class CommunicatorExchange final : public Exchange {
     const TraceSpan span("communication", "all-reduce");
     for (std::size_t g = 0; g < packs_.size(); ++g) {
       for (const Pack& pack : packs_[g]) {
-        torch::Tensor message = gradients_.of(replica.local_id())[g].slice(0, pack.begin, pack.end);
-        replica.communicator().all_reduce({&message, 1}, ReduceOp::kSum);
+        wire_.all_reduce(replica.communicator(), gradients_.of(replica.local_id())[g].slice(0, pack.begin, pack.end));
       }
     }
   }
@@ -131,7 +135,8 @@ class CommunicatorExchange final : public Exchange {
   StrategyCore& core_;
   FlatGradients gradients_;
   std::vector<std::vector<Pack>> packs_;  // [group]
-  std::vector<TensorUpdate> updates_;     // [replica]
+  GradientWire wire_;
+  std::vector<TensorUpdate> updates_;  // [replica]
   // [replica]: what adds up over its line along each axis; a deque, because functions in it are pointed to.
   std::deque<std::map<std::string, std::function<void(torch::Tensor& squares)>>> lines_;
 };

@@ -6,6 +6,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
+#include "collective/gradient_wire.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -28,6 +29,17 @@ void require_packs(const StrategyPlan& plan, const char* no_messages) {
   if (!asked || no_messages == nullptr || plan.expects_workers) return;
   fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
                         exchange.bytes_per_pack, ", but there are no messages to pack gradients into: ", no_messages);
+}
+
+// Refuses a dtype to travel in where gradients do not travel.
+void require_compression(const StrategyCore& core, const PathChoice& choice) {
+  const StrategyPlan& plan = core.plan();
+  if (!GradientWire(plan.exchange.gradient_compression).rounds()) return;
+  const char* reason = plan.expects_workers ? nullptr : choice.no_messages;
+  if (core.divides_models() && !core.splits_batches()) reason = "all replicas compute with the same examples";
+  if (reason == nullptr) return;
+  fail<InvalidArgument>("[strategy] ", plan.name, ": gradient_compression is ", plan.exchange.gradient_compression,
+                        ", but there are no messages of gradients: ", reason);
 }
 
 }  // namespace
@@ -87,6 +99,7 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
                                        [](const FlatGroup& group) { return kernels::has_kernels(group.dtype); });
   const PathChoice choice = core.gradient_path(has_kernels);
   require_packs(core.plan(), choice.no_messages);
+  require_compression(core, choice);
   return kExchanges[static_cast<std::size_t>(choice.path)]({core, module, flat, rule});
 }
 

@@ -20,7 +20,8 @@ class OverWorkers final : public SharedMemoryExchange {
     for (const auto& own : packs_) messages += own.size();
     // One message has nothing to overlap with: it leaves when backward ends.
     if (messages < 2 || !core_.workers().overlaps()) return;
-    overlapped_ = std::make_unique<OverlappedExchange>(core_.workers().gradients(), flat_, replicas_, sums_, packs_);
+    const OverlappedExchange::Workers workers{.group = core_.workers().gradients(), .wire = wire_};
+    overlapped_ = std::make_unique<OverlappedExchange>(workers, flat_, replicas_, sums_, packs_);
   }
 
   void backward(Replica& replica, const torch::Tensor& loss) override {
@@ -68,8 +69,7 @@ class OverWorkers final : public SharedMemoryExchange {
   void exchange_packs() {
     for (std::size_t g = 0; g < packs_.size(); ++g) {
       for (const Pack& pack : packs_[g]) {
-        torch::Tensor message = sums_[g].slice(0, pack.begin, pack.end);
-        core_.workers().gradients().all_reduce({&message, 1}, ReduceOp::kSum);
+        wire_.all_reduce(core_.workers().gradients(), sums_[g].slice(0, pack.begin, pack.end));
       }
     }
   }

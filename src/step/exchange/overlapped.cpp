@@ -14,7 +14,7 @@
 
 namespace cohort {
 
-OverlappedExchange::OverlappedExchange(ProcessCommunicator& workers, FlatParameters& flat, int replicas,
+OverlappedExchange::OverlappedExchange(const Workers& workers, FlatParameters& flat, int replicas,
                                        const std::vector<torch::Tensor>& sums,
                                        const std::vector<std::vector<Pack>>& packs)
     : workers_(workers),
@@ -32,7 +32,7 @@ OverlappedExchange::~OverlappedExchange() {
   const auto under_way = [](const Bucket& bucket) { return bucket.sum && !bucket.sum->done(); };
   // The others may never come to what was begun.
   if (std::any_of(buckets_.begin(), buckets_.end(), under_way)) {
-    workers_.abort("the optimizer was destroyed within a step");
+    workers_.group.abort("the optimizer was destroyed within a step");
   }
 }
 
@@ -96,6 +96,7 @@ void OverlappedExchange::give(int local_id, std::size_t parameter, const torch::
   for (Bucket* bucket : buckets_of_[parameter]) {
     if (--bucket->missing > 0) continue;
     add_up(*bucket);
+    bucket->sent = workers_.wire.packed(bucket->message, workers_.group);
     const std::lock_guard lock(mutex_);
     bucket->ready = true;
     bucket->ready_at = Clock::now();
@@ -126,7 +127,7 @@ void OverlappedExchange::add_up(Bucket& bucket) const {
 // Sends what is ready to the other workers, bucket by bucket in an order that is the same on all of them.
 void OverlappedExchange::send_ready() {
   for (; next_ < buckets_.size() && buckets_[next_].ready && !error_; ++next_) {
-    buckets_[next_].sum = workers_.all_reduce_async({buckets_[next_].message}, ReduceOp::kSum);
+    buckets_[next_].sum = workers_.group.all_reduce_async({buckets_[next_].sent}, ReduceOp::kSum);
   }
 }
 
@@ -134,7 +135,10 @@ void OverlappedExchange::wait() {
   require_well();
   // All replicas have brought their gradients: every bucket has left.
   try {
-    for (const Bucket& bucket : buckets_) bucket.sum->wait();
+    for (const Bucket& bucket : buckets_) {
+      bucket.sum->wait();
+      GradientWire::unpack(bucket.sent, bucket.message);
+    }
   } catch (...) {
     const std::lock_guard lock(mutex_);
     error_ = std::current_exception();
@@ -148,7 +152,7 @@ void OverlappedExchange::wait() {
 void OverlappedExchange::note_timeline() {
   timeline_ = {.backward = in_seconds(backward_end_ - backward_begin_)};
   for (const Bucket& bucket : buckets_) {
-    timeline_.messages.push_back({.bytes = static_cast<int64_t>(bucket.message.nbytes()),
+    timeline_.messages.push_back({.bytes = static_cast<int64_t>(bucket.sent.nbytes()),
                                   .ready = in_seconds(bucket.ready_at - backward_begin_),
                                   .begin = in_seconds(bucket.sum->times().begin - backward_begin_),
                                   .end = in_seconds(bucket.sum->times().end - backward_begin_)});
@@ -160,6 +164,7 @@ void OverlappedExchange::begin_anew() {
   backward_begin_ = {};
   for (Bucket& bucket : buckets_) {
     bucket.ready = false;
+    bucket.sent = torch::Tensor();
     bucket.sum.reset();
     bucket.missing = static_cast<int64_t>(bucket.pieces.size()) * replicas_;
   }

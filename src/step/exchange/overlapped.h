@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/optimizer.h"
+#include "collective/gradient_wire.h"
 #include "collective/packs.h"
 #include "collective/process/process_communicator.h"
 #include "step/exchange/watched_backward.h"
@@ -22,9 +23,15 @@ namespace cohort {
 
 class OverlappedExchange {
  public:
+  // The other workers, and how gradients travel to them.
+  struct Workers {
+    ProcessCommunicator& group;
+    GradientWire wire;
+  };
+
   // `sums`: flat, one a group, where the results come to. `packs`: its buckets, [group].
-  OverlappedExchange(ProcessCommunicator& workers, FlatParameters& flat, int replicas,
-                     const std::vector<torch::Tensor>& sums, const std::vector<std::vector<Pack>>& packs);
+  OverlappedExchange(const Workers& workers, FlatParameters& flat, int replicas, const std::vector<torch::Tensor>& sums,
+                     const std::vector<std::vector<Pack>>& packs);
   OverlappedExchange(const OverlappedExchange&) = delete;
   OverlappedExchange& operator=(const OverlappedExchange&) = delete;
   ~OverlappedExchange();
@@ -49,6 +56,7 @@ class OverlappedExchange {
   };
   struct Bucket {
     torch::Tensor message;
+    torch::Tensor sent;  // the message as it travels
     std::vector<Piece> pieces;
     std::atomic<int64_t> missing;  // pieces, of all replicas
     bool ready = false;
@@ -68,7 +76,7 @@ class OverlappedExchange {
   void note_timeline();
   void begin_anew();
 
-  ProcessCommunicator& workers_;
+  Workers workers_;
   FlatParameters& flat_;
   int replicas_;
   std::deque<Bucket> buckets_;                    // the buckets in the order in which they leave

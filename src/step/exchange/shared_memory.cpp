@@ -17,6 +17,7 @@ SharedMemoryExchange::SharedMemoryExchange(const ExchangeParts& parts)
       core_(parts.core),
       rule_(parts.rule),
       replicas_(core_.num_local_replicas()),
+      wire_(core_.plan().exchange.gradient_compression),
       update_(flat_, rule_, replicas_),
       wants_norm_(needs_norm(rule_.gradient())),
       offers_(static_cast<std::size_t>(replicas_), {.gradients = std::vector<const void*>(flat_.parameters().size())}) {
@@ -26,7 +27,8 @@ SharedMemoryExchange::SharedMemoryExchange(const ExchangeParts& parts)
 void SharedMemoryExchange::keep_sums() {
   if (!sums_.empty()) return;
   for (const FlatGroup& group : flat_.groups()) {
-    sums_.push_back(core_.workers().gradients().shared_zeros(group.size, group.dtype));
+    const torch::ScalarType sent = wire_.dtype_of(group.dtype);
+    sums_.push_back(core_.workers().gradients().shared_zeros(group.size, group.dtype, sent));
   }
 }
 

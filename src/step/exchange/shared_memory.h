@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "collective/gradient_wire.h"
 #include "step/exchange/exchange.h"
 #include "step/update/chunks.h"
 
@@ -39,6 +40,7 @@ class SharedMemoryExchange : public Exchange {
   StrategyCore& core_;
   Optimizer rule_;
   int replicas_;
+  GradientWire wire_;
   ChunkUpdate update_;
   std::vector<torch::Tensor> sums_;  // [group]; none where all happens in one pass
 

@@ -28,6 +28,7 @@ ScatteredGradients::ScatteredGradients(StrategyCore& core, const FlatParameters&
     : core_(core),
       flat_(flat),
       plan_(plan),
+      wire_(core.plan().exchange.gradient_compression),
       units_of_(flat.parameters().size()),
       steps_(static_cast<std::size_t>(core.num_local_replicas())) {
   for (std::size_t u = 0; u < plan_.units().size(); ++u) {
@@ -59,10 +60,10 @@ int ScatteredGradients::owner_of(int local_id) const {
 }
 
 torch::Tensor ScatteredGradients::pack(std::size_t unit, int local_id, const std::vector<torch::Tensor>& gradients,
-                                       int64_t size) const {
+                                       int64_t size, torch::ScalarType dtype) const {
   const ShardUnit& own = plan_.units()[unit];
   const torch::Tensor& copy = flat_.groups()[own.group].copies[static_cast<std::size_t>(local_id)];
-  torch::Tensor message = torch::empty({size}, copy.options());
+  torch::Tensor message = torch::empty({size}, copy.options().dtype(dtype));
   int64_t at = 0;
   const auto fill_up_to = [&](int64_t end) {
     if (at < end) message.slice(0, at, end).zero_();
@@ -90,11 +91,15 @@ void ScatteredGradients::give_up(std::size_t unit, std::vector<torch::Tensor>& g
   }
 }
 
+torch::ScalarType ScatteredGradients::dtype_of(std::size_t unit) const {
+  return flat_.groups()[plan_.units()[unit].group].dtype;
+}
+
 // Returns the bytes of a message and of the slice that comes of it.
 int64_t ScatteredGradients::message_bytes(std::size_t unit) const {
-  const auto item = static_cast<int64_t>(c10::elementSize(flat_.groups()[plan_.units()[unit].group].dtype));
-  if (plan_.whole()) return plan_.units()[unit].size() * item;
-  return plan_.width(unit) * (plan_.owners() + 1) * item;
+  const auto sent = static_cast<int64_t>(c10::elementSize(wire_.dtype_of(dtype_of(unit))));
+  if (plan_.whole()) return plan_.units()[unit].size() * sent;
+  return plan_.width(unit) * (plan_.owners() * sent + static_cast<int64_t>(c10::elementSize(dtype_of(unit))));
 }
 
 void ScatteredGradients::note_peak(ReplicaStep& step, std::size_t unit) const {
@@ -144,7 +149,7 @@ void ScatteredGradients::send_complete(int local_id) {
     const std::size_t unit = step.next;
     note_peak(step, unit);
     const int64_t size = plan_.whole() ? plan_.units()[unit].size() : plan_.width(unit) * plan_.owners();
-    const torch::Tensor message = pack(unit, local_id, step.gradients, size);
+    const torch::Tensor message = pack(unit, local_id, step.gradients, size, wire_.dtype_of(dtype_of(unit)));
     give_up(unit, step.gradients);
     if (flat_.shards()) flat_.shards()->release(plan_.units()[unit].group, local_id);
     if (step.sent) finish(local_id, *step.sent);
@@ -160,8 +165,9 @@ ScatteredGradients::Sent ScatteredGradients::send(std::size_t unit, int local_id
   const ShardUnit& own = plan_.units()[unit];
   Communicator& owners = line(core_.plan().sharding.axis, local_id);
   const Slice slice = own.slice(owners.rank());
+  const torch::ScalarType dtype = dtype_of(unit);
   const auto part = [=, begin = own.begin()] {
-    return message.slice(0, slice.begin - begin, slice.end - begin).clone();
+    return message.slice(0, slice.begin - begin, slice.end - begin).to(dtype, /*non_blocking=*/false, /*copy=*/true);
   };
   Sent sent{.unit = unit, .bytes = message_bytes(unit)};
   const double ready = in_seconds(Clock::now() - begin_);
@@ -179,7 +185,9 @@ ScatteredGradients::Sent ScatteredGradients::send(std::size_t unit, int local_id
       owners.all_reduce({&all, 1}, ReduceOp::kSum);
       sent.sum = part;
     } else {
-      sent.sum = [sum = owners.reduce_scatter(message, ReduceOp::kSum).slice(0, 0, slice.size())] { return sum; };
+      sent.sum = [sum = owners.reduce_scatter(message, ReduceOp::kSum).slice(0, 0, slice.size()).to(dtype)] {
+        return sum;
+      };
     }
     times.end = Clock::now();
     note(times);
@@ -190,10 +198,10 @@ ScatteredGradients::Sent ScatteredGradients::send(std::size_t unit, int local_id
       return part();
     };
   } else {
-    sent.sum = [work = owners.reduce_scatter_async(message, ReduceOp::kSum), slice, note] {
+    sent.sum = [work = owners.reduce_scatter_async(message, ReduceOp::kSum), slice, dtype, note] {
       torch::Tensor sum = work.wait();
       note(work.times());
-      return sum.slice(0, 0, slice.size());
+      return sum.slice(0, 0, slice.size()).to(dtype);
     };
   }
   return sent;
@@ -204,7 +212,7 @@ void ScatteredGradients::finish(int local_id, const Sent& sent) {
   for (const Axis& axis : core_.topology().axes()) {
     if (axis.name == core_.plan().sharding.axis || axis.role != AxisRole::kBatch) continue;
     sum = sum.contiguous();
-    line(axis.name, local_id).all_reduce({&sum, 1}, ReduceOp::kSum);
+    wire_.all_reduce(line(axis.name, local_id), sum);
   }
   step_of(local_id).slices[sent.unit] = sum;
 }
@@ -228,7 +236,7 @@ std::vector<torch::Tensor> ScatteredGradients::own(int local_id, const std::vect
   for (std::size_t u = 0; u < plan_.units().size(); ++u) {
     const ShardUnit& unit = plan_.units()[u];
     const Slice slice = unit.slice(owner);
-    const torch::Tensor whole = pack(u, local_id, gradients, unit.size());
+    const torch::Tensor whole = pack(u, local_id, gradients, unit.size(), dtype_of(u));
     slices.push_back(whole.slice(0, slice.begin - unit.begin(), slice.end - unit.begin()).clone());
   }
   return slices;

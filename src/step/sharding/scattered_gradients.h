@@ -15,6 +15,7 @@
 
 #include "cohort/communicator.h"
 #include "cohort/optimizer.h"
+#include "collective/gradient_wire.h"
 #include "step/flat_parameters.h"
 #include "step/sharding/shard_plan.h"
 #include "strategy/core.h"
@@ -75,8 +76,10 @@ class ScatteredGradients {
   ReplicaStep& step_of(int local_id) { return steps_[static_cast<std::size_t>(local_id)]; }
   Communicator& line(const std::string& axis, int local_id) const;
   int owner_of(int local_id) const;
-  // Returns a unit's gradients in a flat tensor of this size, with zeros where there are none.
-  torch::Tensor pack(std::size_t unit, int local_id, const std::vector<torch::Tensor>& gradients, int64_t size) const;
+  torch::ScalarType dtype_of(std::size_t unit) const;
+  // Returns a unit's gradients in a flat tensor of this size and dtype, with zeros where there are none.
+  torch::Tensor pack(std::size_t unit, int local_id, const std::vector<torch::Tensor>& gradients, int64_t size,
+                     torch::ScalarType dtype) const;
   // Drops the gradients that no unit after this one has elements of.
   void give_up(std::size_t unit, std::vector<torch::Tensor>& gradients) const;
   void put(ReplicaStep& step, std::size_t parameter, torch::Tensor gradient) const;
@@ -89,6 +92,7 @@ class ScatteredGradients {
   StrategyCore& core_;
   const FlatParameters& flat_;
   const ShardPlan& plan_;
+  GradientWire wire_;
   std::vector<std::vector<std::size_t>> units_of_;                 // [parameter]
   std::map<std::string, std::unique_ptr<Communicator>> own_ends_;  // by axis; none where messages do not travel alone
   std::vector<ReplicaStep> steps_;                                 // [replica]

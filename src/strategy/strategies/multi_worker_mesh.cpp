@@ -32,7 +32,8 @@ std::string text_of(const LayoutMap& layout) {
 }
 
 std::string text_of(const ExchangeOptions& exchange) {
-  return c10::str(exchange.num_packs, " packs of ", exchange.bytes_per_pack, " bytes");
+  return c10::str(exchange.num_packs, " packs of ", exchange.bytes_per_pack, " bytes", ", compression ",
+                  exchange.gradient_compression);
 }
 
 // Says how inputs are divided.

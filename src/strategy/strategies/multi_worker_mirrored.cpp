@@ -48,7 +48,8 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
                       .under_mpi = resolver.name() == "mpi",
                       .communication = options.communication,
                       .membership = options.membership,
-                      .alike = {{"sharding", sharding_of(options)}}});
+                      .alike = {{"sharding", sharding_of(options)},
+                                {"gradient compression", options.exchange.gradient_compression}}});
   if (options.mesh) take_mesh(plan, *options.mesh);
   return plan;
 }

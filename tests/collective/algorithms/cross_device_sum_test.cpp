@@ -37,6 +37,17 @@ TEST_P(CrossDevice, SumsAndAveragesAllSizesAndDtypes) {
   }
 }
 
+// In bfloat16 the second and the third addition would be rounded away.
+TEST(CrossDeviceHalf, IsAddedUpInFloat32) {
+  for (const std::string_view ops : {"ring", "reduction_to_one_device"}) {
+    with_ranks(3, {.ops = ops}, [](Communicator& world) {
+      torch::Tensor mine = torch::full({40}, world.rank() == 0 ? 1.0 : std::pow(2.0, -8), torch::kBFloat16);
+      world.all_reduce({&mine, 1}, ReduceOp::kSum);
+      EXPECT_TRUE(torch::equal(mine, torch::full({40}, 1.0 + std::pow(2.0, -7), torch::kBFloat16)));
+    });
+  }
+}
+
 TEST_P(CrossDevice, IsBitIdenticalOnAllRanksAndFromRunToRun) {
   std::vector<torch::Tensor> results;
   for (int run = 0; run < 4; ++run) {

@@ -63,6 +63,28 @@ TEST(SharedSum, GoesFromMachineToMachineOnce) {
   });
 }
 
+// Nothing is rounded within a machine; between machines the sum of each is, and then that of all.
+TEST(SharedSum, IsRoundedForOtherMachinesAlone) {
+  std::vector<torch::Tensor> values;
+  for (int rank = 0; rank < 3; ++rank) {
+    values.push_back(
+        torch::randn({70'000}, at::detail::createCPUGenerator(static_cast<uint64_t>(rank)), torch::kFloat));
+  }
+  const auto rounded = [](const torch::Tensor& sum) { return sum.to(torch::kBFloat16).to(torch::kFloat); };
+  const torch::Tensor exact = (values[0] + values[1]) + values[2];
+  const torch::Tensor between = rounded(rounded(values[0] + values[1]) + rounded(values[2]));
+  for (const auto& [machines, expected] :
+       {std::pair(std::vector<std::string>{}, exact), std::pair(std::vector<std::string>{"a", "a", "b"}, between)}) {
+    with_process_ranks(3, {.machines = machines}, [&, &wanted = expected](ProcessCommunicator& world, Membership&) {
+      torch::Tensor sums = world.shared_zeros(70'000, torch::kFloat, torch::kBFloat16);
+      EXPECT_TRUE(world.adds_in_memory(sums.slice(0, 5, 9)));
+      sums.copy_(values[static_cast<std::size_t>(world.rank())]);
+      world.all_reduce({&sums, 1}, ReduceOp::kSum);
+      EXPECT_TRUE(torch::equal(sums, wanted));
+    });
+  }
+}
+
 TEST(SharedSum, OtherPartsOrOtherMemoryAreAMismatch) {
   with_process_ranks(2, [](ProcessCommunicator& world, Membership&) {
     const torch::Tensor first = world.shared_zeros(20, torch::kFloat);

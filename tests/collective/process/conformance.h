@@ -63,6 +63,27 @@ inline void check_order_of_sums(Communicator& world, ProcessCommunicator* shared
   }
 }
 
+// Half types are added up in float32 and rounded once, whatever the size.
+inline void check_half_sums(Communicator& world) {
+  for (const auto dtype : {torch::kBFloat16, torch::kHalf}) {
+    for (const int64_t rows : {5, 20'000}) {
+      torch::Tensor sum;
+      torch::Tensor mine;
+      for (int rank = 0; rank < world.size(); ++rank) {
+        auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(rank + 1));
+        const torch::Tensor values = torch::randn({rows * world.size()}, generator, torch::kFloat).to(dtype);
+        sum = rank == 0 ? values.to(torch::kFloat) : sum + values.to(torch::kFloat);
+        if (rank == world.rank()) mine = values;
+      }
+      const torch::Tensor expected = sum.to(dtype);
+      EXPECT_TRUE(
+          torch::equal(world.reduce_scatter(mine, ReduceOp::kSum), expected.narrow(0, world.rank() * rows, rows)));
+      world.all_reduce({&mine, 1}, ReduceOp::kSum);
+      EXPECT_TRUE(torch::equal(mine, expected)) << dtype << " " << rows;
+    }
+  }
+}
+
 // Checks sums of tensors that the ranks may share memory for, whole and in parts.
 inline void check_shared_sums(ProcessCommunicator& world) {
   for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kLong}) {

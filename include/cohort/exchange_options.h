@@ -1,0 +1,68 @@
+// The options of the exchange of gradients and of what replicas share, and what an optimizer tells of them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+// The options of every strategy's exchange; each strategy has its own struct.
+struct ExchangeOptions {
+  // The way in which tensors are summed: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which is nccl
+  // for GPUs, ring for CPUs and for logical devices of one GPU, and reduction_to_one_device for a mix.
+  std::string cross_device_ops = "auto";
+  // The number of messages that the gradients are packed into; 0: one message for each tensor. InvalidArgument: it is
+  // negative, or there are no messages (one replica, the ring of replicas on CPUs, central storage, parameter servers).
+  int num_packs = 1;
+  // The least bytes of a message, instead of num_packs; 0: num_packs decides. InvalidArgument: both are set.
+  int64_t bytes_per_pack = 0;
+  // The dtype in which messages of gradients travel between replicas and between workers: none (their own), bfloat16 or
+  // float16. Float32 and float64 gradients are rounded to it, added up in float32, and the sum is rounded once more;
+  // docs/multi-worker.md. It is the same on all workers. InvalidArgument: another name, or there are no messages.
+  std::string gradient_compression = "none";
+  // Cores that an operation of one CPU replica may use; 0: all cores, divided among the replicas.
+  int threads_per_replica = 0;
+  // The longest wait for another replica.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+// The states that replicas share instead of each having all of them (ZeRO, FSDP); docs/parallelism.md.
+struct ShardingOptions {
+  // 0: none. 1: the optimizer's slots, each replica those of its part. 2: the gradients, too, while backward runs. 3:
+  // the parameters, too, from when an optimizer is made: units of them are gathered for the operations that use them.
+  int stage = 0;
+  // The axis along which the replicas share them, which carries the batch. NotFound: there is no such axis.
+  std::string axis = "batch";
+  // Stage 3: whether units are freed in the forward pass, too, and gathered once more for backward. Otherwise they stay
+  // until backward has computed their gradients, and in evaluations until the next update.
+  bool reshard_after_forward = true;
+  // Stage 3: neighbouring units with less bytes of parameters are one. 0: none are put together.
+  int64_t min_unit_bytes = int64_t{1} << 20;
+};
+
+// The bytes of a training's states on that replica of this process that has most of them, counted from the tensors.
+struct StateBytes {
+  int64_t parameters = 0;  // its copy of the parameters, or its part and the units that it had at once in the last step
+  int64_t gradients = 0;   // gradients, messages and sums that it had at once in the last step; 0 before the first one
+  int64_t slots = 0;       // its part of the slots; replicas that reach each other's memory have them once
+};
+
+// The times at which the gradients of a step went to the other workers, in seconds since its backward began.
+struct ExchangeTimeline {
+  // One message.
+  struct Message {
+    int64_t bytes = 0;   // its size
+    double ready = 0.0;  // all replicas of this worker had brought their gradients
+    double begin = 0.0;  // it was sent
+    double end = 0.0;    // the sum over all workers was there
+  };
+  double backward = 0.0;          // until its end
+  std::vector<Message> messages;  // the messages in the order in which they were sent
+
+  // Returns the share of the time of communication during which backward ran: 0 to 1, 0 without messages.
+  double hidden() const;
+};
+
+}  // namespace cohort

@@ -1,0 +1,40 @@
+// GradientWire: the dtype in which gradients travel (ExchangeOptions::gradient_compression), as in PyTorch's
+// communication hooks bf16_compress_hook and fp16_compress_hook. A loss is a replica's share of the mean over the
+// global batch, so that its gradients are divided by the number of replicas before they are rounded, as there.
+#pragma once
+
+#include <torch/types.h>
+
+#include <optional>
+#include <string>
+
+#include "cohort/communicator.h"
+#include "collective/process/process_communicator.h"
+
+namespace cohort {
+
+class GradientWire {
+ public:
+  // InvalidArgument: there is no such compression.
+  explicit GradientWire(const std::string& compression);
+
+  // Returns whether anything is rounded.
+  bool rounds() const { return dtype_.has_value(); }
+  // Returns the dtype in which gradients of this one travel: a half type for float32 and float64, else their own.
+  torch::ScalarType dtype_of(torch::ScalarType gradients) const;
+  // Returns a message as it travels: itself, or a rounded copy.
+  torch::Tensor packed(const torch::Tensor& message) const { return message.to(dtype_of(message.scalar_type())); }
+  // Does the same for one that goes to other workers. In memory that they share nothing travels.
+  torch::Tensor packed(const torch::Tensor& message, const ProcessCommunicator& workers) const;
+  // Puts what came into the message that it was packed from.
+  static void unpack(const torch::Tensor& came, torch::Tensor message);
+
+  // Sums a message over the ranks, in place.
+  void all_reduce(Communicator& group, const torch::Tensor& message) const;
+  void all_reduce(ProcessCommunicator& workers, const torch::Tensor& message) const;
+
+ private:
+  std::optional<torch::ScalarType> dtype_;  // nothing: the gradients' own
+};
+
+}  // namespace cohort

@@ -1,0 +1,20 @@
+// The flags of the exchange of gradients.
+#pragma once
+
+#include <string>
+
+#include "cohort/exchange_options.h"
+#include "cohort/models/strategy_flags.h"
+
+namespace cohort {
+
+// Returns the algorithm that --all_reduce_alg names.
+std::string exchange_of(const StrategyFlags& flags);
+// InvalidArgument: --num_packs is negative or too large.
+int packs_of(const StrategyFlags& flags);
+// Returns what the flags say of the replicas of one process.
+ExchangeOptions exchange_options(const StrategyFlags& flags);
+// Adds the flags, in their order.
+void describe_exchange(StrategyFlags& flags, ConfigFields& fields);
+
+}  // namespace cohort
