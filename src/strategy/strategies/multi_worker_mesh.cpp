@@ -17,23 +17,12 @@ namespace {
 constexpr const char* kMeshName = "multi_worker_mesh";
 
 // Says what the workers have to agree on beside their devices.
-std::string text_of(const DeviceMesh& mesh) {
-  std::vector<std::string> devices;
-  for (const DeviceSpec& device : mesh.devices()) devices.push_back(device.to_string());
-  return c10::str(mesh.to_string(), " of ", c10::Join(", ", devices));
-}
-
 std::string text_of(const LayoutMap& layout) {
   std::string text;
   for (const auto& [pattern, axes] : layout.entries()) {
     text += c10::str(text.empty() ? "" : ", ", pattern, " {", c10::Join(", ", axes), "}");
   }
   return text;
-}
-
-std::string text_of(const ExchangeOptions& exchange) {
-  return c10::str(exchange.num_packs, " packs of ", exchange.bytes_per_pack, " bytes", ", compression ",
-                  exchange.gradient_compression);
 }
 
 // Says how inputs are divided.
@@ -76,9 +65,9 @@ StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const C
                            .communication = members.communication,
                            .membership = members.membership,
                            .strategy = kMeshName,
-                           .alike = {{"mesh", text_of(mesh)},
+                           .alike = {{"mesh", agreed_text(mesh)},
                                      {"layout", text_of(options.layout)},
-                                     {"exchange", text_of(options.exchange)},
+                                     {"exchange", agreed_text(options.exchange)},
                                      {"parts", text_of(plan)}}};
   group.communication.overlap = false;
   join_workers(plan, group);

@@ -67,12 +67,6 @@ std::string text_of(const PipelineOptions& options, int stages) {
                   " chunks, cut at {", c10::Join(", ", options.cut), "}");
 }
 
-std::string devices_text(const DeviceMesh& mesh) {
-  std::vector<std::string> devices;
-  for (const DeviceSpec& device : mesh.devices()) devices.push_back(device.to_string());
-  return c10::str(mesh.to_string(), " of ", c10::Join(", ", devices));
-}
-
 void require_options(const PipelineOptions& options, const ClusterOptions& members) {
   if (!options.mesh) {
     fail<InvalidArgument>("[strategy] ", kPipelineName, ": PipelineOptions::mesh is not set, whose devices say which ",
@@ -133,7 +127,9 @@ StrategyPlan plan_of(const PipelineOptions& options, const ClusterOptions& membe
                              .communication = members.communication,
                              .membership = members.membership,
                              .strategy = kPipelineName,
-                             .alike = {{"mesh", devices_text(mesh)}, {"pipeline", text_of(options, stages)}}};
+                             .alike = {{"mesh", agreed_text(mesh)},
+                                       {"pipeline", text_of(options, stages)},
+                                       {"exchange", agreed_text(options.exchange)}}};
     group.communication.overlap = false;
     join_workers(plan, group);
     require_workers(plan.topology, topology, mesh);

@@ -1,5 +1,7 @@
 #include "strategy/strategies/workers.h"
 
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 
 #include "base/fail.h"
@@ -15,6 +17,17 @@ std::vector<std::string> devices_in(const std::string& strategy, const DeviceMes
   if (!names.empty()) return names;
   fail<InvalidArgument>("[strategy] ", strategy, ": the mesh (", mesh.to_string(), ") has no device of ",
                         task ? task->to_string() : "this process");
+}
+
+std::string agreed_text(const DeviceMesh& mesh) {
+  std::vector<std::string> devices;
+  for (const DeviceSpec& device : mesh.devices()) devices.push_back(device.to_string());
+  return c10::str(mesh.to_string(), " of ", c10::Join(", ", devices));
+}
+
+std::string agreed_text(const ExchangeOptions& exchange) {
+  return c10::str(exchange.num_packs, " packs of ", exchange.bytes_per_pack, " bytes, compression ",
+                  exchange.gradient_compression);
 }
 
 void join_workers(StrategyPlan& plan, const WorkerGroupOptions& options) {

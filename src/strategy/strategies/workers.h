@@ -7,6 +7,7 @@
 
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/device_mesh.h"
+#include "cohort/exchange_options.h"
 #include "strategy/core.h"
 #include "strategy/worker_group.h"
 
@@ -16,6 +17,11 @@ namespace cohort {
 // InvalidArgument: there are none.
 std::vector<std::string> devices_in(const std::string& strategy, const DeviceMesh& mesh,
                                     const std::optional<TaskId>& task);
+
+// Return what workers have to agree on, as texts that they compare: the devices of a mesh in its order, and how
+// gradients are packed and travel.
+std::string agreed_text(const DeviceMesh& mesh);
+std::string agreed_text(const ExchangeOptions& exchange);
 
 // Enters a cluster: the plan gets the group of its workers and the topology of data parallelism over their devices.
 void join_workers(StrategyPlan& plan, const WorkerGroupOptions& options);
