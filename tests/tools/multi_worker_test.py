@@ -172,7 +172,7 @@ class Restarts(unittest.TestCase):
 
 
 class Meshes(unittest.TestCase):
-    """Workers that have parts of one model's parameters."""
+    """Workers that have parts of one model's parameters, or stages of its layers."""
 
     TINY = ["train", "--experiment=lm_tiny", "--batch_size=8", "--seed=3",
             "--params_override=task.seq_length=16,task.model.hidden_size=16,task.model.intermediate_size=24,task.model.num_hidden_layers=2"]
@@ -190,18 +190,24 @@ class Meshes(unittest.TestCase):
 
     def test_the_same_loss_as_one_device(self):
         alone, _ = self.run_and_read("alone", [COHORT], "--distribution_strategy=one_device")
-        for mesh in ("model=2", "batch=2,model=2"):
+        for mesh in ("model=2", "batch=2,model=2", "stage=2"):
             with self.subTest(mesh=mesh):
                 meshed, _ = self.run_and_read(mesh, [COHORT, "launch", "--nproc=2", "--", COHORT], MANY, f"--mesh={mesh}")
                 self.assertEqual(meshed["step"], alone["step"])
                 self.assertAlmostEqual(meshed["loss"], alone["loss"], delta=1e-4 * alone["loss"])
 
     def test_a_killed_worker_is_named_and_the_run_goes_on_with_the_same_bits(self):
+        self.expect_the_same_bits("model=2", steps=300)
+
+    def test_a_killed_worker_of_a_pipeline_is_named_and_the_run_goes_on_with_the_same_bits(self):
+        self.expect_the_same_bits("stage=2", steps=60)
+
+    def expect_the_same_bits(self, mesh, steps):
         die = ('if [ "$1" = die ] && [ $COHORT_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then '
                f'(while ! [ -e {self.folder}/cut/ckpt-20 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
         for wish, name in (("live", "whole"), ("die", "cut")):
             _, said = self.run_and_read(name, [COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish, COHORT],
-                                        MANY, "--mesh=model=2", "--save_freq=20", "--sharded_checkpoints=true", steps=300)
+                                        MANY, f"--mesh={mesh}", "--save_freq=20", "--sharded_checkpoints=true", steps=steps)
         self.assertIn("restart 1 of 1", said)
         self.assertRegex(said, LOST)
         self.assertTrue(list(pathlib.Path(self.folder, "cut").glob("ckpt-*/model.shard-1-of-2.safetensors")))

@@ -139,12 +139,14 @@ Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std:
     for (const std::string& device : own) all.push_back(c10::str("/job:", task.type, "/task:", task.index, device));
   }
   const DeviceMesh made(mesh.sizes, mesh.names, all);
-  if (!has_stages(made)) check_pipeline(flags);
-  MeshOptions options = options_of(flags, exchange);
-  CommunicationOptions communication{.implementation = exchange.cross_device_ops};
-  options.exchange.cross_device_ops = "auto";
-  return MultiWorkerMeshStrategy(
-      made, options, {.resolver = resolver, .communication = communication, .membership = membership_of(flags)});
+  const ClusterOptions members{.resolver = resolver,
+                               .communication = {.implementation = exchange.cross_device_ops},
+                               .membership = membership_of(flags)};
+  ExchangeOptions within = exchange;  // a worker
+  within.cross_device_ops = "auto";
+  if (has_stages(made)) return make_pipeline_of_workers(flags, made, within, members);
+  check_pipeline(flags);
+  return MultiWorkerMeshStrategy(made, options_of(flags, within), members);
 }
 
 void describe_mesh(StrategyFlags& flags, ConfigFields& fields) {

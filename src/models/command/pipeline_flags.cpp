@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "cohort/cluster/multi_worker_pipeline.h"
 #include "models/command/sharding_flags.h"
 
 namespace cohort {
@@ -78,16 +79,29 @@ void take_cut(StrategyFlags& flags, const Task& task, const DeviceMesh& mesh) {
   flags.cut = task.pipeline_cut(schedule.num_chunks());
 }
 
-Strategy make_pipeline(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange) {
+namespace {
+
+PipelineOptions options_of(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange) {
   if (!flags.input_partition_dims.empty() || !flags.eval_input_partition_dims.empty()) {
     fail<InvalidArgument>("[train] task.train_input_partition_dims and task.eval_input_partition_dims have no meaning ",
                           "with --mesh=", flags.mesh, ", whose axis of stages divides the layers");
   }
-  return PipelineStrategy({.mesh = mesh,
-                           .schedule = schedule_of(flags),
-                           .cut = flags.cut,
-                           .exchange = exchange,
-                           .sharding = sharding_of(flags)});
+  return {.mesh = mesh,
+          .schedule = schedule_of(flags),
+          .cut = flags.cut,
+          .exchange = exchange,
+          .sharding = sharding_of(flags)};
+}
+
+}  // namespace
+
+Strategy make_pipeline(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange) {
+  return PipelineStrategy(options_of(flags, mesh, exchange));
+}
+
+Strategy make_pipeline_of_workers(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange,
+                                  const ClusterOptions& members) {
+  return MultiWorkerPipelineStrategy(options_of(flags, mesh, exchange), members);
 }
 
 void describe_pipeline(StrategyFlags& flags, ConfigFields& fields) {

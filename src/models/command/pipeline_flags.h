@@ -1,6 +1,7 @@
 // The flags of a pipeline: an axis of stages in --mesh, and how they work.
 #pragma once
 
+#include "cohort/cluster/multi_worker_mesh.h"
 #include "cohort/models/experiment.h"
 #include "cohort/pipeline_strategy.h"
 
@@ -17,6 +18,9 @@ void take_cut(StrategyFlags& flags, const Task& task, const DeviceMesh& mesh);
 
 // Returns the strategy of a mesh with an axis of stages.
 Strategy make_pipeline(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange);
+// Returns that of a mesh whose devices are those of the workers of a cluster.
+Strategy make_pipeline_of_workers(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange,
+                                  const ClusterOptions& members);
 
 // Adds the flags.
 void describe_pipeline(StrategyFlags& flags, ConfigFields& fields);

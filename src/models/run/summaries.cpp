@@ -4,6 +4,7 @@
 
 #include "base/access.h"
 #include "strategy/parameter_layout.h"
+#include "strategy/pipeline/stages.h"
 
 namespace cohort {
 
@@ -50,7 +51,12 @@ void RunSummaries::evaluated(int64_t step, int64_t epochs, const Logs& logs, dou
                              const Model& model) {
   // Several workers may have parts of one parameter, so all of them take part.
   std::vector<std::pair<std::string, torch::Tensor>> wholes;
-  if (plan_.histograms) {
+  if (plan_.histograms && has_stages(*Access::core(model.module()))) {
+    const auto parameters = model.module().copies().front()->named_parameters();
+    for (const auto& [name, tensor] : model.module().state()) {
+      if (parameters.contains(name)) wholes.emplace_back(name, tensor.detach());
+    }
+  } else if (plan_.histograms) {
     for (const auto& item : model.module().copies().front()->named_parameters()) {
       const auto part_of = [&](int replica) {
         return model.module().copies()[static_cast<std::size_t>(replica)]->named_parameters()[item.key()].detach();
