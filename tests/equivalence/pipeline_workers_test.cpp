@@ -224,6 +224,10 @@ TEST(PipelineOverWorkers, WhatCannotBeIsNamed) {
         },
         none);
   });
+  expect_refused<InvalidArgument>("the workers differ in exchange: worker 0 has \"1 packs", [&] {
+    with_stages(
+        2, [](int rank) { return PipelineOptions{.mesh = mesh_of({}), .exchange = {.num_packs = 1 + rank}}; }, none);
+  });
   expect_refused<InvalidArgument>("has other stages of the mesh", [&] {
     with_stages({.workers = 2, .devices = 3, .batch = 2, .stages = 3}, Schedule1F1B{}, none);
   });
