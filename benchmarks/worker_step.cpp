@@ -83,6 +83,7 @@ void report_traffic(Step& step, const Worker& worker, const std::string& interfa
 // All workers have to make as many steps: the first one says how many.
 void run_worker_step(const std::string& model, double seconds, const WorkerOptions& options) {
   torch::manual_seed(1);
+  name_traced_thread("replica 0");
   const Worker worker = make_worker(model, options);
   Step step(worker.strategy, model, {.partition = worker.partition});
   std::vector<double> hidden;

@@ -17,7 +17,7 @@ namespace cohort::equivalence::pipeline_workers {
 
 inline constexpr int64_t kEpochs = 4;
 inline constexpr int64_t kRows = 4 * 12 + 1;  // five steps a pass; the last batch has one example
-inline constexpr int64_t kClasses = 6;
+inline constexpr int64_t kLabels = 6;
 
 struct Shape {
   int workers = 2;
@@ -72,7 +72,7 @@ inline std::vector<Layer> layers() {
           LayerNormalization(),
           Dense(8, Activation::kSoftmax),
           Dense(7, Activation::kGelu),
-          Dense(kClasses)};
+          Dense(kLabels)};
 }
 
 // The places where 2, 3, 4 or more chunks of them begin: those that are measured may have no parameter.
@@ -86,7 +86,7 @@ inline std::vector<std::string> cut_of(int chunks) {
 inline Dataset batches() {
   const at::Generator own = mesh_runs::generator(7);
   return Dataset::from_tensor_slices(Example{.x = torch::randn({kRows, 6}, own, torch::kDouble),
-                                             .y = torch::randint(kClasses, {kRows}, own, torch::kLong),
+                                             .y = torch::randint(kLabels, {kRows}, own, torch::kLong),
                                              .weight = torch::rand({kRows}, own, torch::kDouble)})
       .batch(12);
 }

@@ -67,7 +67,7 @@ TEST(PipelineOverWorkers, AWorkerAloneHasAllStages) {
 
 // Each worker has the parameters, gradients and slots of its stage, and all of them together what one device has.
 TEST(PipelineOverWorkers, AWorkerKeepsItsStage) {
-  const std::vector<Layer> net = {Dense(16, Activation::kTanh), Dense(12, Activation::kTanh), Dense(kClasses)};
+  const std::vector<Layer> net = {Dense(16, Activation::kTanh), Dense(12, Activation::kTanh), Dense(kLabels)};
   const auto bytes_of = [&](const Strategy& strategy) {
     const auto scope = strategy.scope();
     Sequential model = made(net, Adam({.learning_rate = 0.02}));
@@ -121,7 +121,7 @@ TEST(PipelineOverWorkers, CheckpointsAreThoseOfOtherStrategies) {
 // Whatever the processes, a microbatch draws the same numbers.
 TEST(PipelineOverWorkers, DropsOutAsInOneProcess) {
   const std::vector<Layer> net = {Dense(8),     Dropout(0.3), Dense(8, Activation::kRelu),
-                                  Dropout(0.2), Dense(8),     Dense(kClasses)};
+                                  Dropout(0.2), Dense(8),     Dense(kLabels)};
   const std::vector<std::string> cut = {"dense_1", "dense_2"};
   const PipelineStrategy here({.devices = cpu_devices(3), .schedule = Schedule1F1B{.microbatches = 5}, .cut = cut});
   here.set_seed(5);

@@ -34,7 +34,11 @@ class Units {
     const bool container = is_container(module);
     if (!container && (inside_container || module.children().empty())) return add(module, /*recurse=*/true);
     add(module, /*recurse=*/false);
-    for (const auto& child : module.children()) walk(*child, container);
+    // What has a single layer with parameters is put around a model, and that model has the layers.
+    const std::vector<std::shared_ptr<torch::nn::Module>> children = module.children();
+    const auto learns = [](const auto& child) { return !child->parameters().empty(); };
+    const bool has_layers = container && std::count_if(children.begin(), children.end(), learns) > 1;
+    for (const auto& child : children) walk(*child, has_layers);
   }
 
   std::vector<UnitTensors>& list() { return list_; }

@@ -86,6 +86,14 @@ TEST(ParameterUnits, AreLayersAndBlocks) {
   EXPECT_EQ(units_of(root, 60).size(), 2);
 }
 
+// What is around a model is no list of layers: the model has them.
+TEST(ParameterUnits, OfAWrapperAreThoseOfWhatItWraps) {
+  const Net net(std::vector<std::string>{"blocks"});
+  EXPECT_EQ(units_of(*torch::nn::Sequential(net), 0).size(), 4);
+  EXPECT_EQ(units_of(*torch::nn::Sequential(torch::nn::Flatten(), net, torch::nn::Tanh()), 0).size(), 4);
+  EXPECT_EQ(units_of(*torch::nn::Sequential(net, layer()), 0).size(), 2) << "here it is a layer";
+}
+
 TEST(ParameterUnits, AreWhatAModuleNames) {
   EXPECT_EQ(units_of(*Net(std::vector<std::string>{"blocks"}), 0).size(), 4);  // scale, stem, blocks, head
   EXPECT_EQ(units_of(*Net(std::vector<std::string>{}), 0).size(), 7);          // the four layers of the blocks
