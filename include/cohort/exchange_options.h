@@ -8,6 +8,23 @@
 
 namespace cohort {
 
+// The approximation of gradients by matrices of low rank, of which only the factors travel (Vogels et al., "PowerSGD",
+// 2019, arXiv:1905.13727). The options are those of PyTorch's powerSGD_hook.
+struct PowerSgdOptions {
+  // The rank of the approximation, 1 or more: a larger one loses less and sends more.
+  int64_t matrix_approximation_rank = 1;
+  // The first updates, in which gradients travel as they are.
+  int64_t start_power_sgd_iter = 1000;
+  // A gradient is approximated if its factors have fewer elements than it has, by more than this factor.
+  double min_compression_rate = 2.0;
+  // With true, what a gradient has lost is added to the next one. Each worker keeps it, of the size of the parameters.
+  bool use_error_feedback = true;
+  // With true, a step begins with the factors of the one before; otherwise it draws some.
+  bool warm_start = true;
+
+  bool operator==(const PowerSgdOptions&) const = default;
+};
+
 // The options of every strategy's exchange; each strategy has its own struct.
 struct ExchangeOptions {
   // The way in which tensors are summed: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which is nccl
@@ -18,10 +35,12 @@ struct ExchangeOptions {
   int num_packs = 1;
   // The least bytes of a message, instead of num_packs; 0: num_packs decides. InvalidArgument: both are set.
   int64_t bytes_per_pack = 0;
-  // The dtype in which messages of gradients travel between replicas and between workers: none (their own), bfloat16 or
-  // float16. Float32 and float64 gradients are rounded to it, added up in float32, and the sum is rounded once more;
+  // How gradients travel between replicas and between workers: none (as they are), bfloat16 or float16 (rounded to it,
+  // added up in float32, and the sum is rounded once more), or power_sgd (by factors of low rank);
   // docs/multi-worker.md. It is the same on all workers. InvalidArgument: another name, or there are no messages.
   std::string gradient_compression = "none";
+  // The options of power_sgd. InvalidArgument: some were given without it.
+  PowerSgdOptions power_sgd = {};
   // Cores that an operation of one CPU replica may use; 0: all cores, divided among the replicas.
   int threads_per_replica = 0;
   // The longest wait for another replica.

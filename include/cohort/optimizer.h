@@ -375,9 +375,9 @@ class MirroredOptimizer {
   // use_ema or before the first update. Cross-replica context only.
   void finalize_variable_values() const;
 
-  // Returns what gradient_accumulation_steps has added up so far in this process's replicas, as CPU tensors; none where
-  // it is 1. A restart between two updates with this state goes on bit for bit under the same strategy; load_state()
-  // alone drops it.
+  // Returns what gradient_accumulation_steps has added up so far in this process's replicas, and what they keep of
+  // gradients that have lost something on their way (PowerSgdOptions), as CPU tensors; none where there is neither. A
+  // restart with this state goes on bit for bit under the same strategy; load_state() alone drops it.
   std::vector<torch::Tensor> accumulated() const;
   // InvalidArgument: of other parameters or another number of replicas.
   void load_accumulated(const std::vector<torch::Tensor>& sums) const;

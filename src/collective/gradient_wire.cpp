@@ -20,9 +20,11 @@ GradientWire::GradientWire(const std::string& compression) {
     dtype_ = torch::kBFloat16;
   } else if (compression == "float16") {
     dtype_ = torch::kHalf;
+  } else if (compression == "power_sgd") {
+    approximates_ = true;
   } else {
     fail<InvalidArgument>("[collective] gradient_compression is \"", compression,
-                          "\", wanted none, bfloat16 or float16");
+                          "\", wanted none, bfloat16, float16 or power_sgd");
   }
 }
 
@@ -33,6 +35,11 @@ torch::ScalarType GradientWire::dtype_of(torch::ScalarType gradients) const {
 
 torch::Tensor GradientWire::packed(const torch::Tensor& message, const ProcessCommunicator& workers) const {
   return workers.adds_in_memory(message) ? message : packed(message);
+}
+
+// Factors are those of each worker's own gradients.
+torch::Tensor GradientWire::sums(ProcessCommunicator& workers, int64_t size, torch::ScalarType dtype) const {
+  return approximates_ ? torch::zeros({size}, dtype) : workers.shared_zeros(size, dtype, dtype_of(dtype));
 }
 
 void GradientWire::unpack(const torch::Tensor& came, torch::Tensor message) {

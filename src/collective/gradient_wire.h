@@ -1,6 +1,6 @@
-// GradientWire: the dtype in which gradients travel (ExchangeOptions::gradient_compression), as in PyTorch's
-// communication hooks bf16_compress_hook and fp16_compress_hook. A loss is a replica's share of the mean over the
-// global batch, so that its gradients are divided by the number of replicas before they are rounded, as there.
+// GradientWire: the form in which gradients travel (ExchangeOptions::gradient_compression). The half types are as in
+// PyTorch's communication hooks bf16_compress_hook and fp16_compress_hook. A loss is a replica's share of the mean over
+// the global batch, so that its gradients are divided by the number of replicas before they are rounded, as there.
 #pragma once
 
 #include <torch/types.h>
@@ -18,8 +18,10 @@ class GradientWire {
   // InvalidArgument: there is no such compression.
   explicit GradientWire(const std::string& compression);
 
-  // Returns whether anything is rounded.
-  bool rounds() const { return dtype_.has_value(); }
+  // Returns whether messages are shorter than the gradients.
+  bool compresses() const { return dtype_.has_value() || approximates_; }
+  // Returns whether factors of low rank travel (step/exchange/power_sgd.h), for which this class does nothing.
+  bool approximates() const { return approximates_; }
   // Returns the dtype in which gradients of this one travel: a half type for float32 and float64, else their own.
   torch::ScalarType dtype_of(torch::ScalarType gradients) const;
   // Returns a message as it travels: itself, or a rounded copy.
@@ -29,12 +31,16 @@ class GradientWire {
   // Puts what came into the message that it was packed from.
   static void unpack(const torch::Tensor& came, torch::Tensor message);
 
+  // Returns flat zeros for the sums over the workers. Those of one machine share the memory, if the sums are exact.
+  torch::Tensor sums(ProcessCommunicator& workers, int64_t size, torch::ScalarType dtype) const;
+
   // Sums a message over the ranks, in place.
   void all_reduce(Communicator& group, const torch::Tensor& message) const;
   void all_reduce(ProcessCommunicator& workers, const torch::Tensor& message) const;
 
  private:
   std::optional<torch::ScalarType> dtype_;  // nothing: the gradients' own
+  bool approximates_ = false;
 };
 
 }  // namespace cohort

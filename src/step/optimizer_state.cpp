@@ -156,6 +156,7 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
 }
 
 void OptimizerState::restart(int64_t iterations, const Given& numbers) {
+  exchange_.forget_own_state();
   const auto rate = numbers.find(kLearningRateEntry);
   load_rate(rate == numbers.end() ? std::nullopt : std::optional(rate->second.item<double>()));
   // A training without loss scaling may be gone on with.
@@ -202,7 +203,7 @@ void OptimizerState::load_rate(std::optional<double> saved) {
 
 // Each replica has here the number of calls that were added up, then a sum for each parameter, empty where none came.
 // Those of all replicas together are the sum of all calls, also where each replica has its shard alone.
-std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
+std::vector<torch::Tensor> OptimizerState::save_sums() const {
   std::vector<torch::Tensor> list;
   if (rule_.gradient().gradient_accumulation_steps == 1) return list;
   for (std::size_t r = 0; r < progress_.size(); ++r) {
@@ -221,14 +222,22 @@ std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
   return list;
 }
 
+std::vector<torch::Tensor> OptimizerState::save_accumulated() const {
+  std::vector<torch::Tensor> list = save_sums();
+  for (torch::Tensor& own : exchange_.own_state()) list.push_back(std::move(own));
+  return list;
+}
+
 void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
   const bool accumulates = rule_.gradient().gradient_accumulation_steps > 1;
   const std::size_t count = flat_.parameters().size();
   const std::vector<std::optional<std::size_t>> numbers = numbers_of_all();
-  const std::size_t wanted = accumulates ? progress_.size() * (1 + numbers.size()) : 0;
+  const std::size_t of_exchange = exchange_.own_state().size();
+  const std::size_t wanted = (accumulates ? progress_.size() * (1 + numbers.size()) : 0) + of_exchange;
   if (sums.size() != wanted) {
     fail<InvalidArgument>("[optimizer] load_accumulated: got ", sums.size(), " tensors, wanted ", wanted);
   }
+  exchange_.load_own_state(std::span(sums).last(of_exchange));
   auto next = sums.begin();
   for (std::size_t replica = 0; accumulates && replica < progress_.size(); ++replica) {
     ReplicaProgress& progress = progress_[replica];

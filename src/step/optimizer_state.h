@@ -80,6 +80,7 @@ class OptimizerState {
   void load_accumulated(const std::vector<torch::Tensor>& sums);
 
  private:
+  std::vector<torch::Tensor> save_sums() const;
   void load_rate(std::optional<double> saved);
   // Returns what is saved beside the slots.
   std::vector<std::pair<std::string, torch::Tensor>> save_numbers() const;

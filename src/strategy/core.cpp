@@ -44,13 +44,39 @@ void require_topology(const StrategyPlan& plan) {
                         " devices and ", plan.workers->size(), " processes");
 }
 
+// What is said of the approximation has a meaning where it is chosen.
+void require_power_sgd(const StrategyPlan& plan) {
+  const ExchangeOptions& exchange = plan.exchange;
+  const PowerSgdOptions& options = exchange.power_sgd;
+  if (!GradientWire(exchange.gradient_compression).approximates()) {
+    if (options == PowerSgdOptions()) return;
+    fail<InvalidArgument>("[strategy] ", plan.name, ": options of power_sgd came, but gradient_compression is ",
+                          exchange.gradient_compression);
+  }
+  if (options.matrix_approximation_rank < 1 || options.start_power_sgd_iter < 0 ||
+      !(options.min_compression_rate > 0.0)) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": power_sgd has matrix_approximation_rank ",
+                          options.matrix_approximation_rank, ", start_power_sgd_iter ", options.start_power_sgd_iter,
+                          " and min_compression_rate ", options.min_compression_rate,
+                          "; wanted 1 or more, 0 or more and more than 0");
+  }
+  if (plan.sharding.stage > 0) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": gradient_compression is power_sgd, and sharding.stage ",
+                          plan.sharding.stage, ", whose owners take sums of slices; bfloat16 and float16 go with it");
+  }
+  if (options.start_power_sgd_iter > 0 || (exchange.num_packs == 1 && exchange.bytes_per_pack == 0)) return;
+  fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
+                        exchange.bytes_per_pack,
+                        ", but with start_power_sgd_iter 0 there are only messages of factors");
+}
+
 void require_exchange(const StrategyPlan& plan) {
   const ExchangeOptions& exchange = plan.exchange;
   if (exchange.bytes_per_pack > 0 && exchange.num_packs != 1) {
     fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
                           exchange.bytes_per_pack, ", which replaces it; give one of them");
   }
-  (void)GradientWire(exchange.gradient_compression);
+  require_power_sgd(plan);
   if (exchange.threads_per_replica < 0) {
     fail<InvalidArgument>("[strategy] ", plan.name, ": threads_per_replica is ", exchange.threads_per_replica,
                           ", wanted 0 (cores / replicas) or more");

@@ -137,6 +137,10 @@ class Restarts(unittest.TestCase):
     def test_a_run_whose_workers_share_the_parameters_does_so_too(self):
         self.expect_the_same_bits("--sharding_stage=3", "--sharding_min_unit_bytes=0", "--sharded_checkpoints=true")
 
+    # Each worker keeps what its gradients have lost.
+    def test_a_run_that_approximates_gradients_does_so_too(self):
+        self.expect_the_same_bits("--gradient_compression=power_sgd", "--power_sgd_rank=2", "--power_sgd_start_iter=20")
+
     def test_a_worker_that_does_not_see_the_folder_is_named(self):
         # Each worker resolves the path in its own way, as machines do that have no file system in common.
         with tempfile.TemporaryDirectory() as folder:

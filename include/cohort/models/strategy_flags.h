@@ -27,6 +27,8 @@ struct StrategyFlags {
   Setting<std::string> all_reduce_alg;
   Setting<int64_t> num_packs = ExchangeOptions().num_packs;
   Setting<std::string> gradient_compression = ExchangeOptions().gradient_compression;
+  Setting<int64_t> power_sgd_rank = PowerSgdOptions().matrix_approximation_rank;
+  Setting<int64_t> power_sgd_start_iter = PowerSgdOptions().start_power_sgd_iter;
   Setting<int64_t> sharding_stage = ShardingOptions().stage;
   Setting<bool> reshard_after_forward = ShardingOptions().reshard_after_forward;
   Setting<int64_t> sharding_min_unit_bytes = ShardingOptions().min_unit_bytes;

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <limits>
+#include <tuple>
 
 #include "base/fail.h"
 #include "collective/algorithms/cross_device_sum.h"
@@ -22,10 +23,31 @@ int packs_of(const StrategyFlags& flags) {
   return static_cast<int>(flags.num_packs);
 }
 
+void check_exchange(const StrategyFlags& flags) {
+  if (*flags.gradient_compression == "power_sgd") return;
+  const StrategyFlags defaults;
+  using Flag = std::tuple<const char*, int64_t, int64_t>;
+  for (const auto& [name, value, unset] :
+       {Flag("power_sgd_rank", flags.power_sgd_rank, defaults.power_sgd_rank),
+        Flag("power_sgd_start_iter", flags.power_sgd_start_iter, defaults.power_sgd_start_iter)}) {
+    if (value == unset) continue;
+    fail<InvalidArgument>("[train] --", name, "=", value,
+                          " has no meaning under --gradient_compression=", flags.gradient_compression,
+                          ", only under power_sgd");
+  }
+}
+
+ExchangeOptions message_options(const StrategyFlags& flags) {
+  return {.num_packs = packs_of(flags),
+          .gradient_compression = flags.gradient_compression,
+          .power_sgd = {.matrix_approximation_rank = flags.power_sgd_rank,
+                        .start_power_sgd_iter = flags.power_sgd_start_iter}};
+}
+
 ExchangeOptions exchange_options(const StrategyFlags& flags) {
-  return {.cross_device_ops = exchange_of(flags),
-          .num_packs = packs_of(flags),
-          .gradient_compression = flags.gradient_compression};
+  ExchangeOptions options = message_options(flags);
+  options.cross_device_ops = exchange_of(flags);
+  return options;
 }
 
 void describe_exchange(StrategyFlags& flags, ConfigFields& fields) {
@@ -41,7 +63,12 @@ void describe_exchange(StrategyFlags& flags, ConfigFields& fields) {
       "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
       "reduction_to_one_device and hierarchical_copy; 0: no packing");
   add("gradient_compression", flags.gradient_compression,
-      "the dtype in which gradients travel where there are messages, as for num_packs", "none, bfloat16, float16");
+      "how gradients travel where there are messages, as for num_packs: rounded to a dtype, or power_sgd, by factors "
+      "of "
+      "low rank",
+      "none, bfloat16, float16, power_sgd");
+  add("power_sgd_rank", flags.power_sgd_rank, "the rank of these factors");
+  add("power_sgd_start_iter", flags.power_sgd_start_iter, "the first updates, in which gradients travel as they are");
 }
 
 }  // namespace cohort

@@ -12,6 +12,10 @@ namespace cohort {
 std::string exchange_of(const StrategyFlags& flags);
 // InvalidArgument: --num_packs is negative or too large.
 int packs_of(const StrategyFlags& flags);
+// InvalidArgument: power_sgd is spoken of, and gradients do not travel so.
+void check_exchange(const StrategyFlags& flags);
+// Returns how gradients are packed into messages, and how these travel.
+ExchangeOptions message_options(const StrategyFlags& flags);
 // Returns what the flags say of the replicas of one process.
 ExchangeOptions exchange_options(const StrategyFlags& flags);
 // Adds the flags, in their order.

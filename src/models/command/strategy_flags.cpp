@@ -72,6 +72,7 @@ void require_one_replica(const StrategyFlags& flags, const std::string& name) {
 
 void check_counts(const StrategyFlags& flags) {
   check_sharding(flags);
+  check_exchange(flags);
   if (flags.num_gpus < 0 || flags.num_gpus > kMostReplicas) {
     fail<InvalidArgument>("[train] --num_gpus is ", flags.num_gpus, ", wanted 0 to ", kMostReplicas);
   }
@@ -221,12 +222,11 @@ Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
   const bool evaluates = is_evaluator(flags);
   if (!flags.mesh->empty() && !evaluates)
     return make_mesh_of_workers(flags, devices_of(flags), exchange_options(flags));
-  return MultiWorkerMirroredStrategy(
-      {.communication = {.implementation = exchange_of(flags)},
-       .membership = membership_of(flags),
-       .devices = worker_devices_of(flags),
-       .exchange = {.num_packs = packs_of(flags), .gradient_compression = flags.gradient_compression},
-       .sharding = sharding_of(flags)});
+  return MultiWorkerMirroredStrategy({.communication = {.implementation = exchange_of(flags)},
+                                      .membership = membership_of(flags),
+                                      .devices = worker_devices_of(flags),
+                                      .exchange = message_options(flags),
+                                      .sharding = sharding_of(flags)});
 }
 
 Strategy make_parameter_server(const StrategyFlags& flags) {

@@ -9,6 +9,7 @@
 #include "cohort/trace.h"
 #include "collective/gradient_wire.h"
 #include "step/exchange/exchange.h"
+#include "step/exchange/power_sgd.h"
 #include "step/flat_gradients.h"
 #include "step/update/tensors.h"
 #include "strategy/core.h"
@@ -82,13 +83,16 @@ class CommunicatorExchange final : public Exchange {
       updates_.emplace_back(flat, rule, std::move(values));
     }
     if (flat.layout().cuts_any()) join_parts();
+    for (int r = 0; wire_.approximates() && r < core.num_local_replicas(); ++r) {
+      power_sgd_.emplace_back(flat, core.plan().exchange.power_sgd, r);
+    }
   }
 
   bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");
-    if (!reduced) all_reduce(replica);
+    if (!reduced) all_reduce(replica, context.step);
     TensorUpdate::SquaredNorms norms;
     if (flat_.layout().cuts_any()) {
       norms = [&](const std::vector<torch::Tensor>& sums) {
@@ -99,6 +103,21 @@ class CommunicatorExchange final : public Exchange {
     }
     return updates_[static_cast<std::size_t>(replica.local_id())].update(gradients_.of(replica.local_id()), context,
                                                                          norms);
+  }
+
+  std::vector<torch::Tensor> own_state() const override {
+    std::vector<torch::Tensor> list;
+    for (const PowerSgd& each : power_sgd_) {
+      for (torch::Tensor& own : each.state()) list.push_back(std::move(own));
+    }
+    return list;
+  }
+  void load_own_state(std::span<const torch::Tensor> state) override {
+    const std::size_t each = power_sgd_.empty() ? 0 : state.size() / power_sgd_.size();
+    for (std::size_t r = 0; r < power_sgd_.size(); ++r) power_sgd_[r].load(state.subspan(r * each, each));
+  }
+  void forget_own_state() override {
+    for (PowerSgd& each : power_sgd_) each.forget();
   }
 
   Slots slots() const override { return updates_.front().slots(); }
@@ -123,8 +142,14 @@ class CommunicatorExchange final : public Exchange {
     }
   }
 
-  void all_reduce(Replica& replica) {
+  void all_reduce(Replica& replica, int64_t update) {
     const TraceSpan span("communication", "all-reduce");
+    if (!power_sgd_.empty()) {
+      PowerSgd& power_sgd = power_sgd_[static_cast<std::size_t>(replica.local_id())];
+      if (power_sgd.approximates(update)) {
+        return power_sgd.sum(replica.communicator(), gradients_.of(replica.local_id()), update);
+      }
+    }
     for (std::size_t g = 0; g < packs_.size(); ++g) {
       for (const Pack& pack : packs_[g]) {
         wire_.all_reduce(replica.communicator(), gradients_.of(replica.local_id())[g].slice(0, pack.begin, pack.end));
@@ -136,6 +161,7 @@ class CommunicatorExchange final : public Exchange {
   FlatGradients gradients_;
   std::vector<std::vector<Pack>> packs_;  // [group]
   GradientWire wire_;
+  std::vector<PowerSgd> power_sgd_;    // [replica]; none where the messages have the gradients themselves
   std::vector<TensorUpdate> updates_;  // [replica]
   // [replica]: what adds up over its line along each axis; a deque, because functions in it are pointed to.
   std::deque<std::map<std::string, std::function<void(torch::Tensor& squares)>>> lines_;

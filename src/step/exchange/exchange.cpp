@@ -31,10 +31,22 @@ void require_packs(const StrategyPlan& plan, const char* no_messages) {
                         exchange.bytes_per_pack, ", but there are no messages to pack gradients into: ", no_messages);
 }
 
-// Refuses a dtype to travel in where gradients do not travel.
+// Refuses what the approximation of gradients does not go with. What was lost of one is in units of its loss scale, and
+// says nothing of one that is not finite.
+void require_approximation(const StrategyPlan& plan, const FlatParameters& flat, const Optimizer& rule) {
+  if (rule.gradient().loss_scale) {
+    fail<InvalidArgument>("[optimizer] ", rule.name(), ": has a loss_scale, and gradient_compression of ", plan.name,
+                          " is power_sgd, which keeps what gradients lose; bfloat16 and float16 take one");
+  }
+  if (!flat.layout().cuts_any()) return;
+  fail<Unimplemented>("[strategy] ", plan.name, ": gradient_compression is power_sgd, which approximates whole ",
+                      "parameters, but the layout cuts ", flat.layout().cuts().begin()->first);
+}
+
+// Refuses a compression where gradients do not travel.
 void require_compression(const StrategyCore& core, const PathChoice& choice) {
   const StrategyPlan& plan = core.plan();
-  if (!GradientWire(plan.exchange.gradient_compression).rounds()) return;
+  if (!GradientWire(plan.exchange.gradient_compression).compresses()) return;
   const char* reason = plan.expects_workers ? nullptr : choice.no_messages;
   if (core.divides_models() && !core.splits_batches()) reason = "all replicas compute with the same examples";
   if (reason == nullptr) return;
@@ -100,6 +112,8 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   const PathChoice choice = core.gradient_path(has_kernels);
   require_packs(core.plan(), choice.no_messages);
   require_compression(core, choice);
+  if (GradientWire(core.plan().exchange.gradient_compression).approximates())
+    require_approximation(core.plan(), flat, rule);
   return kExchanges[static_cast<std::size_t>(choice.path)]({core, module, flat, rule});
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/slices.h"
@@ -75,6 +76,10 @@ class Exchange {
   virtual Slots slots_to_load() const { return slots(); }
   // Makes the slots of all holders what was put into slots_to_load(), of that step.
   virtual void spread_slots(const Slots& loaded, int64_t iterations) = 0;
+  // Returns what this process keeps of earlier gradients, on the CPU: it goes on from that, or forgets it.
+  virtual std::vector<torch::Tensor> own_state() const { return {}; }
+  virtual void load_own_state(std::span<const torch::Tensor> /*state*/) {}
+  virtual void forget_own_state() {}
   // Returns the bytes of the states on the local replica that has most of them.
   virtual StateBytes state_bytes() const;
 

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "cohort/trace.h"
 #include "step/exchange/overlapped.h"
+#include "step/exchange/power_sgd.h"
 #include "step/exchange/shared_memory.h"
 #include "strategy/worker_group.h"
 
@@ -16,6 +17,10 @@ class OverWorkers final : public SharedMemoryExchange {
   explicit OverWorkers(const ExchangeParts& parts) : SharedMemoryExchange(parts) {
     keep_sums();
     packs_ = gradient_packs(core_, flat_);
+    if (wire_.approximates()) {
+      power_sgd_.emplace(flat_, core_.plan().exchange.power_sgd, /*local_id=*/0);
+      return;
+    }
     std::size_t messages = 0;
     for (const auto& own : packs_) messages += own.size();
     // One message has nothing to overlap with: it leaves when backward ends.
@@ -26,6 +31,15 @@ class OverWorkers final : public SharedMemoryExchange {
 
   void backward(Replica& replica, const torch::Tensor& loss) override {
     overlapped_ ? overlapped_->backward(replica.local_id(), loss) : loss.backward();
+  }
+  std::vector<torch::Tensor> own_state() const override {
+    return power_sgd_ ? power_sgd_->state() : std::vector<torch::Tensor>();
+  }
+  void load_own_state(std::span<const torch::Tensor> state) override {
+    if (power_sgd_) power_sgd_->load(state);
+  }
+  void forget_own_state() override {
+    if (power_sgd_) power_sgd_->forget();
   }
   ExchangeTimeline timeline() const override { return overlapped_ ? overlapped_->timeline() : ExchangeTimeline{}; }
 
@@ -67,6 +81,9 @@ class OverWorkers final : public SharedMemoryExchange {
   }
 
   void exchange_packs() {
+    if (power_sgd_ && power_sgd_->approximates(update_number())) {
+      return power_sgd_->sum(core_.workers().gradients(), sums_, update_number());
+    }
     for (std::size_t g = 0; g < packs_.size(); ++g) {
       for (const Pack& pack : packs_[g]) {
         wire_.all_reduce(core_.workers().gradients(), sums_[g].slice(0, pack.begin, pack.end));
@@ -76,6 +93,7 @@ class OverWorkers final : public SharedMemoryExchange {
 
   std::vector<std::vector<Pack>> packs_;            // [group]: the messages to other workers
   std::unique_ptr<OverlappedExchange> overlapped_;  // null: they leave after backward
+  std::optional<PowerSgd> power_sgd_;               // nothing: the messages have the gradients themselves
   bool failed_ = false;                             // the exchange of this step; written between two meetings
 };
 

@@ -27,8 +27,7 @@ SharedMemoryExchange::SharedMemoryExchange(const ExchangeParts& parts)
 void SharedMemoryExchange::keep_sums() {
   if (!sums_.empty()) return;
   for (const FlatGroup& group : flat_.groups()) {
-    const torch::ScalarType sent = wire_.dtype_of(group.dtype);
-    sums_.push_back(core_.workers().gradients().shared_zeros(group.size, group.dtype, sent));
+    sums_.push_back(wire_.sums(core_.workers().gradients(), group.size, group.dtype));
   }
 }
 

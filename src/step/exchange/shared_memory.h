@@ -36,6 +36,8 @@ class SharedMemoryExchange : public Exchange {
   void add_up_range(int me, bool reduced, const Then& then);
   void keep_norm(int me, const Chunk& chunk, std::size_t index);
   bool wants_norm() const { return wants_norm_; }
+  // Returns the number of the update that is being made, from 1.
+  int64_t update_number() const { return offers_.front().step; }
 
   StrategyCore& core_;
   Optimizer rule_;

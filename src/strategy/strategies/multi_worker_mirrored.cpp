@@ -30,6 +30,10 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   plan.sharding = options.sharding;
   plan.expects_workers = true;
   require_known(options.communication);
+  if (options.exchange.gradient_compression == "power_sgd" && options.communication.overlap.value_or(false)) {
+    fail<InvalidArgument>("[strategy] ", kName, ": communication.overlap is true, but gradients leave after backward ",
+                          "where gradient_compression is power_sgd");
+  }
   if (options.communication.bytes_per_pack > 0 && options.exchange.bytes_per_pack > 0) {
     fail<InvalidArgument>("[strategy] ", kName, ": communication.bytes_per_pack is ",
                           options.communication.bytes_per_pack, " and exchange.bytes_per_pack ",
@@ -49,7 +53,7 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
                       .communication = options.communication,
                       .membership = options.membership,
                       .alike = {{"sharding", sharding_of(options)},
-                                {"gradient compression", options.exchange.gradient_compression}}});
+                                {"gradient compression", compression_of(options.exchange)}}});
   if (options.mesh) take_mesh(plan, *options.mesh);
   return plan;
 }

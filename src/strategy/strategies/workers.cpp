@@ -27,7 +27,16 @@ std::string agreed_text(const DeviceMesh& mesh) {
 
 std::string agreed_text(const ExchangeOptions& exchange) {
   return c10::str(exchange.num_packs, " packs of ", exchange.bytes_per_pack, " bytes, compression ",
-                  exchange.gradient_compression);
+                  compression_of(exchange));
+}
+
+std::string compression_of(const ExchangeOptions& exchange) {
+  const PowerSgdOptions& power_sgd = exchange.power_sgd;
+  if (power_sgd == PowerSgdOptions()) return exchange.gradient_compression;
+  return c10::str(exchange.gradient_compression, ", rank ", power_sgd.matrix_approximation_rank, " after ",
+                  power_sgd.start_power_sgd_iter, " updates, rate ", power_sgd.min_compression_rate,
+                  power_sgd.use_error_feedback ? "" : ", no error feedback",
+                  power_sgd.warm_start ? "" : ", no warm start");
 }
 
 void join_workers(StrategyPlan& plan, const WorkerGroupOptions& options) {

@@ -22,6 +22,8 @@ std::vector<std::string> devices_in(const std::string& strategy, const DeviceMes
 // gradients are packed and travel.
 std::string agreed_text(const DeviceMesh& mesh);
 std::string agreed_text(const ExchangeOptions& exchange);
+// Says how gradients travel, which the workers have to agree on.
+std::string compression_of(const ExchangeOptions& exchange);
 
 // Enters a cluster: the plan gets the group of its workers and the topology of data parallelism over their devices.
 void join_workers(StrategyPlan& plan, const WorkerGroupOptions& options);

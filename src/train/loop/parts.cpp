@@ -188,8 +188,9 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
     std::size_t wanted = 1 + replicas + parts.more.size() + buffers.size() + 1;
     for (const MirroredOptimizer& optimizer : parts.optimizers) wanted += optimizer.accumulated().size();
     if (own.tensors.size() != wanted) {
-      fail<InvalidArgument>(parts.who, ": the state of this worker has ", own.tensors.size(), " parts, wanted ", wanted,
-                            "; were the metrics, the variables and gradient_accumulation_steps the same?");
+      fail<InvalidArgument>(
+          parts.who, ": the state of this worker has ", own.tensors.size(), " parts, wanted ", wanted,
+          "; were the metrics, the variables, gradient_accumulation_steps and gradient_compression the same?");
     }
     auto next = own.tensors.begin();
     const auto take = [&](std::size_t count) {

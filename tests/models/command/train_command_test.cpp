@@ -102,12 +102,17 @@ TEST(TrainCommand, RefusesWrongStrategies) {
                           {"--num_packs=2", "--num_replicas=2"});
   expect_training_refused("--num_packs=2 has no meaning under --distribution_strategy=one_device",
                           {"--num_packs=2", "--distribution_strategy=one_device"});
-  expect_training_refused("gradient_compression is \"int8\", wanted none, bfloat16 or float16",
+  expect_training_refused("gradient_compression is \"int8\", wanted none, bfloat16, float16 or power_sgd",
                           {"--gradient_compression=int8"});
   expect_training_refused("gradient_compression is bfloat16, but there are no messages of gradients: the replicas add",
                           {"--gradient_compression=bfloat16", "--num_replicas=2"});
   expect_training_refused("--gradient_compression=float16 has no meaning under --distribution_strategy=one_device",
                           {"--gradient_compression=float16", "--distribution_strategy=one_device"});
+  expect_training_refused(
+      "--power_sgd_rank=4 has no meaning under --gradient_compression=float16, only under power_sgd",
+      {"--gradient_compression=float16", "--power_sgd_rank=4"});
+  expect_training_refused("gradient_compression is power_sgd, and sharding.stage 2",
+                          {"--gradient_compression=power_sgd", "--sharding_stage=2", "--num_replicas=2"});
   expect_training_refused("--sharding_stage is 4, wanted 0 (none) to 3", {"--sharding_stage=4"});
   expect_training_refused("--sharding_min_unit_bytes is -1, wanted 0", {"--sharding_min_unit_bytes=-1"});
   expect_training_refused("--reshard_after_forward=false has no meaning under --sharding_stage=2, only under 3",

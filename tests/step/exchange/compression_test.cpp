@@ -240,7 +240,7 @@ TEST(CompressionRefused, WhereNothingTravels) {
 TEST(CompressionRefused, UnknownOrNotTheSame) {
   expect_error<InvalidArgument>(
       [] { MirroredStrategy({.devices = cpu_devices(2), .exchange = {.gradient_compression = "int8"}}); },
-      "gradient_compression is \"int8\", wanted none, bfloat16 or float16");
+      "gradient_compression is \"int8\", wanted none, bfloat16, float16 or power_sgd");
   const ClusterSpec cluster = testing::loopback_workers(2);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 2; ++rank) {
