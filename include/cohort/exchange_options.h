@@ -47,6 +47,26 @@ struct ExchangeOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
+// Workers that update parameters of their own, by their own gradients, and exchange them now and then: local SGD
+// (Stich, 2019, arXiv:1805.09767), after synchronous updates (Lin et al., 2020, arXiv:1808.07217), and DiLoCo
+// (Douillard et al., 2023, arXiv:2311.08105) with AdamW, an outer_learning_rate of 0.7 and an outer_momentum of 0.9.
+// docs/multi-worker.md.
+struct LocalSgdOptions {
+  // Updates from one exchange of the parameters to the next. 0: gradients are exchanged in every step.
+  int64_t sync_every = 0;
+  // The first updates, in which gradients are exchanged.
+  int64_t start_iter = 0;
+  // The rate of the outer step, whose gradient is the mean of what the workers have moved since the last one. 1:
+  // without momentum the parameters become their mean.
+  double outer_learning_rate = 1.0;
+  // The momentum of the outer step, from 0 to below 1.
+  double outer_momentum = 0.0;
+  // With true, an outer step with momentum looks ahead, as Nesterov's.
+  bool outer_nesterov = true;
+
+  bool operator==(const LocalSgdOptions&) const = default;
+};
+
 // The states that replicas share instead of each having all of them (ZeRO, FSDP); docs/parallelism.md.
 struct ShardingOptions {
   // 0: none. 1: the optimizer's slots, each replica those of its part. 2: the gradients, too, while backward runs. 3:

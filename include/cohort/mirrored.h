@@ -99,7 +99,7 @@ class MirroredModule {
 // parameters on one replica alone. A collective of all workers. DataLoss: they differ; the message names the replicas
 // that do not have what most replicas have, and the first parameter. Nothing is compared on devices of XLA, where one
 // program updates all copies, nor of parameters that the replicas share (stage 3 of ShardingOptions) or have parts of
-// (MeshStrategy).
+// (MeshStrategy). Workers that make updates of their own (LocalSgdOptions) each compare those of their own replicas.
 void compare_copies(const MirroredModule& module);
 
 // M is a module holder (made by TORCH_MODULE) or a std::shared_ptr to a module. Made by Strategy::mirror(). A handle:

@@ -371,13 +371,15 @@ class MirroredOptimizer {
   // NotFound or InvalidArgument name the entry that is missing or does not fit.
   void load_state(const std::vector<std::pair<std::string, torch::Tensor>>& state) const;
 
-  // Puts the averages that use_ema keeps into the parameters, as Keras does at the end of fit; does nothing without
-  // use_ema or before the first update. Cross-replica context only.
+  // Puts the averages that use_ema keeps into the parameters, as Keras does at the end of fit, and brings those of
+  // workers together that LocalSgdOptions have let go apart; does nothing without either or before the first update.
+  // Cross-replica context only, and with LocalSgdOptions on all workers.
   void finalize_variable_values() const;
 
   // Returns what gradient_accumulation_steps has added up so far in this process's replicas, and what they keep of
-  // gradients that have lost something on their way (PowerSgdOptions), as CPU tensors; none where there is neither. A
-  // restart with this state goes on bit for bit under the same strategy; load_state() alone drops it.
+  // gradients that have lost something on their way (PowerSgdOptions), or of updates of their own (LocalSgdOptions), as
+  // CPU tensors; none where there is none of it. A restart with this state goes on bit for bit under the same strategy;
+  // load_state() alone drops it.
   std::vector<torch::Tensor> accumulated() const;
   // InvalidArgument: of other parameters or another number of replicas.
   void load_accumulated(const std::vector<torch::Tensor>& sums) const;

@@ -174,6 +174,7 @@ void OptimizerState::restart(int64_t iterations, const Given& numbers) {
 
 void OptimizerState::put_averages() {
   const torch::NoGradGuard no_grad;
+  exchange_.bring_together();
   if (!rule_.rule().keeps_averages() || iterations() == 0) return;
   if (flat_.layout().cuts_any()) {
     for (std::size_t g = 0; g < flat_.groups().size(); ++g) {

@@ -59,7 +59,8 @@ class OptimizerState {
   void keep_sums();
   bool keeps_sums() const { return keeps_sums_; }
 
-  // Puts the averages of the parameters into them; MirroredOptimizer::finalize_variable_values().
+  // Brings parameters of workers together, and puts the averages of them into them;
+  // MirroredOptimizer::finalize_variable_values().
   void put_averages();
 
   // Takes over what an optimizer knew that had more parameters: `kept` are the numbers that those here had there.

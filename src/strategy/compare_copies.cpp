@@ -65,8 +65,9 @@ std::vector<std::size_t> minority(const std::vector<Sums>& all) {
   return others;
 }
 
+// `begin` is the number of the first replica among those of all workers.
 [[noreturn]] void raise_difference(const StrategyCore& core, const torch::nn::Module& copy,
-                                   const std::vector<Sums>& all) {
+                                   const std::vector<Sums>& all, std::size_t begin) {
   std::vector<std::size_t> others = minority(all);
   const bool known = !others.empty();
   const std::size_t right = [&] {
@@ -86,11 +87,11 @@ std::vector<std::size_t> minority(const std::vector<Sums>& all) {
   std::string names;
   for (const std::size_t i : others) {
     const auto local = static_cast<std::size_t>(core.num_local_replicas());
-    names += c10::str(names.empty() ? "" : ", ", i, " (worker ", i / local, ")");
+    names += c10::str(names.empty() ? "" : ", ", begin + i, " (worker ", (begin + i) / local, ")");
   }
   fail<DataLoss>(
       "[strategy] the parameters of replica ", names, " differ from those of ",
-      known ? "most of the other replicas" : c10::str("replica ", right, ", and nobody knows which are right"),
+      known ? "most of the other replicas" : c10::str("replica ", begin + right, ", and nobody knows which are right"),
       ", first in \"", place < parameters.size() ? parameters[place].name : "",
       "\": memory or a device is faulty, the machines round in different ways, or the program changes "
       "parameters on one replica alone; go on from a checkpoint of before");
@@ -104,9 +105,12 @@ void compare_copies(const MirroredModule& module) {
   if (core.joins()) return;
   std::vector<Sums> mine;
   for (const auto& copy : module.copies()) mine.push_back(sums_of(*copy, *Access::layout(module), has_stages(core)));
-  const std::vector<Sums> all = gather(core, mine);
+  // Workers that make updates of their own differ.
+  const bool apart = core.plan().local_sgd.sync_every > 0;
+  const std::vector<Sums> all = apart ? mine : gather(core, mine);
   const bool same = std::all_of(all.begin(), all.end(), [&](const Sums& sums) { return sums == all.front(); });
-  if (!same) raise_difference(core, *module.copies().front(), all);
+  const auto begin = static_cast<std::size_t>(apart ? core.replica_id(0) : 0);
+  if (!same) raise_difference(core, *module.copies().front(), all, begin);
 }
 
 }  // namespace cohort

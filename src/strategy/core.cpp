@@ -122,6 +122,32 @@ void require_sharding(const StrategyPlan& plan) {
                         "\", which does not carry the batch (", plan.topology.to_string(), ")");
 }
 
+// What is said of local steps has a meaning where there are some.
+void require_local_sgd(const StrategyPlan& plan) {
+  const LocalSgdOptions& options = plan.local_sgd;
+  if (options == LocalSgdOptions()) return;
+  if (options.sync_every < 1 || options.start_iter < 0 || !(options.outer_learning_rate > 0.0) ||
+      !(options.outer_momentum >= 0.0) || options.outer_momentum >= 1.0) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd has sync_every ", options.sync_every, ", start_iter ",
+                          options.start_iter, ", outer_learning_rate ", options.outer_learning_rate,
+                          " and outer_momentum ", options.outer_momentum,
+                          "; wanted 1 or more, 0 or more, more than 0, and 0 to below 1");
+  }
+  if (options.outer_momentum == 0.0 && !options.outer_nesterov) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd.outer_nesterov is false, and outer_momentum is 0");
+  }
+  if (plan.sharding.stage > 0) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd.sync_every is ", options.sync_every,
+                          " and sharding.stage ", plan.sharding.stage,
+                          ", but workers that share states exchange gradients in every step");
+  }
+  if (GradientWire(plan.exchange.gradient_compression).approximates()) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd.sync_every is ", options.sync_every,
+                          " and gradient_compression power_sgd, which is for gradients; bfloat16 and float16 are for ",
+                          "what parameters have moved, too");
+  }
+}
+
 // Recorded work of several replicas begins together or not at all.
 void require_joining(const StrategyPlan& plan) {
   const auto joins = [](const DeviceBackend* backend) { return backend->joins(); };
@@ -161,6 +187,7 @@ StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
   require_topology(plan_);
   require_exchange(plan_);
   require_sharding(plan_);
+  require_local_sgd(plan_);
   first_replica_ = topology().replicas_of(worker_rank()).front();
   make_shares();
   make_replicas();
@@ -223,6 +250,8 @@ void StrategyCore::make_replicas() {
   facts_ = launch_->facts();
   facts_.add_in_place = on_cpu && (facts_.add_in_place || sum_.name == "ring");
   facts_.in_place = workers().path_in_place();
+  // An outer step is taken by a single worker, too.
+  if (plan_.local_sgd.sync_every > 0) facts_.in_place = GradientPath::kOverWorkers;
   facts_.recorded = joins();
   facts_.sharded = plan_.sharding.stage > 0;
   facts_.shares_gradients = plan_.sharding.stage > 1 && topology().size() > 1;

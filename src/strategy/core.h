@@ -47,6 +47,7 @@ struct StrategyPlan {
   // Options of the launch of the replicas and of their exchange of gradients.
   ExchangeOptions exchange;
   ShardingOptions sharding = {};       // the states that the replicas share
+  LocalSgdOptions local_sgd = {};      // the exchange of parameters in place of gradients
   LayoutMap layout = {};               // the parameters of which the replicas have parts
   MakeRunner runner = whole_shares();  // how a replica carries out its part of a run
   int devices_per_replica = 1;         // those of which the replica's is the first

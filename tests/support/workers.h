@@ -21,6 +21,7 @@ struct WorkersOptions {
   CommunicationOptions communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)};
   std::vector<std::vector<std::string>> devices = {};  // of each worker; CPUs
   ExchangeOptions exchange = {.threads_per_replica = 1, .timeout = std::chrono::seconds(30)};
+  LocalSgdOptions local_sgd = {};
   ShardingOptions sharding = {};
   std::optional<DeviceMesh> mesh = std::nullopt;  // instead of devices
 };
@@ -53,6 +54,7 @@ inline void with_workers(const WorkersOptions& options,
                           : options.devices.empty() ? cpus
                                                     : options.devices[static_cast<std::size_t>(rank)],
                .exchange = options.exchange,
+               .local_sgd = options.local_sgd,
                .sharding = options.sharding,
                .mesh = options.mesh}));
         } catch (...) {

@@ -141,6 +141,10 @@ class Restarts(unittest.TestCase):
     def test_a_run_that_approximates_gradients_does_so_too(self):
         self.expect_the_same_bits("--gradient_compression=power_sgd", "--power_sgd_rank=2", "--power_sgd_start_iter=20")
 
+    # Each worker has parameters of its own when the others lose it.
+    def test_a_run_of_local_steps_does_so_too(self):
+        self.expect_the_same_bits("--local_sgd_every=30", "--local_sgd_start_iter=10", "--outer_learning_rate=0.7", "--outer_momentum=0.9")
+
     def test_a_worker_that_does_not_see_the_folder_is_named(self):
         # Each worker resolves the path in its own way, as machines do that have no file system in common.
         with tempfile.TemporaryDirectory() as folder:

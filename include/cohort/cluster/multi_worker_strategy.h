@@ -55,6 +55,9 @@ struct MultiWorkerOptions {
   // other workers, too, where they do not add up in common memory. The timeout is made longer than that of the
   // workers. With threads_per_replica 0 the cores are divided among the replicas of all workers that share them.
   ExchangeOptions exchange = {};
+  // The exchange of parameters now and then in place of gradients in every step; the same on all workers. Replicas are
+  // on CPUs and parameters float32 or float64 (Unimplemented otherwise).
+  LocalSgdOptions local_sgd = {};
   ShardingOptions sharding = {};  // the states that the replicas of all workers share; the same on all workers
   // The devices of all workers on several axes that carry the batch, instead of `devices`; the same on all workers.
   // InvalidArgument: both came, a worker has no device in it, or an axis divides something else.

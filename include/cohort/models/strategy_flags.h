@@ -29,6 +29,10 @@ struct StrategyFlags {
   Setting<std::string> gradient_compression = ExchangeOptions().gradient_compression;
   Setting<int64_t> power_sgd_rank = PowerSgdOptions().matrix_approximation_rank;
   Setting<int64_t> power_sgd_start_iter = PowerSgdOptions().start_power_sgd_iter;
+  Setting<int64_t> local_sgd_every = LocalSgdOptions().sync_every;
+  Setting<int64_t> local_sgd_start_iter = LocalSgdOptions().start_iter;
+  Setting<double> outer_learning_rate = LocalSgdOptions().outer_learning_rate;
+  Setting<double> outer_momentum = LocalSgdOptions().outer_momentum;
   Setting<int64_t> sharding_stage = ShardingOptions().stage;
   Setting<bool> reshard_after_forward = ShardingOptions().reshard_after_forward;
   Setting<int64_t> sharding_min_unit_bytes = ShardingOptions().min_unit_bytes;

@@ -12,12 +12,14 @@ namespace cohort {
 std::string exchange_of(const StrategyFlags& flags);
 // InvalidArgument: --num_packs is negative or too large.
 int packs_of(const StrategyFlags& flags);
-// InvalidArgument: power_sgd is spoken of, and gradients do not travel so.
+// InvalidArgument: power_sgd or local steps are spoken of, and there are none.
 void check_exchange(const StrategyFlags& flags);
 // Returns how gradients are packed into messages, and how these travel.
 ExchangeOptions message_options(const StrategyFlags& flags);
 // Returns what the flags say of the replicas of one process.
 ExchangeOptions exchange_options(const StrategyFlags& flags);
+// Returns how workers exchange parameters in place of gradients.
+LocalSgdOptions local_sgd_of(const StrategyFlags& flags);
 // Adds the flags, in their order.
 void describe_exchange(StrategyFlags& flags, ConfigFields& fields);
 

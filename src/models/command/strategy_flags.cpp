@@ -226,6 +226,7 @@ Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
                                       .membership = membership_of(flags),
                                       .devices = worker_devices_of(flags),
                                       .exchange = message_options(flags),
+                                      .local_sgd = local_sgd_of(flags),
                                       .sharding = sharding_of(flags)});
 }
 

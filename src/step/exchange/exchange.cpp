@@ -54,6 +54,20 @@ void require_compression(const StrategyCore& core, const PathChoice& choice) {
                         ", but there are no messages of gradients: ", reason);
 }
 
+// Refuses local steps where they are not built, or where the workers would not agree on what follows.
+void require_local_steps(const StrategyPlan& plan, const PathChoice& choice, const Optimizer& rule) {
+  if (plan.local_sgd.sync_every == 0) return;
+  if (choice.path != GradientPath::kOverWorkers) {
+    fail<Unimplemented>("[strategy] ", plan.name, ": local_sgd.sync_every is ", plan.local_sgd.sync_every,
+                        ", which is for replicas on CPUs that add up float32 or float64 gradients in memory");
+  }
+  if (rule.gradient().loss_scale || rule.rule().keeps_averages()) {
+    fail<InvalidArgument>(
+        "[optimizer] ", rule.name(), ": has ", rule.gradient().loss_scale ? "a loss_scale" : "use_ema",
+        ", which workers have to agree on, and local_sgd.sync_every of ", plan.name, " is ", plan.local_sgd.sync_every);
+  }
+}
+
 }  // namespace
 
 void Exchange::backward(Replica& /*replica*/, const torch::Tensor& loss) {
@@ -112,6 +126,7 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   const PathChoice choice = core.gradient_path(has_kernels);
   require_packs(core.plan(), choice.no_messages);
   require_compression(core, choice);
+  require_local_steps(core.plan(), choice, rule);
   if (GradientWire(core.plan().exchange.gradient_compression).approximates())
     require_approximation(core.plan(), flat, rule);
   return kExchanges[static_cast<std::size_t>(choice.path)]({core, module, flat, rule});

@@ -83,6 +83,9 @@ class Exchange {
   // Returns the bytes of the states on the local replica that has most of them.
   virtual StateBytes state_bytes() const;
 
+  // Brings parameters together that workers have updated by themselves; a collective of all workers.
+  virtual void bring_together() {}
+
   // Gives every copy of the parameters these values, flat, one a group.
   virtual void set_values(const std::vector<torch::Tensor>& values);
 

@@ -3,6 +3,7 @@
 // pack, while backward still makes the gradients of the layers before (overlapped.h).
 #include "base/fail.h"
 #include "cohort/trace.h"
+#include "step/exchange/outer_step.h"
 #include "step/exchange/overlapped.h"
 #include "step/exchange/power_sgd.h"
 #include "step/exchange/shared_memory.h"
@@ -21,6 +22,10 @@ class OverWorkers final : public SharedMemoryExchange {
       power_sgd_.emplace(flat_, core_.plan().exchange.power_sgd, /*local_id=*/0);
       return;
     }
+    if (const LocalSgdOptions& local = core_.plan().local_sgd; local.sync_every > 0) {
+      outer_.emplace(flat_, local, core_.num_workers());
+      return;
+    }
     std::size_t messages = 0;
     for (const auto& own : packs_) messages += own.size();
     // One message has nothing to overlap with: it leaves when backward ends.
@@ -29,17 +34,46 @@ class OverWorkers final : public SharedMemoryExchange {
     overlapped_ = std::make_unique<OverlappedExchange>(workers, flat_, replicas_, sums_, packs_);
   }
 
+  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
+    const int me = replica.local_id();
+    if (!outer_ || !outer_->is_local(context.step)) {
+      return SharedMemoryExchange::step(replica, std::move(gradients), reduced, context);
+    }
+    if (me == 0) outer_->begin();
+    // A loss is a share of the mean over the examples of all workers.
+    if (!reduced) context.grad_scale *= core_.num_workers();
+    const bool updated = SharedMemoryExchange::step(replica, std::move(gradients), reduced, context);
+    if (outer_->ends(context.step)) {
+      const TraceSpan span("communication", "exchange of the parameters with the other workers");
+      core_.launch().arrive(me, "the exchange of the parameters");
+      with_workers(me, [this] { outer_->bring_together(sums_, [this] { exchange_packs(); }); });
+      take_first(me);
+      core_.launch().depart(me);
+    }
+    return updated;
+  }
+
+  void bring_together() override {
+    if (!outer_ || !core_.any_worker("bring parameters together", outer_->is_apart())) return;
+    outer_->begin();
+    outer_->bring_together(sums_, [this] { exchange_packs(); });
+    for (int r = 1; r < replicas_; ++r) take_first(r);
+  }
+
   void backward(Replica& replica, const torch::Tensor& loss) override {
     overlapped_ ? overlapped_->backward(replica.local_id(), loss) : loss.backward();
   }
   std::vector<torch::Tensor> own_state() const override {
-    return power_sgd_ ? power_sgd_->state() : std::vector<torch::Tensor>();
+    if (power_sgd_) return power_sgd_->state();
+    return outer_ ? local_state() : std::vector<torch::Tensor>();
   }
   void load_own_state(std::span<const torch::Tensor> state) override {
     if (power_sgd_) power_sgd_->load(state);
+    if (outer_) load_local_state(state);
   }
   void forget_own_state() override {
     if (power_sgd_) power_sgd_->forget();
+    if (outer_) outer_->forget();
   }
   ExchangeTimeline timeline() const override { return overlapped_ ? overlapped_->timeline() : ExchangeTimeline{}; }
 
@@ -52,7 +86,8 @@ class OverWorkers final : public SharedMemoryExchange {
 
   // The norms are those of the sums over all workers.
   void make_sums(int me, bool reduced) override {
-    if (reduced) return SharedMemoryExchange::make_sums(me, reduced);
+    const bool local = outer_ && outer_->is_local(update_number());
+    if (reduced || local) return SharedMemoryExchange::make_sums(me, reduced);
     if (!overlapped_) add_up_range(me, reduced, [](const Chunk&, std::size_t) {});
     exchange(me);
     if (!wants_norm()) return;
@@ -60,16 +95,21 @@ class OverWorkers final : public SharedMemoryExchange {
   }
 
  private:
-  // Makes the sums of this worker's replicas those of all workers'. A failure here must not keep the other replicas
-  // waiting: they come to the second meeting, and all throw.
+  // Makes the sums of this worker's replicas those of all workers'.
   void exchange(int me) {
     const TraceSpan span("communication", "exchange with the other workers");
     core_.launch().sync(me);
+    with_workers(me, [this] { overlapped_ ? overlapped_->wait() : exchange_packs(); });
+  }
+
+  // Has the first replica speak with the other workers while its own wait. A failure must not keep these waiting: they
+  // come to the meeting, and all throw.
+  void with_workers(int me, const std::function<void()>& speak) {
     std::exception_ptr error;
     if (me == 0) {
       failed_ = false;
       try {
-        overlapped_ ? overlapped_->wait() : exchange_packs();
+        speak();
       } catch (...) {
         error = std::current_exception();
         failed_ = true;
@@ -78,6 +118,41 @@ class OverWorkers final : public SharedMemoryExchange {
     core_.launch().sync(me);
     if (error) std::rethrow_exception(error);
     if (failed_) fail<Cancelled>("[optimizer] replica ", me, ": the exchange with the other workers failed");
+  }
+
+  // Gives a replica the first one's parameters.
+  void take_first(int me) const {
+    for (const FlatGroup& group : flat_.groups()) {
+      if (me != 0) group.copies[static_cast<std::size_t>(me)].copy_(group.copies.front());
+    }
+  }
+
+  // The parameters and slots that this worker alone has, and the state of the outer step.
+  std::vector<torch::Tensor> local_state() const {
+    std::vector<torch::Tensor> list = outer_->state();
+    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
+      list.push_back(flat_.groups()[g].copies.front().clone());
+      for (const torch::Tensor& slot : update_.slots()[g]) list.push_back(slot.clone());
+    }
+    return list;
+  }
+
+  void load_local_state(std::span<const torch::Tensor> state) {
+    const std::size_t outer = outer_->state().size();
+    outer_->load(state.first(outer));
+    auto next = state.begin() + static_cast<std::ptrdiff_t>(outer);
+    const auto put = [&](torch::Tensor home) {
+      if (next->sizes() != home.sizes()) {
+        fail<InvalidArgument>("[optimizer] load_accumulated: a worker's own parameters or slots have shape ",
+                              next->sizes(), ", wanted ", home.sizes());
+      }
+      home.copy_(*next++);
+    };
+    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
+      put(flat_.groups()[g].copies.front());
+      for (const torch::Tensor& slot : update_.slots()[g]) put(slot);
+    }
+    for (int r = 1; r < replicas_; ++r) take_first(r);
   }
 
   void exchange_packs() {
@@ -93,6 +168,7 @@ class OverWorkers final : public SharedMemoryExchange {
 
   std::vector<std::vector<Pack>> packs_;            // [group]: the messages to other workers
   std::unique_ptr<OverlappedExchange> overlapped_;  // null: they leave after backward
+  std::optional<OuterStep> outer_;                  // nothing: gradients are exchanged in every step
   std::optional<PowerSgd> power_sgd_;               // nothing: the messages have the gradients themselves
   bool failed_ = false;                             // the exchange of this step; written between two meetings
 };

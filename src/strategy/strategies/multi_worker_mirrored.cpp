@@ -20,6 +20,12 @@ std::string sharding_of(const MultiWorkerOptions& options) {
                   " bytes, mesh ", options.mesh ? options.mesh->to_string() : "none");
 }
 
+std::string local_sgd_of(const MultiWorkerOptions& options) {
+  const LocalSgdOptions& local = options.local_sgd;
+  return c10::str("every ", local.sync_every, " updates after ", local.start_iter, ", rate ", local.outer_learning_rate,
+                  ", momentum ", local.outer_momentum, local.outer_nesterov ? "" : " without Nesterov's");
+}
+
 StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& options) {
   const std::optional<TaskId> task = resolver.task();
   require_one_of(kName, options.devices, options.mesh);
@@ -28,11 +34,13 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   StrategyPlan plan = local_plan(kName, choose_worker_devices(kName, devices, local_place()));
   plan.exchange = options.exchange;
   plan.sharding = options.sharding;
+  plan.local_sgd = options.local_sgd;
   plan.expects_workers = true;
   require_known(options.communication);
-  if (options.exchange.gradient_compression == "power_sgd" && options.communication.overlap.value_or(false)) {
+  const bool power_sgd = options.exchange.gradient_compression == "power_sgd";
+  if (options.communication.overlap.value_or(false) && (power_sgd || options.local_sgd.sync_every > 0)) {
     fail<InvalidArgument>("[strategy] ", kName, ": communication.overlap is true, but gradients leave after backward ",
-                          "where gradient_compression is power_sgd");
+                          power_sgd ? "where gradient_compression is power_sgd" : "under local_sgd");
   }
   if (options.communication.bytes_per_pack > 0 && options.exchange.bytes_per_pack > 0) {
     fail<InvalidArgument>("[strategy] ", kName, ": communication.bytes_per_pack is ",
@@ -53,6 +61,7 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
                       .communication = options.communication,
                       .membership = options.membership,
                       .alike = {{"sharding", sharding_of(options)},
+                                {"local sgd", local_sgd_of(options)},
                                 {"gradient compression", compression_of(options.exchange)}}});
   if (options.mesh) take_mesh(plan, *options.mesh);
   return plan;
