@@ -9,19 +9,17 @@
 #include "base/cpu_threads.h"
 #include "base/error_text.h"
 #include "base/fail.h"
-#include "collective/gradient_wire.h"
 #include "collective/local/local.h"
 #include "device/backend.h"
 #include "device/host_memory.h"
 #include "strategy/context.h"
 #include "strategy/pipeline/stages.h"
+#include "strategy/plan_checks.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
 
 namespace {
-
-constexpr int kMostStage = 3;  // of sharding
 
 std::vector<const DeviceBackend*> backends_of(const std::vector<LogicalDevice>& devices) {
   std::vector<const DeviceBackend*> list;
@@ -33,119 +31,6 @@ std::vector<torch::Device> torch_devices(const std::vector<LogicalDevice>& devic
   std::vector<torch::Device> list;
   for (const LogicalDevice& device : devices) list.push_back(device.torch_device);
   return list;
-}
-
-// The replicas that the topology gives this process are those that the plan has devices for.
-void require_topology(const StrategyPlan& plan) {
-  const std::vector<int> own = plan.topology.replicas_of(plan.workers->rank());
-  if (own.size() == plan.devices.size() && plan.topology.num_processes() == plan.workers->size()) return;
-  fail<InvalidArgument>("[strategy] ", plan.name, ": the topology (", plan.topology.to_string(),
-                        ") gives this process ", own.size(), " replicas, but there are ", plan.devices.size(),
-                        " devices and ", plan.workers->size(), " processes");
-}
-
-// What is said of the approximation has a meaning where it is chosen.
-void require_power_sgd(const StrategyPlan& plan) {
-  const ExchangeOptions& exchange = plan.exchange;
-  const PowerSgdOptions& options = exchange.power_sgd;
-  if (!GradientWire(exchange.gradient_compression).approximates()) {
-    if (options == PowerSgdOptions()) return;
-    fail<InvalidArgument>("[strategy] ", plan.name, ": options of power_sgd came, but gradient_compression is ",
-                          exchange.gradient_compression);
-  }
-  if (options.matrix_approximation_rank < 1 || options.start_power_sgd_iter < 0 ||
-      !(options.min_compression_rate > 0.0)) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": power_sgd has matrix_approximation_rank ",
-                          options.matrix_approximation_rank, ", start_power_sgd_iter ", options.start_power_sgd_iter,
-                          " and min_compression_rate ", options.min_compression_rate,
-                          "; wanted 1 or more, 0 or more and more than 0");
-  }
-  if (plan.sharding.stage > 0) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": gradient_compression is power_sgd, and sharding.stage ",
-                          plan.sharding.stage, ", whose owners take sums of slices; bfloat16 and float16 go with it");
-  }
-  if (options.start_power_sgd_iter > 0 || (exchange.num_packs == 1 && exchange.bytes_per_pack == 0)) return;
-  fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
-                        exchange.bytes_per_pack,
-                        ", but with start_power_sgd_iter 0 there are only messages of factors");
-}
-
-void require_exchange(const StrategyPlan& plan) {
-  const ExchangeOptions& exchange = plan.exchange;
-  if (exchange.bytes_per_pack > 0 && exchange.num_packs != 1) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
-                          exchange.bytes_per_pack, ", which replaces it; give one of them");
-  }
-  require_power_sgd(plan);
-  if (exchange.threads_per_replica < 0) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": threads_per_replica is ", exchange.threads_per_replica,
-                          ", wanted 0 (cores / replicas) or more");
-  }
-}
-
-// What is said of units has a meaning in stage 3, and what is said of messages has none: these are the units.
-void require_units(const StrategyPlan& plan) {
-  const ShardingOptions& sharding = plan.sharding;
-  const ExchangeOptions& exchange = plan.exchange;
-  const ShardingOptions defaults;
-  if (sharding.min_unit_bytes < 0) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.min_unit_bytes is ", sharding.min_unit_bytes,
-                          ", wanted 0 (every unit by itself) or more");
-  }
-  if (sharding.stage == 3) {
-    if (exchange.num_packs == 1 && exchange.bytes_per_pack == 0) return;
-    fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
-                          exchange.bytes_per_pack, ", but the messages of sharding.stage 3 are its units, whose size ",
-                          "sharding.min_unit_bytes says");
-  }
-  if (sharding.reshard_after_forward == defaults.reshard_after_forward &&
-      sharding.min_unit_bytes == defaults.min_unit_bytes)
-    return;
-  fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.reshard_after_forward is ",
-                        sharding.reshard_after_forward ? "true" : "false", " and sharding.min_unit_bytes ",
-                        sharding.min_unit_bytes, ", which are for stage 3, and sharding.stage is ", sharding.stage);
-}
-
-void require_sharding(const StrategyPlan& plan) {
-  const ShardingOptions& sharding = plan.sharding;
-  if (sharding.stage < 0 || sharding.stage > kMostStage) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.stage is ", sharding.stage, ", wanted 0 (none) to ",
-                          kMostStage);
-  }
-  if (sharding.stage == 0 && sharding.axis != ShardingOptions().axis) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.axis is \"", sharding.axis,
-                          "\" with stage 0, which shares nothing along it");
-  }
-  require_units(plan);
-  if (sharding.stage == 0 || plan.topology.axis(sharding.axis).role == AxisRole::kBatch) return;
-  fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.axis is \"", sharding.axis,
-                        "\", which does not carry the batch (", plan.topology.to_string(), ")");
-}
-
-// What is said of local steps has a meaning where there are some.
-void require_local_sgd(const StrategyPlan& plan) {
-  const LocalSgdOptions& options = plan.local_sgd;
-  if (options == LocalSgdOptions()) return;
-  if (options.sync_every < 1 || options.start_iter < 0 || !(options.outer_learning_rate > 0.0) ||
-      !(options.outer_momentum >= 0.0) || options.outer_momentum >= 1.0) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd has sync_every ", options.sync_every, ", start_iter ",
-                          options.start_iter, ", outer_learning_rate ", options.outer_learning_rate,
-                          " and outer_momentum ", options.outer_momentum,
-                          "; wanted 1 or more, 0 or more, more than 0, and 0 to below 1");
-  }
-  if (options.outer_momentum == 0.0 && !options.outer_nesterov) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd.outer_nesterov is false, and outer_momentum is 0");
-  }
-  if (plan.sharding.stage > 0) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd.sync_every is ", options.sync_every,
-                          " and sharding.stage ", plan.sharding.stage,
-                          ", but workers that share states exchange gradients in every step");
-  }
-  if (GradientWire(plan.exchange.gradient_compression).approximates()) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd.sync_every is ", options.sync_every,
-                          " and gradient_compression power_sgd, which is for gradients; bfloat16 and float16 are for ",
-                          "what parameters have moved, too");
-  }
 }
 
 // Recorded work of several replicas begins together or not at all.
@@ -184,10 +69,7 @@ MakeRunner whole_shares() {
 }
 
 StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
-  require_topology(plan_);
-  require_exchange(plan_);
-  require_sharding(plan_);
-  require_local_sgd(plan_);
+  require_possible(plan_);
   first_replica_ = topology().replicas_of(worker_rank()).front();
   make_shares();
   make_replicas();

@@ -47,13 +47,6 @@ std::string describe_ragged(std::string_view what, const torch::Tensor& tensor) 
   return c10::str(what, " of ", tensor.scalar_type(), at::IntArrayRef(shape), place_of(tensor));
 }
 
-// Returns the dtype in which tensors travel to be reduced. Sums of half types do so as they are, and are added up in
-// float32; on the way to a mean they would overflow, or be rounded twice.
-torch::ScalarType travelling(torch::ScalarType dtype, ReduceOp op) {
-  if (c10::isIntegralType(dtype, /*includeBool=*/true)) return torch::kLong;
-  return op == ReduceOp::kSum ? dtype : sum_dtype(dtype);
-}
-
 std::vector<int64_t> rows_of(const Agreement::Announcements& all) {
   std::vector<int64_t> rows;
   for (const auto& other : all) rows.push_back(other.numbers[0]);
@@ -92,6 +85,15 @@ void ProcessCommunicator::end_waits() {
 
 bool ProcessCommunicator::stays(const torch::Tensor& tensor) const {
   return options_.devices && tensor.device().type() == options_.device_type;
+}
+
+// Returns the dtype in which a tensor travels to be reduced. Sums of half types do so as they are, and are added up in
+// float32; on the way to a mean they would overflow, or be rounded twice. Of the groups of devices NCCL adds up halves.
+torch::ScalarType ProcessCommunicator::travelling(const torch::Tensor& tensor, ReduceOp op) const {
+  const torch::ScalarType dtype = tensor.scalar_type();
+  if (c10::isIntegralType(dtype, /*includeBool=*/true)) return torch::kLong;
+  const bool adds_halves = !stays(tensor) || options_.devices->name() == "nccl";
+  return op == ReduceOp::kSum && adds_halves ? dtype : sum_dtype(dtype);
 }
 
 // Returns the tensor where it can be sent from, its elements one after the other.
@@ -146,8 +148,7 @@ void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp 
   if (const SharedSum* const shared = find_shared(tensors)) return sum_shared(*shared, tensors.front().detach(), op);
   agreement_.perform(describe(c10::str("all_reduce ", to_string(op)), tensors), {}, [&](const auto&) {
     std::map<std::pair<bool, torch::ScalarType>, std::vector<torch::Tensor>> groups;  // one message each
-    for (torch::Tensor& tensor : tensors)
-      groups[{stays(tensor), travelling(tensor.scalar_type(), op)}].push_back(tensor.detach());
+    for (torch::Tensor& tensor : tensors) groups[{stays(tensor), travelling(tensor, op)}].push_back(tensor.detach());
     for (auto& [kind, members] : groups) sum_together(members, kind.second, op);
   });
 }
@@ -219,7 +220,7 @@ torch::Tensor ProcessCommunicator::reduce_scatter(const torch::Tensor& tensor, R
   settle();
   torch::Tensor sum;
   agreement_.perform(describe(c10::str("reduce_scatter ", to_string(op)), {&tensor, 1}), {}, [&](const auto&) {
-    sum = sum_pieces(tensor.detach().to(travelling(tensor.scalar_type(), op)).tensor_split(size(), 0));
+    sum = sum_pieces(tensor.detach().to(travelling(tensor, op)).tensor_split(size(), 0));
     if (op == ReduceOp::kMean) divide(sum, size());
   });
   return sum.to(tensor.scalar_type());
@@ -233,7 +234,7 @@ torch::Tensor ProcessCommunicator::reduce_pieces(const std::vector<torch::Tensor
   torch::Tensor sum;
   agreement_.perform(describe("reduce_scatter SUM in pieces", pieces), {}, [&](const auto&) {
     std::vector<torch::Tensor> sent;
-    for (const torch::Tensor& piece : pieces) sent.push_back(piece.to(travelling(dtype, ReduceOp::kSum)));
+    for (const torch::Tensor& piece : pieces) sent.push_back(piece.to(travelling(piece, ReduceOp::kSum)));
     sum = sum_pieces(sent);
   });
   return sum.to(dtype);

@@ -100,6 +100,7 @@ class ProcessCommunicator final : public Communicator {
 
   void settle() { queues_.collectives().settle(); }
   void end_waits();
+  torch::ScalarType travelling(const torch::Tensor& tensor, ReduceOp op) const;
   bool stays(const torch::Tensor& tensor) const;
   torch::Tensor ready(const torch::Tensor& tensor) const;
   void sum(torch::Tensor flat, ReduceOp op);

@@ -86,11 +86,23 @@ TEST(ParameterUnits, AreLayersAndBlocks) {
   EXPECT_EQ(units_of(root, 60).size(), 2);
 }
 
+// A stem and a list of two layers, without names of units.
+struct PlainImpl : torch::nn::Module {
+  PlainImpl() {
+    register_module("stem", stem);
+    register_module("blocks", torch::nn::ModuleList(layer(), layer()));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return stem(x); }
+  torch::nn::Linear stem = layer();
+};
+TORCH_MODULE(Plain);
+
 // What is around a model is no list of layers: the model has them.
 TEST(ParameterUnits, OfAWrapperAreThoseOfWhatItWraps) {
-  const Net net(std::vector<std::string>{"blocks"});
-  EXPECT_EQ(units_of(*torch::nn::Sequential(net), 0).size(), 4);
-  EXPECT_EQ(units_of(*torch::nn::Sequential(torch::nn::Flatten(), net, torch::nn::Tanh()), 0).size(), 4);
+  const Plain net;
+  EXPECT_EQ(units_of(*net, 0).size(), 3);
+  EXPECT_EQ(units_of(*torch::nn::Sequential(net), 0).size(), 3);
+  EXPECT_EQ(units_of(*torch::nn::Sequential(torch::nn::Flatten(), net, torch::nn::Tanh()), 0).size(), 3);
   EXPECT_EQ(units_of(*torch::nn::Sequential(net, layer()), 0).size(), 2) << "here it is a layer";
 }
 
