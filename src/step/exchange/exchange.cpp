@@ -22,13 +22,19 @@ constexpr MakeExchange kExchanges[] = {
     make_shared_memory_exchange, make_over_workers_exchange, make_communicator_exchange, make_sharded_exchange,
     make_central_exchange,       make_servers_exchange,      make_recorded_exchange};
 
+// Returns why there are no messages of gradients, or null: there are.
+const char* no_messages(const StrategyCore& core, const PathChoice& choice) {
+  if (core.divides_models() && !core.splits_batches()) return "all replicas compute with the same examples";
+  return core.plan().expects_workers ? nullptr : choice.no_messages;
+}
+
 // Refuses what was said of messages where gradients do not become any.
-void require_packs(const StrategyPlan& plan, const char* no_messages) {
+void require_packs(const StrategyPlan& plan, const char* reason) {
   const ExchangeOptions& exchange = plan.exchange;
   const bool asked = exchange.num_packs != 1 || exchange.bytes_per_pack != 0;
-  if (!asked || no_messages == nullptr || plan.expects_workers) return;
+  if (!asked || reason == nullptr) return;
   fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
-                        exchange.bytes_per_pack, ", but there are no messages to pack gradients into: ", no_messages);
+                        exchange.bytes_per_pack, ", but there are no messages to pack gradients into: ", reason);
 }
 
 // Refuses what the approximation of gradients does not go with. What was lost of one is in units of its loss scale, and
@@ -44,12 +50,8 @@ void require_approximation(const StrategyPlan& plan, const FlatParameters& flat,
 }
 
 // Refuses a compression where gradients do not travel.
-void require_compression(const StrategyCore& core, const PathChoice& choice) {
-  const StrategyPlan& plan = core.plan();
-  if (!GradientWire(plan.exchange.gradient_compression).compresses()) return;
-  const char* reason = plan.expects_workers ? nullptr : choice.no_messages;
-  if (core.divides_models() && !core.splits_batches()) reason = "all replicas compute with the same examples";
-  if (reason == nullptr) return;
+void require_compression(const StrategyPlan& plan, const char* reason) {
+  if (!GradientWire(plan.exchange.gradient_compression).compresses() || reason == nullptr) return;
   fail<InvalidArgument>("[strategy] ", plan.name, ": gradient_compression is ", plan.exchange.gradient_compression,
                         ", but there are no messages of gradients: ", reason);
 }
@@ -124,8 +126,8 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   const bool has_kernels = std::all_of(flat.groups().begin(), flat.groups().end(),
                                        [](const FlatGroup& group) { return kernels::has_kernels(group.dtype); });
   const PathChoice choice = core.gradient_path(has_kernels);
-  require_packs(core.plan(), choice.no_messages);
-  require_compression(core, choice);
+  require_packs(core.plan(), no_messages(core, choice));
+  require_compression(core.plan(), no_messages(core, choice));
   require_local_steps(core.plan(), choice, rule);
   if (GradientWire(core.plan().exchange.gradient_compression).approximates())
     require_approximation(core.plan(), flat, rule);
