@@ -1,4 +1,3 @@
-#include "cohort/mesh_strategy.h"
 #include "cohort/mirrored.h"
 
 #include <gmock/gmock.h>
@@ -6,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
+#include "cohort/mesh_strategy.h"
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
@@ -103,8 +103,7 @@ TEST(MirroredOptimizer, PacksWithoutMessagesAreRefused) {
   refuse(MirroredStrategy({.devices = cpu_devices(2), .exchange = {.bytes_per_pack = 64}}), "add them up in place");
   refuse(CentralStorageStrategy({.compute_devices = cpu_devices(2), .exchange = {.num_packs = 0}}),
          "central_storage: num_packs is 0");
-  refuse(MeshStrategy(DeviceMesh({2}, {"model"}, cpu_devices(2)),
-                      {.layout = {{"weight", {"", "model"}}}, .exchange = {.num_packs = 3}}),
+  refuse(MeshStrategy(DeviceMesh({2}, {"model"}, cpu_devices(2)), {.exchange = {.num_packs = 3}}),
          "all replicas compute with the same examples");
 }
 
