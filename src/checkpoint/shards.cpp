@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "base/atomic_file.h"
 #include "base/deadline.h"
@@ -23,6 +25,7 @@ std::string shard_name(const ShardWriter& writer) {
   return fmt::format("shard-{}-of-{}", writer.rank, writer.workers);
 }
 
+// The notes come in the order in which the workers have written; a manifest has the pieces by their places.
 void add_note(const Manifest& note, Manifest& manifest) {
   manifest.files.insert(note.files.begin(), note.files.end());
   for (const auto& [group, tensors] : note.pieces) {
@@ -35,7 +38,11 @@ void add_note(const Manifest& note, Manifest& manifest) {
                               " on one worker and ", tensor.whole.dtype, c10::IntArrayRef(tensor.whole.shape),
                               " on another one");
       }
-      at->second.pieces.insert(at->second.pieces.end(), tensor.pieces.begin(), tensor.pieces.end());
+      std::vector<PieceInFile>& pieces = at->second.pieces;
+      pieces.insert(pieces.end(), tensor.pieces.begin(), tensor.pieces.end());
+      std::sort(pieces.begin(), pieces.end(), [](const PieceInFile& a, const PieceInFile& b) {
+        return std::tie(a.runs.offset, a.file) < std::tie(b.runs.offset, b.file);
+      });
     }
   }
 }

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include <fstream>
 
 #include "checkpoint/folder.h"
@@ -126,6 +128,25 @@ TEST(Shards, AreReadInEveryOtherCut) {
     expect_every_cut(reader);
   }
   EXPECT_THAT(CheckpointReader(folder / "sharded").groups(), ::testing::ElementsAre("model", "variables"));
+}
+
+TEST(Shards, AreNotedByTheirPlacesWhoeverIsFirst) {
+  const TemporaryFolder folder;
+  const std::filesystem::path draft = folder / "draft";
+  make_draft(draft);
+  const std::jthread workers([&] {
+    for (int rank = kWorkers; rank-- > 0;) {
+      write_shard(draft, {.rank = rank, .workers = kWorkers}, shards_of(rank), {});
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    }
+  });
+  publish_shards(folder / "ckpt-7", draft, 7, data_of_chief(),
+                 {.workers = kWorkers, .timeout = std::chrono::seconds(20)});
+  const CheckpointReader reader(folder / "ckpt-7");
+  std::vector<int64_t> places;
+  for (const PieceInFile& each : reader.manifest().pieces.at("model").at("flat").pieces)
+    places.push_back(each.runs.offset);
+  EXPECT_THAT(places, ::testing::ElementsAre(0, 16, 32));
 }
 
 TEST(Shards, OfAWorkerThatIsMissingAreNamedAndNothingIsLeft) {
