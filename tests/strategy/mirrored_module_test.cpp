@@ -103,7 +103,7 @@ TEST(MirroredOptimizer, PacksWithoutMessagesAreRefused) {
   refuse(MirroredStrategy({.devices = cpu_devices(2), .exchange = {.bytes_per_pack = 64}}), "add them up in place");
   refuse(CentralStorageStrategy({.compute_devices = cpu_devices(2), .exchange = {.num_packs = 0}}),
          "central_storage: num_packs is 0");
-  refuse(MeshStrategy(DeviceMesh({2}, {"model"}, cpu_devices(2)), {.exchange = {.num_packs = 3}}),
+  refuse(MeshStrategy(DeviceMesh({2}, {"sequence"}, cpu_devices(2)), {.exchange = {.num_packs = 3}}),
          "all replicas compute with the same examples");
 }
 
