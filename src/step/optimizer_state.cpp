@@ -85,7 +85,7 @@ std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::with_others(
   std::vector<std::pair<std::string, torch::Tensor>> list = save_numbers();
   for (const std::string& parameter : flat_.all_names()) {
     for (const std::string& slot : rule_.rule().slots()) {
-      const std::string name = parameter + "/" + slot;
+      const std::string name = c10::str(parameter, "/", slot);
       list.emplace_back(name, by_name.at(name));
     }
   }
