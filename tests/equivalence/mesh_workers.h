@@ -1,10 +1,8 @@
 // The workers of a MultiWorkerMeshStrategy as threads, on loopback.
 #pragma once
 
-#include <exception>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cohort/cluster/multi_worker_mesh.h"
@@ -27,26 +25,9 @@ using OfWorker = std::function<void(const MultiWorkerMeshStrategy& strategy)>;
 // Runs fn as each worker, which has the options options_of(rank), and rethrows the first failure in rank order.
 inline void with_mesh_of_workers(int workers, const DeviceMesh& mesh,
                                  const std::function<MeshOptions(int rank)>& options_of, const OfWorker& fn) {
-  const ClusterSpec cluster = testing::loopback_workers(workers);
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(workers));
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < workers; ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          fn(MultiWorkerMeshStrategy(mesh, options_of(rank),
-                                     {.resolver = std::make_shared<SimpleResolver>(
-                                          SimpleResolverOptions{.cluster = cluster, .task = TaskId{"worker", rank}}),
-                                      .communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)},
-                                      .membership = {.start_timeout = std::chrono::seconds(20),
-                                                     .heartbeat_timeout = std::chrono::seconds(10)}}));
-        } catch (...) {
-          errors[static_cast<std::size_t>(rank)] = std::current_exception();
-        }
-      });
-    }
-  }
-  testing::rethrow_first(errors);
+  testing::in_cluster(workers, [&](int rank, const ClusterOptions& cluster) {
+    fn(MultiWorkerMeshStrategy(mesh, options_of(rank), cluster));
+  });
 }
 
 }  // namespace cohort::equivalence

@@ -4,10 +4,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <exception>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cohort/cluster/multi_worker_pipeline.h"
@@ -36,26 +34,9 @@ using OfStages = std::function<void(const MultiWorkerPipelineStrategy& strategy)
 
 // Runs fn as each worker, which has the options options_of(rank), and rethrows the first failure in rank order.
 inline void with_stages(int workers, const std::function<PipelineOptions(int rank)>& options_of, const OfStages& fn) {
-  const ClusterSpec cluster = testing::loopback_workers(workers);
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(workers));
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < workers; ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          fn(MultiWorkerPipelineStrategy(
-              options_of(rank), {.resolver = std::make_shared<SimpleResolver>(
-                                     SimpleResolverOptions{.cluster = cluster, .task = TaskId{"worker", rank}}),
-                                 .communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)},
-                                 .membership = {.start_timeout = std::chrono::seconds(20),
-                                                .heartbeat_timeout = std::chrono::seconds(10)}}));
-        } catch (...) {
-          errors[static_cast<std::size_t>(rank)] = std::current_exception();
-        }
-      });
-    }
-  }
-  testing::rethrow_first(errors);
+  testing::in_cluster(workers, [&](int rank, const ClusterOptions& cluster) {
+    fn(MultiWorkerPipelineStrategy(options_of(rank), cluster));
+  });
 }
 
 inline void with_stages(const Shape& shape, const PipelineScheduleOptions& schedule, const OfStages& fn,

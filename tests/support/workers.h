@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cluster/free_port.h"
+#include "cohort/cluster/multi_worker_mesh.h"
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "tests/support/rank_errors.h"
 
@@ -33,30 +34,21 @@ inline ClusterSpec loopback_workers(int count) {
   return ClusterSpec(std::map<std::string, std::vector<std::string>>{{"worker", addresses}});
 }
 
-// Runs fn(strategy) as each worker; rethrows the first failure in rank order.
-inline void with_workers(const WorkersOptions& options,
-                         const std::function<void(const MultiWorkerMirroredStrategy&)>& fn) {
-  const ClusterSpec cluster = loopback_workers(options.workers);
-  const std::vector<std::string> cpus = cpu_devices(options.replicas);
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(options.workers));
+// Runs fn(rank, cluster) as each of so many workers, with what tells it of the cluster; rethrows the first failure in
+// rank order.
+inline void in_cluster(int workers, const std::function<void(int rank, const ClusterOptions& cluster)>& fn) {
+  const ClusterSpec spec = loopback_workers(workers);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(workers));
   {
     std::vector<std::jthread> threads;
-    for (int rank = 0; rank < options.workers; ++rank) {
+    for (int rank = 0; rank < workers; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          const auto resolver = std::make_shared<SimpleResolver>(
-              SimpleResolverOptions{.cluster = cluster, .task = TaskId{"worker", rank}});
-          fn(MultiWorkerMirroredStrategy(
-              {.resolver = resolver,
-               .communication = options.communication,
-               .membership = {.start_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(10)},
-               .devices = options.mesh              ? std::vector<std::string>()
-                          : options.devices.empty() ? cpus
-                                                    : options.devices[static_cast<std::size_t>(rank)],
-               .exchange = options.exchange,
-               .local_sgd = options.local_sgd,
-               .sharding = options.sharding,
-               .mesh = options.mesh}));
+          fn(rank, {.resolver = std::make_shared<SimpleResolver>(
+                        SimpleResolverOptions{.cluster = spec, .task = TaskId{"worker", rank}}),
+                    .communication = {.implementation = "ring", .timeout = std::chrono::seconds(20)},
+                    .membership = {.start_timeout = std::chrono::seconds(20),
+                                   .heartbeat_timeout = std::chrono::seconds(10)}});
         } catch (...) {
           errors[static_cast<std::size_t>(rank)] = std::current_exception();
         }
@@ -64,6 +56,25 @@ inline void with_workers(const WorkersOptions& options,
     }
   }
   rethrow_first(errors);
+}
+
+// Runs fn(strategy) as each worker; rethrows the first failure in rank order.
+inline void with_workers(const WorkersOptions& options,
+                         const std::function<void(const MultiWorkerMirroredStrategy&)>& fn) {
+  const std::vector<std::string> cpus = cpu_devices(options.replicas);
+  in_cluster(options.workers, [&](int rank, const ClusterOptions& cluster) {
+    fn(MultiWorkerMirroredStrategy({.resolver = cluster.resolver,
+                                    .communication = options.communication,
+                                    .membership = cluster.membership,
+                                    .devices = options.mesh ? std::vector<std::string>()
+                                               : options.devices.empty()
+                                                   ? cpus
+                                                   : options.devices[static_cast<std::size_t>(rank)],
+                                    .exchange = options.exchange,
+                                    .local_sgd = options.local_sgd,
+                                    .sharding = options.sharding,
+                                    .mesh = options.mesh}));
+  });
 }
 
 // The steps of all workers, put together: what one device would have had to be given.

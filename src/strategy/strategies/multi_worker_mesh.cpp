@@ -5,8 +5,6 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "base/number_in.h"
-#include "device/host_random.h"
 #include "strategy/strategies/mesh_plan.h"
 #include "strategy/strategies/workers.h"
 
@@ -81,9 +79,7 @@ StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const C
 MultiWorkerMeshStrategy::MultiWorkerMeshStrategy(const DeviceMesh& mesh, const MeshOptions& options,
                                                  const ClusterOptions& cluster)
     : Strategy(std::make_shared<StrategyCore>(plan_of(mesh, options, cluster))) {
-  StrategyCore& core = *Access::core(*this);
-  const std::string seed = core.text_from_chief(std::to_string(host_generator().current_seed()));
-  core.set_seed(number_in<uint64_t>(seed, c10::str("[strategy] ", kMeshName, ": the chief's seed")));
+  take_seed_of_chief(*Access::core(*this));
 }
 
 int MultiWorkerMeshStrategy::num_workers() const {

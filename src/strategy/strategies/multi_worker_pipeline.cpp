@@ -8,8 +8,6 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "base/number_in.h"
-#include "device/host_random.h"
 #include "strategy/pipeline/stages.h"
 #include "strategy/strategies/devices.h"
 #include "strategy/strategies/pipeline_plan.h"
@@ -154,9 +152,7 @@ StrategyPlan plan_of(const PipelineOptions& options, const ClusterOptions& membe
 // The processes of a line draw the same numbers.
 MultiWorkerPipelineStrategy::MultiWorkerPipelineStrategy(const PipelineOptions& options, const ClusterOptions& cluster)
     : Strategy(std::make_shared<StrategyCore>(plan_of(options, cluster))) {
-  StrategyCore& core = *Access::core(*this);
-  const std::string seed = core.text_from_chief(std::to_string(host_generator().current_seed()));
-  core.set_seed(number_in<uint64_t>(seed, c10::str("[strategy] ", kPipelineName, ": the chief's seed")));
+  take_seed_of_chief(*Access::core(*this));
 }
 
 int MultiWorkerPipelineStrategy::num_workers() const {

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/number_in.h"
+#include "device/host_random.h"
 
 namespace cohort {
 
@@ -47,6 +49,11 @@ void join_workers(StrategyPlan& plan, const WorkerGroupOptions& options) {
   const auto workers = std::make_shared<JoinedWorkers>(options);
   plan.topology = Topology::batch(workers->devices());
   plan.workers = workers;
+}
+
+void take_seed_of_chief(StrategyCore& core) {
+  const std::string seed = core.text_from_chief(std::to_string(host_generator().current_seed()));
+  core.set_seed(number_in<uint64_t>(seed, c10::str("[strategy] ", core.plan().name, ": the chief's seed")));
 }
 
 void take_mesh(StrategyPlan& plan, const DeviceMesh& mesh) {

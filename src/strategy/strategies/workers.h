@@ -28,6 +28,10 @@ std::string compression_of(const ExchangeOptions& exchange);
 // Enters a cluster: the plan gets the group of its workers and the topology of data parallelism over their devices.
 void join_workers(StrategyPlan& plan, const WorkerGroupOptions& options);
 
+// Seeds the replicas with the chief's seed, so that those of a line through several workers draw the same numbers;
+// collective.
+void take_seed_of_chief(StrategyCore& core);
+
 // Lays the plan's replicas out on a mesh. InvalidArgument: it has other devices than the workers.
 void take_mesh(StrategyPlan& plan, const DeviceMesh& mesh);
 
