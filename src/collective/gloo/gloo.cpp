@@ -161,6 +161,19 @@ std::shared_ptr<gloo::transport::Device> make_device(const std::string& host) {
   return gloo::transport::tcp::CreateDevice(where);
 }
 
+// Waits until all ranks have all their connections. One that is connected and leaves at once would be gone while
+// another still waits for its connection to it, for which Gloo has no other word than that it cannot connect.
+void meet_all(const Meeting& meeting) {
+  const std::string key = meeting.prefix + "connected";
+  if (meeting.rank != 0) {
+    meeting.put(c10::str(key, "/", meeting.rank), "yes");
+    (void)meeting.get(key, meeting.timeout);
+    return;
+  }
+  for (int rank = 1; rank < meeting.size; ++rank) (void)meeting.get(c10::str(key, "/", rank), meeting.timeout);
+  if (meeting.size > 1) meeting.put(key, "yes");
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> make_gloo(const Meeting& meeting) {
@@ -169,6 +182,7 @@ std::unique_ptr<Transport> make_gloo(const Meeting& meeting) {
     auto context = std::make_shared<gloo::rendezvous::Context>(meeting.rank, meeting.size);
     context->setTimeout(meeting.timeout);
     compat::connect_full_mesh(*context, std::make_shared<KeyValues>(meeting), device);
+    meet_all(meeting);
     return std::make_unique<GlooTransport>(std::move(context), meeting);
   } catch (const Error&) {
     throw;

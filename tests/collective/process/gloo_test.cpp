@@ -1,4 +1,8 @@
 #include <barrier>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "collective/gloo/gloo.h"
 #include "tests/collective/process/conformance.h"
@@ -168,6 +172,50 @@ TEST(Gloo, AFailureEndsMessagesAndAsynchronousOperations) {
 TEST(Gloo, AnAddressThatIsNotThisMachinesIsRefused) {
   EXPECT_THAT(error_of<Unavailable>([] { make_gloo({.size = 1, .host = "192.0.2.1"}); }),
               HasSubstr("rank 0 at 192.0.2.1 cannot connect"));
+}
+
+// Where the ranks of a group that knows nobody else leave each other texts.
+class Board {
+ public:
+  void put(const std::string& key, const std::string& value) {
+    const std::lock_guard lock(mutex_);
+    texts_[key] = value;
+    changed_.notify_all();
+  }
+  std::string get(const std::string& key, milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, timeout, [&] { return texts_.contains(key); })) throw DeadlineExceeded("no " + key);
+    return texts_.at(key);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> texts_;
+};
+
+// Rank 0 is slow to look for the others, who have connected to it meanwhile and leave.
+TEST(Gloo, NobodyLeavesBeforeAllAreConnected) {
+  for (int round = 0; round < 4; ++round) {
+    Board board;
+    const auto join = [&](int rank) {
+      (void)make_gloo({.rank = rank,
+                       .size = 3,
+                       .host = "127.0.0.1",
+                       .timeout = seconds(20),
+                       .put = [&](const std::string& key, const std::string& value) { board.put(key, value); },
+                       .get =
+                           [&, rank](const std::string& key, milliseconds timeout) {
+                             if (rank == 0) std::this_thread::sleep_for(milliseconds(50));
+                             return board.get(key, timeout);
+                           }});
+    };
+    std::vector<std::jthread> others;
+    for (const int rank : {1, 2}) {
+      others.emplace_back([&, rank] { EXPECT_NO_THROW(join(rank)); });
+    }
+    EXPECT_NO_THROW(join(0));
+  }
 }
 
 TEST(FlightRecorder, KeepsTheLastAndSaysHowTheyEnded) {
