@@ -29,6 +29,24 @@ set(COHORT_HAS_CUDA OFF)
 if(TARGET torch_cuda OR TARGET cohort_torch_cuda)
   set(COHORT_HAS_CUDA ON)
 endif()
+# nvcc compiles kernels for the cards where it is of LibTorch's CUDA; elsewhere LibTorch's own operations do their work.
+set(COHORT_HAS_CUDA_KERNELS OFF)
+if(COHORT_HAS_CUDA AND NOT COHORT_WITH_CUDA_KERNELS STREQUAL "OFF")
+  find_program(COHORT_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  set(nvcc_version "")
+  if(COHORT_NVCC)
+    execute_process(COMMAND ${COHORT_NVCC} --version OUTPUT_VARIABLE nvcc_version)
+    string(REGEX REPLACE ".*release ([0-9]+)\\..*" "\\1" nvcc_version "${nvcc_version}")
+  endif()
+  if(COHORT_NVCC AND (NOT COHORT_CUDA_MAJOR OR nvcc_version STREQUAL COHORT_CUDA_MAJOR))
+    set(COHORT_HAS_CUDA_KERNELS ON)
+  elseif(COHORT_WITH_CUDA_KERNELS STREQUAL "ON")
+    message(FATAL_ERROR "COHORT_WITH_CUDA_KERNELS is ON, but nvcc is \"${COHORT_NVCC}\" of CUDA \"${nvcc_version}\", wanted "
+                        "one of LibTorch's CUDA ${COHORT_CUDA_MAJOR}")
+  endif()
+elseif(COHORT_WITH_CUDA_KERNELS STREQUAL "ON")
+  message(FATAL_ERROR "COHORT_WITH_CUDA_KERNELS is ON, but this LibTorch is without CUDA; see COHORT_TORCH")
+endif()
 if(COHORT_WITH_NCCL STREQUAL "AUTO")
   set(COHORT_HAS_NCCL ${COHORT_HAS_CUDA})
 else()
@@ -66,7 +84,7 @@ if(COHORT_HAS_GLOO AND COHORT_TORCH)
 endif()
 # The component of C++, although only MPI's functions in C are called: a project of C++ alone cannot look for the one of C.
 cohort_optional(MPI MPI CXX)
-message(STATUS "cohort: CUDA ${COHORT_HAS_CUDA}, Gloo ${COHORT_HAS_GLOO}, MPI ${COHORT_HAS_MPI}, NCCL ${COHORT_HAS_NCCL}")
+message(STATUS "cohort: CUDA ${COHORT_HAS_CUDA} (kernels ${COHORT_HAS_CUDA_KERNELS}), Gloo ${COHORT_HAS_GLOO}, MPI ${COHORT_HAS_MPI}, NCCL ${COHORT_HAS_NCCL}")
 
 # What the library links besides LibTorch; cohortConfig.cmake.in finds the same.
 set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_json ZLIB::ZLIB JPEG::JPEG PNG::PNG yaml-cpp CURL::libcurl

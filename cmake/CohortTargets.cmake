@@ -92,6 +92,24 @@ function(cohort_layer name)
   set_property(GLOBAL APPEND PROPERTY COHORT_LAYERS ${name})
 endfunction()
 
+# cohort_cuda_kernels(<source.cu>): the loops of cohort_kernel_variants, compiled for cards of CUDA. Products and sums are not
+# contracted, so that an element gets the bits that a CPU gives it.
+function(cohort_cuda_kernels source)
+  get_filename_component(name ${source} NAME_WE)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}${CMAKE_CXX_OUTPUT_EXTENSION})
+  get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR}/${source} DIRECTORY)
+  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${PROJECT_SOURCE_DIR}/src/base/kernels/*.h)
+  add_custom_command(
+    OUTPUT ${object}
+    COMMAND ${COHORT_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 --fmad=false -arch=all-major -Xcompiler=-fPIC
+            -I ${PROJECT_SOURCE_DIR}/src -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+    DEPENDS ${source} ${headers} VERBATIM)
+  set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  add_custom_target(cohort_${name} DEPENDS ${object})
+  set_property(GLOBAL APPEND PROPERTY COHORT_CUDA_OBJECTS ${object})
+  set_property(GLOBAL APPEND PROPERTY COHORT_CUDA_TARGETS cohort_${name})
+endfunction()
+
 # cohort_proto(<out> <file.proto>): its messages in C++, as sources; included by file name.
 function(cohort_proto out file)
   get_filename_component(name ${file} NAME_WE)
@@ -118,9 +136,16 @@ function(cohort_library)
   foreach(layer IN LISTS layers)
     list(APPEND objects $<TARGET_OBJECTS:cohort_${layer}>)
   endforeach()
+  get_property(of_cuda GLOBAL PROPERTY COHORT_CUDA_OBJECTS)
+  get_property(made_by GLOBAL PROPERTY COHORT_CUDA_TARGETS)
+  set_source_files_properties(${of_cuda} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)  # they are of another folder
+  list(APPEND objects ${of_cuda})
   add_library(cohort ${objects})
   add_library(cohort::cohort ALIAS cohort)
   target_compile_features(cohort PUBLIC cxx_std_20)
+  if(made_by)
+    add_dependencies(cohort ${made_by})
+  endif()
   set(installed $<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}/cmake/cohort/clang_libstdcxx.h)
   target_compile_options(cohort INTERFACE
     $<$<CXX_COMPILER_ID:Clang>:SHELL:-include $<BUILD_INTERFACE:${COHORT_CLANG_COMPAT}>$<INSTALL_INTERFACE:${installed}>>)
@@ -146,6 +171,9 @@ function(cohort_library)
   if(BUILD_SHARED_LIBS)
     set(inside cohort_inside)
     add_library(cohort_inside STATIC EXCLUDE_FROM_ALL ${objects})
+    if(made_by)
+      add_dependencies(cohort_inside ${made_by})
+    endif()
     target_link_libraries(cohort_inside PUBLIC cohort_compile)
     set_target_properties(cohort_inside PROPERTIES LINKER_LANGUAGE CXX)
     if(COHORT_GLOO_MODULE)

@@ -5,8 +5,8 @@ if(NOT COHORT_TORCH)
   return()
 endif()
 
-# The wheel's TorchConfig.cmake wants nvcc, a CUDA toolkit and a CMake that knows its C++20. We compile no CUDA, and the
-# headers came with the wheel: targets of our own do.
+# The wheel's TorchConfig.cmake wants nvcc, a CUDA toolkit and a CMake that knows its C++20. The headers came with the wheel,
+# and our few kernels are compiled without it: targets of our own do.
 get_filename_component(COHORT_TORCH "${COHORT_TORCH}" REALPATH)
 if(NOT EXISTS ${COHORT_TORCH}/lib/libtorch_cpu.so OR NOT EXISTS ${COHORT_TORCH}/version.py)
   message(FATAL_ERROR "COHORT_TORCH=${COHORT_TORCH} has no lib/libtorch_cpu.so and version.py, wanted the folder that "
@@ -57,6 +57,7 @@ if(TARGET cohort_torch_cuda)
                         "packages that pip installs with torch")
   endif()
   cohort_torch_library(cudart ${cudart})
+  string(REGEX REPLACE ".*\\.so\\.([0-9]+).*" "\\1" COHORT_CUDA_MAJOR "${cudart}")
   list(APPEND TORCH_LIBRARIES cohort_cudart)
   list(APPEND TORCH_INCLUDE_DIRS ${COHORT_CUDA_HEADERS})
 endif()

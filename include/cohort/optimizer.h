@@ -345,8 +345,11 @@ class MirroredOptimizer {
   // Returns whether the handle refers to an optimizer.
   bool defined() const { return step_ != nullptr; }
 
-  // Returns the number of updates made so far.
+  // Returns the number of updates made so far. With a loss scale on a device that is not the host it waits for the last
+  // step's gradients, which tell whether there was an update.
   int64_t iterations() const;
+  // Returns the same without a wait: a step that may turn out to be left out counts until that is known.
+  int64_t iterations_begun() const;
   // Returns the rate of the next update.
   double learning_rate() const;
   // Replaces the rate or the schedule (learning-rate callbacks do). Cross-replica context only. A rate is part of

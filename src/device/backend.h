@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/kernels/reach.h"
 #include "cohort/device.h"
 
 namespace cohort {
@@ -39,6 +40,15 @@ class DeviceStream {
   virtual std::shared_ptr<const DeviceEvent> record() = 0;
 };
 
+// A number that a device computes, on its way to the host. Thread-safe.
+class ArrivingNumber {
+ public:
+  virtual ~ArrivingNumber() = default;
+
+  // Returns it; waits until it is there.
+  virtual double value() const = 0;
+};
+
 // Stateless and thread-safe.
 class DeviceBackend {
  public:
@@ -56,6 +66,8 @@ class DeviceBackend {
   virtual bool is_host() const = 0;
   // Returns whether LibTorch trains in that dtype there.
   virtual bool trains_in(torch::ScalarType dtype) const = 0;
+  // Returns which kernels reach the memory of its tensors.
+  virtual kernels::Reach kernels() const { return kernels::Reach::kNone; }
   // Returns the figures of a device's memory at this moment.
   virtual MemoryInfo memory(torch::Device device) const = 0;
 
@@ -63,6 +75,9 @@ class DeviceBackend {
   virtual void prepare() const = 0;
   // Makes a generator of random numbers on the device, with the seed of LibTorch's own one (torch::manual_seed).
   virtual at::Generator make_generator(torch::Device device) const = 0;
+  // Begins to bring a number of the device, of one element, to the host, behind the work that the calling thread has
+  // given the device. Here, for devices that have it done when an operation returns: it is there at once.
+  virtual std::shared_ptr<const ArrivingNumber> fetch(const torch::Tensor& number) const;
   // Makes a stream for copies to the device.
   virtual std::unique_ptr<DeviceStream> make_stream(torch::Device device) const = 0;
 
@@ -92,6 +107,10 @@ class DeviceBackend {
 
 // Returns the back ends of this build, in the order in which devices are listed. The first one is the host's.
 const std::vector<std::unique_ptr<DeviceBackend>>& device_backends();
+
+// Puts a back end in the table, in the place of the one of its type if there is one. Only at the start of a program,
+// while nobody has asked for its devices; the tests' stand-in for GPUs comes in by it.
+void put_device_backend(std::unique_ptr<DeviceBackend> backend);
 
 // Takes notice of devices that a back end has since the machine was first asked for its devices. Thread-safe.
 void note_new_devices();

@@ -16,14 +16,17 @@ using MakeBackend = std::unique_ptr<DeviceBackend> (*)();
 // The makers of those that this build lacks return null.
 constexpr MakeBackend kBackendMakers[] = {make_cpu_backend, make_cuda_backend, make_xla_backend};
 
-}  // namespace
+class NumberThatIsHere final : public ArrivingNumber {
+ public:
+  explicit NumberThatIsHere(double value) : value_(value) {}
+  double value() const override { return value_; }
 
-void DeviceBackend::move(torch::nn::Module& module, torch::Device device) const {
-  module.to(device);
-}
+ private:
+  double value_;
+};
 
-const std::vector<std::unique_ptr<DeviceBackend>>& device_backends() {
-  static const auto backends = [] {
+std::vector<std::unique_ptr<DeviceBackend>>& table() {
+  static auto backends = [] {
     std::vector<std::unique_ptr<DeviceBackend>> list;
     for (const MakeBackend make : kBackendMakers) {
       if (auto backend = make()) list.push_back(std::move(backend));
@@ -31,6 +34,31 @@ const std::vector<std::unique_ptr<DeviceBackend>>& device_backends() {
     return list;
   }();
   return backends;
+}
+
+}  // namespace
+
+std::shared_ptr<const ArrivingNumber> DeviceBackend::fetch(const torch::Tensor& number) const {
+  return std::make_shared<NumberThatIsHere>(number.item().toDouble());
+}
+
+void DeviceBackend::move(torch::nn::Module& module, torch::Device device) const {
+  module.to(device);
+}
+
+const std::vector<std::unique_ptr<DeviceBackend>>& device_backends() {
+  return table();
+}
+
+void put_device_backend(std::unique_ptr<DeviceBackend> backend) {
+  auto& list = table();
+  const auto same = [&](const auto& each) { return each->type() == backend->type(); };
+  const auto place = std::find_if(list.begin(), list.end(), same);
+  if (place == list.end()) {
+    list.push_back(std::move(backend));
+  } else {
+    *place = std::move(backend);
+  }
 }
 
 const DeviceBackend& backend_of(torch::Device device) {

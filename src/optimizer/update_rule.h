@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/kernels/reach.h"
+
 namespace cohort {
 
 // The numbers that all elements of one update share.
@@ -23,6 +25,10 @@ struct StepContext {
   // Adds up sums of squares over the replicas that have the other parts of the parameter; null: it is whole. For the
   // update by tensor operations.
   const std::function<void(torch::Tensor& squares)>* add_up = nullptr;
+  // For the update by kernels, in memory that they reach: another factor of grad_scale, and whether there is an update
+  // at all; null: 1, and there is one.
+  const double* factor = nullptr;
+  const bool* only_if = nullptr;
 };
 
 // The way in which a parameter is treated.
@@ -32,10 +38,11 @@ struct Treatment {
   friend bool operator==(const Treatment&, const Treatment&) = default;
 };
 
-// A run of elements of one parameter, contiguous in memory, on the CPU; without one_by_one() also of several
-// neighbouring parameters that are treated alike. The four kinds of memory do not overlap.
+// A run of elements of one parameter, contiguous in memory; without one_by_one() also of several neighbouring
+// parameters that are treated alike. The four kinds of memory do not overlap.
 struct Segment {
-  torch::ScalarType dtype = torch::kFloat;  // kFloat or kDouble, of all pointers
+  kernels::Reach reach = kernels::Reach::kHost;  // the kernels that reach all of it
+  torch::ScalarType dtype = torch::kFloat;       // kFloat or kDouble, of all pointers
   void* parameter = nullptr;
   void* gradient = nullptr;      // already reduced; rules with needs_norms() overwrite it with the direction
   void* const* slots = nullptr;  // as many as slots() names
@@ -65,9 +72,9 @@ class UpdateRule {
   // neither on how a parameter is cut into segments nor on the CPU.
   virtual void update(const Segment& segment, const StepContext& context) const = 0;
 
-  // Does the same by tensor operations, for other devices and dtypes; all of one parameter, trust ratio included
-  // (without one_by_one() also several neighbouring ones). Overwrites the gradient. Half-precision parameters take
-  // float32 slots and are updated in float32. Never waits for a device.
+  // Does the same by tensor operations, for devices and dtypes without kernels; all of one parameter, trust ratio
+  // included (without one_by_one() also several neighbouring ones). Overwrites the gradient. Half-precision parameters
+  // take float32 slots and are updated in float32. Never waits for a device.
   virtual void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots,
                       Treatment treatment, const StepContext& context) const = 0;
 

@@ -59,6 +59,9 @@ std::vector<torch::Tensor> ReplicaOptimizer::gradients(const torch::Tensor& loss
 int64_t MirroredOptimizer::iterations() const {
   return step_->state().iterations();
 }
+int64_t MirroredOptimizer::iterations_begun() const {
+  return step_->state().iterations_begun();
+}
 double MirroredOptimizer::loss_scale() const {
   return step_->state().of(0).scaler.scale();
 }

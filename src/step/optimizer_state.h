@@ -40,15 +40,31 @@ struct alignas(64) ReplicaProgress {
   // Where gradients are shared: sums of a checkpoint, one a parameter, that the next call adds up over the replicas.
   std::vector<torch::Tensor> loaded;
   LossScaler scaler;
+  std::optional<Verdict> verdict;  // of the last step, while it is not counted
+
+  // Counts the last step.
+  void settle() {
+    if (!verdict) return;
+    const bool updated = std::exchange(verdict, std::nullopt)->updated();
+    if (updated) ++iterations;
+    scaler.note(updated);
+  }
 };
 
 class OptimizerState {
  public:
   OptimizerState(const StrategyCore& core, const Optimizer& rule, FlatParameters& flat, Exchange& exchange);
 
-  ReplicaProgress& of(int replica) { return progress_[static_cast<std::size_t>(replica)]; }
-  const ReplicaProgress& of(int replica) const { return progress_[static_cast<std::size_t>(replica)]; }
+  // Returns what a replica knows after its last step; with a loss scale this is where the host waits for a device to
+  // say whether there was an update.
+  ReplicaProgress& of(int replica) { return settled(replica); }
+  const ReplicaProgress& of(int replica) const { return settled(replica); }
   int64_t iterations() const { return exchange_.iterations().value_or(of(0).iterations); }
+  // Returns the same with a last step of which nobody knows yet whether it was left out.
+  int64_t iterations_begun() const {
+    const ReplicaProgress& first = progress_.front();
+    return exchange_.iterations().value_or(first.iterations + (first.verdict ? 1 : 0));
+  }
   const Schedule& schedule() const { return schedule_; }
   // Returns the rate of the next call of minimize().
   double learning_rate() const;
@@ -81,6 +97,11 @@ class OptimizerState {
   void load_accumulated(const std::vector<torch::Tensor>& sums);
 
  private:
+  ReplicaProgress& settled(int replica) const {
+    ReplicaProgress& progress = progress_[static_cast<std::size_t>(replica)];
+    progress.settle();
+    return progress;
+  }
   std::vector<torch::Tensor> save_sums() const;
   void load_rate(std::optional<double> saved);
   // Returns what is saved beside the slots.
@@ -122,7 +143,7 @@ class OptimizerState {
   Schedule schedule_;
   bool keeps_sums_ = false;
   bool rate_is_set_ = false;  // true if the rate is a number that is not the rule's own: a part of the state
-  std::vector<ReplicaProgress> progress_;
+  mutable std::vector<ReplicaProgress> progress_;  // the last steps are counted when somebody asks
 };
 
 }  // namespace cohort

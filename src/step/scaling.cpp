@@ -60,4 +60,18 @@ bool scale_by_norm(double squared_norm, const GradientOptions& options, StepCont
   return true;
 }
 
+DeviceScaling scaling_by_norm(const torch::Tensor& norm, const GradientOptions& options, const StepContext& context) {
+  DeviceScaling scaling;
+  if (options.loss_scale && norm.is_cpu()) {
+    scaling.verdict = std::isfinite(norm.item<double>());
+  } else if (options.loss_scale) {
+    scaling.verdict = Verdict(backend_of(norm.device()).fetch(norm));
+    scaling.finite = norm.isfinite();
+  }
+  if (options.global_clipnorm > 0.0) {
+    scaling.factor = clip_factor(norm.mul(context.grad_scale), options.global_clipnorm);
+  }
+  return scaling;
+}
+
 }  // namespace cohort

@@ -9,6 +9,7 @@
 
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
+#include "step/verdict.h"
 
 namespace cohort {
 
@@ -51,5 +52,15 @@ torch::Tensor clip_factor(const torch::Tensor& norm, double clipnorm);
 // grad_scale). Returns false, and changes nothing, when the step is to be left out: with a loss scale the sums are not
 // finite.
 bool scale_by_norm(double squared_norm, const GradientOptions& options, StepContext& context);
+
+// The same where the sums lie on a device, whose numbers the host does not wait for.
+struct DeviceScaling {
+  Verdict verdict = true;
+  torch::Tensor finite = {};  // a boolean: the sums are finite; undefined: the update does not depend on it
+  torch::Tensor factor = {};  // the factor of clipping; undefined: 1
+};
+// `norm` is that of the sums (before grad_scale), one double on their device. Where that is the host, what it says is
+// known at once, so that `finite` stays undefined.
+DeviceScaling scaling_by_norm(const torch::Tensor& norm, const GradientOptions& options, const StepContext& context);
 
 }  // namespace cohort

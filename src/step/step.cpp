@@ -112,10 +112,8 @@ void Step::update(Replica& replica, Given given) {
     given.gradients = take_sums(progress);
   }
   const StepContext now = context(replica.local_id(), given.scaled);
-  const bool updated = by_shards ? exchange_->update(replica, std::move(given.gradients), now)
-                                 : exchange_->step(replica, std::move(given.gradients), given.reduced, now);
-  if (updated) ++progress.iterations;
-  progress.scaler.note(updated);
+  progress.verdict = by_shards ? exchange_->update(replica, std::move(given.gradients), now)
+                               : exchange_->step(replica, std::move(given.gradients), given.reduced, now);
   StrategyCore& core = Access::core(replica);
   if (!core.joins()) core.backend(replica.local_id()).flush(replica.device());  // else the exchange has begun it
 }

@@ -1,5 +1,5 @@
-// The CUDA cards of this machine, for tests that need them. With COHORT_GPU_TESTS_ON=cpu the CPU stands in for two
-// cards, so that what these tests say can be tried where there is none.
+// The CUDA cards of this machine, for tests that need them. With COHORT_GPU_TESTS_ON=stand_in two devices of the tests'
+// own are in their place (stand_in.h), so that what these tests say is tried where there is none.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,16 +11,22 @@
 #include <vector>
 
 #include "cohort/device.h"
+#include "tests/gpu/stand_in.h"
 
 namespace cohort::gpu {
 
-inline bool cpu_stands_in() {
-  const char* on = std::getenv("COHORT_GPU_TESTS_ON");
-  return on != nullptr && std::string_view(on) == "cpu";
+inline bool stands_in() {
+  static const bool kStandsIn = [] {
+    const char* on = std::getenv("COHORT_GPU_TESTS_ON");
+    if (on == nullptr || std::string_view(on) != "stand_in") return false;
+    stand_in_for_cards(2);
+    return true;
+  }();
+  return kStandsIn;
 }
 
 inline int cards() {
-  return cpu_stands_in() ? 2 : static_cast<int>(torch::cuda::device_count());
+  return stands_in() ? 2 : static_cast<int>(torch::cuda::device_count());
 }
 
 // Every card is two logical devices from now on.
@@ -36,7 +42,6 @@ inline void split_cards() {
 
 // One device of each of the first `count` cards.
 inline std::vector<std::string> on_cards(int count) {
-  if (cpu_stands_in()) return cpu_devices(count);
   split_cards();
   std::vector<std::string> names;
   for (int i = 0; i < count; ++i) names.push_back("/GPU:" + std::to_string(2 * i));
@@ -44,7 +49,6 @@ inline std::vector<std::string> on_cards(int count) {
 }
 
 inline std::vector<std::string> parts_of_one_card() {
-  if (cpu_stands_in()) return cpu_devices(2);
   split_cards();
   return {"/GPU:0", "/GPU:1"};
 }
@@ -55,7 +59,7 @@ inline std::vector<std::string> parts_of_one_card() {
 #define COHORT_NEEDS_CARDS(count)     \
   if (cohort::gpu::cards() < (count)) \
   GTEST_SKIP() << "needs " << (count) << " CUDA cards, there are " << cohort::gpu::cards()
-// Skips a test of something that a CPU cannot stand in for.
-#define COHORT_NEEDS_REAL_CARDS(count)                                                                \
-  if (cohort::gpu::cpu_stands_in()) GTEST_SKIP() << "needs " << (count) << " CUDA cards, on the CPU"; \
+// Skips a test of something that nothing can stand in for.
+#define COHORT_NEEDS_REAL_CARDS(count)                                                              \
+  if (cohort::gpu::stands_in()) GTEST_SKIP() << "needs " << (count) << " CUDA cards that are real"; \
   COHORT_NEEDS_CARDS(count)

@@ -117,8 +117,8 @@ void run_keras_kernels(const kernels::UpdateTable<T>& table, const std::vector<t
   table.add_squares(b, g, kSize);
   table.blend(c, b, kSize, {.keep = 0.9, .share = 0.5, .add = 1e-3});
   table.divide_by_root(g, c, kSize, 0.7);
-  table.scale(p, kSize, 0.99);
-  table.average(a, p, kSize, 0.9);
+  table.scale(p, kSize, 0.99, nullptr);
+  table.average(a, p, kSize, 0.9, nullptr);
 }
 
 // Every kernel in each of its forms, one after the other on the same five arrays; returns them.

@@ -84,7 +84,9 @@ struct RunInfo {
   int64_t epoch = 0;             // the current one, from 0
   int64_t batch = 0;             // within the epoch, from 0
   int64_t steps = 1;  // in on_batch_end: the steps since on_batch_begin (CompileOptions::steps_per_execution)
-  int64_t step = 0;   // updates made since the model was compiled; before any, those of the loaded weights
+  // Updates made since the model was compiled; before any, those of the loaded weights. With a loss scale on a device
+  // that is not the host the last step counts until it is known to have been left out, so that nobody waits for it.
+  int64_t step = 0;
   double examples_per_second = 0.0;  // the speed of the epoch or the evaluation that ended
   TrainingRun* training = nullptr;   // the whole state of fit(), to save and resume; null in evaluate()
 

@@ -44,6 +44,7 @@ class CpuBackend final : public DeviceBackend {
   int count() const override { return 1; }
   torch::Device device(int /*index*/) const override { return torch::kCPU; }
   bool is_host() const override { return true; }
+  kernels::Reach kernels() const override { return kernels::Reach::kHost; }
   bool trains_in(torch::ScalarType dtype) const override { return dtype != torch::kHalf; }
 
   MemoryInfo memory(torch::Device /*device*/) const override {

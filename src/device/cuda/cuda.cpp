@@ -1,10 +1,12 @@
 // The GPUs' back end. Copies run on a stream of their own, from pinned memory, beside what the device computes; what
 // computes waits for them on the device, not on the host. Streams and events are LibTorch's, by their general names, so
-// that only the figures of memory need CUDA's headers.
+// that only the figures of memory and waits of the host need CUDA's headers.
 #include "device/cuda/cuda.h"
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -13,6 +15,8 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
+
+#include "base/fail.h"
 
 namespace cohort {
 
@@ -65,6 +69,25 @@ class CudaStream final : public DeviceStream {
   c10::Stream stream_;
 };
 
+// Copied into pinned memory, so that the host goes on.
+class CudaNumber final : public ArrivingNumber {
+ public:
+  explicit CudaNumber(const torch::Tensor& number)
+      : here_(at::empty({}, at::TensorOptions().dtype(torch::kDouble).pinned_memory(true))) {
+    const c10::DeviceGuard guard(number.device());
+    here_.copy_(number.reshape({}), /*non_blocking=*/true);
+    arrives_.record();
+  }
+  double value() const override {
+    arrives_.synchronize();
+    return *here_.data_ptr<double>();
+  }
+
+ private:
+  torch::Tensor here_;
+  at::cuda::CUDAEvent arrives_;
+};
+
 class CudaBackend final : public DeviceBackend {
  public:
   std::string_view type() const override { return "GPU"; }
@@ -72,7 +95,14 @@ class CudaBackend final : public DeviceBackend {
   int count() const override { return static_cast<int>(c10::cuda::device_count()); }
   torch::Device device(int index) const override { return {torch::kCUDA, static_cast<c10::DeviceIndex>(index)}; }
   bool is_host() const override { return false; }
-  bool trains_in(torch::ScalarType /*dtype*/) const override { return true; }
+#ifdef COHORT_CUDA_KERNELS
+  kernels::Reach kernels() const override {
+    return kernels::Reach::kCuda;
+  }
+#endif
+  bool trains_in(torch::ScalarType /*dtype*/) const override {
+    return true;
+  }
 
   MemoryInfo memory(torch::Device device) const override {
     const c10::DeviceGuard guard(device);
@@ -94,12 +124,24 @@ class CudaBackend final : public DeviceBackend {
   at::Generator make_generator(torch::Device device) const override {
     return at::globalContext().defaultGenerator(device).clone();
   }
+  std::shared_ptr<const ArrivingNumber> fetch(const torch::Tensor& number) const override {
+    return std::make_shared<CudaNumber>(number);
+  }
   std::unique_ptr<DeviceStream> make_stream(torch::Device device) const override {
     return std::make_unique<CudaStream>(device);
   }
 };
 
 }  // namespace
+
+void* kernels::cuda::current_stream() {
+  return at::cuda::getCurrentCUDAStream();
+}
+
+void kernels::cuda::require_launched(int error) {
+  if (error == cudaSuccess) return;
+  fail<Internal>("[device] a kernel was not begun: ", cudaGetErrorString(static_cast<cudaError_t>(error)));
+}
 
 std::unique_ptr<DeviceBackend> make_cuda_backend() {
   return std::make_unique<CudaBackend>();

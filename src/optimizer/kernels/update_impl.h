@@ -12,7 +12,7 @@ template <typename T>
 constexpr UpdateTable<T> kTable = {
     sgd<T>,         adam<T>,   rmsprop<T>,        adagrad<T>, lamb_direction<T>, lars<T>,          lars_direction<T>,
     adadelta<T>,    adamax<T>, nadam<T>,          ftrl<T>,    lion<T>,           read_gradient<T>, subtract<T>,
-    add_squares<T>, blend<T>,  divide_by_root<T>, scale<T>,   average<T>,
+    add_squares<T>, blend<T>,  divide_by_root<T>, scale<T>,   average<T>,        copy<T>,
 };
 
 }  // namespace

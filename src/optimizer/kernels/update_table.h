@@ -1,11 +1,12 @@
 // The fused update kernels: one pass over parameter, gradient and slots. Pointers to them, one table an instruction
-// set; all tables give the same bits. It has only declarations, because it is compiled with other flags in each of the
-// three files.
+// set and one for CUDA's cards; all tables give the same bits. It has only declarations, because it is compiled with
+// other flags in each of the files.
 #pragma once
 
 #include <stdint.h>
 
 #include "base/kernels/isa.h"
+#include "base/kernels/reach.h"
 
 namespace cohort::kernels {
 
@@ -14,6 +15,10 @@ struct GradientArgs {
   double scale = 1.0;
   double clip = 0.0;   // 0: not clipped
   double decay = 0.0;  // g += decay * p
+  // Numbers in the memory of the kernel: another factor of the scale, and whether there is an update at all; null: 1,
+  // and there is one.
+  const double* factor = nullptr;
+  const bool* only_if = nullptr;
 };
 
 // v = keep * v + fresh * g; p -= learning_rate * v, with Nesterov's momentum p -= learning_rate * (ahead * g + momentum
@@ -141,10 +146,11 @@ struct UpdateTable {
   void (*blend)(T* mean, const T* sum, int64_t n, const BlendArgs& args);
   // g /= sqrt(factor * squares).
   void (*divide_by_root)(T* g, const T* squares, int64_t n, double factor);
-  // p *= factor.
-  void (*scale)(T* p, int64_t n, double factor);
+  // p *= factor; this and what follows only if the boolean is true or there is none (null).
+  void (*scale)(T* p, int64_t n, double factor, const bool* only_if);
   // mean = momentum * mean + (1 - momentum) * p.
-  void (*average)(T* mean, const T* p, int64_t n, double momentum);
+  void (*average)(T* mean, const T* p, int64_t n, double momentum, const bool* only_if);
+  void (*copy)(T* to, const T* from, int64_t n, const bool* only_if);
 };
 
 struct UpdateTables {
@@ -162,9 +168,13 @@ namespace avx512 {
 extern const UpdateTables kUpdateTables;
 }
 
+namespace cuda {
+extern const UpdateTables kUpdateTables;  // in builds with COHORT_CUDA_KERNELS
+}
+
 // Returns the tables of an instruction set, which the CPU must be able to run.
 const UpdateTables& update_tables(Isa isa);
-// Returns the fastest tables for this CPU.
-const UpdateTables& update_tables();
+// Returns the fastest tables for a memory that kernels reach.
+const UpdateTables& update_tables(Reach reach);
 
 }  // namespace cohort::kernels

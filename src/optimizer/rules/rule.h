@@ -4,7 +4,6 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -21,7 +20,11 @@ namespace cohort {
 
 // Returns the arguments by which a rule reads its gradient.
 inline kernels::GradientArgs gradient_args(const StepContext& context, double l2_decay) {
-  return {.scale = context.grad_scale, .clip = context.clipvalue, .decay = l2_decay};
+  return {.scale = context.grad_scale,
+          .clip = context.clipvalue,
+          .decay = l2_decay,
+          .factor = context.factor,
+          .only_if = context.only_if};
 }
 
 // The tensor form of the same; overwrites the gradient.
@@ -41,9 +44,9 @@ BiasCorrections bias_corrections(double beta_1, double beta_2, int64_t step);
 template <typename Visit>
 void with_kernels(const Segment& segment, const Visit& visit) {
   if (segment.dtype == torch::kFloat) {
-    visit(kernels::update_tables().f32);
+    visit(kernels::update_tables(segment.reach).f32);
   } else if (segment.dtype == torch::kDouble) {
-    visit(kernels::update_tables().f64);
+    visit(kernels::update_tables(segment.reach).f64);
   } else {
     fail<InvalidArgument>("[optimizer] a segment of ", c10::toString(segment.dtype),
                           " came, Float or Double was wanted");
@@ -141,9 +144,11 @@ class Rule : public UpdateRule {
     // The averages have moved at the calls that only added up gradients, too.
     if (around_.ema.use_ema && context.calls > 1) {
       table.average(average_of<T>(segment), parameter_of<T>(segment), segment.size,
-                    ema_momentum(around_.ema, context, context.calls - 1));
+                    ema_momentum(around_.ema, context, context.calls - 1), context.only_if);
     }
-    if (shrinks(segment.treatment)) table.scale(parameter_of<T>(segment), segment.size, shrink(context));
+    if (shrinks(segment.treatment)) {
+      table.scale(parameter_of<T>(segment), segment.size, shrink(context), context.only_if);
+    }
   }
 
  private:
@@ -160,9 +165,10 @@ class Rule : public UpdateRule {
   void finish(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
     if (!around_.ema.use_ema) return;
     T* average = average_of<T>(segment);
-    table.average(average, parameter_of<T>(segment), segment.size, ema_momentum(around_.ema, context, 1));
+    table.average(average, parameter_of<T>(segment), segment.size, ema_momentum(around_.ema, context, 1),
+                  context.only_if);
     if (overwrites(around_.ema, context)) {
-      std::memcpy(segment.parameter, average, static_cast<std::size_t>(segment.size) * sizeof(T));
+      table.copy(parameter_of<T>(segment), average, segment.size, context.only_if);
     }
   }
 

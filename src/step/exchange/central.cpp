@@ -27,17 +27,17 @@ class CentralExchange final : public Exchange {
   CentralExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
       : Exchange(flat), core_(core), gradients_(flat), update_(flat, rule, central_values(core, flat)) {}
 
-  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
+  Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");
     core_.launch().meet(replica.local_id(), "minimize", nullptr,
-                        [&](std::span<void* const>) { updated_ = update_.update(add_up(reduced), context); });
+                        [&](std::span<void* const>) { verdict_ = update_.update(add_up(reduced), context); });
     for (std::size_t g = 0; g < update_.values().size(); ++g) {
       torch::Tensor copy = flat_.groups()[g].copies[static_cast<std::size_t>(replica.local_id())];
       if (!copy.is_same(update_.values()[g])) copy.copy_(update_.values()[g]);
     }
-    return updated_;
+    return verdict_;
   }
 
   Slots slots() const override { return update_.slots(); }
@@ -63,7 +63,7 @@ class CentralExchange final : public Exchange {
   StrategyCore& core_;
   FlatGradients gradients_;
   TensorUpdate update_;
-  bool updated_ = false;  // written while all meet
+  Verdict verdict_ = false;  // written while all meet
 };
 
 }  // namespace

@@ -19,14 +19,13 @@ namespace cohort {
 
 namespace {
 
-// Returns the squared norm of each parameter's sum. The parts of those that are cut are added up along their axes, in
-// one message an axis; what every replica has is counted once.
-std::vector<double> squared_norms(const StrategyCore& core, const FlatParameters& flat, const Replica& replica,
-                                  const std::vector<torch::Tensor>& sums) {
+// Returns the squared norm of each parameter's sum, on the replica's device. The parts of those that are cut are added
+// up along their axes, in one message an axis; what every replica has is counted once.
+torch::Tensor squared_norms(const StrategyCore& core, const FlatParameters& flat, const Replica& replica,
+                            const std::vector<torch::Tensor>& sums) {
   std::vector<torch::Tensor> each;
   for (std::size_t p = 0; p < flat.parameters().size(); ++p) {
-    const torch::Tensor norm = flat.part_of(sums[flat.parameters()[p].group], p).norm(2, torch::kDouble);
-    each.push_back(norm.square().to(replica.device()));
+    each.push_back(flat.part_of(sums[flat.parameters()[p].group], p).norm(2, torch::kDouble).square());
   }
   torch::Tensor squares = at::stack(each);
   for (const Axis& axis : core.topology().axes()) {
@@ -34,29 +33,24 @@ std::vector<double> squared_norms(const StrategyCore& core, const FlatParameters
     torch::Tensor is_cut = at::zeros_like(squares, torch::kBool);
     for (std::size_t p = 0; p < flat.parameters().size(); ++p) {
       const ParameterCut* cut = flat.layout().find(flat.parameters()[p].name);
-      if (cut != nullptr && cut->axis == axis.name) is_cut[static_cast<int64_t>(p)] = true;
+      if (cut != nullptr && cut->axis == axis.name) is_cut.select(0, static_cast<int64_t>(p)).fill_(true);
     }
     torch::Tensor whole = squares.clone();
     replica.group(axis.name).all_reduce({&whole, 1}, ReduceOp::kSum);
     squares = at::where(is_cut, whole, squares);
   }
-  const torch::Tensor here = squares.cpu();
-  const auto values = here.accessor<double, 1>();
-  std::vector<double> list;
-  for (int64_t p = 0; p < values.size(0); ++p) list.push_back(values[p]);
-  return list;
+  return squares;
 }
 
 // Returns those of the parameters that this process has, and the sum of those of all stages, each counted once.
 TensorUpdate::Norms norms_of_stages(const StrategyCore& core, const FlatParameters& flat, const Replica& replica,
                                     const std::vector<torch::Tensor>& sums) {
   TensorUpdate::Norms norms{.squares = squared_norms(core, flat, replica, sums)};
-  torch::Tensor all = at::zeros({1}, torch::kDouble);
-  double own = 0.0;
-  for (std::size_t p = 0; p < norms.squares.size(); ++p) own += flat.counted()[p] ? norms.squares[p] : 0.0;
-  all.fill_(own);
-  core.group(stage_axis(core.topology())->name, replica.local_id()).all_reduce({&all, 1}, ReduceOp::kSum);
-  norms.all = all.item<double>();
+  norms.all = at::zeros({1}, norms.squares.options());
+  for (std::size_t p = 0; p < flat.counted().size(); ++p) {
+    if (flat.counted()[p]) norms.all.add_(norms.squares.select(0, static_cast<int64_t>(p)));
+  }
+  core.group(stage_axis(core.topology())->name, replica.local_id()).all_reduce({&norms.all, 1}, ReduceOp::kSum);
   return norms;
 }
 
@@ -88,7 +82,7 @@ class CommunicatorExchange final : public Exchange {
     }
   }
 
-  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
+  Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");

@@ -85,7 +85,7 @@ std::vector<torch::Tensor> Exchange::scatter(Replica& /*replica*/, std::vector<t
   fail<Internal>("[optimizer] gradients were to be scattered where replicas do not share them");
 }
 
-bool Exchange::update(Replica& /*replica*/, std::vector<torch::Tensor> /*sums*/, StepContext /*context*/) {
+Verdict Exchange::update(Replica& /*replica*/, std::vector<torch::Tensor> /*sums*/, StepContext /*context*/) {
   fail<Internal>("[optimizer] a shard was to be updated where replicas do not share gradients");
 }
 

@@ -18,6 +18,7 @@
 #include "optimizer/update_rule.h"
 #include "record/function_recording.h"
 #include "step/flat_parameters.h"
+#include "step/verdict.h"
 
 namespace cohort {
 
@@ -31,9 +32,9 @@ class Exchange {
 
   // Collective: sums the gradients (unless `reduced`) and has every copy updated. `gradients` are this replica's, one a
   // parameter, undefined for zero; the caller has given them up. `context` has the rate, the step, and in grad_scale
-  // what the sums are to be multiplied with; clipping comes on top. Returns false, on all replicas of all workers, when
-  // with a loss scale the sum was not finite and nothing was updated.
-  virtual bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) = 0;
+  // what the sums are to be multiplied with; clipping comes on top. Returns whether there was an update, the same on
+  // all replicas of all workers: with a loss scale nothing is updated by sums that are not finite.
+  virtual Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) = 0;
 
   // Returns whether a replica keeps the gradients of its shard alone, so that those of several calls are added up
   // there: by scatter() and update() in place of step().
@@ -41,7 +42,7 @@ class Exchange {
   // A collective, which takes the same as step(): returns the sums of the slices that the replica owns.
   virtual std::vector<torch::Tensor> scatter(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced);
   // Updates as step() does, by such sums.
-  virtual bool update(Replica& replica, std::vector<torch::Tensor> sums, StepContext context);
+  virtual Verdict update(Replica& replica, std::vector<torch::Tensor> sums, StepContext context);
   // Returns such sums as gradients, one a parameter, with zeros where other replicas have the sums; undefined where
   // they have all of them.
   virtual std::vector<torch::Tensor> in_place(int local_id, const std::vector<torch::Tensor>& sums) const;

@@ -34,7 +34,7 @@ class OverWorkers final : public SharedMemoryExchange {
     overlapped_ = std::make_unique<OverlappedExchange>(workers, flat_, replicas_, sums_, packs_);
   }
 
-  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
+  Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const int me = replica.local_id();
     if (!outer_ || !outer_->is_local(context.step)) {
       return SharedMemoryExchange::step(replica, std::move(gradients), reduced, context);
@@ -42,7 +42,7 @@ class OverWorkers final : public SharedMemoryExchange {
     if (me == 0) outer_->begin();
     // A loss is a share of the mean over the examples of all workers.
     if (!reduced) context.grad_scale *= core_.num_workers();
-    const bool updated = SharedMemoryExchange::step(replica, std::move(gradients), reduced, context);
+    Verdict verdict = SharedMemoryExchange::step(replica, std::move(gradients), reduced, context);
     if (outer_->ends(context.step)) {
       const TraceSpan span("communication", "exchange of the parameters with the other workers");
       core_.launch().arrive(me, "the exchange of the parameters");
@@ -50,7 +50,7 @@ class OverWorkers final : public SharedMemoryExchange {
       take_first(me);
       core_.launch().depart(me);
     }
-    return updated;
+    return verdict;
   }
 
   void bring_together() override {

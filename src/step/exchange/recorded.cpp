@@ -33,7 +33,7 @@ class RecordedExchange final : public Exchange {
     core.begin_outside();
   }
 
-  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
+  Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
     const int id = replica.local_id();
     if (record::FunctionRecording::is_tracing()) {

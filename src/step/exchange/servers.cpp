@@ -81,7 +81,7 @@ class ServersExchange final : public Exchange {
     });
   }
 
-  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
+  Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
     // The gradients of all replicas, as they come to the one that sends them.
     auto mine = gradients;

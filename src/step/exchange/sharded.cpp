@@ -79,7 +79,7 @@ class ShardedExchange final : public Exchange {
   }
   ExchangeTimeline timeline() const override { return gradients_.timeline(); }
 
-  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
+  Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     return update(replica, scatter(replica, std::move(gradients), reduced), context);
   }
 
@@ -91,20 +91,20 @@ class ShardedExchange final : public Exchange {
     return reduced ? gradients_.own(me, gradients) : gradients_.sums(me, std::move(gradients));
   }
 
-  bool update(Replica& replica, std::vector<torch::Tensor> sums, StepContext context) override {
+  Verdict update(Replica& replica, std::vector<torch::Tensor> sums, StepContext context) override {
     const torch::NoGradGuard no_grad;
     const int me = replica.local_id();
     const TraceSpan span("compute", "update and all-gather");
     ShardUpdate& own = updates_[static_cast<std::size_t>(me)];
     if (const auto& shards = flat_.shards()) {
       shards->begin_update(me);
-      const bool updated = own.update(sums, context, line(me));
+      Verdict verdict = own.update(sums, context, line(me));
       shards->end_update(me);
-      return updated;
+      return verdict;
     }
-    if (!own.update(sums, context, line(me))) return false;
-    gather_parameters(me);
-    return true;
+    Verdict verdict = own.update(sums, context, line(me));
+    if (!verdict.is_left_out()) gather_parameters(me);
+    return verdict;
   }
 
   std::vector<torch::Tensor> in_place(int local_id, const std::vector<torch::Tensor>& sums) const override {

@@ -31,8 +31,8 @@ void SharedMemoryExchange::keep_sums() {
   }
 }
 
-bool SharedMemoryExchange::step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced,
-                                StepContext context) {
+Verdict SharedMemoryExchange::step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced,
+                                   StepContext context) {
   const int me = replica.local_id();
   // This is done before the replicas meet: a failure between meetings would leave the others waiting.
   const std::vector<torch::Tensor> alive = take(me, gradients, reduced);

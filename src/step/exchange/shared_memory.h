@@ -18,7 +18,7 @@ class SharedMemoryExchange : public Exchange {
   // The exchange of one process. Without norms the sums are not kept: adding up and updating are one pass over memory.
   explicit SharedMemoryExchange(const ExchangeParts& parts);
 
-  bool step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override;
+  Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override;
   Slots slots() const override { return update_.slots(); }
   StateBytes state_bytes() const override;
   void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {}

@@ -13,6 +13,7 @@
 #include "base/parallel.h"
 #include "step/scaling.h"
 #include "step/update/memory.h"
+#include "step/update/tensors.h"
 
 namespace cohort {
 
@@ -59,14 +60,11 @@ void ShardUpdate::each_chunk(const Visit& visit) const {
   });
 }
 
-bool ShardUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, Communicator& line) {
+Verdict ShardUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, Communicator& line) {
   const FlushDenormals flush;
+  if (!by_kernels_) return update_by_tensors(sums, context, line);
   if (needs_norm(rule_.gradient()) && !scale(sums, context, line)) return false;
-  if (by_kernels_) {
-    update_by_kernels(sums, context, line);
-  } else {
-    update_by_tensors(sums, context);
-  }
+  update_by_kernels(sums, context, line);
   return true;
 }
 
@@ -81,28 +79,19 @@ bool ShardUpdate::scale(const std::vector<torch::Tensor>& sums, StepContext& con
 // Returns the squared norm of what this owner has of each parameter.
 std::vector<double> ShardUpdate::squared_norms(const std::vector<torch::Tensor>& sums) const {
   std::vector<double> norms(flat_.parameters().size(), 0.0);
-  if (by_kernels_) {
-    std::vector<double> of_chunks(chunks_.size());
-    each_chunk([&](const Chunk& chunk, std::size_t i) {
-      const torch::Tensor& sum = sums[chunk.unit];
-      of_chunks[i] = kernels::squared_norm(place_in(sum, chunk.in_slice), chunk.size, sum.scalar_type());
-    });
-    for (std::size_t i = 0; i < chunks_.size(); ++i) norms[chunks_[i].parameter] += of_chunks[i];
-    return norms;
-  }
-  for (const ShardPiece& piece : pieces_) {
-    const double norm = sums[piece.unit].narrow(0, piece.in_slice, piece.size).norm(2, torch::kDouble).item<double>();
-    norms[piece.parameter] += norm * norm;
-  }
+  std::vector<double> of_chunks(chunks_.size());
+  each_chunk([&](const Chunk& chunk, std::size_t i) {
+    const torch::Tensor& sum = sums[chunk.unit];
+    of_chunks[i] = kernels::squared_norm(place_in(sum, chunk.in_slice), chunk.size, sum.scalar_type());
+  });
+  for (std::size_t i = 0; i < chunks_.size(); ++i) norms[chunks_[i].parameter] += of_chunks[i];
   return norms;
 }
 
-std::vector<double> ShardUpdate::sum_over(Communicator& line, const std::vector<double>& own) const {
-  const torch::Device device = flat_.groups().front().copies[copy_].device();
-  torch::Tensor all = torch::tensor(own, torch::kDouble).to(device);
+std::vector<double> ShardUpdate::sum_over(Communicator& line, const std::vector<double>& own) {
+  torch::Tensor all = torch::tensor(own, torch::kDouble);
   line.all_reduce({&all, 1}, ReduceOp::kSum);
-  const torch::Tensor here = all.cpu();
-  return {here.data_ptr<double>(), here.data_ptr<double>() + here.numel()};
+  return {all.data_ptr<double>(), all.data_ptr<double>() + all.numel()};
 }
 
 // Returns the context with the factor of clipping the gradient of a parameter.
@@ -171,7 +160,15 @@ std::vector<double> ShardUpdate::trust_ratios(const std::vector<torch::Tensor>& 
   return ratios;
 }
 
-void ShardUpdate::update_by_tensors(const std::vector<torch::Tensor>& sums, const StepContext& context) {
+Verdict ShardUpdate::update_by_tensors(const std::vector<torch::Tensor>& sums, const StepContext& context,
+                                       Communicator& line) {
+  torch::Tensor squares;
+  DeviceScaling scaling;
+  if (needs_norm(rule_.gradient())) {
+    squares = squared_norms(sums, line);
+    scaling = scaling_by_norm(squares.sum().sqrt(), rule_.gradient(), context);
+    if (scaling.verdict.is_left_out()) return scaling.verdict;
+  }
   const bool alike = !rule_.rule().one_by_one() && rule_.gradient().clipnorm == 0.0;
   const auto follows = [&](const ShardPiece& before, const ShardPiece& piece) {
     const FlatParameter& left = flat_.parameters()[before.parameter];
@@ -183,13 +180,27 @@ void ShardUpdate::update_by_tensors(const std::vector<torch::Tensor>& sums, cons
   for (std::size_t first = 0; first < pieces_.size();) {
     std::size_t last = first;
     while (alike && last + 1 < pieces_.size() && follows(pieces_[last], pieces_[last + 1])) ++last;
-    update_run(pieces_[first], pieces_[last], sums, clipped(pieces_[first].parameter, context));
+    update_pieces(pieces_[first], pieces_[last], sums, context, scaling, squares);
     first = last + 1;
   }
+  return scaling.verdict;
 }
 
-void ShardUpdate::update_run(const ShardPiece& first, const ShardPiece& last, const std::vector<torch::Tensor>& sums,
-                             const StepContext& context) {
+// Returns the squared norm of each parameter's sum, of which the owners have parts, on their device.
+torch::Tensor ShardUpdate::squared_norms(const std::vector<torch::Tensor>& sums, Communicator& line) const {
+  const torch::Device device = flat_.groups().front().copies[copy_].device();
+  torch::Tensor squares = at::zeros({static_cast<int64_t>(flat_.parameters().size())},
+                                    at::TensorOptions().dtype(torch::kDouble).device(device));
+  for (const ShardPiece& piece : pieces_) {
+    const torch::Tensor part = sums[piece.unit].narrow(0, piece.in_slice, piece.size);
+    squares.select(0, static_cast<int64_t>(piece.parameter)).add_(part.norm(2, torch::kDouble).square());
+  }
+  line.all_reduce({&squares, 1}, ReduceOp::kSum);
+  return squares;
+}
+
+void ShardUpdate::update_pieces(const ShardPiece& first, const ShardPiece& last, const std::vector<torch::Tensor>& sums,
+                                const StepContext& context, DeviceScaling scaling, const torch::Tensor& squares) {
   const FlatParameter& parameter = flat_.parameters()[first.parameter];
   const int64_t size = last.at + last.size - first.at;
   // A rule that takes whole parameters gets them in their shapes, others get runs of elements.
@@ -198,10 +209,16 @@ void ShardUpdate::update_run(const ShardPiece& first, const ShardPiece& last, co
     if (!rule_.rule().takes_whole()) return run;
     return run.as_strided(parameter.shape, parameter.strides, run.storage_offset());
   };
-  std::vector<torch::Tensor> slots;
-  for (const torch::Tensor& slot : slots_[parameter.group]) slots.push_back(part(slot, first.at));
-  const torch::Tensor own = part(values(parameter.group), flat_.shards() ? first.at : parameter.offset + first.begin);
-  rule_.rule().update(own, part(sums[first.unit], first.in_slice), slots, parameter.treatment, context);
+  UpdateRun run{.values = part(values(parameter.group), flat_.shards() ? first.at : parameter.offset + first.begin),
+                .gradient = part(sums[first.unit], first.in_slice),
+                .slots = {},
+                .treatment = parameter.treatment};
+  for (const torch::Tensor& slot : slots_[parameter.group]) run.slots.push_back(part(slot, first.at));
+  if (rule_.gradient().clipnorm > 0.0) {
+    const torch::Tensor norm = squares.select(0, static_cast<int64_t>(first.parameter)).sqrt();
+    scaling.factor = clip_factor(norm.mul_(context.grad_scale), rule_.gradient().clipnorm);
+  }
+  update_run(rule_.rule(), run, scaling, context);
 }
 
 }  // namespace cohort

@@ -12,6 +12,7 @@
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
 #include "step/flat_parameters.h"
+#include "step/scaling.h"
 #include "step/sharding/shard_plan.h"
 
 namespace cohort {
@@ -30,9 +31,9 @@ class ShardUpdate {
   const std::vector<std::vector<torch::Tensor>>& slots() const { return slots_; }
 
   // A collective of the owners: `line` is this one's end of their group. `sums` are the summed gradients of this
-  // owner's slices, one a unit; the rule may overwrite them. Returns false, on all owners, when with a loss scale the
-  // sums are not finite, and nothing was updated.
-  bool update(const std::vector<torch::Tensor>& sums, StepContext context, Communicator& line);
+  // owner's slices, one a unit; the rule may overwrite them. Returns whether there was an update, the same on all
+  // owners: with a loss scale there is none by sums that are not finite.
+  Verdict update(const std::vector<torch::Tensor>& sums, StepContext context, Communicator& line);
 
  private:
   // A part of a piece that stays in the first cache; a whole piece where the rule takes parameters whole.
@@ -40,7 +41,7 @@ class ShardUpdate {
 
   bool scale(const std::vector<torch::Tensor>& sums, StepContext& context, Communicator& line);
   std::vector<double> squared_norms(const std::vector<torch::Tensor>& sums) const;
-  std::vector<double> sum_over(Communicator& line, const std::vector<double>& own) const;
+  static std::vector<double> sum_over(Communicator& line, const std::vector<double>& own);
   StepContext clipped(std::size_t parameter, StepContext context) const;
 
   void update_by_kernels(const std::vector<torch::Tensor>& sums, const StepContext& context, Communicator& line);
@@ -51,9 +52,10 @@ class ShardUpdate {
   template <typename Visit>
   void each_chunk(const Visit& visit) const;
 
-  void update_by_tensors(const std::vector<torch::Tensor>& sums, const StepContext& context);
-  void update_run(const ShardPiece& first, const ShardPiece& last, const std::vector<torch::Tensor>& sums,
-                  const StepContext& context);
+  Verdict update_by_tensors(const std::vector<torch::Tensor>& sums, const StepContext& context, Communicator& line);
+  torch::Tensor squared_norms(const std::vector<torch::Tensor>& sums, Communicator& line) const;
+  void update_pieces(const ShardPiece& first, const ShardPiece& last, const std::vector<torch::Tensor>& sums,
+                     const StepContext& context, DeviceScaling scaling, const torch::Tensor& squares);
 
   const FlatParameters& flat_;
   Optimizer rule_;
@@ -63,7 +65,8 @@ class ShardUpdate {
   std::vector<std::vector<torch::Tensor>> slots_;  // [group][slot]
   std::vector<ShardPiece> pieces_;
   std::vector<Chunk> chunks_;
-  std::vector<double> parameter_norms_;  // [parameter], with clipnorm; squared, of the sums over all owners
+  // By kernels, where norms are needed: [parameter], squared, of the sums over all owners.
+  std::vector<double> parameter_norms_;
 };
 
 }  // namespace cohort

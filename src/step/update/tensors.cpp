@@ -1,15 +1,30 @@
-// The update by tensor operations: one call of the rule for each run of parameters that are treated alike.
+// One call of the rule for each run of parameters that are treated alike. Where kernels reach a device's memory they
+// take pointers into the flat tensors of values, sums and slots, and to the numbers that the device has of clipping and
+// of the loss scale. A tensor that ends before its kernel runs has given its memory to later work of the same stream.
 #include "step/update/tensors.h"
 
 #include <ATen/Functions.h>
-
-#include <numeric>
+#include <c10/core/DeviceGuard.h>
 
 #include "base/flush_denormals.h"
-#include "step/scaling.h"
+#include "base/kernels/kernels.h"
+#include "device/backend.h"
 #include "step/update/slots.h"
 
 namespace cohort {
+
+namespace {
+
+// Returns the norm of all sums, of which it may be known already.
+torch::Tensor norm_of_all(const std::vector<torch::Tensor>& sums, const TensorUpdate::Norms& known) {
+  if (known.all.defined()) return known.all.sqrt();
+  if (known.squares.defined()) return known.squares.sum().sqrt();
+  std::vector<torch::Tensor> norms;
+  for (const torch::Tensor& flat : sums) norms.push_back(flat.norm(2, torch::kDouble));
+  return norms.size() == 1 ? norms.front() : at::stack(norms).norm();
+}
+
+}  // namespace
 
 TensorUpdate::TensorUpdate(const FlatParameters& flat, const Optimizer& rule, std::vector<torch::Tensor> values)
     : flat_(flat), rule_(rule), values_(std::move(values)), slots_(make_slots(flat, rule.rule(), 0)) {
@@ -25,20 +40,15 @@ void TensorUpdate::copy_slots(const TensorUpdate& other) {
   }
 }
 
-bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms) {
+Verdict TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms) {
   const FlushDenormals flush;
   const GradientOptions& gradient = rule_.gradient();
   Norms known;
   if (norms && needs_norm(gradient)) known = norms(sums);
-  const std::vector<double>& squares = known.squares;
+  DeviceScaling scaling;
   if (gradient.global_clipnorm > 0.0 || gradient.loss_scale) {
-    double squared_norm = known.all.value_or(std::accumulate(squares.begin(), squares.end(), 0.0));
-    for (const torch::Tensor& flat : sums) {
-      if (!squares.empty()) break;
-      const double norm = flat.norm(2, torch::kDouble).item<double>();
-      squared_norm += norm * norm;
-    }
-    if (!scale_by_norm(squared_norm, gradient, context)) return false;
+    scaling = scaling_by_norm(norm_of_all(sums, known), gradient, context);
+    if (scaling.verdict.is_left_out()) return scaling.verdict;
   }
   // Runs of parameters that are treated alike go in one call.
   const bool alike = !rule_.rule().one_by_one() && gradient.clipnorm == 0.0;
@@ -48,15 +58,15 @@ bool TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext co
       std::size_t last = first + 1;
       const Treatment treatment = flat_.parameters()[members[first]].treatment;
       while (alike && last < members.size() && flat_.parameters()[members[last]].treatment == treatment) ++last;
-      update_run(g, members[first], members[last - 1], sums[g], context, squares);
+      update_members(g, members[first], members[last - 1], sums[g], context, scaling, known.squares);
       first = last;
     }
   }
-  return true;
+  return scaling.verdict;
 }
 
-void TensorUpdate::update_run(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
-                              StepContext context, const std::vector<double>& squares) {
+void TensorUpdate::update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
+                                  StepContext context, DeviceScaling scaling, const torch::Tensor& squares) {
   if (adds_up_ && rule_.rule().one_by_one()) context.add_up = adds_up_(first);
   const int64_t begin = flat_.parameters()[first].offset;
   const int64_t end = flat_.parameters()[last].offset + flat_.parameters()[last].size;
@@ -64,16 +74,59 @@ void TensorUpdate::update_run(std::size_t group, std::size_t first, std::size_t 
   const auto part = [&](const torch::Tensor& flat) {
     return rule_.rule().takes_whole() ? flat_.part_of(flat, first) : flat.slice(0, begin, end);
   };
-  std::vector<torch::Tensor> slots;
-  for (const torch::Tensor& slot : slots_[group]) slots.push_back(part(slot));
-  torch::Tensor gradient = part(sums);
-  if (rule_.gradient().clipnorm > 0.0 && !squares.empty()) {
-    gradient.mul_(clip_factor(squares[first] * context.grad_scale * context.grad_scale, rule_.gradient().clipnorm));
-  } else if (rule_.gradient().clipnorm > 0.0) {
-    const torch::Tensor norm = gradient.norm(2, torch::kDouble).mul_(context.grad_scale);
-    gradient.mul_(clip_factor(norm, rule_.gradient().clipnorm));
+  UpdateRun run{.values = part(values_[group]),
+                .gradient = part(sums),
+                .slots = {},
+                .treatment = flat_.parameters()[first].treatment};
+  for (const torch::Tensor& slot : slots_[group]) run.slots.push_back(part(slot));
+  if (rule_.gradient().clipnorm > 0.0) {
+    torch::Tensor norm = squares.defined() ? squares.select(0, static_cast<int64_t>(first)).sqrt()
+                                           : run.gradient.norm(2, torch::kDouble);
+    scaling.factor = clip_factor(norm.mul_(context.grad_scale), rule_.gradient().clipnorm);
   }
-  rule_.rule().update(part(values_[group]), gradient, slots, flat_.parameters()[first].treatment, context);
+  update_run(rule_.rule(), run, scaling, context);
+}
+
+namespace {
+
+// Rules that need norms of a parameter between two passes leave them on the device.
+bool kernels_take(const UpdateRule& rule, const UpdateRun& run, const DeviceBackend& backend) {
+  return !backend.is_host() && backend.kernels() != kernels::Reach::kNone && !rule.one_by_one() &&
+         kernels::has_kernels(run.values.scalar_type());
+}
+
+void update_by_kernels(const UpdateRule& rule, const UpdateRun& run, const DeviceScaling& scaling, StepContext context,
+                       kernels::Reach reach) {
+  const c10::DeviceGuard guard(run.values.device());
+  std::vector<void*> slots;
+  for (const torch::Tensor& slot : run.slots) slots.push_back(slot.data_ptr());
+  if (scaling.factor.defined()) context.factor = scaling.factor.data_ptr<double>();
+  if (scaling.finite.defined()) context.only_if = scaling.finite.data_ptr<bool>();
+  rule.update({.reach = reach,
+               .dtype = run.values.scalar_type(),
+               .parameter = run.values.data_ptr(),
+               .gradient = run.gradient.data_ptr(),
+               .slots = slots.data(),
+               .size = run.values.numel(),
+               .treatment = run.treatment},
+              context);
+}
+
+}  // namespace
+
+void update_run(const UpdateRule& rule, const UpdateRun& run, const DeviceScaling& scaling, StepContext context) {
+  const DeviceBackend& backend = backend_of(run.values.device());
+  if (kernels_take(rule, run, backend)) return update_by_kernels(rule, run, scaling, context, backend.kernels());
+  torch::Tensor gradient = run.gradient;
+  if (scaling.factor.defined()) gradient.mul_(scaling.factor);
+  std::vector<torch::Tensor> slots = run.slots;
+  if (!scaling.finite.defined()) return rule.update(run.values, gradient, slots, run.treatment, context);
+  const torch::Tensor values = run.values.clone();
+  for (torch::Tensor& slot : slots) slot = slot.clone();
+  rule.update(values, gradient, slots, run.treatment, context);
+  const auto take = [&](torch::Tensor to, const torch::Tensor& made) { to.copy_(at::where(scaling.finite, made, to)); };
+  take(run.values, values);
+  for (std::size_t s = 0; s < slots.size(); ++s) take(run.slots[s], slots[s]);
 }
 
 }  // namespace cohort

@@ -1,28 +1,30 @@
-// TensorUpdate: the update by tensor operations, for devices and dtypes without kernels of ours.
+// TensorUpdate: the update of whole flat parameters on a device, and where there is no range for each replica to
+// update.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstddef>
 #include <functional>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
 #include "step/flat_parameters.h"
+#include "step/scaling.h"
+#include "step/verdict.h"
 
 namespace cohort {
 
 // One holder's parameters and slots.
 class TensorUpdate {
  public:
-  // The squared norms of the sums for each parameter, of which others may have parts, and of all parameters where
-  // others have some; `sums` as update() takes them.
+  // The squared norms of the sums for each parameter, of which others may have parts, one dimension of doubles on the
+  // sums' device, and of all parameters where others have some; `sums` as update() takes them.
   struct Norms {
-    std::vector<double> squares = {};
-    std::optional<double> all = std::nullopt;  // nullopt: the sum of `squares`
+    torch::Tensor squares = {};
+    torch::Tensor all = {};  // undefined: the sum of `squares`
   };
   using SquaredNorms = std::function<Norms(const std::vector<torch::Tensor>& sums)>;
 
@@ -40,14 +42,14 @@ class TensorUpdate {
   // Says how parts of parameters belong together; without it all are whole.
   void set_parts(AddsUp adds_up) { adds_up_ = std::move(adds_up); }
 
-  // `sums` are the summed gradients, flat, one a group; the rule may overwrite them. Returns false when
-  // with a loss scale they are not finite, and nothing was updated. `norms`, where it is needed, is called instead of
-  // the norms of the sums; without it these are those of whole parameters.
-  bool update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms = {});
+  // `sums` are the summed gradients, flat, one a group; the rule may overwrite them. Returns whether there was an
+  // update: with a loss scale there is none by sums that are not finite. `norms`, where it is needed, is called instead
+  // of the norms of the sums; without it these are those of whole parameters. Never waits for a device.
+  Verdict update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms = {});
 
  private:
-  void update_run(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
-                  StepContext context, const std::vector<double>& squares);
+  void update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
+                      StepContext context, DeviceScaling scaling, const torch::Tensor& squares);
 
   const FlatParameters& flat_;
   Optimizer rule_;
@@ -55,5 +57,17 @@ class TensorUpdate {
   std::vector<std::vector<torch::Tensor>> slots_;
   AddsUp adds_up_;
 };
+
+// What one call of a rule updates: a run of elements, or a whole parameter where the rule takes such.
+struct UpdateRun {
+  torch::Tensor values;
+  torch::Tensor gradient;  // the rule may overwrite it
+  std::vector<torch::Tensor> slots;
+  Treatment treatment;
+};
+
+// Updates a run, with the factor of clipping and where the sums are finite: by kernels on devices whose memory they
+// reach, else by tensor operations. Never waits for a device.
+void update_run(const UpdateRule& rule, const UpdateRun& run, const DeviceScaling& scaling, StepContext context);
 
 }  // namespace cohort

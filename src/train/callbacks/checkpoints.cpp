@@ -106,7 +106,9 @@ class Backup final : public Callback {
   }
 
   void save(const RunInfo& run) {
-    checkpoints_->save(run.step, options_.sharded ? run.training->save_shards() : run.training->save());
+    // It may turn out here that the last step was left out, so that the run's step is another one then.
+    CheckpointData data = options_.sharded ? run.training->save_shards() : run.training->save();
+    checkpoints_->save(run.step, std::move(data));
   }
 
   BackupAndRestoreOptions options_;

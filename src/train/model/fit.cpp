@@ -203,6 +203,7 @@ class FitRun final : public Rounds, public TrainingRun {
                                          .input = input_.save(epoch_done_),
                                          .ending = input_.ending(epoch_done_)},
                                         sharded);
+    run_.step = state_.iterations();
     if (core.worker_rank() == 0) listeners_.save(data);
     return data;
   }

@@ -63,6 +63,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void require_compiled(std::string_view what) const;
   // Returns the optimizer, which is made if it is not there yet.
   const MirroredOptimizer& optimizer();
+  bool has_optimizer() const { return optimizer_.defined(); }
   int64_t iterations() const;
   // Steps between two calls of the callbacks of batches.
   int64_t steps_per_execution() const { return steps_per_execution_; }

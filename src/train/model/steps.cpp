@@ -66,8 +66,12 @@ void StepsHere::step(const GlobalBatch& batch) {
   state_.train_here(batch, {});
 }
 
+void StepsHere::finish() {
+  if (state_.has_optimizer()) (void)state_.optimizer().iterations();
+}
+
 int64_t StepsHere::iterations() const {
-  return state_.optimizer().iterations();
+  return state_.optimizer().iterations_begun();
 }
 
 void ModelState::train_step(const GlobalBatch& batch) {

@@ -37,6 +37,8 @@ class StepsHere final : public TrainingSteps {
   explicit StepsHere(ModelState& state) : state_(state) {}
 
   void step(const GlobalBatch& batch) override;
+  // Waits to know whether there was an update.
+  void finish() override;
   int64_t iterations() const override;
 
  private:

@@ -1,0 +1,2 @@
+#define COHORT_ISA cuda
+#include "optimizer/kernels/update_impl.h"

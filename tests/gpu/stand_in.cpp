@@ -1,0 +1,246 @@
+// The devices, their back end, and the operations that the host waits for.
+#include "tests/gpu/stand_in.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Backtrace.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/backend.h"
+#include "device/host_random.h"
+#include "tests/gpu/stand_in_call.h"
+
+namespace cohort::gpu {
+
+namespace {
+
+std::atomic<int64_t> waits = 0;
+std::atomic<int> tellers = 0;
+
+void note_synchronisation(const std::string& what) {
+  ++waits;
+  if (tellers > 0) std::cerr << "[stand-in card] waits for " << what << "\n" << c10::get_backtrace(2, 40) << std::endl;
+}
+
+// There is one stream, in which an operation is done when it returns.
+class CardGuard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  explicit CardGuard(int cards) : cards_(static_cast<c10::DeviceIndex>(cards)) {}
+
+  c10::DeviceType type() const override { return kCard; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  c10::Device getDevice() const override { return {kCard, current_card}; }
+  void setDevice(c10::Device device) const override { uncheckedSetDevice(device); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.has_index()) current_card = device.index();
+  }
+  c10::Stream getStream(c10::Device device) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
+  c10::DeviceIndex deviceCount() const noexcept override { return cards_; }
+
+ private:
+  c10::DeviceIndex cards_;
+};
+
+// ---- Operations that the host waits for.
+
+// How many elements or which value they find is known when the card has computed it.
+constexpr const char* kWaitedFor[] = {"_local_scalar_dense",
+                                      "nonzero",
+                                      "masked_select",
+                                      "equal",
+                                      "_unique2",
+                                      "bincount",
+                                      "repeat_interleave.Tensor",
+                                      "unique_dim",
+                                      "unique_consecutive",
+                                      "_linalg_check_errors"};
+
+void wait_for_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  note_synchronisation(op.schema().name());
+  call_on_card(op, stack);
+}
+
+// A mask becomes places of which the host has to know how many there are; indices of the host travel.
+void index_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::size_t first = stack->size() - op.schema().arguments().size();
+  for (const c10::optional<torch::Tensor>& index : (*stack)[first + 1].toOptionalTensorVector()) {
+    if (!index || !index->defined()) continue;
+    const bool is_mask = index->scalar_type() == torch::kBool || index->scalar_type() == torch::kByte;
+    if (is_mask || !on_card(*index))
+      note_synchronisation(op.schema().name() + (is_mask ? " by a mask" : " of the host"));
+  }
+  call_on_card(op, stack);
+}
+
+torch::Tensor& copy(torch::Tensor& self, const torch::Tensor& source, bool non_blocking) {
+  if (on_card(self) != on_card(source) && !non_blocking && self.numel() > 0) {
+    note_synchronisation(c10::str("a copy of ", source.sizes(), " from ", source.device(), " to ", self.device()));
+  }
+  on_host(self).copy_(on_host(source));
+  return self;
+}
+
+torch::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::optional<at::ScalarType> dtype,
+                            c10::optional<at::Layout> /*layout*/, c10::optional<c10::Device> device,
+                            c10::optional<bool> /*pin*/) {
+  const torch::Tensor host = at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype));
+  return moved_to_card(host, card_or_current(device));
+}
+
+torch::Tensor empty(c10::IntArrayRef sizes, c10::optional<at::ScalarType> dtype, c10::optional<at::Layout> /*layout*/,
+                    c10::optional<c10::Device> device, c10::optional<bool> /*pin*/,
+                    c10::optional<at::MemoryFormat> format) {
+  return moved_to_card(at::empty(sizes, at::TensorOptions().dtype(dtype), format), card_or_current(device));
+}
+
+torch::Tensor convolution(const torch::Tensor& input, const torch::Tensor& weight,
+                          const c10::optional<torch::Tensor>& bias, c10::IntArrayRef stride, c10::IntArrayRef padding,
+                          c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding, int64_t groups) {
+  ++products;
+  const torch::Tensor result =
+      at::convolution(on_host(input), on_host(weight), bias ? c10::optional<torch::Tensor>(on_host(*bias)) : bias,
+                      stride, padding, dilation, transposed, output_padding, groups);
+  return moved_to_card(result, input.device());
+}
+
+std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_backward(
+    const torch::Tensor& gradient, const torch::Tensor& input, const torch::Tensor& weight, c10::IntArrayRef stride,
+    c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding,
+    int64_t groups, std::array<bool, 3> mask) {
+  const auto [of_input, of_weight, of_bias] =
+      at::convolution_backward(on_host(gradient), on_host(input), on_host(weight), c10::IntArrayRef({gradient.size(1)}),
+                               stride, padding, dilation, transposed, output_padding, groups, mask);
+  const auto to_card = [&](const torch::Tensor& tensor) {
+    return tensor.defined() ? moved_to_card(tensor, input.device()) : tensor;
+  };
+  return {to_card(of_input), to_card(of_weight), to_card(of_bias)};
+}
+
+void register_kernels() {
+  static std::vector<std::unique_ptr<torch::Library>> libraries;
+  const auto open = [&](const char* ns) -> torch::Library& {
+    libraries.push_back(std::make_unique<torch::Library>(
+        torch::Library::IMPL, ns, c10::make_optional(c10::DispatchKey::XPU), __FILE__, __LINE__));
+    return *libraries.back();
+  };
+  open("_").fallback(torch::CppFunction::makeFromBoxedFunction<&call_on_card>());
+  torch::Library& aten = open("aten");
+  aten.impl("empty.memory_format", empty);
+  aten.impl("empty_strided", empty_strided);
+  aten.impl("copy_", copy);
+  aten.impl("convolution_overrideable", convolution);
+  aten.impl("convolution_backward_overrideable", convolution_backward);
+  const auto exists = [](const char* name) {
+    const std::string_view whole(name);
+    const std::size_t dot = whole.find('.');
+    return c10::Dispatcher::singleton()
+        .findSchema({"aten::" + std::string(whole.substr(0, dot)),
+                     dot == std::string_view::npos ? "" : std::string(whole.substr(dot + 1))})
+        .has_value();
+  };
+  for (const char* name : kWaitedFor) {
+    if (exists(name)) aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&wait_for_card>());
+  }
+  for (const char* name : {"index.Tensor", "_index_put_impl_"}) {
+    aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&index_on_card>());
+  }
+}
+
+// ---- The back end.
+
+class CardEvent final : public DeviceEvent {
+ public:
+  void wait(std::span<const torch::Tensor> /*tensors*/) const override {}
+};
+
+class CardStream final : public DeviceStream {
+ public:
+  explicit CardStream(c10::Device device) : device_(device) {}
+  torch::Tensor copy(const torch::Tensor& host) override { return host.to(device_, /*non_blocking=*/true); }
+  std::shared_ptr<const DeviceEvent> record() override { return std::make_shared<CardEvent>(); }
+
+ private:
+  c10::Device device_;
+};
+
+// Does not have to be waited for once the card has work of the next step, which it begins when it has the number.
+class CardNumber final : public ArrivingNumber {
+ public:
+  explicit CardNumber(const torch::Tensor& number) : value_(on_host(number).item().toDouble()) {}
+  double value() const override {
+    if (products == products_then_) note_synchronisation("a number of the same step");
+    return value_;
+  }
+
+ private:
+  double value_;
+  int64_t products_then_ = products;
+};
+
+class CardBackend final : public DeviceBackend {
+ public:
+  explicit CardBackend(int cards) : cards_(cards) {}
+
+  std::string_view type() const override { return "GPU"; }
+  torch::DeviceType torch_type() const override { return kCard; }
+  int count() const override { return cards_; }
+  torch::Device device(int index) const override { return {kCard, static_cast<c10::DeviceIndex>(index)}; }
+  bool is_host() const override { return false; }
+  kernels::Reach kernels() const override { return kernels::Reach::kHost; }  // its memory is
+  bool trains_in(torch::ScalarType /*dtype*/) const override { return true; }
+  MemoryInfo memory(torch::Device /*device*/) const override { return {}; }
+  void prepare() const override {}
+  at::Generator make_generator(torch::Device device) const override {
+    return at::make_generator<CardGenerator>(device, make_host_generator(host_generator().current_seed()));
+  }
+  std::shared_ptr<const ArrivingNumber> fetch(const torch::Tensor& number) const override {
+    return std::make_shared<CardNumber>(number);
+  }
+  std::unique_ptr<DeviceStream> make_stream(torch::Device device) const override {
+    return std::make_unique<CardStream>(device);
+  }
+
+ private:
+  int cards_;
+};
+
+}  // namespace
+
+void stand_in_for_cards(int cards) {
+  static const bool kDone = [cards] {
+    static const CardGuard guard(cards);
+    static const c10::impl::DeviceGuardImplRegistrar registrar(kCard, &guard);
+    register_kernels();
+    put_device_backend(std::make_unique<CardBackend>(cards));
+    return true;
+  }();
+  (void)kDone;
+}
+
+int64_t synchronisations() {
+  return waits;
+}
+
+TellsSynchronisations::TellsSynchronisations() {
+  ++tellers;
+}
+
+TellsSynchronisations::~TellsSynchronisations() {
+  --tellers;
+}
+
+}  // namespace cohort::gpu

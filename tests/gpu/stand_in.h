@@ -1,0 +1,30 @@
+// Cards that stand in for GPUs where there are none: devices of a type of LibTorch's that nobody else uses here (XPU),
+// in the host's memory, whose operations are the CPU's. To a program they are what cards are: tensors of theirs do not
+// go together with tensors of the host, backward has threads of its own for each of them, and a value that the host
+// wants has to be waited for. They count how often that happens. Kernels
+// of ours that a card has are the host's here.
+#pragma once
+
+#include <cstdint>
+
+namespace cohort::gpu {
+
+// Makes `cards` devices of the type "GPU", in the place of those that the machine has. The first call decides how many
+// there are. Has to come before the first backward of the process, and before its devices are asked for.
+void stand_in_for_cards(int cards);
+
+// Returns how often the host has waited for a card: for a value (item(), nonzero(), a mask as an index), for a number
+// that was fetched (DeviceBackend) before the card had work of the next step, or for a copy between host and card that
+// was not said to be non_blocking.
+int64_t synchronisations();
+
+// Writes each synchronisation to the standard error stream, with the operation and where it was called, while it lives.
+class TellsSynchronisations {
+ public:
+  TellsSynchronisations();
+  TellsSynchronisations(const TellsSynchronisations&) = delete;
+  TellsSynchronisations& operator=(const TellsSynchronisations&) = delete;
+  ~TellsSynchronisations();
+};
+
+}  // namespace cohort::gpu

@@ -1,0 +1,59 @@
+// Operations on tensors of the stand-in's cards (stand_in.h): the memory that they share with tensors of the host.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/libtorch_compat.h"
+
+namespace cohort::gpu {
+
+constexpr c10::DeviceType kCard = c10::DeviceType::XPU;
+
+// The card of the calling thread's new tensors.
+inline thread_local c10::DeviceIndex current_card = 0;
+
+// Matrix products and convolutions so far, of which every forward pass has some and no update has any.
+inline std::atomic<int64_t> products = 0;
+
+// Returns whether the tensor is defined and on a card.
+bool on_card(const torch::Tensor& tensor);
+// Returns the device that has an index, or the current card.
+c10::Device card_or_current(c10::optional<c10::Device> device);
+
+// Returns a tensor of the host in the memory of a card's; one of the host as it is.
+torch::Tensor on_host(const torch::Tensor& tensor);
+// Returns a tensor of a card in the memory of one of the host.
+torch::Tensor moved_to_card(const torch::Tensor& host, c10::Device device);
+
+// Does an operation of a card, whose arguments and then results are on the stack.
+void call_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// Random numbers of a card are those of a generator of the host.
+class CardGenerator final : public compat::Generator {
+ public:
+  CardGenerator(c10::Device device, at::Generator host)
+      : Generator(device, c10::DispatchKeySet(c10::DispatchKey::XPU)), host_(std::move(host)) {}
+
+  void set_current_seed(uint64_t seed) override { host_.set_current_seed(seed); }
+  uint64_t current_seed() const override { return host_.current_seed(); }
+  uint64_t seed() override { return host_.seed(); }
+  void set_state(const c10::TensorImpl& state) override { host_.unsafeGetGeneratorImpl()->set_state(state); }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return host_.unsafeGetGeneratorImpl()->get_state(); }
+  const at::Generator& host() const { return host_; }
+
+ private:
+  CardGenerator* clone_impl() const override {
+    return std::make_unique<CardGenerator>(device(), host_.clone()).release();
+  }
+
+  at::Generator host_;
+};
+
+}  // namespace cohort::gpu
