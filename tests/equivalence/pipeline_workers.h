@@ -95,11 +95,11 @@ inline Sequential made(const std::vector<Layer>& net, const Optimizer& rule) {
   return model;
 }
 
-inline Outcome under(const Strategy& strategy, const Optimizer& rule = adam(),
-                     const std::vector<Layer>& net = layers()) {
+inline Outcome under(const Strategy& strategy, const Optimizer& rule = adam(), const std::vector<Layer>& net = layers(),
+                     int64_t epochs = kEpochs) {
   const auto scope = strategy.scope();
   Sequential model = made(net, rule);
-  return outcome_of(model, batches(), kEpochs);
+  return outcome_of(model, batches(), epochs);
 }
 
 }  // namespace cohort::equivalence::pipeline_workers

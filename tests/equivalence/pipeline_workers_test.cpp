@@ -45,6 +45,18 @@ TEST(PipelineOverWorkers, LearnsBesideTheBatchAsOneDevice) {
   }
 }
 
+// Chunk 4 is the first worker's again, so that both stages of the second one send it messages at the same time.
+TEST(PipelineOverWorkers, TwoStagesOfAWorkerSendToTheSameOne) {
+  std::vector<Layer> net;
+  for (int i = 0; i < 7; ++i) net.emplace_back(Dense(7 + i, Activation::kTanh));
+  net.emplace_back(Dense(kLabels));
+  const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), adam(), net, /*epochs=*/1);
+  with_stages(
+      {.devices = 2, .stages = 4}, ScheduleInterleaved{.microbatches = 8, .chunks = 2},
+      [&](const MultiWorkerPipelineStrategy& strategy) { expect_like(under(strategy, adam(), net, 1), wanted); },
+      {"dense_1", "dense_2", "dense_3", "dense_4", "dense_5", "dense_6", "dense_7"});
+}
+
 TEST(PipelineOverWorkers, NormsAndScalesAreThoseOfAllStages) {
   AdamOptions options{.learning_rate = 0.02};
   options.gradient.global_clipnorm = 0.05;

@@ -349,8 +349,8 @@ void Passage::send_away(int chunk, bool gradient) {
     message.values = at(chunk).graph.outputs;
     message.values.push_back(at(chunk).random);
   }
+  const std::lock_guard lock(run_->sending);
   std::vector<Work<>> works = send_message(*run_->line, run_->process_of(static_cast<int>(message.chunk)), message);
-  const std::lock_guard lock(run_->mutex);
   run_->sends.insert(run_->sends.end(), works.begin(), works.end());
 }
 

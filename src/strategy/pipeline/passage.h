@@ -48,7 +48,6 @@ struct PipelineRun {
 
   std::mutex mutex;
   std::deque<Stage> stages = {};       // of this process
-  std::vector<Work<>> sends = {};      // messages that are under way
   std::exception_ptr error = nullptr;  // the first one
   std::vector<class Passage*> passages = {};
   // The replica's own stream, from which several microbatches are seeded, and their seeds. They are drawn when one asks
@@ -59,6 +58,11 @@ struct PipelineRun {
   std::optional<PipelinedStep> step = std::nullopt;
   std::unique_ptr<GradientSums> sums = nullptr;
   std::vector<std::function<void(const Replica&)>> at_end = {};
+
+  // Guards the messages that are under way, and is held while one is sent: its parts follow each other, and two stages
+  // may send to the same process.
+  std::mutex sending = {};
+  std::vector<Work<>> sends = {};
 
   // Returns how long a call waits at most: all that goes before it ends in time, or fails.
   std::chrono::milliseconds patience() const { return timeout * (3 * chunks * static_cast<int>(passages.size())); }

@@ -134,6 +134,20 @@ class PassageThreads {
   std::vector<std::thread> threads_;
 };
 
+// Waits until the other processes have taken all messages.
+void wait_for_sends(PipelineRun& run) {
+  std::vector<Work<>> sends;
+  {
+    const std::lock_guard lock(run.sending);
+    sends.swap(run.sends);
+  }
+  try {
+    for (const Work<>& sent : sends) sent.wait();
+  } catch (...) {
+    run.fail_with(std::current_exception());
+  }
+}
+
 class Pipeline final : public ReplicaRunner {
  public:
   Pipeline(StrategyCore& core, int local_id, PipelineSetup setup)
@@ -247,13 +261,7 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
         "[pipeline] a stage or a function had not come back ", to_text(run->timeout), " after the first stage"))));
   }
   arrivals.wait();
-  for (const Work<>& sent : run->sends) {
-    try {
-      sent.wait();
-    } catch (...) {
-      run->fail_with(std::current_exception());
-    }
-  }
+  wait_for_sends(*run);
   std::exception_ptr error;
   {
     const std::lock_guard lock(run->mutex);
