@@ -260,5 +260,28 @@ TEST(PipelineOverWorkers, AValueOfAnotherWorkerIsNamed) {
   });
 }
 
+// A part of the loss that layers of several stages add up in place is lost on the way, and so it is refused.
+TEST(PipelineOverWorkers, ASumInPlaceOverStagesIsNamed) {
+  std::string message;
+  with_stages({}, Schedule1F1B{.microbatches = 3}, [&](const MultiWorkerPipelineStrategy& strategy) {
+    const auto net = strategy.mirror([] { return Net(); });
+    const MirroredOptimizer rule = strategy.optimizer(net, SGD());
+    const auto step = [&](Replica& replica, const Example& part) {
+      torch::Tensor more = torch::zeros({}, torch::kDouble);
+      const torch::Tensor x = part.x.matmul(net[replica]->embedding);
+      more += x.square().mean();
+      const torch::Tensor y = net[replica]->middle->forward(next_stage(x));
+      rule[replica].minimize(replica.global_mean(y.square()) + more);
+    };
+    const auto run = [&] {
+      strategy.run(step, PerReplica<Example>({Example{.x = torch::ones({6, 6}, torch::kDouble)}}));
+    };
+    const bool is_last = strategy.worker_rank() == 1;
+    is_last ? message = testing::error_of<FailedPrecondition>(run) : testing::error_of<Unavailable>(run);
+  });
+  EXPECT_NE(message.find("was given a tensor of [] that another process of the pipeline has"), std::string::npos)
+      << message;
+}
+
 }  // namespace
 }  // namespace cohort::equivalence::pipeline_workers_test

@@ -8,6 +8,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -90,7 +91,7 @@ class Operation {
     const c10::impl::ExcludeDispatchKeyGuard once(kAbsentKey);
     op_.callBoxed(&stack_);
   }
-  void call_without_values(bool learns);
+  void call_without_values(MicrobatchCall& call, bool learns);
   [[noreturn]] void refuse(const MicrobatchCall* call) const;
 
  private:
@@ -100,7 +101,7 @@ class Operation {
     return alias != nullptr && alias->isWrite();
   }
   Arguments on_meta() const;
-  bool finish_written();
+  bool finish_written(MicrobatchCall& call);
   std::vector<c10::IValue> results() const;
 
   const c10::OperatorHandle& op_;
@@ -108,8 +109,8 @@ class Operation {
   std::size_t count_;
 };
 
-// What is written stays as it is: its values are another process's.
-bool Operation::finish_written() {
+// What is written stays as it is: its values are another process's, also where this one had some.
+bool Operation::finish_written(MicrobatchCall& call) {
   constexpr std::array kChangesSizes = {"resize_", "resize_as_", "set_",      "squeeze_",  "unsqueeze_",
                                         "t_",      "transpose_", "swapaxes_", "swapdims_", "as_strided_"};
   std::vector<c10::IValue> written;
@@ -122,6 +123,11 @@ bool Operation::finish_written() {
     if (name.substr(name.rfind(':') + 1) != each) continue;
     fail<Unimplemented>("[pipeline] ", op_.schema().name(), " changes the sizes of a tensor in a chunk of the model ",
                         "that another process computes; use the form that returns a new tensor");
+  }
+  for (const c10::IValue& value : written) {
+    each_tensor(value, [&](const torch::Tensor& tensor) {
+      if (!is_absent(tensor)) call.note_written(tensor);
+    });
   }
   torch::jit::drop(stack_, count_);
   for (std::size_t i = 0; i < std::min(written.size(), op_.schema().returns().size()); ++i)
@@ -170,8 +176,8 @@ std::vector<c10::IValue> Operation::results() const {
   return stack;
 }
 
-void Operation::call_without_values(bool learns) {
-  if (finish_written()) return;
+void Operation::call_without_values(MicrobatchCall& call, bool learns) {
+  if (finish_written(call)) return;
   if (op_.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     return op_.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, stack_);
   }
@@ -198,7 +204,7 @@ void Operation::call_without_values(bool learns) {
 void Operation::refuse(const MicrobatchCall* call) const {
   torch::Tensor absent;
   each_argument([&](const torch::Tensor& tensor) {
-    if (is_absent(tensor)) absent = tensor;
+    if (is_absent(tensor) || (call != nullptr && call->lacks(tensor))) absent = tensor;
   });
   fail<FailedPrecondition>("[pipeline] ", op_.schema().name(), " was given a tensor of ", absent.sizes(), " that ",
                            "another process of the pipeline has: ",
@@ -215,16 +221,27 @@ void call_elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   bool absent = false;
   bool learns = false;
   operation.each_argument([&](const torch::Tensor& tensor) {
-    absent = absent || is_absent(tensor);
+    absent = absent || is_absent(tensor) || (call != nullptr && call->lacks(tensor));
     learns = learns || tensor.requires_grad();
     if (call != nullptr && !elsewhere) call->note_use(tensor);
   });
   if (operation.only_looks() || (!absent && !(elsewhere && learns))) return operation.call();
   if (!elsewhere) operation.refuse(call);
-  operation.call_without_values(learns && at::GradMode::is_enabled());
+  operation.call_without_values(*call, learns && at::GradMode::is_enabled());
 }
 
 }  // namespace
+
+void MicrobatchCall::note_written(const torch::Tensor& tensor) {
+  if (tensor.has_storage() && !lacks(tensor)) written_.push_back(tensor.storage());
+}
+
+bool MicrobatchCall::lacks(const torch::Tensor& tensor) const {
+  return lacks_any() && tensor.has_storage() &&
+         std::any_of(written_.begin(), written_.end(), [&](const c10::Storage& each) {
+           return each.unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl();
+         });
+}
 
 bool is_absent(const torch::Tensor& tensor) {
   return tensor.defined() && tensor.key_set().has(kAbsentKey);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <c10/core/Storage.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -50,6 +51,15 @@ class MicrobatchCall {
   virtual bool elsewhere() const = 0;
   // Notes that a chunk of this process uses a tensor.
   virtual void note_use(const torch::Tensor& tensor) = 0;
+
+  // Notes that a chunk of another process has written to a tensor, whose values this one lacks from then on.
+  void note_written(const torch::Tensor& tensor);
+  // Returns whether this process lacks the values of a tensor, or of one that shares its memory.
+  bool lacks(const torch::Tensor& tensor) const;
+  bool lacks_any() const { return !written_.empty(); }
+
+ protected:
+  std::vector<c10::Storage> written_;  // kept, so that no other tensor gets the same memory
 };
 
 // Returns whether this thread is in a chunk of a model that another process computes.

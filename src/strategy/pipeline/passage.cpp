@@ -115,6 +115,7 @@ void Passage::prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart&
   ended_ = minimized_ = elsewhere_ = false;
   places_.clear();
   used_.clear();
+  written_.clear();
 }
 
 at::Generator& Passage::generator() {
@@ -124,6 +125,7 @@ at::Generator& Passage::generator() {
 
 void Passage::release() {
   chunks_.clear();
+  written_.clear();
   run_.reset();
 }
 
@@ -256,7 +258,7 @@ std::vector<torch::Tensor> Passage::take_arrived(std::size_t count) {
 // A thread of a process that has all stages does without.
 void Passage::set_elsewhere(bool elsewhere) {
   elsewhere_ = elsewhere;
-  if (run_->line != nullptr) hand_over_operations(elsewhere || run_->watches);
+  if (run_->line != nullptr) hand_over_operations(elsewhere || run_->watches || lacks_any());
 }
 
 void Passage::note_use(const torch::Tensor& tensor) {

@@ -40,6 +40,7 @@ class Elsewhere final : public MicrobatchCall {
   void after_step(std::function<void(const Replica&)> /*act*/) override {}
   bool elsewhere() const override { return elsewhere_; }
   void note_use(const torch::Tensor& tensor) override { used.insert(tensor.unsafeGetTensorImpl()); }
+  void come_here() { elsewhere_ = false; }
 
   TensorIds used;
 
@@ -178,6 +179,20 @@ TEST(Absent, ValuesAreNotThere) {
     const std::string message = testing::error_of<Unimplemented>(read.second);
     EXPECT_NE(message.find(read.first), std::string::npos) << message;
   }
+}
+
+// A sum to which layers add in place has values that no process has whole.
+TEST(Absent, WhatIsWrittenElsewhereIsLacking) {
+  torch::Tensor sum = torch::zeros({2, 3}), rows = torch::zeros({4, 3}), other = torch::zeros({3});
+  Elsewhere call;
+  sum += absent_like(torch::ones({2, 3}));
+  rows[1] = absent_like(torch::ones({3}));
+  for (const torch::Tensor& lacking : {sum, sum.detach(), rows, rows[0]}) EXPECT_TRUE(is_absent(lacking * 2.0));
+  EXPECT_FALSE(is_absent(other * 2.0));
+  testing::expect_error<Unimplemented>([&] { (void)sum.sum().item<float>(); }, "aten::_local_scalar_dense");
+  call.come_here();
+  EXPECT_FALSE(is_absent(other + 1.0));
+  testing::expect_error<FailedPrecondition>([&] { (void)(other + rows); }, "was given a tensor of [4, 3]");
 }
 
 TEST(Absent, AParameterThatIsElsewhereIsNamed) {
