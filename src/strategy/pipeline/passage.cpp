@@ -305,8 +305,8 @@ void Passage::wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_v
   place.leave();
   if (run_->error) fail<Cancelled>("[pipeline] another part of the pipeline failed");
   if (in_time) return;
-  fail<DeadlineExceeded>("[pipeline] stage ", static_cast<std::size_t>(chunk) % run_->stages.size(), " waited ",
-                         to_text(run_->timeout), " for ", what, " of microbatch ", part_.number, " in chunk ", chunk,
+  fail<DeadlineExceeded>("[pipeline] stage ", chunk % run_->all_stages, " waited ", to_text(run_->timeout), " for ",
+                         what, " of microbatch ", part_.number, " in chunk ", chunk,
                          ended_ ? "" : c10::str("; its function is in chunk ", done_ + 1));
 }
 
