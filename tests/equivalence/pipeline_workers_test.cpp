@@ -2,6 +2,10 @@
 // schedule, microbatches of different sizes, and last batches that are short.
 #include "tests/equivalence/pipeline_workers.h"
 
+#include <atomic>
+
+#include "base/access.h"
+#include "strategy/core.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
@@ -98,6 +102,34 @@ TEST(PipelineOverWorkers, AWorkerKeepsItsStage) {
   EXPECT_EQ(each[0].parameters + each[1].parameters, all.parameters);
   EXPECT_EQ(each[0].gradients + each[1].gradients, all.gradients);
   EXPECT_EQ(each[0].slots + each[1].slots, all.slots);
+}
+
+TEST(PipelineOverWorkers, AWorkerKeepsItsStageOfTwoModelsInTurn) {
+  std::atomic<int64_t> all = 0;
+  std::vector<int64_t> bytes(2);
+  with_stages({}, Schedule1F1B{.microbatches = 2}, [&](const MultiWorkerPipelineStrategy& strategy) {
+    const auto make = [] { return torch::nn::ModuleList(torch::nn::Linear(6, 8), torch::nn::Linear(8, 6)); };
+    std::vector<Mirrored<torch::nn::ModuleList>> nets;
+    std::vector<MirroredOptimizer> rules;
+    for (int i = 0; i < 2; ++i) {
+      nets.push_back(strategy.mirror(make));
+      rules.push_back(strategy.optimizer(nets.back(), SGD()));
+    }
+    all = rules[1].state_bytes().parameters;
+    for (std::size_t step = 0; step < 6; ++step) {
+      strategy.run(
+          [&](Replica& replica, const Example& part) {
+            torch::nn::ModuleList net = nets[step % 2][replica];
+            const torch::Tensor x = next_stage(net->at<torch::nn::LinearImpl>(0).forward(part.x));
+            rules[step % 2][replica].minimize(
+                replica.global_mean(net->at<torch::nn::LinearImpl>(1).forward(x).square()));
+          },
+          PerReplica<Example>({Example{.x = torch::ones({4, 6})}}));
+    }
+    EXPECT_EQ(rules[0].state_bytes().parameters, rules[1].state_bytes().parameters);
+    bytes[static_cast<std::size_t>(strategy.worker_rank())] = rules[1].state_bytes().parameters;
+  });
+  EXPECT_EQ(bytes[0] + bytes[1], all);
 }
 
 TEST(PipelineOverWorkers, CheckpointsAreThoseOfOtherStrategies) {

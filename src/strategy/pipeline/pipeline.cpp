@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -175,7 +176,8 @@ class Pipeline final : public ReplicaRunner {
   int local_id_;
   PipelineSetup setup_;
   int stages_here_;
-  bool watches_ = true;                             // it is not known yet which tensors the stages use
+  bool watches_ = true;                             // the next run notes which tensors the stages use
+  std::set<const void*> open_;                      // the optimizers for which that is not known yet
   std::map<int, PipelineSchedule> schedules_;       // by microbatches
   std::vector<std::shared_ptr<Passage>> passages_;  // of several microbatches
   std::shared_ptr<Passage> whole_;                  // of a single one
@@ -336,8 +338,10 @@ void Pipeline::work(PipelineRun& run, const PipelineSchedule& schedule, int stag
 
 // In the first step that is watched the processes tell each other what their stages have used.
 void Pipeline::place(const PipelineRun& run) {
-  const bool known = !run.step->place;
-  if (!known && run.watches) {
+  if (run.step->place && !run.watches) {
+    open_.insert(run.step->owner);
+  } else if (run.step->place) {
+    open_.erase(run.step->owner);
     TensorIds used;
     for (const Passage* passage : run.passages) used.insert(passage->used().begin(), passage->used().end());
     core_.launch().meet(local_id_, "the first step of a pipeline", &used, [&](std::span<void* const> all) {
@@ -346,7 +350,7 @@ void Pipeline::place(const PipelineRun& run) {
       run.step->place(each);
     });
   }
-  watches_ = !known && !run.watches;
+  watches_ = !open_.empty();
 }
 
 void Pipeline::finish(PipelineRun& run) {
