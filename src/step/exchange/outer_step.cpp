@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include <utility>
+
 #include "base/fail.h"
 
 namespace cohort {
@@ -10,9 +12,12 @@ OuterStep::OuterStep(const FlatParameters& flat, const LocalSgdOptions& options,
     : flat_(flat), options_(options), workers_(workers) {}
 
 void OuterStep::begin() {
-  is_apart_ = true;
-  if (!begin_.empty()) return;
-  for (const FlatGroup& group : flat_.groups()) begin_.push_back(group.copies.front().clone());
+  if (std::exchange(is_apart_, true)) return;
+  for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
+    const torch::Tensor& own = flat_.groups()[g].copies.front();
+    if (begin_.size() <= g) begin_.push_back(at::empty_like(own));
+    begin_[g].copy_(own);
+  }
 }
 
 void OuterStep::bring_together(const std::vector<torch::Tensor>& moved, const std::function<void()>& sum) {

@@ -27,7 +27,8 @@ class OuterStep {
     return is_local(update) && (update - options_.start_iter) % options_.sync_every == 0;
   }
 
-  // Notes where the workers begin, before each local update.
+  // Notes where the workers begin, before each local update: where they are when they are together, so that parameters
+  // that were loaded since the last outer step have not been moved by the workers.
   void begin();
   // Brings the parameters of the first local replica together with those of the other workers. `moved`, flat, one a
   // group, gets a worker's part of the mean of what they have moved; `sum` makes it that of all.

@@ -156,6 +156,21 @@ TEST(LocalSgd, DiLoCoIsThePapersOuterStep) {
   }
 }
 
+// The outer momentum is of what workers have moved.
+TEST(LocalSgd, LoadedParametersAreWhereTheWorkersBegin) {
+  const WorkersOptions options{.workers = 2, .local_sgd = {.sync_every = 2, .outer_momentum = 0.9}};
+  with_workers(options, [&](const MultiWorkerMirroredStrategy& strategy) {
+    const Training training(strategy, SGD({.learning_rate = 0.0}));
+    training.steps(0, 2);
+    NamedTensors loaded = training.net.state();
+    for (auto& [name, value] : loaded) value = value + 100.0;
+    training.net.load_state(loaded);
+    training.steps(2, 4);
+    const Tensors got = training.parameters();
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(torch::equal(got[i], loaded[i].second)) << i;
+  });
+}
+
 TEST(LocalSgd, BeginsAfterSynchronousSteps) {
   const Optimizer momentum = SGD({.learning_rate = 0.1, .momentum = 0.9});
   const LocalSgdOptions local{.sync_every = 2, .start_iter = 3};
