@@ -15,6 +15,10 @@ namespace cohort {
 
 namespace {
 
+// What is added to a matrix's stream of random numbers for rows of its factors that depend on those before.
+constexpr uint64_t kFirst = 1;
+constexpr uint64_t kSecond = 129;
+
 // Returns the number of this place in a stream of random bits (Steele, Lea and Flood, "Fast Splittable Pseudorandom
 // Number Generators", 2014), in [-1, 1).
 double draw(uint64_t stream, uint64_t place) {
@@ -48,6 +52,7 @@ void make_orthonormal(double* rows, int64_t count, int64_t size, uint64_t stream
         for (int64_t i = 0; i < size; ++i) own[i] -= along * other[i];
       }
       const double after = std::sqrt(dot(own, own, size));
+      if (!std::isfinite(after)) break;  // one of the rows before is not
       if (after > 1e-12 * before) {
         for (int64_t i = 0; i < size; ++i) own[i] /= after;
         break;
@@ -140,7 +145,7 @@ void PowerSgd::sum_group(Communicator& group, Members& members, const torch::Ten
   }
   std::vector<torch::Tensor> seconds;
   for (std::size_t i = 0; i < wholes.size(); ++i) {
-    parts[i] = orthonormal(parts[i], (members.matrices[i].parameter << 40) + 1);
+    parts[i] = orthonormal(parts[i], (members.matrices[i].parameter << 40) + kFirst);
     seconds.push_back(wholes[i].t().mm(parts[i]));
   }
   seconds = sums_of(group, seconds);
@@ -148,7 +153,8 @@ void PowerSgd::sum_group(Communicator& group, Members& members, const torch::Ten
     Matrix& matrix = members.matrices[i];
     const torch::Tensor sum = product(parts[i], seconds[i]);
     if (options_.use_error_feedback) matrix.error = wholes[i] - sum / group.size();
-    if (options_.warm_start) matrix.second = seconds[i].clone();
+    // The first factors of the next step have the size of its gradients, whatever the size of these.
+    if (options_.warm_start) matrix.second = orthonormal(seconds[i], (matrix.parameter << 40) + kSecond);
     torch::Tensor home = flat_.part_of(gradients, matrix.parameter);
     home.copy_(sum.view(home.sizes()));
   }

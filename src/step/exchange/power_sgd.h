@@ -42,7 +42,7 @@ class PowerSgd {
     int64_t rows = 0;
     int64_t columns = 0;
     int64_t rank = 0;
-    torch::Tensor second;  // columns x rank: that of the step before, where the next one begins
+    torch::Tensor second;  // columns x rank: that of the step before, orthonormal, where the next one begins
     torch::Tensor error;   // rows x columns: what this party's gradients have lost; undefined for zero
   };
   // The parameters of a group.

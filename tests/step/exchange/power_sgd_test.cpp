@@ -239,6 +239,32 @@ TEST(PowerSgd, GradientsThatWereZeroAreFound) {
   });
 }
 
+// Products of gradients and factors stay in the range of float32. What is infinite arrives, and nobody waits.
+TEST(PowerSgd, GradientsOfAnySizeAreSummed) {
+  const WorkersOptions options{.workers = 2,
+                               .exchange = power_sgd({.matrix_approximation_rank = 2, .start_power_sgd_iter = 0})};
+  with_workers(options, [&](const MultiWorkerMirroredStrategy& strategy) {
+    for (const double size : {1e-25, 1.0, 1e25, std::numeric_limits<double>::infinity()}) {
+      const Training training(strategy, torch::kFloat);
+      // Two directions, of which one is 10^12 times as large.
+      const torch::Tensor both =
+          drawn(1, {24, 2}).mm(torch::tensor({{1.0, 0.0}, {0.0, 1e-12}}, torch::kDouble)).mm(drawn(2, {2, 40}));
+      const auto gradients = [&](int /*replica*/) {
+        Tensors list = any_gradients(0, 0);
+        list[kMatrix] = both * size;
+        return list;
+      };
+      training.step(gradients);
+      const torch::Tensor sum = training.step(gradients)[kMatrix].to(torch::kDouble);
+      if (std::isinf(size)) {
+        EXPECT_FALSE(sum.isfinite().any().item<bool>());
+      } else {
+        EXPECT_LT(distance(sum / size, 2 * both), 1e-5) << size;
+      }
+    }
+  });
+}
+
 TEST(PowerSgd, GoesOnBitForBit) {
   const WorkersOptions options{.workers = 2, .exchange = power_sgd({.start_power_sgd_iter = 1})};
   with_workers(options, [&](const MultiWorkerMirroredStrategy& strategy) {
