@@ -95,6 +95,7 @@ std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::with_others(
 void OptimizerState::go_on_from(const OptimizerState& before, const Exchange& exchange, const FlatParameters& flat,
                                 const std::vector<std::size_t>& kept) {
   const torch::NoGradGuard no_grad;
+  exchange_.load_own_state(exchange.own_state());
   schedule_ = before.schedule_;
   rate_is_set_ = before.rate_is_set_;
   progress_ = before.progress_;

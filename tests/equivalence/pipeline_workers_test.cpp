@@ -251,6 +251,78 @@ TEST(PipelineOverWorkers, AnOwnLoopHasTheSameResultsOnAllWorkers) {
               {"head"});
 }
 
+// A weight that both stages use, and gradients of which factors of low rank travel between the lines.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    middle = register_parameter("middle", torch::cos(torch::arange(256.0, torch::kDouble)).view({16, 16}));
+    embedding = register_parameter("embedding", torch::sin(torch::arange(192.0, torch::kDouble)).view({12, 16}));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = next_stage(torch::tanh(x.matmul(embedding) * 0.2));
+    return torch::tanh(y.matmul(middle) * 0.2).matmul(embedding.t());
+  }
+  torch::Tensor embedding, middle;
+};
+TORCH_MODULE(Tied);
+
+struct TiedTraining {
+  explicit TiedTraining(const Strategy& own)
+      : strategy(own), net(own.mirror([] { return Tied(); })), rule(own.optimizer(net, SGD({.learning_rate = 0.05}))) {}
+
+  // Replicas in sync from `first` on get examples of their own.
+  void steps(int from, int to, int first) const {
+    for (int step = from; step < to; ++step) {
+      std::vector<Example> shares;
+      for (int i = 0; i < strategy.num_local_replicas(); ++i) {
+        const at::Generator own = mesh_runs::generator(static_cast<uint64_t>(100 * step + first + i));
+        shares.push_back({.x = torch::randn({4, 12}, own, torch::kDouble)});
+      }
+      strategy.run(
+          [&](Replica& replica, const Example& part) {
+            const torch::Tensor y = net[replica]->forward(part.x);
+            rule[replica].minimize((y - part.x).square().sum() / 96.0);
+          },
+          PerReplica<Example>(std::move(shares)));
+    }
+  }
+
+  Strategy strategy;
+  Mirrored<Tied> net;
+  MirroredOptimizer rule;
+};
+
+TEST(PipelineOverWorkers, FactorsOfLowRankAreThoseOfReplicasAndGoOn) {
+  ExchangeOptions exchange{.gradient_compression = "power_sgd",
+                           .power_sgd = {.matrix_approximation_rank = 2, .start_power_sgd_iter = 1},
+                           .threads_per_replica = 1};
+  const PipelineOptions options{
+      .mesh = mesh_of({.workers = 4, .batch = 2}), .schedule = Schedule1F1B{.microbatches = 2}, .exchange = exchange};
+  exchange.cross_device_ops = "reduction_to_one_device";
+  const TiedTraining replicas(MirroredStrategy({.devices = cpu_devices(2), .exchange = exchange}));
+  replicas.steps(0, 6, 0);
+  std::vector<torch::Tensor> tied(4);
+  with_stages(
+      4, [&](int /*rank*/) { return options; },
+      [&](const MultiWorkerPipelineStrategy& strategy) {
+        const auto rank = static_cast<std::size_t>(strategy.worker_rank());
+        const int line = Access::core(strategy)->pipelines()[rank];
+        const TiedTraining whole(strategy), second(strategy);
+        whole.steps(0, 3, line);
+        second.net.load_state(whole.net.state());
+        second.rule.load_state(whole.rule.state());
+        second.rule.load_accumulated(whole.rule.accumulated());
+        whole.steps(3, 6, line);
+        second.steps(3, 6, line);
+        expect_same(whole.net.state(), replicas.net.state());
+        for (const auto& [name, value] : whole.net.state()) {
+          for (const auto& [other, again] : second.net.state())
+            EXPECT_TRUE(name != other || torch::equal(value, again));
+        }
+        tied[rank] = whole.net[0]->embedding.detach().clone();
+      });
+  for (const torch::Tensor& each : tied) EXPECT_TRUE(torch::equal(each, tied[0]));
+}
+
 template <typename Kind>
 void expect_refused(const std::string& part, const std::function<void()>& fn) {
   const std::string message = testing::error_of<Kind>(fn);

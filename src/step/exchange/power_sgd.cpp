@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "base/fail.h"
 #include "collective/algorithms/cross_device_sum.h"
@@ -95,6 +97,7 @@ std::vector<torch::Tensor> sums_of(Communicator& group, const std::vector<torch:
 
 PowerSgd::PowerSgd(const FlatParameters& flat, const PowerSgdOptions& options, int local_id)
     : flat_(flat), options_(options), local_id_(local_id) {
+  const std::vector<std::string>& names = flat.all_names();
   for (const FlatGroup& group : flat.groups()) {
     Members& members = groups_.emplace_back();
     for (const std::size_t p : group.members) {
@@ -107,7 +110,12 @@ PowerSgd::PowerSgd(const FlatParameters& flat, const PowerSgdOptions& options, i
       if (rows == 1 || columns == 1 || !pays) {
         members.others.push_back(p);
       } else {
-        members.matrices.push_back({.parameter = p, .rows = rows, .columns = columns, .rank = rank});
+        const auto number = std::find(names.begin(), names.end(), parameter.name) - names.begin();
+        members.matrices.push_back({.parameter = p,
+                                    .number = static_cast<std::size_t>(number),
+                                    .rows = rows,
+                                    .columns = columns,
+                                    .rank = rank});
       }
     }
   }
@@ -122,7 +130,7 @@ torch::Tensor PowerSgd::begin(const Matrix& matrix, const torch::Tensor& like, i
   if (options_.warm_start && matrix.second.defined()) return matrix.second;
   torch::Tensor drawn = torch::empty({matrix.columns, matrix.rank}, torch::kDouble);
   const auto step = options_.warm_start ? uint64_t{0} : static_cast<uint64_t>(update);
-  fill(drawn.data_ptr<double>(), drawn.numel(), (matrix.parameter << 40) + (step << 8));
+  fill(drawn.data_ptr<double>(), drawn.numel(), (matrix.number << 40) + (step << 8));
   return drawn.to(like.device(), like.scalar_type());
 }
 
@@ -145,7 +153,7 @@ void PowerSgd::sum_group(Communicator& group, Members& members, const torch::Ten
   }
   std::vector<torch::Tensor> seconds;
   for (std::size_t i = 0; i < wholes.size(); ++i) {
-    parts[i] = orthonormal(parts[i], (members.matrices[i].parameter << 40) + kFirst);
+    parts[i] = orthonormal(parts[i], (members.matrices[i].number << 40) + kFirst);
     seconds.push_back(wholes[i].t().mm(parts[i]));
   }
   seconds = sums_of(group, seconds);
@@ -154,44 +162,42 @@ void PowerSgd::sum_group(Communicator& group, Members& members, const torch::Ten
     const torch::Tensor sum = product(parts[i], seconds[i]);
     if (options_.use_error_feedback) matrix.error = wholes[i] - sum / group.size();
     // The first factors of the next step have the size of its gradients, whatever the size of these.
-    if (options_.warm_start) matrix.second = orthonormal(seconds[i], (matrix.parameter << 40) + kSecond);
+    if (options_.warm_start) matrix.second = orthonormal(seconds[i], (matrix.number << 40) + kSecond);
     torch::Tensor home = flat_.part_of(gradients, matrix.parameter);
     home.copy_(sum.view(home.sizes()));
   }
 }
 
 std::vector<torch::Tensor> PowerSgd::state() const {
-  std::vector<torch::Tensor> list;
-  const auto add = [&](const torch::Tensor& own) {
-    list.push_back(own.defined() ? own.to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true) : torch::empty({0}));
-  };
+  std::vector<torch::Tensor> list(2 * flat_.all_names().size(), torch::empty({0}));
   for (const Members& members : groups_) {
     for (const Matrix& matrix : members.matrices) {
-      add(matrix.second);
-      add(matrix.error);
+      for (const auto& [own, place] : {std::pair(matrix.second, 0), std::pair(matrix.error, 1)}) {
+        if (own.defined()) list[2 * matrix.number + place] = own.to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+      }
     }
   }
   return list;
 }
 
 void PowerSgd::load(std::span<const torch::Tensor> state) {
-  auto next = state.begin();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const torch::Tensor& copy = flat_.groups()[g].copies[static_cast<std::size_t>(local_id_)];
     const auto options = copy.options().dtype(sum_dtype(copy.scalar_type()));
     for (Matrix& matrix : groups_[g].matrices) {
-      const auto take = [&](const char* what, bool wanted, int64_t rows, int64_t columns) {
-        const torch::Tensor& given = *next++;
+      const auto take = [&](std::size_t place, bool wanted, int64_t rows, int64_t columns) {
+        const torch::Tensor& given = state[2 * matrix.number + place];
         if (given.numel() == 0) return torch::Tensor();
         if (!wanted || given.sizes() != at::IntArrayRef({rows, columns})) {
-          fail<InvalidArgument>("[optimizer] load_accumulated: the ", what, " of gradient_compression power_sgd for ",
-                                flat_.parameters()[matrix.parameter].name, " has shape ", given.sizes(), ", wanted ",
+          fail<InvalidArgument>("[optimizer] load_accumulated: the ", place == 0 ? "factor" : "error",
+                                " of gradient_compression power_sgd for ", flat_.parameters()[matrix.parameter].name,
+                                " has shape ", given.sizes(), ", wanted ",
                                 wanted ? c10::str(at::IntArrayRef({rows, columns})) : std::string("none"));
         }
         return given.to(options, /*non_blocking=*/false, /*copy=*/true);
       };
-      matrix.second = take("factor", options_.warm_start, matrix.columns, matrix.rank);
-      matrix.error = take("error", options_.use_error_feedback, matrix.rows, matrix.columns);
+      matrix.second = take(0, options_.warm_start, matrix.columns, matrix.rank);
+      matrix.error = take(1, options_.use_error_feedback, matrix.rows, matrix.columns);
     }
   }
 }

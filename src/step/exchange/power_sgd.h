@@ -28,7 +28,8 @@ class PowerSgd {
   // ones.
   void sum(Communicator& group, const std::vector<torch::Tensor>& gradients, int64_t update);
 
-  // Returns what this party keeps from step to step, on the CPU, empty tensors where there is nothing yet.
+  // Returns what this party keeps from step to step, on the CPU: a factor and an error for each of
+  // FlatParameters::all_names(), empty tensors where there is nothing.
   std::vector<torch::Tensor> state() const;
   // InvalidArgument: of other parameters or options. The tensors are as many as those of state().
   void load(std::span<const torch::Tensor> state);
@@ -39,6 +40,7 @@ class PowerSgd {
   // A parameter that is approximated: the matrix rows x columns as first * second^T.
   struct Matrix {
     std::size_t parameter = 0;
+    std::size_t number = 0;  // among all parameters, of which other processes of a pipeline may have some
     int64_t rows = 0;
     int64_t columns = 0;
     int64_t rank = 0;
