@@ -112,7 +112,9 @@ bool PartWriters::writes(std::string_view axis, int local_id, std::size_t parame
 std::vector<TensorPiece> own_share(const StrategyCore& core, const NamedTensors& tensors) {
   std::vector<int64_t> bytes;
   for (const auto& [name, tensor] : tensors) bytes.push_back(static_cast<int64_t>(tensor.nbytes()));
-  const std::vector<int> writers = writers_of(bytes, core.num_workers());
+  // Workers that make updates of their own differ: the chief's tensors count.
+  const int workers = core.plan().local_sgd.sync_every > 0 ? 1 : core.num_workers();
+  const std::vector<int> writers = writers_of(bytes, workers);
   std::vector<TensorPiece> own;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (writers[i] == core.worker_rank()) own.push_back(whole_piece(tensors[i].first, tensors[i].second.detach()));

@@ -36,7 +36,8 @@ class PartWriters {
 // Returns the elements of a whole that a local replica has of a parameter that is cut.
 Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id);
 
-// Returns the pieces of those tensors which this worker writes, of some that all of them have.
+// Returns the pieces of those tensors which this worker writes, of some that all of them have. Under local SGD the
+// chief writes all.
 std::vector<TensorPiece> own_share(const StrategyCore& core, const NamedTensors& tensors);
 
 // Returns the pieces of a module that this worker writes; together the workers write each element of

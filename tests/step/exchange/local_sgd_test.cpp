@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "base/access.h"
 #include "cohort/error.h"
 #include "cohort/optimizer.h"
+#include "step/step.h"
+#include "strategy/module_pieces.h"
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
 
@@ -201,6 +204,18 @@ TEST(LocalSgd, GoesOnBitForBit) {
     wrong[1] = torch::ones({2, 2});
     expect_error<InvalidArgument>([&] { second.optimizer.load_accumulated(wrong); },
                                   "the outer state of local_sgd has shape [2, 2]");
+  });
+}
+
+// A sharded checkpoint is no mixture of several workers' parameters.
+TEST(LocalSgd, TheChiefWritesAllPieces) {
+  with_workers({.workers = 2, .local_sgd = {.sync_every = 3}}, [&](const MultiWorkerMirroredStrategy& strategy) {
+    const Training training(strategy, Adam());
+    training.steps(0, 2);
+    const bool is_chief = strategy.worker_rank() == 0;
+    EXPECT_EQ(pieces_of(training.net).size(), is_chief ? 2U : 0U);
+    const std::size_t numbers_and_slots = training.optimizer.state().size();
+    EXPECT_EQ(Access::step(training.optimizer)->state().pieces().size(), is_chief ? numbers_and_slots : 0U);
   });
 }
 
