@@ -171,7 +171,12 @@ torch::Tensor Replica::global_mean(const torch::Tensor& each, const torch::Tenso
   int64_t count = 0;
   const MicrobatchCall* const call = thread_context().microbatch;
   if (call != nullptr && call->examples() >= 0) {
-    if (global_size_ < 0 || each.size(0) != call->examples()) {
+    if (global_size_ < 0) {
+      fail<Unimplemented>(
+          "[strategy] global_mean: a pipeline beside other workers does not ask how many examples they ",
+          "have; take the batches of Strategy::distribute(), which say so");
+    }
+    if (each.size(0) != call->examples()) {
       fail<Unimplemented>("[strategy] global_mean: got values of shape ", each.sizes(), " for ", call->examples(),
                           " examples; a pipeline gives the function one microbatch at a time, and takes one row an ",
                           "example, as [examples, ...]");

@@ -344,6 +344,12 @@ TEST(PipelineOverWorkers, WhatCannotBeIsNamed) {
     with_stages(
         2, [](int rank) { return PipelineOptions{.mesh = mesh_of({}), .exchange = {.num_packs = 1 + rank}}; }, none);
   });
+  expect_refused<Unimplemented>("global_mean: a pipeline beside other workers does not ask", [&] {
+    with_stages({.workers = 4, .batch = 2}, Schedule1F1B{.microbatches = 2}, [](const auto& strategy) {
+      strategy.run([](Replica& replica, const Example& part) { return replica.global_mean(part.x); },
+                   PerReplica<Example>({Example{.x = torch::ones({4, 2})}}));
+    });
+  });
   expect_refused<InvalidArgument>("has other stages of the mesh", [&] {
     with_stages({.workers = 2, .devices = 3, .batch = 2, .stages = 3}, Schedule1F1B{}, none);
   });
