@@ -87,10 +87,17 @@ class Operation {
     return name == "aten::detach" || name == "aten::alias" || name == "aten::_has_compatible_shallow_copy_type";
   }
 
+  // Returns whether autocast has something to do with it, which comes back here with the arguments that it has cast.
+  bool is_cast() const {
+    return !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU) &&
+           op_.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
+  }
+
   void call() {
     const c10::impl::ExcludeDispatchKeyGuard once(kAbsentKey);
     op_.callBoxed(&stack_);
   }
+  void cast() { op_.callBoxedForDispatchKey(c10::DispatchKey::AutocastCPU, stack_); }
   void call_without_values(MicrobatchCall& call, bool learns);
   [[noreturn]] void refuse(const MicrobatchCall* call) const;
 
@@ -227,6 +234,7 @@ void call_elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   });
   if (operation.only_looks() || (!absent && !(elsewhere && learns))) return operation.call();
   if (!elsewhere) operation.refuse(call);
+  if (operation.is_cast()) return operation.cast();
   operation.call_without_values(*call, learns && at::GradMode::is_enabled());
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/libtorch_compat.h"
 #include "cohort/error.h"
 #include "strategy/context.h"
 #include "strategy/pipeline/microbatch_call.h"
@@ -155,6 +156,19 @@ TEST(Absent, OperationsOfSequences) {
        }},
   };
   for (const auto& [name, make] : cases) expect_like(name, x, make);
+}
+
+// The dtypes are those that the operations have where they are computed.
+TEST(Absent, OperationsUnderAutocast) {
+  const torch::Tensor x = torch::randn({2, 4, 9}).set_requires_grad(true);
+  torch::nn::Linear linear(9, 9);
+  torch::nn::Conv1d convolution(4, 4, 3);
+  const compat::Autocast half(c10::DeviceType::CPU, torch::kBFloat16);
+  expect_like("linear", x, [&](const torch::Tensor& t) { return linear(torch::tanh(linear(t)) + t); });
+  expect_like("convolution", x, [&](const torch::Tensor& t) { return convolution(linear(t)); });
+  expect_like("matmul", x, [](const torch::Tensor& t) { return t.matmul(t.transpose(1, 2)); });
+  expect_like("softmax", x, [&](const torch::Tensor& t) { return linear(t).softmax(-1); });
+  expect_like("joined", x, [&](const torch::Tensor& t) { return torch::cat({linear(t), t}, 0); });
 }
 
 // A parameter alone, such as that of the first layer, says that the operation is another process's.
