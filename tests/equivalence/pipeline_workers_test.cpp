@@ -107,6 +107,7 @@ TEST(PipelineOverWorkers, AWorkerKeepsItsStage) {
 TEST(PipelineOverWorkers, AWorkerKeepsItsStageOfTwoModelsInTurn) {
   std::atomic<int64_t> all = 0;
   std::vector<int64_t> bytes(2);
+  Trace trace({.file = {}});
   with_stages({}, Schedule1F1B{.microbatches = 2}, [&](const MultiWorkerPipelineStrategy& strategy) {
     const auto make = [] { return torch::nn::ModuleList(torch::nn::Linear(6, 8), torch::nn::Linear(8, 6)); };
     std::vector<Mirrored<torch::nn::ModuleList>> nets;
@@ -130,6 +131,7 @@ TEST(PipelineOverWorkers, AWorkerKeepsItsStageOfTwoModelsInTurn) {
     bytes[static_cast<std::size_t>(strategy.worker_rank())] = rules[1].state_bytes().parameters;
   });
   EXPECT_EQ(bytes[0] + bytes[1], all);
+  EXPECT_LT(trace.finish().seconds_of.size(), 10) << "threads of a single run have no lines of their own";
 }
 
 TEST(PipelineOverWorkers, CheckpointsAreThoseOfOtherStrategies) {

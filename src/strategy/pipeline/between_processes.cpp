@@ -10,6 +10,7 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "base/traced_elsewhere.h"
 #include "strategy/core.h"
 #include "strategy/pipeline/absent.h"
 #include "strategy/pipeline/messages.h"
@@ -88,6 +89,7 @@ Arrivals::Arrivals(const std::shared_ptr<PipelineRun>& run, const PipelineSchedu
     const int64_t count = process == run->line->rank() ? 0 : messages_from(process, *run, schedule);
     if (count == 0) continue;
     threads_.emplace_back([run, process, count] {
+      leave_out_own_spans();  // the communicator has those of its messages
       try {
         for (int64_t i = 0; i < count; ++i) deliver(*run, receive_message(*run->line, process), process);
       } catch (...) {
