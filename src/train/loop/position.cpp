@@ -27,24 +27,26 @@ int64_t number(const std::map<std::string, std::string>& values, const std::stri
   return std::strtoll(found->second.c_str(), nullptr, 10);
 }
 
+// What is saved of this process's own: an evaluation leaves the optimizers as they are, which may keep much.
+enum class Of { kTraining, kEvaluation };
+
 // Returns what this process has of its own, with the sums of the metrics so far and the components of variables.
-OwnParts own_parts(ModelState& state) {
-  OwnParts own{.who = "[model] " + state.name(),
-               .more = state.metric_sums(),
-               .modules = {state.module()},
-               .optimizers = {state.optimizer()}};
+OwnParts own_parts(ModelState& state, Of what) {
+  OwnParts own{
+      .who = "[model] " + state.name(), .more = state.metric_sums(), .modules = {state.module()}, .optimizers = {}};
+  if (what == Of::kTraining) own.optimizers.push_back(state.optimizer());
   for (torch::Tensor& component : own_components(state.strategy().variables()))
     own.more.push_back(std::move(component));
   return own;
 }
 
-std::string save_own_state(ModelState& state, const std::string& input) {
-  return save_own(*Access::core(state.strategy()), own_parts(state), input);
+std::string save_own_state(ModelState& state, const std::string& input, Of what = Of::kTraining) {
+  return save_own(*Access::core(state.strategy()), own_parts(state, what), input);
 }
 
 // Sets everything but the input, and returns the position in the input.
-std::string restore_own_state(ModelState& state, const std::string& bytes) {
-  OwnState own = restore_own(*Access::core(state.strategy()), own_parts(state), bytes);
+std::string restore_own_state(ModelState& state, const std::string& bytes, Of what = Of::kTraining) {
+  OwnState own = restore_own(*Access::core(state.strategy()), own_parts(state, what), bytes);
   const auto metrics = own.more.begin() + static_cast<std::ptrdiff_t>(state.metric_sums().size());
   state.set_metric_sums({own.more.begin(), metrics});
   set_own_components(state.strategy().variables(), {metrics, own.more.end()});
@@ -55,9 +57,9 @@ std::string restore_own_state(ModelState& state, const std::string& bytes) {
 
 std::optional<Logs> evaluate_or_undo(ModelState& state, bool may_be_cut,
                                      const std::function<std::optional<Logs>()>& evaluate) {
-  const std::string before = may_be_cut && state.built() ? save_own_state(state, "") : "";
+  const std::string before = may_be_cut && state.built() ? save_own_state(state, "", Of::kEvaluation) : "";
   std::optional<Logs> logs = evaluate();
-  if (!logs && !before.empty()) restore_own_state(state, before);
+  if (!logs && !before.empty()) restore_own_state(state, before, Of::kEvaluation);
   return logs;
 }
 
