@@ -65,6 +65,17 @@ std::vector<int64_t> order_of(c10::IntArrayRef shape, c10::IntArrayRef strides) 
   return order;
 }
 
+torch::Tensor in_shape(const torch::Tensor& flat, const WholeTensor& whole) {
+  if (whole.order.empty()) return flat.view(whole.shape);
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> back(whole.order.size());
+  for (std::size_t i = 0; i < whole.order.size(); ++i) {
+    sizes.push_back(whole.shape[static_cast<std::size_t>(whole.order[i])]);
+    back[static_cast<std::size_t>(whole.order[i])] = static_cast<int64_t>(i);
+  }
+  return flat.view(sizes).permute(back);
+}
+
 TensorPiece whole_piece(const std::string& name, const torch::Tensor& tensor) {
   return {.name = name,
           .whole = {.dtype = tensor.scalar_type(), .shape = tensor.sizes().vec(), .order = {}},

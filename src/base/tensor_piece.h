@@ -50,6 +50,9 @@ struct WholeTensor {
   std::vector<int64_t> order;  // of the dimensions in which its pieces count the elements (order_of)
 };
 
+// Returns a tensor in its shape, all elements of which came in the order in which its pieces count them.
+torch::Tensor in_shape(const torch::Tensor& flat, const WholeTensor& whole);
+
 // What one worker has of a tensor.
 struct TensorPiece {
   std::string name;  // of the whole

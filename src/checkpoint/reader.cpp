@@ -66,25 +66,13 @@ class GroupSource final : public TensorSource {
   torch::Tensor read(const std::string& name, const Runs& runs, const std::vector<int64_t>& order) const override {
     const TensorInPieces& tensor = tensors_.at(name);
     if (order == tensor.whole.order) return collect(name, tensor, runs);
-    const torch::Tensor all = row_major(collect(name, tensor, {.length = elements_in(tensor.whole.shape)}), tensor);
+    const torch::Tensor all =
+        in_shape(collect(name, tensor, {.length = elements_in(tensor.whole.shape)}), tensor.whole);
     const torch::Tensor flat = (order.empty() ? all : all.permute(order)).contiguous().view(-1);
     return flat.as_strided({runs.count, runs.length}, {runs.stride, 1}, runs.offset).reshape({runs.size()});
   }
 
  private:
-  // Returns a tensor of which all elements came in the order in which they are saved.
-  static torch::Tensor row_major(const torch::Tensor& flat, const TensorInPieces& tensor) {
-    const WholeTensor& whole = tensor.whole;
-    if (whole.order.empty()) return flat.view(whole.shape);
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> back(whole.order.size());
-    for (std::size_t i = 0; i < whole.order.size(); ++i) {
-      sizes.push_back(whole.shape[static_cast<std::size_t>(whole.order[i])]);
-      back[static_cast<std::size_t>(whole.order[i])] = static_cast<int64_t>(i);
-    }
-    return flat.view(sizes).permute(back);
-  }
-
   torch::Tensor collect(const std::string& name, const TensorInPieces& tensor, const Runs& runs) const {
     torch::Tensor all = at::empty({runs.size()}, torch::TensorOptions(tensor.whole.dtype));
     const auto bytes = host_bytes(all);

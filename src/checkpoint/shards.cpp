@@ -25,6 +25,8 @@ std::string shard_name(const ShardWriter& writer) {
   return fmt::format("shard-{}-of-{}", writer.rank, writer.workers);
 }
 
+}  // namespace
+
 // The notes come in the order in which the workers have written; a manifest has the pieces by their places.
 void add_note(const Manifest& note, Manifest& manifest) {
   manifest.files.insert(note.files.begin(), note.files.end());
@@ -46,8 +48,6 @@ void add_note(const Manifest& note, Manifest& manifest) {
     }
   }
 }
-
-}  // namespace
 
 CheckpointShards copy_of(const CheckpointShards& shards) {
   CheckpointShards copy = shards;

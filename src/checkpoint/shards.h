@@ -41,6 +41,10 @@ CheckpointShards copy_of(const CheckpointShards& shards);
 void write_shard(const std::filesystem::path& draft, const ShardWriter& writer, const CheckpointShards& shards,
                  const std::map<std::string, std::string>& bytes);
 
+// Adds the files and the pieces of a worker's note to a manifest, these in the order of their places. InvalidArgument:
+// two workers have said different things of a tensor.
+void add_note(const Manifest& note, Manifest& manifest);
+
 // How long the chief waits for the shards.
 struct ShardsToCome {
   int workers = 1;

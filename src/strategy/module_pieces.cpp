@@ -122,7 +122,14 @@ std::vector<TensorPiece> own_share(const StrategyCore& core, const NamedTensors&
   return own;
 }
 
-std::vector<TensorPiece> pieces_of(const MirroredModule& module) {
+bool is_divided(const MirroredModule& module) {
+  const std::vector<ModuleTensor> parameters = distinct_parameters(*module.copies().front());
+  const auto is_shared = [](const ModuleTensor& each) { return ParameterShards::of(each.tensor) != nullptr; };
+  return Access::layout(module)->cuts_any() || has_stages(*Access::core(module)) ||
+         std::any_of(parameters.begin(), parameters.end(), is_shared);
+}
+
+std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons) {
   const StrategyCore& core = *Access::core(module);
   const ParameterLayout& layout = *Access::layout(module);
   const std::string& axis = core.plan().sharding.axis;
@@ -164,7 +171,11 @@ std::vector<TensorPiece> pieces_of(const MirroredModule& module) {
     }
   }
   for (const auto& [name, buffer] : Access::mean_buffers(module)) whole.emplace_back(name, buffer);
-  for (TensorPiece& piece : own_share(core, whole)) pieces.push_back(std::move(piece));
+  if (commons == Commons::kShared) {
+    for (TensorPiece& piece : own_share(core, whole)) pieces.push_back(std::move(piece));
+  } else if (core.worker_rank() == 0) {
+    for (const auto& [name, tensor] : whole) pieces.push_back(whole_piece(name, tensor.detach()));
+  }
   return pieces;
 }
 

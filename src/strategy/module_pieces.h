@@ -40,9 +40,16 @@ Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::
 // chief writes all.
 std::vector<TensorPiece> own_share(const StrategyCore& core, const NamedTensors& tensors);
 
-// Returns the pieces of a module that this worker writes; together the workers write each element of
+// Returns whether the replicas share parameters of a module or have parts of them, or its stages lie with several
+// workers, so that MirroredModule::state() gathers copies. The same on all workers.
+bool is_divided(const MirroredModule& module);
+
+// Who brings what all workers have: a share of it each, or the chief everything.
+enum class Commons { kShared, kByChief };
+
+// Returns the pieces of a module that this worker brings; together the workers bring each element of
 // MirroredModule::state() once. Their values are the module's own memory. A collective of all workers.
-std::vector<TensorPiece> pieces_of(const MirroredModule& module);
+std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons = Commons::kShared);
 
 // Sets every copy's parameters and buffers to what is read, of which this worker reads what its replicas have. Errors
 // are those of MirroredModule::load_state().

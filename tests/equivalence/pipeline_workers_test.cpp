@@ -1,6 +1,7 @@
 // Models whose stages lie with the workers of a cluster against one device: 20 steps of Adam in float64, with every
 // schedule, microbatches of different sizes, and last batches that are short.
 #include "tests/equivalence/pipeline_workers.h"
+#include "tests/equivalence/weights_file.h"
 
 #include <atomic>
 
@@ -162,6 +163,19 @@ TEST(PipelineOverWorkers, CheckpointsAreThoseOfOtherStrategies) {
         cut_of(2));
     expect_same(run(one, 2, parts, false), wanted);
   }
+}
+
+TEST(PipelineOverWorkers, AFileOfWeightsHasThoseOfAllStages) {
+  const testing::TemporaryFolder folder;
+  with_stages(
+      {.workers = 3, .stages = 3}, Schedule1F1B{.microbatches = 5},
+      [&](const MultiWorkerPipelineStrategy& strategy) {
+        const auto scope = strategy.scope();
+        Sequential model = made(layers(), adam());
+        (void)model.fit(batches(), {.epochs = 1, .verbose = Verbose::kSilent});
+        expect_whole_file(model, folder.path());
+      },
+      cut_of(3));
 }
 
 // Whatever the processes, a microbatch draws the same numbers.

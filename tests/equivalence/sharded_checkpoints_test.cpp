@@ -2,8 +2,10 @@
 // in every other way, and by one device.
 #include "base/access.h"
 #include "checkpoint/reader.h"
+#include "checkpoint/wholes_on_chief.h"
 #include "strategy/core.h"
 #include "tests/equivalence/mesh_workers.h"
+#include "tests/equivalence/weights_file.h"
 #include "tests/support/files.h"
 
 namespace cohort::equivalence::sharded_checkpoints_test {
@@ -138,6 +140,37 @@ TEST_F(ShardedCheckpoints, GoOnInOtherWays) {
     const auto next = copy_of(place);
     all[(i + 1) % all.size()].run([&](const Strategy& strategy) { expect_wanted(train_to(strategy, kEpochs, next)); });
   }
+}
+
+// For others, in one file, to which each worker sends what it has.
+TEST_F(ShardedCheckpoints, OneFileOfWeightsIsThatOfTheWholeModel) {
+  std::vector<Way> divided = ways();
+  std::erase_if(divided,
+                [](const Way& way) { return way.name.starts_with("stage") && !way.name.starts_with("stage 3"); });
+  divided.push_back(stage(3, 1, 3));
+  for (const Way& way : divided) {
+    SCOPED_TRACE(way.name);
+    way.run([&](const Strategy& strategy) {
+      const auto scope = strategy.scope();
+      const Net net = nets()[3];
+      Sequential model = made(net, adam());
+      (void)model.fit(batches(net), {.epochs = 1, .verbose = Verbose::kSilent});
+      expect_whole_file(model, folder_.path());
+    });
+  }
+}
+
+// It has said what it has, and the file is begun.
+TEST_F(ShardedCheckpoints, AWorkerThatIsLostLeavesNoFileOfWeights) {
+  stage(3, 2, 1).run([&](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const Net net = nets()[3];
+    Sequential model = made(net, adam());
+    (void)model.fit(batches(net), {.epochs = 1, .verbose = Verbose::kSilent});
+    if (Access::core(strategy)->worker_rank() == 1) return static_cast<void>(WholesOnChief(model.module()));
+    testing::expect_error<Unavailable>([&] { model.save_weights(folder_ / "lost"); }, "worker 1");
+  });
+  EXPECT_EQ(testing::names_in(folder_.path()), std::vector<std::string>{"wanted"});
 }
 
 // What one device has written whole.

@@ -1,18 +1,16 @@
 // The bytes that a replica has of parameters, gradients and slots, read from LibTorch's allocator, beside the formulas
 // of docs/parallelism.md. The replicas are threads, or processes that `cohort launch` starts.
 #include <gtest/gtest.h>
-#include <malloc.h>
-#include <sys/resource.h>
 #include <torch/torch.h>
 
-#include <fstream>
-#include <stdexcept>
-#include <string>
+#include <exception>
+#include <utility>
 
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
 #include "tests/support/counting_allocator.h"
+#include "tests/support/memory_limit.h"
 
 namespace cohort::sharding_memory_test {
 namespace {
@@ -125,16 +123,6 @@ void train(const Strategy& strategy, int64_t width) {
   }
 }
 
-// Returns the bytes of this process that RLIMIT_DATA counts.
-int64_t data_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    int64_t kilobytes = 0;
-    if (word == "VmData:" && status >> kilobytes) return kilobytes * 1024;
-  }
-  throw std::runtime_error("/proc/self/status has no VmData");
-}
-
 // The process may have 11 bytes a parameter, where stage 3 on two has 8 and one process alone 16.
 TEST(ShardingMemoryInProcesses, OfStage3IsEnoughForAModelThatOneProcessMayNotHave) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -144,11 +132,8 @@ TEST(ShardingMemoryInProcesses, OfStage3IsEnoughForAModelThatOneProcessMayNotHav
   constexpr int64_t kParameters = kLayers * (kWide * kWide + kWide);
   const MultiWorkerMirroredStrategy strategy({.devices = {"/CPU:0"}, .sharding = sharding_of(3)});
   ASSERT_EQ(strategy.num_workers(), 2) << "cohort launch --nproc=2 starts this test";
-  train(strategy, 8);                  // its threads are there
-  mallopt(M_MMAP_THRESHOLD, 1 << 17);  // what is freed is the system's again
-  const auto limit = static_cast<rlim_t>(data_bytes() + 11 * kParameters);
-  const rlimit allowed{.rlim_cur = limit, .rlim_max = RLIM_INFINITY};
-  ASSERT_EQ(setrlimit(RLIMIT_DATA, &allowed), 0);
+  train(strategy, 8);  // its threads are there
+  testing::limit_memory(11 * kParameters);
   train(strategy, kWide);
   EXPECT_THROW(train(OneDeviceStrategy("/CPU:0"), kWide), std::exception) << "stage 0 has 16 bytes a parameter";
 }

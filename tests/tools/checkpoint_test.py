@@ -13,6 +13,10 @@ def cohort(*arguments):
     return subprocess.run([COHORT, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=240)
 
 
+def tensors_of(weights):
+    return weights[8 + int.from_bytes(weights[:8], "little"):]
+
+
 class Checkpoints(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -23,7 +27,7 @@ class Checkpoints(unittest.TestCase):
         workers = ["launch", "--nproc=2", "--", COHORT]
         shared = ["--distribution_strategy=multi_worker_mirrored", "--sharding_stage=3", "--sharding_min_unit_bytes=0"]
         for name, prefix, flags in (("whole", [], ["--num_replicas=2"]), ("sharded", workers, shared),
-                                    ("shards", workers, [*shared, "--sharded_checkpoints=true"])):
+                                    ("shards", workers, [*shared, "--sharded_checkpoints=true", "--params_override=trainer.summary_histograms=true"])):
             cls.runs[name] = cls.folder / name
             done = cohort(*prefix, "train", "--experiment=mnist_mlp", "--train_steps=20", "--save_freq=10", "--batch_size=32", "--seed=3",
                           f"--model_dir={cls.runs[name]}", *flags)
@@ -71,6 +75,8 @@ class Checkpoints(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertGreater(file.stat().st_size, 4 * 784)
             made.append(file.read_bytes())
+            # What the workers have sent the chief at the end.
+            self.assertEqual(tensors_of(made[-1]), tensors_of((self.runs[name] / "model.safetensors").read_bytes()))
         self.assertIn(b'"step":"20"', made[0][8:4096])
         self.assertIn(b'"shape":[', made[0][8:4096])
         self.assertEqual(made[0], made[1])

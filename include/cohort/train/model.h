@@ -253,7 +253,8 @@ class Model {
   void set_weights(const NamedTensors& weights, bool strict = true) const;
   // Writes a safetensors file; names are "<layer>.<parameter>" (of a module: its own). Errors name the file. The
   // metadata also get "step" and "epoch", what was trained so far, which load_weights() takes over for the logs of
-  // evaluations. All of several workers call it and the chief writes (reads); nobody returns before it is done.
+  // evaluations. All of several workers call it and the chief writes (reads); nobody returns before it is done. Of a
+  // model that the workers have in parts (stage 3, layouts, stages) the chief has one whole tensor at once.
   void save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata = {}) const;
   // Returns the file's metadata. With strict = false weights that the file lacks stay as they are. If the path is a
   // checkpoint's folder, reads the "model" in it, with its values as metadata.

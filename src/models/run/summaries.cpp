@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "base/access.h"
-#include "strategy/parameter_layout.h"
-#include "strategy/pipeline/stages.h"
+#include "checkpoint/wholes_on_chief.h"
+#include "strategy/module_pieces.h"
 
 namespace cohort {
 
@@ -49,25 +48,24 @@ void RunSummaries::trained(int64_t step, int64_t epochs, const Logs& logs, doubl
 
 void RunSummaries::evaluated(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second,
                              const Model& model) {
-  // Several workers may have parts of one parameter, so all of them take part.
-  std::vector<std::pair<std::string, torch::Tensor>> wholes;
-  if (plan_.histograms && has_stages(*Access::core(model.module()))) {
-    const auto parameters = model.module().copies().front()->named_parameters();
-    for (const auto& [name, tensor] : model.module().state()) {
-      if (parameters.contains(name)) wholes.emplace_back(name, tensor.detach());
-    }
-  } else if (plan_.histograms) {
-    for (const auto& item : model.module().copies().front()->named_parameters()) {
-      const auto part_of = [&](int replica) {
-        return model.module().copies()[static_cast<std::size_t>(replica)]->named_parameters()[item.key()].detach();
-      };
-      wholes.emplace_back(item.key(), Access::layout(model.module())->whole(item.key(), part_of));
-    }
-  }
+  if (plan_.histograms) histograms(model.module(), step);
   if (!writes_) return;
-  SummaryWriter& out = writer(validation_, plan_.validation_folder);
-  for (const auto& [name, whole] : wholes) out.histogram(name, whole, step);
-  write(out, "eval", step, epochs, logs, examples_per_second);
+  write(writer(validation_, plan_.validation_folder), "eval", step, epochs, logs, examples_per_second);
+}
+
+void RunSummaries::histograms(const MirroredModule& module, int64_t step) {
+  const auto parameters = module.copies().front()->named_parameters();
+  const auto note = [&](const std::string& name, const torch::Tensor& whole) {
+    if (writes_) writer(validation_, plan_.validation_folder).histogram(name, whole.detach(), step);
+  };
+  if (!is_divided(module)) {
+    for (const auto& item : parameters) note(item.key(), item.value());
+    return;
+  }
+  const WholesOnChief wholes(module);
+  for (const auto& [name, shape] : wholes.shapes()) {
+    if (parameters.contains(name)) note(name, wholes.bring(name));
+  }
 }
 
 }  // namespace cohort

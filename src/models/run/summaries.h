@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "cohort/mirrored.h"
 #include "cohort/models/config.h"
 #include "cohort/models/experiment.h"
 #include "cohort/train/summary.h"
@@ -23,6 +24,8 @@ class RunSummaries {
   void evaluated(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second, const Model& model);
 
  private:
+  // Writes one of each parameter. Several workers may have parts of one, so all of them take part.
+  void histograms(const MirroredModule& module, int64_t step);
   void write(SummaryWriter& writer, const char* mode, int64_t step, int64_t epochs, const Logs& logs, double rate);
   SummaryWriter& writer(std::optional<SummaryWriter>& which, const std::string& folder);
 

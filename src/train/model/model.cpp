@@ -9,8 +9,10 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/wholes_on_chief.h"
 #include "device/identity.h"
 #include "strategy/core.h"
+#include "strategy/module_pieces.h"
 #include "strategy/module_tensors.h"
 #include "train/loop/loop.h"
 #include "train/loop/parts.h"
@@ -272,6 +274,7 @@ void Model::save_weights(const std::filesystem::path& file, const std::map<std::
     }
   }
   state_->finish_steps();
+  if (is_divided(module())) return save_divided(module(), file, described);
   const NamedTensors state = module().state();
   Access::core(strategy())->on_chief("save_weights", [&] { cohort::save_weights(file, state, described); });
 }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <exception>
 #include <functional>
+#include <string>
 
 #include "base/access.h"
 #include "cohort/cluster/multi_worker_mesh.h"
@@ -11,6 +13,7 @@
 #include "strategy/core.h"
 #include "tests/support/counting_allocator.h"
 #include "tests/support/files.h"
+#include "tests/support/memory_limit.h"
 
 namespace cohort::checkpoint_memory_test {
 namespace {
@@ -80,6 +83,8 @@ void expect_parts_alone(const Strategy& strategy) {
     EXPECT_LT(saving, (asynchronous ? 0.55 : 0.05) * whole);
     EXPECT_LT(more_bytes([&] { EXPECT_EQ(checkpoint.restore().value().step, 1); }), 0.05 * whole);
   }
+  const double writing = more_bytes([&] { model.save_weights(folder.path() / "model.safetensors"); });
+  EXPECT_LT(writing, 0.05 * whole) << "one file, a tensor of which is in memory at once";
   const double gathered = more_bytes([&] {
     static_cast<void>(model.module().state());
     static_cast<void>(model.optimizer().state());
@@ -99,6 +104,34 @@ TEST(CheckpointMemoryInProcesses, HasPartsOfCutParameters) {
   expect_parts_alone(
       MultiWorkerMeshStrategy(DeviceMesh({2}, {"model"}, {"/job:worker/task:0/CPU:0", "/job:worker/task:1/CPU:0"}),
                               {.layout = {{"weight", {"model", ""}}, {"bias", {"model"}}}}));
+}
+
+// The process may have 11 bytes a parameter. It has 8 in stage 3, of two, and all parameters would be 4 more.
+TEST(CheckpointMemoryInProcesses, IsEnoughForAModelThatNoWorkerMayHave) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory does not fit under the limit";
+#endif
+  constexpr int64_t kWide = 512;
+  const MultiWorkerMirroredStrategy strategy(stage_3());
+  ASSERT_EQ(strategy.num_workers(), 2) << "cohort launch --nproc=2 starts this test";
+  const auto scope = strategy.scope();
+  const CommonFolder folder(strategy);
+  const auto file = folder.path() / "model.safetensors";
+  const auto save_and_restore = [&](int64_t width) {
+    Sequential model = trained(width);
+    Checkpoint checkpoint(strategy, folder.path() / std::to_string(width),
+                          {.modules = {{"model", model.module()}}, .optimizers = {{"optimizer", model.optimizer()}}},
+                          {.sharded = true, .manager = {.asynchronous = false}});
+    checkpoint.save({.step = 1});
+    EXPECT_EQ(checkpoint.restore().value().step, 1);
+    model.save_weights(file);
+    return model;
+  };
+  save_and_restore(8);  // its threads are there
+  const auto parameters = static_cast<int64_t>(bytes_of(kWide) / 12);
+  testing::limit_memory(11 * parameters);
+  const Sequential model = save_and_restore(kWide);
+  EXPECT_THROW(torch::empty({parameters}), std::exception) << "no worker may have all parameters";
 }
 
 }  // namespace
