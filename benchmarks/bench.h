@@ -92,7 +92,7 @@ void run_fit(int replicas, int64_t together, double seconds);
 void run_pipeline(const std::string& schedule, int microbatches, double seconds);
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
-void run_worker_all_reduce();
+void run_worker_all_reduce(const std::string& algorithm);
 void run_calls_server(const std::string& address);  // until its standard input ends
 void run_calls(const std::string& address, double seconds);
 void run_input(double seconds);

@@ -50,8 +50,8 @@ void run_all_reduce(double seconds) {
 }
 
 // All workers have to make as many.
-void run_worker_all_reduce() {
-  const MultiWorkerMirroredStrategy strategy({.devices = {"/CPU:0"}});
+void run_worker_all_reduce(const std::string& algorithm) {
+  const MultiWorkerMirroredStrategy strategy({.communication = {.algorithm = algorithm}, .devices = {"/CPU:0"}});
   for (const auto& [bytes, rounds] : {std::pair{4 << 10, 60}, {64 << 10, 60}, {1 << 20, 30}, {16 << 20, 8}}) {
     torch::Tensor value = torch::ones({bytes / 4});
     std::vector<double> times;

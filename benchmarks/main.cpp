@@ -153,8 +153,9 @@ int main(int argc, char** argv) {
   const CLI::App& checkpoint = *app.add_subcommand("checkpoint", "what saving 1 GB costs");
   const CLI::App& start =
       *app.add_subcommand("worker_start", "one of several workers starts, meets the others and ends");
-  const CLI::App& worker_all_reduce =
-      *app.add_subcommand("worker_all_reduce", "the all-reduce over all workers, by one");
+  CLI::App& worker_all_reduce = *app.add_subcommand("worker_all_reduce", "the all-reduce over all workers, by one");
+  std::string algorithm = "auto";
+  worker_all_reduce.add_option("--algorithm", algorithm, "of CommunicationOptions")->capture_default_str();
   CLI::App& servers = *app.add_subcommand("parameter_server", "a task of a parameter-server cluster");
   std::string what = "dense";
   servers.add_option("what", what, "dense, rows, recommender, arithmetic, mlp or bag")->capture_default_str();
@@ -162,7 +163,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
-  if (worker_all_reduce.parsed()) cohort::bench::run_worker_all_reduce();
+  if (worker_all_reduce.parsed()) cohort::bench::run_worker_all_reduce(algorithm);
   if (input.parsed()) cohort::bench::run_input(seconds);
   if (images.parsed()) cohort::bench::run_images(folder, decoders);
   if (tfrecord.parsed()) cohort::bench::run_tfrecord();

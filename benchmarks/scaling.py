@@ -15,6 +15,7 @@ from run import lines_of
 WORKERS = (1, 2, 4, 8, 16)
 SMALL = 16 << 10  # exchange.cpp's kSmallBytes: up to here everybody sends everything to everybody
 HOSTS = (2, 8, 64, 1024)
+MANY_HOSTS = (16, 64, 128, 256, 512, 1024)
 GRADIENTS = (("MLP", 0.94e6), ("ResNet-50", 94e6))
 LATENCY_S, RATE = 20e-6, 25e9 / 8  # of the network in the model
 COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8a5cb8", "#444444")
@@ -47,6 +48,33 @@ def on_one_machine(alpha, beta, cores, workers, size):
 def on_hosts(alpha, beta, hosts, size):
     messages, moved = (part / hosts for part in traffic(hosts, size))  # a host has its own cores and its own wire
     return messages * alpha + 3 * LATENCY_S + moved * (beta + 1 / RATE)
+
+
+def group_sizes(hosts, algorithm):
+    """Of each level but the outermost, as in src/collective/algorithms/levels.cpp."""
+    if algorithm == "hierarchical":
+        return [round(math.sqrt(hosts))]
+    sizes = []
+    while algorithm == "tree" and hosts > 3:
+        sizes.append(2)
+        hosts //= 2
+    return sizes
+
+
+def phase(alpha, hosts, sizes):
+    """The seconds of a host's messages in which all announce what they do, or give slices away, or get them."""
+    seconds = 0.0
+    for size in sizes:
+        groups = max(1, hosts // size)
+        if groups == 1:
+            break
+        seconds += (math.ceil(hosts / groups) - 1) * alpha + LATENCY_S
+        hosts = groups
+    return seconds + (hosts - 1) * alpha + LATENCY_S
+
+
+def by_levels(alpha, beta, hosts, size, algorithm):
+    return 3 * phase(alpha, hosts, group_sizes(hosts, algorithm)) + 2 * size * (hosts - 1) / hosts * (beta + 1 / RATE)
 
 
 def size_name(size):
@@ -117,6 +145,13 @@ def main():
     for hosts in HOSTS:
         cells = [f"{on_hosts(alpha, beta, hosts, size) * 1e3:.1f}" for _, size in GRADIENTS]
         print(f"| {hosts} | {' | '.join(cells)} | {on_hosts(alpha, beta, hosts, SMALL + 1) * 1e3:.1f} |")
+    algorithms = ("direct", "hierarchical", "tree")
+    print("\nBy the algorithms of CommunicationOptions:\n")
+    print("| hosts | " + " | ".join(f"{name}, {algorithm}" for name, _ in GRADIENTS for algorithm in algorithms) + " |")
+    print("|---" * (1 + len(GRADIENTS) * len(algorithms)) + "|")
+    for hosts in MANY_HOSTS:
+        cells = [f"{by_levels(alpha, beta, hosts, size, algorithm) * 1e3:.1f}" for _, size in GRADIENTS for algorithm in algorithms]
+        print(f"| {hosts} | {' | '.join(cells)} |")
     if arguments.plot:
         lines = [(f"all-reduce, {size_name(size)}", {n: exchanges[n, size] for n in WORKERS[1:]},
                   {n: on_one_machine(alpha, beta, cores, n, size) for n in WORKERS[1:]}) for size in sizes]

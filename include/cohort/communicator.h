@@ -20,7 +20,7 @@ namespace cohort {
 
 class WorkQueues;
 
-// The two reductions that distribution strategies know. Both add in rank order, so results do not depend on timing.
+// The two reductions that distribution strategies know, which add in an order of the ranks that timing does not change.
 enum class ReduceOp { kSum, kMean };
 
 // Returns the op that "SUM" or "MEAN" names, in any case; anything else is an InvalidArgument.

@@ -13,6 +13,7 @@
 #include "cluster/mpi_runtime.h"
 #include "cluster/own_host.h"
 #include "collective/algorithms/hierarchical.h"
+#include "collective/algorithms/levels.h"
 #include "collective/algorithms/shared_sum.h"
 #include "collective/local/alone.h"
 #include "collective/nccl/nccl.h"
@@ -44,6 +45,7 @@ ClusterSpec training_cluster(std::string_view strategy, const ClusterSpec& clust
 }
 
 void require_known(const CommunicationOptions& options) {
+  static_cast<void>(levels_named(options.algorithm, 1));
   std::string known = "auto";
   for (const std::string_view name : transport_names()) known += c10::str(", ", name);
   for (const char* other : {"auto", "nccl"}) {
@@ -154,6 +156,7 @@ std::string JoinedWorkers::own_info(const std::string& communication) const {
                       {"communication", communication},
                       {"overlap", overlap ? (*overlap ? "on" : "off") : "auto"},
                       {"shared memory", options_.communication.shared_memory},
+                      {"algorithm", options_.communication.algorithm},
                       {"cores", machine_and_cores()},
                       {"told", options_.told}};
   for (const auto& [name, value] : options_.alike) info[name] = value;
@@ -217,17 +220,18 @@ std::unique_ptr<ProcessCommunicator> JoinedWorkers::connect(const std::string& k
     devices = make_nccl(meeting);
   }
   return std::make_unique<ProcessCommunicator>(
-      std::move(transport),
-      ProcessGroupOptions{.agreement = {.membership = membership_, .timeout = options_.communication.timeout},
-                          .shared_memory = options_.communication.shared_memory,
-                          .devices = std::move(devices),
-                          .device_type = options_.devices.front().torch_device.type()});
+      std::move(transport), ProcessGroupOptions{.agreement = {.membership = membership_,
+                                                              .timeout = options_.communication.timeout,
+                                                              .algorithm = options_.communication.algorithm},
+                                                .shared_memory = options_.communication.shared_memory,
+                                                .devices = std::move(devices),
+                                                .device_type = options_.devices.front().torch_device.type()});
 }
 
 // Checks that the workers are alike. Every one comes to the same verdict.
 void JoinedWorkers::check_members(const std::vector<std::string>& infos) {
   const auto& tasks = membership_->tasks();
-  std::vector<std::string> keys = {"replicas", "communication", "overlap", "shared memory"};
+  std::vector<std::string> keys = {"replicas", "communication", "overlap", "shared memory", "algorithm"};
   for (const auto& [name, value] : options_.alike) keys.push_back(name);
   nlohmann::json first = parse_info(infos.front());
   const std::string cores = machine_and_cores();

@@ -226,6 +226,23 @@ TEST(MultiWorkerMesh, StatesSharedAlongOneOfTwoAxes) {
   }
 }
 
+// Sums in groups of groups, which no machine's memory makes: of five, one group of the pairs has three.
+TEST(MultiWorkerByLevels, FollowsOneDevice) {
+  for (const auto& [algorithm, stage] : {std::pair("tree", 3), std::pair("hierarchical", 1)}) {
+    SCOPED_TRACE(c10::str(algorithm, ", stage ", stage));
+    WorkersOptions group{.workers = 5};
+    group.communication.shared_memory = false;
+    group.communication.algorithm = algorithm;
+    group.sharding.stage = stage;
+    expect_like_one_device(
+        group, {{"adam", [] { return Adam({.learning_rate = 0.02}); }}},
+        [](const Strategy& strategy) {
+          return strategy.distribute(Dataset::from_tensor_slices(columns(12 * 9 + 1, torch::kDouble)).batch(12));
+        },
+        10);
+  }
+}
+
 // Gradients that are rounded to a half type on their way; tests/step/exchange/compression_test.cpp has the exact sums.
 TEST(MultiWorkerCompression, FollowsOneDevice) {
   for (const auto& [compression, stage] :

@@ -232,6 +232,10 @@ TEST(MultiWorker, WrongOptionsAreRefusedEvenAlone) {
   options.communication.implementation = "pigeon";
   expect_error<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); }, "\"pigeon\" is not known");
   options = options_of({}, std::nullopt);
+  options.communication.algorithm = "star";
+  expect_error<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); },
+                                "no algorithm \"star\" of collectives between workers, only auto, direct");
+  options = options_of({}, std::nullopt);
   options.communication.bytes_per_pack = 10;
   options.exchange.bytes_per_pack = 20;
   expect_error<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); },
@@ -279,6 +283,8 @@ TEST(MultiWorker, WorkersThatDifferAreNamed) {
                     "the workers differ in replicas: worker 0 has 1, worker 1 has 2");
   expect_difference([](MultiWorkerOptions& options) { options.communication.overlap = true; },
                     "the workers differ in overlap: worker 0 has \"auto\", worker 1 has \"on\"");
+  expect_difference([](MultiWorkerOptions& options) { options.communication.algorithm = "tree"; },
+                    "the workers differ in algorithm: worker 0 has \"auto\", worker 1 has \"tree\"");
 }
 
 // Returns what worker 0 says of the second of two workers, which joins the cluster with `info` and leaves it.

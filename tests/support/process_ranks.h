@@ -26,6 +26,7 @@ struct ProcessRanksOptions {
   bool one_machine = true;  // with an identity: they need not encrypt what they send
   bool shared_memory = true;
   std::vector<std::string> machines = {};  // of each rank; this one
+  std::string algorithm = "auto";
   std::function<std::shared_ptr<Communicator>(const std::shared_ptr<Membership>&)> devices = {};  // none
   torch::DeviceType device_type = torch::kCUDA;
 };
@@ -48,7 +49,8 @@ inline std::unique_ptr<ProcessCommunicator> connect(const std::shared_ptr<Member
       make_transport(options.transport, meeting),
       ProcessGroupOptions{.agreement = {.membership = membership,
                                         .timeout = options.timeout,
-                                        .straggler_after = options.straggler_after},
+                                        .straggler_after = options.straggler_after,
+                                        .algorithm = options.algorithm},
                           .shared_memory = options.shared_memory,
                           .machine = options.machines.empty() ? "" : options.machines[rank],
                           .devices = options.devices ? options.devices(membership) : nullptr,

@@ -36,6 +36,11 @@ struct CommunicationOptions {
   // With true, workers on the same machine (boot, process and network namespace, user) add up their gradients in memory
   // that they share; they send messages where they cannot. It is the same on all workers.
   bool shared_memory = true;
+  // How collectives of all workers are made of messages: direct (each with each), hierarchical (within groups of
+  // workers, and between them), tree (of pairs of pairs), or auto: direct up to 64 workers, and for more of them
+  // whichever levels of groups take the least time by the costs of docs/performance.md. Workers of a machine that add
+  // up in shared memory count once. NCCL has its own for tensors that stay on GPUs. It is the same on all workers.
+  std::string algorithm = "auto";
   // The longest wait for another worker that is alive.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };

@@ -7,6 +7,7 @@
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "collective/algorithms/cross_device_sum.h"
+#include "collective/algorithms/exchange_by_levels.h"
 
 namespace cohort {
 
@@ -17,7 +18,8 @@ constexpr int64_t kSmallBytes = 16 << 10;
 
 using Messages = std::vector<std::unique_ptr<Message>>;
 
-// dst = the sources, added in their order.
+}  // namespace
+
 void add_up(torch::Tensor& dst, const std::vector<torch::Tensor>& sources) {
   if (kernels::has_kernels(dst.scalar_type())) {
     std::vector<const void*> pointers;
@@ -31,6 +33,12 @@ void add_up(torch::Tensor& dst, const std::vector<torch::Tensor>& sources) {
   dst.copy_(sum);
 }
 
+bool is_small(const torch::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.nbytes()) <= kSmallBytes;
+}
+
+namespace {
+
 void wait_all(const Messages& messages) {
   for (const auto& message : messages) message->wait();
 }
@@ -42,8 +50,9 @@ std::vector<int> others(const Peers& peers) {
   return ranks;
 }
 
-// Receives into in[r] from every other rank r and sends it out[r]; empty tensors need no message.
-void swap(const Peers& peers, const std::vector<torch::Tensor>& in, const std::vector<torch::Tensor>& out) {
+}  // namespace
+
+void exchange_parts(const Peers& peers, const std::vector<torch::Tensor>& in, const std::vector<torch::Tensor>& out) {
   Messages messages;
   for (const int other : others(peers)) {
     const torch::Tensor& part = in[static_cast<std::size_t>(other)];
@@ -56,6 +65,8 @@ void swap(const Peers& peers, const std::vector<torch::Tensor>& in, const std::v
   wait_all(messages);
 }
 
+namespace {
+
 // Returns a buffer like `mine` for every rank's part of the sum; this rank's is `mine` itself.
 std::vector<torch::Tensor> buffers_like(const Peers& peers, const torch::Tensor& mine) {
   std::vector<torch::Tensor> parts;
@@ -65,12 +76,13 @@ std::vector<torch::Tensor> buffers_like(const Peers& peers, const torch::Tensor&
 
 }  // namespace
 
-void exchange_sum(const Peers& peers, torch::Tensor& flat) {
+void exchange_sum(const Peers& peers, torch::Tensor& flat, Levels levels) {
   if (flat.numel() == 0) return;
+  if (!levels.empty()) return sum_by_levels(peers, flat, levels);
   // Between two ranks slices are as many bytes in one step more.
-  if (static_cast<int64_t>(flat.nbytes()) <= kSmallBytes || peers.size() == 2) {
+  if (is_small(flat) || peers.size() == 2) {
     const std::vector<torch::Tensor> parts = buffers_like(peers, flat);
-    swap(peers, parts, std::vector<torch::Tensor>(parts.size(), flat));
+    exchange_parts(peers, parts, std::vector<torch::Tensor>(parts.size(), flat));
     return add_up(flat, parts);
   }
   std::vector<torch::Tensor> slices;
@@ -80,15 +92,16 @@ void exchange_sum(const Peers& peers, torch::Tensor& flat) {
   }
   torch::Tensor mine = slices[static_cast<std::size_t>(peers.rank())];
   const std::vector<torch::Tensor> parts = buffers_like(peers, mine);
-  swap(peers, parts, slices);
+  exchange_parts(peers, parts, slices);
   add_up(mine, parts);
-  swap(peers, slices, std::vector<torch::Tensor>(slices.size(), mine));
+  exchange_parts(peers, slices, std::vector<torch::Tensor>(slices.size(), mine));
 }
 
-torch::Tensor exchange_pieces(const Peers& peers, const std::vector<torch::Tensor>& pieces) {
+torch::Tensor exchange_pieces(const Peers& peers, const std::vector<torch::Tensor>& pieces, Levels levels) {
+  if (!levels.empty()) return sum_pieces_by_levels(peers, pieces, levels);
   const torch::Tensor& mine = pieces[static_cast<std::size_t>(peers.rank())];
   const std::vector<torch::Tensor> parts = buffers_like(peers, mine);
-  swap(peers, parts, pieces);
+  exchange_parts(peers, parts, pieces);
   torch::Tensor sum = at::empty_like(mine);
   if (sum.numel() > 0) add_up(sum, parts);
   return sum;
@@ -138,7 +151,8 @@ void require_rows(std::string_view what, const torch::Tensor& own, const std::ve
 }
 
 std::vector<torch::Tensor> exchange_gather(const Peers& peers, const torch::Tensor& own,
-                                           const std::vector<int64_t>& rows) {
+                                           const std::vector<int64_t>& rows, Levels levels) {
+  if (!levels.empty()) return gather_by_levels(peers, own, rows, levels);
   return exchange_all(peers, std::vector<torch::Tensor>(rows.size(), own), rows);
 }
 
@@ -150,7 +164,7 @@ std::vector<torch::Tensor> exchange_all(const Peers& peers, const std::vector<to
     shape[0] = count;
     received.push_back(at::empty(shape, parts.front().options()));
   }
-  swap(peers, received, parts);
+  exchange_parts(peers, received, parts);
   const auto me = static_cast<std::size_t>(peers.rank());
   received[me].copy_(parts[me]);
   return received;

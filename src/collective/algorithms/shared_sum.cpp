@@ -20,6 +20,7 @@
 #include "base/parallel.h"
 #include "base/slices.h"
 #include "collective/algorithms/exchange.h"
+#include "collective/algorithms/levels.h"
 #include "collective/process/process_communicator.h"
 
 namespace cohort {
@@ -132,7 +133,7 @@ int64_t SharedSum::offset_of(const torch::Tensor& tensor) const {
   return (begin - part(self_, 0)) / static_cast<int64_t>(c10::elementSize(dtype_));
 }
 
-void SharedSum::sum(Transport& transport, int64_t offset, int64_t size) const {
+void SharedSum::sum(Transport& transport, int64_t offset, int64_t size, std::string_view algorithm) const {
   const Peers machine(transport, members_);
   if (members_.size() > 1) {
     sum_slice(offset, size);
@@ -143,7 +144,7 @@ void SharedSum::sum(Transport& transport, int64_t offset, int64_t size) const {
     const Peers leaders(transport, leaders_);
     const torch::Tensor sums = tensor().narrow(0, offset, size);
     torch::Tensor sent = sums.to(sent_);
-    exchange_sum(leaders, sent);
+    exchange_sum(leaders, sent, levels_named(algorithm, leaders.size()));
     if (sent_ != dtype_) sums.copy_(sent);
   }
   if (members_.size() == 1) return;

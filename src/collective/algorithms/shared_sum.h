@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/shared_memory.h"
@@ -42,8 +43,9 @@ class SharedSum {
   bool unused() const { return memory_.use_count() == 1; }
 
   // Makes a part of every rank's tensor the sum over the ranks, added in rank order within a machine and then, as it is
-  // sent, in the order of the machines' first ranks. All ranks are here already: what they wrote before is there.
-  void sum(Transport& transport, int64_t offset, int64_t size) const;
+  // sent, in the order of the machines' first ranks, which send it by the algorithm (levels.h). All ranks are here
+  // already: what they wrote before is there.
+  void sum(Transport& transport, int64_t offset, int64_t size, std::string_view algorithm) const;
 
  private:
   // The ranks that say to be on the same machine, in rank order, for each machine.

@@ -8,12 +8,15 @@
 #include <algorithm>
 #include <charconv>
 #include <condition_variable>
+#include <cstring>
 
 #include "base/deadline.h"
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "collective/algorithms/exchange.h"
+#include "collective/algorithms/levels.h"
 
 namespace cohort {
 
@@ -35,7 +38,10 @@ struct Agreement::Begun {
 };
 
 Agreement::Agreement(Transport& transport, AgreementOptions options, std::function<void()> end_waits)
-    : transport_(transport), options_(std::move(options)), end_waits_(std::move(end_waits)) {
+    : transport_(transport),
+      options_(std::move(options)),
+      levels_(levels_named(options_.algorithm, transport.size())),
+      end_waits_(std::move(end_waits)) {
   if (!options_.membership) return;
   ends_ = std::make_shared<Ends>();
   ends_->agreement = this;
@@ -148,6 +154,12 @@ void Agreement::announce(Begun& begun) {
   begun.number = ++announced_;
   begun.all.resize(static_cast<std::size_t>(size));
   begun.all[static_cast<std::size_t>(me)] = begun.own_for(me);
+  if (levels_.empty()) send_to_each(begun);
+}
+
+void Agreement::send_to_each(Begun& begun) {
+  const int size = transport_.size();
+  const int me = transport_.rank();
   for (int other = 0; other < size; ++other) {
     if (other == me) continue;
     Announcement& place = begun.all[static_cast<std::size_t>(other)];
@@ -162,8 +174,24 @@ void Agreement::announce(Begun& begun) {
 }
 
 void Agreement::await(Begun& begun) {
+  if (!levels_.empty()) gather_by_levels(begun);
   for (const auto& message : std::exchange(begun.messages, {})) message->wait();
   require_same(begun);
+  if (levels_.empty() || begun.own.size() == 1) return;
+  send_to_each(begun);
+  for (const auto& message : std::exchange(begun.messages, {})) message->wait();
+}
+
+// All get what this rank has for itself, with the hash that they compare.
+void Agreement::gather_by_levels(Begun& begun) {
+  Announcement own = begun.own_for(transport_.rank());
+  const auto bytes = static_cast<int64_t>(sizeof own);
+  const std::vector<torch::Tensor> all =
+      exchange_gather(Peers(transport_), torch::from_blob(&own, {1, bytes}, torch::kByte),
+                      std::vector<int64_t>(begun.all.size(), 1), levels_);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::memcpy(&begun.all[rank], bytes_of(all[rank]).data(), sizeof own);
+  }
 }
 
 // Every rank sees all hashes, so all come to the same verdict and tell each other what they meant to do.

@@ -29,6 +29,7 @@ struct AgreementOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // the limit of an operation, which the transport keeps
   // A wait of this length in one operation is reported, with the ranks that have not come to it.
   std::chrono::milliseconds straggler_after = std::chrono::seconds(5);
+  std::string algorithm = "auto";  // how the operations of all ranks are made of messages (levels.h)
 };
 
 class Agreement {
@@ -67,8 +68,9 @@ class Agreement {
   // time for one lane and peer.
   void exchange(const Exchange& exchange, const std::function<void()>& operation);
 
-  // Makes the announcement alone, in two parts, with other work in between. It is begun on every rank between the same
-  // operations. The end of a group is only heard of in finish(). A begun operation has to be finished, once.
+  // Makes the announcement alone, in two parts, with other work in between. It is begun, and finished, on every rank
+  // between the same operations. The end of a group is only heard of in finish(). A begun operation has to be finished,
+  // once.
   [[nodiscard]] std::shared_ptr<Begun> begin(const std::string& what, const Numbers& mine);
   std::vector<Numbers> finish(Begun& begun);
 
@@ -80,6 +82,8 @@ class Agreement {
   // Returns a name such as "worker 1".
   std::string rank_name(int rank) const;
   const AgreementOptions& options() const { return options_; }
+  // Returns the sizes of the groups in which the ranks exchange messages.
+  const std::vector<int>& levels() const { return levels_; }
   const FlightRecorder& recorder() const { return collectives_; }
 
  private:
@@ -91,6 +95,8 @@ class Agreement {
            const std::function<void()>& operation);
   void announce(Begun& begun);
   void await(Begun& begun);
+  void gather_by_levels(Begun& begun);
+  void send_to_each(Begun& begun);
   void require_working() const;
   void require_same(const Begun& begun);
   [[noreturn]] void mismatch(const Exchange& exchange, uint64_t number);
@@ -107,6 +113,7 @@ class Agreement {
 
   Transport& transport_;
   AgreementOptions options_;
+  std::vector<int> levels_;
   std::function<void()> end_waits_;
   FlightRecorder collectives_;
   FlightRecorder messages_;  // between two ranks

@@ -102,7 +102,8 @@ torch::Tensor ProcessCommunicator::ready(const torch::Tensor& tensor) const {
 }
 
 void ProcessCommunicator::sum(torch::Tensor flat, ReduceOp op) {
-  stays(flat) ? options_.devices->all_reduce({&flat, 1}, ReduceOp::kSum) : exchange_sum(Peers(*transport_), flat);
+  stays(flat) ? options_.devices->all_reduce({&flat, 1}, ReduceOp::kSum)
+              : exchange_sum(Peers(*transport_), flat, agreement_.levels());
   if (op == ReduceOp::kMean) divide(flat, size());
 }
 
@@ -131,7 +132,7 @@ void ProcessCommunicator::sum_shared(const SharedSum& shared, torch::Tensor tens
   agreement_.perform(c10::str("all_reduce ", to_string(op), " of ", tensor.scalar_type(), "[", tensor.numel(),
                               "] in shared memory ", shared.name(), " at ", offset),
                      {}, [&](const auto&) {
-                       shared.sum(*transport_, offset, tensor.numel());
+                       shared.sum(*transport_, offset, tensor.numel(), options_.agreement.algorithm);
                        if (op == ReduceOp::kMean) divide(tensor, size());
                      });
 }
@@ -195,7 +196,8 @@ std::vector<torch::Tensor> ProcessCommunicator::all_gather(const torch::Tensor& 
   agreement_.perform(describe_ragged("all_gather", tensor), {own.size(0)}, [&](const auto& all) {
     const std::vector<int64_t> rows = rows_of(all);
     require_rows("all_gather", own, rows);
-    parts = stays(own) ? gather_on_devices(own, rows) : exchange_gather(Peers(*transport_), own, rows);
+    parts =
+        stays(own) ? gather_on_devices(own, rows) : exchange_gather(Peers(*transport_), own, rows, agreement_.levels());
     for (torch::Tensor& part : parts) part = (scalar ? part.squeeze(0) : part).to(tensor.device());
   });
   return parts;
@@ -249,7 +251,7 @@ torch::Tensor ProcessCommunicator::sum_pieces(const std::vector<torch::Tensor>& 
   }
   std::vector<torch::Tensor> on_host;
   for (const torch::Tensor& piece : pieces) on_host.push_back(piece.to(torch::kCPU).contiguous());
-  return exchange_pieces(Peers(*transport_), on_host).to(first.device());
+  return exchange_pieces(Peers(*transport_), on_host, agreement_.levels()).to(first.device());
 }
 
 std::vector<torch::Tensor> ProcessCommunicator::all_to_all(std::span<const torch::Tensor> parts) {

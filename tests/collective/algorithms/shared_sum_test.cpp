@@ -13,6 +13,7 @@ using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::ProcessRanksOptions;
 using testing::with_process_ranks;
 
 TEST(SharedSum, NeedsNoMessagesOnOneMachine) {
@@ -60,6 +61,23 @@ TEST(SharedSum, GoesFromMachineToMachineOnce) {
     sums.copy_(values[static_cast<std::size_t>(world.rank())]);
     world.all_reduce({&sums, 1}, ReduceOp::kSum);
     EXPECT_TRUE(torch::equal(sums, ((values[0] + values[2]) + (values[1] + values[3])) + values[4]));
+  });
+}
+
+// The first ranks of five machines: a pair, and a group of three.
+TEST(SharedSum, GoesBetweenMachinesByLevels) {
+  const ProcessRanksOptions options{.machines = {"a", "a", "b", "c", "d", "e"}, .algorithm = "tree"};
+  with_process_ranks(6, options, [](ProcessCommunicator& world, Membership&) {
+    std::vector<torch::Tensor> values;
+    for (int rank = 0; rank < 6; ++rank) {
+      auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(rank));
+      values.push_back(torch::randn({70'000}, generator, torch::kFloat) * std::pow(10.0, rank));
+    }
+    torch::Tensor sums = world.shared_zeros(70'000, torch::kFloat);
+    sums.copy_(values[static_cast<std::size_t>(world.rank())]);
+    world.all_reduce({&sums, 1}, ReduceOp::kSum);
+    const torch::Tensor a = values[0] + values[1];
+    EXPECT_TRUE(torch::equal(sums, (a + values[2]) + ((values[3] + values[4]) + values[5])));
   });
 }
 

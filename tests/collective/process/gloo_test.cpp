@@ -84,6 +84,21 @@ TEST(Gloo, WhoDoesNotComeIsNamedAtTheDeadline) {
                      });
 }
 
+// By levels only some exchange messages with the one who does not come: the others wait for them.
+TEST(Gloo, WhoDoesNotComeIsNamedByThoseOfItsGroupAndItsColumn) {
+  with_process_ranks(4, {.timeout = milliseconds(1500), .straggler_after = milliseconds(200), .algorithm = "tree"},
+                     [](ProcessCommunicator& world, Membership& membership) {
+                       world.barrier();
+                       if (world.rank() == 0 || world.rank() == 3) {
+                         EXPECT_THAT(error_of<DeadlineExceeded>([&] { world.barrier(); }),
+                                     HasSubstr("waited 1.5 s in barrier for worker 1"));
+                       } else if (world.rank() == 2) {
+                         EXPECT_THROW(world.barrier(), Error);
+                       }
+                       membership.barrier("end", seconds(20));
+                     });
+}
+
 TEST(Gloo, AnAbortEndsTheWaitWithItsReason) {
   with_process_ranks(2, [](ProcessCommunicator& world, Membership& membership) {
     world.barrier();
