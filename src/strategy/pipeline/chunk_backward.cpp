@@ -82,7 +82,8 @@ ChunkBackward::ChunkBackward(ChunkGraph graph, GradientSums& sums) : graph_(std:
 
 void ChunkBackward::walk() {
   for (const torch::Tensor& input : graph_.inputs) {
-    if (input.requires_grad()) leads_[torch::autograd::impl::gradient_edge(input).function.get()] = true;
+    ends_.push_back(input.requires_grad() ? torch::autograd::impl::gradient_edge(input) : Edge());
+    if (input.requires_grad()) leads_[ends_.back().function.get()] = true;
   }
   std::vector<std::pair<Node*, std::size_t>> open;  // with the number of the next edge
   const auto enter = [&](Node* node) {
@@ -155,7 +156,7 @@ std::vector<torch::Tensor> ChunkBackward::whole(const std::vector<torch::Tensor>
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < of_inputs.size(); ++i) {
     if (!graph_.inputs[i].requires_grad()) continue;
-    wanted.push_back(torch::autograd::impl::gradient_edge(graph_.inputs[i]));
+    wanted.push_back(ends_[i]);
     places.push_back(i);
   }
   for (const std::size_t parameter : parameters_) wanted.push_back(edges_.at(parameter));
@@ -214,7 +215,7 @@ std::vector<torch::Tensor> ChunkBackward::inputs(const std::vector<torch::Tensor
   std::vector<torch::Tensor*> places;
   for (std::size_t i = 0; i < of_inputs.size(); ++i) {
     if (!graph_.inputs[i].requires_grad()) continue;
-    wanted.push_back(torch::autograd::impl::gradient_edge(graph_.inputs[i]));
+    wanted.push_back(ends_[i]);
     places.push_back(&of_inputs[i]);
   }
   for (Branch& branch : branches_) {

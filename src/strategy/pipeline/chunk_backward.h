@@ -68,6 +68,9 @@ class ChunkBackward {
 
   ChunkGraph graph_;
   GradientSums& sums_;
+  // Where the gradients of the inputs arrive. Autograd forgets the node of a leaf that nothing holds, such as that of
+  // an input that goes through the chunk as it is, and makes another one when it is asked again.
+  std::vector<torch::autograd::Edge> ends_;
   std::vector<Node*> order_;                             // every node behind those that it leads to
   std::unordered_map<Node*, bool> leads_;                // whether a node leads to an input
   std::unordered_map<Node*, std::size_t> accumulators_;  // those of parameters
