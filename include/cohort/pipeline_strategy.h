@@ -74,7 +74,8 @@ struct PipelineOptions {
 // dimensions and numbers are added up, tensors with a row for each example are joined, vectors, pairs and tuples by
 // their elements; other types are Unimplemented. Random numbers (Replica::generator()) are each microbatch's own,
 // whatever the cut and the schedule. Sums over the batch (all_reduce, masks of losses, SyncBatchNormalization),
-// gradients() and apply_gradients() are Unimplemented there.
+// gradients() and apply_gradients() are Unimplemented there. The first step of an optimizer fails with
+// FailedPrecondition if several chunks of the model change a tensor of it, such as the statistics of a batch norm.
 class PipelineStrategy : public Strategy {
  public:
   explicit PipelineStrategy(const PipelineOptions& options);

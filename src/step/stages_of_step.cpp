@@ -38,11 +38,40 @@ void each_tensor(const torch::nn::Module& module, const Fn& fn) {
   }
 }
 
+// Fails if several chunks change a tensor of the module, in this process or in others: a chunk comes to a microbatch
+// before another one has come to the microbatch before. A collective of all workers, which all fail alike.
+void require_one_chunk(const MirroredModule& module, const std::vector<const TensorsUsed*>& used) {
+  const StrategyCore& core = *Access::core(module);
+  NamedTensors changed;
+  std::string of_several;
+  for (std::size_t r = 0; r < used.size(); ++r) {
+    each_tensor(*module.copies()[r], [&](const std::string& name, const torch::Tensor& tensor) {
+      const auto found = used[r]->changed.find(tensor_id(tensor));
+      if (found == used[r]->changed.end()) return;
+      changed.emplace_back(name, tensor);
+      if (found->second.size() > 1) of_several = name;
+    });
+  }
+  if (has_stages(core)) {
+    for (const std::string& name : core.gather_texts(of_several)) of_several = of_several.empty() ? name : of_several;
+    for (const Held& held : held_by_workers(core, changed)) {
+      if (places_of(core, held.workers).size() > 1) of_several = held.name;
+    }
+  }
+  if (of_several.empty()) return;
+  fail<FailedPrecondition>("[pipeline] ", of_several,
+                           " is changed in several chunks of the model, which do not come to ",
+                           "a microbatch one after the other; call its module in one chunk, or have a module for each");
+}
+
 }  // namespace
 
 void Step::find_stages() {
   const StrategyCore& core = *Access::core(module_);
-  if (!has_stages(core)) return;
+  if (!has_stages(core)) {
+    stages_.placed = !core.plan().in_microbatches;
+    return;
+  }
   NamedTensors own;
   std::map<std::string, std::size_t> numbers;
   for (std::size_t p = 0; p < flat_->parameters().size(); ++p) {
@@ -71,12 +100,17 @@ void Step::find_stages() {
   if (!everywhere) flat_->set_counted(std::move(counted));
 }
 
-void Step::place(const std::vector<const TensorIds*>& used) {
+void Step::place(const std::vector<const TensorsUsed*>& used) {
   const StrategyCore& core = *Access::core(module_);
+  require_one_chunk(module_, used);
+  if (!has_stages(core)) {
+    stages_.placed = true;
+    return;
+  }
   NamedTensors own;  // those that the stages of this process have used
   for (std::size_t r = 0; r < used.size(); ++r) {
     each_tensor(*module_.copies()[r], [&](const std::string& name, const torch::Tensor& tensor) {
-      if (used[r]->contains(tensor_id(tensor))) own.emplace_back(name, tensor);
+      if (used[r]->all.contains(tensor_id(tensor))) own.emplace_back(name, tensor);
     });
   }
   const int place = stage_place_of(core.topology(), core.worker_rank());

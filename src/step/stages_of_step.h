@@ -21,7 +21,7 @@ struct StagesOfStep {
     std::vector<int64_t> sizes;
   };
 
-  bool placed = true;  // each process has what it keeps
+  bool placed = true;  // it is known what the stages use, and each process has what it keeps
   std::vector<Shared> shared;
   // The numbers that the parameters had before they were placed, for sums of the step that did it.
   std::vector<std::size_t> kept;

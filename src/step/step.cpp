@@ -63,7 +63,7 @@ void Step::minimize_later(MicrobatchCall& call, const Replica& replica, const to
                       .parameters = flat_->tensors(replica.local_id()),
                       .update = update_all};
   if (!stages_.placed) {
-    later.place = [step = shared_from_this()](const std::vector<const TensorIds*>& used) { step->place(used); };
+    later.place = [step = shared_from_this()](const std::vector<const TensorsUsed*>& used) { step->place(used); };
   }
   call.minimize(std::move(later));
 }

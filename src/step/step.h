@@ -48,7 +48,7 @@ class Step : public std::enable_shared_from_this<Step> {
   // Where the stages of a pipeline lie with several processes: finds out who has which parameters, leaves this process
   // those that its stages have used, and takes sums of this process's chunks to those of the parameters that it has.
   void find_stages();
-  void place(const std::vector<const TensorIds*>& used);
+  void place(const std::vector<const TensorsUsed*>& used);
   std::vector<torch::Tensor> over_stages(const Replica& replica, std::vector<torch::Tensor> sums) const;
   void minimize_later(MicrobatchCall& call, const Replica& replica, const torch::Tensor& loss);
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;

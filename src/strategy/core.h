@@ -52,6 +52,7 @@ struct StrategyPlan {
   MakeRunner runner = whole_shares();  // how a replica carries out its part of a run
   int devices_per_replica = 1;         // those of which the replica's is the first
   int chunks = 1;                      // the parts in which a replica runs a model
+  bool in_microbatches = false;        // functions get a part of a replica's share at a time
   std::vector<std::string> cut = {};   // the names of the places where the later ones begin
   int sharing_cores = 1;               // the number of processes that use the cores of this machine alike
   // The most memory that the inputs of the steps of one launch may take on a device (StrategyCore::gather_steps).

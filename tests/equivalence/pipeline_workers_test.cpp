@@ -371,6 +371,31 @@ TEST(PipelineOverWorkers, WhatCannotBeIsNamed) {
   });
 }
 
+// A batch norm that the stages of two workers use.
+struct NormTwiceImpl : torch::nn::Module {
+  NormTwiceImpl() : norm(register_module("norm", torch::nn::BatchNorm1d(6))) { to(torch::kDouble); }
+  torch::Tensor forward(const torch::Tensor& x) { return norm(next_stage(norm(x))); }
+  torch::nn::BatchNorm1d norm;
+};
+TORCH_MODULE(NormTwice);
+
+TEST(PipelineOverWorkers, ABatchNormOfTwoStagesIsNamed) {
+  std::atomic<int> named = 0;
+  with_stages({}, Schedule1F1B{.microbatches = 3}, [&](const MultiWorkerPipelineStrategy& strategy) {
+    const auto net = strategy.mirror([] { return NormTwice(); });
+    const MirroredOptimizer rule = strategy.optimizer(net, SGD());
+    const std::string error = testing::error_of<FailedPrecondition>([&] {
+      strategy.run(
+          [&](Replica& replica, const Example& part) {
+            rule[replica].minimize(replica.global_mean(net[replica]->forward(part.x).square()));
+          },
+          PerReplica<Example>({Example{.x = torch::ones({6, 6}, torch::kDouble)}}));
+    });
+    if (error.find("[pipeline] norm.") != std::string::npos) ++named;
+  });
+  EXPECT_EQ(named, 2);
+}
+
 // The first worker cannot know a loss that the last one computes; the last one hears of it.
 TEST(PipelineOverWorkers, AValueOfAnotherWorkerIsNamed) {
   expect_refused<Unimplemented>("_local_scalar_dense", [] {

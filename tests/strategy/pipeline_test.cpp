@@ -271,5 +271,35 @@ TEST(PipelineStrategy, ATraceHasTheTimeline) {
   EXPECT_GT(summary.seconds_of.at("replica 0, stage 1").at("compute"), 0.0);
 }
 
+// A batch norm before and behind a cut.
+struct NormTwiceImpl : torch::nn::Module {
+  explicit NormTwiceImpl(bool two = true) {
+    norm = register_module("norm", torch::nn::BatchNorm1d(1));
+    other = register_module("other", torch::nn::BatchNorm1d(1));
+    last = two ? norm : other;
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return last(next_stage(norm(norm(x)))); }
+  torch::nn::BatchNorm1d norm{nullptr}, other{nullptr}, last{nullptr};
+};
+TORCH_MODULE(NormTwice);
+
+TEST(PipelineStrategy, ABatchNormOfTwoStagesIsNamed) {
+  const auto error = [](bool two) {
+    return error_of<FailedPrecondition>([&] {
+      const PipelineStrategy strategy = two_stages(Schedule1F1B{.microbatches = 1});
+      const auto model = strategy.mirror([two] { return NormTwice(two); });
+      const MirroredOptimizer sgd = strategy.optimizer(model, SGD());
+      strategy.run(
+          [&](Replica& replica, const Example& part) {
+            sgd[replica].minimize(replica.global_mean(model[replica]->forward(part.x)));
+          },
+          batch_of(7));
+    });
+  };
+  EXPECT_EQ(error(false), "no error");
+  EXPECT_THAT(error(true), HasSubstr("is changed in several chunks of the model"));
+  EXPECT_THAT(error(true), HasSubstr("norm."));
+}
+
 }  // namespace
 }  // namespace cohort::pipeline_test

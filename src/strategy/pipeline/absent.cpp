@@ -81,6 +81,9 @@ class Operation {
   void each_argument(const Fn& fn) const {
     for (std::size_t i = 0; i < count_; ++i) each_tensor(argument(i), fn);
   }
+  // Calls fn with each tensor that it writes to, a batch norm's statistics among them.
+  template <typename Fn>
+  void each_changed(const Fn& fn) const;
   // Operations that look at a tensor without its elements.
   bool only_looks() const {
     const std::string& name = op_.schema().name();
@@ -115,6 +118,19 @@ class Operation {
   torch::jit::Stack& stack_;
   std::size_t count_;
 };
+
+// In the schemas of these operations statistics are no arguments that change.
+template <typename Fn>
+void Operation::each_changed(const Fn& fn) const {
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (writes(i)) each_tensor(argument(i), fn);
+  }
+  const std::string& name = op_.schema().name();
+  if (name.find("batch_norm") == std::string::npos && name.find("instance_norm") == std::string::npos) return;
+  constexpr std::size_t kMean = 3, kVariance = 4, kLearns = 5;
+  if (count_ <= kLearns || !argument(kLearns).isBool() || !argument(kLearns).toBool()) return;
+  for (const std::size_t i : {kMean, kVariance}) each_tensor(argument(i), fn);
+}
 
 // What is written stays as it is: its values are another process's, also where this one had some.
 bool Operation::finish_written(MicrobatchCall& call) {
@@ -232,6 +248,9 @@ void call_elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     learns = learns || tensor.requires_grad();
     if (call != nullptr && !elsewhere) call->note_use(tensor);
   });
+  if (call != nullptr && !elsewhere) {
+    operation.each_changed([&](const torch::Tensor& tensor) { call->note_change(tensor); });
+  }
   if (operation.only_looks() || (!absent && !(elsewhere && learns))) return operation.call();
   if (!elsewhere) operation.refuse(call);
   if (operation.is_cast()) return operation.cast();

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,12 @@ class Replica;
 // Tensors by their numbers (tensor_id).
 using TensorIds = std::set<const void*>;
 
+// What chunks of a model have used.
+struct TensorsUsed {
+  TensorIds all = {};
+  std::map<const void*, std::set<int>> changed = {};  // with the chunks of the model that change them
+};
+
 // A step of an optimizer whose backward passes the schedule makes.
 struct PipelinedStep {
   const void* owner = nullptr;  // the optimizer; a step has one
@@ -27,10 +34,10 @@ struct PipelinedStep {
   // Updates the parameters by the sums of their gradients over the microbatches, undefined for zero; called once, in
   // the replica's own thread.
   std::function<void(Replica&, std::vector<torch::Tensor>)> update;
-  // Leaves the process the tensors of the module that its stages have used, [local replica], where others have used the
-  // rest. Called once, before the first update, in cross-replica context; a collective of all workers. Empty: it has
-  // been, or all processes keep everything.
-  std::function<void(const std::vector<const TensorIds*>&)> place = {};
+  // Takes what the chunks of this process have used, [local replica]: fails if several change the same tensor of the
+  // module, and leaves the process its own where others have used the rest. Called once, before the first update, in
+  // cross-replica context; a collective of all workers. Empty: it has been.
+  std::function<void(const std::vector<const TensorsUsed*>&)> place = {};
 };
 
 class MicrobatchCall {
@@ -49,8 +56,9 @@ class MicrobatchCall {
   virtual void after_step(std::function<void(const Replica&)> act) = 0;
   // Returns whether another process computes the chunk that the function is in (absent.h).
   virtual bool elsewhere() const = 0;
-  // Notes that a chunk of this process uses a tensor.
+  // Notes that a chunk of this process uses a tensor, or changes it.
   virtual void note_use(const torch::Tensor& tensor) = 0;
+  virtual void note_change(const torch::Tensor& tensor) = 0;
 
   // Notes that a chunk of another process has written to a tensor, whose values this one lacks from then on.
   void note_written(const torch::Tensor& tensor);

@@ -114,7 +114,7 @@ void Passage::prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart&
   current_ = 0;
   ended_ = minimized_ = elsewhere_ = false;
   places_.clear();
-  used_.clear();
+  used_ = {};
   written_.clear();
 }
 
@@ -154,7 +154,7 @@ void Passage::serve() {
   } catch (...) {
     error = std::current_exception();
   }
-  if (run->line != nullptr) hand_over_operations(false);
+  hand_over_operations(false);
   end(error);
 }
 
@@ -255,14 +255,18 @@ std::vector<torch::Tensor> Passage::take_arrived(std::size_t count) {
   return values;
 }
 
-// A thread of a process that has all stages does without.
+// A thread of a process that has all stages does without once it is known which tensors they use.
 void Passage::set_elsewhere(bool elsewhere) {
   elsewhere_ = elsewhere;
-  if (run_->line != nullptr) hand_over_operations(elsewhere || run_->watches || lacks_any());
+  hand_over_operations(elsewhere || run_->watches || lacks_any());
 }
 
 void Passage::note_use(const torch::Tensor& tensor) {
-  if (run_->watches) used_.insert(tensor_id(tensor));
+  if (run_->watches) used_.all.insert(tensor_id(tensor));
+}
+
+void Passage::note_change(const torch::Tensor& tensor) {
+  if (run_->watches) used_.changed[tensor_id(tensor)].insert(current_);
 }
 
 bool Passage::begins_at(std::string_view name) {

@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "base/wake_place.h"
@@ -102,7 +101,7 @@ class Passage final : public MicrobatchCall {
   // Returns whether the function has come through the first chunk, once it has ended.
   bool passed_first() const { return current_ > 0; }
   // Returns the tensors that the process's chunks have used, once the function has ended.
-  const std::unordered_set<const void*>& used() const { return used_; }
+  const TensorsUsed& used() const { return used_; }
   // Returns whether random numbers were asked for, once the function has ended.
   bool has_drawn() const { return seeded_; }
   // Returns whether the call has ended; the run's mutex is held.
@@ -118,6 +117,7 @@ class Passage final : public MicrobatchCall {
   void after_step(std::function<void(const Replica&)> act) override;
   bool elsewhere() const override { return elsewhere_; }
   void note_use(const torch::Tensor& tensor) override;
+  void note_change(const torch::Tensor& tensor) override;
 
  private:
   struct Chunk {
@@ -157,7 +157,7 @@ class Passage final : public MicrobatchCall {
   bool minimized_ = false;
   bool seeded_ = false;     // or the stream is the replica's own
   bool elsewhere_ = false;  // the function is in a chunk of another process
-  std::unordered_set<const void*> used_;
+  TensorsUsed used_;
   std::set<std::string> places_;  // where it came through and no chunk begins
 };
 

@@ -157,7 +157,7 @@ class Pipeline final : public ReplicaRunner {
         setup_(std::move(setup)),
         stages_here_(setup_.axis.empty() ? setup_.stages : setup_.stages_here),
         stages_(stages_here_, core.num_local_replicas() * stages_here_ <= hardware_cores()) {
-    if (!setup_.axis.empty()) install_absent_kernel();
+    install_absent_kernel();
   }
 
   void run(detail::Job& job, Replica& replica) override;
@@ -287,10 +287,8 @@ std::shared_ptr<PipelineRun> Pipeline::begin(detail::Job& job, Replica& replica,
                                                           .cut = core_.plan().cut,
                                                           .all_stages = setup_.stages,
                                                           .first_stage = setup_.first_stage});
-  if (!setup_.axis.empty()) {
-    run->line = &core_.group(setup_.axis, local_id_);
-    run->watches = watches_;
-  }
+  run->watches = watches_;
+  if (!setup_.axis.empty()) run->line = &core_.group(setup_.axis, local_id_);
   run->stages.resize(static_cast<std::size_t>(stages_here_));
   for (int i = 0; i < stages_here_; ++i) {
     run->stages[static_cast<std::size_t>(i)].place.set_core(core_behind(i * core_.num_local_replicas()));
@@ -336,17 +334,21 @@ void Pipeline::work(PipelineRun& run, const PipelineSchedule& schedule, int stag
   }
 }
 
-// In the first step that is watched the processes tell each other what their stages have used.
+// In the first step that is watched it turns out which tensors the stages use.
 void Pipeline::place(const PipelineRun& run) {
   if (run.step->place && !run.watches) {
     open_.insert(run.step->owner);
   } else if (run.step->place) {
     open_.erase(run.step->owner);
-    TensorIds used;
-    for (const Passage* passage : run.passages) used.insert(passage->used().begin(), passage->used().end());
+    TensorsUsed used;
+    for (const Passage* passage : run.passages) {
+      used.all.insert(passage->used().all.begin(), passage->used().all.end());
+      for (const auto& [tensor, chunks] : passage->used().changed)
+        used.changed[tensor].insert(chunks.begin(), chunks.end());
+    }
     core_.launch().meet(local_id_, "the first step of a pipeline", &used, [&](std::span<void* const> all) {
-      std::vector<const TensorIds*> each;
-      for (void* own : all) each.push_back(static_cast<const TensorIds*>(own));
+      std::vector<const TensorsUsed*> each;
+      for (void* own : all) each.push_back(static_cast<const TensorsUsed*>(own));
       run.step->place(each);
     });
   }
@@ -354,8 +356,8 @@ void Pipeline::place(const PipelineRun& run) {
 }
 
 void Pipeline::finish(PipelineRun& run) {
-  if (run.step && run.line != nullptr) place(run);
   if (run.step) {
+    place(run);
     std::vector<torch::Tensor> sums;
     {
       const torch::NoGradGuard no_grad;

@@ -93,6 +93,7 @@ void take_schedule(StrategyPlan& plan, const PipelineOptions& options, PipelineS
   const PipelineSchedule schedule = checked_schedule(setup, microbatches_of(options.schedule));
   plan.runner = pipelines(setup);
   plan.chunks = schedule.num_chunks();
+  plan.in_microbatches = true;
   plan.cut = options.cut;
   if (static_cast<int>(options.cut.size()) <= plan.chunks - 1) return;
   fail<InvalidArgument>("[pipeline] cut has ", options.cut.size(), " names, wanted at most ", plan.chunks - 1,

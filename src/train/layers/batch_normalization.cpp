@@ -74,7 +74,10 @@ class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
 
   void count_batch() {
     if (is_elsewhere()) return;
-    if (MicrobatchCall* const call = thread_context().microbatch) call->note_use(batches_);
+    if (MicrobatchCall* const call = thread_context().microbatch) {
+      call->note_use(batches_);
+      call->note_change(batches_);
+    }
     if (batches_.is_cpu() && batches_.scalar_type() == torch::kLong) {
       ++*batches_.data_ptr<int64_t>();
     } else {  // Module::to(dtype) converts every buffer

@@ -42,8 +42,9 @@ class Elsewhere final : public MicrobatchCall {
   bool elsewhere() const override { return elsewhere_; }
   void note_use(const torch::Tensor& tensor) override { used.insert(tensor.unsafeGetTensorImpl()); }
   void come_here() { elsewhere_ = false; }
+  void note_change(const torch::Tensor& tensor) override { changed.insert(tensor.unsafeGetTensorImpl()); }
 
-  TensorIds used;
+  TensorIds used, changed;
 
  private:
   bool elsewhere_;
@@ -234,6 +235,22 @@ TEST(Absent, AChunkOfThisProcessNotesWhatItUses) {
     EXPECT_TRUE(here.used.contains(used.unsafeGetTensorImpl()));
   }
   EXPECT_FALSE(here.used.contains(other.unsafeGetTensorImpl()));
+}
+
+TEST(Absent, AChunkOfThisProcessNotesWhatItChanges) {
+  torch::nn::BatchNorm1d norm(3);
+  torch::nn::InstanceNorm1d instances(torch::nn::InstanceNorm1dOptions(3).track_running_stats(true));
+  Elsewhere here(/*elsewhere=*/false);
+  norm(torch::ones({4, 3}));
+  EXPECT_EQ(here.changed, TensorIds({norm->running_mean.unsafeGetTensorImpl(), norm->running_var.unsafeGetTensorImpl(),
+                                     norm->num_batches_tracked.unsafeGetTensorImpl()}));
+  here.changed.clear();
+  instances(torch::ones({2, 3, 4}));
+  EXPECT_TRUE(here.changed.contains(instances->running_var.unsafeGetTensorImpl()));
+  here.changed.clear();
+  norm->eval();
+  norm(torch::ones({4, 3}));
+  EXPECT_TRUE(here.changed.empty());
 }
 
 }  // namespace
