@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/microbatch_call.h"
 #include "strategy/space/divided.h"
 #include "train/layers/sequential_module.h"
 #include "train/model/model_state.h"
@@ -123,6 +124,7 @@ std::vector<OutputShare> ModelState::judge(const Replica& replica, const Example
   SequentialModule* const layers = layers_of(replica);
   const torch::Tensor mask = layers == nullptr ? torch::Tensor() : space::whole_of(layers->take_output_mask());
   if (mask.defined()) {  // as a mask of the examples
+    if (share.mask.defined()) require_whole_share("a mask that layers make, beside one of the examples,");
     Example counted = share;
     counted.mask = share.mask.defined() ? share.mask.logical_and(mask) : mask;
     return {outputs_->share_of(counted, 0, std::move(predictions.front()))};

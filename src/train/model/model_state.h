@@ -78,8 +78,12 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   // If variables are on parameter servers, steps may still be under way when train_step() returns, and their
   // measurements come later. train_here() makes the step in this process alone.
   void train_step(const GlobalBatch& batch);
-  // "scales": those of a step of which this process has a share only, as ModelOutputs::mask_scales() gave them.
+  // "scales": those of a step of which this process, or a call of its function, has a share only, as
+  // ModelOutputs::mask_scales() gave them.
   void train_here(const GlobalBatch& batch, const std::vector<double>& scales);
+  // Returns the scales of a step whose functions get a microbatch at a time; empty: they get a whole share, or there is
+  // no mask.
+  std::vector<double> scales_of_microbatches(const GlobalBatch& batch) const;
   // Throws FailedPrecondition if this process only does what another one asks for.
   void require_in_charge(const std::string& what) const;
   // To be called before the first training step of a run of them.

@@ -235,13 +235,26 @@ OutputShare ModelOutputs::share_of(const Example& share, std::size_t output, tor
   return result;
 }
 
-std::vector<double> ModelOutputs::mask_scales(const Example& batch) const {
+torch::Tensor ModelOutputs::mask_counts(const Example& batch) const {
   if (!batch.mask.defined() && batch.masks.empty()) return {};
-  std::vector<double> scales;
+  std::vector<double> counts;
   for (std::size_t i = 0; i < list_.size(); ++i) {
     const torch::Tensor mask = mask_of(batch, i);
-    const double left = mask.defined() ? mask.to(torch::kDouble).sum().item<double>() : 0.0;
-    scales.push_back(left > 0.0 ? static_cast<double>(mask.numel()) / left : 1.0);
+    const bool any = mask.defined();
+    counts.insert(counts.end(), {any ? static_cast<double>(mask.numel()) : 0.0,
+                                 any ? mask.to(torch::kDouble).sum().item<double>() : 0.0});
+  }
+  return torch::tensor(counts, torch::kDouble).view({-1, 2});
+}
+
+// A sum has no mean to correct.
+std::vector<double> ModelOutputs::mask_scales(const torch::Tensor& counts) const {
+  std::vector<double> scales;
+  for (std::size_t i = 0; counts.defined() && i < list_.size(); ++i) {
+    const torch::Tensor own = counts[static_cast<int64_t>(i)];
+    const double all = own[0].item<double>(), left = own[1].item<double>();
+    const bool is_mean = list_[i].loss && list_[i].loss->reduction() == LossReduction::kSumOverBatchSize;
+    scales.push_back(is_mean && left > 0.0 ? all / left : 1.0);
   }
   return scales;
 }

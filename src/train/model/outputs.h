@@ -47,10 +47,12 @@ class ModelOutputs {
   // Returns one output of a share with its columns.
   OutputShare share_of(const Example& share, std::size_t output, torch::Tensor prediction) const;
 
-  // Returns for each output by how much its mean loss grows where masked parts are no part of the mean: the number of
-  // examples of a global batch divided by the number that its masks leave, parts of examples included. The list is
-  // empty if there are no masks.
-  std::vector<double> mask_scales(const Example& batch) const;
+  // Returns for each output the number of elements of its masks and the number that they leave, [outputs, 2] in
+  // float64; undefined if there are no masks.
+  torch::Tensor mask_counts(const Example& batch) const;
+  // Returns for each output by how much its mean loss grows where masked parts are no part of the mean: the quotient of
+  // these numbers, of a global batch. The list is empty if there are none.
+  std::vector<double> mask_scales(const torch::Tensor& counts) const;
 
  private:
   void add_outputs(const std::vector<std::string>& declared, const CompileOptions& options);

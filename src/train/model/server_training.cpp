@@ -108,7 +108,8 @@ void ServerTraining::step(const GlobalBatch& batch) {
     fail<InvalidArgument>("[model] ", state_.name(), ": the dataset has no targets (y), which training needs");
   }
   // A worker that has a share of the step alone does not know what the masks leave of the others.
-  const std::vector<double> scales = shares_ > 1 ? state_.outputs().mask_scales(example) : std::vector<double>();
+  const ModelOutputs& outputs = state_.outputs();
+  const std::vector<double> scales = outputs.mask_scales(shares_ > 1 ? outputs.mask_counts(example) : torch::Tensor());
   std::vector<std::vector<torch::Tensor>> arguments;
   int64_t begin = 0;
   for (const int64_t size : sub_batch_sizes(example.size(), 1, static_cast<int>(shares_), 0)) {

@@ -1,12 +1,14 @@
 // The work of a replica on its share of a global batch: forward, the losses of all outputs, the step, the metrics.
+#include "base/access.h"
 #include "cohort/trace.h"
+#include "strategy/core.h"
 #include "strategy/pipeline/microbatch_call.h"
 #include "train/layers/sequential_module.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
 
-// "scales" are a step's of which this process has a part only; see ModelOutputs::mask_scales().
+// "scales" are a step's of which this call has a part only; see ModelOutputs::mask_scales().
 ModelState::ShareLosses ModelState::losses_of(Replica& replica, const std::vector<OutputShare>& outputs,
                                               const std::vector<double>& scales) const {
   ShareLosses losses;
@@ -63,7 +65,16 @@ void ModelState::record(const Replica& replica, int64_t examples, const std::vec
 }
 
 void StepsHere::step(const GlobalBatch& batch) {
-  state_.train_here(batch, {});
+  state_.train_here(batch, state_.scales_of_microbatches(batch));
+}
+
+// A microbatch of a pipeline does not know what the masks leave of others.
+std::vector<double> ModelState::scales_of_microbatches(const GlobalBatch& batch) const {
+  if (!Access::core(strategy_)->plan().in_microbatches) return {};
+  std::vector<torch::Tensor> counts;
+  for (const Example& share : batch) counts.push_back(outputs_->mask_counts(share));
+  if (!counts.front().defined()) return {};
+  return outputs_->mask_scales(strategy_.reduce(ReduceOp::kSum, PerReplica<torch::Tensor>(std::move(counts))));
 }
 
 void StepsHere::finish() {
@@ -101,15 +112,18 @@ void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>&
 
 void ModelState::test_step(const GlobalBatch& batch) {
   outputs_->check(batch[0]);
-  run_step(StepKind::kTest, batch, [this](Replica& replica, const Example& share) -> NamedTensors {
+  const std::vector<double> scales = scales_of_microbatches(batch);
+  const auto body = [this, scales](Replica& replica, const Example& share) -> NamedTensors {
     const torch::NoGradGuard no_grad;
     const TraceSpan span("evaluation", "forward");
     const std::vector<OutputShare> outputs = judge(replica, share);
-    ShareLosses losses = losses_of(replica, outputs, {});
+    ShareLosses losses = losses_of(replica, outputs, scales);
     add_penalty(replica, share.size(), losses);
     record(replica, share.size(), outputs, losses);
     return {};
-  });
+  };
+  if (!scales.empty()) return static_cast<void>(strategy_.run(body, batch));
+  run_step(StepKind::kTest, batch, body);
 }
 
 PerReplica<NamedTensors> ModelState::predict_step(const GlobalBatch& batch) {
