@@ -31,9 +31,11 @@ torch::Tensor next_stage(const torch::Tensor& x);
 std::vector<torch::Tensor> next_stage(const std::vector<torch::Tensor>& values);
 
 // A place in a module's forward() where a chunk may begin: does as next_stage() if PipelineOptions::cut has the name,
-// and returns x as it is otherwise. The zoo's vision transformers have such places before their blocks but the first
-// ("encoder_layer_1", ...), its decoders, too ("layers.1", ...).
+// and returns x as it is otherwise. The models of the zoo that have blocks have such places before these: vision
+// transformers "encoder_layer_1", ..., decoders "layers.1", ..., BERT "layer.1", ..., ResNets "layer1.0", "layer1.1",
+// ..., EfficientNets "features.1.0", ..., U-Nets "down1", ..., "up1", ...; layouts::pipeline_cut() chooses among them.
 torch::Tensor stage_place(const torch::Tensor& x, std::string_view name);
+std::vector<torch::Tensor> stage_place(const std::vector<torch::Tensor>& values, std::string_view name);
 
 // A module that calls next_stage(), for a torch::nn::Sequential: std::make_shared<StageMark>(). It has no parameters.
 class StageMark : public torch::nn::Module {

@@ -372,8 +372,8 @@ LayoutMap Task::mesh_layout(const std::string& axis) const {
 
 std::vector<std::string> Task::pipeline_cut(int chunks) const {
   fail<Unimplemented>("[task] the mesh is to divide layers into ", chunks,
-                      " chunks, but only language models, vision transformers (task.model.backbone.type vit), mlp and "
-                      "cnn have places for that; a mesh whose axes carry the batch would fit");
+                      " chunks, but its model has no places for that, as language models, image classifiers and U-Nets "
+                      "have; a mesh whose axes carry the batch would fit");
 }
 
 }  // namespace cohort

@@ -218,6 +218,68 @@ TEST(Layouts, ExperimentsRunInStagesThatAFlagGives) {
   EXPECT_NEAR(last_loss(digits, {"--mesh=batch=2,stage=2", "--sharding_stage=1"}), wanted(digits), 1e-4);
 }
 
+// Products of matrices between places, of which a third are much larger than the others.
+class Uneven final : public LayerModule {
+ public:
+  Uneven() {
+    for (int i = 0; i < 6; ++i) {
+      layers_.push_back(
+          register_module("layer" + std::to_string(i), torch::nn::Linear(i == 5 ? 400 : 10, i == 4 ? 400 : 10)));
+    }
+  }
+  torch::Tensor forward(const torch::Tensor& x) override {
+    torch::Tensor y = x;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      if (i > 0) y = stage_place(std::vector{y}, std::to_string(i)).front();
+      y = layers_[i]->forward(y);
+    }
+    return y;
+  }
+
+ private:
+  std::vector<torch::nn::Linear> layers_;
+};
+
+TEST(Layouts, PipelinesCutModelsByTheirProducts) {
+  Uneven uneven;
+  const torch::Tensor x = torch::zeros({2, 10});
+  EXPECT_EQ(layouts::pipeline_cut(uneven, x, 1), std::vector<std::string>());
+  EXPECT_EQ(layouts::pipeline_cut(uneven, x, 2), std::vector<std::string>{"5"});
+  EXPECT_EQ(layouts::pipeline_cut(uneven, x, 6), (std::vector<std::string>{"1", "2", "3", "4", "5"}));
+  EXPECT_TRUE(uneven.is_training());
+  EXPECT_THAT(testing::error_of<InvalidArgument>([&] { layouts::pipeline_cut(uneven, x, 7); }),
+              HasSubstr("comes through 5 places where a chunk may begin (1, 2, 3, 4, 5), so that it has no 7 chunks"));
+  const auto cut = [](const std::shared_ptr<LayerModule>& model, int chunks) {
+    return c10::Join(" ", layouts::pipeline_cut(*model, torch::zeros({1, 3, 64, 64}), chunks));
+  };
+  EXPECT_EQ(cut(models::resnet50(), 2), "layer3.0");
+  EXPECT_EQ(cut(models::resnet_cifar(3), 3), "layer2.0 layer3.0");
+  EXPECT_EQ(cut(models::unet({.filters = 8}), 4), "down3 up2 up4");
+  EXPECT_EQ(cut(models::efficientnet(0), 2), "features.4.2");
+}
+
+TEST(Layouts, ExperimentsOfAllKindsRunInStages) {
+  const std::string backbone = "task.model.backbone.", encoder = "task.model.encoder.bert.";
+  const std::vector<std::string> resnet = {
+      "--experiment=mnist_mlp", "--batch_size=6", "--train_steps=2", "--mode=train",
+      "--params_override=" + backbone + "type=resnet_cifar," + backbone + "resnet_cifar.model_id=8"};
+  const std::vector<std::string> unet = {
+      "--experiment=unet_small", "--batch_size=3", "--train_steps=2", "--mode=train",
+      "--params_override=" + backbone + "unet.filters=2," + backbone + "unet.levels=2"};
+  const std::vector<std::string> bert = {"--experiment=bert_tiny", "--batch_size=6", "--train_steps=3", "--mode=train",
+                                         "--params_override=" + encoder + "hidden_size=16," + encoder +
+                                             "num_layers=2," + encoder + "intermediate_size=24"};
+  // A batch norm sees one microbatch at a time, on one device, too.
+  for (const auto& experiment : {resnet, unet, bert}) {
+    SCOPED_TRACE(experiment.front());
+    const double wanted = last_loss(experiment, {"--mesh=stage=1", "--pipeline_microbatches=3"});
+    EXPECT_NEAR(last_loss(experiment, {"--mesh=stage=2", "--pipeline_microbatches=3"}), wanted, 1e-4 * wanted);
+    if (experiment == bert) {
+      EXPECT_NEAR(last_loss(bert, {"--distribution_strategy=one_device"}), wanted, 1e-4 * wanted);
+    }
+  }
+}
+
 TEST(Layouts, WrongStagesAreNamed) {
   const testing::TemporaryFolder folder;
   const auto expect = [&](const std::vector<std::string>& experiment, const std::vector<std::string>& flags,
@@ -241,7 +303,8 @@ TEST(Layouts, WrongStagesAreNamed) {
   expect(text, {"--mesh=stage=2", "--sharding_stage=2"}, "sharding.stage is 2");
   expect({"--experiment=mnist_cnn"}, {"--mesh=stage=2", "--params_override=task.train_input_partition_dims=[1,2,1,1]"},
          "task.eval_input_partition_dims have no meaning with --mesh=stage=2, whose axis of stages divides the layers");
-  expect({"--experiment=resnet20_cifar10"}, {"--mesh=stage=2"}, "only language models, vision transformers");
+  expect({"--experiment=resnet20_cifar10"}, {"--mesh=stage=11"}, "so that it has no 11 chunks, 1 to 10 would fit");
+  expect({"--experiment=dlrm_small"}, {"--mesh=stage=2"}, "into 2 chunks, but its model has no places for that");
 }
 
 TEST(Layouts, ExperimentsRunWithTheirTokensInParts) {

@@ -91,6 +91,7 @@ class SemanticSegmentationTask : public Task {
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
   std::vector<int64_t> input_partition_dims(bool training) const override;
+  std::vector<std::string> pipeline_cut(int chunks) const override;
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;

@@ -68,8 +68,9 @@ LayoutMap ImageClassificationTask::mesh_layout(const std::string& axis) const {
 
 std::vector<std::string> ImageClassificationTask::pipeline_cut(int chunks) const {
   if (has_digit_layers(model)) return {};
-  if (model.backbone.type != "vit") return Task::pipeline_cut(chunks);
-  return layouts::pipeline_cut(vit_options(model), chunks);
+  if (model.backbone.type == "vit") return layouts::pipeline_cut(vit_options(model), chunks);
+  constexpr int64_t kSide = 64;
+  return layouts::pipeline_cut(*build_backbone(model, head()), at::zeros({1, model.channels(), kSide, kSide}), chunks);
 }
 
 Model ImageClassificationTask::build_model() {

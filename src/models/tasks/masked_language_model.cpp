@@ -152,6 +152,10 @@ LayoutMap MaskedLanguageModelTask::mesh_layout(const std::string& axis) const {
   return layouts::transformer(model.options(train_data.use_next_sentence_label), axis);
 }
 
+std::vector<std::string> MaskedLanguageModelTask::pipeline_cut(int chunks) const {
+  return layouts::pipeline_cut(model.options(train_data.use_next_sentence_label), chunks);
+}
+
 Model MaskedLanguageModelTask::build_model() {
   const models::BertOptions options = model.options(train_data.use_next_sentence_label);
   initial_ = *init_checkpoint;

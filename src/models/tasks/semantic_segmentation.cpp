@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "cohort/models/layouts.h"
 #include "cohort/models/zoo.h"
 #include "cohort/train/metrics.h"
 #include "models/run/partitions.h"
@@ -71,6 +72,13 @@ Example SemanticSegmentationTask::example_batch() const {
 std::vector<int64_t> SemanticSegmentationTask::input_partition_dims(bool training) const {
   return training ? partition_dims_of("task.train_input_partition_dims", train_input_partition_dims, /*planes=*/false)
                   : partition_dims_of("task.eval_input_partition_dims", eval_input_partition_dims, /*planes=*/false);
+}
+
+std::vector<std::string> SemanticSegmentationTask::pipeline_cut(int chunks) const {
+  require_input_size(model);
+  const models::UNetOptions options = unet_options(model);
+  const int64_t side = int64_t{1} << options.levels;
+  return layouts::pipeline_cut(*models::unet(options), at::zeros({1, options.in_channels, side, side}), chunks);
 }
 
 Model SemanticSegmentationTask::build_model() {

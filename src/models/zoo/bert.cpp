@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
+#include "cohort/pipeline_strategy.h"
 #include "models/zoo/blocks.h"
 
 namespace cohort::models {
@@ -213,7 +214,9 @@ class Bert final : public NamedModule {
                             embeddings_->positions(), " (max_positions)");
     }
     torch::Tensor y = embeddings_->forward(words, types);
-    for (const auto& block : blocks_) {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const auto& block = blocks_[i];
+      if (i > 0) y = stage_place(y, "layer." + std::to_string(i));
       const auto forward = [block, padding](const torch::Tensor& x) { return block->forward(x, padding); };
       y = options_.remat ? remat(block, forward, y) : forward(y);
     }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "cohort/pipeline_strategy.h"
 #include "cohort/replica.h"
 #include "strategy/context.h"
 #include "strategy/pipeline/microbatch_call.h"
@@ -53,7 +54,7 @@ torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, b
   if (learns && x.numel() == 0) {  // connected to the parameters, so that their gradients are zeros
     return x * norm->weight.view({1, -1, 1, 1}) + norm->bias.view({1, -1, 1, 1});
   }
-  if (learns) norm->num_batches_tracked.add_(1);
+  if (learns && !is_elsewhere()) norm->num_batches_tracked.add_(1);
   return at::batch_norm(x, norm->weight, norm->bias, norm->running_mean, norm->running_var, learns,
                         norm->options.momentum().value(), norm->options.eps(), /*cudnn_enabled=*/true);
 }
@@ -70,7 +71,10 @@ torch::Tensor through(const std::shared_ptr<LayerModule>& block, const torch::Te
 
 torch::Tensor Chain::forward(const torch::Tensor& x) {
   torch::Tensor y = x;
-  for (const auto& link : links_) y = through(link, y, again_);
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    if (!place_.empty()) y = stage_place(y, place_ + "." + std::to_string(i));
+    y = through(links_[i], y, again_);
+  }
   return y;
 }
 

@@ -41,13 +41,16 @@ torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, b
 // Modules that are called one after the other, named "0", "1", ...
 class Chain final : public LayerModule {
  public:
-  // With `again` each of them is computed again in backward (cohort::remat).
-  explicit Chain(bool again = false) : again_(again) {}
+  // With `again` each of them is computed again in backward (cohort::remat). With `place`, the chain's name in the
+  // model, a chunk of a pipeline may begin with each of them (stage_place).
+  explicit Chain(bool again = false, std::string place = "") : again_(again), place_(std::move(place)) {}
   void push_back(const std::shared_ptr<LayerModule>& link);
+  std::size_t size() const { return links_.size(); }
   torch::Tensor forward(const torch::Tensor& x) override;
 
  private:
   bool again_;
+  std::string place_;
   std::vector<std::shared_ptr<LayerModule>> links_;
 };
 

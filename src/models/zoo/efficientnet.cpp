@@ -148,7 +148,7 @@ class EfficientNet final : public LayerModule {
         style.activation));
     int64_t done = 0;
     for (Stage stage : kStages) {
-      const auto blocks = std::make_shared<Chain>(options.remat);
+      const auto blocks = std::make_shared<Chain>(options.remat, "features." + std::to_string(features->size()));
       const int64_t out = wide(stage.out);
       stage.in = wide(stage.in);
       stage.out = out;

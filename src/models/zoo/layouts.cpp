@@ -49,4 +49,8 @@ std::vector<std::string> pipeline_cut(const models::VisionTransformerOptions& op
   return even_cut("encoder_layer_", options.num_layers, chunks);
 }
 
+std::vector<std::string> pipeline_cut(const models::BertOptions& options, int chunks) {
+  return even_cut("layer.", options.num_layers, chunks);
+}
+
 }  // namespace cohort::layouts

@@ -128,14 +128,15 @@ class ResNet final : public LayerModule {
     int64_t in = stem.planes;
     int64_t planes = stem.planes;
     for (std::size_t stage = 0; stage < depths.size(); ++stage, planes *= 2) {
-      const auto blocks = std::make_shared<Chain>(options.remat);
+      const std::string name = "layer" + std::to_string(stage + 1);
+      const auto blocks = std::make_shared<Chain>(options.remat, name);
       for (int64_t i = 0; i < depths[stage]; ++i) {
         const auto block = std::make_shared<Block>(in, planes, stage > 0 && i == 0 ? 2 : 1, style_);
         if (options.zero_init_residual) torch::nn::init::zeros_(block->last_norm()->weight);
         blocks->push_back(block);
         in = planes * Block::kExpansion;
       }
-      stages_.push_back(register_module("layer" + std::to_string(stage + 1), blocks));
+      stages_.push_back(register_module(name, blocks));
     }
     fc_ = register_module("fc", torch::nn::Linear(in, options.num_classes));
   }

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
+#include "cohort/pipeline_strategy.h"
 #include "models/zoo/blocks.h"
 
 namespace cohort::models {
@@ -110,13 +111,21 @@ class UNet final : public LayerModule {
                             downs_.size(), " times, wanted at least ", least, " x ", least);
     }
     const torch::Tensor input = x.to(outc_->weight.scalar_type());
-    std::vector<torch::Tensor> down = {
+    // What is still needed: the levels that were left on the way down, and behind them the one where it is.
+    std::vector<torch::Tensor> levels = {
         inc_->forward(channels_last_ ? input.contiguous(at::MemoryFormat::ChannelsLast) : input)};
-    for (const auto& each : downs_) down.push_back(each->forward(down.back()));
-    torch::Tensor y = down.back();
-    if (is_training() && dropout_ > 0.0) y = drop(y, dropout_, y.sizes());
-    for (std::size_t i = 0; i < ups_.size(); ++i) y = ups_[i]->forward(y, down[ups_.size() - 1 - i]);
-    return outc_->forward(y);
+    for (std::size_t i = 0; i < downs_.size(); ++i) {
+      levels = stage_place(levels, "down" + std::to_string(i + 1));
+      levels.push_back(downs_[i]->forward(levels.back()));
+    }
+    if (is_training() && dropout_ > 0.0) levels.back() = drop(levels.back(), dropout_, levels.back().sizes());
+    for (std::size_t i = 0; i < ups_.size(); ++i) {
+      levels = stage_place(levels, "up" + std::to_string(i + 1));
+      const torch::Tensor y = std::move(levels.back());
+      levels.pop_back();
+      levels.back() = ups_[i]->forward(y, levels.back());
+    }
+    return outc_->forward(levels.back());
   }
 
  private:

@@ -102,6 +102,7 @@ class Operation {
   }
   void cast() { op_.callBoxedForDispatchKey(c10::DispatchKey::AutocastCPU, stack_); }
   void call_without_values(MicrobatchCall& call, bool learns);
+  void call_counted(MicrobatchCall& call);
   [[noreturn]] void refuse(const MicrobatchCall* call) const;
 
  private:
@@ -224,6 +225,18 @@ void Operation::call_without_values(MicrobatchCall& call, bool learns) {
   }
 }
 
+void Operation::call_counted(MicrobatchCall& call) {
+  if (op_.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+    return op_.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, stack_);
+  }
+  const Arguments arguments(stack_.end() - static_cast<std::ptrdiff_t>(count_), stack_.end());
+  this->call();
+  if (!op_.schema().returns().empty()) {
+    const c10::IValue& first = stack_[stack_.size() - op_.schema().returns().size()];
+    if (first.isTensor()) call.count(op_.schema().name(), arguments, first.toTensor());
+  }
+}
+
 void Operation::refuse(const MicrobatchCall* call) const {
   torch::Tensor absent;
   each_argument([&](const torch::Tensor& tensor) {
@@ -240,6 +253,7 @@ void Operation::refuse(const MicrobatchCall* call) const {
 void call_elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Operation operation(op, *stack);
   MicrobatchCall* const call = thread_context().microbatch;
+  if (call != nullptr && call->counts()) return operation.call_counted(*call);
   const bool elsewhere = call != nullptr && call->elsewhere();
   bool absent = false;
   bool learns = false;

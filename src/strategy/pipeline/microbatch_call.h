@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
 #include <torch/types.h>
 
@@ -59,6 +60,12 @@ class MicrobatchCall {
   // Notes that a chunk of this process uses a tensor, or changes it.
   virtual void note_use(const torch::Tensor& tensor) = 0;
   virtual void note_change(const torch::Tensor& tensor) = 0;
+  // Returns whether count() wants the operations of this thread, which are handed over for that (absent.h); it gets
+  // those that others consist of.
+  virtual bool counts() const { return false; }
+  // Takes an operation such as "aten::mm" with its arguments and its first result.
+  virtual void count(std::string_view /*operation*/, const std::vector<c10::IValue>& /*arguments*/,
+                     const torch::Tensor& /*result*/) {}
 
   // Notes that a chunk of another process has written to a tensor, whose values this one lacks from then on.
   void note_written(const torch::Tensor& tensor);

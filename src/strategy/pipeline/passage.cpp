@@ -74,6 +74,11 @@ torch::Tensor stage_place(const torch::Tensor& x, std::string_view name) {
   return call == nullptr || !call->begins_at(name) ? x : call->next_chunk({x}).front();
 }
 
+std::vector<torch::Tensor> stage_place(const std::vector<torch::Tensor>& values, std::string_view name) {
+  MicrobatchCall* const call = thread_context().microbatch;
+  return call == nullptr || !call->begins_at(name) ? values : call->next_chunk(values);
+}
+
 void PipelineRun::wake_all() {
   for (Stage& stage : stages) stage.wake.notify_all();
   for (Passage* passage : passages) passage->wake_all();
