@@ -19,10 +19,24 @@ struct SharePart;
 
 // Joins tensors; see PipelineStrategy. InvalidArgument: they are neither scalars nor have a row for each example.
 torch::Tensor join_tensors(const std::vector<torch::Tensor>& parts, const std::vector<SharePart>& shares);
+// Returns whether the results of this thread are to be those of another process, which has them; join_tensors() then
+// takes a single part, too, as it is.
+bool shares_results();
 // Fails with Unimplemented for a type that cannot be joined.
 [[noreturn]] void fail_to_join(const char* type);
 // Fails with InvalidArgument for lists of different lengths or names.
 [[noreturn]] void fail_to_match();
+
+// Whether JoinParts takes a type.
+template <typename T>
+inline constexpr bool kJoins = std::is_same_v<T, torch::Tensor> || std::is_same_v<T, std::string> ||
+                               (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>);
+template <typename T>
+inline constexpr bool kJoins<std::vector<T>> = kJoins<T>;
+template <typename A, typename B>
+inline constexpr bool kJoins<std::pair<A, B>> = kJoins<A>&& kJoins<B>;
+template <typename... Ts>
+inline constexpr bool kJoins<std::tuple<Ts...>> = (kJoins<Ts> && ...);
 
 template <typename T>
 struct JoinParts {

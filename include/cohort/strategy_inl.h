@@ -71,8 +71,8 @@ class RunJob final : public Job {
       std::vector<Result> each;
       for (std::optional<Slot>& part : parts_[local]) each.push_back(std::move(*part));
       parts_[local].clear();
-      results_[local].emplace(each.size() == 1 ? std::move(each.front())
-                                               : JoinParts<Result>::of(std::move(each), parts));
+      const bool as_it_is = each.size() == 1 && !(kJoins<Result> && shares_results());
+      results_[local].emplace(as_it_is ? std::move(each.front()) : JoinParts<Result>::of(std::move(each), parts));
     }
   }
 

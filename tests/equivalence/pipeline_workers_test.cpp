@@ -217,6 +217,16 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+struct LinearsImpl : torch::nn::Module {
+  LinearsImpl() {
+    first = register_parameter("first", torch::full({6, 3}, 0.5, torch::kDouble));
+    second = register_parameter("second", torch::full({3, 2}, 0.5, torch::kDouble));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return next_stage(x.matmul(first)).matmul(second); }
+  torch::Tensor first, second;
+};
+TORCH_MODULE(Linears);
+
 struct OwnLoop {
   std::vector<double> losses;
   std::vector<torch::Tensor> outputs;
@@ -337,6 +347,29 @@ TEST(PipelineOverWorkers, FactorsOfLowRankAreThoseOfReplicasAndGoOn) {
         tied[rank] = whole.net[0]->embedding.detach().clone();
       });
   for (const torch::Tensor& each : tied) EXPECT_TRUE(torch::equal(each, tied[0]));
+}
+
+// A batch with one example is one microbatch, whose results all workers have, too.
+TEST(PipelineOverWorkers, ASingleMicrobatchHasItsResultsOnAllWorkers) {
+  with_stages({}, Schedule1F1B{.microbatches = 3}, [](const MultiWorkerPipelineStrategy& strategy) {
+    const auto net = strategy.mirror([] { return Linears(); });
+    const torch::Tensor x = torch::ones({1, 6}, torch::kDouble);
+    const auto results = strategy.run(
+        [&](Replica& replica, const Example& part) {
+          const torch::NoGradGuard no_grad;
+          const torch::Tensor y = net[replica]->forward(part.x);
+          return std::tuple(NamedTensors{{"y", y}, {"none", torch::Tensor()}}, y.sum(), y.sum({0}), part.size());
+        },
+        PerReplica<Example>({Example{.x = x}}));
+    const auto& [named, sum, columns, rows] = results[0];
+    const torch::Tensor wanted = torch::full({1, 2}, 6 * 0.5 * 3 * 0.5, torch::kDouble);
+    EXPECT_LT(gap_between(named[0].second, wanted), kClose);
+    EXPECT_FALSE(named[1].second.defined());
+    EXPECT_NEAR(sum.item<double>(), wanted.sum().item<double>(), kClose);
+    EXPECT_LT(gap_between(columns, wanted[0]), kClose);
+    EXPECT_EQ(rows, 1);
+    EXPECT_LT(gap_between(strategy.reduce(ReduceOp::kSum, PerReplica<torch::Tensor>({columns})), wanted[0]), kClose);
+  });
 }
 
 template <typename Kind>

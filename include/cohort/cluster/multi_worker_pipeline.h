@@ -24,8 +24,8 @@
 namespace cohort {
 
 // The strategy of a worker; a handle as every Strategy. What run() returns is the same on all workers of a line of
-// stages if it is made of tensors and the share has several microbatches; what it returns for a single one is read by
-// Strategy::reduce() or gather().
+// stages if it is a tensor, or made of tensors by vectors, pairs and tuples. Tensors in values of other types, which
+// only a share of a single microbatch may return, have no values but on the last worker of the line.
 class MultiWorkerPipelineStrategy : public Strategy {
  public:
   // Enters the cluster, as MultiWorkerMirroredStrategy does, with its errors. `options` has a mesh, whose devices are

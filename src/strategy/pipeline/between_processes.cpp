@@ -128,7 +128,9 @@ void share_results(PipelineRun& run, const std::vector<detail::SharePart>& parts
     message.values = {facts_of(run, changed),
                       run.stream.defined() ? torch::Tensor() : run.replica.generator().get_state()};
     for (const auto& [number, component] : changed) message.values.push_back(component);
-    for (torch::Tensor& tensor : results.tensors()) message.values.push_back(tensor);
+    for (const torch::Tensor& tensor : results.tensors()) {
+      message.values.push_back(tensor.defined() ? tensor.detach() : tensor);
+    }
     broadcast_message(*run.line, root, std::move(message));
     return;
   }
