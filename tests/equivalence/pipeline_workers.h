@@ -64,12 +64,18 @@ inline std::vector<std::string> cut_of(int chunks) {
   return {"dense_1", "layer_normalization", "dense_2", "dense_3", "dense_4"};
 }
 
-inline Dataset batches() {
+// Returns batches of examples of a shape.
+inline Dataset batches_of(std::vector<int64_t> shape) {
   const at::Generator own = mesh_runs::generator(7);
-  return Dataset::from_tensor_slices(Example{.x = torch::randn({kRows, 6}, own, torch::kDouble),
+  shape.insert(shape.begin(), kRows);
+  return Dataset::from_tensor_slices(Example{.x = torch::randn(shape, own, torch::kDouble),
                                              .y = torch::randint(kLabels, {kRows}, own, torch::kLong),
                                              .weight = torch::rand({kRows}, own, torch::kDouble)})
       .batch(12);
+}
+
+inline Dataset batches() {
+  return batches_of({6});
 }
 
 inline Optimizer adam(double clipnorm = 0.0) {
@@ -79,16 +85,21 @@ inline Optimizer adam(double clipnorm = 0.0) {
   return Adam(options);
 }
 
-// Every run begins with the same values.
-inline Sequential made(const std::vector<Layer>& net, const Optimizer& rule) {
-  Sequential model(net, {.dtype = torch::kDouble});
-  model.build({6});
+// Every run begins with the same values, which a generator of the caller's own draws.
+template <typename AnyModel>
+void set_drawn_weights(AnyModel& model) {
   const at::Generator own = mesh_runs::generator(3);
   NamedTensors weights = model.weights();
   for (auto& [name, value] : weights) {
     if (value.is_floating_point()) value = torch::rand(value.sizes(), own, torch::kDouble) - 0.3;
   }
   model.set_weights(weights);
+}
+
+inline Sequential made(const std::vector<Layer>& net, const Optimizer& rule) {
+  Sequential model(net, {.dtype = torch::kDouble});
+  model.build({6});
+  set_drawn_weights(model);
   model.compile({.optimizer = rule,
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {SparseCategoricalAccuracy()}});

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "base/access.h"
+#include "cohort/models/layouts.h"
 #include "strategy/core.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -80,6 +81,57 @@ TEST(PipelineOverWorkers, AWorkerAloneHasAllStages) {
                                               .cut = cut_of(2)});
   EXPECT_EQ(strategy.num_workers(), 1);
   expect_like(under(strategy), under(OneDeviceStrategy("/CPU:0")));
+}
+
+// Sequences, whose kernels for whole ones are several operations.
+TEST(PipelineOverWorkers, RecurrentLayersLearnAsOnOneDevice) {
+  const std::vector<Layer> net = {LSTM({.units = 5, .return_sequences = true}),
+                                  GRU({.units = 4, .return_sequences = true}), Bidirectional(LSTM(3)), Dense(kLabels)};
+  const auto learned = [&](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Sequential model(net, {.dtype = torch::kDouble});
+    model.build({4, 6});
+    set_drawn_weights(model);
+    model.compile({.optimizer = adam(),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                   .metrics = {SparseCategoricalAccuracy()}});
+    return outcome_of(model, batches_of({4, 6}), kEpochs);
+  };
+  const Outcome wanted = learned(OneDeviceStrategy("/CPU:0"));
+  EXPECT_LT(wanted.history["loss"].back(), wanted.history["loss"].front());
+  with_stages({.workers = 3, .stages = 3}, Schedule1F1B{.microbatches = 5},
+              [&](const MultiWorkerPipelineStrategy& strategy) { expect_like(learned(strategy), wanted); },
+              {"gru", "bidirectional"});
+}
+
+TEST(PipelineOverWorkers, AVisionTransformerLearnsAsOnOneDevice) {
+  const models::VisionTransformerOptions options{.image_size = 4,
+                                                 .patch_size = 2,
+                                                 .num_layers = 3,
+                                                 .num_heads = 2,
+                                                 .hidden_dim = 6,
+                                                 .mlp_dim = 8,
+                                                 .num_classes = kLabels,
+                                                 .in_channels = 2};
+  const auto learned = [&](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Model model([options] {
+      auto made = models::vision_transformer(options);
+      made->to(torch::kDouble);
+      return made;
+    });
+    set_drawn_weights(model);
+    model.compile({.optimizer = adam(),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                   .metrics = {SparseCategoricalAccuracy()}});
+    return outcome_of(model, batches_of({2, 4, 4}), kEpochs);
+  };
+  const Outcome wanted = learned(OneDeviceStrategy("/CPU:0"));
+  EXPECT_LT(wanted.history["loss"].back(), wanted.history["loss"].front());
+  with_stages(
+      {.workers = 3, .stages = 3}, ScheduleZeroBubbleH1{.microbatches = 5},
+      [&](const MultiWorkerPipelineStrategy& strategy) { expect_like(learned(strategy), wanted); },
+      layouts::pipeline_cut(options, 3));
 }
 
 // Each worker has the parameters, gradients and slots of its stage, and all of them together what one device has.

@@ -133,18 +133,23 @@ void Operation::each_changed(const Fn& fn) const {
   for (const std::size_t i : {kMean, kVariance}) each_tensor(argument(i), fn);
 }
 
-// What is written stays as it is: its values are another process's, also where this one had some.
+// What is written stays as it is, but for its dimensions: its values are another process's, also where this one had
+// some.
 bool Operation::finish_written(MicrobatchCall& call) {
-  constexpr std::array kChangesSizes = {"resize_", "resize_as_", "set_",      "squeeze_",  "unsqueeze_",
-                                        "t_",      "transpose_", "swapaxes_", "swapdims_", "as_strided_"};
+  constexpr std::array kTurns = {"squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_"};
+  constexpr std::array kChangesSizes = {"resize_", "resize_as_", "set_", "as_strided_"};
   std::vector<c10::IValue> written;
   for (std::size_t i = 0; i < count_; ++i) {
     if (writes(i)) written.push_back(argument(i));
   }
   if (written.empty()) return false;
-  const std::string_view name(op_.schema().name());
-  for (const std::string_view each : kChangesSizes) {
-    if (name.substr(name.rfind(':') + 1) != each) continue;
+  const std::string_view full(op_.schema().name());
+  const std::string_view name = full.substr(full.rfind(':') + 1);
+  const bool turns = std::find(kTurns.begin(), kTurns.end(), name) != kTurns.end();
+  if (turns && is_absent(written.front().toTensor())) {
+    torch::Tensor tensor = written.front().toTensor();
+    tensor.set_data(made_absent(results().front().toTensor(), tensor.device(), /*learns=*/false));
+  } else if (turns || std::find(kChangesSizes.begin(), kChangesSizes.end(), name) != kChangesSizes.end()) {
     fail<Unimplemented>("[pipeline] ", op_.schema().name(), " changes the sizes of a tensor in a chunk of the model ",
                         "that another process computes; use the form that returns a new tensor");
   }

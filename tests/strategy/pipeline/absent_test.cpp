@@ -104,6 +104,7 @@ TEST(Absent, OperationsOfImages) {
        [](const torch::Tensor& t) {
          return F::pad(t, F::PadFuncOptions({1, 1, 2, 0}));
        }},
+      {"turned in place", [](const torch::Tensor& t) { return (t + 1.0).transpose_(0, 3).squeeze_(1).unsqueeze_(0); }},
       {"relu in place", [](const torch::Tensor& t) { return (t + 1.0).relu_(); }},
       {"mean",
        [](const torch::Tensor& t) {
