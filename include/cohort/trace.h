@@ -24,6 +24,15 @@ struct TraceOptions {
   std::filesystem::path file;      // written at the end; empty: only the summary
   std::string process = "cohort";  // its name in the picture
   int64_t most_spans = 1'000'000;  // the most spans of each thread; later ones are left out, and counted
+  std::string close_up = {};       // a name of spans, of the last of which TraceSummary::close_up tells; empty: of none
+};
+
+// A span as it was recorded.
+struct TracedSpan {
+  std::string category;  // such as "compute"
+  std::string name;      // such as "forward"
+  double begin = 0.0;    // seconds since the trace began
+  double end = 0.0;      // likewise
 };
 
 // The time that each thread spent in each category.
@@ -35,7 +44,11 @@ struct TraceSummary {
   static constexpr int kParts = 200;
   // Seconds in each part, by thread and category.
   std::map<std::string, std::map<std::string, std::vector<double>>> seconds_in_parts;
-  int64_t left_out = 0;  // spans that were not recorded, because there were more than TraceOptions::most_spans
+  // The spans of each thread within the last one of the name TraceOptions::close_up, in the order of their beginnings;
+  // empty: there was none.
+  std::map<std::string, std::vector<TracedSpan>> close_up;
+  std::string close_up_thread;  // the thread that recorded that one
+  int64_t left_out = 0;         // spans that were not recorded, because there were more than TraceOptions::most_spans
 };
 
 // Records everything while it lives. A process has one at a time (FailedPrecondition).

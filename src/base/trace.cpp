@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 #include "base/atomic_file.h"
@@ -113,6 +114,32 @@ void add_up(const std::vector<SpanRecord>& spans, const std::string& thread, Tra
   });
 }
 
+// The spans of a thread with its name.
+struct ThreadSpans {
+  std::string thread;
+  std::vector<SpanRecord> spans;
+};
+
+// Notes what all threads did within the last span of a name.
+void add_close_up(const std::vector<ThreadSpans>& all, std::string_view name, TraceSummary& summary) {
+  const SpanRecord* last = nullptr;
+  for (const ThreadSpans& each : all) {
+    for (const SpanRecord& span : each.spans) {
+      if (span.name != name || (last != nullptr && span.end < last->end)) continue;
+      last = &span;
+      summary.close_up_thread = each.thread;
+    }
+  }
+  if (last == nullptr) return;
+  const auto since = [](Clock::time_point time) { return seconds(time - recorder().begin); };
+  for (const ThreadSpans& each : all) {
+    for (const SpanRecord& span : each.spans) {
+      if (&span == last || span.begin < last->begin || span.end > last->end) continue;
+      summary.close_up[each.thread].push_back({span.category, span.name, since(span.begin), since(span.end)});
+    }
+  }
+}
+
 std::vector<SpanRecord> taken_from(ThreadRecord& thread, TraceSummary& summary) {
   const std::lock_guard lock(thread.mutex);
   std::vector<SpanRecord> spans = std::exchange(thread.spans, {});
@@ -202,6 +229,7 @@ TraceSummary Trace::finish() {
     const std::lock_guard lock(recorder().mutex);
     threads = recorder().threads;
   }
+  std::vector<ThreadSpans> all;
   for (const auto& thread : threads) {
     const std::vector<SpanRecord> spans = taken_from(*thread, summary);
     if (spans.empty()) continue;
@@ -216,7 +244,9 @@ TraceSummary Trace::finish() {
                         {"dur", microseconds(span.end - span.begin)}});
     }
     add_up(spans, thread->name, summary);
+    if (!options_.close_up.empty()) all.push_back({thread->name, spans});
   }
+  add_close_up(all, options_.close_up, summary);
   if (options_.file.empty()) return summary;
   AtomicFile file(options_.file);
   file.write(nlohmann::ordered_json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump() + "\n");

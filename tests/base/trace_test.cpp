@@ -98,6 +98,36 @@ TEST(TraceTest, TheSummaryHasTheTimeOfEachPart) {
   EXPECT_GT(*std::max_element(parts.at("input").begin(), parts.at("input").end()), 0.0);
 }
 
+TEST(TraceTest, TheSummaryShowsTheLastSpanOfANameFromNear) {
+  Trace trace({.close_up = "step"});
+  name_traced_thread("main");
+  for (int i = 0; i < 2; ++i) {
+    const TraceSpan step("communication", "step");
+    std::thread([i] {
+      name_traced_thread("helper");
+      const TraceSpan span("compute", i == 0 ? "early" : "late");
+      sleep_for(2);
+    }).join();
+    const TraceSpan own("compute", "own");
+    sleep_for(2);
+  }
+  { const TraceSpan after("compute", "after"); }
+  const TraceSummary summary = trace.finish();
+  EXPECT_EQ(summary.close_up_thread, "main");
+  ASSERT_EQ(summary.close_up.size(), 2U);
+  ASSERT_EQ(summary.close_up.at("helper").size(), 1U);
+  ASSERT_EQ(summary.close_up.at("main").size(), 1U);
+  const TracedSpan& late = summary.close_up.at("helper").front();
+  const TracedSpan& own = summary.close_up.at("main").front();
+  EXPECT_EQ(late.name, "late");
+  EXPECT_EQ(late.category, "compute");
+  EXPECT_EQ(own.name, "own");
+  EXPECT_GE(late.end - late.begin, 0.002);
+  EXPECT_LE(late.end, own.begin);
+  EXPECT_LE(own.end, summary.seconds);
+  EXPECT_TRUE(Trace({.close_up = "none"}).finish().close_up.empty());
+}
+
 TEST(TraceTest, TooManySpansAreCountedOnly) {
   Trace trace({.most_spans = 3});
   for (int i = 0; i < 5; ++i) const TraceSpan span("compute", "one");

@@ -9,11 +9,13 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "cohort/error.h"
 #include "cohort/optimizer.h"
 #include "cohort/trace.h"
+#include "strategy/pipeline/pipeline.h"
 #include "tests/support/errors.h"
 
 namespace cohort::pipeline_test {
@@ -262,13 +264,17 @@ TEST(PipelineStrategy, HalvesOfABackwardHaveTheProductsOfAWhole) {
 
 TEST(PipelineStrategy, ATraceHasTheTimeline) {
   const PipelineStrategy strategy = two_stages();
-  Trace trace({.file = {}});
+  Trace trace({.file = {}, .close_up = kPipelineStep});
   step(strategy, [](Replica& replica, const Example& part, const auto& forward, ReplicaOptimizer& own) {
     own.minimize(replica.global_mean(forward(part.x)));
   });
   const TraceSummary summary = trace.finish();
   ASSERT_TRUE(summary.seconds_of.contains("replica 0, stage 1"));
   EXPECT_GT(summary.seconds_of.at("replica 0, stage 1").at("compute"), 0.0);
+  ASSERT_TRUE(summary.close_up.contains("replica 0, stage 1"));
+  std::set<std::string> actions;
+  for (const TracedSpan& span : summary.close_up.at("replica 0, stage 1")) actions.insert(span.name);
+  for (const char* each : {"forward 0", "backward 2"}) EXPECT_TRUE(actions.contains(each)) << each;
 }
 
 // A batch norm before and behind a cut.

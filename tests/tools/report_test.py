@@ -63,6 +63,32 @@ class Report(unittest.TestCase):
         compute = timeline["parts"]["replica 0"]["compute"]
         self.assertGreater(sum(compute[:190]), 0.0)
 
+    def test_the_stages_of_a_pipeline(self):
+        done = cohort("train", "--experiment=mnist_mlp", "--train_steps=4", "--batch_size=32", "--mesh=stage=2", "--pipeline_microbatches=4",
+                      "--pipeline_schedule=zero_bubble_h1", f"--model_dir={self.folder / 'run'}", f"--trace={self.folder / 'trace.json'}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"the last step: stages without work [\d.]+%, by the schedule [\d.]+%")
+        pipeline = self.data(self.folder / "run")[0]["timeline"]["pipeline"]
+        self.assertEqual((pipeline["schedule"], pipeline["microbatches"], pipeline["stages"]), ("zero_bubble_h1", 4, 2))
+        for kind in ("scheduled", "measured"):
+            self.assertTrue(0.0 < pipeline[f"{kind}_bubble"] < 1.0)
+            self.assertEqual([stage["stage"] for stage in pipeline[kind]], [0, 1])
+            for stage in pipeline[kind]:
+                done_by = {action: sorted(span["microbatch"] for span in stage["spans"] if span["action"] == action) for action in ("forward", "backward", "weight")}
+                self.assertEqual(done_by["forward"], [0, 1, 2, 3])
+                self.assertEqual(done_by["backward"], [0, 1, 2, 3])
+                self.assertTrue(done_by["weight"])
+                # One action after the other.
+                spans = sorted((span["begin"], span["end"]) for span in stage["spans"])
+                for (_, end), (begin, _) in zip(spans, spans[1:]):
+                    self.assertLessEqual(end, begin + 1e-9)
+        if not BROWSER:
+            return
+        page = self.shown(1000)
+        picture = page[page.index("A step of 4 microbatches on 2 stages by the schedule zero_bubble_h1"):]
+        for label in ("stage 0, scheduled", "stage 1, measured", "time / ms", "F0"):
+            self.assertIn(f">{label}</text>", picture)
+
     @unittest.skipUnless(BROWSER, "no browser is here")
     def test_the_page_in_a_browser(self):
         records = [{"step": 10 * i, "epoch": i, "mode": mode, "loss": None if i == 4 else 1.0 / i, "accuracy": 0.9 - 0.01 * abs(i - 3),

@@ -65,6 +65,7 @@ struct StrategyFlags {
   LayoutMap layout = {};
   // Where the model is cut under `mesh`, where an axis divides the layers: Task::pipeline_cut.
   std::vector<std::string> cut = {};
+  int stages = 1;  // the stages of a line under `mesh`
 
   // Adds the fields with their meanings and flags.
   void describe(ConfigFields& fields);

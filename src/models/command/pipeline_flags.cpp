@@ -35,6 +35,8 @@ std::string schedule_names() {
   return names;
 }
 
+}  // namespace
+
 PipelineScheduleOptions schedule_of(const StrategyFlags& flags) {
   const int64_t microbatches = flags.pipeline_microbatches;
   if (microbatches < 1 || microbatches > kMostMicrobatches) {
@@ -46,6 +48,8 @@ PipelineScheduleOptions schedule_of(const StrategyFlags& flags) {
   fail<InvalidArgument>("[train] --pipeline_schedule=", flags.pipeline_schedule, " is not known; there are ",
                         schedule_names());
 }
+
+namespace {
 
 int stages_of(const DeviceMesh& mesh) {
   int stages = 1;
@@ -77,6 +81,7 @@ void take_cut(StrategyFlags& flags, const Task& task, const DeviceMesh& mesh) {
   const PipelineSchedule schedule =
       make_schedule(schedule_of(flags), stages, static_cast<int>(flags.pipeline_microbatches));
   flags.cut = task.pipeline_cut(schedule.num_chunks());
+  flags.stages = stages;
 }
 
 namespace {

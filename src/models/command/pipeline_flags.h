@@ -13,7 +13,11 @@ bool has_stages(const DeviceMesh& mesh);
 // Fails with InvalidArgument if a flag of a pipeline is set and the mesh, if there is one, has no axis of stages.
 void check_pipeline(const StrategyFlags& flags);
 
-// Sets where the task cuts its model. Unimplemented: it does not say. InvalidArgument: the model has not so many parts.
+// Returns the schedule of the flags. InvalidArgument: there is none of that name, or no such number of microbatches.
+PipelineScheduleOptions schedule_of(const StrategyFlags& flags);
+
+// Sets where the task cuts its model, and the number of stages. Unimplemented: it does not say. InvalidArgument: the
+// model has not so many parts.
 void take_cut(StrategyFlags& flags, const Task& task, const DeviceMesh& mesh);
 
 // Returns the strategy of a mesh with an axis of stages.

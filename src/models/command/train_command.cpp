@@ -17,9 +17,12 @@
 #include "cohort/trace.h"
 #include "models/command/experiment_flags.h"
 #include "models/command/mesh_flags.h"
+#include "models/command/pipeline_flags.h"
 #include "models/run/partitions.h"
+#include "models/run/pipeline_timeline.h"
 #include "models/run/plan.h"
 #include "strategy/core.h"
+#include "strategy/pipeline/pipeline.h"
 
 namespace cohort {
 
@@ -116,7 +119,7 @@ std::filesystem::path trace_file(std::filesystem::path file, int rank) {
 }
 
 // Tells what the threads did, to the reader and to cohort report.
-void tell(const TraceSummary& summary, const std::filesystem::path& model_dir) {
+void tell(const TraceSummary& summary, const StrategyFlags& strategy, const std::filesystem::path& model_dir) {
   nlohmann::ordered_json json{
       {"seconds", summary.seconds}, {"threads", nlohmann::json::object()}, {"parts", nlohmann::json::object()}};
   for (const auto& [thread, categories] : summary.seconds_of) {
@@ -131,6 +134,12 @@ void tell(const TraceSummary& summary, const std::filesystem::path& model_dir) {
     }
     std::cout << "\n";
   }
+  if (auto pipeline = pipeline_timeline(summary, schedule_of(strategy), strategy.stages)) {
+    const auto percent = [&](const char* key) { return std::round(1000.0 * pipeline->at(key).get<double>()) / 10.0; };
+    std::cout << "  the last step: stages without work " << percent("measured_bubble") << "%, by the schedule "
+              << percent("scheduled_bubble") << "%\n";
+    json["pipeline"] = std::move(*pipeline);
+  }
   if (summary.left_out > 0) std::cout << "  " << summary.left_out << " spans are left out of the trace\n";
   AtomicFile file(model_dir / "timeline.json");
   file.write(json.dump() + "\n");
@@ -144,13 +153,14 @@ void run_traced(const ExperimentConfig& experiment, const Config& config, const 
     return;
   }
   const int rank = Access::core(strategy)->worker_rank();
-  Trace trace({.file = trace_file(*flags.trace, rank), .process = "worker " + std::to_string(rank)});
+  Trace trace(
+      {.file = trace_file(*flags.trace, rank), .process = "worker " + std::to_string(rank), .close_up = kPipelineStep});
   name_traced_thread("replica 0");
   run_experiment(experiment, config, strategy, flags.run);
   const TraceSummary summary = trace.finish();
   if (rank > 0) return;
   std::cout << "trace: " << flags.trace->string() << ", " << summary.seconds << " s\n";
-  tell(summary, flags.run.model_dir);
+  tell(summary, experiment.runtime, flags.run.model_dir);
 }
 
 int train(TrainFlags flags) {

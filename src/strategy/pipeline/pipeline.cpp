@@ -256,6 +256,7 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
     const c10::DeviceGuard guard(run->replica.device());
     work(*run, actions, own);
   });
+  const auto began = std::chrono::steady_clock::now();
   const bool all_back = stages_.run(stage, run->timeout);
   broken_ = !all_back || !calls_.wait(begun, run->timeout);
   if (broken_) {
@@ -271,6 +272,9 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
   }
   for (std::size_t i = 0; i < passages.size() && !broken_; ++i) passages[i]->release();
   if (error) std::rethrow_exception(error);
+  if (run->step && detail::tracing.load(std::memory_order_relaxed)) {
+    detail::end_span("communication", kPipelineStep, began);
+  }
   finish(*run);
   divides ? share_results(*run, parts, *before) : job.join_parts(replica, parts);
 }
@@ -319,7 +323,7 @@ void Pipeline::work(PipelineRun& run, const PipelineSchedule& schedule, int stag
         }
         case PipelineOp::kReceiveInput:
         case PipelineOp::kReceiveGradient: {
-          const TraceSpan span("communication", "wait for another stage");
+          const TraceSpan span("communication", kStageWait);
           passage.receive(action.chunk, action.op == PipelineOp::kReceiveGradient);
           break;
         }

@@ -13,6 +13,10 @@
 
 namespace cohort {
 
+// The names of spans in a trace: a stage's wait for what another one sends, and a replica's step, without the update.
+inline constexpr const char* kStageWait = "wait for another stage";
+inline constexpr const char* kPipelineStep = "step of a pipeline";
+
 // The options of a pipeline that its runners need.
 struct PipelineSetup {
   int stages = 1;
