@@ -155,7 +155,8 @@ void ParameterLayout::tell_modules(const std::shared_ptr<torch::nn::Module>& mod
         fail<Unimplemented>(
             "[mesh] layout: ", name, " is to be cut along \"", cut->axis, "\", but ", modules.at(outer(name))->name(),
             " computes with whole parameters only; modules that derive ",
-            "from DividedModule, such as the layers Dense, Embedding and MultiHeadAttention, take parts");
+            "from DividedModule, such as the layers Dense, Conv2D, DepthwiseConv2D, BatchNormalization, Embedding and ",
+            "MultiHeadAttention, take parts");
       }
       told[taker][path.empty() ? name : name.substr(path.size() + 1)] = axes;
     }

@@ -23,6 +23,7 @@ struct Net {
   std::vector<Layer> layers;
   LayoutMap layout;
   bool indices = false;  // of a vocabulary of 12 words, four an example
+  Shape example = {6};   // of numbers
 };
 
 inline std::vector<Layer> perceptron() {
@@ -62,18 +63,23 @@ inline at::Generator generator(uint64_t seed) {
 
 inline Dataset batches(const Net& net) {
   const at::Generator own = generator(7);
+  Shape numbers = net.example;
+  numbers.insert(numbers.begin(), kRows);
   const torch::Tensor x =
-      net.indices ? torch::randint(12, {kRows, 4}, own, torch::kLong) : torch::randn({kRows, 6}, own, torch::kDouble);
+      net.indices ? torch::randint(12, {kRows, 4}, own, torch::kLong) : torch::randn(numbers, own, torch::kDouble);
   return Dataset::from_tensor_slices(x, torch::randint(kClasses, {kRows}, own, torch::kLong)).batch(12);
 }
 
 // Every run begins with the same values.
 inline Sequential made(const Net& net, const Optimizer& rule) {
   Sequential model(net.layers, {.dtype = torch::kDouble});
-  model.build({net.indices ? 4 : 6}, net.indices ? torch::kLong : torch::kDouble);
+  model.build(net.indices ? Shape{4} : net.example, net.indices ? torch::kLong : torch::kDouble);
   NamedTensors weights = model.weights();
   const at::Generator own = generator(3);
-  for (auto& [name, value] : weights) value = torch::randn(value.sizes(), own, torch::kDouble) * 0.4;
+  for (auto& [name, value] : weights) {
+    const bool learned = name.find("running_") == std::string::npos && value.is_floating_point();
+    if (learned) value = torch::randn(value.sizes(), own, torch::kDouble) * 0.4;
+  }
   model.set_weights(weights);
   model.compile({.optimizer = rule,
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),

@@ -8,6 +8,7 @@
 #include "strategy/context.h"
 #include "strategy/pipeline/microbatch_call.h"
 #include "strategy/sync_batch_norm.h"
+#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -16,7 +17,10 @@ namespace {
 
 constexpr std::string_view kBatchNormalization = "BatchNormalization";
 
-class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
+class BatchNormModule final : public LayerModule,
+                              public FirstReplicaBuffers,
+                              public DividedModule,
+                              public PartsBetween {
  public:
   BatchNormModule(const BatchNormalizationOptions& options, const BuildContext& context)
       : name_(context.name),
@@ -39,36 +43,79 @@ class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
   bool first_replica_counts() const override { return first_replica_counts_; }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, kBatchNormalization, x, rank_, 1, channels_);
-    if (!is_training() || frozen_) return normalize(x, running_mean_, running_var_, /*learn=*/false);
+    const bool in_parts = passed_from() != nullptr;
+    check_input(name_, kBatchNormalization, x, rank_, 1, in_parts ? part_ : channels_);
+    if (axis_.empty()) return compute(x, {running_mean_, running_var_});
+    const Running own = own_running();
+    const torch::Tensor y = compute(in_parts ? x : part_along(x, axis_, 1), own);
+    if (learns()) gather(own);
+    return in_parts ? y : gather_along(y, axis_, 1);
+  }
+
+  // The replicas along the axis normalize some channels each. The running statistics, which are buffers, are whole.
+  void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& topology) override {
+    axis_ = axes.begin()->second[0];
+    std::map<std::string, ParameterAxes> wanted;
+    if (weight_.defined()) wanted["weight"] = {axis_};
+    if (bias_.defined()) wanted["bias"] = {axis_};
+    if (axes != wanted) {
+      fail_layout(name_, kBatchNormalization, axes, R"(weight {"model"} and bias {"model"}, as many as it has)");
+    }
+    part_ = channels_ / topology.axis(axis_).size;
+  }
+  // One whose parameters are whole takes whole activations.
+  Parts parts() const override { return axis_.empty() ? Parts::kNone : Parts::kPassesChannels; }
+  const std::string& parts_axis() const override { return axis_; }
+
+ private:
+  struct Running {
+    torch::Tensor mean, var;
+  };
+
+  bool learns() const { return is_training() && !frozen_; }
+
+  // Computes with some channels, or all, and moves their statistics.
+  torch::Tensor compute(const torch::Tensor& x, const Running& running) {
+    if (!learns()) return normalize(x, running.mean, running.var, /*learn=*/false);
     if (synchronized_) require_whole_share("a synchronized batch norm");
     Replica* replica = replica_among_others();
     if (synchronized_ && replica != nullptr) {
       count_batch();
-      return sync_batch_norm(x, {weight_, bias_, running_mean_, running_var_, momentum_, epsilon_, unbiased_},
+      return sync_batch_norm(x, {weight_, bias_, running.mean, running.var, momentum_, epsilon_, unbiased_},
                              {&replica->communicator()});
     }
-    const int64_t values = x.numel() / channels_;
+    const int64_t values = x.numel() / x.size(1);
     if (values == 0) return empty_output(x);
     count_batch();
-    if (values > 1) return learn(x, static_cast<double>(values));
-    learn_from_one(x);
+    if (values > 1) return learn(x, running, static_cast<double>(values));
+    learn_from_one(x, running);
     return normalize(x, {}, {}, /*learn=*/true);
   }
 
- private:
   torch::Tensor normalize(const torch::Tensor& x, const torch::Tensor& mean, const torch::Tensor& var,
                           bool learn) const {
     return at::batch_norm(x, weight_, bias_, mean, var, learn, momentum_, epsilon_, /*cudnn_enabled=*/true);
   }
 
+  // Returns copies: what is gathered later must not change what the backward pass holds on to.
+  Running own_running() const {
+    const torch::NoGradGuard no_grad;
+    return {part_along(running_mean_, axis_, 0).clone(), part_along(running_var_, axis_, 0).clone()};
+  }
+  void gather(const Running& own) {
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor both = gather_along(at::stack({own.mean, own.var}), axis_, 1);
+    running_mean_.copy_(both[0]);
+    running_var_.copy_(both[1]);
+  }
+
   // LibTorch's running variance moves to the unbiased variance, n / (n - 1) times the batch's own. For the other
   // variance a copy is moved, of which a part is taken. (The backward pass holds on to what LibTorch was given.)
-  torch::Tensor learn(const torch::Tensor& x, double values) {
-    if (unbiased_) return normalize(x, running_mean_, running_var_, /*learn=*/true);
-    const torch::Tensor moved = running_var_.clone();
-    torch::Tensor y = normalize(x, running_mean_, moved, /*learn=*/true);
-    running_var_.mul_((1.0 - momentum_) / values).add_(moved, (values - 1.0) / values);
+  torch::Tensor learn(const torch::Tensor& x, const Running& running, double values) const {
+    if (unbiased_) return normalize(x, running.mean, running.var, /*learn=*/true);
+    const torch::Tensor moved = running.var.clone();
+    torch::Tensor y = normalize(x, running.mean, moved, /*learn=*/true);
+    running.var.mul_((1.0 - momentum_) / values).add_(moved, (values - 1.0) / values);
     return y;
   }
 
@@ -88,7 +135,7 @@ class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
   // Returns an output that is connected to the parameters, so that their gradients are zeros.
   torch::Tensor empty_output(const torch::Tensor& x) const {
     std::vector<int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
-    shape[1] = channels_;
+    shape[1] = x.size(1);
     torch::Tensor y = x;
     if (weight_.defined()) y = y * weight_.view(shape);
     if (bias_.defined()) y = y + bias_.view(shape);
@@ -96,14 +143,16 @@ class BatchNormModule final : public LayerModule, public FirstReplicaBuffers {
   }
 
   // The unbiased variance of one value is 0 / 0: the biased one, zero, takes its place.
-  void learn_from_one(const torch::Tensor& x) {
+  void learn_from_one(const torch::Tensor& x, const Running& running) const {
     const torch::NoGradGuard no_grad;
-    running_mean_.mul_(1.0 - momentum_).add_(x.detach().reshape({channels_}), momentum_);
-    running_var_.mul_(1.0 - momentum_);
+    running.mean.mul_(1.0 - momentum_).add_(x.detach().reshape({x.size(1)}), momentum_);
+    running.var.mul_(1.0 - momentum_);
   }
 
   std::string name_;
   int64_t channels_;
+  int64_t part_ = 0;  // the channels of this replica's part
+  std::string axis_;  // along which the channels are divided; empty: it has all of them
   int64_t rank_;
   double momentum_;  // LibTorch's: the share of the new statistics
   double epsilon_;

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers.h"
+#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -27,7 +28,7 @@ struct Convolution {
   Regularizer bias_regularizer = {};
 };
 
-class ConvModule final : public ConvolutionModule {
+class ConvModule final : public ConvolutionModule, public DividedModule, public PartsBetween {
  public:
   ConvModule(Convolution convolution, const BuildContext& context)
       : conv_(std::move(convolution)), name_(context.name), adds_channel_(context.input.size() == 2) {
@@ -44,17 +45,76 @@ class ConvModule final : public ConvolutionModule {
   const Activation& activation() const override { return conv_.activation; }
 
   torch::Tensor convolve(const torch::Tensor& input) override {
-    torch::Tensor x = adds_channel_ && input.dim() == 3 ? input.unsqueeze(1) : input;
-    check_input(name_, conv_.type, x, 4, 1, conv_.channels);
-    return convolve_images(x, weight_, bias_, conv_.window, conv_.groups);
+    const torch::Tensor x = adds_channel_ && input.dim() == 3 ? input.unsqueeze(1) : input;
+    const bool in_parts = gets_parts() || passed_from() != nullptr;
+    check_input(name_, conv_.type, x, 4, 1, in_parts ? weight_.size(1) * conv_.groups : conv_.channels);
+    switch (form_) {
+      case Form::kWhole:
+        return convolve_images(x, weight_, bias_, conv_.window, conv_.groups);
+      case Form::kFilters: {
+        const torch::Tensor y = convolve_images(enter_axis(x, axis_), weight_, bias_, conv_.window, 1);
+        return gives_parts() ? y : gather_along(y, axis_, 1);
+      }
+      case Form::kChannels: {
+        const torch::Tensor part = in_parts ? x : part_along(x, axis_, 1);
+        const torch::Tensor sum = sum_along(convolve_images(part, weight_, {}, conv_.window, 1), axis_);
+        return bias_.defined() ? sum + bias_.view({-1, 1, 1}) : sum;
+      }
+      case Form::kGroups: {
+        const torch::Tensor part = in_parts ? x : part_along(x, axis_, 1);
+        const torch::Tensor y = convolve_images(part, weight_, bias_, conv_.window, conv_.groups);
+        return in_parts ? y : gather_along(y, axis_, 1);
+      }
+    }
+    return {};
   }
   torch::Tensor penalty() const override {
     return penalty_of({{conv_.kernel_regularizer, weight_}, {conv_.bias_regularizer, bias_}});
   }
 
+  void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& topology) override {
+    const bool grouped = conv_.groups > 1;
+    const auto weight = axes.find("weight");
+    const auto bias = axes.find("bias");
+    const bool filters = weight != axes.end() && !weight->second[0].empty();
+    const bool channels = weight != axes.end() && !weight->second[1].empty() && !grouped;
+    const bool bias_fits =
+        filters && bias_.defined() ? bias != axes.end() && bias->second[0] == weight->second[0] : bias == axes.end();
+    if (!(filters || channels) || !bias_fits) {
+      fail_layout(name_, conv_.type, axes,
+                  grouped ? R"(weight {"model", "", "", ""} and bias {"model"} (groups))"
+                          : R"(weight {"model", "", "", ""} and bias {"model"} (filters), or weight )"
+                            R"({"", "model", "", ""} alone (input channels))");
+    }
+    refuse_regularizer(name_, conv_.type, "weight", conv_.kernel_regularizer);
+    if (filters) refuse_regularizer(name_, conv_.type, "bias", conv_.bias_regularizer);
+    axis_ = weight->second[filters ? 0 : 1];
+    form_ = grouped ? Form::kGroups : filters ? Form::kFilters : Form::kChannels;
+    const int parts = topology.axis(axis_).size;
+    if (grouped && conv_.groups % parts != 0) {
+      fail<InvalidArgument>("[mesh] layout: ", conv_.type, " \"", name_, "\" has ", conv_.groups, " groups, which ",
+                            parts, " replicas along \"", axis_,
+                            "\" do not divide; a size of the axis that divides the groups would fit");
+    }
+    if (grouped) conv_.groups /= parts;
+  }
+
+  Parts parts() const override {
+    if (form_ == Form::kChannels) return Parts::kTakes;
+    if (form_ == Form::kWhole || !conv_.activation.is_elementwise()) return Parts::kNone;
+    return form_ == Form::kFilters ? Parts::kMakes : Parts::kPassesChannels;
+  }
+  const std::string& parts_axis() const override { return axis_; }
+
  private:
-  Convolution conv_;
+  // The replicas along an axis compute some filters each; or some groups, of their own input channels; or they take
+  // some input channels each, and the products are added up.
+  enum class Form { kWhole, kFilters, kGroups, kChannels };
+
+  Convolution conv_;  // with the groups of this replica
   std::string name_;
+  Form form_ = Form::kWhole;
+  std::string axis_;
   bool adds_channel_;
   torch::Tensor weight_, bias_;
 };

@@ -15,6 +15,7 @@ class DenseModule final : public LayerModule, public DividedModule, public Parts
   DenseModule(const DenseOptions& options, const BuildContext& context)
       : name_(context.name),
         inputs_(context.input.back()),
+        last_dim_(static_cast<int64_t>(context.input.size())),
         activation_(options.activation),
         kernel_regularizer_(options.kernel_regularizer),
         bias_regularizer_(options.bias_regularizer) {
@@ -59,6 +60,7 @@ class DenseModule final : public LayerModule, public DividedModule, public Parts
     return form_ == Form::kColumns && activation_.is_elementwise() ? Parts::kMakes : Parts::kNone;
   }
   const std::string& parts_axis() const override { return axis_; }
+  int64_t parts_dim() const override { return last_dim_; }
 
   torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
   torch::Tensor penalty() const override {
@@ -74,7 +76,7 @@ class DenseModule final : public LayerModule, public DividedModule, public Parts
   torch::Tensor forward_columns(const torch::Tensor& x) {
     check_input(name_, kDense, x, 0, -1, inputs_);
     const torch::Tensor units = at::linear(enter_axis(x, axis_), weight_, bias_);
-    if (parts() == Parts::kMakes && gives_parts()) return activation_.overwrite(units);
+    if (gives_parts()) return activation_.overwrite(units);
     return activation_(gather_along(units, axis_, -1));
   }
 
@@ -88,6 +90,7 @@ class DenseModule final : public LayerModule, public DividedModule, public Parts
 
   std::string name_;
   int64_t inputs_;
+  int64_t last_dim_;  // of an activation
   Form form_ = Form::kWhole;
   std::string axis_;
   Activation activation_;

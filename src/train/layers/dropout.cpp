@@ -3,19 +3,23 @@
 #include "cohort/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "cohort/train/layers.h"
+#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
 namespace cohort {
 
 namespace {
 
-class DropoutModule final : public LayerModule {
+class DropoutModule final : public LayerModule, public PartsBetween {
  public:
   explicit DropoutModule(double rate) : rate_(rate) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    return !is_training() || rate_ == 0.0 ? x : drop_out(x, rate_);
+    if (!is_training() || rate_ == 0.0) return x;
+    const PartsBetween* maker = passed_from();
+    return maker == nullptr ? drop_out(x, rate_) : drop_out(x, rate_, maker->parts_axis(), maker->parts_dim());
   }
+  Parts parts() const override { return Parts::kPasses; }
   torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
 
  private:
@@ -47,7 +51,7 @@ torch::Tensor drop_out(const torch::Tensor& x, double rate, const std::string& a
     Replica* replica = Replica::current();
     std::vector<int64_t> whole = x.sizes().vec();
     if (!axis.empty()) whole[static_cast<std::size_t>(dim)] *= replica->group(axis).size();
-    kept = axis.empty() ? at::empty_like(x) : at::empty(whole, x.options());
+    kept = axis.empty() ? at::empty_like(x) : at::empty(whole, x.options(), x.suggest_memory_format());
     if (replica != nullptr && replica->device().type() == x.device().type()) {
       kept.bernoulli_(1.0 - rate, replica->generator());
     } else {

@@ -7,10 +7,27 @@ const std::string& PartsBetween::parts_axis() const {
   return none;
 }
 
+int64_t PartsBetween::parts_dim() const {
+  return 1;
+}
+
+bool PartsBetween::passes_those_of(const PartsBetween& end) const {
+  if (!passes() || (parts() == Parts::kPassesChannels && end.parts_dim() != 1)) return false;
+  return parts_axis().empty() || parts_axis() == end.parts_axis();
+}
+
 bool PartsBetween::meets(PartsBetween* PartsBetween::*direction, Parts wanted) const {
   const PartsBetween* other = this->*direction;
-  while (other != nullptr && other->parts() == Parts::kPasses) other = other->*direction;
-  return other != nullptr && other->parts() == wanted && other->parts_axis() == parts_axis();
+  while (other != nullptr && other->passes_those_of(*this)) other = other->*direction;
+  return other != nullptr && other->parts() == wanted && other->parts_axis() == parts_axis() &&
+         other->parts_dim() == parts_dim();
+}
+
+const PartsBetween* PartsBetween::passed_from() const {
+  if (!passes()) return nullptr;
+  const PartsBetween* maker = before_;
+  while (maker != nullptr && maker->passes()) maker = maker->before_;
+  return maker != nullptr && maker->gives_parts() ? maker : nullptr;
 }
 
 void join_parts(const std::vector<std::shared_ptr<LayerModule>>& layers) {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "cohort/train/layers.h"
+#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -11,14 +12,15 @@ namespace {
 
 enum class Pool { kMax, kAverage };
 
-class WindowPoolingModule final : public PoolingModule {
+class WindowPoolingModule final : public PoolingModule, public PartsBetween {
  public:
   WindowPoolingModule(Pool pool, std::string_view type, Window2 window, const BuildContext& context)
       : pool_(pool), type_(type), window_(window), name_(context.name), channels_(context.input[0]) {}
 
   bool takes_maximum() const override { return pool_ == Pool::kMax; }
+  Parts parts() const override { return Parts::kPassesChannels; }
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, type_, x, 4, 1, channels_);
+    check_input(name_, type_, x, 4, 1, passed_from() == nullptr ? channels_ : x.size(1));
     const auto [top, bottom] = window_.height.pads(x.size(2));
     const auto [left, right] = window_.width.pads(x.size(3));
     const std::vector<int64_t> size = {window_.height.size, window_.width.size};
@@ -82,12 +84,13 @@ class PoolingKind final : public LayerKind {
   Padding padding_;
 };
 
-class GlobalPoolingModule final : public LayerModule {
+class GlobalPoolingModule final : public LayerModule, public PartsBetween {
  public:
   GlobalPoolingModule(Pool pool, std::string_view type, bool keepdims, const BuildContext& context)
       : pool_(pool), type_(type), keepdims_(keepdims), name_(context.name), channels_(context.input[0]) {}
+  Parts parts() const override { return Parts::kPassesChannels; }
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, type_, x, 4, 1, channels_);
+    check_input(name_, type_, x, 4, 1, passed_from() == nullptr ? channels_ : x.size(1));
     return pool_ == Pool::kMax ? x.amax({2, 3}, keepdims_) : x.mean({2, 3}, keepdims_);
   }
 

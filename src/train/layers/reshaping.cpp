@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cohort/train/layers.h"
+#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -29,8 +30,10 @@ torch::Tensor reshaped(const torch::Tensor& x, torch::IntArrayRef sizes) {
   return x.reshape(sizes);
 }
 
-class FlattenModule final : public LayerModule {
+// The channels of images come first, so that flat parts of them are a part of all that is flat.
+class FlattenModule final : public LayerModule, public PartsBetween {
  public:
+  Parts parts() const override { return Parts::kPassesChannels; }
   torch::Tensor forward(const torch::Tensor& x) override {
     return x.dim() < 2 ? x.unsqueeze(-1) : reshaped(x, {x.size(0), product(x.sizes().slice(1).vec())});
   }
