@@ -46,8 +46,8 @@ class LayoutMap {
   std::vector<std::pair<std::string, ParameterAxes>> entries_;
 };
 
-// Base of modules that compute with parts of their own parameters. Of the library's layers Dense, Embedding and
-// MultiHeadAttention do.
+// Base of modules that compute with parts of their own parameters. Of the library's layers Dense, Conv2D,
+// DepthwiseConv2D, BatchNormalization, Embedding and MultiHeadAttention do.
 class DividedModule {
  public:
   virtual ~DividedModule() = default;
@@ -69,6 +69,10 @@ torch::Tensor sum_along(const torch::Tensor& x, std::string_view axis);
 // Returns the parts of all replicas of the line one after the other along a dimension; each gets its part of the
 // gradient.
 torch::Tensor gather_along(const torch::Tensor& x, std::string_view axis, int64_t dim);
+// Returns the same as a divided tensor, which has the sizes of the whole and stays in parts: for logits, of which each
+// replica has some classes. Cross-entropies and accuracies of classes exchange a few numbers of each row
+// ("vocabulary-parallel"); other operations gather what they need, or are an Unimplemented that names them.
+torch::Tensor parts_along(const torch::Tensor& x, std::string_view axis, int64_t dim);
 // Returns this replica's part of a dimension of x, whose gradient is that of all parts. InvalidArgument: the dimension
 // does not divide by the size of the axis.
 torch::Tensor part_along(const torch::Tensor& x, std::string_view axis, int64_t dim);

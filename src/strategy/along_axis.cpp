@@ -12,6 +12,7 @@
 #include "strategy/along_line.h"
 #include "strategy/core.h"
 #include "strategy/saved_communicator.h"
+#include "strategy/space/rules.h"
 
 namespace cohort {
 
@@ -107,6 +108,18 @@ torch::Tensor gather_along(const torch::Tensor& x, std::string_view axis, int64_
   Communicator& line = line_of(axis, "gather_along");
   const int64_t along = dimension_of(x, dim, "gather_along");
   return line.size() == 1 ? x : Gather::apply(x, to_number(line), along);
+}
+
+torch::Tensor parts_along(const torch::Tensor& x, std::string_view axis, int64_t dim) {
+  Communicator& line = line_of(axis, "parts_along");
+  const auto along = static_cast<std::size_t>(dimension_of(x, dim, "parts_along"));
+  if (line.size() == 1) return x;
+  space::install_rules();
+  space::Layout layout{.grid = {.line = &line, .parts = {line.size()}}, .sizes = x.sizes().vec(), .axes = {}};
+  layout.axes.assign(layout.sizes.size(), space::kWhole);
+  layout.sizes[along] *= line.size();
+  layout.axes[along] = 0;
+  return space::make_divided(x, std::move(layout));
 }
 
 torch::Tensor part_along(const torch::Tensor& x, std::string_view axis, int64_t dim) {

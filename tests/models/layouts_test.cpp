@@ -56,6 +56,16 @@ Net decoder_net(const std::string& name, const DecoderOptions& options) {
           Dataset::from_tensor_slices(x, torch::randint(11, {kRows, 5}, torch::kLong)).batch(6), options.dropout > 0.0};
 }
 
+// The embeddings, and the head if it is another matrix, are cut by words.
+Net vocabulary_net(bool tied) {
+  DecoderOptions options = small_decoder();
+  options.vocab_size = 12;
+  options.tie_word_embeddings = tied;
+  Net net = decoder_net(tied ? "tied vocabulary" : "vocabulary", options);
+  net.layout = layouts::transformer(options, "model", /*cuts_vocabulary=*/true);
+  return net;
+}
+
 Net vit_net(const std::string& name, const VisionTransformerOptions& options) {
   torch::manual_seed(7);
   const torch::Tensor x = torch::randn({kRows, 1, 4, 4}, torch::kDouble);
@@ -70,9 +80,13 @@ std::vector<Net> nets() {
   dropping.lora.dropout = dropping.dropout = 0.2;
   VisionTransformerOptions dropping_vit = small_vit();
   dropping_vit.dropout = dropping_vit.attention_dropout = dropping_vit.stochastic_depth_prob = 0.2;
-  return {decoder_net("decoder", small_decoder()), decoder_net("with adapters", adapted),
-          decoder_net("with dropout", dropping), vit_net("vision transformer", small_vit()),
-          vit_net("vision transformer with dropout", dropping_vit)};
+  return {decoder_net("decoder", small_decoder()),
+          decoder_net("with adapters", adapted),
+          decoder_net("with dropout", dropping),
+          vit_net("vision transformer", small_vit()),
+          vit_net("vision transformer with dropout", dropping_vit),
+          vocabulary_net(true),
+          vocabulary_net(false)};
 }
 
 NamedTensors trained(const Strategy& strategy, const Net& net) {
@@ -145,6 +159,8 @@ TEST(Layouts, SizesThatDoNotDivideAreNamed) {
                 "1, 2"));
   EXPECT_THAT(error(decoder, 2, {{"q_proj.weight", {"model", ""}}}),
               HasSubstr("decoder: the layout cuts q_proj.weight {\"model\", \"\"}, wanted k_proj.weight"));
+  EXPECT_THAT(error(decoder, 2, layouts::transformer(small_decoder(), "model", /*cuts_vocabulary=*/true)),
+              HasSubstr("dimension 0 of model.embed_tokens.weight has 11 elements, which 2 replicas"));
   const Net vit = vit_net("vision transformer", small_vit());
   EXPECT_THAT(error(vit, 3, vit.layout), HasSubstr("has 3 times 8 elements, which 3 replicas along \"model\" do not"));
 }

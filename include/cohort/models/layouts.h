@@ -14,10 +14,12 @@
 namespace cohort::layouts {
 
 // Returns the layout of decoder(): attention by heads, and the hidden layers by columns and rows, as in Megatron-LM
-// (Shoeybi et al., arXiv:1909.08053); adapters are cut with their matrices. Embeddings, norms and the head are whole.
-// The size of the axis divides num_heads, num_kv_heads and intermediate_size; mirror() says what would fit where it
-// does not.
-LayoutMap transformer(const models::DecoderOptions& options, const std::string& axis = "model");
+// (Shoeybi et al., arXiv:1909.08053); adapters are cut with their matrices. Norms are whole, and so are embeddings
+// and the head unless `cuts_vocabulary`: then each replica has some words, and a cross-entropy of logits takes them in
+// parts. The size of the axis divides num_heads, num_kv_heads and intermediate_size, and then vocab_size; mirror() says
+// what would fit where it does not.
+LayoutMap transformer(const models::DecoderOptions& options, const std::string& axis = "model",
+                      bool cuts_vocabulary = false);
 // Returns that of vision_transformer(); the size of the axis divides num_heads and mlp_dim.
 LayoutMap transformer(const models::VisionTransformerOptions& options, const std::string& axis = "model");
 // Returns that of bert(); the size of the axis divides num_heads and intermediate_size.

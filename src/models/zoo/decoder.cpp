@@ -17,6 +17,8 @@
 #include "models/zoo/blocks.h"
 #include "strategy/space/attention.h"
 #include "strategy/space/divided.h"
+#include "train/layers/parts_between.h"
+#include "train/layers/support.h"
 
 namespace cohort::models {
 
@@ -265,7 +267,7 @@ class DecoderBlock final : public torch::nn::Module {
   std::shared_ptr<RmsNorm> attention_norm_, dense_norm_;
 };
 
-class Decoder final : public LayerModule {
+class Decoder final : public LayerModule, public DividedModule, public LeavesParts {
  public:
   explicit Decoder(const DecoderOptions& options) : options_(options) {
     const bool learns = options.lora.rank == 0;
@@ -292,18 +294,39 @@ class Decoder final : public LayerModule {
     }
     const Rotations rotations(x.size(1), options_.hidden_size / options_.num_heads, options_.rope_theta,
                               embeddings_.options());
-    torch::Tensor y = at::embedding(embeddings_, x.to(torch::kLong));
+    torch::Tensor y = look_up(x.to(torch::kLong));
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const auto& block = blocks_[i];
       if (i > 0) y = stage_place(y, "layers." + std::to_string(i));
       const auto forward = [block, rotations](const torch::Tensor& input) { return block->forward(input, rotations); };
       y = options_.remat ? remat(block, forward, y) : forward(y);
     }
-    return at::linear(norm_->forward(y), head_.defined() ? head_ : embeddings_);
+    return logits(norm_->forward(y));
   }
 
+  // The replicas along the axis have some words each, of the embeddings and of the head.
+  void divide(const ParameterCuts& cuts, const Topology& /*topology*/) override {
+    ParameterCuts wanted = {{"model.embed_tokens.weight", {"*", ""}}};
+    if (head_.defined()) wanted["lm_head.weight"] = {"*", ""};
+    axis_ = require_cuts(kDecoder, cuts, wanted);
+  }
+  void leave_parts() override { leaves_parts_ = true; }
+
  private:
+  torch::Tensor look_up(const torch::Tensor& x) const {
+    return axis_.empty() ? at::embedding(embeddings_, x)
+                         : look_up_in_parts("[models] decoder", embeddings_, x, options_.vocab_size, axis_);
+  }
+  torch::Tensor logits(const torch::Tensor& y) const {
+    const torch::Tensor& words = head_.defined() ? head_ : embeddings_;
+    if (axis_.empty()) return at::linear(y, words);
+    const torch::Tensor part = at::linear(enter_axis(y, axis_), words);
+    return leaves_parts_ ? parts_along(part, axis_, -1) : gather_along(part, axis_, -1);
+  }
+
   DecoderOptions options_;
+  std::string axis_;  // along which the vocabulary is divided; empty: it is whole
+  bool leaves_parts_ = false;
   torch::Tensor embeddings_, head_;
   std::vector<std::shared_ptr<DecoderBlock>> blocks_;
   std::shared_ptr<RmsNorm> norm_;

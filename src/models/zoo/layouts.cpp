@@ -18,9 +18,12 @@ std::vector<std::string> even_cut(const std::string& prefix, int64_t blocks, int
 
 }  // namespace
 
-LayoutMap transformer(const models::DecoderOptions& options, const std::string& axis) {
+LayoutMap transformer(const models::DecoderOptions& options, const std::string& axis, bool cuts_vocabulary) {
   const ParameterAxes columns = {axis, ""}, rows = {"", axis};
   LayoutMap layout{{"\\.(q|k|v|gate|up)_proj\\.weight$", columns}, {"\\.(o|down)_proj\\.weight$", rows}};
+  if (cuts_vocabulary) {
+    layout.add(options.tie_word_embeddings ? "embed_tokens\\.weight$" : "(embed_tokens|lm_head)\\.weight$", columns);
+  }
   if (options.lora.rank == 0) return layout;
   for (const std::string& name : options.lora.target_modules) {
     const bool by_rows = name == "o_proj" || name == "down_proj";

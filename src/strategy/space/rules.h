@@ -84,6 +84,12 @@ torch::Tensor matching_part(Call& call, const torch::Tensor& tensor, const Layou
 torch::Tensor shared(const torch::Tensor& whole, const Layout& layout);
 // Returns dim, counted from 0.
 int64_t wrapped(int64_t dim, int64_t rank);
+// Returns whether each replica of the grid's line has as many classes of dimension `dim`, and all else is whole.
+bool has_classes_in_parts(const Layout& layout, int64_t dim);
+// Do softmax() and log_softmax(), nll_loss() and argmax() of such classes, which stay in parts.
+void call_softmax_of_classes(Call& call, int64_t dim);
+void call_nll_of_classes(Call& call);
+void call_argmax_of_classes(Call& call, int64_t dim);
 // Does an operation elementwise: every tensor among the arguments is broadcast, and the results are divided likewise.
 void call_pointwise(Call& call);
 // Does an operation with whole tensors: divided ones are gathered.

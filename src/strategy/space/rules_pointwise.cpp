@@ -57,6 +57,8 @@ void call_loss(Call& call) {
 // Negative log likelihoods: the classes are dimension 1 of the input, which the target does not have.
 void call_nll(Call& call) {
   const torch::Tensor input = call.tensor(0);
+  const bool plain = !is_divided(call.tensor(1)) && !is_divided(call.tensor(2));
+  if (plain && input.dim() > 1 && has_classes_in_parts(layout_of(input), 1)) return call_nll_of_classes(call);
   if (!is_divided(input) || layout_of(input).is_cut(1)) call.refuse("its classes, dimension 1, have to be whole");
   Layout layout = layout_of(input);
   layout.sizes.erase(layout.sizes.begin() + 1);

@@ -89,11 +89,20 @@ void call_other(Call& call) {
 void call_along_one(Call& call) {
   const torch::Tensor x = call.tensor(0);
   const int64_t dim = wrapped(call[call.find("dim").value()].toInt(), x.dim());
+  const bool softens = call.short_name() != "cumsum";
+  if (softens && has_classes_in_parts(layout_of(x), dim)) return call_softmax_of_classes(call, dim);
   if (layout_of(x).is_cut(dim)) return call_whole(call);
   const Layout layout = layout_of(x);
   call[0] = part_of(x);
   call.forward();
   call.divide_results(layout);
+}
+
+void call_argmax(Call& call) {
+  const torch::Tensor x = call.tensor(0);
+  const std::vector<int64_t> dims = dims_of(call, x.dim());
+  if (dims.size() == 1 && has_classes_in_parts(layout_of(x), dims[0])) return call_argmax_of_classes(call, dims[0]);
+  call_other(call);
 }
 
 void call_adaptive_average(Call& call) {
@@ -111,13 +120,13 @@ void add_reduction_rules(Rules& rules) {
   for (const char* name : {"aten::sum", "aten::sum.dim_IntList", "aten::mean", "aten::mean.dim"}) {
     rules[name] = call_sum;
   }
-  for (const char* name :
-       {"aten::amax", "aten::amin", "aten::argmax", "aten::argmin", "aten::max", "aten::max.dim", "aten::min",
-        "aten::min.dim", "aten::logsumexp", "aten::prod.dim_int", "aten::norm.ScalarOpt_dim", "aten::var.correction",
-        "aten::std.correction", "aten::any", "aten::all"}) {
+  for (const char* name : {"aten::amax", "aten::amin", "aten::argmin", "aten::max", "aten::max.dim", "aten::min",
+                           "aten::min.dim", "aten::logsumexp", "aten::prod.dim_int", "aten::norm.ScalarOpt_dim",
+                           "aten::var.correction", "aten::std.correction", "aten::any", "aten::all"}) {
     rules[name] = call_other;
   }
   for (const char* name : {"aten::softmax.int", "aten::log_softmax.int", "aten::cumsum"}) rules[name] = call_along_one;
+  rules["aten::argmax"] = call_argmax;
   rules["adaptive_avg_pool2d"] = call_adaptive_average;
 }
 

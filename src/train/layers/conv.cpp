@@ -52,8 +52,7 @@ class ConvModule final : public ConvolutionModule, public DividedModule, public 
       case Form::kWhole:
         return convolve_images(x, weight_, bias_, conv_.window, conv_.groups);
       case Form::kFilters: {
-        const torch::Tensor y = convolve_images(enter_axis(x, axis_), weight_, bias_, conv_.window, 1);
-        return gives_parts() ? y : gather_along(y, axis_, 1);
+        return given(convolve_images(enter_axis(x, axis_), weight_, bias_, conv_.window, 1));
       }
       case Form::kChannels: {
         const torch::Tensor part = in_parts ? x : part_along(x, axis_, 1);

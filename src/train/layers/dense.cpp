@@ -75,9 +75,8 @@ class DenseModule final : public LayerModule, public DividedModule, public Parts
   // The units stay apart where the next layer takes them so.
   torch::Tensor forward_columns(const torch::Tensor& x) {
     check_input(name_, kDense, x, 0, -1, inputs_);
-    const torch::Tensor units = at::linear(enter_axis(x, axis_), weight_, bias_);
-    if (gives_parts()) return activation_.overwrite(units);
-    return activation_(gather_along(units, axis_, -1));
+    const torch::Tensor units = given(at::linear(enter_axis(x, axis_), weight_, bias_));
+    return gives_parts() ? activation_.overwrite(units) : activation_(units);
   }
 
   torch::Tensor forward_rows(const torch::Tensor& x) {

@@ -53,17 +53,7 @@ class EmbeddingModule final : public LayerModule, public DividedModule {
   torch::Tensor look_up(const torch::Tensor& x) const {
     if (axis_.empty()) return at::embedding(weight_, x);
     if (!by_rows_) return gather_along(at::embedding(weight_, x), axis_, -1);
-    const Replica* replica = Replica::current();
-    if (replica == nullptr) {
-      fail<FailedPrecondition>("[layers] ", name_, " (Embedding): called outside run(), with a part of its rows; the ",
-                               "replicas along \"", axis_, "\" look up together");
-    }
-    // One of the replicas along the axis has the row; the others add zeros. An index that none has stays outside.
-    const int64_t own = weight_.size(0);
-    const torch::Tensor here = x - own * replica->group(axis_).rank();
-    const torch::Tensor has = here.ge(0).logical_and(here.lt(own));
-    const torch::Tensor row = at::where(has, here, at::where(x.ge(0).logical_and(x.lt(rows_)), 0, own).to(x.dtype()));
-    return sum_along(at::embedding(weight_, row) * has.unsqueeze(-1).to(weight_.dtype()), axis_);
+    return look_up_in_parts(c10::str("[layers] ", name_, " (Embedding)"), weight_, x, rows_, axis_);
   }
 
   std::string name_;
@@ -104,6 +94,21 @@ class EmbeddingKind final : public LayerKind {
 };
 
 }  // namespace
+
+torch::Tensor look_up_in_parts(const std::string& who, const torch::Tensor& part, const torch::Tensor& x, int64_t rows,
+                               const std::string& axis) {
+  const Replica* replica = Replica::current();
+  if (replica == nullptr) {
+    fail<FailedPrecondition>(who, ": called outside run(), with a part of its rows; the replicas along \"", axis,
+                             "\" look up together");
+  }
+  // One of the replicas along the axis has the row; the others add zeros. An index that none has stays outside.
+  const int64_t own = part.size(0);
+  const torch::Tensor here = x - own * replica->group(axis).rank();
+  const torch::Tensor has = here.ge(0).logical_and(here.lt(own));
+  const torch::Tensor row = at::where(has, here, at::where(x.ge(0).logical_and(x.lt(rows)), 0, own).to(x.dtype()));
+  return sum_along(at::embedding(part, row) * has.unsqueeze(-1).to(part.dtype()), axis);
+}
 
 Layer Embedding(const EmbeddingOptions& options) {
   return make_layer<EmbeddingKind>(options, options.trainable);

@@ -1,5 +1,7 @@
 #include "train/layers/parts_between.h"
 
+#include "cohort/mesh_strategy.h"
+
 namespace cohort {
 
 const std::string& PartsBetween::parts_axis() const {
@@ -21,6 +23,12 @@ bool PartsBetween::meets(PartsBetween* PartsBetween::*direction, Parts wanted) c
   while (other != nullptr && other->passes_those_of(*this)) other = other->*direction;
   return other != nullptr && other->parts() == wanted && other->parts_axis() == parts_axis() &&
          other->parts_dim() == parts_dim();
+}
+
+torch::Tensor PartsBetween::given(const torch::Tensor& part) const {
+  if (gives_parts()) return part;
+  return ends_ && parts() == Parts::kMakes ? parts_along(part, parts_axis(), parts_dim())
+                                           : gather_along(part, parts_axis(), parts_dim());
 }
 
 const PartsBetween* PartsBetween::passed_from() const {

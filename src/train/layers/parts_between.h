@@ -11,7 +11,15 @@
 
 namespace cohort {
 
-class PartsBetween {
+// A module that can leave its outputs in parts, as parts_along() does.
+class LeavesParts {
+ public:
+  virtual ~LeavesParts() = default;
+  // Has it do so from now on, where it computes parts.
+  virtual void leave_parts() = 0;
+};
+
+class PartsBetween : public LeavesParts {
  public:
   // What a layer does with parts of a dimension.
   enum class Parts {
@@ -22,17 +30,19 @@ class PartsBetween {
     kTakes,           // it can take parts
   };
 
-  virtual ~PartsBetween() = default;
-
   virtual Parts parts() const = 0;
   // Returns the axis along which the layer makes or takes parts; of one that passes them the only one, empty for any.
   virtual const std::string& parts_axis() const;
   // Returns the dimension that a layer which makes or takes parts has in parts.
   virtual int64_t parts_dim() const;
+  // To be called for the last layer of a model.
+  void leave_parts() override { ends_ = true; }
 
  protected:
   // Returns whether a layer that makes parts is followed by one that takes them.
   bool gives_parts() const { return parts() == Parts::kMakes && meets(&PartsBetween::next_, Parts::kTakes); }
+  // Returns what a layer that can give parts gives: them, a divided tensor that has them, or the whole.
+  torch::Tensor given(const torch::Tensor& part) const;
   // Returns whether a layer that takes parts follows one that makes them.
   bool gets_parts() const { return parts() == Parts::kTakes && meets(&PartsBetween::before_, Parts::kMakes); }
   // Returns the layer that makes the parts which a layer between is given; null if it is given whole activations.
@@ -45,6 +55,7 @@ class PartsBetween {
   bool passes_those_of(const PartsBetween& end) const;
   bool meets(PartsBetween* PartsBetween::*direction, Parts wanted) const;
 
+  bool ends_ = false;  // nothing follows but what takes divided tensors
   PartsBetween* next_ = nullptr;
   PartsBetween* before_ = nullptr;
 };

@@ -6,7 +6,6 @@
 
 #include "base/fail.h"
 #include "cohort/pipeline_strategy.h"
-#include "train/layers/parts_between.h"
 
 namespace cohort {
 
@@ -104,6 +103,10 @@ torch::Tensor SequentialModule::forward_with_masks(const torch::Tensor& input, c
   }
   output_mask_ = mask;
   return x;
+}
+
+void SequentialModule::leave_parts() {
+  if (auto* last = dynamic_cast<LeavesParts*>(layers_.back().get())) last->leave_parts();
 }
 
 void SequentialModule::set_cut(const std::vector<std::size_t>& first) {

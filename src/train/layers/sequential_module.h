@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/train/layers/layer.h"
+#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -12,7 +13,7 @@ namespace cohort {
 // Gives names to the layers that have none ("dense", "dense_1", ...). A name twice: InvalidArgument.
 void name_layers(std::vector<Layer>& layers);
 
-class SequentialModule final : public torch::nn::Module {
+class SequentialModule final : public torch::nn::Module, public LeavesParts {
  public:
   // The layers are named; `context` describes the input.
   SequentialModule(const std::vector<Layer>& layers, BuildContext context);
@@ -28,6 +29,9 @@ class SequentialModule final : public torch::nn::Module {
   bool makes_masks() const { return makes_masks_; }
 
   const std::vector<std::shared_ptr<LayerModule>>& layers() const { return layers_; }
+
+  // Has the last layer leave its output in parts, if it can.
+  void leave_parts() override;
 
   // Has the later chunks of a pipeline begin with these layers, which ascend and do not have the first one.
   void set_cut(const std::vector<std::size_t>& first);

@@ -60,6 +60,12 @@ torch::Tensor penalty_of(std::initializer_list<Regularized> parameters);
 // dimension `dim`, of which all parts are drawn: the numbers are those of the whole.
 torch::Tensor drop_out(const torch::Tensor& x, double rate, const std::string& axis = "", int64_t dim = 0);
 
+// Returns the rows of a matrix that x numbers, integers, of which this replica has the same number as the others along
+// an axis, so that there are `rows` in all. IndexError, LibTorch's: x has other numbers. FailedPrecondition: called
+// outside run(), by `who`.
+torch::Tensor look_up_in_parts(const std::string& who, const torch::Tensor& part, const torch::Tensor& x, int64_t rows,
+                               const std::string& axis);
+
 // Returns zeros of a shape without elements that depend on the parameters, so that their gradients are zeros.
 torch::Tensor empty_from(const std::vector<torch::Tensor>& parameters, torch::IntArrayRef shape);
 

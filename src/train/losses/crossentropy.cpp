@@ -24,7 +24,9 @@ torch::Tensor sparse_entropy(const std::string& speaker, const SparseCategorical
   torch::Tensor logits = options.from_logits ? prediction : clipped_probabilities(prediction).log();
   // Classes that lie last are the rows of a matrix: along another dimension all of this takes more than twice as long.
   const bool last = options.axis == -1 || options.axis == logits.dim() - 1;
-  const bool rows = logits.dim() > 2 && last && logits.is_contiguous() && !space::is_divided(logits);
+  const bool contiguous = space::is_divided(logits) ? space::layout_of(logits).cut_dims().front() == logits.dim() - 1
+                                                    : logits.is_contiguous();
+  const bool rows = logits.dim() > 2 && last && contiguous;
   if (rows) {
     logits = logits.flatten(0, -2);
   } else if (logits.dim() > 2 && options.axis != 1) {
@@ -42,12 +44,13 @@ torch::Tensor sparse_entropy(const std::string& speaker, const SparseCategorical
   }
 }
 
-class SparseCategorical final : public LossRule {
+class SparseCategorical final : public LossRule, public TakesParts {
  public:
   explicit SparseCategorical(SparseCategoricalCrossentropyOptions options)
       : options_(std::move(options)), speaker_("[losses] " + options_.name) {}
 
   const std::string& name() const override { return options_.name; }
+  bool takes_parts() const override { return options_.from_logits; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
     return entropy(y, prediction, at::Reduction::None);
   }
@@ -68,12 +71,13 @@ class SparseCategorical final : public LossRule {
 };
 
 // The same without the labels of one class, which stands for places that have none.
-class SparseCategoricalIgnoring final : public BatchLossRule {
+class SparseCategoricalIgnoring final : public BatchLossRule, public TakesParts {
  public:
   explicit SparseCategoricalIgnoring(SparseCategoricalCrossentropyOptions options)
       : options_(std::move(options)), speaker_("[losses] " + options_.name) {}
 
   const std::string& name() const override { return options_.name; }
+  bool takes_parts() const override { return options_.from_logits; }
   bool needs_whole_batch() const override { return false; }
   Values values_within(const WholeBatch& /*batch*/, const torch::Tensor& y,
                        const torch::Tensor& prediction) const override {
@@ -88,7 +92,7 @@ class SparseCategoricalIgnoring final : public BatchLossRule {
   std::string speaker_;
 };
 
-class Categorical final : public LossRule {
+class Categorical final : public LossRule, public TakesParts {
  public:
   explicit Categorical(CategoricalCrossentropyOptions options)
       : options_(std::move(options)), speaker_("[losses] " + options_.name) {
@@ -96,6 +100,7 @@ class Categorical final : public LossRule {
   }
 
   const std::string& name() const override { return options_.name; }
+  bool takes_parts() const override { return options_.from_logits; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
     const int64_t axis = options_.axis;
     const torch::Tensor target = class_target(speaker_, y, prediction, options_.label_smoothing, axis);

@@ -13,6 +13,14 @@ namespace cohort {
 // Keras' epsilon: probabilities are kept this far from 0 and 1, and divisors from 0.
 constexpr double kKerasEpsilon = 1e-7;
 
+// A loss or a metric to which a prediction may come as a divided tensor, of which each replica has some classes
+// (parts_along()).
+class TakesParts {
+ public:
+  virtual ~TakesParts() = default;
+  virtual bool takes_parts() const { return true; }
+};
+
 // Fails where the target or the prediction is missing, or where they are not of the same number of examples.
 void require_targets(const std::string& name, const torch::Tensor& y, const torch::Tensor& prediction);
 

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "cohort/train/metrics.h"
+#include "strategy/space/divided.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 
@@ -46,7 +47,7 @@ torch::Tensor binary_hits(const std::string& speaker, const torch::Tensor& y, co
   return prediction.gt(threshold).eq(fit_target(speaker, y, prediction).to(torch::kBool));
 }
 
-class SparseAccuracy : public MeanMetric {
+class SparseAccuracy : public MeanMetric, public TakesParts {
  public:
   explicit SparseAccuracy(const std::string& name)
       : SparseAccuracy(name, [speaker = "[metrics] " + name](const auto& y, const auto& prediction) {
@@ -57,7 +58,8 @@ class SparseAccuracy : public MeanMetric {
               const torch::Tensor& weight) const override {
     if (weight.defined() || !is_sparse(y, prediction)) return MeanMetric::update(state, y, prediction, weight);
     const torch::Tensor labels = fit_labels(speaker_, y, prediction, -1);
-    if (!counts_on_cpu(prediction, labels)) return MeanMetric::update(state, y, prediction, weight);
+    if (space::is_divided(prediction) || !counts_on_cpu(prediction, labels))
+      return MeanMetric::update(state, y, prediction, weight);
     const int64_t hits = prediction.scalar_type() == torch::kFloat ? count_hits<float>(prediction, labels)
                                                                    : count_hits<double>(prediction, labels);
     state.add(0, static_cast<double>(hits));

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "cohort/train/metric.h"
 #include "record/function_recording.h"
+#include "strategy/space/divided.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 
@@ -151,8 +152,9 @@ Metric::Metric(const Loss& loss) : rule_(std::make_shared<LossMetric>(loss)) {}
 void Metric::update(MetricState& state, const torch::Tensor& y, const torch::Tensor& prediction,
                     const torch::Tensor& weight, const torch::Tensor& mask) const {
   const torch::NoGradGuard no_grad;
-  if (!mask.defined()) return rule_->update(state, y, prediction, weight);
-  rule_->update(state, y, prediction, masked_weight("[metrics] " + name(), weight, mask));
+  const bool takes_parts = dynamic_cast<const TakesParts*>(rule_.get()) != nullptr;
+  rule_->update(state, y, takes_parts ? prediction : space::whole_of(prediction),
+                mask.defined() ? masked_weight("[metrics] " + name(), weight, mask) : weight);
 }
 
 std::vector<double> Metric::results(const torch::Tensor& total) const {

@@ -8,6 +8,7 @@
 #include "strategy/pipeline/microbatch_call.h"
 #include "strategy/space/divided.h"
 #include "train/layers/sequential_module.h"
+#include "train/losses/support.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
@@ -115,12 +116,23 @@ NamedTensors ModelState::with_output_names(NamedTensors outputs) const {
   return outputs;
 }
 
+void ModelState::leave_parts() const {
+  for (const detail::ModuleCall& call : calls_) {
+    if (auto* module = dynamic_cast<LeavesParts*>(call.module.get())) module->leave_parts();
+  }
+}
+
 SequentialModule* ModelState::layers_of(const Replica& replica) const {
   return sequentials_.empty() ? nullptr : sequentials_[static_cast<std::size_t>(replica.local_id())];
 }
 
 std::vector<OutputShare> ModelState::judge(const Replica& replica, const Example& share) const {
   std::vector<torch::Tensor> predictions = outputs_->arrange(forward(replica, share));
+  for (std::size_t i = 0; i < predictions.size(); ++i) {
+    const std::optional<Loss>& loss = outputs_->list()[i].loss;
+    const auto* taker = loss ? dynamic_cast<const TakesParts*>(&loss->rule()) : nullptr;
+    if (taker == nullptr || !taker->takes_parts()) predictions[i] = space::whole_of(predictions[i]);
+  }
   SequentialModule* const layers = layers_of(replica);
   const torch::Tensor mask = layers == nullptr ? torch::Tensor() : space::whole_of(layers->take_output_mask());
   if (mask.defined()) {  // as a mask of the examples

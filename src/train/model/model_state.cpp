@@ -87,6 +87,7 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
     return module;
   });
   calls_ = std::move(calls);
+  leave_parts();
   sequentials_ = std::move(sequentials);
   cut_for_pipeline(speaker(), *Access::core(strategy_), sequentials_, context);
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
@@ -122,6 +123,7 @@ void ModelState::adopt(const std::function<detail::ModuleCall()>& factory, const
     return calls.back().module;
   });
   calls_ = std::move(calls);
+  leave_parts();
   input_names_ = options.inputs;
   output_names_ = options.outputs;
   dtype_ = dtype_of(*module_.copies().front(), dtype_);

@@ -128,6 +128,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   NamedTensors forward(const Replica& replica, const Example& share) const;
   NamedTensors call_module(const Replica& replica, const Example& share) const;
   Example divided(const Example& share, const std::vector<int64_t>& dims) const;
+  // Has modules that can do so leave their outputs in parts.
+  void leave_parts() const;
   NamedTensors with_output_names(NamedTensors outputs) const;
   std::vector<OutputShare> judge(const Replica& replica, const Example& share) const;
   // Returns the replica's layers; null for a module of the user's.
