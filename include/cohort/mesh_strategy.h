@@ -62,7 +62,8 @@ class DividedModule {
 // (Shoeybi et al., "Megatron-LM", arXiv:1909.08053, which calls the first two f and g). To be called inside run(), by
 // all replicas of the line, in the same order. NotFound: there is no such axis.
 //
-// Returns x, whose gradient is the sum of the gradients of all replicas of the line: before an operation with parts.
+// Returns x, whose gradient is the sum of the gradients of all replicas of the line: before an operation with parts. Of
+// a tensor that is divided along the line it returns the whole, and each part gets its part of that sum.
 torch::Tensor enter_axis(const torch::Tensor& x, std::string_view axis);
 // Returns the sum of x over the line, whose gradient is that of each x: after an operation that gives terms of a sum.
 torch::Tensor sum_along(const torch::Tensor& x, std::string_view axis);
@@ -85,6 +86,11 @@ enum class SequenceAttention {
 
 struct MeshOptions {
   LayoutMap layout = {};  // the parameters that are cut; InvalidArgument, in mirror(): a pattern matches none
+  // Has decoder(), bert() and vision_transformer() keep what lies between the products of their blocks (norms, dropout,
+  // sums) in parts along the positions, one on each replica of the line along which the layout cuts ("sequence
+  // parallelism", Korthikanti et al., arXiv:2205.05198; Megatron's sequence_parallel). InvalidArgument: not one axis
+  // has the role kModel; in mirror(): the module is none of these. Any number of positions will do.
+  bool sequence_parallel = false;
   // Options of the exchange of gradients along the axes that carry the batch.
   ExchangeOptions exchange = {};
   // The parts in each dimension in which fit(), evaluate() and predict() divide the inputs of a model among the

@@ -66,6 +66,8 @@ struct StrategyPlan {
   // The axis along which the replicas have parts of inputs; empty: none.
   std::string space_axis = {};
   SequenceAttention attention = SequenceAttention::kRing;  // how they attend to each other's
+  // The axis of cut parameters along which models divide positions between them; empty: none.
+  std::string positions_axis = {};
 };
 
 class StrategyCore : public std::enable_shared_from_this<StrategyCore> {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "strategy/divides_positions.h"
 #include "strategy/packed_parameters.h"
 #include "strategy/worker_group.h"
 
@@ -162,6 +163,17 @@ void ParameterLayout::tell_modules(const std::shared_ptr<torch::nn::Module>& mod
     }
   }
   for (const auto& [taker, axes] : told) taker->divide(axes, core_->topology());
+  const std::string& positions = core_->plan().positions_axis;
+  if (positions.empty()) return;
+  bool any = false;
+  for (const auto& each : module->modules(/*include_self=*/true)) {
+    auto* divider = dynamic_cast<DividesPositions*>(each.get());
+    if (divider != nullptr) divider->divide_positions(positions);
+    any = any || divider != nullptr;
+  }
+  if (any) return;
+  fail<InvalidArgument>("[mesh] sequence_parallel: ", module->name(), " has no positions that it divides; decoder(), ",
+                        "bert() and vision_transformer() have");
 }
 
 const ParameterCut* ParameterLayout::find(const std::string& parameter) const {

@@ -13,6 +13,7 @@
 namespace cohort::layouts_test {
 namespace {
 
+using models::BertOptions;
 using models::DecoderOptions;
 using models::VisionTransformerOptions;
 using ::testing::HasSubstr;
@@ -61,6 +62,7 @@ Net vocabulary_net(bool tied) {
   DecoderOptions options = small_decoder();
   options.vocab_size = 12;
   options.tie_word_embeddings = tied;
+  options.remat = !tied;
   Net net = decoder_net(tied ? "tied vocabulary" : "vocabulary", options);
   net.layout = layouts::transformer(options, "model", /*cuts_vocabulary=*/true);
   return net;
@@ -89,6 +91,13 @@ std::vector<Net> nets() {
           vocabulary_net(false)};
 }
 
+void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LT((got[i].second - wanted[i].second).abs().max().item<double>(), kClose) << got[i].first;
+  }
+}
+
 NamedTensors trained(const Strategy& strategy, const Net& net) {
   const auto scope = strategy.scope();
   Model model([&] {
@@ -114,18 +123,88 @@ TEST(Layouts, TransformersLearnAsWithoutThem) {
     // Replicas draw numbers of their own, so that two of them are what a mesh with two shares is like.
     const NamedTensors wanted = net.drops ? trained(MirroredStrategy({.devices = cpu_devices(2)}), net)
                                           : trained(OneDeviceStrategy("/CPU:0"), net);
-    for (const int batch : {1, 2}) {
-      if (net.drops && batch == 1) continue;
-      SCOPED_TRACE(c10::str(net.name, ", batch ", batch));
+    for (const bool in_positions : {false, true}) {
+      const int batch = net.drops || in_positions ? 2 : 1;
+      SCOPED_TRACE(c10::str(net.name, ", batch ", batch, in_positions ? ", positions in parts" : ""));
       const MeshStrategy mesh(DeviceMesh({batch, 2}, {"batch", "model"}, cpu_devices(2 * batch)),
-                              {.layout = net.layout});
-      const NamedTensors got = trained(mesh, net);
-      ASSERT_EQ(got.size(), wanted.size());
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        EXPECT_LT((got[i].second - wanted[i].second).abs().max().item<double>(), kClose) << got[i].first;
-      }
+                              {.layout = net.layout, .sequence_parallel = in_positions});
+      expect_same(trained(mesh, net), wanted);
     }
   }
+}
+
+BertOptions small_bert() {
+  return {.vocab_size = 11,
+          .hidden_size = 8,
+          .num_layers = 2,
+          .num_heads = 2,
+          .intermediate_size = 12,
+          .dropout = 0.0,
+          .attention_dropout = 0.0,
+          .max_positions = 6,
+          .initializer_range = 0.3,
+          .mlm_initializer_range = 0.3};
+}
+
+// BERT, with the gradients of a loop of one's own.
+NamedTensors bert_after_steps(const Strategy& strategy) {
+  const auto scope = strategy.scope();
+  torch::manual_seed(3);
+  const auto net = strategy.mirror([] {
+    auto made = models::bert(small_bert());
+    made->to(torch::kDouble);
+    return made;
+  });
+  const MirroredOptimizer adam = strategy.optimizer(net, Adam({.learning_rate = 0.01}));
+  torch::manual_seed(6);
+  for (int step = 0; step < 20; ++step) {
+    const int64_t rows = step % 5 == 4 ? 1 : 6;
+    const NamedTensors all = {{"input_word_ids", torch::randint(11, {rows, 5}, torch::kLong)},
+                              {"input_mask", torch::ones({rows, 5}, torch::kLong)},
+                              {"input_type_ids", torch::randint(2, {rows, 5}, torch::kLong)},
+                              {"masked_lm_positions", torch::randint(5, {rows, 2}, torch::kLong)}};
+    const auto shares = strategy.values_from_function([&](const ValueContext& place) {
+      const int64_t size = (rows + place.num_replicas_in_sync - 1) / place.num_replicas_in_sync;
+      const int64_t begin = std::min(rows, place.replica_id_in_sync_group * size);
+      Example share;
+      for (const auto& [name, x] : all) share.inputs.emplace_back(name, x.slice(0, begin, begin + size));
+      return share;
+    });
+    strategy.run(
+        [&](Replica& replica, const Example& share) {
+          torch::Tensor loss;
+          for (const auto& [name, output] : net[replica]->forward(share.inputs)) {
+            const torch::Tensor each = output.log_softmax(-1).flatten(1).square().mean(1);
+            loss = loss.defined() ? loss + each : each;
+          }
+          adam[replica].minimize(replica.global_mean(loss));
+        },
+        shares);
+  }
+  return net.state();
+}
+
+TEST(Layouts, BertLearnsWithItsPositionsInParts) {
+  const NamedTensors wanted = bert_after_steps(OneDeviceStrategy("/CPU:0"));
+  for (const bool in_positions : {false, true}) {
+    expect_same(bert_after_steps(
+                    MeshStrategy(DeviceMesh({2, 2}, {"batch", "model"}, cpu_devices(4)),
+                                 {.layout = layouts::transformer(small_bert()), .sequence_parallel = in_positions})),
+                wanted);
+  }
+}
+
+TEST(Layouts, PositionsThatCannotBeInPartsAreNamed) {
+  EXPECT_THAT(testing::error_of<InvalidArgument>(
+                  [] { MeshStrategy(DeviceMesh({2}, {"batch"}, cpu_devices(2)), {.sequence_parallel = true}); }),
+              HasSubstr("sequence_parallel came with 0 axes that divide parameters in the mesh batch 2"));
+  EXPECT_THAT(testing::error_of<InvalidArgument>([] {
+                const MeshStrategy mesh(DeviceMesh({2}, {"model"}, cpu_devices(2)),
+                                        {.layout = {{"dense.weight", {"", "model"}}}, .sequence_parallel = true});
+                const auto scope = mesh.scope();
+                Sequential({Dense(4)}).build({6});
+              }),
+              HasSubstr("sequence_parallel: Sequential has no positions that it divides; decoder(), bert() and"));
 }
 
 TEST(Layouts, ReplicasHaveTheirHeadsOfPackedMatrices) {

@@ -12,6 +12,8 @@
 #include "cohort/models/zoo.h"
 #include "cohort/pipeline_strategy.h"
 #include "models/zoo/blocks.h"
+#include "strategy/divides_positions.h"
+#include "strategy/space/divided.h"
 
 namespace cohort::models {
 
@@ -70,8 +72,8 @@ class BertAttention final : public torch::nn::Module, public DividedModule {
     if (is_training() && attention_dropout_ > 0.0) weights = drop_part(weights, attention_dropout_, axis_, 1);
     const torch::Tensor mixed =
         at::matmul(weights, by_heads(value_)).transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_});
-    const torch::Tensor y =
-        axis_.empty() ? output_->forward(mixed) : sum_along(at::linear(mixed, output_->weight), axis_) + output_->bias;
+    const torch::Tensor y = axis_.empty() ? output_->forward(mixed)
+                                          : sum_like(x, at::linear(mixed, output_->weight), axis_) + output_->bias;
     return norm_->forward(x + dropped(*this, y, dropout_));
   }
 
@@ -130,7 +132,8 @@ class BertBlock final : public torch::nn::Module, public DividedModule {
  private:
   torch::Tensor dense(const torch::Tensor& x) {
     const torch::Tensor inner = activation_(inner_->forward(axis_.empty() ? x : enter_axis(x, axis_)));
-    return axis_.empty() ? outer_->forward(inner) : sum_along(at::linear(inner, outer_->weight), axis_) + outer_->bias;
+    return axis_.empty() ? outer_->forward(inner)
+                         : sum_like(x, at::linear(inner, outer_->weight), axis_) + outer_->bias;
   }
 
   Activation activation_;
@@ -181,7 +184,7 @@ const torch::Tensor& input_of(const NamedTensors& inputs, const char* name) {
                         ", wanted an integer dtype, [examples, tokens or masked tokens]");
 }
 
-class Bert final : public NamedModule {
+class Bert final : public NamedModule, public DividesPositions {
  public:
   explicit Bert(const BertOptions& options) : options_(options) {
     const auto bert = register_module("bert", std::make_shared<torch::nn::Module>());
@@ -213,17 +216,19 @@ class Bert final : public NamedModule {
       fail<InvalidArgument>("[models] bert: the examples have ", words.size(1), " tokens, wanted at most ",
                             embeddings_->positions(), " (max_positions)");
     }
-    torch::Tensor y = embeddings_->forward(words, types);
+    torch::Tensor y = in_positions(embeddings_->forward(words, types), positions_axis_);
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const auto& block = blocks_[i];
       if (i > 0) y = stage_place(y, "layer." + std::to_string(i));
       const auto forward = [block, padding](const torch::Tensor& x) { return block->forward(x, padding); };
       y = options_.remat ? remat(block, forward, y) : forward(y);
     }
+    y = space::whole_of(y);
     NamedTensors outputs = {{"mlm_logits", logits(y, input_of(inputs, "masked_lm_positions"))}};
     if (next_) outputs.emplace_back("next_sentence", next_->forward(at::tanh(pooler_->forward(y.select(1, 0)))));
     return outputs;
   }
+  void divide_positions(const std::string& axis) override { positions_axis_ = axis; }
 
  private:
   // Returns the logits of the tokens at the positions, which are numbers within each example.
@@ -244,6 +249,7 @@ class Bert final : public NamedModule {
   }
 
   BertOptions options_;
+  std::string positions_axis_;  // along which the positions are; empty: they are whole
   std::shared_ptr<BertEmbeddings> embeddings_;
   std::vector<std::shared_ptr<BertBlock>> blocks_;
   torch::Tensor bias_;

@@ -11,6 +11,7 @@
 #include "cohort/replica.h"
 #include "strategy/context.h"
 #include "strategy/pipeline/microbatch_call.h"
+#include "strategy/space/divided.h"
 #include "strategy/sync_batch_norm.h"
 
 namespace cohort::models {
@@ -112,6 +113,18 @@ torch::Tensor drop_part(const torch::Tensor& x, double probability, const std::s
     mask = part_along(drop(at::ones(whole, x.options()), probability, whole), axis, dim);
   }
   return x * mask;
+}
+
+// Outside of run() the first operation along the axis says so. A share without examples has no parts.
+torch::Tensor in_positions(const torch::Tensor& x, const std::string& axis) {
+  const Replica* replica = Replica::current();
+  if (axis.empty() || replica == nullptr || x.numel() == 0) return x;
+  Communicator& line = replica->group(axis);
+  return space::divide(x, {1, line.size(), 1}, line);
+}
+
+torch::Tensor sum_like(const torch::Tensor& x, const torch::Tensor& term, const std::string& axis) {
+  return space::is_divided(x) ? space::sum_into_parts(term, space::layout_of(x)) : sum_along(term, axis);
 }
 
 std::string require_cuts(const char* model, const ParameterCuts& cuts, ParameterCuts wanted) {

@@ -80,6 +80,12 @@ torch::Tensor drop(const torch::Tensor& x, double probability, at::IntArrayRef s
 // whole.
 torch::Tensor drop_part(const torch::Tensor& x, double probability, const std::string& axis, int64_t dim);
 
+// Returns x, [examples, positions, size], divided along an axis of a mesh by its positions; an empty axis: x itself.
+torch::Tensor in_positions(const torch::Tensor& x, const std::string& axis);
+// Returns the sum over the replicas along an axis of the terms that they have computed from x: divided as x where x is
+// divided, else whole.
+torch::Tensor sum_like(const torch::Tensor& x, const torch::Tensor& term, const std::string& axis);
+
 // What a layout asks of a module whose parameters are to be cut: by columns, by rows or by heads.
 using ParameterCuts = std::map<std::string, ParameterAxes>;
 // Returns the axis that all the cuts have. InvalidArgument: they are not those of `wanted`, of the axis in place of

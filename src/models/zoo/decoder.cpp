@@ -15,6 +15,7 @@
 #include "cohort/pipeline_strategy.h"
 #include "device/backend.h"
 #include "models/zoo/blocks.h"
+#include "strategy/divides_positions.h"
 #include "strategy/space/attention.h"
 #include "strategy/space/divided.h"
 #include "train/layers/parts_between.h"
@@ -54,10 +55,11 @@ class Projection final : public LayerModule {
     torch::Tensor y = at::linear(entered, weight_);
     return a_.defined() ? y + at::linear(enter_axis(reduced(x, ""), axis), b_) * scale_ : y;
   }
-  // Computes the outputs of this replica's part of the inputs, by rows, and adds up those of all parts.
-  torch::Tensor rows(const torch::Tensor& x, const std::string& axis) {
-    torch::Tensor y = sum_along(at::linear(x, weight_), axis);
-    return a_.defined() ? y + at::linear(sum_along(reduced(x, axis), axis), b_) * scale_ : y;
+  // Computes the outputs of this replica's part of the inputs, by rows, and adds up those of all parts; they are
+  // divided as `like`.
+  torch::Tensor rows(const torch::Tensor& x, const torch::Tensor& like, const std::string& axis) {
+    torch::Tensor y = sum_like(like, at::linear(x, weight_), axis);
+    return a_.defined() ? y + at::linear(sum_like(like, reduced(x, axis), axis), b_) * scale_ : y;
   }
 
   // Adds the cuts of the parameters of this projection, which has the name, by columns or by rows.
@@ -177,7 +179,7 @@ class DecoderAttention final : public torch::nn::Module, public DividedModule {
     const torch::Tensor value = for_each_query(project(*value_, shared_));
     const torch::Tensor mixed =
         causal_attention(query, key, value).transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_});
-    return axis_.empty() ? output_->forward(mixed) : output_->rows(mixed, axis_);
+    return axis_.empty() ? output_->forward(mixed) : output_->rows(mixed, x, axis_);
   }
 
   // The replicas along the axis have some heads each.
@@ -225,7 +227,7 @@ class GatedDense final : public LayerModule, public DividedModule {
   torch::Tensor forward(const torch::Tensor& x) override {
     if (axis_.empty()) return down_->forward(at::silu(gate_->forward(x)) * up_->forward(x));
     const torch::Tensor entered = enter_axis(x, axis_);
-    return down_->rows(at::silu(gate_->columns(x, entered, axis_)) * up_->columns(x, entered, axis_), axis_);
+    return down_->rows(at::silu(gate_->columns(x, entered, axis_)) * up_->columns(x, entered, axis_), x, axis_);
   }
 
   // The replicas along the axis have some units of the hidden layer each.
@@ -267,7 +269,7 @@ class DecoderBlock final : public torch::nn::Module {
   std::shared_ptr<RmsNorm> attention_norm_, dense_norm_;
 };
 
-class Decoder final : public LayerModule, public DividedModule, public LeavesParts {
+class Decoder final : public LayerModule, public DividedModule, public DividesPositions, public LeavesParts {
  public:
   explicit Decoder(const DecoderOptions& options) : options_(options) {
     const bool learns = options.lora.rank == 0;
@@ -294,7 +296,7 @@ class Decoder final : public LayerModule, public DividedModule, public LeavesPar
     }
     const Rotations rotations(x.size(1), options_.hidden_size / options_.num_heads, options_.rope_theta,
                               embeddings_.options());
-    torch::Tensor y = look_up(x.to(torch::kLong));
+    torch::Tensor y = in_positions(look_up(x.to(torch::kLong)), positions_axis_);
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const auto& block = blocks_[i];
       if (i > 0) y = stage_place(y, "layers." + std::to_string(i));
@@ -311,6 +313,7 @@ class Decoder final : public LayerModule, public DividedModule, public LeavesPar
     axis_ = require_cuts(kDecoder, cuts, wanted);
   }
   void leave_parts() override { leaves_parts_ = true; }
+  void divide_positions(const std::string& axis) override { positions_axis_ = axis; }
 
  private:
   torch::Tensor look_up(const torch::Tensor& x) const {
@@ -319,13 +322,14 @@ class Decoder final : public LayerModule, public DividedModule, public LeavesPar
   }
   torch::Tensor logits(const torch::Tensor& y) const {
     const torch::Tensor& words = head_.defined() ? head_ : embeddings_;
-    if (axis_.empty()) return at::linear(y, words);
+    if (axis_.empty()) return at::linear(space::whole_of(y), words);
     const torch::Tensor part = at::linear(enter_axis(y, axis_), words);
     return leaves_parts_ ? parts_along(part, axis_, -1) : gather_along(part, axis_, -1);
   }
 
   DecoderOptions options_;
-  std::string axis_;  // along which the vocabulary is divided; empty: it is whole
+  std::string axis_;            // along which the vocabulary is divided; empty: it is whole
+  std::string positions_axis_;  // along which the positions are; empty: they are whole
   bool leaves_parts_ = false;
   torch::Tensor embeddings_, head_;
   std::vector<std::shared_ptr<DecoderBlock>> blocks_;

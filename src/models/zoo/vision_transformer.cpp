@@ -10,7 +10,9 @@
 #include "cohort/models/zoo.h"
 #include "cohort/pipeline_strategy.h"
 #include "models/zoo/blocks.h"
+#include "strategy/divides_positions.h"
 #include "strategy/packed_parameters.h"
+#include "strategy/space/divided.h"
 
 namespace cohort::models {
 
@@ -50,7 +52,7 @@ class SelfAttention final : public LayerModule, public DividedModule, public Pac
     torch::Tensor weights = at::softmax(scores, -1);
     if (is_training() && dropout_ > 0.0) weights = drop_part(weights, dropout_, axis_, 1);
     const torch::Tensor mixed = at::matmul(weights, qkv[2]).transpose(1, 2).reshape({n, length, heads_ * each});
-    return axis_.empty() ? out_->forward(mixed) : sum_along(at::linear(mixed, out_->weight), axis_) + out_->bias;
+    return axis_.empty() ? out_->forward(mixed) : sum_like(x, at::linear(mixed, out_->weight), axis_) + out_->bias;
   }
 
   // The replicas along the axis have some heads each.
@@ -106,7 +108,7 @@ class EncoderBlock final : public LayerModule, public DividedModule {
     torch::Tensor inner = at::gelu(mlp_in_->forward(axis_.empty() ? x : enter_axis(x, axis_)));
     if (is_training() && dropout_ > 0.0) inner = drop_part(inner, dropout_, axis_, 2);
     return axis_.empty() ? mlp_out_->forward(inner)
-                         : sum_along(at::linear(inner, mlp_out_->weight), axis_) + mlp_out_->bias;
+                         : sum_like(x, at::linear(inner, mlp_out_->weight), axis_) + mlp_out_->bias;
   }
   // Leaves the block out for some examples (stochastic depth).
   torch::Tensor branch(const torch::Tensor& y) const {
@@ -124,7 +126,7 @@ class EncoderBlock final : public LayerModule, public DividedModule {
   torch::nn::Linear mlp_in_{nullptr}, mlp_out_{nullptr};
 };
 
-class Encoder final : public LayerModule {
+class Encoder final : public LayerModule, public DividesPositions {
  public:
   Encoder(const VisionTransformerOptions& options, int64_t length) : dropout_(options.dropout), remat_(options.remat) {
     position_ = register_parameter("pos_embedding", torch::empty({1, length, options.hidden_dim}).normal_(0.0, 0.02));
@@ -141,14 +143,17 @@ class Encoder final : public LayerModule {
   torch::Tensor forward(const torch::Tensor& x) override {
     torch::Tensor y = x + position_;
     if (is_training() && dropout_ > 0.0) y = drop(y, dropout_, y.sizes());
+    y = in_positions(y, positions_axis_);
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       if (i > 0) y = stage_place(y, "encoder_layer_" + std::to_string(i));
       y = through(blocks_[i], y, remat_);
     }
-    return ln_->forward(y);
+    return space::whole_of(ln_->forward(y));
   }
+  void divide_positions(const std::string& axis) override { positions_axis_ = axis; }
 
  private:
+  std::string positions_axis_;  // along which the positions are; empty: they are whole
   double dropout_;
   bool remat_;
   torch::Tensor position_;

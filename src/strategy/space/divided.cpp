@@ -69,31 +69,72 @@ torch::Tensor own_part(torch::Tensor tensor, const Layout& layout) {
   return tensor.contiguous();
 }
 
-class Gather : public torch::autograd::Function<Gather> {
+torch::Tensor all_parts(const torch::Tensor& part, const Layout& layout) {
+  // Gathered parts may differ in dimension 0 alone, so they travel as rows of numbers.
+  const std::vector<torch::Tensor> parts = layout.grid.line->all_gather(part.detach().reshape({-1}));
+  torch::Tensor whole = at::empty(layout.sizes, part.options().requires_grad(false));
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    torch::Tensor place = whole;
+    for (const int64_t dim : layout.cut_dims()) {
+      const auto axis = static_cast<std::size_t>(layout.axes[static_cast<std::size_t>(dim)]);
+      const Range rows = part_of(layout.sizes[static_cast<std::size_t>(dim)], layout.grid.parts[axis],
+                                 layout.grid.position_of(static_cast<int>(rank), axis));
+      place = place.narrow(dim, rows.begin, rows.size());
+    }
+    place.copy_(parts[rank].view(layout.sizes_of(static_cast<int>(rank))));
+  }
+  return whole;
+}
+
+// Returns this replica's part of the sum of all replicas' tensors. A piece is one part, with zeros behind smaller ones.
+torch::Tensor part_of_sum(const torch::Tensor& term, const Layout& layout) {
+  const int64_t dim = layout.cut_dims().front();
+  const int64_t size = layout.sizes[static_cast<std::size_t>(dim)], parts = layout.grid.parts[0];
+  const int64_t most = (size + parts - 1) / parts;
+  torch::Tensor pieces = term.detach().movedim(dim, 0);
+  if (size % parts != 0) {
+    const torch::Tensor rows = pieces;
+    std::vector<int64_t> sizes = rows.sizes().vec();
+    sizes[0] = most * parts;
+    pieces = at::zeros(sizes, rows.options());
+    for (int64_t part = 0; part < parts; ++part) {
+      const Range own = part_of(size, parts, part);
+      pieces.narrow(0, part * most, own.size()).copy_(rows.narrow(0, own.begin, own.size()));
+    }
+  }
+  const torch::Tensor sum = layout.grid.line->reduce_scatter(pieces.contiguous(), ReduceOp::kSum);
+  return sum.narrow(0, 0, layout.own(dim).size()).movedim(0, dim).contiguous();
+}
+
+// All parts from each replica's own. The gradient is the own part of what every replica has, or, where each has a term
+// of it, of the sum.
+template <bool kOfTerms>
+class Gather : public torch::autograd::Function<Gather<kOfTerms>> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& part,
                                const c10::intrusive_ptr<LayoutBox>& box) {
     context->saved_data["layout"] = c10::IValue::make_capsule(box);
-    const Layout& layout = box->layout;
-    // Gathered parts may differ in dimension 0 alone, so they travel as rows of numbers.
-    const std::vector<torch::Tensor> parts = layout.grid.line->all_gather(part.detach().reshape({-1}));
-    torch::Tensor whole = at::empty(layout.sizes, part.options().requires_grad(false));
-    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-      torch::Tensor place = whole;
-      for (const int64_t dim : layout.cut_dims()) {
-        const auto axis = static_cast<std::size_t>(layout.axes[static_cast<std::size_t>(dim)]);
-        const Range rows = part_of(layout.sizes[static_cast<std::size_t>(dim)], layout.grid.parts[axis],
-                                   layout.grid.position_of(static_cast<int>(rank), axis));
-        place = place.narrow(dim, rows.begin, rows.size());
-      }
-      place.copy_(parts[rank].view(layout.sizes_of(static_cast<int>(rank))));
-    }
-    return whole;
+    return all_parts(part, box->layout);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
     const auto holder = context->saved_data["layout"].toCapsule();
-    return {own_part(gradients[0], static_cast<const LayoutBox&>(*holder).layout), {}};
+    const Layout& layout = static_cast<const LayoutBox&>(*holder).layout;
+    return {kOfTerms ? part_of_sum(gradients[0], layout) : own_part(gradients[0], layout), {}};
+  }
+};
+
+class SumIntoParts : public torch::autograd::Function<SumIntoParts> {
+ public:
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& term,
+                               const c10::intrusive_ptr<LayoutBox>& box) {
+    context->saved_data["layout"] = c10::IValue::make_capsule(box);
+    return part_of_sum(term, box->layout);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto holder = context->saved_data["layout"].toCapsule();
+    return {all_parts(gradients[0], static_cast<const LayoutBox&>(*holder).layout), {}};
   }
 };
 
@@ -190,7 +231,17 @@ torch::Tensor divide(const torch::Tensor& whole, const std::vector<int64_t>& par
 
 torch::Tensor whole_of(const torch::Tensor& tensor) {
   if (!is_divided(tensor)) return tensor;
-  return Gather::apply(part_of(tensor), c10::make_intrusive<LayoutBox>(layout_of(tensor)));
+  return Gather<false>::apply(part_of(tensor), c10::make_intrusive<LayoutBox>(layout_of(tensor)));
+}
+
+torch::Tensor enter_whole(const torch::Tensor& tensor) {
+  return Gather<true>::apply(part_of(tensor), c10::make_intrusive<LayoutBox>(layout_of(tensor)));
+}
+
+torch::Tensor sum_into_parts(const torch::Tensor& term, const Layout& layout) {
+  Layout own = layout;
+  own.sizes = term.sizes().vec();
+  return make_divided(SumIntoParts::apply(term, c10::make_intrusive<LayoutBox>(own)), own);
 }
 
 }  // namespace cohort::space

@@ -74,4 +74,11 @@ torch::Tensor divide(const torch::Tensor& whole, const std::vector<int64_t>& par
 // Returns all parts of a divided tensor as a plain one; each gets its part of the gradient. Others as they are.
 torch::Tensor whole_of(const torch::Tensor& tensor);
 
+// The pair of sequence parallelism (Korthikanti et al., arXiv:2205.05198), of tensors that are cut in one dimension.
+// Returns all parts of a divided tensor as a plain one, for operations of which each replica does a part: each gets the
+// sum of its part of all replicas' gradients.
+torch::Tensor enter_whole(const torch::Tensor& divided);
+// Returns the sum of the line's plain tensors as a divided one, of this layout; each replica gets the whole gradient.
+torch::Tensor sum_into_parts(const torch::Tensor& term, const Layout& layout);
+
 }  // namespace cohort::space

@@ -38,6 +38,18 @@ void require_layout(const DeviceMesh& mesh, const LayoutMap& layout) {
   }
 }
 
+// Returns the axis along which positions are divided between products that are.
+std::string only_model_axis(const DeviceMesh& mesh) {
+  std::vector<std::string> names;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kModel) names.push_back(axis.name);
+  }
+  if (names.size() == 1) return names[0];
+  fail<InvalidArgument>("[mesh] sequence_parallel came with ", names.size(),
+                        " axes that divide parameters in the mesh ", mesh.to_string(),
+                        ", wanted one, along which the layout cuts");
+}
+
 // Returns the plan of a mesh whose devices are all of this process.
 StrategyPlan plan_here(const DeviceMesh& mesh, const MeshOptions& options) {
   std::vector<std::string> names;
@@ -93,6 +105,7 @@ StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const Me
   StrategyPlan plan = local_plan(name, choose_devices(name, devices));
   require_lines("[mesh]", plan.devices);
   plan.layout = options.layout;
+  if (options.sequence_parallel) plan.positions_axis = only_model_axis(mesh);
   plan.exchange = options.exchange;
   return plan;
 }

@@ -65,6 +65,7 @@ StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const C
                            .strategy = kMeshName,
                            .alike = {{"mesh", agreed_text(mesh)},
                                      {"layout", text_of(options.layout)},
+                                     {"sequence_parallel", options.sequence_parallel ? "true" : "false"},
                                      {"exchange", agreed_text(options.exchange)},
                                      {"parts", text_of(plan)}}};
   group.communication.overlap = false;
