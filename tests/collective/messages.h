@@ -143,9 +143,7 @@ class MailTransport final : public Transport {
    public:
     Awaited(MailTransport& rank, Mailboxes::Way way, uint64_t number, std::span<std::byte> bytes)
         : rank_(rank), way_(way), number_(number), bytes_(bytes) {}
-    void wait() override {
-      rank_.arrive(rank_.own_.take(way_, number_, bytes_), static_cast<double>(bytes_.size()));
-    }
+    void wait() override { rank_.arrive(rank_.own_.take(way_, number_, bytes_), static_cast<double>(bytes_.size())); }
 
    private:
     MailTransport& rank_;

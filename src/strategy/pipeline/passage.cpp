@@ -260,7 +260,6 @@ std::vector<torch::Tensor> Passage::take_arrived(std::size_t count) {
   return values;
 }
 
-// A thread of a process that has all stages does without once it is known which tensors they use.
 void Passage::set_elsewhere(bool elsewhere) {
   elsewhere_ = elsewhere;
   hand_over_operations(elsewhere || run_->watches || lacks_any());

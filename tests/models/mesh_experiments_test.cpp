@@ -1,0 +1,176 @@
+// Experiments of the command line on a mesh that a flag gives: with parameters, stages and positions in parts.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "cohort/cohort.h"
+#include "tests/support/files.h"
+
+namespace cohort::mesh_experiments_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Runs the command line and returns its exit status, and what it said to the error stream.
+std::pair<int, std::string> run(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), "train");
+  std::vector<char*> argv;
+  for (std::string& flag : flags) argv.push_back(flag.data());
+  ::testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  const int status = train_main(static_cast<int>(argv.size()), argv.data());
+  (void)::testing::internal::GetCapturedStdout();
+  return {status, ::testing::internal::GetCapturedStderr()};
+}
+
+double last_loss(const std::vector<std::string>& experiment, const std::vector<std::string>& flags) {
+  const testing::TemporaryFolder folder;
+  std::vector<std::string> all = experiment;
+  all.insert(all.end(), flags.begin(), flags.end());
+  all.push_back("--model_dir=" + folder.path().string());
+  const auto [status, said] = run(all);
+  EXPECT_EQ(status, 0) << said;
+  std::ifstream file(folder.path() / "metrics.jsonl");
+  std::string line, last;
+  while (std::getline(file, line)) last = line;
+  const std::size_t at = last.find("\"loss\":");
+  EXPECT_NE(at, std::string::npos) << last;
+  return at == std::string::npos ? 0.0 : std::stod(last.substr(at + 7));
+}
+
+const std::vector<std::string>& tiny_language_model() {
+  static const std::vector<std::string> flags = {
+      "--experiment=lm_tiny", "--batch_size=8", "--train_steps=4", "--mode=train",
+      "--params_override=task.seq_length=16,task.model.hidden_size=16,task.model.intermediate_size=24,"
+      "task.model.num_hidden_layers=2"};
+  return flags;
+}
+
+TEST(MeshExperiments, ExperimentsRunOnAMeshThatAFlagGives) {
+  const std::vector<std::string> vit = {
+      "--experiment=mnist_mlp", "--batch_size=4", "--train_steps=2", "--mode=train",
+      "--params_override=task.model.backbone.type=vit,task.model.backbone.vit.model_name=vit-s16,"
+      "task.model.backbone.vit.patch_size=14"};
+  const std::string encoder = "task.model.encoder.bert.";
+  const std::vector<std::string> bert = {"--experiment=bert_tiny", "--batch_size=8", "--train_steps=4", "--mode=train",
+                                         "--params_override=" + encoder + "hidden_size=16," + encoder +
+                                             "num_layers=2," + encoder + "intermediate_size=24"};
+  for (const auto& experiment : {tiny_language_model(), vit, bert}) {
+    SCOPED_TRACE(experiment.front());
+    const double wanted = last_loss(experiment, {"--distribution_strategy=one_device"});
+    EXPECT_NEAR(last_loss(experiment, {"--mesh=batch=2,model=2"}), wanted, 1e-4 * wanted);
+  }
+}
+
+TEST(MeshExperiments, ExperimentsRunInStagesThatAFlagGives) {
+  const auto wanted = [](const std::vector<std::string>& experiment) {
+    return last_loss(experiment, {"--distribution_strategy=one_device"});
+  };
+  const double text = wanted(tiny_language_model());
+  for (const char* schedule : {"1f1b", "interleaved", "zero_bubble_h1"}) {
+    SCOPED_TRACE(schedule);
+    const bool two = std::string(schedule) != "interleaved";  // chunks for two blocks
+    const double got =
+        last_loss(tiny_language_model(), {two ? "--mesh=batch=2,stage=2" : "--mesh=stage=1",
+                                          c10::str("--pipeline_schedule=", schedule), "--pipeline_microbatches=3"});
+    EXPECT_NEAR(got, text, 1e-4 * text);
+  }
+  const std::vector<std::string> digits = {"--experiment=mnist_mlp", "--batch_size=8", "--train_steps=2",
+                                           "--mode=train_and_eval"};
+  EXPECT_NEAR(last_loss(digits, {"--mesh=batch=2,stage=2", "--sharding_stage=1"}), wanted(digits), 1e-4);
+}
+
+TEST(MeshExperiments, ExperimentsOfAllKindsRunInStages) {
+  const std::string backbone = "task.model.backbone.", encoder = "task.model.encoder.bert.";
+  const std::vector<std::string> resnet = {
+      "--experiment=mnist_mlp", "--batch_size=6", "--train_steps=2", "--mode=train",
+      "--params_override=" + backbone + "type=resnet_cifar," + backbone + "resnet_cifar.model_id=8"};
+  const std::vector<std::string> unet = {
+      "--experiment=unet_small", "--batch_size=3", "--train_steps=2", "--mode=train",
+      "--params_override=" + backbone + "unet.filters=2," + backbone + "unet.levels=2"};
+  const std::vector<std::string> bert = {"--experiment=bert_tiny", "--batch_size=6", "--train_steps=3", "--mode=train",
+                                         "--params_override=" + encoder + "hidden_size=16," + encoder +
+                                             "num_layers=2," + encoder + "intermediate_size=24"};
+  // A batch norm sees one microbatch at a time, on one device, too.
+  for (const auto& experiment : {resnet, unet, bert}) {
+    SCOPED_TRACE(experiment.front());
+    const double wanted = last_loss(experiment, {"--mesh=stage=1", "--pipeline_microbatches=3"});
+    EXPECT_NEAR(last_loss(experiment, {"--mesh=stage=2", "--pipeline_microbatches=3"}), wanted, 1e-4 * wanted);
+    if (experiment == bert) {
+      EXPECT_NEAR(last_loss(bert, {"--distribution_strategy=one_device"}), wanted, 1e-4 * wanted);
+    }
+  }
+}
+
+TEST(MeshExperiments, WrongStagesAreNamed) {
+  const testing::TemporaryFolder folder;
+  const auto expect = [&](const std::vector<std::string>& experiment, const std::vector<std::string>& flags,
+                          const std::string& part) {
+    std::vector<std::string> all = experiment;
+    all.push_back("--model_dir=" + folder.path().string());
+    all.insert(all.end(), flags.begin(), flags.end());
+    const auto [status, said] = run(all);
+    EXPECT_EQ(status, 2);
+    EXPECT_THAT(said, HasSubstr(part));
+  };
+  const auto& text = tiny_language_model();
+  expect(text, {"--mesh=stage=3"}, "a model of 2 blocks has no 3 chunks, 1 to 2 would fit");
+  expect(text, {"--mesh=stage=2", "--pipeline_schedule=2f2b"},
+         "--pipeline_schedule=2f2b is not known; there are 1f1b, gpipe, interleaved, zero_bubble_h1");
+  expect(text, {"--mesh=stage=2", "--pipeline_microbatches=0"}, "--pipeline_microbatches is 0, wanted 1 to 1024");
+  expect(text, {"--mesh=batch=2", "--pipeline_schedule=gpipe"},
+         "--pipeline_schedule=gpipe has no meaning without an axis of stages in --mesh");
+  expect(text, {"--pipeline_microbatches=2"}, "--pipeline_microbatches=2 has no meaning without an axis of stages");
+  expect(text, {"--mesh=model=2,stage=2"}, "neither carries the batch nor divides the layers");
+  expect(text, {"--mesh=stage=2", "--sharding_stage=2"}, "sharding.stage is 2");
+  expect({"--experiment=mnist_cnn"}, {"--mesh=stage=2", "--params_override=task.train_input_partition_dims=[1,2,1,1]"},
+         "task.eval_input_partition_dims have no meaning with --mesh=stage=2, whose axis of stages divides the layers");
+  expect({"--experiment=resnet20_cifar10"}, {"--mesh=stage=11"}, "so that it has no 11 chunks, 1 to 10 would fit");
+  expect({"--experiment=dlrm_small"}, {"--mesh=stage=2"}, "into 2 chunks, but its model has no places for that");
+}
+
+TEST(MeshExperiments, ExperimentsRunWithTheirTokensInParts) {
+  const double wanted = last_loss(tiny_language_model(), {"--distribution_strategy=one_device"});
+  EXPECT_NEAR(last_loss(tiny_language_model(), {"--mesh=batch=1,sequence=3"}), wanted, 1e-4 * wanted);
+  EXPECT_NEAR(last_loss(tiny_language_model(), {"--mesh=batch=2,sequence=2", "--sequence_attention=ulysses"}), wanted,
+              1e-4 * wanted);
+}
+
+TEST(MeshExperiments, WrongMeshesAreNamed) {
+  const testing::TemporaryFolder folder;
+  const auto expect = [&](const std::vector<std::string>& flags, const std::string& part) {
+    std::vector<std::string> all = tiny_language_model();
+    all.push_back("--model_dir=" + folder.path().string());
+    all.insert(all.end(), flags.begin(), flags.end());
+    const auto [status, said] = run(all);
+    EXPECT_EQ(status, 2);
+    EXPECT_THAT(said, HasSubstr(part));
+  };
+  expect({"--mesh=batch"}, "\"batch\" is no axis, wanted batch=2,model=2");
+  expect({"--mesh=batch=0"}, "the axis batch has the size 0");
+  expect({"--mesh=batches=2"}, "does not say what it divides");
+  expect({"--mesh=model=3"}, "which 3 replicas along \"model\" do not divide; sizes of the axis that would: 1, 2, 4");
+  expect({"--mesh=model=8"},
+         "num_heads is 4, which 8 replicas along \"model\" do not divide; sizes of the axis that would: "
+         "1, 2, 4");
+  expect({"--mesh=model=2,tensor=2"}, "both model and tensor divide parameters");
+  expect({"--mesh=batch=2,model=2", "--num_replicas=3"},
+         "has 4 places, but there are 3 by --num_replicas; 4 would fit");
+  expect({"--mesh=model=2", "--sharding_stage=1"}, "--sharding_stage=1 has no meaning with --mesh=model=2");
+  expect({"--mesh=model=2", "--distribution_strategy=one_device"},
+         "--mesh=model=2 has no meaning under --distribution_strategy=one_device, only under mirrored and "
+         "multi_worker_mirrored");
+  expect({"--mesh=sequence=2", "--sequence_attention=star"}, "--sequence_attention=star, wanted ring or ulysses");
+  expect({"--mesh=batch=2", "--sequence_attention=ulysses"}, "has no meaning without an axis sequence");
+  expect({"--mesh=stage=2", "--sequence_attention=ulysses"}, "has no meaning without an axis sequence");
+  expect({"--sequence_attention=ulysses"}, "has no meaning without an axis sequence in --mesh");
+  expect({"--mesh=sequence=3", "--sequence_attention=ulysses"}, "4 heads, dimension 1, which 3 replicas do not divide");
+  expect({"--mesh=sequence=2,model=2"}, "divide inputs and parameters");
+  const auto [status, said] =
+      run({"--experiment=mnist_mlp", "--mesh=model=2", "--model_dir=" + folder.path().string()});
+  EXPECT_EQ(status, 2);
+  EXPECT_THAT(said, HasSubstr("only for language models, masked ones too, and vision transformers"));
+}
+
+}  // namespace
+}  // namespace cohort::mesh_experiments_test
