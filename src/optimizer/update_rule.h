@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,9 +23,11 @@ struct StepContext {
   double clipvalue = 0.0;   // then clipped to [-clipvalue, clipvalue]; 0: not
   double l2 = 0.0;          // then l2 * p is added to it, where weight decay applies
   int64_t calls = 1;        // calls of minimize() that make this update
-  // Adds up sums of squares over the replicas that have the other parts of the parameter; null: it is whole. For the
-  // update by tensor operations.
-  const std::function<void(torch::Tensor& squares)>* add_up = nullptr;
+  // Adds up numbers over the replicas that have the other parts of the parameter; null: it is whole. For the update by
+  // tensor operations.
+  const std::function<void(torch::Tensor& numbers)>* add_up = nullptr;
+  int64_t cut_dim = 0;  // the dimension that is cut then
+  int64_t parts = 1;    // into so many equal parts
   // For the update by kernels, in memory that they reach: another factor of grad_scale, and whether there is an update
   // at all; null: 1, and there is one.
   const double* factor = nullptr;
@@ -77,6 +80,10 @@ class UpdateRule {
   // take float32 slots and are updated in float32. Never waits for a device.
   virtual void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots,
                       Treatment treatment, const StepContext& context) const = 0;
+
+  // Returns the dimension of a parameter of this rank that a slot's numbers do not have: they lie one after the other
+  // at the slot's beginning, in the order of the other dimensions. nullopt: the slot has a number for each element.
+  virtual std::optional<int64_t> left_out(std::size_t /*slot*/, int64_t /*rank*/) const { return std::nullopt; }
 
   // Returns whether the slots hold averages of the parameters, in the last one.
   virtual bool keeps_averages() const { return false; }

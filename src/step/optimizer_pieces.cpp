@@ -25,6 +25,14 @@ void require_slot(const TensorSource& source, const std::string& name, const std
                         ", wanted ", c10::IntArrayRef(wanted));
 }
 
+// The numbers of such a slot do not lie where the elements of its part do, so that it is written as a whole.
+void require_parts_here(const std::string& rule, const std::string& name, const ParameterCut& cut) {
+  if (!cut.crosses) return;
+  fail<Unimplemented>("[optimizer] ", rule, ": \"", name, "\" has means of a parameter that is cut along \"", cut.axis,
+                      "\", whose parts several workers have; it has no pieces for a sharded checkpoint, only for one ",
+                      "of whole tensors");
+}
+
 }  // namespace
 
 std::vector<TensorPiece> OptimizerState::pieces() const {
@@ -61,6 +69,10 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
         return;
       }
       if (cut == nullptr) return whole.emplace_back(name, slot), void();
+      if (rule_.rule().left_out(place.slot, slot.dim())) {
+        require_parts_here(rule_.name(), name, *cut);
+        return whole.emplace_back(name, whole_slot(place)), void();
+      }
       for (std::size_t r = 0; r < progress_.size(); ++r) {
         const auto me = static_cast<int>(r);
         if (!writers.writes(cut->axis, me, place.parameter)) continue;
@@ -113,7 +125,14 @@ void OptimizerState::load_slots(const TensorSource& source, int64_t iterations) 
   exchange_.spread_slots(slots, iterations);
   each_slot(slots, [&](const std::string& name, const torch::Tensor& /*slot*/, const Place& place) {
     const ParameterCut* cut = layout.find(flat_.parameters()[place.parameter].name);
+    const auto rank = static_cast<int64_t>(flat_.parameters()[place.parameter].shape.size());
+    const bool lies_otherwise = cut != nullptr && rule_.rule().left_out(place.slot, rank);
+    const torch::Tensor whole = lies_otherwise ? source.read_whole(name) : torch::Tensor();
     for (std::size_t r = 0; cut != nullptr && r < progress_.size(); ++r) {
+      if (lies_otherwise) {
+        set_part_of_slot(place, static_cast<int>(r), whole);
+        continue;
+      }
       torch::Tensor own = part_of_slot(place, static_cast<int>(r));
       const Runs runs = runs_of_part(core_, *cut, source.find(name)->shape, static_cast<int>(r));
       own.copy_(source.read(name, runs, {}).view(own.sizes()));

@@ -1,6 +1,9 @@
 // The state that an optimizer keeps between steps, as named tensors that can be saved and gone on from.
 #include "step/optimizer_state.h"
 
+#include <ATen/Functions.h>
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 
 #include "base/fail.h"
@@ -19,6 +22,25 @@ std::string other_formulation(const std::string& name, const std::function<bool(
                   keras ? "kTorch goes on with what LibTorch's form (the only one until 0.1) saved"
                         : "kKeras goes on with what Keras' form saved");
 }
+
+namespace {
+
+// Returns for each element of a parameter the number of a slot that stands for it, so that they are cut and joined as
+// the parameter is; see UpdateRule::left_out().
+torch::Tensor for_each_element(const torch::Tensor& slot, int64_t left_out) {
+  std::vector<int64_t> sizes = slot.sizes().vec();
+  sizes[static_cast<std::size_t>(left_out)] = 1;
+  const int64_t count = c10::multiply_integers(sizes);
+  return slot.as_strided({count}, {1}, slot.storage_offset()).view(sizes).expand(slot.sizes()).contiguous();
+}
+
+// Sets a slot's numbers to those of each element.
+void set_beginning(const torch::Tensor& slot, const torch::Tensor& each, int64_t left_out) {
+  const torch::Tensor numbers = each.select(left_out, 0).reshape({-1});
+  slot.as_strided({numbers.numel()}, {1}, slot.storage_offset()).copy_(numbers);
+}
+
+}  // namespace
 
 OptimizerState::OptimizerState(const StrategyCore& core, const Optimizer& rule, FlatParameters& flat,
                                Exchange& exchange)
@@ -55,6 +77,29 @@ torch::Tensor OptimizerState::part_of_slot(const Place& place, int replica) cons
   return flat_.part_of(exchange_.slots_of(replica)[group][place.slot], place.parameter);
 }
 
+torch::Tensor OptimizerState::whole_slot(const Place& place) const {
+  const std::string& parameter = flat_.parameters()[place.parameter].name;
+  const torch::Tensor first = part_of_slot(place, 0);
+  const std::optional<int64_t> left_out = rule_.rule().left_out(place.slot, first.dim());
+  torch::Tensor whole = flat_.layout().whole(parameter, [&](int r) {
+    const torch::Tensor part = part_of_slot(place, r);
+    return left_out ? for_each_element(part, *left_out) : part;
+  });
+  if (!left_out) return whole;
+  torch::Tensor slot = at::zeros(whole.sizes(), whole.options()).contiguous(first.suggest_memory_format());
+  set_beginning(slot, whole, *left_out);
+  return slot;
+}
+
+void OptimizerState::set_part_of_slot(const Place& place, int replica, const torch::Tensor& whole) const {
+  const std::string& parameter = flat_.parameters()[place.parameter].name;
+  torch::Tensor slot = part_of_slot(place, replica);
+  const std::optional<int64_t> left_out = rule_.rule().left_out(place.slot, slot.dim());
+  if (!left_out) return slot.copy_(flat_.layout().part(parameter, whole, replica)), void();
+  const torch::Tensor given = whole.contiguous(slot.suggest_memory_format());
+  set_beginning(slot.zero_(), flat_.layout().part(parameter, for_each_element(given, *left_out), replica), *left_out);
+}
+
 std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save_numbers() const {
   std::vector<std::pair<std::string, torch::Tensor>> list;
   list.emplace_back(kIterations, torch::tensor(iterations(), torch::kLong));
@@ -71,9 +116,7 @@ std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save() const 
   const Exchange::Slots slots = exchange_.slots();
   each_slot(slots, [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
     const std::string& parameter = flat_.parameters()[place.parameter].name;
-    list.emplace_back(name, flat_.layout().find(parameter) == nullptr
-                                ? slot.clone()
-                                : flat_.layout().whole(parameter, [&](int r) { return part_of_slot(place, r); }));
+    list.emplace_back(name, flat_.layout().find(parameter) == nullptr ? slot.clone() : whole_slot(place));
   });
   return has_stages(core_) ? with_others(list) : list;
 }
@@ -150,7 +193,7 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
     const std::string& parameter = flat_.parameters()[place.parameter].name;
     if (layout.find(parameter) == nullptr) return;
     for (std::size_t r = 0; r < progress_.size(); ++r) {
-      part_of_slot(place, static_cast<int>(r)).copy_(layout.part(parameter, take(name), static_cast<int>(r)));
+      set_part_of_slot(place, static_cast<int>(r), take(name));
     }
   });
   restart(iterations, given);

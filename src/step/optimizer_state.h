@@ -135,6 +135,10 @@ class OptimizerState {
   void load_slots(const TensorSource& source, int64_t iterations);
   // Returns the slot that a replica has for its part of a parameter.
   torch::Tensor part_of_slot(const Place& place, int replica) const;
+  // Returns the slot of a whole parameter, which is cut; as ParameterLayout::whole().
+  torch::Tensor whole_slot(const Place& place) const;
+  // Sets a replica's part of it.
+  void set_part_of_slot(const Place& place, int replica, const torch::Tensor& whole) const;
 
   const StrategyCore& core_;
   Optimizer rule_;

@@ -91,6 +91,13 @@ TEST(MeshImages, LearnAsOnOneDevice) {
   }
 }
 
+// A kernel is a batch of matrices, of which each replica has some.
+TEST(MeshImages, LearnWithAdafactorAsOnOneDevice) {
+  const Net net = together();
+  const Optimizer rule = Adafactor({.learning_rate = 0.02});
+  expect_like(under(mesh_of(2, 2, net.layout), net, rule), under(OneDeviceStrategy("/CPU:0"), net, rule));
+}
+
 // Activations that stay in parts drop out as whole ones.
 TEST(MeshImages, DropOutAsMirroredReplicasDo) {
   Net net = together();

@@ -82,6 +82,17 @@ TEST(Mesh, TrustRatiosAreThoseOfWholeParameters) {
   }
 }
 
+// Its means of rows and columns, and the lengths of steps, are those of whole parameters.
+TEST(Mesh, AdafactorsMeansAreThoseOfWholeParameters) {
+  AdafactorOptions options{.learning_rate = 0.05, .weight_decay = 0.01};
+  options.ema.use_ema = true;
+  for (const std::size_t which : {3, 4}) {
+    const Net net = nets()[which];
+    const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), net, Adafactor(options));
+    expect_like(under(mesh_of(2, 2, net.layout), net, Adafactor(options)), wanted);
+  }
+}
+
 // A module of one's own, by columns.
 class Columns final : public torch::nn::Module, public DividedModule {
  public:
@@ -145,9 +156,8 @@ TEST(Mesh, DropsOutAsMirroredReplicasDo) {
   expect_like(run(mesh_of(2, 2, net.layout)), run(MirroredStrategy({.devices = cpu_devices(2)})));
 }
 
-TEST(Mesh, CheckpointsAreThoseOfOtherStrategies) {
+void expect_same_after_halves(const Optimizer& rule) {
   const Net net = nets()[3];
-  const Optimizer rule = Adam({.learning_rate = 0.02});
   const MeshStrategy mesh = mesh_of(2, 2, net.layout);
   const MirroredStrategy mirrored({.devices = cpu_devices(2)});
   const Outcome wanted = under(mirrored, net, rule);
@@ -171,14 +181,18 @@ TEST(Mesh, CheckpointsAreThoseOfOtherStrategies) {
   }
 }
 
-TEST(Mesh, ABackupGoesOnUnderAnotherStrategy) {
+TEST(Mesh, CheckpointsAreThoseOfOtherStrategies) {
+  expect_same_after_halves(Adam({.learning_rate = 0.02}));
+  expect_same_after_halves(Adafactor({.learning_rate = 0.05}));
+}
+
+void expect_backups_to_go_on(const Optimizer& rule, bool sharded) {
   const Net net = nets()[3];
   const auto run = [&](const Strategy& strategy, int64_t epochs, const std::filesystem::path& folder) {
     const auto scope = strategy.scope();
-    Sequential model = made(net, Adam({.learning_rate = 0.02}));
-    (void)model.fit(batches(net), {.epochs = epochs,
-                                   .callbacks = {BackupAndRestore({.directory = folder, .delete_checkpoint = false})},
-                                   .verbose = Verbose::kSilent});
+    Sequential model = made(net, rule);
+    const auto backup = BackupAndRestore({.directory = folder, .delete_checkpoint = false, .sharded = sharded});
+    (void)model.fit(batches(net), {.epochs = epochs, .callbacks = {backup}, .verbose = Verbose::kSilent});
     return model.weights();
   };
   const MeshStrategy mesh = mesh_of(2, 2, net.layout);
@@ -189,6 +203,11 @@ TEST(Mesh, ABackupGoesOnUnderAnotherStrategy) {
   const NamedTensors weights = run(mirrored, kEpochs, wanted.path());
   expect_same(run(mirrored, kEpochs, parts.path()), weights);
   expect_same(run(mesh, kEpochs, whole.path()), weights);
+}
+
+TEST(Mesh, ABackupGoesOnUnderAnotherStrategy) {
+  expect_backups_to_go_on(Adam({.learning_rate = 0.02}), /*sharded=*/false);
+  expect_backups_to_go_on(Adafactor({.learning_rate = 0.05}), /*sharded=*/true);
 }
 
 TEST(Mesh, LayoutsThatDoNotFitAreNamed) {
@@ -225,11 +244,7 @@ TEST(Mesh, LayoutsThatDoNotFitAreNamed) {
          "has a regularizer");
 }
 
-TEST(Mesh, OptionsThatNeedWholeParametersAreNamed) {
-  const Net net = nets()[0];
-  const std::string message =
-      testing::error_of<Unimplemented>([&] { under(mesh_of(1, 2, net.layout), net, Adafactor()); });
-  EXPECT_NE(message.find("needs whole parameters, but the layout cuts dense.bias"), std::string::npos) << message;
+TEST(Mesh, AxesThatDivideLayersAreNamed) {
   EXPECT_NE(testing::error_of<Unimplemented>([] {
               MeshStrategy(DeviceMesh({2}, {"stage"}, cpu_devices(2)));
             }).find("\"stage\""),

@@ -46,6 +46,10 @@ class AdafactorRule final : public Rule<AdafactorRule> {
         options_(options) {}
 
   bool takes_whole() const override { return true; }
+  std::optional<int64_t> left_out(std::size_t slot, int64_t rank) const override {
+    if (rank < 2 || slot > 1) return std::nullopt;
+    return slot == 0 ? rank - 1 : rank - 2;
+  }
 
   template <typename T>
   void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
@@ -70,7 +74,7 @@ class AdafactorRule final : public Rule<AdafactorRule> {
              const StepContext& context) const {
     if (p.numel() == 0) return;
     const torch::Tensor d = read(p, g, treatment, context);
-    const torch::Tensor scale = root_mean_square(p);
+    const torch::Tensor scale = root_mean_square(p, context);
     const Matrices m = matrices_of(p.sizes());
     const double keep = beta_2(context);
     const torch::Tensor squares = d.square().add_(options_.epsilon_1);
@@ -80,19 +84,29 @@ class AdafactorRule final : public Rule<AdafactorRule> {
       const torch::Tensor rows = beginning_of(slots[0], {m.count, m.rows});
       const torch::Tensor columns = beginning_of(slots[1], {m.count, m.columns});
       const torch::Tensor matrices = squares.reshape({m.count, m.rows, m.columns});
-      rows.mul_(keep).add_(matrices.mean(2), 1.0 - keep);
-      columns.mul_(keep).add_(matrices.mean(1), 1.0 - keep);
-      const torch::Tensor product = (rows / rows.mean(1, /*keepdim=*/true)).unsqueeze(2) * columns.unsqueeze(1);
+      const int64_t row_dim = p.dim() - 2;
+      rows.mul_(keep).add_(mean_over(matrices, 2, row_dim + 1, context), 1.0 - keep);
+      columns.mul_(keep).add_(mean_over(matrices, 1, row_dim, context), 1.0 - keep);
+      const torch::Tensor mean = mean_over(rows, 1, row_dim, context).unsqueeze(1);
+      const torch::Tensor product = (rows / mean).unsqueeze(2) * columns.unsqueeze(1);
       d.div_(product.sqrt_().view(p.sizes()));
     }
-    const torch::Tensor length = root_mean_square(d).div_(options_.clip_threshold).clamp_min_(1.0);
+    const torch::Tensor length = root_mean_square(d, context).div_(options_.clip_threshold).clamp_min_(1.0);
     p.sub_(d.mul_(scale.clamp_min_(options_.epsilon_2).mul_(rate(context)).div_(length)));
   }
 
  private:
   static double size_of(const Segment& segment) { return static_cast<double>(segment.size); }
-  static torch::Tensor root_mean_square(const torch::Tensor& x) {
-    return norm_of(x).div_(std::sqrt(static_cast<double>(x.numel())));
+  // Of a parameter, or of what has its shape, of which other replicas may have parts.
+  static torch::Tensor root_mean_square(const torch::Tensor& x, const StepContext& context) {
+    return norm_of(x, context).div_(std::sqrt(static_cast<double>(x.numel() * context.parts)));
+  }
+  // Returns the mean over dimension `dim` of x, which is dimension `of` of the parameter.
+  static torch::Tensor mean_over(const torch::Tensor& x, int64_t dim, int64_t of, const StepContext& context) {
+    if (context.add_up == nullptr || context.cut_dim != of) return x.mean(dim);
+    torch::Tensor sum = x.sum(dim);
+    (*context.add_up)(sum);
+    return sum.div_(static_cast<double>(x.size(dim) * context.parts));
   }
   static torch::Tensor beginning_of(const torch::Tensor& slot, c10::IntArrayRef shape) {
     return slot.as_strided(shape, {shape[1], 1}, slot.storage_offset());

@@ -54,14 +54,6 @@ TensorUpdate::Norms norms_of_stages(const StrategyCore& core, const FlatParamete
   return norms;
 }
 
-// Refuses a rule whose arithmetic needs more of a whole parameter than its norms where replicas have parts of one.
-void require_parts(const FlatParameters& flat, const Optimizer& rule) {
-  if (!flat.layout().cuts_any() || !rule.rule().takes_whole()) return;
-  const auto& [name, cut] = *flat.layout().cuts().begin();
-  fail<Unimplemented>("[optimizer] ", rule.name(), " needs whole parameters, but the layout cuts ", name, " along \"",
-                      cut.axis, "\"; the other rules take parts");
-}
-
 class CommunicatorExchange final : public Exchange {
  public:
   CommunicatorExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
@@ -70,7 +62,6 @@ class CommunicatorExchange final : public Exchange {
         gradients_(flat),
         packs_(gradient_packs(core, flat)),
         wire_(core.plan().exchange.gradient_compression) {
-    require_parts(flat, rule);
     for (std::size_t r = 0; r < static_cast<std::size_t>(core.num_local_replicas()); ++r) {
       std::vector<torch::Tensor> values;
       for (const FlatGroup& group : flat.groups()) values.push_back(group.copies[r]);
@@ -121,17 +112,18 @@ class CommunicatorExchange final : public Exchange {
   }
 
  private:
-  // The norms of parameters are those of all their parts: over a replica's line along the axis of the cut.
+  // The norms and means of parameters are those of all their parts: over a replica's line along the axis of the cut.
   void join_parts() {
     for (std::size_t r = 0; r < updates_.size(); ++r) {
       auto& lines = lines_.emplace_back();
       for (const Axis& axis : core_.topology().axes()) {
         Communicator& line = core_.group(axis.name, static_cast<int>(r));
-        lines[axis.name] = [&line](torch::Tensor& squares) { line.all_reduce({&squares, 1}, ReduceOp::kSum); };
+        lines[axis.name] = [&line](torch::Tensor& numbers) { line.all_reduce({&numbers, 1}, ReduceOp::kSum); };
       }
       updates_[r].set_parts([this, r](std::size_t parameter) {
         const ParameterCut* cut = flat_.layout().find(flat_.parameters()[parameter].name);
-        return cut == nullptr ? nullptr : &lines_[r].at(cut->axis);
+        if (cut == nullptr) return TensorUpdate::Cut{};
+        return TensorUpdate::Cut{.add_up = &lines_[r].at(cut->axis), .dim = cut->dim, .parts = cut->parts};
       });
     }
   }
@@ -158,7 +150,7 @@ class CommunicatorExchange final : public Exchange {
   std::vector<PowerSgd> power_sgd_;    // [replica]; none where the messages have the gradients themselves
   std::vector<TensorUpdate> updates_;  // [replica]
   // [replica]: what adds up over its line along each axis; a deque, because functions in it are pointed to.
-  std::deque<std::map<std::string, std::function<void(torch::Tensor& squares)>>> lines_;
+  std::deque<std::map<std::string, std::function<void(torch::Tensor& numbers)>>> lines_;
 };
 
 }  // namespace

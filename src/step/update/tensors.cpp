@@ -67,7 +67,12 @@ Verdict TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext
 
 void TensorUpdate::update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
                                   StepContext context, DeviceScaling scaling, const torch::Tensor& squares) {
-  if (adds_up_ && rule_.rule().one_by_one()) context.add_up = adds_up_(first);
+  if (cut_of_ && rule_.rule().one_by_one()) {
+    const Cut cut = cut_of_(first);
+    context.add_up = cut.add_up;
+    context.cut_dim = cut.dim;
+    context.parts = cut.parts;
+  }
   const int64_t begin = flat_.parameters()[first].offset;
   const int64_t end = flat_.parameters()[last].offset + flat_.parameters()[last].size;
   // A rule that takes whole parameters gets them in their shapes, others get runs of elements.

@@ -36,11 +36,16 @@ class TensorUpdate {
   const std::vector<std::vector<torch::Tensor>>& slots() const { return slots_; }
   void copy_slots(const TensorUpdate& other);
 
-  // Returns what adds up squares of a parameter's parts (StepContext::add_up); null for a whole one.
-  using AddsUp = std::function<const std::function<void(torch::Tensor& squares)>*(std::size_t parameter)>;
+  // How a parameter's parts belong together, as StepContext has it.
+  struct Cut {
+    const std::function<void(torch::Tensor& numbers)>* add_up = nullptr;  // null: it is whole
+    int64_t dim = 0;
+    int64_t parts = 1;
+  };
+  using CutOf = std::function<Cut(std::size_t parameter)>;
 
-  // Says how parts of parameters belong together; without it all are whole.
-  void set_parts(AddsUp adds_up) { adds_up_ = std::move(adds_up); }
+  // Says so of all parameters; without it all are whole.
+  void set_parts(CutOf cut_of) { cut_of_ = std::move(cut_of); }
 
   // `sums` are the summed gradients, flat, one a group; the rule may overwrite them. Returns whether there was an
   // update: with a loss scale there is none by sums that are not finite. `norms`, where it is needed, is called instead
@@ -55,7 +60,7 @@ class TensorUpdate {
   Optimizer rule_;
   std::vector<torch::Tensor> values_;
   std::vector<std::vector<torch::Tensor>> slots_;
-  AddsUp adds_up_;
+  CutOf cut_of_;
 };
 
 // What one call of a rule updates: a run of elements, or a whole parameter where the rule takes such.
