@@ -210,6 +210,32 @@ TEST(Mesh, ABackupGoesOnUnderAnotherStrategy) {
   expect_backups_to_go_on(Adafactor({.learning_rate = 0.05}), /*sharded=*/true);
 }
 
+// Returns the averages of a Controller's training, which goes on from the folder's checkpoint.
+NamedTensors averages_after(const Strategy& strategy, int64_t steps, const std::filesystem::path& folder) {
+  const Net net = nets()[3];
+  const auto scope = strategy.scope();
+  Sequential model = made(net, Adam({.learning_rate = 0.02}));
+  const auto trainer = std::make_shared<ModelTrainer>(
+      model,
+      ModelTrainerOptions{.train = batches(net).repeat(), .ema = {.average_decay = 0.9}, .verbose = Verbose::kSilent});
+  Controller({.trainer = trainer, .steps_per_loop = 5, .checkpoint_dir = folder}).train(steps);
+  const NamedTensors before = model.weights();
+  NamedTensors averages;
+  trainer->with_averages([&] { averages = model.weights(); });
+  expect_same(model.weights(), before);
+  return averages;
+}
+
+TEST(Mesh, AveragesAreThoseOfWholeParameters) {
+  const testing::TemporaryFolder folder;
+  const MeshStrategy mesh = mesh_of(2, 2, nets()[3].layout);
+  const OneDeviceStrategy one("/CPU:0");
+  const NamedTensors wanted = averages_after(one, 20, folder / "wanted");
+  averages_after(mesh, 5, folder / "mesh");
+  averages_after(one, 10, folder / "mesh");  // each goes on with the other's
+  expect_same(averages_after(mesh, 20, folder / "mesh"), wanted);
+}
+
 TEST(Mesh, LayoutsThatDoNotFitAreNamed) {
   const auto error = [](const std::vector<Layer>& layers, const LayoutMap& layout, int model = 2) {
     return testing::error_of<Error>([&] {

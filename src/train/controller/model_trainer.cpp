@@ -219,7 +219,7 @@ class ModelTrainer::Impl {
     if (within) begin();  // before the steps are announced, because it makes the averages
     const auto end = [&] {
       ++global_step_;
-      if (average_.on() && !within) average_.update(0);
+      if (average_.on() && !within) average_.update();
     };
     StepsTogether launches(core, steps);
     launches.announce();
@@ -307,8 +307,10 @@ class ModelTrainer::Impl {
     average_.begin(state_->module());
     if (saved != data.tensors.end()) average_.restore(state_->module(), saved->second);
     std::vector<torch::Tensor> tensors;
-    for (const auto& [name, tensor] : average_.averages()) tensors.push_back(tensor);
+    const NamedTensors averages = average_.averages();
+    for (const auto& [name, tensor] : averages) tensors.push_back(tensor);
     core.broadcast_from_chief(tensors);
+    average_.restore(state_->module(), averages);
   }
 
   Model model_;

@@ -89,10 +89,30 @@ void MovingAverage::update(int local_id) {
   record::FunctionRecording::add_part(add, {.again = again, .undo = [] {}});
 }
 
+void MovingAverage::update() {
+  for (std::size_t r = 0; r < copies_.size(); ++r) update(static_cast<int>(r));
+}
+
+NamedTensors MovingAverage::whole(const std::function<const NamedTensors&(const Copy&)>& of) const {
+  NamedTensors list = of(copies_.front());
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (layout_->find(list[i].first) == nullptr) continue;
+    list[i].second = layout_->whole(list[i].first, [&](int local_id) {
+      return of(copies_[static_cast<std::size_t>(local_id)])[i].second.detach();
+    });
+  }
+  return list;
+}
+
+NamedTensors MovingAverage::averages() const {
+  return whole([](const Copy& copy) -> const NamedTensors& { return copy.averages; });
+}
+
 void MovingAverage::begin(const MirroredModule& module) {
-  if (Access::layout(module)->cuts_any()) {
-    fail<Unimplemented>("[trainer] ema: the layout of the mesh cuts parameters, of which these averages would have ",
-                        "one part; use the optimizer's use_ema");
+  layout_ = Access::layout(module);
+  if (layout_->crosses_processes()) {
+    fail<Unimplemented>("[trainer] ema: the layout of the mesh cuts parameters whose parts lie with several workers; ",
+                        "use the optimizer's use_ema");
   }
   if (has_stages(*Access::core(module))) {
     fail<Unimplemented>("[trainer] ema: the stages of the pipeline lie with several processes, of which each has the ",
@@ -107,7 +127,7 @@ void MovingAverage::begin(const MirroredModule& module) {
     Copy& copy = copies_.emplace_back();
     copy.followed = followed(*replica);
     for (const auto& [name, tensor] : copy.followed) copy.averages.emplace_back(name, tensor.detach().clone());
-    if (!everywhere_) return;
+    if (!everywhere_ && !layout_->cuts_any()) return;
   }
 }
 
@@ -118,22 +138,21 @@ void MovingAverage::forget() {
 void MovingAverage::restore(const MirroredModule& module, const NamedTensors& averages) {
   begin(module);
   const std::map<std::string, torch::Tensor> given(averages.begin(), averages.end());
-  for (Copy& copy : copies_) {
-    for (auto& [name, tensor] : copy.averages) {
+  for (std::size_t r = 0; r < copies_.size(); ++r) {
+    for (auto& [name, tensor] : copies_[r].averages) {
       const auto found = given.find(name);
-      if (found == given.end() || found->second.sizes() != tensor.sizes()) {
-        fail<InvalidArgument>("[trainer] ema: the averages have no \"", name, "\" of shape ", tensor.sizes());
+      const std::vector<int64_t> wanted = layout_->whole_sizes(name, tensor.sizes());
+      if (found == given.end() || found->second.sizes() != c10::IntArrayRef(wanted)) {
+        fail<InvalidArgument>("[trainer] ema: the averages have no \"", name, "\" of shape ", c10::IntArrayRef(wanted));
       }
-      tensor.copy_(found->second);
+      tensor.copy_(layout_->part(name, found->second, static_cast<int>(r)));
     }
   }
 }
 
 NamedTensors MovingAverage::swap_into(const MirroredModule& module) const {
-  NamedTensors before;
-  for (const auto& [name, tensor] : followed(*module.copies().front())) {
-    before.emplace_back(name, tensor.detach().clone());
-  }
+  NamedTensors before = whole([](const Copy& copy) -> const NamedTensors& { return copy.followed; });
+  for (auto& [name, tensor] : before) tensor = tensor.detach().clone();
   module.load_state(averages(), /*strict=*/false);
   return before;
 }

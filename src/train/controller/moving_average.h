@@ -1,16 +1,21 @@
 // Exponential averages of the weights of a model over its training.
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "cohort/mirrored.h"
 #include "cohort/train/model_trainer.h"
 #include "cohort/weights.h"
 
 namespace cohort {
 
-// The averages, on the first replica's device, or, where work is recorded, on every replica's, because all of them run
-// one program. Source: B. Polyak and A. Juditsky, "Acceleration of Stochastic
-// Approximation by Averaging" (1992); the decay that grows is TensorFlow's (tf.train.ExponentialMovingAverage's
-// num_updates).
+class ParameterLayout;
+
+// The averages, on the first replica's device, or on every replica's: where work is recorded, because all of them run
+// one program, and where a layout cuts parameters, of which each replica averages its parts. Source: B. Polyak and A.
+// Juditsky, "Acceleration of Stochastic Approximation by Averaging" (1992); the decay that grows is TensorFlow's
+// (tf.train.ExponentialMovingAverage's num_updates).
 class MovingAverage {
  public:
   // InvalidArgument: the decay is not in [0, 1), or the step is negative.
@@ -24,8 +29,11 @@ class MovingAverage {
   // Adds the weights of a replica to its averages, at the end of each step. Within a function that is being recorded,
   // the decay is that of each run.
   void update(int local_id);
-  // Returns the averages under the names of the weights, in the order of the module.
-  const NamedTensors& averages() const { return copies_.front().averages; }
+  // Does so for all replicas that have averages, after a step.
+  void update();
+  // Returns the averages under the names of the weights, in the order of the module. Those of cut parameters are put
+  // together.
+  NamedTensors averages() const;
   // Sets the averages to the weights.
   void begin(const MirroredModule& module);
   // Begins anew with the next update.
@@ -43,10 +51,14 @@ class MovingAverage {
   };
 
   NamedTensors followed(const torch::nn::Module& copy) const;
+  // Returns the tensors of the first replica, in place of parts the wholes; `of` has those of each replica, in one
+  // order.
+  NamedTensors whole(const std::function<const NamedTensors&(const Copy&)>& of) const;
   static double weight(const MovingAverageOptions& options, int64_t step);
 
   MovingAverageOptions options_;
   bool everywhere_ = false;
+  std::shared_ptr<const ParameterLayout> layout_;                 // of the module; null before begin()
   std::vector<Copy> copies_;                                      // one, or one a replica
   std::shared_ptr<int64_t> step_ = std::make_shared<int64_t>(0);  // recordings of steps may outlive this
 };
