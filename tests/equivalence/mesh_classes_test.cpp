@@ -24,12 +24,12 @@ LayoutMap last_columns(const std::string& name) {
 }
 
 std::vector<Case> cases() {
-  const std::vector<Layer> words = {Embedding(12, 6), Dense({.units = kClasses, .name = "last"})};
+  const std::vector<Layer> words = {Embedding(12, 6), Dense({.units = mesh_runs::kClasses, .name = "last"})};
   const Net plain{.name = "plain", .layers = perceptron(), .layout = last_columns("dense_2")};
   const Loss entropy = SparseCategoricalCrossentropy({.from_logits = true});
   Net softmax = plain, relu = plain;
-  softmax.layers.back() = Dense(kClasses, Activation::kSoftmax);
-  relu.layers.back() = Dense(kClasses, Activation::kSoftplus);
+  softmax.layers.back() = Dense(mesh_runs::kClasses, Activation::kSoftmax);
+  relu.layers.back() = Dense(mesh_runs::kClasses, Activation::kSoftplus);
   return {{plain, entropy, {SparseCategoricalAccuracy(), "accuracy", SparseTopKCategoricalAccuracy({.k = 2}), entropy}},
           {relu, entropy, {SparseCategoricalAccuracy()}},
           {softmax, SparseCategoricalCrossentropy(), {SparseCategoricalAccuracy()}},
@@ -48,7 +48,7 @@ std::vector<Case> cases() {
            true},
           {plain, MeanSquaredError(), {MeanAbsoluteError()}, {}, true},
           {{.name = "pixels",
-            .layers = {Conv2D({.filters = kClasses, .kernel_size = 2})},
+            .layers = {Conv2D({.filters = mesh_runs::kClasses, .kernel_size = 2})},
             .layout = {{"weight", {"model", "", "", ""}}, {"bias", {"model"}}},
             .example = {2, 4, 3}},
            SparseCategoricalCrossentropy({.from_logits = true, .axis = 1}),
@@ -63,8 +63,8 @@ Dataset data_of(const Case& each) {
   labels.insert(labels.begin(), kRows);
   const torch::Tensor x =
       each.net.indices ? torch::randint(12, {kRows, 4}, own, torch::kLong) : torch::randn(numbers, own, torch::kDouble);
-  const torch::Tensor y = torch::randint(kClasses, labels, own, torch::kLong);
-  const torch::Tensor dense = torch::one_hot(y, kClasses).to(torch::kDouble);
+  const torch::Tensor y = torch::randint(mesh_runs::kClasses, labels, own, torch::kLong);
+  const torch::Tensor dense = torch::one_hot(y, mesh_runs::kClasses).to(torch::kDouble);
   return Dataset::from_tensor_slices(x, each.is_dense ? dense : y).batch(12);
 }
 

@@ -28,7 +28,7 @@ Net apart() {
           .layers = {Conv2D({.filters = 6, .kernel_size = 2, .activation = "relu", .name = "first"}),
                      BatchNormalization({.synchronized = true}), MaxPooling2D({.pool_size = 2, .strides = 1}),
                      Conv2D({.filters = 4, .kernel_size = 2, .activation = "tanh", .name = "second"}), Flatten(),
-                     Dense(kClasses)},
+                     Dense(mesh_runs::kClasses)},
           .layout = {{"first.weight", kFilters}, {"first.bias", kEach}, {"second.weight", kInputs}},
           .example = {2, 5, 5}};
 }
@@ -39,7 +39,7 @@ Net together() {
           .layers = {Conv2D({.filters = 6, .kernel_size = 2, .activation = "relu", .name = "first"}),
                      MaxPooling2D({.pool_size = 2, .strides = 1}), norm(), Activation(Activation::kElu),
                      Conv2D({.filters = 4, .kernel_size = 2, .padding = Padding::kSame, .name = "second"}), Flatten(),
-                     Dense(kClasses)},
+                     Dense(mesh_runs::kClasses)},
           .layout = {{"first.weight", kFilters},
                      {"(first|norm).bias", kEach},
                      {"norm.weight", kEach},
@@ -57,7 +57,7 @@ Net separable() {
                                       .activation = "silu",
                                       .use_bias = false,
                                       .name = "depth"}),
-                     norm(), AveragePooling2D({.pool_size = 2}), GlobalAveragePooling2D(), Dense(kClasses)},
+                     norm(), AveragePooling2D({.pool_size = 2}), GlobalAveragePooling2D(), Dense(mesh_runs::kClasses)},
           .layout = {{"(first|depth).weight", kFilters},
                      {"(first|norm).bias", kEach},
                      {"norm.weight", kEach},
@@ -70,12 +70,13 @@ std::vector<Net> nets() {
           together(),
           separable(),
           {.name = "filters to units",
-           .layers = {Conv2D({.filters = 6, .kernel_size = 2, .activation = "gelu"}), Flatten(), Dense(kClasses)},
+           .layers = {Conv2D({.filters = 6, .kernel_size = 2, .activation = "gelu"}), Flatten(),
+                      Dense(mesh_runs::kClasses)},
            .layout = {{"conv2d.weight", kFilters}, {"conv2d.bias", kEach}, {"dense.weight", {"", "model"}}},
            .example = {4, 4}},
           {.name = "groups and channels alone",
            .layers = {Conv2D({.filters = 12, .kernel_size = 2, .groups = 6, .activation = "tanh", .name = "first"}),
-                      GlobalMaxPooling2D(), norm(), Dense(kClasses)},
+                      GlobalMaxPooling2D(), norm(), Dense(mesh_runs::kClasses)},
            .layout = {{"first.weight", kFilters}, {"(first|norm).bias", kEach}, {"norm.weight", kEach}},
            .example = {6, 3, 3}}};
 }
