@@ -254,7 +254,9 @@ TEST(Bert, LearnsTheSameUnderEveryStrategy) {
     const auto has = [&](const std::string& name) { return logs.contains(name); };
     const auto value_of = [&](const std::string& name) { return logs.at(name); };
     EXPECT_TRUE(has("lm_example_loss") && has("masked_lm_accuracy"));
-    if (!next_sentence) EXPECT_EQ(value_of("lm_example_loss"), value_of("loss"));
+    if (!next_sentence) {
+      EXPECT_EQ(value_of("lm_example_loss"), value_of("loss"));
+    }
     EXPECT_EQ(has("next_sentence_loss") && has("next_sentence_accuracy"), next_sentence);
     std::vector<Strategy> strategies = {MirroredStrategy({.devices = cpu_devices(2)})};
     for (const int batch : {1, 2}) {

@@ -68,8 +68,21 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
   }
 }
 
+namespace {
+
+// The microbatches of a pipeline are threads that go through one module at a time of their own, so that a module cannot
+// keep what it has for one of them.
+struct LastMask {
+  const SequentialModule* of = nullptr;
+  torch::Tensor mask = {};
+};
+thread_local LastMask last_mask;
+
+}  // namespace
+
 torch::Tensor SequentialModule::forward(const torch::Tensor& input, const torch::Tensor& mask) {
   if (makes_masks_ || mask.defined()) return forward_with_masks(input, mask);
+  if (last_mask.of == this) last_mask = {};
   torch::Tensor x = input;
   std::size_t i = 0;
   try {
@@ -101,8 +114,13 @@ torch::Tensor SequentialModule::forward_with_masks(const torch::Tensor& input, c
     mask = mask.defined() || layer->makes_mask() ? layer->mask_of(x, mask) : mask;
     x = y;
   }
-  output_mask_ = mask;
+  last_mask = {.of = this, .mask = mask};
   return x;
+}
+
+torch::Tensor SequentialModule::take_output_mask() {
+  if (last_mask.of != this) return {};
+  return std::exchange(last_mask, {}).mask;
 }
 
 void SequentialModule::leave_parts() {

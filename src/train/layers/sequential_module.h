@@ -23,8 +23,8 @@ class SequentialModule final : public torch::nn::Module, public LeavesParts {
 
   // Returns what the regularizers of all layers add to the loss, a scalar; undefined for nothing.
   torch::Tensor penalty() const;
-  // Returns the mask of the last output, undefined for none, and forgets it.
-  torch::Tensor take_output_mask() { return std::exchange(output_mask_, {}); }
+  // Returns the mask of the calling thread's last output, undefined for none, and forgets it.
+  torch::Tensor take_output_mask();
   // Returns whether a layer makes a mask.
   bool makes_masks() const { return makes_masks_; }
 
@@ -43,7 +43,6 @@ class SequentialModule final : public torch::nn::Module, public LeavesParts {
 
   std::vector<std::shared_ptr<LayerModule>> layers_;
   bool makes_masks_ = false;                         // a layer does
-  torch::Tensor output_mask_;                        // the mask of the last output
   std::vector<bool> begins_chunk_;                   // one a layer
   std::vector<ConvolutionModule*> rectified_later_;  // one a layer, null for those that do all of their own work
 };
