@@ -232,9 +232,11 @@ class Floods(unittest.TestCase):
         return int(status.split("VmRSS:")[1].split()[0])
 
     def test_workers_have_their_grace_period_when_nobody_reads_any_more(self):
-        process = self.start(f"trap 'sleep 0.5; touch {self.folder}/saved.$RANK; exit 0' TERM; while :; do echo line; sleep 0.05; done",
+        process = self.start(f"trap 'sleep 0.5; touch {self.folder}/saved.$RANK; exit 0' TERM; while :; do echo line $RANK; sleep 0.05; done",
                              subprocess.PIPE)
-        self.assertIn("line", process.stdout.readline())
+        for rank in (0, 1):  # whoever has said something has set its trap
+            while f"line {rank}" not in process.stdout.readline():
+                pass
         process.stdout.close()  # as head -1 does
         process.stdout = None
         self.assertEqual(process.wait(timeout=60), 128 + signal.SIGPIPE)
