@@ -111,7 +111,7 @@ TEST(CheckpointMemoryInProcesses, IsEnoughForAModelThatNoWorkerMayHave) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory does not fit under the limit";
 #endif
-  constexpr int64_t kWide = 512;
+  constexpr int64_t kWide = 1024;
   const MultiWorkerMirroredStrategy strategy(stage_3());
   ASSERT_EQ(strategy.num_workers(), 2) << "cohort launch --nproc=2 starts this test";
   const auto scope = strategy.scope();
