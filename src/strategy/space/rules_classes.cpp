@@ -23,7 +23,7 @@ class LogSoftmax : public torch::autograd::Function<LogSoftmax> {
   static Tensor forward(AutogradContext* context, const Tensor& part, int64_t line, int64_t dim) {
     const Tensor own = at::logsumexp(part, {dim}, /*keepdim=*/true).unsqueeze(0);
     const Tensor all = at::logsumexp(at::cat(to_communicator(line).all_gather(own.contiguous())), {0});
-    const Tensor logs = part - all;
+    Tensor logs = part - all;
     context->saved_data["line"] = line;
     context->saved_data["dim"] = dim;
     context->save_for_backward({logs});

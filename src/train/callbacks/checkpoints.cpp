@@ -107,8 +107,8 @@ class Backup final : public Callback {
 
   void save(const RunInfo& run) {
     // It may turn out here that the last step was left out, so that the run's step is another one then.
-    CheckpointData data = options_.sharded ? run.training->save_shards() : run.training->save();
-    checkpoints_->save(run.step, std::move(data));
+    const CheckpointData data = options_.sharded ? run.training->save_shards() : run.training->save();
+    checkpoints_->save(run.step, data);
   }
 
   BackupAndRestoreOptions options_;
