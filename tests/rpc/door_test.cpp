@@ -28,11 +28,11 @@ class Answering {
   explicit Answering(const DoorOptions& options = {})
       : door_("127.0.0.1", TlsContext(testing::identity_of(kSecret)), options,
               [this](TlsSocket end, const Deadline& deadline) {
+                ++entered_;  // before the answer, after which the test counts
                 std::byte byte{};
                 end.read({&byte, 1}, deadline);
                 byte = std::byte(std::to_integer<int>(byte) + 1);
                 end.write({&byte, 1}, deadline);
-                ++entered_;
               }) {}
 
   const Door& door() const { return door_; }
