@@ -58,7 +58,8 @@ void add_pipeline(CLI::App& app, const double& seconds) {
   const auto microbatches = std::make_shared<int>(8);
   pipeline
       .add_option("schedule", *schedule,
-                  "gpipe, 1f1b, interleaved, zero_bubble_h1, or 1 or 2: one replica of so many threads")
+                  "gpipe, 1f1b, interleaved, zero_bubble_h1, or 1 or 2: one replica of so many threads; accumulated: "
+                  "one of one thread that trains one microbatch after the other")
       ->capture_default_str();
   pipeline.add_option("--microbatches", *microbatches, "the parts of a batch of 16")->capture_default_str();
   pipeline.callback(

@@ -36,7 +36,8 @@ WANTED = {
 DIVIDED = {
     "transformer in 2 stages, 8 microbatches": {
         "ours": ("pipeline", "1f1b"), "PyTorch, 1F1B": (["1f1b"], 1.4), "PyTorch, GPipe": (["gpipe"], None), "PyTorch, interleaved": (["interleaved"], None),
-        "PyTorch, one process of 2 threads": (["transformer", "2"], 1), "ours, one thread": (("pipeline", "1"), round(0.9 * 1.78, 2))},
+        "PyTorch, one process of 2 threads": (["transformer", "2"], 1), "ours, one thread": (("pipeline", "1"), round(0.9 * 1.78, 2)),
+        "ours, one thread, a microbatch after the other": (("pipeline", "accumulated"), round(0.9 * 1.78, 2))},
     "transformer, 2 workers that share parameters": {
         "ours": ("worker_step", "--model", "transformer", "--sharding_stage", "3"), "PyTorch, FSDP2": (["fsdp2"], 1.4),
         "PyTorch, FSDP2, kept after forward": (["fsdp2_kept"], None), "PyTorch, one process of 2 threads": (["transformer", "2"], 1)},

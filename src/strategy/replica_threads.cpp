@@ -1,5 +1,7 @@
 #include "strategy/replica_threads.h"
 
+#include <algorithm>
+
 #include "base/deadline.h"
 #include "base/log.h"
 #include "base/spin.h"
@@ -67,18 +69,33 @@ void ReplicaThreads::serve(const std::shared_ptr<Desk>& desk, int replica, bool 
   desk->notify();
 }
 
-bool ReplicaThreads::run(const std::shared_ptr<const Work>& work, std::chrono::milliseconds limit) {
+void ReplicaThreads::begin(const std::shared_ptr<const Work>& work) {
   for (const auto& desk : desks_) {
     desk->work = work;
     desk->asked.fetch_add(1);
     desk->notify();
   }
   (*work)(0);
-  for (const auto& desk : desks_) {
-    const uint64_t asked = desk->asked.load();
-    if (!desk->wait([&] { return desk->done.load() == asked; }, spin_, desk->patience_of_caller, limit)) return false;
+}
+
+bool ReplicaThreads::wait_for(Desk& desk, std::chrono::milliseconds limit) const {
+  const uint64_t asked = desk.asked.load();
+  return desk.wait([&] { return desk.done.load() == asked; }, spin_, desk.patience_of_caller, limit);
+}
+
+bool ReplicaThreads::run(const std::shared_ptr<const Work>& work, std::chrono::milliseconds limit) {
+  begin(work);
+  return std::all_of(desks_.begin(), desks_.end(), [&](const auto& desk) { return wait_for(*desk, limit); });
+}
+
+void ReplicaThreads::run_to_end(const Work& work) {
+  constexpr std::chrono::milliseconds kLong = std::chrono::minutes(1);
+  begin(std::make_shared<const Work>(work));
+  for (std::size_t i = 0; i < desks_.size(); ++i) {
+    while (!wait_for(*desks_[i], kLong)) {
+      log().warn("[strategy] thread {} has not come back for a minute from a loop over memory", i + 1);
+    }
   }
-  return true;
 }
 
 std::vector<int> ReplicaThreads::missing() const {

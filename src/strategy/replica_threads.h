@@ -29,6 +29,10 @@ class ReplicaThreads {
   // did; then nothing more can be run. The work is shared, because a stuck thread may still use it.
   bool run(const std::shared_ptr<const Work>& work, std::chrono::milliseconds limit);
 
+  // Runs a work that uses what the caller has and ends by itself, such as a loop over memory: waits until all have come
+  // back, and says so now and then if one does not.
+  void run_to_end(const Work& work);
+
   // Returns the replicas that had not come back when run() gave up.
   std::vector<int> missing() const;
 
@@ -36,6 +40,8 @@ class ReplicaThreads {
   // The state that a thread and this object share, which outlives both.
   struct Desk;
   static void serve(const std::shared_ptr<Desk>& desk, int replica, bool spin);
+  void begin(const std::shared_ptr<const Work>& work);
+  bool wait_for(Desk& desk, std::chrono::milliseconds limit) const;
 
   std::vector<std::shared_ptr<Desk>> desks_;
   std::vector<std::thread> threads_;

@@ -262,6 +262,47 @@ TEST(PipelineStrategy, HalvesOfABackwardHaveTheProductsOfAWhole) {
   EXPECT_EQ(products_of(ScheduleZeroBubbleH1{.microbatches = 3}), whole);
 }
 
+// A function that computes all of its gradients whichever are asked for: those of its second factor come in the first
+// half of a backward pass, too.
+class Product : public torch::autograd::Function<Product> {
+ public:
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& weight) {
+    context->save_for_backward({x, weight});
+    return x * weight;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    return {gradients[0] * saved[1], (gradients[0] * saved[0]).sum(0)};
+  }
+};
+
+struct WeightedImpl : torch::nn::Module {
+  WeightedImpl() { weight = register_parameter("weight", torch::full({1}, 2.0)); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return Product::apply(next_stage(Product::apply(x, weight)), weight);
+  }
+  torch::Tensor weight;
+};
+TORCH_MODULE(Weighted);
+
+TEST(PipelineStrategy, AGradientIsAddedOnceAlthoughBothHalvesComputeIt) {
+  for (const PipelineScheduleOptions& schedule : {PipelineScheduleOptions(Schedule1F1B{.microbatches = 3}),
+                                                  PipelineScheduleOptions(ScheduleZeroBubbleH1{.microbatches = 3})}) {
+    const PipelineStrategy strategy = two_stages(schedule);
+    const auto model = strategy.mirror([] { return Weighted(); });
+    const MirroredOptimizer sgd = strategy.optimizer(model, SGD({.learning_rate = 0.1}));
+    strategy.run(
+        [&](Replica& replica, const Example& part) {
+          sgd[replica].minimize(replica.global_mean(model[replica]->forward(part.x)));
+        },
+        batch_of(6));
+    // The mean of x w w: its gradient is 2 w mean(x), of the mean 2.5.
+    EXPECT_FLOAT_EQ(model[std::size_t{0}]->weight.item<float>(), 2.0f - 0.1f * 2 * 2 * 2.5f);
+  }
+}
+
 TEST(PipelineStrategy, ATraceHasTheTimeline) {
   const PipelineStrategy strategy = two_stages();
   Trace trace({.file = {}, .close_up = kPipelineStep});

@@ -3,10 +3,15 @@
 // that leads to parameters, such as a linear layer's: the first half notes the gradients that come to them on their way
 // to the inputs, and the second one starts from these. An operation of a branch runs in both, but LibTorch's compute
 // only what is asked for: the linear layer's first the product for its input, then the one for its weight.
+//
+// From the second microbatch on a parameter's gradient is added to the sum by a hook of the operation that has made it,
+// while it is in the core's cache, and the next one gets its memory. Autograd would keep all of them until the end of
+// the chunk.
 #include "strategy/pipeline/chunk_backward.h"
 
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -26,6 +31,7 @@ using torch::autograd::AccumulateGrad;
 using torch::autograd::Edge;
 using torch::autograd::edge_list;
 using torch::autograd::Node;
+using torch::autograd::variable_list;
 
 std::vector<torch::Tensor> run(const edge_list& roots, const std::vector<torch::Tensor>& gradients, bool keep,
                                const edge_list& wanted) {
@@ -76,6 +82,33 @@ std::vector<torch::Tensor> GradientSums::take() {
   return all;
 }
 
+// The graph, and with it the hook, may live longer than the pass.
+class ChunkBackward::AddsAtOnce final : public torch::autograd::FunctionPostHook {
+ public:
+  // Which of an operation's gradients is that of which parameter.
+  using Results = std::vector<std::pair<std::size_t, std::size_t>>;
+
+  AddsAtOnce(std::shared_ptr<const Adding> adding, int chunk, Results results)
+      : adding_(std::move(adding)), chunk_(chunk), results_(std::move(results)) {}
+
+  variable_list operator()(const variable_list& gradients, const variable_list& /*of_results*/) override {
+    if (adding_->sums == nullptr) return gradients;
+    variable_list left = gradients;
+    const torch::NoGradGuard no_grad;
+    for (const auto& [place, parameter] : results_) {
+      if (!adding_->sums->has(chunk_, parameter)) continue;
+      adding_->sums->add(chunk_, parameter, gradients[place]);
+      left[place] = torch::Tensor();
+    }
+    return left;
+  }
+
+ private:
+  std::shared_ptr<const Adding> adding_;
+  int chunk_;
+  Results results_;
+};
+
 ChunkBackward::ChunkBackward(ChunkGraph graph, GradientSums& sums) : graph_(std::move(graph)), sums_(sums) {
   walk();
 }
@@ -104,6 +137,7 @@ void ChunkBackward::walk() {
       for (const Edge& edge : node->next_edges()) {
         if (edge.is_valid() && leads_.at(edge.function.get())) leads_[node] = true;
       }
+      add_at_once(*node);
       order_.push_back(node);
       open.pop_back();
     }
@@ -128,6 +162,27 @@ void ChunkBackward::visit(Node& node) {
   fail<InvalidArgument>("[pipeline] chunk ", graph_.chunk, " of the model depends on what an earlier chunk has ",
                         "computed (by ", node.name(), ") otherwise than by its input: give all that later layers need ",
                         "to next_stage()");
+}
+
+void ChunkBackward::add_at_once(Node& node) const {
+  AddsAtOnce::Results results;
+  for (std::size_t i = 0; i < node.next_edges().size(); ++i) {
+    const auto found = accumulators_.find(node.next_edges()[i].function.get());
+    if (found != accumulators_.end()) results.emplace_back(i, found->second);
+  }
+  if (results.empty()) return;
+  node.add_post_hook(std::make_unique<AddsAtOnce>(adding_, graph_.chunk, std::move(results)));
+}
+
+// Runs a pass that makes gradients of parameters, and returns those that it has not added.
+std::vector<torch::Tensor> ChunkBackward::run_and_add(const edge_list& begin, const std::vector<torch::Tensor>& given,
+                                                      const edge_list& wanted) const {
+  struct Open {
+    Adding& adding;
+    ~Open() { adding.sums = nullptr; }
+  } const open{*adding_};
+  open.adding.sums = &sums_;
+  return run(begin, given, /*keep=*/false, wanted);
 }
 
 edge_list ChunkBackward::roots(const std::vector<torch::Tensor>& gradients, std::vector<torch::Tensor>& given) const {
@@ -161,7 +216,7 @@ std::vector<torch::Tensor> ChunkBackward::whole(const std::vector<torch::Tensor>
   }
   for (const std::size_t parameter : parameters_) wanted.push_back(edges_.at(parameter));
   if (!begin.empty() && !wanted.empty()) {
-    std::vector<torch::Tensor> found = run(begin, given, /*keep=*/false, wanted);
+    std::vector<torch::Tensor> found = run_and_add(begin, given, wanted);
     for (std::size_t i = 0; i < places.size(); ++i) of_inputs[places[i]] = found[i];
     add(parameters_, std::move(found), places.size());
   }
@@ -244,7 +299,7 @@ void ChunkBackward::weights() {
       given.push_back(branch.gradients[i]);
     }
     for (const std::size_t parameter : branch.parameters) wanted.push_back(edges_.at(parameter));
-    if (!begin.empty()) add(branch.parameters, run(begin, given, /*keep=*/false, wanted), 0);
+    if (!begin.empty()) add(branch.parameters, run_and_add(begin, given, wanted), 0);
   }
   branches_.clear();
   graph_.outputs.clear();

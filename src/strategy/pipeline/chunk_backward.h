@@ -29,6 +29,10 @@ class GradientSums {
 
   // Returns the number of a parameter; -1: it is none.
   int64_t find(const torch::Tensor& tensor) const;
+  // Returns whether there is a sum of that chunk already.
+  bool has(int chunk, std::size_t parameter) const {
+    return sums_[static_cast<std::size_t>(chunk)][parameter].defined();
+  }
   void add(int chunk, std::size_t parameter, torch::Tensor gradient);
   // Returns the sums over the chunks too, undefined for zero.
   std::vector<torch::Tensor> take();
@@ -58,8 +62,18 @@ class ChunkBackward {
     std::vector<std::size_t> parameters;
   };
 
+  // What the operations that make gradients of parameters look at: where these are added at once; null: nowhere.
+  struct Adding {
+    GradientSums* sums = nullptr;
+  };
+  class AddsAtOnce;
+
   void walk();
   void visit(Node& node);
+  void add_at_once(Node& node) const;
+  std::vector<torch::Tensor> run_and_add(const torch::autograd::edge_list& begin,
+                                         const std::vector<torch::Tensor>& given,
+                                         const torch::autograd::edge_list& wanted) const;
   bool find_branches();
   void collect(Node& node, std::vector<std::size_t>& found) const;
   torch::autograd::edge_list roots(const std::vector<torch::Tensor>& gradients,
@@ -68,6 +82,7 @@ class ChunkBackward {
 
   ChunkGraph graph_;
   GradientSums& sums_;
+  std::shared_ptr<Adding> adding_ = std::make_shared<Adding>();
   // Where the gradients of the inputs arrive. Autograd forgets the node of a leaf that nothing holds, such as that of
   // an input that goes through the chunk as it is, and makes another one when it is asked again.
   std::vector<torch::autograd::Edge> ends_;

@@ -15,6 +15,7 @@
 #include "base/cpu_threads.h"
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "base/traced_elsewhere.h"
 #include "cohort/trace.h"
 #include "device/backend.h"
@@ -367,6 +368,7 @@ void Pipeline::finish(PipelineRun& run) {
       const torch::NoGradGuard no_grad;
       sums = run.sums->take();
     }
+    const LoopTeam all_stages(stages_here_, [&](const std::function<void(int)>& piece) { stages_.run_to_end(piece); });
     run.step->update(run.replica, std::move(sums));
   }
   for (const auto& act : run.at_end) act(run.replica);
