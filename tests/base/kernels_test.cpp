@@ -159,5 +159,45 @@ TEST(Kernels, RefuseOtherDtypesAndNoSource) {
   EXPECT_FALSE(has_kernels(c10::ScalarType::BFloat16));
 }
 
+TYPED_TEST(KernelsTest, BiasesAndTheirGradients) {
+  using T = TypeParam;
+  for (const Isa isa : kIsas) {
+    if (isa > best_isa()) continue;
+    const Kernels<T>& own = kernels_of<T>(isa);
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {130, 33}, {65, 1030}}) {
+      const int64_t stride = columns + 3;
+      const int64_t n = rows * stride;
+      std::vector<T> y = numbers<T>(n, 1);
+      const std::vector<T> before = y, bias = numbers<T>(columns, 2), gradient = numbers<T>(n, 3);
+      own.add_bias(y.data(), bias.data(), rows, columns, stride, /*relu=*/true);
+      std::vector<T> passed = gradient, sums(static_cast<std::size_t>(columns)), plain = sums;
+      own.bias_gradient(passed.data(), passed.data(), y.data(), sums.data(), rows, columns, stride);
+      own.bias_gradient(nullptr, gradient.data(), nullptr, plain.data(), rows, columns, stride);
+      for (int64_t j = 0; j < columns; ++j) {
+        double sum = 0.0, of_all = 0.0;
+        for (int64_t r = 0; r < rows; ++r) {
+          const auto at = static_cast<std::size_t>(r * stride + j);
+          const T wanted = std::max(before[at] + bias[static_cast<std::size_t>(j)], T(0));
+          ASSERT_EQ(y[at], wanted);
+          ASSERT_EQ(passed[at], wanted > T(0) ? gradient[at] : T(0));
+          sum += static_cast<double>(passed[at]);
+          of_all += static_cast<double>(gradient[at]);
+        }
+        const double room = sizeof(T) == 4 ? 1e-4 : 1e-12;
+        ASSERT_NEAR(static_cast<double>(sums[static_cast<std::size_t>(j)]), sum, room);
+        ASSERT_NEAR(static_cast<double>(plain[static_cast<std::size_t>(j)]), of_all, room);
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t j = columns; j < stride; ++j) {
+          ASSERT_EQ(y[static_cast<std::size_t>(r * stride + j)], before[static_cast<std::size_t>(r * stride + j)]);
+        }
+      }
+    }
+  }
+  T nan = std::numeric_limits<T>::quiet_NaN(), zero = 0;
+  add_bias(&nan, &zero, {.rows = 1, .columns = 1, .stride = 1}, /*relu=*/true, kDtype<T>);
+  EXPECT_TRUE(std::isnan(nan)) << "as LibTorch's ReLU";
+}
+
 }  // namespace
 }  // namespace cohort::kernels::kernels_test

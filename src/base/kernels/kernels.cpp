@@ -53,4 +53,18 @@ bool all_finite(const void* src, int64_t n, c10::ScalarType dtype) {
   });
 }
 
+void add_bias(void* y, const void* bias, const Columns& size, bool relu, c10::ScalarType dtype) {
+  with_dtype(dtype, "add_bias", [&]<typename T>(const Kernels<T>& kernels) {
+    kernels.add_bias(static_cast<T*>(y), static_cast<const T*>(bias), size.rows, size.columns, size.stride, relu);
+  });
+}
+
+void bias_gradient(void* dst, const void* gradient, const void* y, void* sums, const Columns& size,
+                   c10::ScalarType dtype) {
+  with_dtype(dtype, "bias_gradient", [&]<typename T>(const Kernels<T>& kernels) {
+    kernels.bias_gradient(static_cast<T*>(dst), static_cast<const T*>(gradient), static_cast<const T*>(y),
+                          static_cast<T*>(sums), size.rows, size.columns, size.stride);
+  });
+}
+
 }  // namespace cohort::kernels

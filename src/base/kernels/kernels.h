@@ -33,4 +33,19 @@ double squared_norm(const void* src, int64_t n, c10::ScalarType dtype);
 // Returns whether no element is NaN or infinite. Stops soon after the first one that is.
 bool all_finite(const void* src, int64_t n, c10::ScalarType dtype);
 
+// Some columns of a matrix: rows of `columns` elements, whose beginnings are `stride` elements apart.
+struct Columns {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;
+};
+
+// Computes y = y + bias, or max(y + bias, 0), for every row.
+void add_bias(void* y, const void* bias, const Columns& size, bool relu, c10::ScalarType dtype);
+
+// The gradients of add_bias. With `y`, its result with ReLU, computes dst = gradient where y > 0 and 0 elsewhere; dst
+// may be the gradient. Without (null) nothing is stored in dst. `sums` gets the sums of the columns of that.
+void bias_gradient(void* dst, const void* gradient, const void* y, void* sums, const Columns& size,
+                   c10::ScalarType dtype);
+
 }  // namespace cohort::kernels

@@ -115,11 +115,64 @@ bool all_finite(const T* src, int64_t n) {
   return true;
 }
 
+template <typename T>
+void add_bias(T* y, const T* bias, int64_t rows, int64_t columns, int64_t stride, bool relu) {
+  for (int64_t row = 0; row < rows; ++row, y += stride) {
+    if (relu) {
+      COHORT_INDEPENDENT
+      for (int64_t i = 0; i < columns; ++i) {
+        const T sum = y[i] + bias[i];
+        y[i] = sum < T(0) ? T(0) : sum;
+      }
+    } else {
+      COHORT_INDEPENDENT
+      for (int64_t i = 0; i < columns; ++i) y[i] += bias[i];
+    }
+  }
+}
+
+// Passes a row's gradient on, and adds it to the sums.
+template <typename T>
+void row_gradient(T* dst, const T* gradient, const T* y, T* sums, int64_t columns) {
+  if (y == nullptr) {
+    sum_two(sums, sums, gradient, columns);
+    return;
+  }
+  COHORT_INDEPENDENT
+  for (int64_t i = 0; i < columns; ++i) {
+    const T own = y[i] <= T(0) ? T(0) : gradient[i];
+    dst[i] = own;
+    sums[i] += own;
+  }
+}
+
+// Sums of some rows each are added up, so that the error grows more slowly than the number of rows.
+template <typename T>
+void bias_gradient(T* dst, const T* gradient, const T* y, T* sums, int64_t rows, int64_t columns, int64_t stride) {
+  constexpr int64_t kRows = 64;
+  T part[kBlock];
+  for (int64_t at = 0; at < columns; at += kBlock) {
+    const int64_t size = columns - at < kBlock ? columns - at : kBlock;
+    for (int64_t i = 0; i < size; ++i) sums[at + i] = T(0);
+    for (int64_t begin = 0; begin < rows; begin += kRows) {
+      const int64_t end = rows - begin < kRows ? rows : begin + kRows;
+      for (int64_t i = 0; i < size; ++i) part[i] = T(0);
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t place = row * stride + at;
+        row_gradient(dst + place, gradient + place, y == nullptr ? y : y + place, part, size);
+      }
+      sum_two(sums + at, sums + at, part, size);
+    }
+  }
+}
+
 }  // namespace
 
 const Table kTable = {
-    {sum_into<float>, add_into<float>, scale<float>, squared_norm<float>, all_finite<float>},
-    {sum_into<double>, add_into<double>, scale<double>, squared_norm<double>, all_finite<double>},
+    {sum_into<float>, add_into<float>, scale<float>, squared_norm<float>, all_finite<float>, add_bias<float>,
+     bias_gradient<float>},
+    {sum_into<double>, add_into<double>, scale<double>, squared_norm<double>, all_finite<double>, add_bias<double>,
+     bias_gradient<double>},
 };
 
 }  // namespace cohort::kernels::COHORT_ISA

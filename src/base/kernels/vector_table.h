@@ -13,6 +13,8 @@ struct Kernels {
   void (*scale)(T* dst, T factor, int64_t n);
   double (*squared_norm)(const T* src, int64_t n);
   bool (*all_finite)(const T* src, int64_t n);
+  void (*add_bias)(T* y, const T* bias, int64_t rows, int64_t columns, int64_t stride, bool relu);
+  void (*bias_gradient)(T* dst, const T* gradient, const T* y, T* sums, int64_t rows, int64_t columns, int64_t stride);
 };
 
 struct Table {

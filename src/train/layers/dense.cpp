@@ -1,6 +1,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers.h"
+#include "train/layers/dense_product.h"
 #include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
@@ -30,7 +31,7 @@ class DenseModule final : public LayerModule, public DividedModule, public Parts
     switch (form_) {
       case Form::kWhole:
         check_input(name_, kDense, x, 0, -1, inputs_);
-        return activation_.overwrite(at::linear(x, weight_, bias_));
+        return forward_whole(x);
       case Form::kColumns:
         return forward_columns(x);
       case Form::kRows:
@@ -71,6 +72,13 @@ class DenseModule final : public LayerModule, public DividedModule, public Parts
   // kColumns: the replicas along an axis compute some units each. kRows: each takes some inputs, and the products are
   // added up.
   enum class Form { kWhole, kColumns, kRows };
+
+  torch::Tensor forward_whole(const torch::Tensor& x) const {
+    const bool relu = activation_.is_relu();
+    const torch::Tensor product = dense_product(x, weight_, bias_, relu);
+    if (!product.defined()) return activation_.overwrite(at::linear(x, weight_, bias_));
+    return relu ? product : activation_.overwrite(product);
+  }
 
   // The units stay apart where the next layer takes them so.
   torch::Tensor forward_columns(const torch::Tensor& x) {

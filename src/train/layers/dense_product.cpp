@@ -1,0 +1,138 @@
+// LibTorch's linear layer with ReLU is three nodes of autograd (transpose, product, ReLU) and, for gradients, four more
+// operations over small tensors, whose dispatch and allocation take longer than their arithmetic. Here the passes over
+// memory beside the products are two, of vector code (base/kernels) that takes pointers to plain CPU tensors, and the
+// gradient that comes is overwritten where nobody else has it.
+#include "train/layers/dense_product.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
+
+#include "base/kernels/kernels.h"
+#include "base/libtorch_compat.h"
+#include "base/parallel.h"
+
+namespace cohort {
+
+namespace {
+
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+// Calls fn(first column, the columns) for parts of a contiguous matrix, on the threads that an operation may use. The
+// results do not depend on how it is divided.
+template <typename Fn>
+void each_columns(const torch::Tensor& matrix, const Fn& fn) {
+  constexpr int64_t kElements = 1 << 15;  // of a thread at least, as at::parallel_for has them in LibTorch's kernels
+  constexpr int64_t kColumns = 64;
+  const int64_t rows = matrix.size(0);
+  const int64_t stride = matrix.size(1);
+  parallel_for(stride, std::max(kColumns, kElements / rows), [&](int64_t begin, int64_t end) {
+    fn(begin, kernels::Columns{.rows = rows, .columns = end - begin, .stride = stride});
+  });
+}
+
+std::byte* at(const torch::Tensor& tensor, int64_t element) {
+  return static_cast<std::byte*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
+}
+
+torch::Tensor rows_of(const torch::Tensor& x) {
+  return x.dim() == 2 ? x : x.view({-1, x.size(-1)});
+}
+
+// Returns whether nobody else has the tensor or its memory.
+bool is_own(const torch::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+}
+
+class DenseBackward final : public torch::autograd::Node {
+ public:
+  DenseBackward(torch::autograd::edge_list&& edges, const torch::Tensor& x, const torch::Tensor& weight)
+      : Node(std::move(edges)), x_(x, /*is_output=*/false), weight_(weight, /*is_output=*/false) {}
+
+  // The result of a ReLU, without its place in the graph: where it is 0 decides, and that has no gradient.
+  void save(const torch::Tensor& y) { y_ = SavedVariable(y.detach(), /*is_output=*/false); }
+
+  variable_list apply(variable_list&& gradients) override {
+    torch::Tensor gradient = std::move(gradients.front());
+    if (!gradient.defined()) return variable_list(3);
+    const torch::Tensor x = x_.unpack();
+    const torch::Tensor weight = weight_.unpack();
+    const torch::Tensor y = y_.unpack();
+    if (at::GradMode::is_enabled() || !gradient.is_contiguous()) return by_operations(gradient, x, weight, y);
+    const int64_t units = weight.size(0);
+    torch::Tensor bias = at::empty({units}, weight.options());
+    torch::Tensor passed = !y.defined() || is_own(gradient) ? gradient : at::empty_like(gradient);
+    each_columns(rows_of(gradient), [&](int64_t from, const kernels::Columns& columns) {
+      kernels::bias_gradient(at(passed, from), at(gradient, from), y.defined() ? at(y, from) : nullptr, at(bias, from),
+                             columns, weight.scalar_type());
+    });
+    const torch::Tensor rows = rows_of(passed);
+    return {task_should_compute_output(0) ? at::mm(rows, weight).view(x.sizes()) : torch::Tensor(),
+            task_should_compute_output(1) ? at::mm(rows.t(), rows_of(x)) : torch::Tensor(), bias};
+  }
+
+  void release_variables() override {
+    x_.reset_data();
+    weight_.reset_data();
+    y_.reset_data();
+  }
+  std::string name() const override { return "DenseBackward"; }
+
+ private:
+  // The same by operations that have gradients themselves.
+  variable_list by_operations(const torch::Tensor& gradient, const torch::Tensor& x, const torch::Tensor& weight,
+                              const torch::Tensor& y) {
+    const torch::Tensor passed = y.defined() ? at::threshold_backward(gradient, y, 0) : gradient;
+    const torch::Tensor rows = passed.reshape({-1, passed.size(-1)});
+    return {task_should_compute_output(0) ? at::mm(rows, weight).view(x.sizes()) : torch::Tensor(),
+            task_should_compute_output(1) ? at::mm(rows.t(), rows_of(x)) : torch::Tensor(), rows.sum(0)};
+  }
+
+  SavedVariable x_, weight_, y_;
+};
+
+// Returns whether LibTorch computes with the tensor as it is: nothing stands between an operation and the CPU's kernel.
+bool is_plain(const torch::Tensor& tensor) {
+  static const c10::DispatchKeySet plain = at::empty({0}).key_set();
+  return tensor.key_set() == plain && tensor.is_contiguous() && !torch::autograd::isFwGradDefined(tensor);
+}
+
+bool is_ordinary_thread() {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  return keys.included_ == c10::default_included_set && keys.excluded_ == c10::default_excluded_set;
+}
+
+}  // namespace
+
+torch::Tensor dense_product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, bool relu) {
+  const c10::ScalarType dtype = weight.scalar_type();
+  const bool fits = kernels::has_kernels(dtype) && x.scalar_type() == dtype && bias.defined() &&
+                    bias.scalar_type() == dtype && x.numel() > 0 && is_ordinary_thread() && is_plain(x) &&
+                    is_plain(weight) && is_plain(bias);
+  if (!fits) return {};
+  torch::Tensor y;
+  {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    y = at::mm(rows_of(x), weight.t());
+    each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
+      kernels::add_bias(at(y, from), at(bias, from), columns, relu, dtype);
+    });
+    if (x.dim() != 2) {
+      std::vector<int64_t> sizes = x.sizes().vec();
+      sizes.back() = weight.size(0);
+      y = at::_unsafe_view(y, sizes);
+    }
+  }
+  if (!torch::autograd::compute_requires_grad(x, weight, bias)) return y;
+  auto node = compat::make_grad_fn<DenseBackward>(torch::autograd::collect_next_edges(x, weight, bias), x, weight);
+  torch::autograd::set_history(y, node);
+  if (relu) node->save(y);
+  return y;
+}
+
+}  // namespace cohort

@@ -1,0 +1,118 @@
+// The dense layer's one operation, held to LibTorch's.
+#include "train/layers/dense_product.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "base/libtorch_compat.h"
+
+namespace cohort::dense_product_test {
+namespace {
+
+struct Case {
+  torch::Tensor x, weight, bias;
+
+  std::vector<torch::Tensor> all() const { return {x, weight, bias}; }
+  torch::Tensor ours(bool relu) const { return dense_product(x, weight, bias, relu); }
+  torch::Tensor theirs(bool relu) const {
+    const torch::Tensor y = torch::nn::functional::linear(x, weight, bias);
+    return relu ? torch::relu(y) : y;
+  }
+};
+
+Case make(std::vector<int64_t> sizes, int64_t units, torch::Dtype dtype = torch::kDouble) {
+  torch::manual_seed(3);
+  const auto options = torch::TensorOptions().dtype(dtype);
+  return {.x = torch::randn(sizes, options).requires_grad_(),
+          .weight = torch::randn({units, sizes.back()}, options).requires_grad_(),
+          .bias = torch::randn({units}, options).requires_grad_()};
+}
+
+void expect_same(const std::vector<torch::Tensor>& ours, const std::vector<torch::Tensor>& theirs, double room) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    ASSERT_EQ(ours[i].sizes(), theirs[i].sizes());
+    EXPECT_TRUE(torch::allclose(ours[i], theirs[i], room, room)) << i << "\n" << ours[i] - theirs[i];
+  }
+}
+
+TEST(DenseProduct, IsTheLinearLayerOfLibTorchWithItsGradients) {
+  for (const bool relu : {false, true}) {
+    for (const auto& [sizes, units] :
+         {std::pair<std::vector<int64_t>, int64_t>{{5, 3}, 4}, {{1, 1}, 1}, {{70, 9}, 600}, {{2, 3, 7}, 5}, {{6}, 2}}) {
+      for (const torch::Dtype dtype : {torch::kDouble, torch::kFloat}) {
+        const double room = dtype == torch::kDouble ? 1e-12 : 1e-4;
+        const Case own = make(sizes, units, dtype);
+        const torch::Tensor y = own.ours(relu);
+        ASSERT_TRUE(y.defined());
+        EXPECT_EQ(y.grad_fn()->name(), "DenseBackward");
+        expect_same({y}, {own.theirs(relu)}, room);
+        const torch::Tensor weights = torch::randn_like(y);
+        expect_same(torch::autograd::grad({(y * weights).sum()}, own.all()),
+                    torch::autograd::grad({(own.theirs(relu) * weights).sum()}, own.all()), room);
+      }
+    }
+  }
+}
+
+TEST(DenseProduct, HasGradientsOfItsGradients) {
+  const Case own = make({5, 3}, 4);
+  const auto twice = [&](const torch::Tensor& y) {
+    const auto first = torch::autograd::grad({y.square().sum()}, own.all(), {}, true, /*create_graph=*/true);
+    return torch::autograd::grad({first[0].square().sum() + first[1].square().sum() + first[2].sum()}, own.all());
+  };
+  expect_same(twice(own.ours(true)), twice(own.theirs(true)), 1e-12);
+}
+
+TEST(DenseProduct, ComputesWhatIsAskedFor) {
+  const Case own = make({5, 3}, 4);
+  const torch::Tensor y = dense_product(own.x.detach(), own.weight, own.bias.detach(), true);
+  const auto gradients = torch::autograd::grad({y.sum()}, {own.weight});
+  expect_same(gradients, torch::autograd::grad({own.theirs(true).sum()}, {own.weight}), 1e-12);
+  const torch::NoGradGuard no_grad;
+  EXPECT_FALSE(own.ours(true).requires_grad());
+}
+
+// The gradient that comes is overwritten unless somebody has it.
+TEST(DenseProduct, LeavesGradientsOfOthersAlone) {
+  const Case own = make({5, 3}, 4);
+  const torch::Tensor y = own.ours(true);
+  const torch::Tensor given = torch::randn_like(y);
+  const torch::Tensor before = given.clone();
+  torch::Tensor seen;
+  y.register_hook([&](const torch::Tensor& gradient) { seen = gradient; });
+  y.backward(given);
+  EXPECT_TRUE(torch::equal(given, before));
+  EXPECT_TRUE(torch::equal(seen, before));
+}
+
+TEST(DenseProduct, NoticesWhatWasChangedMeanwhile) {
+  const Case own = make({5, 3}, 4);
+  const torch::Tensor y = own.ours(true);
+  {
+    const torch::NoGradGuard no_grad;
+    own.weight.add_(1);
+  }
+  EXPECT_THROW(y.sum().backward(), c10::Error);
+  const Case other = make({5, 3}, 4);
+  torch::Tensor result = other.ours(true);
+  result.detach().zero_();
+  EXPECT_THROW(result.sum().backward(), c10::Error);
+  const Case twice = make({5, 3}, 4);
+  const torch::Tensor sum = twice.ours(true).sum();
+  sum.backward();
+  EXPECT_THROW(sum.backward(), c10::Error) << "its tensors are given up";
+}
+
+TEST(DenseProduct, LeavesOtherTensorsToLibTorch) {
+  const Case own = make({6, 3}, 4, torch::kFloat);
+  EXPECT_FALSE(dense_product(own.x.t().contiguous().t(), own.weight, own.bias, true).defined()) << "strides";
+  EXPECT_FALSE(dense_product(own.x.to(torch::kDouble), own.weight, own.bias, true).defined());
+  EXPECT_FALSE(dense_product(own.x.slice(0, 0, 0), own.weight, own.bias, true).defined()) << "empty";
+  EXPECT_FALSE(dense_product(own.x, own.weight, {}, true).defined());
+  const compat::Autocast autocast(torch::kCPU, torch::kBFloat16);
+  EXPECT_FALSE(own.ours(true).defined());
+}
+
+}  // namespace
+}  // namespace cohort::dense_product_test
