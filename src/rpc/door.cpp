@@ -35,7 +35,10 @@ void Door::receive(int socket) {
   guest.thread = std::jthread([this, &guest, socket] {
     try {
       prove(socket, guest);
-    } catch (const std::exception&) {  // A stranger, or one that has gone: the connection is closed.
+    } catch (const std::exception&) {
+      // A stranger, or one that has gone. The place is free before the connection is closed: whoever sees it closed
+      // gets in.
+      guest.done = true;
       guest.close_socket();
     }
     guest.done = true;

@@ -58,6 +58,40 @@ class Keeper {
                     }};
 };
 
+int connect_to(int port) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (socket < 0 || ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return -1;
+  const timeval limit{.tv_sec = 10, .tv_usec = 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  return socket;
+}
+
+// The first one: descriptors that connections of other tests give back late would let the caller in.
+TEST(Limits, WithoutDescriptorsCallersAreTurnedAwayAndTheServerComesBack) {
+  Keeper server;
+  RpcClient client("the server", local(server.port()));
+  ask(client, "/answer", rpc::Empty(), seconds(10));
+  {
+    testing::NoDescriptors none;
+    none.give_one();
+    const int socket = connect_to(server.port());  // takes the last one
+    ASSERT_GE(socket, 0);
+    const double before = testing::processor_seconds();
+    char byte = 0;
+    EXPECT_EQ(::recv(socket, &byte, 1, 0), 0) << "the caller waits in vain";
+    std::this_thread::sleep_for(milliseconds(300));
+    EXPECT_LT(testing::processor_seconds() - before, 0.2) << "the server asks again and again";
+    ask(client, "/answer", rpc::Empty(), seconds(10));  // connections that are there go on
+    ::close(socket);
+  }
+  RpcClient later("the server", local(server.port()));
+  ask(later, "/answer", rpc::Empty(), seconds(10));
+}
+
 TEST(Limits, AConnectionHasSoManyCallsUnderWayAndTheRestWaits) {
   constexpr std::size_t kMost = 1024;
   constexpr std::size_t kMore = 50;
@@ -120,39 +154,6 @@ TEST(Limits, BothEndsGiveUpAConnectionThatIsSilent) {
   ask(client, "/answer", rpc::Empty(), seconds(10));
   const int wanted = static_cast<int>(milliseconds(kKeepaliveTimeout).count());
   EXPECT_EQ(user_timeouts(server.port()), (std::vector<int>{wanted, wanted}));
-}
-
-int connect_to(int port) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (socket < 0 || ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return -1;
-  const timeval limit{.tv_sec = 10, .tv_usec = 0};
-  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  return socket;
-}
-
-TEST(Limits, WithoutDescriptorsCallersAreTurnedAwayAndTheServerComesBack) {
-  Keeper server;
-  RpcClient client("the server", local(server.port()));
-  ask(client, "/answer", rpc::Empty(), seconds(10));
-  {
-    testing::NoDescriptors none;
-    none.give_one();
-    const int socket = connect_to(server.port());  // takes the last one
-    ASSERT_GE(socket, 0);
-    const double before = testing::processor_seconds();
-    char byte = 0;
-    EXPECT_EQ(::recv(socket, &byte, 1, 0), 0) << "the caller waits in vain";
-    std::this_thread::sleep_for(milliseconds(300));
-    EXPECT_LT(testing::processor_seconds() - before, 0.2) << "the server asks again and again";
-    ask(client, "/answer", rpc::Empty(), seconds(10));  // connections that are there go on
-    ::close(socket);
-  }
-  RpcClient later("the server", local(server.port()));
-  ask(later, "/answer", rpc::Empty(), seconds(10));
 }
 
 }  // namespace

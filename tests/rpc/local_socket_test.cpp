@@ -81,8 +81,9 @@ TEST_F(LocalSockets, NobodyElseMayEnterTheirFolder) {
   EXPECT_EQ(found.st_uid, ::getuid());
   if (::getuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   std::filesystem::permissions(folder_.path(), std::filesystem::perms::all);
+  const std::string file = file_of(*server);  // before the fork, which leaves locks of other threads as they are
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(::setuid(65534) == 0 && !listens_at(file_of(*server)) ? 0 : 1);
+  if (child == 0) ::_exit(::setuid(65534) == 0 && !listens_at(file) ? 0 : 1);
   int status = 1;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0) << "a stranger of this machine can connect";

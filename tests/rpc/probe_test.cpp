@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <future>
 #include <thread>
 
 #include "base/deadline.h"
@@ -46,18 +46,17 @@ TEST(RpcProbe, ACallAfterASilentConnectionGoesOverANewOne) {
 }
 
 TEST(RpcProbe, CallsEndWhenItIsClosed) {
-  std::vector<std::shared_ptr<RpcCall>> kept;
+  std::promise<std::shared_ptr<RpcCall>> came;
   const RpcServer server("127.0.0.1:0", {.threads = 1},
-                         [&](const std::string&, const std::shared_ptr<RpcCall>& call) { kept.push_back(call); });
+                         [&](const std::string&, const std::shared_ptr<RpcCall>& call) { came.set_value(call); });
   RpcProbe probe("the server", "127.0.0.1:" + std::to_string(server.port()));
   std::jthread closer([&] {
-    std::this_thread::sleep_for(milliseconds(100));
+    const auto kept = came.get_future().get();
     probe.close();
   });
   expect_error<Cancelled>([&] { (void)probe.call("/beat", question(), seconds(20)); }, "was given up");
   closer.join();
   expect_error<Cancelled>([&] { (void)probe.call("/beat", question(), seconds(20)); }, "no call of the server is made");
-  kept.clear();
 }
 
 }  // namespace

@@ -43,8 +43,11 @@ class Proxy {
   }
 
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-  // Nothing passes any more on the connections that are there. Later ones work.
-  void forget_connections() { forget_ = true; }
+  // Nothing passes any more on the connections that are there when it returns. Later ones work.
+  void forget_connections() {
+    forget_ = true;
+    while (forget_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   int connections() const { return connections_; }
 
  private:
@@ -84,8 +87,9 @@ class Proxy {
 
   void run(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      if (forget_.exchange(false)) {
+      if (forget_) {
         for (Pair& pair : pairs_) pair.forgotten = true;
+        forget_ = false;
       }
       std::vector<pollfd> places = {{.fd = listener_, .events = POLLIN, .revents = 0}};
       std::vector<Pair*> live;
