@@ -1,6 +1,8 @@
 // The example of docs/extending.md: all that a back end between processes has to show.
 #include "tests/collective/pipes.h"
 
+#include <latch>
+
 #include "collective/gradient_wire.h"
 #include "tests/collective/process/conformance.h"
 #include "tests/support/rank_errors.h"
@@ -127,9 +129,12 @@ TEST(Pipes, AMismatchIsFoundOnEveryRank) {
 }
 
 TEST(Pipes, WhoDoesNotComeOrHasLeftEndsTheWait) {
-  with_pipes(2, milliseconds(300), [](ProcessCommunicator& world) {
-    if (world.rank() == 1) return std::this_thread::sleep_for(milliseconds(600));
-    EXPECT_THAT(error_of<DeadlineExceeded>([&] { world.barrier(); }), HasSubstr("rank 0 waited 300 ms in barrier"));
+  std::latch waited(2);
+  with_pipes(2, milliseconds(300), [&](ProcessCommunicator& world) {
+    if (world.rank() == 0) {
+      EXPECT_THAT(error_of<DeadlineExceeded>([&] { world.barrier(); }), HasSubstr("rank 0 waited 300 ms in barrier"));
+    }
+    waited.arrive_and_wait();
   });
   with_pipes(2, seconds(20), [](ProcessCommunicator& world) {
     if (world.rank() == 1) return;
@@ -139,13 +144,15 @@ TEST(Pipes, WhoDoesNotComeOrHasLeftEndsTheWait) {
 }
 
 TEST(Pipes, AnAbortEndsTheWaitWithItsReason) {
-  with_pipes(2, seconds(20), [](ProcessCommunicator& world) {
-    if (world.rank() == 1) return std::this_thread::sleep_for(milliseconds(500));
+  std::latch aborted(2);
+  with_pipes(2, seconds(20), [&](ProcessCommunicator& world) {
+    if (world.rank() == 1) return aborted.arrive_and_wait();
     const auto message = world.recv_async(torch::ones({1}), {.rank = 1});
     std::this_thread::sleep_for(milliseconds(100));
     world.abort("the user had enough");
     EXPECT_THAT(error_of<Cancelled>([&] { message.wait(); }), HasSubstr("because the user had enough"));
     EXPECT_THAT(error_of<Cancelled>([&] { world.barrier(); }), HasSubstr("because the user had enough"));
+    aborted.arrive_and_wait();
   });
 }
 

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <latch>
 #include <thread>
+#include <vector>
 
 #include "cohort/error.h"
 
@@ -46,16 +50,30 @@ TEST(Rendezvous, GivesEveryRankWhatTheOthersBrought) {
   EXPECT_EQ(sum.load(), kRanks * 200);
 }
 
-TEST(Rendezvous, NamesTheRankThatDoesNotCome) {
+// Returns what the first two of three ranks say when the third one does not come.
+std::string without_the_third() {
   Rendezvous meeting(3, 50ms, /*spin=*/true);
-  std::string first;
-  std::string second;
+  std::array<std::string, 2> said;
   {
-    std::jthread one([&] { first = message_of<Error>([&] { meeting.arrive(0, {.what = "all_reduce"}, nullptr); }); });
-    std::jthread two([&] { second = message_of<Error>([&] { meeting.arrive(1, {.what = "all_reduce"}, nullptr); }); });
+    std::latch together(2);
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        together.arrive_and_wait();
+        said.at(static_cast<std::size_t>(rank)) =
+            message_of<Error>([&] { meeting.arrive(rank, {.what = "all_reduce"}, nullptr); });
+      });
+    }
   }
-  EXPECT_THAT(first + second, HasSubstr("waited 50 ms in all_reduce for replica(s) 2"));
   EXPECT_TRUE(meeting.aborted());
+  return said[0] + said[1];
+}
+
+TEST(Rendezvous, NamesTheRankThatDoesNotCome) {
+  std::string said = without_the_third();
+  // On a busy machine the second one may be missing at the deadline, too.
+  for (int i = 0; i < 20 && said.find("for replica(s) 2") == std::string::npos; ++i) said = without_the_third();
+  EXPECT_THAT(said, HasSubstr("waited 50 ms in all_reduce for replica(s) 2"));
 }
 
 TEST(Rendezvous, ARankThatHasLeftIsNamedAtOnce) {
@@ -106,11 +124,15 @@ TEST(Rendezvous, WhoWaitsForALetterWhenTheRunEndsIsTold) {
   const auto branch = meeting.branch({1, 0});
   for (Rendezvous* const where : {&meeting, branch.get()}) {
     for (const bool failed : {false, true}) {
+      std::atomic<bool> told = false;
       std::jthread other([&] {
-        std::this_thread::sleep_for(20ms);
-        failed ? meeting.reset() : meeting.reopen();
+        while (!told) {  // once more, in case that nobody waited yet
+          std::this_thread::sleep_for(20ms);
+          failed ? meeting.reset() : meeting.reopen();
+        }
       });
       const std::string message = message_of<Cancelled>([&] { (void)where->take(0, 1); });
+      told = true;
       EXPECT_THAT(message, HasSubstr("in recv: cancelled, because the replicas have returned"));
     }
   }

@@ -159,17 +159,17 @@ TEST(C10dCommunicator, AFailureEndsWhatIsPending) {
                 }),
                 HasSubstr("worker 1: out of memory"));
     EXPECT_THAT(error_of<Unavailable>([&] { world.broadcast({&tensor, 1}, 0); }), HasSubstr("out of memory"));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(40)) << "not at its deadline";
   });
 }
 
 TEST(C10dCommunicator, NobodyWaitsBeyondTheDeadline) {
   // A rank that ends while the other one still waits is another failure.
   std::latch both(2);
-  with_process_ranks(2, stuck(milliseconds(300)), [&](ProcessCommunicator& world, Membership&) {
+  with_process_ranks(2, stuck(seconds(1)), [&](ProcessCommunicator& world, Membership&) {
     torch::Tensor tensor = torch::ones({3});
     EXPECT_THAT(error_of<DeadlineExceeded>([&] { (void)world.all_gather(tensor); }),
-                AllOf(HasSubstr("waited 300 ms in all_gather of Float[-1]"), HasSubstr("worker")));
+                AllOf(HasSubstr("waited 1 s in all_gather of Float[-1]"), HasSubstr("worker")));
     both.arrive_and_wait();
   });
 }

@@ -46,7 +46,7 @@ TEST(Gloo, AFailureEndsWhatIsPendingEverywhere) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_THAT(error_of<Unavailable>([&] { world.barrier(); }),
                 AllOf(HasSubstr("in barrier: worker 1: out of memory"), HasSubstr("[collective] worker ")));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(15)) << "not at its deadline";
     EXPECT_THAT(error_of<Unavailable>([&] { world.barrier(); }), HasSubstr("out of memory")) << "and what comes later";
   });
 }
@@ -180,7 +180,7 @@ TEST(Gloo, AFailureEndsMessagesAndAsynchronousOperations) {
     const auto message = world.recv_async(tensor, {.rank = 1});
     EXPECT_THAT(error_of<Unavailable>([&] { sum.wait(); }), HasSubstr("worker 1: out of memory"));
     EXPECT_THAT(error_of<Unavailable>([&] { message.wait(); }), HasSubstr("worker 1: out of memory"));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(15)) << "not at its deadline";
   });
 }
 
