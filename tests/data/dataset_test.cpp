@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <atomic>
+#include <future>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -271,7 +272,7 @@ TEST(Dataset, PrefetchWorksAheadAndEndsAtOnce) {
   {
     Iterator iterator = counted.prefetch(5).iterator();
     iterator.next();
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (made.load() < 6 && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_GE(made.load(), 6);
@@ -282,12 +283,14 @@ TEST(Dataset, PrefetchWorksAheadAndEndsAtOnce) {
 }
 
 TEST(Dataset, APrefetchThatGetsNothingGivesUp) {
-  const Dataset stuck = Dataset::range(1).map([](Example e) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::promise<void> release;
+  const Dataset stuck = Dataset::range(1).map([released = release.get_future().share()](Example e) {
+    released.wait();
     return e;
   });
   Iterator iterator = stuck.prefetch(1, {.timeout = std::chrono::milliseconds(20)}).iterator();
   EXPECT_THROW(iterator.next(), DeadlineExceeded);
+  release.set_value();
 }
 
 TEST(Dataset, CacheReadsItsInputOnce) {

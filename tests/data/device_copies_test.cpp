@@ -37,11 +37,13 @@ Dataset numbers() {
 }
 
 TEST(DeviceCopies, TheValuesAreThereOnceTheEventWasWaitedFor) {
-  const FakeDevice device(milliseconds(50));
+  const FakeDevice device(milliseconds(10));
   const Strategy strategy = on(device);
   DeviceCopies copies(*Access::core(strategy));
+  device.gate().close();
   const ArrivingShares step = copies.begin({{.x = torch::ones({2, 1})}, {.x = torch::ones({1, 1}) * 2.0}});
   EXPECT_EQ(device.counts().copies_done, 0) << "begin() returns at once";
+  device.gate().open();
   step.wait();
   EXPECT_EQ(device.counts().copies_done, 2);
   // Read by this file's own code, in which the thread sanitizer sees a read that comes too early.

@@ -22,6 +22,29 @@
 
 namespace cohort::testing {
 
+// Where the copies of a fake device wait while a test holds them up.
+class FakeGate {
+ public:
+  void close() { set(false); }
+  void open() { set(true); }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::seconds(30), [this] { return open_; })) return;
+    throw std::runtime_error("fake device: copies were held up for 30 s");
+  }
+
+ private:
+  void set(bool open) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+};
+
 // The counts that the tests want to know of a fake device.
 struct FakeDeviceCounts {
   std::atomic<int> copies_begun = 0;
@@ -57,14 +80,15 @@ class FakeEvent final : public DeviceEvent {
 
 class FakeStream final : public DeviceStream {
  public:
-  FakeStream(FakeDeviceCounts& counts, std::chrono::milliseconds delay)
-      : counts_(counts), delay_(delay), thread_([this](const std::stop_token& stop) { work(stop); }) {}
+  FakeStream(FakeDeviceCounts& counts, FakeGate& gate, std::chrono::milliseconds delay)
+      : counts_(counts), gate_(gate), delay_(delay), thread_([this](const std::stop_token& stop) { work(stop); }) {}
 
   torch::Tensor copy(const torch::Tensor& host) override {
     const torch::Tensor source = host.contiguous();
     const torch::Tensor made = at::full_like(source, 99);
     ++counts_.copies_begun;
     enqueue([this, source, made] {
+      gate_.pass();
       std::this_thread::sleep_for(delay_);
       const std::span<std::byte> to = host_bytes(made);
       const std::span<const std::byte> from = host_bytes(source);
@@ -104,6 +128,7 @@ class FakeStream final : public DeviceStream {
   }
 
   FakeDeviceCounts& counts_;
+  FakeGate& gate_;
   std::chrono::milliseconds delay_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
@@ -117,6 +142,7 @@ class FakeDevice final : public DeviceBackend {
   explicit FakeDevice(std::chrono::milliseconds delay) : delay_(delay) {}
 
   FakeDeviceCounts& counts() const { return counts_; }
+  FakeGate& gate() const { return gate_; }
 
   std::string_view type() const override { return "FAKE"; }
   torch::DeviceType torch_type() const override { return torch::kCPU; }
@@ -130,7 +156,7 @@ class FakeDevice final : public DeviceBackend {
     return make_host_generator(host_generator().current_seed());
   }
   std::unique_ptr<DeviceStream> make_stream(torch::Device /*device*/) const override {
-    return std::make_unique<FakeStream>(counts_, delay_);
+    return std::make_unique<FakeStream>(counts_, gate_, delay_);
   }
   bool records() const override { return true; }
   void flush(torch::Device /*device*/) const override { ++counts_.flushes; }
@@ -138,6 +164,7 @@ class FakeDevice final : public DeviceBackend {
  private:
   std::chrono::milliseconds delay_;
   mutable FakeDeviceCounts counts_;
+  mutable FakeGate gate_;
 };
 
 }  // namespace cohort::testing
