@@ -143,25 +143,28 @@ TEST(ClosureQueue, AnErrorOfTheServersIsRaisedAndARequeuedStepCancelled) {
 }
 
 TEST(ClosureQueue, NobodyWaitsWithoutEnd) {
-  ClosureQueue queue({.capacity = 2, .timeout = milliseconds(400)});
+  ClosureQueue queue({.capacity = 2, .timeout = milliseconds(100)});
   add(queue);
   expect_error<DeadlineExceeded>([&] { queue.join(); },
-                                 "join: nothing has happened for 400 ms; 1 steps are queued, and no worker is there");
+                                 "join: nothing has happened for 100 ms; 1 steps are queued, and no worker is there");
   queue.add_worker(3);
   (void)queue.take(3);
   expect_error<DeadlineExceeded>([&] { queue.join(); }, "0 steps are queued, 1 are run by worker 3");
   add(queue);
   add(queue);
   expect_error<DeadlineExceeded>([&] { add(queue); }, "schedule: nothing has happened");
-  // A wait goes on as long as something happens.
+}
+
+TEST(ClosureQueue, AWaitGoesOnAsLongAsSomethingHappens) {
+  ClosureQueue queue({.timeout = seconds(1)});
+  queue.add_worker(3);
+  for (int i = 0; i < 6; ++i) add(queue);
   std::jthread worker([&] {
-    queue.finish(3, 0, {});
-    for (int i = 0; i < 8; ++i) {
-      std::this_thread::sleep_for(milliseconds(100));
-      if (const auto closure = queue.take(3)) queue.finish(3, closure->id, {});
+    for (int i = 0; i < 6; ++i) {  // together longer than nothing may happen
+      std::this_thread::sleep_for(milliseconds(200));
+      queue.finish(3, queue.take(3)->id, {});
     }
   });
-  add(queue);
   queue.join();
 }
 

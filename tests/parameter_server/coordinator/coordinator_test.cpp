@@ -289,7 +289,7 @@ TEST(Coordinator, EveryWorkerReadsADatasetOfItsOwn) {
 // A worker's step that stays for longer than heartbeats may be away is no loss: they come from another thread.
 TEST(Coordinator, ALongStepIsNoLostWorker) {
   ServerClusterOptions options;
-  options.strategy.heartbeat_timeout = milliseconds(1500);  // a busy machine may not run a thread for a while
+  options.strategy.heartbeat_timeout = milliseconds(2500);  // a busy machine may not run a thread for a while
   std::atomic<int> runs = 0;
   ServerCluster(options).run([&](const ParameterServerOptions& own) {
     const ParameterServerStrategy strategy(own);

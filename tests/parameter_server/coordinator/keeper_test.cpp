@@ -58,7 +58,7 @@ KeeperOptions quick(int replicas) {
           .start_timeout = seconds(20),
           .return_timeout = seconds(20),
           .report_interval = seconds(5),
-          .heartbeat_timeout = milliseconds(500),
+          .heartbeat_timeout = seconds(2),  // servers that are killed refuse connections, which is known at once
           .call_timeout = seconds(10)};
 }
 
@@ -96,7 +96,7 @@ struct Coordinator {
 };
 
 torch::Tensor count_of(Coordinator& coordinator, const Catalog& catalog) {
-  return collect(*coordinator.client, catalog, seconds(5)).at("count").value;
+  return collect(*coordinator.client, catalog, seconds(20)).at("count").value;
 }
 
 TEST(Keeper, GivesTheServersWhatTheyBeginWithAndCollectsIt) {
@@ -106,7 +106,7 @@ TEST(Keeper, GivesTheServersWhatTheyBeginWithAndCollectsIt) {
   coordinator.keeper.set_source(initial(), 0);
   coordinator.keeper.start();
   add_to_count(*coordinator.client, *catalog, 0);
-  const SavedVariables saved = collect(*coordinator.client, *catalog, seconds(5));
+  const SavedVariables saved = collect(*coordinator.client, *catalog, seconds(20));
   EXPECT_TRUE(torch::equal(saved.at("w").value, initial()->at("w").value));
   EXPECT_TRUE(torch::equal(saved.at("w").slots.at(0), torch::zeros({6, 2}, torch::kDouble)));
   EXPECT_TRUE(torch::equal(saved.at("count").value, torch::ones({6}, torch::kLong)));
@@ -130,7 +130,7 @@ TEST(Keeper, WhatIsSavedFitsAnotherNumberOfServers) {
                         .value = torch::ones(catalog->shards()[shard].spec.shape, torch::kDouble)});
     }
     coordinator.client->push(pushes);
-    saved = collect(*coordinator.client, *catalog, seconds(5));
+    saved = collect(*coordinator.client, *catalog, seconds(20));
     EXPECT_EQ(saved.at("w").iterations, 1);
   }
   const auto catalog = catalog_for(2);
@@ -139,7 +139,7 @@ TEST(Keeper, WhatIsSavedFitsAnotherNumberOfServers) {
   coordinator.keeper.set_source(std::make_shared<SavedVariables>(saved), 5);
   coordinator.keeper.start();
   add_to_count(*coordinator.client, *catalog, 4);  // is in it
-  const SavedVariables back = collect(*coordinator.client, *catalog, seconds(5));
+  const SavedVariables back = collect(*coordinator.client, *catalog, seconds(20));
   for (const std::string name : {"w", "count", "table"}) {
     EXPECT_TRUE(torch::equal(back.at(name).value, saved.at(name).value)) << name;
     for (std::size_t i = 0; i < saved.at(name).slots.size(); ++i) {
@@ -182,7 +182,7 @@ TEST(Keeper, ServersForgetWhatIsDone) {
     request.mutable_order()->set_epoch(client->view().epoch());
     request.mutable_order()->set_view(client->view().number());
     request.set_progress(true);
-    const auto answer = client->call(0, "/ps/State", make_frame(request), seconds(5));
+    const auto answer = client->call(0, "/ps/State", make_frame(request), seconds(20));
     rpc::Empty nothing;
     FrameReader reader(answer, nothing);
     (void)reader.take();
@@ -191,10 +191,10 @@ TEST(Keeper, ServersForgetWhatIsDone) {
   for (int64_t closure = 0; closure < 1500; ++closure) add_to_count(*client, *catalog, closure);
   EXPECT_EQ(remembered(), 1500);
   done = 1490;
-  for (int i = 0; i < 1000 && remembered() > 10; ++i) std::this_thread::sleep_for(milliseconds(5));
+  for (int i = 0; i < 4000 && remembered() > 10; ++i) std::this_thread::sleep_for(milliseconds(5));
   EXPECT_EQ(remembered(), 10);
   add_to_count(*client, *catalog, 3);  // is known all the same
-  EXPECT_EQ(collect(*client, *catalog, seconds(5)).at("count").value[0].item<int64_t>(), 1500);
+  EXPECT_EQ(collect(*client, *catalog, seconds(20)).at("count").value[0].item<int64_t>(), 1500);
 }
 
 TEST(Keeper, AServerThatStaysAwayIsNamed) {
@@ -206,7 +206,7 @@ TEST(Keeper, AServerThatStaysAwayIsNamed) {
   coordinator.keeper.set_source(initial(), 0);
   coordinator.keeper.start();
   fleet.kill(1);
-  for (int i = 0; i < 1000 && !coordinator.lost_server(); ++i) std::this_thread::sleep_for(milliseconds(5));
+  for (int i = 0; i < 6000 && !coordinator.lost_server(); ++i) std::this_thread::sleep_for(milliseconds(5));
   ASSERT_TRUE(coordinator.lost_server());
   expect_error<Unavailable>([&] { std::rethrow_exception(coordinator.lost_server()); },
                             "ps 1 was lost and has not come back within 300 ms");
@@ -224,8 +224,8 @@ TEST(Keeper, WithBackupsNothingIsLost) {
     others.push_back(clients.back().get());
   }
   std::atomic<int> restored = 0;
-  // The loss of a server is known by refused connections. On a busy machine another one may be silent for a while, and
-  // must not count as lost as well: then something would be restored.
+  // On a busy machine another server may be silent for a while, and must not count as lost as well: then something
+  // would be restored.
   KeeperOptions patient = quick(2);
   patient.heartbeat_timeout = seconds(5);
   Coordinator coordinator(
@@ -311,9 +311,9 @@ TEST(Keeper, WhatIsWrongIsSaid) {
   expect_error<FailedPrecondition>([&] { stranger.keeper.start(); }, "ps 0 runs another program than the coordinator");
   fleet.kill(1);
   KeeperOptions hasty = quick(1);
-  hasty.start_timeout = milliseconds(200);
+  hasty.start_timeout = seconds(1);
   Coordinator lonely(catalog, fleet, hasty);
-  expect_error<DeadlineExceeded>([&] { lonely.keeper.start(); }, "waited 200 ms for ps 1");
+  expect_error<DeadlineExceeded>([&] { lonely.keeper.start(); }, "waited 1 s for ps 1");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ TEST_F(Servers, ADelayedFillDoesNotReplaceAShardInUse) {
   proto::CreateRequest create;
   for (const std::size_t shard : catalog_->shards_at(0)) create.add_shards(static_cast<uint32_t>(shard));
   const auto refused = [&](const std::string& text) {
-    expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Create", make_frame(create), seconds(5)); }, text);
+    expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Create", make_frame(create), seconds(20)); }, text);
   };
   *create.mutable_order() = order_of(*client_);
   create.mutable_order()->set_view(0);
@@ -32,7 +32,7 @@ TEST_F(Servers, ADelayedFillDoesNotReplaceAShardInUse) {
   refused("ps 0 was restarted: the order is for another process of it");
   create.mutable_order()->set_process(process_of(*client_, 0));
   create.mutable_order()->set_epoch(0);
-  expect_error<FailedPrecondition>([&] { (void)client_->call(0, "/ps/Create", make_frame(create), seconds(5)); },
+  expect_error<FailedPrecondition>([&] { (void)client_->call(0, "/ps/Create", make_frame(create), seconds(20)); },
                                    "an order of epoch 0 came");
   EXPECT_EQ(count(), 1);
 }
@@ -45,12 +45,12 @@ TEST_F(Servers, WhatIsLeftOfAnEarlierFillIsRefused) {
   for (const std::size_t shard : catalog_->shards_at(0)) create.add_shards(static_cast<uint32_t>(shard));
   *create.mutable_order() = order_of(*client_, process_of(*client_, 0));
   create.mutable_order()->set_serial(2);
-  (void)client_->call(0, "/ps/Create", make_frame(create), seconds(5));
+  (void)client_->call(0, "/ps/Create", make_frame(create), seconds(20));
   create.mutable_order()->set_serial(1);
-  expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Create", make_frame(create), seconds(5)); },
+  expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Create", make_frame(create), seconds(20)); },
                             "term 0, attempt 1; this is view 0");
   create.mutable_order()->set_serial(3);
-  (void)client_->call(0, "/ps/Create", make_frame(create), seconds(5));
+  (void)client_->call(0, "/ps/Create", make_frame(create), seconds(20));
 }
 
 // As soon as a server has heard of another coordinator it serves nobody in the view of the earlier one: what the
@@ -61,12 +61,12 @@ TEST_F(Servers, TheFirstOrderOfALaterCoordinatorEndsTheEarlierView) {
   create.add_shards(static_cast<uint32_t>(catalog_->shards_at(0).front()));
   *create.mutable_order() = order_of(*client_, process_of(*client_, 0));
   create.mutable_order()->set_epoch(2);
-  (void)client_->call(0, "/ps/Create", make_frame(create), seconds(5));
+  (void)client_->call(0, "/ps/Create", make_frame(create), seconds(20));
   proto::PullRequest pull;
   pull.set_view(1);
   pull.set_epoch(1);
   pull.add_items()->set_shard(static_cast<uint32_t>(catalog_->shards_at(0).front()));
-  expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Pull", make_frame(pull), seconds(5)); },
+  expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Pull", make_frame(pull), seconds(20)); },
                             "the coordinator of epoch 2 is in charge, and its view has not come yet");
 }
 
@@ -93,7 +93,7 @@ TEST_F(Servers, AnotherProcessOfAServerServesNothing) {
   pull.set_view(1);
   pull.set_epoch(1);
   pull.add_items()->set_shard(static_cast<uint32_t>(catalog_->shards_at(1).front()));
-  expect_error<Unavailable>([&] { (void)client_->call(1, "/ps/Pull", make_frame(pull), seconds(5)); },
+  expect_error<Unavailable>([&] { (void)client_->call(1, "/ps/Pull", make_frame(pull), seconds(20)); },
                             "ps 1 is not the primary of home 1");
 }
 

@@ -108,19 +108,19 @@ TEST_F(Servers, WhatIsWrongIsRefusedAndDoesNoHarm) {
   request.set_view(1);
   request.set_epoch(1);
   request.add_items()->set_shard(99);
-  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(5)); },
+  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(20)); },
                                 "shard 99 was asked for, there are");
-  expect_error<Unimplemented>([&] { (void)client_->call(0, "/ps/Nothing", make_frame(request), seconds(5)); },
+  expect_error<Unimplemented>([&] { (void)client_->call(0, "/ps/Nothing", make_frame(request), seconds(20)); },
                               "ps 0 has no call /ps/Nothing");
   request.mutable_items(0)->set_shard(0);
   const std::vector<torch::Tensor> extra = {torch::ones({2})};
-  expect_error<DataLoss>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request, extra), seconds(5)); },
+  expect_error<DataLoss>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request, extra), seconds(20)); },
                          "it has 1 tensors too many");
   request.mutable_items(0)->set_shard(static_cast<uint32_t>(catalog_->shards_at(1).front()));
-  expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(5)); },
+  expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(20)); },
                             "ps 0 is not the primary of home 1");
   request.set_view(7);
-  expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(5)); },
+  expect_error<Unavailable>([&] { (void)client_->call(0, "/ps/Pull", make_frame(request), seconds(20)); },
                             "the call is of view 7 of epoch 1, this is 1 of epoch 1");
   expect_error<FailedPrecondition>(
       [&] {
@@ -137,10 +137,10 @@ TEST_F(Servers, AnotherProgramIsRefused) {
   proto::HelloRequest hello;
   hello.set_catalog(catalog_->description());
   proto::HelloReply reply;
-  FrameReader(client_->call(1, "/ps/Hello", make_frame(hello), seconds(5)), reply).finish();
+  FrameReader(client_->call(1, "/ps/Hello", make_frame(hello), seconds(20)), reply).finish();
   EXPECT_EQ(reply.view().number(), 1U);
   hello.set_catalog("2 servers\nanother\n");
-  expect_error<FailedPrecondition>([&] { (void)client_->call(1, "/ps/Hello", make_frame(hello), seconds(5)); },
+  expect_error<FailedPrecondition>([&] { (void)client_->call(1, "/ps/Hello", make_frame(hello), seconds(20)); },
                                    "ps 1 runs another program than the coordinator: \"w Float[4000, 1024]");
 }
 

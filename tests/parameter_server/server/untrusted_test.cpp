@@ -24,7 +24,7 @@ TEST_F(Servers, AStateThatDoesNotFitIsRefused) {
     request.set_part(part);
     request.set_first_row(first_row);
     *request.mutable_order() = order_of(*client_);
-    (void)client_->call(0, "/ps/Install", make_frame(request, tensors), seconds(5));
+    (void)client_->call(0, "/ps/Install", make_frame(request, tensors), seconds(20));
   };
   const auto refused = [&](proto::InstallRequest::Part part, int64_t first_row,
                            const std::vector<torch::Tensor>& tensors, const std::string& text) {
@@ -87,13 +87,13 @@ TEST_F(Servers, AMessageOfManyItemsIsRefused) {
   pull.set_view(1);
   pull.set_epoch(1);
   for (int i = 0; i < 100'000; ++i) pull.add_items()->set_shard(0);
-  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Pull", make_frame(pull), seconds(5)); },
+  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Pull", make_frame(pull), seconds(20)); },
                                 "a message has 100000 items, at most");
   proto::PushRequest push;
   push.set_view(1);
   push.set_epoch(1);
   for (int i = 0; i < 100'000; ++i) push.add_items()->set_shard(0);
-  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Push", make_frame(push), seconds(5)); },
+  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Push", make_frame(push), seconds(20)); },
                                 "a message has 100000 items, at most");
   add_to_count(*client_, 1);
   EXPECT_EQ(count(), 1);
@@ -107,7 +107,7 @@ TEST_F(Servers, AShortQuestionMakesNoAnswerWithoutBounds) {
     pull.add_items()->set_shard(0);
     pull.mutable_items(i)->set_known(-1);
   }
-  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Pull", make_frame(pull), seconds(5)); },
+  expect_error<InvalidArgument>([&] { (void)client_->call(0, "/ps/Pull", make_frame(pull), seconds(20)); },
                                 "which is too long for one answer");
 }
 
