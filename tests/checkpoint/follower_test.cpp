@@ -15,7 +15,8 @@ namespace {
 using testing::expect_error;
 using testing::TemporaryFolder;
 
-const CheckpointFollowerOptions kQuick{.poll = std::chrono::milliseconds(5), .timeout = std::chrono::milliseconds(300)};
+const CheckpointFollowerOptions kPatient{.poll = std::chrono::milliseconds(5), .timeout = std::chrono::seconds(30)};
+const CheckpointFollowerOptions kHasty{.poll = std::chrono::milliseconds(5), .timeout = std::chrono::milliseconds(100)};
 
 CheckpointData data() {
   return {.tensors = {{"model", {{"w", torch::ones({2})}}}}};
@@ -24,7 +25,7 @@ CheckpointData data() {
 TEST(CheckpointFollower, GivesTheNewestUntilTheEnd) {
   const TemporaryFolder folder;
   CheckpointManager manager(folder / "run", {.max_to_keep = 2});
-  CheckpointFollower follower(folder / "run", kQuick);
+  CheckpointFollower follower(folder / "run", kPatient);
   manager.save(1, data());
   manager.wait();
   EXPECT_EQ(follower.next(), folder / "run" / "ckpt-1");
@@ -40,13 +41,13 @@ TEST(CheckpointFollower, GivesTheNewestUntilTheEnd) {
 
 TEST(CheckpointFollower, WaitsForTheDirectoryAndGivesUpAtTheDeadline) {
   const TemporaryFolder folder;
-  CheckpointFollower follower(folder / "run", kQuick);
-  expect_error<DeadlineExceeded>([&] { follower.next(); }, "for a new checkpoint in");
+  CheckpointFollower hasty(folder / "run", kHasty);
+  expect_error<DeadlineExceeded>([&] { hasty.next(); }, "for a new checkpoint in");
   std::jthread writer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     CheckpointManager(folder / "run").save(7, data());
   });
-  EXPECT_EQ(follower.next(), folder / "run" / "ckpt-7");
+  EXPECT_EQ(CheckpointFollower(folder / "run", kPatient).next(), folder / "run" / "ckpt-7");
 }
 
 TEST(CheckpointFollower, SkipsAFinishedRun) {
@@ -54,8 +55,8 @@ TEST(CheckpointFollower, SkipsAFinishedRun) {
   CheckpointManager manager(folder / "run");
   manager.save(100, data());
   manager.finish();
-  EXPECT_EQ(CheckpointFollower(folder / "run", kQuick).next(), folder / "run" / "ckpt-100");
-  CheckpointFollowerOptions options = kQuick;
+  EXPECT_EQ(CheckpointFollower(folder / "run", kHasty).next(), folder / "run" / "ckpt-100");
+  CheckpointFollowerOptions options = kHasty;
   options.skip_run = finished_run(folder / "run");
   EXPECT_NE(options.skip_run, "");
   CheckpointFollower follower(folder / "run", options);
