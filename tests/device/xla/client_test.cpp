@@ -198,10 +198,15 @@ TEST_F(Client, WaitsEndWhenTheWorkDoes) {
   const XlaClientPtr own = client();
   XlaLists arguments;
   const XlaExecutablePtr program = on_two(own, arguments);
-  fake().event_delay = 50ms;
+  fake().events_hang = true;
   const XlaLaunch launch = program->launch(arguments);
   EXPECT_FALSE(launch.done.ready());
+  std::jthread later([&] {
+    std::this_thread::sleep_for(20ms);
+    let_happen();
+  });
   launch.done.wait();
+  later.join();
   EXPECT_TRUE(launch.done.ready());
   launch.done.wait();
   EXPECT_TRUE(torch::equal(launch.outputs[1][0].to_host(), torch::full({4}, 2.0F)));
@@ -211,15 +216,20 @@ TEST_F(Client, WaitsEndWhenTheWorkDoes) {
 
 TEST_F(Client, HoldsWhatIsBeingCopied) {
   const XlaClientPtr own = client();
-  fake().event_delay = 100ms;
+  fake().events_hang = true;
   auto freed = std::make_shared<std::atomic<bool>>(false);
   std::vector<float> memory(4, 3.0F);
   XlaUpload upload =
       own->upload(torch::from_blob(memory.data(), {4}, [freed](void*) { *freed = true; }), 0, XlaHostMemory::kKept);
   upload.buffer = XlaBuffer();
   EXPECT_FALSE(*freed);
+  std::jthread later([&] {
+    std::this_thread::sleep_for(20ms);
+    let_happen();
+  });
   upload.host_done.wait();
-  for (int i = 0; i < 500 && !*freed; ++i) std::this_thread::sleep_for(1ms);  // after the wait's end, at once
+  later.join();
+  for (int i = 0; i < 20'000 && !*freed; ++i) std::this_thread::sleep_for(1ms);  // after the wait's end, at once
   EXPECT_TRUE(*freed);
   *freed = false;
   own->upload(torch::from_blob(memory.data(), {4}, [freed](void*) { *freed = true; }), 0, XlaHostMemory::kCopied);

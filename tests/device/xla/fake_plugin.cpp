@@ -103,6 +103,7 @@ Error* begin(const std::string& function) {
   if (const auto delay = fake().delays.find(function); delay != fake().delays.end()) {
     std::this_thread::sleep_for(delay->second);
   }
+  if (const auto gate = fake().gates.find(function); gate != fake().gates.end()) gate->second.wait();
   const auto failure = fake().failures.find(function);
   return failure == fake().failures.end() ? nullptr : new Error{failure->second.first, failure->second.second};
 }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <mutex>
 #include <set>
@@ -29,6 +30,7 @@ struct FakePlugin {
 
   std::map<std::string, std::pair<int, std::string>> failures;  // the code and message that a function returns
   std::map<std::string, std::chrono::milliseconds> delays;      // how long a function takes
+  std::map<std::string, std::shared_future<void>> gates;        // what a function waits for
   std::chrono::milliseconds event_delay{0};                     // how long after its call an event happens
   bool events_hang = false;                                     // no event happens
   std::pair<int, std::string> event_failure;                    // how events fail; code 0: they do not

@@ -38,9 +38,7 @@ class FakePluginTest : public ::testing::Test {
     if (library == nullptr) throw std::runtime_error(::dlerror());
     fake_ = reinterpret_cast<FakePluginEntry>(::dlsym(library, "fake_plugin"))();
   }
-  ~FakePluginTest() override {
-    for (const auto& happen : fake_->hanging) happen();
-  }
+  ~FakePluginTest() override { let_happen(); }
 
   // Returns the plugin, loaded.
   XlaPluginPtr load() const { return XlaPlugin::load(place_); }
@@ -48,10 +46,15 @@ class FakePluginTest : public ::testing::Test {
   void fail(const std::string& function, pjrt::ErrorCode code, const std::string& message) const {
     fake_->failures[function] = {code, message};
   }
+  // Lets all events happen that hang.
+  void let_happen() const {
+    fake_->events_hang = false;
+    for (const auto& happen : fake_->hanging) happen();
+  }
   // Waits until a function of the plugin is called. A test whose call was left because it took too long waits for the
   // end of it, since its thread may not go on while the process ends.
   bool comes_to(const std::string& function) const {
-    for (int i = 0; i < 1000 && fake().count(function) == 0; ++i) {
+    for (int i = 0; i < 3000 && fake().count(function) == 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return fake().count(function) > 0;

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <csignal>
+#include <future>
 
 #include "cohort/error.h"
 #include "tests/device/xla/fake_plugin_test.h"
@@ -91,10 +92,12 @@ TEST_F(Plugin, ThatRefusesCanBeTriedAgain) {
 }
 
 TEST_F(Plugin, ThatLoadsTooLongIsLeft) {
-  fake().delays["Plugin_Initialize"] = std::chrono::milliseconds(400);
+  std::promise<void> goes_on;
+  fake().gates["Plugin_Initialize"] = goes_on.get_future().share();
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { XlaPlugin::load(place_, std::chrono::milliseconds(20)); }),
               AllOf(HasSubstr("[xla] this process waited 20 ms for the plugin"), HasSubstr("fake_plugin.so to load")));
-  EXPECT_EQ(load()->name(), "fake");  // it went on
+  goes_on.set_value();
+  EXPECT_EQ(load()->name(), "fake");
   EXPECT_EQ(fake().count("Plugin_Initialize"), 1U);
 }
 

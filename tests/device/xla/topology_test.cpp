@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <future>
+
 #include "cohort/error.h"
 #include "tests/device/xla/fake_plugin_test.h"
 #include "tests/support/errors.h"
@@ -94,9 +96,11 @@ TEST_F(Topologies, TooSmallOnesAndWrongTextsAreRefused) {
 
 TEST_F(Topologies, CompilationsHaveALimit) {
   const XlaTopologyPtr topology = XlaTopology::create(load(), "fake:2x1");
-  fake().delays["Compile"] = std::chrono::milliseconds(300);
+  std::promise<void> goes_on;
+  fake().gates["Compile"] = goes_on.get_future().share();
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { topology->compile("text", {.limit = std::chrono::milliseconds(10)}); }),
               HasSubstr("waited 10 ms for the plugin fake to compile the program"));
+  goes_on.set_value();
   EXPECT_TRUE(comes_to("Executable_Destroy"));
 }
 
