@@ -28,7 +28,7 @@ void expect_usable(const Strategy& strategy) {
   EXPECT_EQ(sums[0][0].item<float>(), static_cast<float>(strategy.num_replicas_in_sync()));
 }
 
-// Half a second after that, however busy the machine is.
+// Two seconds after that, however busy the machine is.
 void be_late_for(const std::atomic<bool>& event) {
   const auto until = std::chrono::steady_clock::now() + 20s;
   while (!event && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
