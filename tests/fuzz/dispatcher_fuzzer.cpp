@@ -219,7 +219,7 @@ class Conversation {
 
   // Does all work as a new worker. The others are silent, and soon lost.
   void do_the_rest() {
-    const Deadline deadline(std::chrono::seconds(20));
+    const Deadline deadline(std::chrono::seconds(60));
     const auto is_done = [&] {
       try {
         return queue_.done();
