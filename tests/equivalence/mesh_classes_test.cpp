@@ -2,6 +2,8 @@
 // that gather them, against one device: 20 steps of Adam in float64, with short last batches and empty shares.
 #include <torch/torch.h>
 
+#include "cohort/models/layouts.h"
+#include "tests/equivalence/bert_runs.h"
 #include "tests/equivalence/mesh_runs.h"
 #include "tests/support/errors.h"
 
@@ -97,6 +99,16 @@ TEST(MeshClasses, AreLearnedAsOnOneDevice) {
       EXPECT_LT(gap_between(got.predictions, wanted.predictions), kClose);
     }
   }
+}
+
+// Logits of hidden tokens alone, some of which do not count, beside another output.
+TEST(MeshClasses, HiddenWordsOfBertAreLearnedAsOnOneDevice) {
+  const bert_runs::Learned wanted = bert_runs::train_bert(OneDeviceStrategy("/CPU:0"));
+  const MeshStrategy strategy(
+      DeviceMesh({2, 2}, {"batch", "model"}, cpu_devices(4)),
+      {.layout = layouts::transformer(bert_runs::bert_options(), "model", /*cuts_vocabulary=*/true),
+       .sequence_parallel = true});
+  expect_like(bert_runs::train_bert(strategy), wanted);
 }
 
 TEST(MeshClasses, LabelsThatAreNoneAreNamed) {

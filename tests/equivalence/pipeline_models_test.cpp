@@ -6,11 +6,13 @@
 #include "cohort/cohort.h"
 #include "cohort/models/layouts.h"
 #include "cohort/pipeline_strategy.h"
+#include "tests/equivalence/bert_runs.h"
 #include "tests/equivalence/pipeline_workers.h"
 
 namespace cohort::equivalence::pipeline_models_test {
 namespace {
 
+using bert_runs::first_values;
 using pipeline_workers::Shape;
 using pipeline_workers::with_stages;
 
@@ -50,18 +52,6 @@ torch::Tensor input_of(const Net& net, int step) {
   std::vector<int64_t> sizes = net.image;
   sizes.insert(sizes.begin(), step % 3 == 2 ? 4 : 8);
   return torch::randn(sizes, mesh_runs::generator(static_cast<uint64_t>(100 + step)), torch::kDouble);
-}
-
-// Every run begins with the same values, which a generator of the caller's own draws.
-NamedTensors first_values(NamedTensors state) {
-  for (auto& [name, value] : state) {
-    if (!value.is_floating_point()) continue;
-    const at::Generator own = mesh_runs::generator(name.size() + static_cast<std::size_t>(value.numel()));
-    const bool is_matrix = value.dim() > 1;
-    const double width = is_matrix ? std::sqrt(12.0 / static_cast<double>(value[0].numel())) : 0.5;
-    value = (torch::rand(value.sizes(), own, torch::kDouble) - (is_matrix ? 0.5 : -1.0)) * width;
-  }
-  return state;
 }
 
 struct Result {
@@ -163,90 +153,22 @@ TEST(PipelineModels, LearnOverWorkersAsOneDeviceWithTheSameMicrobatches) {
   }
 }
 
-// BERT ----------------------------------------------------------------------------------------------------------------
-
-constexpr int64_t kTokens = 20, kLength = 6, kMasked = 3;
-
-models::BertOptions bert_options() {
-  return {.vocab_size = kTokens,
-          .hidden_size = 8,
-          .num_layers = 3,
-          .num_heads = 2,
-          .intermediate_size = 12,
-          .dropout = 0.0,
-          .attention_dropout = 0.0,
-          .max_positions = kLength};
-}
-
-// Examples with padding, and with masked positions that do not count; one has none that counts.
-Dataset texts() {
-  constexpr int64_t kRows = 2 * 9 + 1;
-  const at::Generator own = mesh_runs::generator(7);
-  const auto whole = [&](int64_t most, at::IntArrayRef sizes) {
-    return torch::randint(most, sizes, own, torch::kLong);
-  };
-  torch::Tensor input_mask = whole(4, {kRows, kLength}).gt(0).to(torch::kLong);
-  input_mask.select(1, 0).fill_(1);
-  torch::Tensor counts = whole(3, {kRows, kMasked}).gt(0);
-  counts.select(0, 4).fill_(false);
-  return Dataset::from_tensor_slices(
-             {.inputs = {{"input_word_ids", whole(kTokens, {kRows, kLength})},
-                         {"input_mask", input_mask},
-                         {"input_type_ids", whole(2, {kRows, kLength})},
-                         {"masked_lm_positions", whole(kLength, {kRows, kMasked})}},
-              .targets = {{"mlm_logits", whole(kTokens, {kRows, kMasked})}, {"next_sentence", whole(2, {kRows})}},
-              .masks = {{"mlm_logits", counts}}})
-      .batch(9);
-}
-
-struct Learned {
-  History history;
-  NamedTensors weights;
-};
-
-Learned train_bert(const Strategy& strategy) {
-  const auto scope = strategy.scope();
-  Model model([] {
-    auto made = models::bert(bert_options());
-    made->to(torch::kDouble);
-    return made;
-  });
-  model.set_weights(first_values(model.weights()));
-  const SparseCategoricalCrossentropyOptions of_logits{.from_logits = true};
-  model.compile({.optimizer = Adam({.learning_rate = 0.01}),
-                 .losses = {{"mlm_logits", SparseCategoricalCrossentropy(of_logits)},
-                            {"next_sentence", SparseCategoricalCrossentropy(of_logits)}},
-                 .output_metrics = {{"mlm_logits", {SparseCategoricalAccuracy()}}}});
-  const History history =
-      model.fit(texts(), {.epochs = 7, .validation_data = texts().take(2), .verbose = Verbose::kSilent});
-  return {.history = history, .weights = model.weights()};
-}
-
-void expect_like(const Learned& got, const Learned& wanted) {
-  for (const char* name : {"loss", "mlm_logits_loss", "next_sentence_loss", "val_mlm_logits_loss",
-                           "mlm_logits_sparse_categorical_accuracy"}) {
-    ASSERT_EQ(got.history[name].size(), wanted.history[name].size()) << name;
-    for (std::size_t i = 0; i < wanted.history[name].size(); ++i) {
-      EXPECT_NEAR(got.history[name][i], wanted.history[name][i], kClose) << name << ", " << i;
-    }
-  }
-  expect_same(got.weights, wanted.weights);
-}
-
 TEST(PipelineModels, BertLearnsAsOnOneDevice) {
-  const Learned wanted = train_bert(OneDeviceStrategy("/CPU:0"));
+  const bert_runs::Learned wanted = bert_runs::train_bert(OneDeviceStrategy("/CPU:0"));
   EXPECT_LT(wanted.history["loss"].back(), wanted.history["loss"].front());
-  const std::vector<std::string> cut = layouts::pipeline_cut(bert_options(), 2);
+  const std::vector<std::string> cut = layouts::pipeline_cut(bert_runs::bert_options(), 2);
   EXPECT_EQ(cut, std::vector<std::string>{"layer.1"});
   const PipelineScheduleOptions schedule = ScheduleZeroBubbleH1{.microbatches = kMicrobatches};
-  expect_like(train_bert(PipelineStrategy({.devices = cpu_devices(2), .schedule = schedule, .cut = cut})), wanted);
+  expect_like(bert_runs::train_bert(PipelineStrategy({.devices = cpu_devices(2), .schedule = schedule, .cut = cut})),
+              wanted);
   const DeviceMesh mesh({2, 2}, {"batch", "stage"}, cpu_devices(4));
-  expect_like(train_bert(PipelineStrategy({.mesh = mesh, .schedule = schedule, .cut = cut})), wanted);
+  expect_like(bert_runs::train_bert(PipelineStrategy({.mesh = mesh, .schedule = schedule, .cut = cut})), wanted);
   for (const Shape& shape : {Shape{}, Shape{.workers = 4, .batch = 2}}) {
     SCOPED_TRACE(shape.workers);
     with_stages(
         shape, Schedule1F1B{.microbatches = kMicrobatches},
-        [&](const MultiWorkerPipelineStrategy& strategy) { expect_like(train_bert(strategy), wanted); }, cut);
+        [&](const MultiWorkerPipelineStrategy& strategy) { expect_like(bert_runs::train_bert(strategy), wanted); },
+        cut);
   }
 }
 

@@ -131,7 +131,7 @@ TEST(Layouts, TransformersLearnAsWithoutThem) {
 }
 
 BertOptions small_bert() {
-  return {.vocab_size = 11,
+  return {.vocab_size = 12,
           .hidden_size = 8,
           .num_layers = 2,
           .num_heads = 2,
@@ -181,12 +181,14 @@ NamedTensors bert_after_steps(const Strategy& strategy) {
   return net.state();
 }
 
-TEST(Layouts, BertLearnsWithItsPositionsInParts) {
+TEST(Layouts, BertLearnsWithItsPositionsAndWordsInParts) {
   const NamedTensors wanted = bert_after_steps(OneDeviceStrategy("/CPU:0"));
-  for (const bool in_positions : {false, true}) {
-    expect_same(bert_after_steps(
-                    MeshStrategy(DeviceMesh({2, 2}, {"batch", "model"}, cpu_devices(4)),
-                                 {.layout = layouts::transformer(small_bert()), .sequence_parallel = in_positions})),
+  for (const auto& [in_positions, in_words] :
+       {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
+    SCOPED_TRACE(c10::str("positions ", in_positions, ", words ", in_words));
+    expect_same(bert_after_steps(MeshStrategy(DeviceMesh({2, 2}, {"batch", "model"}, cpu_devices(4)),
+                                              {.layout = layouts::transformer(small_bert(), "model", in_words),
+                                               .sequence_parallel = in_positions})),
                 wanted);
   }
 }

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
+#include "cohort/models/layouts.h"
 #include "data/clicks/clicks.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -88,15 +89,15 @@ struct Outcome {
   Logs evaluation;
 };
 
-Model compiled(const Optimizer& rule) {
-  Model model([] { return fixed(small()); }, "dlrm");
+Model compiled(const Optimizer& rule, const DlrmOptions& options = small()) {
+  Model model([options] { return fixed(options); }, "dlrm");
   model.compile(
       {.optimizer = rule, .loss = BinaryCrossentropy({.from_logits = true}), .metrics = {AUC({.from_logits = true})}});
   return model;
 }
 
-Outcome fitted(Model& model) {
-  const Dataset data = Dataset::from_tensor_slices(some_clicks(39)).shuffle(20, {.seed = 3}).batch(8);
+Outcome fitted(Model& model, int64_t count = 39) {
+  const Dataset data = Dataset::from_tensor_slices(some_clicks(count)).shuffle(20, {.seed = 3}).batch(8);
   const History history = model.fit(data, {.epochs = 4, .verbose = Verbose::kSilent});
   return {.weights = model.weights(),
           .slots = model.optimizer().state(),
@@ -133,6 +134,59 @@ TEST(Dlrm, LearnsTheSameOnReplicas) {
   const Outcome wanted = here(OneDeviceStrategy("/CPU:0"), adagrad());
   EXPECT_LT(wanted.losses.back(), wanted.losses.front());
   expect_close(here(MirroredStrategy({.devices = cpu_devices(2)}), adagrad()), wanted);
+}
+
+// Sizes that 2 and 3 replicas divide.
+DlrmOptions divisible() {
+  return {.num_dense_features = 3,
+          .vocab_sizes = {6, 12, 6},
+          .embedding_dim = 6,
+          .bottom_mlp = {12, 6},
+          .top_mlp = {6, 4, 1}};
+}
+
+MeshStrategy mesh_of(int batch, int model, const LayoutMap& layout) {
+  return MeshStrategy(DeviceMesh({batch, model}, {"batch", "model"}, cpu_devices(batch * model)), {.layout = layout});
+}
+
+// 20 steps of Adam; the last batch of a pass has one example, which leaves a share empty.
+TEST(Dlrm, LearnsTheSameOnAMesh) {
+  const auto learned = [](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Model model = compiled(Adam({.learning_rate = 0.02}), divisible());
+    return fitted(model, 4 * 8 + 1);
+  };
+  const auto layout = [](bool cuts_vocabulary, bool cuts_mlps) {
+    return layouts::recommender(divisible(), "model", {.cuts_vocabulary = cuts_vocabulary, .cuts_mlps = cuts_mlps});
+  };
+  const Outcome wanted = learned(OneDeviceStrategy("/CPU:0"));
+  EXPECT_LT(wanted.losses.back(), wanted.losses.front());
+  for (const MeshStrategy& mesh :
+       {mesh_of(2, 2, layout(false, false)), mesh_of(1, 3, layout(true, false)), mesh_of(1, 2, layout(false, true)),
+        mesh_of(2, 3, layout(true, true)), mesh_of(1, 2, {{"emb_l\\.1\\.weight", {"model", ""}}})}) {
+    expect_close(learned(mesh), wanted);
+  }
+}
+
+TEST(Dlrm, LayoutsThatDoNotFitAreNamed) {
+  const auto expect = [](const DlrmOptions& options, const LayoutMap& layout, const std::string& text) {
+    expect_error<InvalidArgument>(
+        [&] {
+          const MeshStrategy mesh = mesh_of(1, 2, layout);
+          const auto scope = mesh.scope();
+          Model([options] { return models::dlrm(options); }).weights();
+        },
+        text);
+  };
+  expect(small(), layouts::recommender(small(), "model", {.cuts_vocabulary = true}),
+         "dimension 0 of emb_l.0.weight has 7 elements, which 2 replicas along \"model\" do not divide; sizes of the "
+         "axis that would: 1, 7");
+  expect(divisible(), {{"emb_l\\.0\\.weight", {"model", ""}}, {"emb_l\\.1\\.weight", {"", "model"}}},
+         "dlrm: the layout cuts emb_l.0.weight {\"model\", \"\"}, emb_l.1.weight {\"\", \"model\"}, wanted");
+  expect(divisible(), {{"bot_l\\.0\\.weight", {"model", ""}}}, "wanted 0.bias {\"model\"}, 0.weight {\"model\", \"\"}");
+  DlrmOptions single = divisible();
+  single.bottom_mlp = {6};
+  expect(single, {{"bot_l\\.0\\.weight", {"model", ""}}}, "cuts 0.weight of a single dense layer, wanted two or more");
 }
 
 // The workers look up rows, and the servers update them; what a table's rows come to is what one device makes of them,

@@ -1,5 +1,5 @@
-// Ready-made layouts: which parameters of the transformers in cohort/models/zoo.h a mesh cuts, and where a pipeline
-// cuts their layers.
+// Ready-made layouts: which parameters of the transformers and the recommender in cohort/models/zoo.h a mesh cuts, and
+// where a pipeline cuts their layers.
 //
 //   const cohort::models::DecoderOptions options{.num_heads = 8};
 //   const cohort::MeshStrategy strategy(mesh, {.layout = cohort::layouts::transformer(options)});
@@ -22,8 +22,21 @@ LayoutMap transformer(const models::DecoderOptions& options, const std::string& 
                       bool cuts_vocabulary = false);
 // Returns that of vision_transformer(); the size of the axis divides num_heads and mlp_dim.
 LayoutMap transformer(const models::VisionTransformerOptions& options, const std::string& axis = "model");
-// Returns that of bert(); the size of the axis divides num_heads and intermediate_size.
-LayoutMap transformer(const models::BertOptions& options, const std::string& axis = "model");
+// Returns that of bert(); the size of the axis divides num_heads and intermediate_size, and vocab_size if the words'
+// embeddings and the logits of hidden tokens, which share them, are cut by words (`cuts_vocabulary`).
+LayoutMap transformer(const models::BertOptions& options, const std::string& axis = "model",
+                      bool cuts_vocabulary = false);
+
+struct RecommenderLayoutOptions {
+  bool cuts_vocabulary = false;  // tables by their rows ("row-wise") instead of their columns ("column-wise")
+  bool cuts_mlps = false;        // dense layers, too, by columns and rows in turn; an odd last one is whole
+};
+// Returns that of dlrm(): each replica has a part of every table, the vectors that it looks up come together in one
+// message, and dense layers are whole, as in M. Naumov et al. (arXiv:1906.00091), section 4. The size of the axis
+// divides embedding_dim, or with `cuts_vocabulary` each of vocab_sizes, and with `cuts_mlps` the outputs of every first
+// layer of a pair.
+LayoutMap recommender(const models::DlrmOptions& options, const std::string& axis = "model",
+                      const RecommenderLayoutOptions& cuts = {});
 
 // Returns the places where a pipeline cuts a model into so many chunks of about as many blocks, for
 // PipelineOptions::cut. The first chunk has the embedding, the last one the head. InvalidArgument: there are not so

@@ -14,6 +14,8 @@
 #include "models/zoo/blocks.h"
 #include "strategy/divides_positions.h"
 #include "strategy/space/divided.h"
+#include "train/layers/parts_between.h"
+#include "train/layers/support.h"
 
 namespace cohort::models {
 
@@ -146,7 +148,7 @@ class BertBlock final : public torch::nn::Module, public DividedModule {
 
 class BertEmbeddings final : public torch::nn::Module {
  public:
-  explicit BertEmbeddings(const BertOptions& options) : dropout_(options.dropout) {
+  explicit BertEmbeddings(const BertOptions& options) : vocabulary_(options.vocab_size), dropout_(options.dropout) {
     const auto add = [&](const char* name, int64_t rows) {
       torch::Tensor weight = register_module(name, std::make_shared<torch::nn::Module>())
                                  ->register_parameter("weight", at::empty({rows, options.hidden_size}));
@@ -159,15 +161,20 @@ class BertEmbeddings final : public torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& words, const torch::Tensor& types) {
-    const torch::Tensor sum =
-        at::embedding(words_, words) + at::embedding(types_, types) + positions_.narrow(0, 0, words.size(1));
+    const torch::Tensor own = axis_.empty() ? at::embedding(words_, words)
+                                            : look_up_in_parts("[models] bert", words_, words, vocabulary_, axis_);
+    const torch::Tensor sum = own + at::embedding(types_, types) + positions_.narrow(0, 0, words.size(1));
     return dropped(*this, norm_->forward(sum), dropout_);
   }
   const torch::Tensor& words() const { return words_; }
   int64_t positions() const { return positions_.size(0); }
+  // From now on the replicas along the axis have some words each.
+  void divide_words(const std::string& axis) { axis_ = axis; }
 
  private:
+  int64_t vocabulary_;
   double dropout_;
+  std::string axis_;  // along which the words are divided; empty: it has all of them
   torch::Tensor words_, positions_, types_;
   torch::nn::LayerNorm norm_{nullptr};
 };
@@ -184,7 +191,7 @@ const torch::Tensor& input_of(const NamedTensors& inputs, const char* name) {
                         ", wanted an integer dtype, [examples, tokens or masked tokens]");
 }
 
-class Bert final : public NamedModule, public DividesPositions {
+class Bert final : public NamedModule, public DividedModule, public DividesPositions, public LeavesParts {
  public:
   explicit Bert(const BertOptions& options) : options_(options) {
     const auto bert = register_module("bert", std::make_shared<torch::nn::Module>());
@@ -228,6 +235,13 @@ class Bert final : public NamedModule, public DividesPositions {
     if (next_) outputs.emplace_back("next_sentence", next_->forward(at::tanh(pooler_->forward(y.select(1, 0)))));
     return outputs;
   }
+  // The replicas along the axis have some words each, of the embeddings and of the logits.
+  void divide(const ParameterCuts& cuts, const Topology& /*topology*/) override {
+    axis_ = require_cuts(kBert, cuts,
+                         {{"bert.embeddings.word_embeddings.weight", {"*", ""}}, {"cls.predictions.bias", {"*"}}});
+    embeddings_->divide_words(axis_);
+  }
+  void leave_parts() override { leaves_parts_ = true; }
   void divide_positions(const std::string& axis) override { positions_axis_ = axis; }
 
  private:
@@ -245,10 +259,14 @@ class Bert final : public NamedModule, public DividesPositions {
     const torch::Tensor rows = positions.to(torch::kLong) + first.unsqueeze(1);
     const torch::Tensor masked = at::embedding(y.reshape({y.size(0) * steps, y.size(2)}), rows);
     const torch::Tensor inner = norm_->forward(options_.mlm_activation(transform_->forward(masked)));
-    return at::linear(inner, embeddings_->words(), bias_);
+    if (axis_.empty()) return at::linear(inner, embeddings_->words(), bias_);
+    const torch::Tensor part = at::linear(enter_axis(inner, axis_), embeddings_->words(), bias_);
+    return leaves_parts_ ? parts_along(part, axis_, -1) : gather_along(part, axis_, -1);
   }
 
   BertOptions options_;
+  std::string axis_;            // along which the vocabulary is divided; empty: it is whole
+  bool leaves_parts_ = false;   // the logits stay in parts
   std::string positions_axis_;  // along which the positions are; empty: they are whole
   std::shared_ptr<BertEmbeddings> embeddings_;
   std::vector<std::shared_ptr<BertBlock>> blocks_;

@@ -9,14 +9,18 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
+#include "models/zoo/blocks.h"
 #include "strategy/row_table.h"
+#include "train/layers/support.h"
 
 namespace cohort::models {
 
 namespace {
 
+constexpr const char* kDlrm = "dlrm";
+
 // Dense layers with relu between them, named "0", "2", ...
-class DenseStack final : public torch::nn::Module {
+class DenseStack final : public torch::nn::Module, public DividedModule {
  public:
   DenseStack(int64_t inputs, const std::vector<int64_t>& sizes) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -32,19 +36,46 @@ class DenseStack final : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x, bool last) {
     torch::Tensor y = x;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-      y = layers_[i]->forward(y);
+      y = in_parts(i) ? of_parts(i, y) : layers_[i]->forward(y);
       if (last || i + 1 < layers_.size()) y = at::relu(y);
     }
     return y;
   }
 
+  // The first layer of each pair is cut by columns and the second one by rows, so that what lies between them stays in
+  // parts.
+  void divide(const ParameterCuts& cuts, const Topology& /*topology*/) override {
+    ParameterCuts wanted;
+    for (std::size_t i = 0; i + 1 < layers_.size(); i += 2) {
+      const std::string columns = std::to_string(2 * i), rows = std::to_string(2 * i + 2);
+      wanted[columns + ".weight"] = {"*", ""};
+      wanted[columns + ".bias"] = {"*"};
+      wanted[rows + ".weight"] = {"", "*"};
+    }
+    if (wanted.empty()) {
+      fail<InvalidArgument>("[models] dlrm: the layout cuts ", cuts.begin()->first, " of a single dense layer, wanted ",
+                            "two or more to cut, or a whole one");
+    }
+    axis_ = require_cuts(kDlrm, cuts, wanted);
+  }
+
  private:
+  // Returns whether the replicas along the axis have parts of a layer, which is so but for an odd last one.
+  bool in_parts(std::size_t layer) const { return !axis_.empty() && (layer % 2 == 1 || layer + 1 < layers_.size()); }
+  torch::Tensor of_parts(std::size_t layer, const torch::Tensor& x) {
+    torch::nn::Linear& dense = layers_[layer];
+    if (layer % 2 == 0) return dense->forward(enter_axis(x, axis_));
+    return sum_along(at::linear(x, dense->weight), axis_) + dense->bias;
+  }
+
+  std::string axis_;  // along which pairs of layers are divided; empty: all are whole
   std::vector<torch::nn::Linear> layers_;
 };
 
-class Dlrm final : public NamedModule {
+class Dlrm final : public NamedModule, public DividedModule {
  public:
-  explicit Dlrm(const DlrmOptions& options) : features_(options.num_dense_features) {
+  explicit Dlrm(const DlrmOptions& options)
+      : features_(options.num_dense_features), rows_(options.vocab_sizes), is_cut_(options.vocab_sizes.size()) {
     const auto tables = register_module("emb_l", std::make_shared<torch::nn::Module>());
     for (const int64_t rows : options.vocab_sizes) {
       torch::Tensor weight = torch::empty({rows, options.embedding_dim});
@@ -68,18 +99,44 @@ class Dlrm final : public NamedModule {
     const torch::Tensor& dense = input_of(inputs, "dense_features", features_);
     const torch::Tensor& categories = input_of(inputs, "sparse_features", static_cast<int64_t>(tables_.size()));
     const torch::Tensor own = bottom_->forward(dense.to(tables_.front()->weight().scalar_type()), /*last=*/true);
-    std::vector<torch::Tensor> vectors = {own};
-    for (std::size_t i = 0; i < tables_.size(); ++i) {
-      const torch::Tensor indices = categories.select(1, static_cast<int64_t>(i)).to(torch::kLong).contiguous();
-      vectors.push_back(tables_[i]->forward(indices));
-    }
+    std::vector<torch::Tensor> vectors = look_up(categories);
+    vectors.insert(vectors.begin(), own);
     const torch::Tensor all = at::stack(vectors, 1);
     const torch::Tensor products = at::matmul(all, all.transpose(1, 2)).flatten(1);
     const torch::Tensor pairs = products.index_select(1, places_.to(products.device()));
     return {{"logits", top_->forward(at::cat({own, pairs}, 1), /*last=*/false).squeeze(1)}};
   }
 
+  // The replicas along the axis have some rows or some columns each, alike of all tables that are cut.
+  void divide(const ParameterCuts& cuts, const Topology& /*topology*/) override {
+    by_rows_ = !cuts.begin()->second.front().empty();
+    ParameterCuts wanted;
+    for (const auto& [name, axes] : cuts) wanted[name] = by_rows_ ? ParameterAxes{"*", ""} : ParameterAxes{"", "*"};
+    axis_ = require_cuts(kDlrm, cuts, wanted);
+    for (std::size_t i = 0; i < tables_.size(); ++i) is_cut_[i] = cuts.contains(c10::str("emb_l.", i, ".weight"));
+  }
+
  private:
+  // Returns the vectors of the categories, one a table. Those of tables that are cut come together in one message.
+  std::vector<torch::Tensor> look_up(const torch::Tensor& categories) const {
+    std::vector<torch::Tensor> vectors, parts;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      const torch::Tensor indices = categories.select(1, static_cast<int64_t>(i)).to(torch::kLong).contiguous();
+      vectors.push_back(is_cut_[i] && by_rows_
+                            ? look_up_own("[models] dlrm", tables_[i]->weight(), indices, rows_[i], axis_)
+                            : tables_[i]->forward(indices));
+      if (is_cut_[i]) parts.push_back(vectors.back());
+    }
+    if (parts.empty()) return vectors;
+    const torch::Tensor together = at::stack(parts, 1);
+    const torch::Tensor whole = by_rows_ ? sum_along(together, axis_) : gather_along(together, axis_, 2);
+    int64_t next = 0;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      if (is_cut_[i]) vectors[i] = whole.select(1, next++);
+    }
+    return vectors;
+  }
+
   static const torch::Tensor& input_of(const NamedTensors& inputs, const char* name, int64_t columns) {
     const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const auto& each) { return each.first == name; });
     if (found == inputs.end()) {
@@ -91,6 +148,10 @@ class Dlrm final : public NamedModule {
   }
 
   int64_t features_;
+  std::vector<int64_t> rows_;  // of each table, those of all replicas
+  std::vector<bool> is_cut_;   // of each table
+  bool by_rows_ = false;       // tables that are cut have some rows, else some columns
+  std::string axis_;           // along which they are cut
   std::vector<std::shared_ptr<RowTable>> tables_;
   std::shared_ptr<DenseStack> bottom_, top_;
   torch::Tensor places_;

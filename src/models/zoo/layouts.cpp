@@ -38,10 +38,33 @@ LayoutMap transformer(const models::VisionTransformerOptions& /*options*/, const
           {"\\.(out_proj|mlp\\.3)\\.weight$", {"", axis}}};
 }
 
-LayoutMap transformer(const models::BertOptions& /*options*/, const std::string& axis) {
-  return {{"\\.(self\\.(query|key|value)|intermediate\\.dense)\\.weight$", {axis, ""}},
-          {"\\.(self\\.(query|key|value)|intermediate\\.dense)\\.bias$", {axis}},
-          {"\\.output\\.dense\\.weight$", {"", axis}}};
+LayoutMap transformer(const models::BertOptions& /*options*/, const std::string& axis, bool cuts_vocabulary) {
+  LayoutMap layout{{"\\.(self\\.(query|key|value)|intermediate\\.dense)\\.weight$", {axis, ""}},
+                   {"\\.(self\\.(query|key|value)|intermediate\\.dense)\\.bias$", {axis}},
+                   {"\\.output\\.dense\\.weight$", {"", axis}}};
+  if (!cuts_vocabulary) return layout;
+  layout.add("word_embeddings\\.weight$", {axis, ""});
+  layout.add("predictions\\.bias$", {axis});
+  return layout;
+}
+
+LayoutMap recommender(const models::DlrmOptions& options, const std::string& axis,
+                      const RecommenderLayoutOptions& cuts) {
+  const ParameterAxes first = {axis, ""}, second = {"", axis};
+  LayoutMap layout;
+  layout.add("emb_l\\.\\d+\\.weight$", cuts.cuts_vocabulary ? first : second);
+  if (!cuts.cuts_mlps) return layout;
+  const auto add = [&](const std::string& stack, std::size_t layers) {
+    for (std::size_t i = 0; i + 1 < layers; i += 2) {  // a relu lies between two layers, and has a number
+      const std::string columns = c10::str(stack, "\\.", 2 * i), rows = c10::str(stack, "\\.", 2 * i + 2);
+      layout.add(columns + "\\.weight$", first);
+      layout.add(columns + "\\.bias$", {axis});
+      layout.add(rows + "\\.weight$", second);
+    }
+  };
+  add("bot_l", options.bottom_mlp.size());
+  add("top_l", options.top_mlp.size());
+  return layout;
 }
 
 std::vector<std::string> pipeline_cut(const models::DecoderOptions& options, int chunks) {

@@ -65,6 +65,10 @@ torch::Tensor drop_out(const torch::Tensor& x, double rate, const std::string& a
 // outside run(), by `who`.
 torch::Tensor look_up_in_parts(const std::string& who, const torch::Tensor& part, const torch::Tensor& x, int64_t rows,
                                const std::string& axis);
+// Returns this replica's terms of them, of which the sum along the axis is what look_up_in_parts() returns: the rows
+// that it has, and zeros.
+torch::Tensor look_up_own(const std::string& who, const torch::Tensor& part, const torch::Tensor& x, int64_t rows,
+                          const std::string& axis);
 
 // Returns zeros of a shape without elements that depend on the parameters, so that their gradients are zeros.
 torch::Tensor empty_from(const std::vector<torch::Tensor>& parameters, torch::IntArrayRef shape);
