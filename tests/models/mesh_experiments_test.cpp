@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "cohort/cohort.h"
+#include "tests/models/every_key_data.h"
 #include "tests/support/files.h"
 
 namespace cohort::mesh_experiments_test {
@@ -46,19 +47,56 @@ const std::vector<std::string>& tiny_language_model() {
   return flags;
 }
 
+const std::vector<std::string>& tiny_bert() {
+  static const std::vector<std::string> flags = [] {
+    const std::string encoder = "task.model.encoder.bert.";
+    return std::vector<std::string>{"--experiment=bert_tiny", "--batch_size=8", "--train_steps=4", "--mode=train",
+                                    "--params_override=" + encoder + "hidden_size=16," + encoder + "num_layers=2," +
+                                        encoder + "intermediate_size=24"};
+  }();
+  return flags;
+}
+
+// A recommender on the clicks of a folder, with tables of so many rows.
+std::vector<std::string> recommender(const std::filesystem::path& clicks, int64_t rows) {
+  testing::make_clicks(clicks);
+  return {"--experiment=dlrm_small",
+          "--batch_size=8",
+          "--train_steps=4",
+          "--mode=train",
+          "--data_dir=" + clicks.string(),
+          "--params_override=task.model.vocab_sizes=[" + c10::Join(", ", std::vector<int64_t>(26, rows)) + "]"};
+}
+
 TEST(MeshExperiments, ExperimentsRunOnAMeshThatAFlagGives) {
   const std::vector<std::string> vit = {
       "--experiment=mnist_mlp", "--batch_size=4", "--train_steps=2", "--mode=train",
       "--params_override=task.model.backbone.type=vit,task.model.backbone.vit.model_name=vit-s16,"
       "task.model.backbone.vit.patch_size=14"};
-  const std::string encoder = "task.model.encoder.bert.";
-  const std::vector<std::string> bert = {"--experiment=bert_tiny", "--batch_size=8", "--train_steps=4", "--mode=train",
-                                         "--params_override=" + encoder + "hidden_size=16," + encoder +
-                                             "num_layers=2," + encoder + "intermediate_size=24"};
-  for (const auto& experiment : {tiny_language_model(), vit, bert}) {
+  const testing::TemporaryFolder folder;
+  const std::vector<std::string> clicks = recommender(folder / "clicks", 10);
+  for (const auto& experiment : {tiny_language_model(), vit, tiny_bert(), clicks}) {
     SCOPED_TRACE(experiment.front());
     const double wanted = last_loss(experiment, {"--distribution_strategy=one_device"});
     EXPECT_NEAR(last_loss(experiment, {"--mesh=batch=2,model=2"}), wanted, 1e-4 * wanted);
+    if (experiment == vit) continue;
+    std::vector<std::string> flags = {"--mesh=model=2", "--vocab_parallel"};
+    if (experiment != clicks) flags.emplace_back("--sequence_parallel");
+    EXPECT_NEAR(last_loss(experiment, flags), wanted, 1e-4 * wanted);
+  }
+}
+
+TEST(MeshExperiments, ImagesAreInPartsOnAMeshThatAFlagGives) {
+  const std::string unet = "task.model.backbone.unet.";
+  const std::vector<std::string> experiment = {
+      "--experiment=unet_small", "--batch_size=3", "--train_steps=2", "--mode=train",
+      "--params_override=" + unet + "filters=2," + unet + "levels=2,task.train_input_partition_dims=[2, 1]"};
+  std::vector<std::string> whole = experiment;
+  whole.back().erase(whole.back().rfind(",task"));
+  const double wanted = last_loss(whole, {"--distribution_strategy=one_device"});
+  for (const char* strategy : {"mirrored", "multi_worker_mirrored"}) {  // of a single worker
+    EXPECT_NEAR(last_loss(experiment, {"--mesh=batch=1,space=2", c10::str("--distribution_strategy=", strategy)}),
+                wanted, 1e-4 * wanted);
   }
 }
 
@@ -81,16 +119,16 @@ TEST(MeshExperiments, ExperimentsRunInStagesThatAFlagGives) {
 }
 
 TEST(MeshExperiments, ExperimentsOfAllKindsRunInStages) {
-  const std::string backbone = "task.model.backbone.", encoder = "task.model.encoder.bert.";
+  const std::string backbone = "task.model.backbone.";
   const std::vector<std::string> resnet = {
       "--experiment=mnist_mlp", "--batch_size=6", "--train_steps=2", "--mode=train",
       "--params_override=" + backbone + "type=resnet_cifar," + backbone + "resnet_cifar.model_id=8"};
   const std::vector<std::string> unet = {
       "--experiment=unet_small", "--batch_size=3", "--train_steps=2", "--mode=train",
       "--params_override=" + backbone + "unet.filters=2," + backbone + "unet.levels=2"};
-  const std::vector<std::string> bert = {"--experiment=bert_tiny", "--batch_size=6", "--train_steps=3", "--mode=train",
-                                         "--params_override=" + encoder + "hidden_size=16," + encoder +
-                                             "num_layers=2," + encoder + "intermediate_size=24"};
+  std::vector<std::string> bert = tiny_bert();
+  bert[1] = "--batch_size=6";
+  bert[2] = "--train_steps=3";
   // A batch norm sees one microbatch at a time, on one device, too.
   for (const auto& experiment : {resnet, unet, bert}) {
     SCOPED_TRACE(experiment.front());
@@ -166,10 +204,37 @@ TEST(MeshExperiments, WrongMeshesAreNamed) {
   expect({"--sequence_attention=ulysses"}, "has no meaning without an axis sequence in --mesh");
   expect({"--mesh=sequence=3", "--sequence_attention=ulysses"}, "4 heads, dimension 1, which 3 replicas do not divide");
   expect({"--mesh=sequence=2,model=2"}, "divide inputs and parameters");
-  const auto [status, said] =
-      run({"--experiment=mnist_mlp", "--mesh=model=2", "--model_dir=" + folder.path().string()});
-  EXPECT_EQ(status, 2);
-  EXPECT_THAT(said, HasSubstr("only for language models, masked ones too, and vision transformers"));
+  expect({"--mesh=batch=2,space=2"},
+         "the axis space divides images into the parts of task.train_input_partition_dims (with --mode=eval "
+         "task.eval_input_partition_dims), which is empty, wanted parts whose product is 2");
+  expect({"--sequence_parallel=true"}, "--sequence_parallel=true has no meaning without an axis that divides");
+  expect({"--mesh=batch=2", "--sequence_parallel=true"}, "--sequence_parallel=true has no meaning without an axis");
+  expect({"--mesh=sequence=2", "--vocab_parallel=true"}, "--vocab_parallel=true has no meaning without an axis that");
+  expect({"--mesh=model=2", "--vocab_parallel=true", "--params_override=task.model.vocab_size=257"},
+         "dimension 0 of model.embed_tokens.weight has 257 elements, which 2 replicas along \"model\" do not divide");
+}
+
+TEST(MeshExperiments, ModelsThatAMeshDoesNotDivideSoAreNamed) {
+  const testing::TemporaryFolder folder;
+  const auto expect = [&](std::vector<std::string> flags, const std::string& part) {
+    flags.push_back("--model_dir=" + (folder / "run").string());
+    const auto [status, said] = run(flags);
+    EXPECT_EQ(status, 2);
+    EXPECT_THAT(said, HasSubstr(part));
+  };
+  expect({"--experiment=mnist_mlp", "--mesh=model=2"},
+         "only for language models, masked ones too, recommenders and vision transformers");
+  expect({"--experiment=mnist_mlp", "--mesh=model=2", "--vocab_parallel=true",
+          "--params_override=task.model.backbone.type=vit"},
+         "--vocab_parallel=true: an image classifier has no vocabulary that \"model\" could divide");
+  std::vector<std::string> clicks = recommender(folder / "clicks", 9);
+  clicks.emplace_back("--mesh=model=2");
+  clicks.emplace_back("--sequence_parallel");
+  expect(clicks, "has no positions that it divides; decoder(), bert() and vision_transformer() have");
+  clicks.back() = "--vocab_parallel=true";
+  expect(clicks,
+         "dimension 0 of emb_l.0.weight has 9 elements, which 2 replicas along \"model\" do not divide; sizes "
+         "of the axis that would: 1, 3, 9");
 }
 
 }  // namespace

@@ -309,8 +309,9 @@ class Task {
   // model takes it (NCHW), in training or in evaluation. Empty: it is not divided. InvalidArgument names a key whose
   // value makes no sense.
   virtual std::vector<int64_t> input_partition_dims(bool training) const;
-  // Returns which parameters of the model an axis of a mesh cuts. Unimplemented: the task has no layout for its model.
-  virtual LayoutMap mesh_layout(const std::string& axis) const;
+  // Returns which parameters of the model an axis of a mesh cuts; with `cuts_vocabulary` it divides the vocabulary, too
+  // (--vocab_parallel). Unimplemented: the task has no layout for its model, or its model has no vocabulary.
+  virtual LayoutMap mesh_layout(const std::string& axis, bool cuts_vocabulary) const;
   // Returns where a pipeline cuts the model into so many chunks (PipelineOptions::cut); empty: a Sequential is cut by
   // the time that its layers take. Unimplemented: the task has no cut for its model. InvalidArgument: the model has
   // not so many blocks.

@@ -77,7 +77,7 @@ class MaskedLanguageModelTask : public Task {
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
-  LayoutMap mesh_layout(const std::string& axis) const override;
+  LayoutMap mesh_layout(const std::string& axis, bool cuts_vocabulary) const override;
   std::vector<std::string> pipeline_cut(int chunks) const override;
   Model build_model() override;
   // Adds the loss of masked tokens and that of the next sentence, and the metrics, under Model Garden's names:

@@ -39,6 +39,8 @@ struct RankingModelConfig {
 
   // Adds the fields with their meanings.
   void describe(ConfigFields& fields);
+  // Returns them as the model takes them.
+  models::DlrmOptions options() const;
 };
 
 // A task for experiments with clicks. Change its fields before you hand it over.
@@ -54,6 +56,8 @@ class RankingTask : public Task {
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
+  // The tables by their columns, or with `cuts_vocabulary` by their rows; dense layers are whole.
+  LayoutMap mesh_layout(const std::string& axis, bool cuts_vocabulary) const override;
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;

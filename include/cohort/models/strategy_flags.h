@@ -25,6 +25,7 @@ struct StrategyFlags {
   Setting<int64_t> num_gpus = 0;
   Setting<int64_t> num_replicas = 0;
   Setting<std::string> all_reduce_alg;
+  Setting<std::string> collective_algorithm = "auto";
   Setting<int64_t> num_packs = ExchangeOptions().num_packs;
   Setting<std::string> gradient_compression = ExchangeOptions().gradient_compression;
   Setting<int64_t> power_sgd_rank = PowerSgdOptions().matrix_approximation_rank;
@@ -38,6 +39,8 @@ struct StrategyFlags {
   Setting<int64_t> sharding_min_unit_bytes = ShardingOptions().min_unit_bytes;
   Setting<std::string> mesh;
   Setting<std::string> sequence_attention = "ring";
+  Setting<bool> sequence_parallel = MeshOptions().sequence_parallel;
+  Setting<bool> vocab_parallel = false;
   Setting<std::string> pipeline_schedule = "1f1b";
   Setting<int64_t> pipeline_microbatches = Schedule1F1B().microbatches;
   Setting<std::string> worker_hosts;

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "collective/algorithms/cross_device_sum.h"
+#include "collective/algorithms/levels.h"
 #include "collective/process/transports.h"
 #include "models/command/strategy_table.h"
 
@@ -58,11 +59,27 @@ void check_local_sgd(const StrategyFlags& flags) {
   }
 }
 
+void check_algorithm(const StrategyFlags& flags) {
+  if (*flags.collective_algorithm == *StrategyFlags().collective_algorithm) return;
+  if (lower(flags.distribution_strategy) != "multi_worker_mirrored") {
+    fail<InvalidArgument>("[train] --collective_algorithm=", flags.collective_algorithm,
+                          " has no meaning under --distribution_strategy=", flags.distribution_strategy,
+                          ", only under multi_worker_mirrored");
+  }
+  blame(c10::str("[train] --collective_algorithm=", flags.collective_algorithm),
+        [&] { static_cast<void>(levels_named(*flags.collective_algorithm, 1)); });
+}
+
 }  // namespace
 
 void check_exchange(const StrategyFlags& flags) {
   check_power_sgd(flags);
   check_local_sgd(flags);
+  check_algorithm(flags);
+}
+
+CommunicationOptions communication_of(const StrategyFlags& flags) {
+  return {.implementation = exchange_of(flags), .algorithm = flags.collective_algorithm};
 }
 
 LocalSgdOptions local_sgd_of(const StrategyFlags& flags) {
@@ -94,6 +111,11 @@ void describe_exchange(StrategyFlags& flags, ConfigFields& fields) {
   add("all_reduce_alg", flags.all_reduce_alg, "how gradients are summed, empty as auto",
       c10::str("auto, ", c10::Join(", ", cross_device_sum_names()), "; between workers auto, ",
                c10::Join(", ", transport_names()), ", nccl"));
+  add("collective_algorithm", flags.collective_algorithm,
+      "how collectives between the workers of multi_worker_mirrored are made of messages: direct, each with each; "
+      "hierarchical, within groups of workers and between them; tree, of pairs of pairs; auto: direct up to 64 "
+      "workers, and beyond that what takes the least time",
+      "auto, direct, hierarchical, tree");
   add("num_packs", flags.num_packs,
       "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
       "reduction_to_one_device and hierarchical_copy; 0: no packing");

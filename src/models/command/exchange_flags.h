@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/exchange_options.h"
 #include "cohort/models/strategy_flags.h"
 
@@ -12,8 +13,10 @@ namespace cohort {
 std::string exchange_of(const StrategyFlags& flags);
 // InvalidArgument: --num_packs is negative or too large.
 int packs_of(const StrategyFlags& flags);
-// InvalidArgument: power_sgd or local steps are spoken of, and there are none.
+// InvalidArgument: power_sgd, local steps or messages between workers are spoken of, and there are none.
 void check_exchange(const StrategyFlags& flags);
+// Returns how workers send messages to each other.
+CommunicationOptions communication_of(const StrategyFlags& flags);
 // Returns how gradients are packed into messages, and how these travel.
 ExchangeOptions message_options(const StrategyFlags& flags);
 // Returns what the flags say of the replicas of one process.

@@ -10,6 +10,7 @@
 #include "cluster/local_place.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_mesh.h"
+#include "models/command/exchange_flags.h"
 #include "models/command/pipeline_flags.h"
 #include "models/command/security_flags.h"
 
@@ -49,13 +50,29 @@ MeshOptions options_of(const StrategyFlags& flags, const ExchangeOptions& exchan
                           ", whose replicas have all states of their parts");
   }
   return {.layout = flags.layout,
+          .sequence_parallel = flags.sequence_parallel,
           .exchange = exchange,
           .input_partition_dims = flags.input_partition_dims,
           .eval_input_partition_dims = flags.eval_input_partition_dims,
           .attention = attention_of(flags)};
 }
 
-}  // namespace
+// Returns the mesh on as many CPUs as it has places: those of the run come later; here they give the axes their places.
+DeviceMesh axes_of(const StrategyFlags& flags) {
+  const MeshFlag mesh = mesh_of(flags);
+  std::vector<std::string> devices;
+  for (int i = 0; i < places_of(mesh); ++i) devices.push_back("/CPU:" + std::to_string(i));
+  return DeviceMesh(mesh.sizes, mesh.names, devices);
+}
+
+// Returns the names of the axes that divide parameters.
+std::vector<std::string> dividing_axes(const DeviceMesh& mesh) {
+  std::vector<std::string> names;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kModel) names.push_back(axis.name);
+  }
+  return names;
+}
 
 void require_sequence(const StrategyFlags& flags) {
   if (*flags.sequence_attention == kRing) return;
@@ -66,6 +83,34 @@ void require_sequence(const StrategyFlags& flags) {
   if (std::find(names.begin(), names.end(), "sequence") != names.end()) return;
   fail<InvalidArgument>("[train] --sequence_attention=", flags.sequence_attention,
                         " has no meaning without an axis sequence in --mesh");
+}
+
+// Along an axis of positions tokens are in equal parts; images are in those that the task says.
+void require_parts(const StrategyFlags& flags) {
+  if (flags.mesh->empty() || !flags.input_partition_dims.empty() || !flags.eval_input_partition_dims.empty()) return;
+  const DeviceMesh mesh = axes_of(flags);
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role != AxisRole::kSpace || axis.name == "sequence" || is_evaluator(flags)) continue;
+    fail<InvalidArgument>(
+        "[train] --mesh=", flags.mesh, ": the axis ", axis.name, " divides images into the parts of ",
+        "task.train_input_partition_dims (with --mode=eval task.eval_input_partition_dims), which is ",
+        "empty, wanted parts whose product is ", axis.size);
+  }
+}
+
+}  // namespace
+
+void check_mesh(const StrategyFlags& flags) {
+  require_sequence(flags);
+  require_parts(flags);
+  using Flag = std::pair<const char*, bool>;
+  for (const auto& [name, is_set] :
+       {Flag("sequence_parallel", flags.sequence_parallel), Flag("vocab_parallel", flags.vocab_parallel)}) {
+    if (!is_set || (!flags.mesh->empty() && !dividing_axes(axes_of(flags)).empty())) continue;
+    fail<InvalidArgument>("[train] --", name,
+                          "=true has no meaning without an axis that divides parameters in --mesh,"
+                          " such as model=2");
+  }
 }
 
 int parts_of(const StrategyFlags& flags) {
@@ -93,19 +138,13 @@ MeshFlag mesh_of(const StrategyFlags& flags) {
 
 void take_layout(StrategyFlags& flags, const Task& task) {
   if (flags.mesh->empty()) return;
-  const MeshFlag flag = mesh_of(flags);
-  std::vector<std::string> devices;  // those of the run come later; here they give the axes their places
-  for (int i = 0; i < places_of(flag); ++i) devices.push_back("/CPU:" + std::to_string(i));
-  const DeviceMesh mesh(flag.sizes, flag.names, devices);
-  std::vector<std::string> dividing;
-  for (const Axis& axis : mesh.axes()) {
-    if (axis.role == AxisRole::kModel) dividing.push_back(axis.name);
-  }
+  const DeviceMesh mesh = axes_of(flags);
+  const std::vector<std::string> dividing = dividing_axes(mesh);
   if (dividing.size() > 1) {
     fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": both ", dividing[0], " and ", dividing[1],
                           " divide parameters, which the layouts of experiments do along one axis");
   }
-  if (!dividing.empty()) flags.layout = task.mesh_layout(dividing.front());
+  if (!dividing.empty()) flags.layout = task.mesh_layout(dividing.front(), flags.vocab_parallel);
   if (has_stages(mesh)) take_cut(flags, task, mesh);
 }
 
@@ -139,9 +178,8 @@ Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std:
     for (const std::string& device : own) all.push_back(c10::str("/job:", task.type, "/task:", task.index, device));
   }
   const DeviceMesh made(mesh.sizes, mesh.names, all);
-  const ClusterOptions members{.resolver = resolver,
-                               .communication = {.implementation = exchange.cross_device_ops},
-                               .membership = membership_of(flags)};
+  const ClusterOptions members{
+      .resolver = resolver, .communication = communication_of(flags), .membership = membership_of(flags)};
   ExchangeOptions within = exchange;  // a worker
   within.cross_device_ops = "auto";
   if (has_stages(made)) return make_pipeline_of_workers(flags, made, within, members);
@@ -154,14 +192,25 @@ void describe_mesh(StrategyFlags& flags, ConfigFields& fields) {
       .add("mesh", flags.mesh,
            "axes that the replicas of mirrored, or those of all workers of multi_worker_mirrored, are laid out on, "
            "such as "
-           "batch=2,model=2: batch carries the examples, model divides the parameters of a transformer, sequence the "
-           "tokens of each example, stage the layers of a model; empty: batch alone")
+           "batch=2,model=2: batch carries the examples, model divides the parameters of a transformer or a "
+           "recommender, sequence the tokens of each example, space the rows and columns of images, as "
+           "task.train_input_partition_dims says, stage the layers of a model; empty: batch alone")
       .flag = "--mesh";
   fields
       .add("sequence_attention", flags.sequence_attention,
            "how tokens attend to those of other replicas along the axis sequence of the mesh: ring, where keys and "
            "values go around, or ulysses, where each replica gets all tokens of some heads")
       .flag = "--sequence_attention";
+  fields
+      .add("sequence_parallel", flags.sequence_parallel,
+           "whether the replicas along the axis model of the mesh have some tokens each, instead of all, of what lies "
+           "between the products of a transformer: norms, dropout and sums")
+      .flag = "--sequence_parallel";
+  fields
+      .add("vocab_parallel", flags.vocab_parallel,
+           "whether the axis model of the mesh divides the vocabulary, too: the embeddings and logits of a language "
+           "model, or the rows of a recommender's tables instead of their columns")
+      .flag = "--vocab_parallel";
 }
 
 }  // namespace cohort

@@ -108,7 +108,7 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
     fail<InvalidArgument>("[train] --", flag, " has no meaning under --distribution_strategy=", name, ", only under ",
                           names_that(takes));
   }
-  require_sequence(flags);
+  check_mesh(flags);
   if (!flags.tpu->empty() && name != "tpu") {
     fail<InvalidArgument>("[train] --tpu=", flags.tpu, " has no meaning under --distribution_strategy=", name,
                           ", only under tpu");
@@ -117,9 +117,9 @@ void check(const StrategyFlags& flags, const StrategyRow& row) {
   using Dims = std::pair<const char*, const std::vector<int64_t>&>;
   for (const auto& [key, dims] : {Dims("task.train_input_partition_dims", flags.input_partition_dims),
                                   Dims("task.eval_input_partition_dims", flags.eval_input_partition_dims)}) {
-    if (dims.empty() || row.divides) continue;
+    if (dims.empty() || row.divides || (row.meshes && !flags.mesh->empty())) continue;
     fail<InvalidArgument>("[train] ", key, " has no meaning under --distribution_strategy=", name, ", only under ",
-                          names_that(&StrategyRow::divides));
+                          names_that(&StrategyRow::divides), row.meshes ? ", or with an axis space in --mesh" : "");
   }
   using Flag = std::pair<const char*, std::string>;
   for (const auto& [flag, value] : {Flag("xla_plugin", flags.xla_plugin), Flag("xla_options", flags.xla_options)}) {
@@ -222,7 +222,7 @@ Strategy make_multi_worker_mirrored(const StrategyFlags& flags) {
   const bool evaluates = is_evaluator(flags);
   if (!flags.mesh->empty() && !evaluates)
     return make_mesh_of_workers(flags, devices_of(flags), exchange_options(flags));
-  return MultiWorkerMirroredStrategy({.communication = {.implementation = exchange_of(flags)},
+  return MultiWorkerMirroredStrategy({.communication = communication_of(flags),
                                       .membership = membership_of(flags),
                                       .devices = worker_devices_of(flags),
                                       .exchange = message_options(flags),

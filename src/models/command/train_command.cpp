@@ -3,6 +3,7 @@
 #include "models/command/train_command.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iostream>
 #include <memory>
@@ -29,6 +30,8 @@ namespace cohort {
 namespace {
 
 constexpr int kFailure = 1;
+constexpr std::array kSwitches = {"--insecure", "--sequence_parallel",
+                                  "--vocab_parallel"};  // flags that may stand alone
 
 // A flag that sets one field, as the description of the field says.
 struct PlainFlag {
@@ -204,7 +207,7 @@ std::function<int()> add_train_flags(CLI::App& app) {
       "--data_dir", flags->data_dir,
       "folder of the data; without it the drawn digits, shapes, sums or clicks of those experiments that have such");
   for (PlainFlag& flag : flags->plain) {
-    if (flag.name == "--insecure") {  // it may stand alone
+    if (std::find(kSwitches.begin(), kSwitches.end(), flag.name) != kSwitches.end()) {
       app.add_flag_function(
           flag.name, [&flag](int64_t on) { flag.given = on > 0 ? "true" : "false"; }, flag.help);
     } else {

@@ -61,8 +61,12 @@ std::vector<int64_t> ImageClassificationTask::input_partition_dims(bool training
              : partition_dims_of("task.eval_input_partition_dims", eval_input_partition_dims, model.takes_planes());
 }
 
-LayoutMap ImageClassificationTask::mesh_layout(const std::string& axis) const {
-  if (model.backbone.type != "vit") return Task::mesh_layout(axis);
+LayoutMap ImageClassificationTask::mesh_layout(const std::string& axis, bool cuts_vocabulary) const {
+  if (model.backbone.type != "vit") return Task::mesh_layout(axis, cuts_vocabulary);
+  if (cuts_vocabulary) {
+    fail<Unimplemented>("[task] --vocab_parallel=true: an image classifier has no vocabulary that \"", axis,
+                        "\" could divide; without it, the mesh divides attention by heads and hidden layers");
+  }
   return layouts::transformer(models::VisionTransformerOptions(), axis);
 }
 

@@ -122,8 +122,8 @@ Example LanguageModelTask::example_batch() const {
   return {.x = tokens, .y = tokens};
 }
 
-LayoutMap LanguageModelTask::mesh_layout(const std::string& axis) const {
-  return layouts::transformer(model.options(), axis);
+LayoutMap LanguageModelTask::mesh_layout(const std::string& axis, bool cuts_vocabulary) const {
+  return layouts::transformer(model.options(), axis, cuts_vocabulary);
 }
 
 std::vector<std::string> LanguageModelTask::pipeline_cut(int chunks) const {

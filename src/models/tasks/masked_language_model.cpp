@@ -148,8 +148,8 @@ Example MaskedLanguageModelTask::example_batch() const {
   return batch;
 }
 
-LayoutMap MaskedLanguageModelTask::mesh_layout(const std::string& axis) const {
-  return layouts::transformer(model.options(train_data.use_next_sentence_label), axis);
+LayoutMap MaskedLanguageModelTask::mesh_layout(const std::string& axis, bool cuts_vocabulary) const {
+  return layouts::transformer(model.options(train_data.use_next_sentence_label), axis, cuts_vocabulary);
 }
 
 std::vector<std::string> MaskedLanguageModelTask::pipeline_cut(int chunks) const {

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cohort/data/datasets.h"
+#include "cohort/models/layouts.h"
 #include "cohort/train/losses.h"
 #include "cohort/train/metrics.h"
 #include "data/clicks/clicks.h"
@@ -76,6 +77,14 @@ void RankingModelConfig::describe(ConfigFields& fields) {
   fields.restrict("embedding_dim > 0");
 }
 
+models::DlrmOptions RankingModelConfig::options() const {
+  return {.num_dense_features = num_dense_features,
+          .vocab_sizes = vocab_sizes,
+          .embedding_dim = embedding_dim,
+          .bottom_mlp = bottom_mlp,
+          .top_mlp = top_mlp};
+}
+
 void RankingTask::describe(ConfigFields& fields) {
   fields.nest("model", model);
   fields.nest("train_data", train_data);
@@ -107,12 +116,12 @@ Example RankingTask::example_batch() const {
                      {"sparse_features", at::zeros({}, torch::kLong).expand({batch, static_cast<int64_t>(kTables)})}}};
 }
 
+LayoutMap RankingTask::mesh_layout(const std::string& axis, bool cuts_vocabulary) const {
+  return layouts::recommender(model.options(), axis, {.cuts_vocabulary = cuts_vocabulary});
+}
+
 Model RankingTask::build_model() {
-  const models::DlrmOptions options{.num_dense_features = model.num_dense_features,
-                                    .vocab_sizes = model.vocab_sizes,
-                                    .embedding_dim = model.embedding_dim,
-                                    .bottom_mlp = model.bottom_mlp,
-                                    .top_mlp = model.top_mlp};
+  const models::DlrmOptions options = model.options();
   return Model([options] { return models::dlrm(options); }, "dlrm");
 }
 

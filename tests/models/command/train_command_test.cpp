@@ -114,6 +114,14 @@ TEST(TrainCommand, RefusesWrongStrategies) {
   expect_training_refused("--local_sgd_every=4 has no meaning under --distribution_strategy=mirrored",
                           {"--local_sgd_every=4"});
   expect_training_refused("--outer_momentum=0.9 has no meaning without --local_sgd_every", {"--outer_momentum=0.9"});
+  expect_training_refused(
+      "--collective_algorithm=tree has no meaning under --distribution_strategy=mirrored, only under "
+      "multi_worker_mirrored",
+      {"--collective_algorithm=tree"});
+  expect_training_refused(
+      "--collective_algorithm=star: [collective] there is no algorithm \"star\" of collectives between workers, only "
+      "auto, direct, hierarchical and tree",
+      {"--collective_algorithm=star", "--distribution_strategy=multi_worker_mirrored"});
   expect_training_refused("gradient_compression is power_sgd, and sharding.stage 2",
                           {"--gradient_compression=power_sgd", "--sharding_stage=2", "--num_replicas=2"});
   expect_training_refused("--sharding_stage is 4, wanted 0 (none) to 3", {"--sharding_stage=4"});
