@@ -2,6 +2,8 @@
 // several.
 #include "tests/equivalence/mesh_workers.h"
 
+#include "cohort/models/layouts.h"
+#include "tests/equivalence/sequence_runs.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
@@ -28,6 +30,29 @@ TEST(MeshOverWorkers, LearnsAsOneDevice) {
         expect_like(under(strategy, net, clipped_adam()), wanted);
       });
     }
+  }
+}
+
+// The workers are threads, which share LibTorch's generator: every run begins with the same values.
+TEST(MeshOverWorkers, WordsAndPositionsInPartsLearnAsOnOneDevice) {
+  const models::DecoderOptions options = sequence_runs::of_even_words();
+  const NamedTensors values = sequence_runs::small_decoder(options).weights();
+  const sequence_runs::Net net{"decoder", [&] {
+                                 Model model = sequence_runs::small_decoder(options);
+                                 model.set_weights(values);
+                                 return model;
+                               }};
+  const Outcome wanted = sequence_runs::under(OneDeviceStrategy("/CPU:0"), net);
+  for (const Workers& shape : {Workers{2, 1, 1, 2}, Workers{4, 1, 2, 2}}) {
+    SCOPED_TRACE(mesh_of(shape).to_string());
+    with_mesh_of_workers(
+        shape.workers, mesh_of(shape),
+        [&](int /*rank*/) {
+          return MeshOptions{.layout = layouts::transformer(options, "model", /*cuts_vocabulary=*/true),
+                             .sequence_parallel = true,
+                             .exchange = {.threads_per_replica = 1}};
+        },
+        [&](const MultiWorkerMeshStrategy& strategy) { expect_like(sequence_runs::under(strategy, net), wanted); });
   }
 }
 

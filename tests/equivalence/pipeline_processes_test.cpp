@@ -16,5 +16,13 @@ TEST(PipelineInProcesses, LearnsAsOneDevice) {
   expect_like(under(strategy, adam(0.05)), wanted);
 }
 
+TEST(PipelineInProcesses, LearnsBesideTheBatchAsOneDevice) {
+  const Outcome wanted = under(OneDeviceStrategy("/CPU:0"));
+  const MultiWorkerPipelineStrategy strategy({.mesh = mesh_of({.workers = 2, .devices = 2, .batch = 2}),
+                                              .schedule = ScheduleZeroBubbleH1{.microbatches = 3},
+                                              .cut = cut_of(2)});
+  expect_like(under(strategy), wanted);
+}
+
 }  // namespace
 }  // namespace cohort::equivalence::pipeline_processes_test

@@ -44,6 +44,13 @@ inline models::DecoderOptions small(bool remat = false) {
           .remat = remat};
 }
 
+// Words that two replicas divide; there is one more than there are tokens.
+inline models::DecoderOptions of_even_words() {
+  models::DecoderOptions options = small();
+  options.vocab_size = kTokens + 1;
+  return options;
+}
+
 // Layers of one's own, with masks of padding; a loss that has them.
 inline Model layers(bool causal, double dropout = 0.0) {
   const MultiHeadAttentionOptions attention{.num_heads = 6, .key_dim = 2, .use_causal_mask = causal};

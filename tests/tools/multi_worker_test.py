@@ -42,10 +42,18 @@ class SameResult(unittest.TestCase):
         self.assertAlmostEqual(result["accuracy"], self.alone["accuracy"], delta=2e-3)
 
     def test_launched(self):
-        for workers, replicas in ((2, 1), (2, 2), (4, 1)):
-            with self.subTest(workers=workers, replicas=replicas):
+        for workers, replicas, algorithm in ((2, 1, "auto"), (2, 2, "direct"), (4, 1, "tree")):
+            with self.subTest(workers=workers, replicas=replicas, algorithm=algorithm):
                 name = f"launched_{workers}_{replicas}"
-                self.expect_same(self.run_and_read(name, [COHORT, "launch", f"--nproc={workers}", "--", COHORT], MANY, f"--num_replicas={replicas}"))
+                self.expect_same(self.run_and_read(name, [COHORT, "launch", f"--nproc={workers}", "--", COHORT], MANY, f"--num_replicas={replicas}",
+                                                   f"--collective_algorithm={algorithm}"))
+
+    def test_workers_of_different_algorithms(self):
+        other = 'if [ $RANK = 1 ]; then set -- "$@" --collective_algorithm=tree; fi; exec "$@"'
+        done = subprocess.run([COHORT, "launch", "--nproc=2", "--", "sh", "-c", other, "sh", COHORT, *TRAIN, MANY,
+                               f"--model_dir={self.folder.name}/different"], capture_output=True, text=True, check=False, timeout=240)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stdout + done.stderr, r'the workers differ in algorithm: \S.* has "auto", \S.* has "tree"')
 
     def test_gradients_that_travel_as_bfloat16(self):
         # Workers that share states send messages, also on one machine.
@@ -180,42 +188,51 @@ class Restarts(unittest.TestCase):
 
 
 class Meshes(unittest.TestCase):
-    """Workers that have parts of one model's parameters, or stages of its layers."""
+    """Workers that have parts of one model's parameters, of the positions of its inputs, or stages of its layers."""
 
     TINY = ["train", "--experiment=lm_tiny", "--batch_size=8", "--seed=3",
             "--params_override=task.seq_length=16,task.model.hidden_size=16,task.model.intermediate_size=24,task.model.num_hidden_layers=2"]
+    UNET = ["train", "--experiment=unet_small", "--batch_size=3", "--seed=3",
+            "--params_override=task.model.backbone.unet.filters=2,task.model.backbone.unet.levels=2,task.train_input_partition_dims=[2, 1]"]
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
-    def run_and_read(self, name, prefix, *flags, steps=6):
-        done = subprocess.run([*prefix, *self.TINY, "--mode=train", f"--train_steps={steps}", f"--model_dir={self.folder}/{name}", *flags],
+    def run_and_read(self, name, prefix, *flags, steps=6, experiment=None):
+        done = subprocess.run([*prefix, *(experiment or self.TINY), "--mode=train", f"--train_steps={steps}", f"--model_dir={self.folder}/{name}", *flags],
                               capture_output=True, text=True, check=False, timeout=240)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return records_of(f"{self.folder}/{name}")[-1], done.stdout + done.stderr
 
     def test_the_same_loss_as_one_device(self):
         alone, _ = self.run_and_read("alone", [COHORT], "--distribution_strategy=one_device")
-        for mesh in ("model=2", "batch=2,model=2", "stage=2"):
+        for mesh, *flags in (("model=2", "--sequence_parallel", "--vocab_parallel", "--collective_algorithm=tree"),
+                             ("batch=2,model=2",), ("stage=2",)):
             with self.subTest(mesh=mesh):
-                meshed, _ = self.run_and_read(mesh, [COHORT, "launch", "--nproc=2", "--", COHORT], MANY, f"--mesh={mesh}")
+                meshed, _ = self.run_and_read(mesh, [COHORT, "launch", "--nproc=2", "--", COHORT], MANY, f"--mesh={mesh}", *flags)
                 self.assertEqual(meshed["step"], alone["step"])
                 self.assertAlmostEqual(meshed["loss"], alone["loss"], delta=1e-4 * alone["loss"])
 
     def test_a_killed_worker_is_named_and_the_run_goes_on_with_the_same_bits(self):
-        self.expect_the_same_bits("model=2", steps=300)
+        self.expect_the_same_bits("model=2", steps=120)
 
     def test_a_killed_worker_of_a_pipeline_is_named_and_the_run_goes_on_with_the_same_bits(self):
         self.expect_the_same_bits("stage=2", steps=60)
 
-    def expect_the_same_bits(self, mesh, steps):
+    def test_a_killed_worker_of_divided_tokens_is_named_and_the_run_goes_on_with_the_same_bits(self):
+        self.expect_the_same_bits("sequence=2", steps=60)
+
+    def test_a_killed_worker_of_divided_images_is_named_and_the_run_goes_on_with_the_same_bits(self):
+        self.expect_the_same_bits("space=2", steps=40, experiment=self.UNET)
+
+    def expect_the_same_bits(self, mesh, steps, experiment=None):
         die = ('if [ "$1" = die ] && [ $COHORT_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then '
                f'(while ! [ -e {self.folder}/cut/ckpt-20 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
         for wish, name in (("live", "whole"), ("die", "cut")):
             _, said = self.run_and_read(name, [COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish, COHORT],
-                                        MANY, f"--mesh={mesh}", "--save_freq=20", "--sharded_checkpoints=true", steps=steps)
+                                        MANY, f"--mesh={mesh}", "--save_freq=20", "--sharded_checkpoints=true", steps=steps, experiment=experiment)
         self.assertIn("restart 1 of 1", said)
         self.assertRegex(said, LOST)
         self.assertTrue(list(pathlib.Path(self.folder, "cut").glob("ckpt-*/model.shard-1-of-2.safetensors")))
