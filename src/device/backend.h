@@ -38,6 +38,13 @@ class DeviceStream {
 
   // Returns the point behind all copies that have begun.
   virtual std::shared_ptr<const DeviceEvent> record() = 0;
+
+  // Begins to copy a tensor of the device to one of the host, behind the work that the calling thread has given the
+  // device. The device's tensor may be given up at once, but not written to; the values are there after synchronize().
+  virtual void fetch(const torch::Tensor& tensor, const torch::Tensor& host) = 0;
+
+  // Waits, on the host, until all copies that have begun are done, and what the calling thread has given the device.
+  virtual void synchronize() = 0;
 };
 
 // A number that a device computes, on its way to the host. Thread-safe.
@@ -78,8 +85,11 @@ class DeviceBackend {
   // Begins to bring a number of the device, of one element, to the host, behind the work that the calling thread has
   // given the device. Here, for devices that have it done when an operation returns: it is there at once.
   virtual std::shared_ptr<const ArrivingNumber> fetch(const torch::Tensor& number) const;
-  // Makes a stream for copies to the device.
+  // Makes a stream for copies to the device and from it.
   virtual std::unique_ptr<DeviceStream> make_stream(torch::Device device) const = 0;
+  // Makes a flat tensor of the host, not initialised, that copies to the devices and from them reach without a stop in
+  // other memory (pinned). Here, for devices that have no such memory: any.
+  virtual torch::Tensor host_memory(int64_t size, torch::ScalarType dtype) const;
 
   // Returns whether operations are recorded instead of done. Such work begins at flush(), or when a value is read.
   virtual bool records() const { return false; }

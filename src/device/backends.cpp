@@ -1,4 +1,6 @@
 // The table of back ends. A new one adds its row here.
+#include <ATen/Functions.h>
+
 #include <algorithm>
 
 #include "base/fail.h"
@@ -40,6 +42,10 @@ std::vector<std::unique_ptr<DeviceBackend>>& table() {
 
 std::shared_ptr<const ArrivingNumber> DeviceBackend::fetch(const torch::Tensor& number) const {
   return std::make_shared<NumberThatIsHere>(number.item().toDouble());
+}
+
+torch::Tensor DeviceBackend::host_memory(int64_t size, torch::ScalarType dtype) const {
+  return at::empty({size}, at::TensorOptions().dtype(dtype).device(torch::kCPU));
 }
 
 void DeviceBackend::move(torch::nn::Module& module, torch::Device device) const {

@@ -8,9 +8,11 @@
 
 #include <atomic>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device/backend.h"
@@ -172,9 +174,17 @@ class CardStream final : public DeviceStream {
   explicit CardStream(c10::Device device) : device_(device) {}
   torch::Tensor copy(const torch::Tensor& host) override { return host.to(device_, /*non_blocking=*/true); }
   std::shared_ptr<const DeviceEvent> record() override { return std::make_shared<CardEvent>(); }
+  // A copy is as late as it can be, so that whoever does not wait for it, or writes to its source, is found out.
+  void fetch(const torch::Tensor& tensor, const torch::Tensor& host) override { late_.emplace_back(tensor, host); }
+  void synchronize() override {
+    note_synchronisation("what it was given and the copies to the host");
+    for (const auto& [tensor, host] : late_) host.copy_(on_host(tensor));
+    late_.clear();
+  }
 
  private:
   c10::Device device_;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> late_;
 };
 
 // Does not have to be waited for once the card has work of the next step, which it begins when it has the number.
@@ -212,6 +222,9 @@ class CardBackend final : public DeviceBackend {
   }
   std::unique_ptr<DeviceStream> make_stream(torch::Device device) const override {
     return std::make_unique<CardStream>(device);
+  }
+  torch::Tensor host_memory(int64_t size, torch::ScalarType dtype) const override {
+    return at::full({size}, std::numeric_limits<double>::quiet_NaN(), at::TensorOptions().dtype(dtype));
   }
 
  private:

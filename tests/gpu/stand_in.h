@@ -14,8 +14,8 @@ namespace cohort::gpu {
 void stand_in_for_cards(int cards);
 
 // Returns how often the host has waited for a card: for a value (item(), nonzero(), a mask as an index), for a number
-// that was fetched (DeviceBackend) before the card had work of the next step, or for a copy between host and card that
-// was not said to be non_blocking.
+// that was fetched (DeviceBackend) before the card had work of the next step, for a copy between host and card that was
+// not said to be non_blocking, or for the copies of a stream (DeviceStream::synchronize).
 int64_t synchronisations();
 
 // Writes each synchronisation to the standard error stream, with the operation and where it was called, while it lives.

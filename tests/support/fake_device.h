@@ -86,16 +86,7 @@ class FakeStream final : public DeviceStream {
   torch::Tensor copy(const torch::Tensor& host) override {
     const torch::Tensor source = host.contiguous();
     const torch::Tensor made = at::full_like(source, 99);
-    ++counts_.copies_begun;
-    enqueue([this, source, made] {
-      gate_.pass();
-      std::this_thread::sleep_for(delay_);
-      const std::span<std::byte> to = host_bytes(made);
-      const std::span<const std::byte> from = host_bytes(source);
-      // A loop, because the thread sanitizer does not look into memcpy() as the tests run it.
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i];
-      ++counts_.copies_done;
-    });
+    fetch(source, made);
     return made;
   }
 
@@ -104,6 +95,21 @@ class FakeStream final : public DeviceStream {
     enqueue([event] { event->reach(); });
     return event;
   }
+
+  void fetch(const torch::Tensor& tensor, const torch::Tensor& host) override {
+    ++counts_.copies_begun;
+    enqueue([this, tensor, host] {
+      gate_.pass();
+      std::this_thread::sleep_for(delay_);
+      const std::span<std::byte> to = host_bytes(host);
+      const std::span<const std::byte> from = host_bytes(tensor);
+      // A loop, because the thread sanitizer does not look into memcpy() as the tests run it.
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i];
+      ++counts_.copies_done;
+    });
+  }
+
+  void synchronize() override { record()->wait({}); }
 
  private:
   void enqueue(std::function<void()> task) {

@@ -65,6 +65,28 @@ class CudaStream final : public DeviceStream {
 
   std::shared_ptr<const DeviceEvent> record() override { return std::make_shared<CudaEvent>(stream_); }
 
+  // The allocator does not hand the tensor's memory on before the copy is done.
+  void fetch(const torch::Tensor& tensor, const torch::Tensor& host) override {
+    if (tensor.numel() == 0) return;
+    const c10::impl::VirtualGuardImpl streams(stream_.device_type());
+    // Replicas of one process sum their gradients on the default streams.
+    for (const c10::Stream& maker : {streams.getDefaultStream(stream_.device()), streams.getStream(stream_.device())}) {
+      c10::Event made(stream_.device_type());
+      made.record(maker);
+      made.block(stream_);
+    }
+    const c10::StreamGuard guard(stream_);
+    host.copy_(tensor, /*non_blocking=*/true);
+    tensor.record_stream(stream_);
+  }
+
+  void synchronize() override {
+    const c10::impl::VirtualGuardImpl streams(stream_.device_type());
+    streams.getDefaultStream(stream_.device()).synchronize();
+    streams.getStream(stream_.device()).synchronize();
+    stream_.synchronize();
+  }
+
  private:
   c10::Stream stream_;
 };
@@ -129,6 +151,9 @@ class CudaBackend final : public DeviceBackend {
   }
   std::unique_ptr<DeviceStream> make_stream(torch::Device device) const override {
     return std::make_unique<CudaStream>(device);
+  }
+  torch::Tensor host_memory(int64_t size, torch::ScalarType dtype) const override {
+    return at::empty({size}, at::TensorOptions().dtype(dtype).pinned_memory(size > 0));
   }
 };
 

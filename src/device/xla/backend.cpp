@@ -26,6 +26,9 @@ class XlaStream final : public DeviceStream {
   explicit XlaStream(torch::Device device) : device_(device) {}
   torch::Tensor copy(const torch::Tensor& host) override { return record::put(host, device_); }
   std::shared_ptr<const DeviceEvent> record() override { return std::make_shared<BegunEvent>(); }
+  // Reads the value, for which recorded work begins and is waited for.
+  void fetch(const torch::Tensor& tensor, const torch::Tensor& host) override { host.copy_(tensor.cpu()); }
+  void synchronize() override {}
 
  private:
   torch::Device device_;
