@@ -41,7 +41,8 @@ struct ExchangeOptions {
   std::string gradient_compression = "none";
   // The options of power_sgd. InvalidArgument: some were given without it.
   PowerSgdOptions power_sgd = {};
-  // Cores that an operation of one CPU replica may use; 0: all cores, divided among the replicas.
+  // Cores that an operation of one CPU replica, or an update of offloaded states, may use; 0: all cores, divided among
+  // the replicas.
   int threads_per_replica = 0;
   // The longest wait for another replica.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
@@ -79,6 +80,10 @@ struct ShardingOptions {
   bool reshard_after_forward = true;
   // Stage 3: neighbouring units with less bytes of parameters are one. 0: none are put together.
   int64_t min_unit_bytes = int64_t{1} << 20;
+  // Whether the states of a replica on a GPU lie in the host's memory and are updated there (ZeRO-Offload, Ren et al.,
+  // 2021, arXiv:2101.06840): its part of the slots and of the summed gradients, and its part of the parameters, which
+  // in stage 3 is there alone. Replicas on CPUs have theirs there in any case. InvalidArgument: the stage is 0.
+  bool offload_states = false;
 };
 
 // The bytes of a training's states on that replica of this process that has most of them, counted from the tensors.
@@ -86,6 +91,9 @@ struct StateBytes {
   int64_t parameters = 0;  // its copy of the parameters, or its part and the units that it had at once in the last step
   int64_t gradients = 0;   // gradients, messages and sums that it had at once in the last step; 0 before the first one
   int64_t slots = 0;       // its part of the slots; replicas that reach each other's memory have them once
+  // Bytes that are in none of these because they lie in the host's memory (ShardingOptions::offload_states): its part
+  // of the parameters, of the summed gradients and of the slots. 0 for a replica on a CPU.
+  int64_t offloaded = 0;
 };
 
 // The times at which the gradients of a step went to the other workers, in seconds since its backward began.

@@ -7,7 +7,6 @@
 
 #include "base/access.h"
 #include "base/fail.h"
-#include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "device/host_memory.h"
 #include "device/identity.h"
@@ -158,12 +157,8 @@ std::vector<std::size_t> FlatParameters::units_of(const torch::nn::Module& copy,
 }
 
 // Slices are of the same size, unless the rule needs whole parameters: these are not cut then.
-std::vector<int64_t> FlatParameters::cuts_of(const FlatGroup& group, const Optimizer& rule, int owners) const {
-  const bool by_kernels = std::all_of(tensors_.begin(), tensors_.end(), [&](const std::vector<torch::Tensor>& own) {
-    return std::all_of(own.begin(), own.end(), [](const torch::Tensor& each) {
-      return each.device().is_cpu() && kernels::has_kernels(each.scalar_type());
-    });
-  });
+std::vector<int64_t> FlatParameters::cuts_of(const FlatGroup& group, const Optimizer& rule, int owners,
+                                             bool by_kernels) const {
   if (takes_whole(rule, by_kernels)) return cuts_between(*this, group, owners);
   return even_cuts({0, group.size}, owners);
 }
@@ -174,9 +169,9 @@ void FlatParameters::share(const MirroredModule& module, const Optimizer& rule) 
   const ShardingOptions& sharding = core->plan().sharding;
   group(units_of(*module.copies().front(), sharding.min_unit_bytes));
   std::vector<ParameterUnit> units;
-  std::vector<std::vector<torch::TensorOptions>> options;
+  ParameterShards::UnitOptions options;
   for (FlatGroup& group : groups_) {
-    group.cuts = cuts_of(group, rule, core->topology().axis(sharding.axis).size);
+    group.cuts = cuts_of(group, rule, core->topology().axis(sharding.axis).size, updates_by_kernels(*core, *this));
     ParameterUnit& unit = units.emplace_back(ParameterUnit{.size = group.size, .cuts = group.cuts, .parts = {}});
     for (const std::size_t p : group.members) {
       unit.parts.push_back({.name = parameters_[p].name, .offset = parameters_[p].offset, .size = parameters_[p].size});
@@ -184,7 +179,7 @@ void FlatParameters::share(const MirroredModule& module, const Optimizer& rule) 
     std::vector<torch::TensorOptions>& each = options.emplace_back();
     for (const auto& own : tensors_) each.push_back(own[group.members.front()].options().requires_grad(false));
   }
-  shards_ = std::make_shared<ParameterShards>(core, std::move(units), options);
+  shards_ = std::make_shared<ParameterShards>(core, std::move(units), std::move(options));
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (std::size_t r = 0; r < tensors_.size(); ++r) {
       const torch::Tensor flat = shards_->make_flat(g, static_cast<int>(r));

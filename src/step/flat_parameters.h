@@ -91,7 +91,7 @@ class FlatParameters {
   // Returns 1 for the weights of row tables, which other processes keep, and 0 for other parameters; nothing without
   // such tables.
   std::vector<std::size_t> tables_apart(const torch::nn::Module& copy) const;
-  std::vector<int64_t> cuts_of(const FlatGroup& group, const Optimizer& rule, int owners) const;
+  std::vector<int64_t> cuts_of(const FlatGroup& group, const Optimizer& rule, int owners, bool by_kernels) const;
   // Returns what tells whether a parameter is where it was put.
   const void* home_of(const torch::Tensor& parameter) const;
   // Where work is recorded there is no memory to lay anything out in: each parameter is a group of its own.

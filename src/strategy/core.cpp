@@ -9,6 +9,7 @@
 #include "base/cpu_threads.h"
 #include "base/error_text.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "collective/local/local.h"
 #include "device/backend.h"
 #include "device/host_memory.h"
@@ -117,9 +118,14 @@ void StrategyCore::make_replicas() {
   for (const DeviceBackend* backend : plan_.backends) backend->prepare();
   const int cores = std::max(1, hardware_cores() / std::max(workers().sharing_cores(), plan_.sharing_cores));
   threads_per_replica_ = plan_.exchange.threads_per_replica;
-  // On GPUs the host threads only feed the devices.
+  // On GPUs the host threads only feed the devices, unless they update there.
   const int devices = count * plan_.devices_per_replica;
-  if (threads_per_replica_ == 0) threads_per_replica_ = on_cpu ? std::max(1, cores / devices) : 1;
+  const bool computes = on_cpu || plan_.sharding.offload_states;
+  if (threads_per_replica_ == 0) threads_per_replica_ = computes ? std::max(1, cores / devices) : 1;
+  if (plan_.sharding.offload_states && computes_on_host()) {
+    warn_once("[strategy] " + plan_.name + ": sharding.offload_states changes nothing for replicas on CPUs, whose " +
+              "states lie in the host's memory as it is");
+  }
   const bool spin = devices <= cores;
   rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);
   for (int i = 0; i < count; ++i) {
@@ -221,6 +227,15 @@ PathChoice StrategyCore::gradient_path(bool has_kernels) const {
   PathFacts facts = facts_;
   facts.has_kernels = has_kernels;
   return placement().path(facts);
+}
+
+bool StrategyCore::offloads_states(int local_id) const {
+  return plan_.sharding.offload_states && !backend(local_id).is_host();
+}
+
+bool StrategyCore::computes_on_host() const {
+  return std::all_of(plan_.backends.begin(), plan_.backends.end(),
+                     [](const DeviceBackend* backend) { return backend->is_host(); });
 }
 
 void StrategyCore::set_seed(uint64_t seed) {

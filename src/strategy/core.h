@@ -142,8 +142,14 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns the back end of a local replica's device.
   const DeviceBackend& backend(int local_id) const { return *plan_.backends[static_cast<std::size_t>(local_id)]; }
 
-  // Returns whether the replicas share the parameters.
-  bool shares_parameters() const { return plan_.sharding.stage > 2 && facts_.shares_gradients; }
+  // Returns whether a local replica that computes elsewhere has its states in the host's memory.
+  bool offloads_states(int local_id) const;
+  // Returns whether all local replicas have theirs there, for whichever reason.
+  bool has_states_on_host() const { return plan_.sharding.offload_states || computes_on_host(); }
+  // Returns whether the replicas share the parameters. A single one shares them with the host, where it offloads them.
+  bool shares_parameters() const {
+    return plan_.sharding.stage > 2 && (facts_.shares_gradients || offloads_states(/*local_id=*/0));
+  }
 
   // Returns whether the replicas' devices record their work and begin it together.
   bool joins() const;
@@ -169,6 +175,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // The ends of the local replicas.
   using Ends = std::vector<std::shared_ptr<Communicator>>;
 
+  bool computes_on_host() const;
   void make_shares();
   void make_replicas();
   void make_groups();

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "device/backend.h"
 #include "strategy/core.h"
 #include "strategy/shared_storage.h"
 #include "strategy/worker_group.h"
@@ -36,17 +37,21 @@ int64_t memory_of(const torch::Tensor& tensor) {
 }  // namespace
 
 ParameterShards::ParameterShards(std::shared_ptr<StrategyCore> core, std::vector<ParameterUnit> units,
-                                 const std::vector<std::vector<torch::TensorOptions>>& options)
+                                 UnitOptions options)
     : core_(std::move(core)),
       units_(std::move(units)),
+      options_(std::move(options)),
       members_(static_cast<std::size_t>(core_->num_local_replicas())) {
   install_shared_kernel();
   const std::string& axis = core_->plan().sharding.axis;
   for (int r = 0; r < core_->num_local_replicas(); ++r) {
     Member& member = replica(r);
+    const DeviceBackend& backend = core_->backend(r);
+    if (core_->offloads_states(r)) member.stream = backend.make_stream(options_of(0, r).device());
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      member.shards.push_back(
-          torch::zeros({units_[u].slice(owner(r)).size()}, options[u][static_cast<std::size_t>(r)]));
+      const int64_t size = units_[u].slice(owner(r)).size();
+      member.shards.push_back(member.stream ? backend.host_memory(size, options_of(u, r).dtype().toScalarType()).zero_()
+                                            : torch::zeros({size}, options_of(u, r)));
     }
     member.memory.resize(units_.size());
     member.storages.resize(units_.size(), nullptr);
@@ -73,13 +78,24 @@ Communicator& ParameterShards::line(int local_id) const {
   return core_->group(core_->plan().sharding.axis, local_id);
 }
 
+const torch::TensorOptions& ParameterShards::options_of(std::size_t unit, int local_id) const {
+  return options_[unit][static_cast<std::size_t>(local_id)];
+}
+
+// Waits until no device copies from slices in the host's memory any more, so that they may be written to.
+void ParameterShards::wait_for_copies() const {
+  for (const Member& member : members_) {
+    if (member.stream) member.stream->synchronize();
+  }
+}
+
 ParameterShards* ParameterShards::of(const torch::Tensor& tensor) {
   const SharedPlace* place = SharedPlace::of(tensor);
   return place == nullptr ? nullptr : place->shards.get();
 }
 
 torch::Tensor ParameterShards::make_flat(std::size_t unit, int local_id) {
-  const torch::Tensor& like = shard(unit, local_id);
+  const torch::Tensor like = at::empty({0}, options_of(unit, local_id));
   const int64_t bytes = units_[unit].size * static_cast<int64_t>(like.element_size());
   auto place = std::make_unique<SharedPlace>(SharedPlace{shared_from_this(), unit, local_id});
   at::DataPtr nothing(nullptr, place.release(), &SharedPlace::release, like.device());
@@ -119,6 +135,7 @@ void ParameterShards::put(std::size_t unit, int local_id, int64_t offset, const 
   const int64_t begin = std::max(own.begin, offset);
   const int64_t end = std::min(own.end, offset + run.numel());
   if (begin >= end) return;
+  wait_for_copies();
   replica(local_id)
       .shards[unit]
       .slice(0, begin - own.begin, end - own.begin)
@@ -138,6 +155,7 @@ std::optional<ParameterShards::OwnPart> ParameterShards::own_part(const torch::T
 
 void ParameterShards::fill_own_part(const torch::Tensor& parameter, const torch::Tensor& values) {
   const torch::NoGradGuard no_grad;
+  wait_for_copies();
   if (const auto own = own_part(parameter)) own->values.copy_(values);
   for (Member& member : members_) free(member, SharedPlace::of(parameter)->unit);
 }
@@ -243,10 +261,15 @@ std::vector<torch::Tensor> ParameterShards::slices(std::size_t unit, int local_i
   std::vector<torch::Tensor> parts;
   for (const int other : near) parts.push_back(shard(unit, other));
   if (!near.empty()) return parts;
-  if (!own_end_) return line(local_id).all_gather(shard(unit, local_id));
+  if (!own_end_) return line(local_id).all_gather(shard_to_send(unit, local_id));
   if (member.coming && member.coming->unit == unit) return std::exchange(member.coming, std::nullopt)->work.wait();
   drop_coming(member);
-  return own_end_->all_gather(shard(unit, local_id));
+  return own_end_->all_gather(shard_to_send(unit, local_id));
+}
+
+// Returns a replica's slice on its device, from where messages leave.
+torch::Tensor ParameterShards::shard_to_send(std::size_t unit, int local_id) const {
+  return shard(unit, local_id).to(options_of(unit, local_id).device(), /*non_blocking=*/true);
 }
 
 void ParameterShards::gather(std::size_t unit, int local_id) {
@@ -254,19 +277,21 @@ void ParameterShards::gather(std::size_t unit, int local_id) {
   Member& member = replica(local_id);
   if (local_id == 0) loaded_.clear();
   make_room(local_id);
-  const c10::DeviceGuard guard(shard(unit, local_id).device());
-  torch::Tensor memory = at::empty({units_[unit].size}, shard(unit, local_id).options());
+  const c10::DeviceGuard guard(options_of(unit, local_id).device());
+  torch::Tensor memory = at::empty({units_[unit].size}, options_of(unit, local_id));
   {
     const std::vector<torch::Tensor> parts = slices(unit, local_id);
     for (std::size_t o = 0; o < parts.size(); ++o) {
       const Slice slice = units_[unit].slice(static_cast<int>(o));
-      memory.slice(0, slice.begin, slice.end).copy_(parts[o]);
+      // Slices of the host are not written to before the copy is done.
+      memory.slice(0, slice.begin, slice.end).copy_(parts[o], /*non_blocking=*/!memory.is_cpu());
     }
   }
   point(*member.storages[unit], memory.data_ptr());
   member.bytes += memory_of(memory);
   const bool near = !neighbours_[static_cast<std::size_t>(local_id)].empty();
-  member.peak = std::max(member.peak, member.bytes + (near ? 0 : memory_of(memory)));  // the message, too
+  const int64_t sent = member.stream ? memory_of(shard(unit, local_id)) : 0;
+  member.peak = std::max(member.peak, member.bytes + (near ? 0 : memory_of(memory) + sent));  // the message, too
   member.memory[unit] = std::move(memory);
   member.there.push_back(unit);
   if (member.last.size() == 2) member.next[member.last] = unit;
@@ -281,8 +306,10 @@ void ParameterShards::begin_next(int local_id) {
   const auto next = member.next.find(member.last);
   if (!own_end_ || next == member.next.end() || member.memory[next->second].defined()) return;
   make_room(local_id);
-  member.peak = std::max(member.peak, member.bytes + memory_of(member.shards[next->second]) * own_end_->size());
-  member.coming = Coming{.unit = next->second, .work = own_end_->all_gather_async(shard(next->second, local_id))};
+  member.peak = std::max(member.peak, member.bytes + memory_of(member.shards[next->second]) *
+                                                         (own_end_->size() + (member.stream ? 1 : 0)));
+  member.coming =
+      Coming{.unit = next->second, .work = own_end_->all_gather_async(shard_to_send(next->second, local_id))};
 }
 
 void ParameterShards::drop_coming(Member& member) const {
@@ -324,7 +351,9 @@ void ParameterShards::forget(std::size_t unit, int local_id) {
 }
 
 void ParameterShards::begin_update(int local_id) {
-  drop_coming(replica(local_id));
+  Member& member = replica(local_id);
+  drop_coming(member);
+  if (member.stream) member.stream->synchronize();
   if (!neighbours_[static_cast<std::size_t>(local_id)].empty()) line(local_id).barrier();
 }
 

@@ -22,6 +22,7 @@
 
 namespace cohort {
 
+class DeviceStream;
 class StrategyCore;
 
 // A unit: parameters of one dtype, one after the other, and the cuts between the slices of those who share them.
@@ -44,10 +45,11 @@ struct ParameterUnit {
 class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
  public:
   // The owners of a unit's slices are the replicas along the axis of the strategy's ShardingOptions. `options` are the
-  // dtype and device of each unit on each local replica, [unit][replica]. Slices begin as zeros. Making it is a
-  // collective of all replicas where gathers overlap with work.
-  ParameterShards(std::shared_ptr<StrategyCore> core, std::vector<ParameterUnit> units,
-                  const std::vector<std::vector<torch::TensorOptions>>& options);
+  // dtype and device of each unit on each local replica, [unit][replica]. Slices begin as zeros, on that device or,
+  // where a replica offloads its states, in the host's memory. Making it is a collective of all replicas where gathers
+  // overlap with work.
+  using UnitOptions = std::vector<std::vector<torch::TensorOptions>>;
+  ParameterShards(std::shared_ptr<StrategyCore> core, std::vector<ParameterUnit> units, UnitOptions options);
   ParameterShards(const ParameterShards&) = delete;
   ParameterShards& operator=(const ParameterShards&) = delete;
   ~ParameterShards();
@@ -103,7 +105,7 @@ class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
   // The storage of a unit is gone, and with it the parameters that were its views.
   void forget(std::size_t unit, int local_id);
 
-  // Returns the bytes of a replica's slices, and the most that it had gathered at once in its last step.
+  // Returns the bytes of a replica's slices, and the most that it had gathered on its device at once in its last step.
   int64_t shard_bytes(int local_id) const;
   int64_t peak_bytes(int local_id) const;
 
@@ -117,6 +119,7 @@ class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
   };
   struct Member {
     std::vector<torch::Tensor> shards;        // [unit]
+    std::unique_ptr<DeviceStream> stream;     // of the device that copies from them; null where they lie there
     std::vector<torch::Tensor> memory;        // [unit]: undefined where it is not there
     std::vector<c10::StorageImpl*> storages;  // [unit]: null when the parameters are gone
     std::vector<int> pins;                    // [unit]
@@ -136,6 +139,9 @@ class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
   void require_run(std::size_t unit, int local_id) const;
   void gather(std::size_t unit, int local_id);
   std::vector<torch::Tensor> slices(std::size_t unit, int local_id);
+  torch::Tensor shard_to_send(std::size_t unit, int local_id) const;
+  const torch::TensorOptions& options_of(std::size_t unit, int local_id) const;
+  void wait_for_copies() const;
   void begin_next(int local_id);
   void drop_coming(Member& member) const;
   void make_room(int local_id);
@@ -145,6 +151,7 @@ class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
 
   std::shared_ptr<StrategyCore> core_;
   std::vector<ParameterUnit> units_;
+  UnitOptions options_;
   std::vector<Member> members_;               // [replica]
   std::vector<std::vector<int>> neighbours_;  // [replica][owner]: local replicas; empty where others are elsewhere
   std::unique_ptr<Communicator> own_end_;     // of gathers that travel while others are used; null where none do

@@ -91,6 +91,10 @@ void require_sharding(const StrategyPlan& plan) {
     fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.axis is \"", sharding.axis,
                           "\" with stage 0, which shares nothing along it");
   }
+  if (sharding.stage == 0 && sharding.offload_states) {
+    fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.offload_states is true with stage 0, which has no ",
+                          "parts of states; wanted stage 1 to 3, also for a single replica");
+  }
   require_units(plan);
   if (sharding.stage == 0 || plan.topology.axis(sharding.axis).role == AxisRole::kBatch) return;
   fail<InvalidArgument>("[strategy] ", plan.name, ": sharding.axis is \"", sharding.axis,

@@ -369,6 +369,8 @@ TEST(Sharding, WrongOptionsAreNamed) {
   expect_error<InvalidArgument>(
       [] { MirroredStrategy({.devices = cpu_devices(2), .exchange = {.num_packs = 3}, .sharding = {.stage = 3}}); },
       "num_packs is 3 and bytes_per_pack 0, but the messages of sharding.stage 3 are its units");
+  refuse({.stage = 0, .offload_states = true},
+         "sharding.offload_states is true with stage 0, which has no parts of states; wanted stage 1 to 3");
   refuse({.stage = 0, .axis = "rows"}, "sharding.axis is \"rows\" with stage 0");
   expect_error<NotFound>(
       [] { MirroredStrategy({.devices = cpu_devices(2), .sharding = {.stage = 1, .axis = "rows"}}); },

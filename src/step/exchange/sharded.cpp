@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/kernels/kernels.h"
 #include "cohort/trace.h"
 #include "step/exchange/exchange.h"
 #include "step/exchange/watched_backward.h"
@@ -24,14 +23,6 @@ namespace {
 
 // The least bytes of a message, if the strategy's options do not say.
 constexpr int64_t kMessage = int64_t{8} << 20;
-
-// Returns whether the kernels can update all parameters of this process.
-bool updates_by_kernels(const FlatParameters& flat) {
-  return std::all_of(flat.groups().begin(), flat.groups().end(), [](const FlatGroup& group) {
-    const auto on_cpu = [](const torch::Tensor& copy) { return copy.device().is_cpu(); };
-    return kernels::has_kernels(group.dtype) && std::all_of(group.copies.begin(), group.copies.end(), on_cpu);
-  });
-}
 
 // Returns whether a replica's backward pass may wait for the other replicas. Where several replicas are on one GPU
 // LibTorch computes their backward passes in one thread.
@@ -58,7 +49,7 @@ class ShardedExchange final : public Exchange {
       : Exchange(parts.flat),
         core_(parts.core),
         plan_(flat_, gradient_packs(core_, flat_, kMessage), core_.topology().axis(axis()).size,
-              takes_whole(parts.rule, updates_by_kernels(flat_))),
+              takes_whole(parts.rule, updates_by_kernels(core_, flat_))),
         gradients_(core_, flat_, plan_, /*overlaps=*/shares_gradients() && messages_travel_alone(core_)) {
     if (shares_gradients() && waits_in_backward(core_)) {
       watched_.emplace(flat_, [this](int local_id, std::size_t p) {
@@ -66,8 +57,13 @@ class ShardedExchange final : public Exchange {
       });
     }
     for (int r = 0; r < core_.num_local_replicas(); ++r) {
-      updates_.emplace_back(flat_, parts.rule, plan_, line(r).rank(), static_cast<std::size_t>(r),
-                            updates_by_kernels(flat_));
+      const auto copy = static_cast<std::size_t>(r);
+      std::unique_ptr<HostPart> host;
+      if (core_.offloads_states(r)) {
+        host = std::make_unique<HostPart>(flat_, plan_, line(r).rank(), copy, core_.backend(r));
+      }
+      updates_.emplace_back(flat_, parts.rule, plan_, line(r).rank(), copy, updates_by_kernels(core_, flat_),
+                            std::move(host));
     }
   }
 
@@ -183,12 +179,19 @@ class ShardedExchange final : public Exchange {
     StateBytes bytes;
     if (!flat_.shards()) bytes.parameters = parameter_bytes();
     for (std::size_t r = 0; r < updates_.size(); ++r) {
+      const auto me = static_cast<int>(r);
+      const bool offloads = core_.offloads_states(me);
       if (const auto& shards = flat_.shards()) {
-        const auto me = static_cast<int>(r);
-        bytes.parameters = std::max(bytes.parameters, shards->shard_bytes(me) + shards->peak_bytes(me));
+        const int64_t own = offloads ? 0 : shards->shard_bytes(me);
+        bytes.parameters = std::max(bytes.parameters, own + shards->peak_bytes(me));
       }
-      bytes.slots = std::max(bytes.slots, bytes_of(updates_[r].slots()));
-      bytes.gradients = std::max(bytes.gradients, gradients_.peak_bytes(static_cast<int>(r)));
+      const int64_t slots = bytes_of(updates_[r].slots());
+      bytes.gradients = std::max(bytes.gradients, gradients_.peak_bytes(me));
+      if (offloads) {
+        bytes.offloaded = std::max(bytes.offloaded, slots + 2 * bytes_of_part(updates_[r].owner()));
+      } else {
+        bytes.slots = std::max(bytes.slots, slots);
+      }
     }
     return bytes;
   }
@@ -200,6 +203,14 @@ class ShardedExchange final : public Exchange {
   int owner_of(int replica) const {
     const std::vector<int> owners = core_.topology().line(axis(), replica);
     return static_cast<int>(std::find(owners.begin(), owners.end(), replica) - owners.begin());
+  }
+  // Returns the bytes of an owner's part of the parameters, which its sums have, too.
+  int64_t bytes_of_part(int owner) const {
+    int64_t bytes = 0;
+    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
+      bytes += plan_.size(g, owner) * static_cast<int64_t>(c10::elementSize(flat_.groups()[g].dtype));
+    }
+    return bytes;
   }
   // Returns a unit's slice in a flat tensor of its owner's shard.
   torch::Tensor part(const torch::Tensor& shard, std::size_t unit, int owner) const {

@@ -34,6 +34,9 @@ ScatteredGradients::ScatteredGradients(StrategyCore& core, const FlatParameters&
   for (std::size_t u = 0; u < plan_.units().size(); ++u) {
     for (const std::size_t p : plan_.parameters_in(u)) units_of_[p].push_back(u);
   }
+  for (int r = 0; r < core.num_local_replicas(); ++r) {
+    to_host_.push_back(core.offloads_states(r) ? core.backend(r).make_stream(core.replica(r).device()) : nullptr);
+  }
   if (!overlaps) return;
   for (const Axis& axis : core.topology().axes()) {
     if (axis.role != AxisRole::kBatch) continue;
@@ -102,9 +105,11 @@ int64_t ScatteredGradients::message_bytes(std::size_t unit) const {
   return plan_.width(unit) * (plan_.owners() * sent + static_cast<int64_t>(c10::elementSize(dtype_of(unit))));
 }
 
-void ScatteredGradients::note_peak(ReplicaStep& step, std::size_t unit) const {
+void ScatteredGradients::note_peak(int local_id, std::size_t unit) {
+  ReplicaStep& step = step_of(local_id);
   const int64_t under_way = step.sent ? step.sent->bytes : 0;
-  step.peak = std::max(step.peak, bytes_of(step.gradients) + bytes_of(step.slices) + message_bytes(unit) + under_way);
+  const int64_t sums = stream(local_id) == nullptr ? bytes_of(step.slices) : 0;
+  step.peak = std::max(step.peak, bytes_of(step.gradients) + sums + message_bytes(unit) + under_way);
 }
 
 void ScatteredGradients::begin(int local_id) {
@@ -147,7 +152,7 @@ void ScatteredGradients::send_complete(int local_id) {
   for (; step.next < plan_.units().size() && step.missing[step.next] == 0; ++step.next) {
     const TraceSpan span("communication", "reduce-scatter");
     const std::size_t unit = step.next;
-    note_peak(step, unit);
+    note_peak(local_id, unit);
     const int64_t size = plan_.whole() ? plan_.units()[unit].size() : plan_.width(unit) * plan_.owners();
     const torch::Tensor message = pack(unit, local_id, step.gradients, size, wire_.dtype_of(dtype_of(unit)));
     give_up(unit, step.gradients);
@@ -214,7 +219,22 @@ void ScatteredGradients::finish(int local_id, const Sent& sent) {
     sum = sum.contiguous();
     wire_.all_reduce(line(axis.name, local_id), sum);
   }
-  step_of(local_id).slices[sent.unit] = sum;
+  step_of(local_id).slices[sent.unit] = kept(local_id, sum);
+}
+
+// Returns a sum where it is kept until the update. On its way to the host it is beside the work of the device.
+torch::Tensor ScatteredGradients::kept(int local_id, const torch::Tensor& sum) const {
+  DeviceStream* to_host = stream(local_id);
+  if (to_host == nullptr) return sum;
+  torch::Tensor here = core_.backend(local_id).host_memory(sum.numel(), sum.scalar_type());
+  to_host->fetch(sum, here);
+  return here;
+}
+
+void ScatteredGradients::wait_for_host(int local_id) const {
+  if (stream(local_id) == nullptr) return;
+  const TraceSpan span("communication", "gradients to the host");
+  stream(local_id)->synchronize();
 }
 
 std::vector<torch::Tensor> ScatteredGradients::sums(int local_id, std::vector<torch::Tensor> gradients) {
@@ -226,6 +246,7 @@ std::vector<torch::Tensor> ScatteredGradients::sums(int local_id, std::vector<to
   send_complete(local_id);
   if (step.sent) finish(local_id, *step.sent);
   step.sent.reset();
+  wait_for_host(local_id);
   step.begun = false;
   return std::exchange(step.slices, {});
 }
@@ -237,8 +258,9 @@ std::vector<torch::Tensor> ScatteredGradients::own(int local_id, const std::vect
     const ShardUnit& unit = plan_.units()[u];
     const Slice slice = unit.slice(owner);
     const torch::Tensor whole = pack(u, local_id, gradients, unit.size(), dtype_of(u));
-    slices.push_back(whole.slice(0, slice.begin - unit.begin(), slice.end - unit.begin()).clone());
+    slices.push_back(kept(local_id, whole.slice(0, slice.begin - unit.begin(), slice.end - unit.begin()).clone()));
   }
+  wait_for_host(local_id);
   return slices;
 }
 

@@ -16,6 +16,7 @@
 #include "cohort/communicator.h"
 #include "cohort/optimizer.h"
 #include "collective/gradient_wire.h"
+#include "device/backend.h"
 #include "step/flat_parameters.h"
 #include "step/sharding/shard_plan.h"
 #include "strategy/core.h"
@@ -39,8 +40,8 @@ class ScatteredGradients {
   // of the units. FailedPrecondition: it came before.
   void take(int local_id, std::size_t parameter, torch::Tensor gradient);
   // A collective of all replicas in sync. Takes those gradients of a local replica, one a parameter, that have not come
-  // by take(), undefined for zero, and returns the sums of its slices, one a unit. Gradients are given up message by
-  // message.
+  // by take(), undefined for zero, and returns the sums of its slices, one a unit: on its device, or in the host's
+  // memory where it offloads its states. Gradients are given up message by message.
   std::vector<torch::Tensor> sums(int local_id, std::vector<torch::Tensor> gradients);
   // Returns the slices of gradients that are sums already.
   std::vector<torch::Tensor> own(int local_id, const std::vector<torch::Tensor>& gradients) const;
@@ -85,9 +86,12 @@ class ScatteredGradients {
   void put(ReplicaStep& step, std::size_t parameter, torch::Tensor gradient) const;
   void send_complete(int local_id);
   Sent send(std::size_t unit, int local_id, const torch::Tensor& message);
+  DeviceStream* stream(int local_id) const { return to_host_[static_cast<std::size_t>(local_id)].get(); }
   void finish(int local_id, const Sent& sent);
+  torch::Tensor kept(int local_id, const torch::Tensor& sum) const;
+  void wait_for_host(int local_id) const;
   int64_t message_bytes(std::size_t unit) const;
-  void note_peak(ReplicaStep& step, std::size_t unit) const;
+  void note_peak(int local_id, std::size_t unit);
 
   StrategyCore& core_;
   const FlatParameters& flat_;
@@ -96,6 +100,7 @@ class ScatteredGradients {
   std::vector<std::vector<std::size_t>> units_of_;                 // [parameter]
   std::map<std::string, std::unique_ptr<Communicator>> own_ends_;  // by axis; none where messages do not travel alone
   std::vector<ReplicaStep> steps_;                                 // [replica]
+  std::vector<std::unique_ptr<DeviceStream>> to_host_;             // [replica]; null where sums stay on the device
   Clock::time_point begin_, end_;                                  // of replica 0's backward
   ExchangeTimeline timeline_;
 };

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 
+#include "base/kernels/kernels.h"
+#include "strategy/core.h"
+
 namespace cohort {
 
 std::vector<int64_t> even_cuts(const Pack& pack, int owners) {
@@ -25,6 +28,12 @@ std::vector<int64_t> cuts_between(const FlatParameters& flat, const FlatGroup& g
     }
   }
   return cuts;
+}
+
+bool updates_by_kernels(const StrategyCore& core, const FlatParameters& flat) {
+  return core.has_states_on_host() &&
+         std::all_of(flat.groups().begin(), flat.groups().end(),
+                     [](const FlatGroup& group) { return kernels::has_kernels(group.dtype); });
 }
 
 bool takes_whole(const Optimizer& rule, bool by_kernels) {

@@ -13,6 +13,9 @@
 
 namespace cohort {
 
+// Returns whether kernels of the host can update all parameters of this process, whose states lie there.
+bool updates_by_kernels(const StrategyCore& core, const FlatParameters& flat);
+
 // Returns whether a rule gets parameters whole: it wants them so, or it needs norms of them and no kernels make these.
 bool takes_whole(const Optimizer& rule, bool by_kernels);
 

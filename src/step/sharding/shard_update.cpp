@@ -26,13 +26,21 @@ std::byte* place_in(const torch::Tensor& flat, int64_t element) {
 }  // namespace
 
 ShardUpdate::ShardUpdate(const FlatParameters& flat, const Optimizer& rule, const ShardPlan& plan, int owner,
-                         std::size_t copy, bool by_kernels)
-    : flat_(flat), rule_(rule), owner_(owner), copy_(copy), by_kernels_(by_kernels), pieces_(plan.pieces(owner)) {
+                         std::size_t copy, bool by_kernels, std::unique_ptr<HostPart> host)
+    : flat_(flat),
+      rule_(rule),
+      owner_(owner),
+      copy_(copy),
+      by_kernels_(by_kernels),
+      host_(std::move(host)),
+      pieces_(plan.pieces(owner)) {
   const UpdateRule& arithmetic = rule.rule();
   for (std::size_t g = 0; g < flat.groups().size(); ++g) {
     const FlatGroup& group = flat.groups()[g];
     const bool half = group.dtype == torch::kHalf || group.dtype == torch::kBFloat16;
-    const auto options = group.copies[copy].options().dtype(half ? torch::kFloat : group.dtype);
+    const auto options = at::TensorOptions()
+                             .dtype(half ? torch::kFloat : group.dtype)
+                             .device(host_ ? torch::Device(torch::kCPU) : group.copies[copy].device());
     std::vector<torch::Tensor>& own = slots_.emplace_back();
     for (std::size_t s = 0; s < arithmetic.slots().size(); ++s) {
       own.push_back(torch::full({plan.size(g, owner)}, arithmetic.initial_slot_value(s), options));
@@ -62,10 +70,16 @@ void ShardUpdate::each_chunk(const Visit& visit) const {
 
 Verdict ShardUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, Communicator& line) {
   const FlushDenormals flush;
-  if (!by_kernels_) return update_by_tensors(sums, context, line);
-  if (needs_norm(rule_.gradient()) && !scale(sums, context, line)) return false;
-  update_by_kernels(sums, context, line);
-  return true;
+  if (by_kernels_ && needs_norm(rule_.gradient()) && !scale(sums, context, line)) return false;
+  if (host_) host_->fetch();
+  Verdict verdict = true;
+  if (by_kernels_) {
+    update_by_kernels(sums, context, line);
+  } else {
+    verdict = update_by_tensors(sums, context, line);
+  }
+  if (host_ && !verdict.is_left_out()) host_->send();
+  return verdict;
 }
 
 // Makes the norms of all owners' sums, and from them the factor of clipping.
@@ -88,10 +102,17 @@ std::vector<double> ShardUpdate::squared_norms(const std::vector<torch::Tensor>&
   return norms;
 }
 
-std::vector<double> ShardUpdate::sum_over(Communicator& line, const std::vector<double>& own) {
+std::vector<double> ShardUpdate::sum_over(Communicator& line, const std::vector<double>& own) const {
   torch::Tensor all = torch::tensor(own, torch::kDouble);
-  line.all_reduce({&all, 1}, ReduceOp::kSum);
+  add_up(line, all);
   return {all.data_ptr<double>(), all.data_ptr<double>() + all.numel()};
+}
+
+// Adds numbers up over the owners, whose messages are on their devices.
+void ShardUpdate::add_up(Communicator& line, torch::Tensor& numbers) const {
+  torch::Tensor there = numbers.to(device(), /*non_blocking=*/true);
+  line.all_reduce({&there, 1}, ReduceOp::kSum);
+  numbers = there.to(numbers.device());
 }
 
 // Returns the context with the factor of clipping the gradient of a parameter.
@@ -102,8 +123,9 @@ StepContext ShardUpdate::clipped(std::size_t parameter, StepContext context) con
   return context;
 }
 
-// Returns the memory of this owner's parameters: the replica's copy, or where it has its slices alone these.
+// Returns the memory of this owner's parameters: the replica's copy, or where there are its slices alone these.
 const torch::Tensor& ShardUpdate::values(std::size_t group) const {
+  if (host_) return host_->values(group);
   return flat_.shards() ? flat_.shards()->shard(group, static_cast<int>(copy_)) : flat_.groups()[group].copies[copy_];
 }
 
@@ -113,8 +135,8 @@ Segment ShardUpdate::segment_of(const Chunk& chunk, const std::vector<torch::Ten
   const std::vector<torch::Tensor>& own = slots_[parameter.group];
   for (std::size_t s = 0; s < own.size(); ++s) slots[s] = place_in(own[s], chunk.at);
   return {.dtype = group.dtype,
-          .parameter = flat_.shards() ? place_in(values(parameter.group), chunk.at)
-                                      : place_in(values(parameter.group), parameter.offset + chunk.begin),
+          .parameter = has_part_alone() ? place_in(values(parameter.group), chunk.at)
+                                        : place_in(values(parameter.group), parameter.offset + chunk.begin),
           .gradient = place_in(sums[chunk.unit], chunk.in_slice),
           .slots = slots,
           .size = chunk.size,
@@ -186,16 +208,15 @@ Verdict ShardUpdate::update_by_tensors(const std::vector<torch::Tensor>& sums, c
   return scaling.verdict;
 }
 
-// Returns the squared norm of each parameter's sum, of which the owners have parts, on their device.
+// Returns the squared norm of each parameter's sum, of which the owners have parts, where the values are.
 torch::Tensor ShardUpdate::squared_norms(const std::vector<torch::Tensor>& sums, Communicator& line) const {
-  const torch::Device device = flat_.groups().front().copies[copy_].device();
   torch::Tensor squares = at::zeros({static_cast<int64_t>(flat_.parameters().size())},
-                                    at::TensorOptions().dtype(torch::kDouble).device(device));
+                                    at::TensorOptions().dtype(torch::kDouble).device(values(0).device()));
   for (const ShardPiece& piece : pieces_) {
     const torch::Tensor part = sums[piece.unit].narrow(0, piece.in_slice, piece.size);
     squares.select(0, static_cast<int64_t>(piece.parameter)).add_(part.norm(2, torch::kDouble).square());
   }
-  line.all_reduce({&squares, 1}, ReduceOp::kSum);
+  add_up(line, squares);
   return squares;
 }
 
@@ -209,7 +230,7 @@ void ShardUpdate::update_pieces(const ShardPiece& first, const ShardPiece& last,
     if (!rule_.rule().takes_whole()) return run;
     return run.as_strided(parameter.shape, parameter.strides, run.storage_offset());
   };
-  UpdateRun run{.values = part(values(parameter.group), flat_.shards() ? first.at : parameter.offset + first.begin),
+  UpdateRun run{.values = part(values(parameter.group), has_part_alone() ? first.at : parameter.offset + first.begin),
                 .gradient = part(sums[first.unit], first.in_slice),
                 .slots = {},
                 .treatment = parameter.treatment};

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cohort/communicator.h"
@@ -13,17 +14,19 @@
 #include "optimizer/update_rule.h"
 #include "step/flat_parameters.h"
 #include "step/scaling.h"
+#include "step/sharding/host_part.h"
 #include "step/sharding/shard_plan.h"
 
 namespace cohort {
 
 class ShardUpdate {
  public:
-  // Updates the parameters of local replica `copy`, which is the owner `owner` of the plan. With `by_kernels` they are
-  // float32 or float64 on the CPU; else the update is made of tensor operations, and a rule that needs norms of whole
-  // parameters needs a plan that does not cut them.
+  // Updates the parameters of local replica `copy`, which is the owner `owner` of the plan: in the host's memory where
+  // `host` is not null, else where the replica has them. With `by_kernels` they are float32 or float64 of the CPU; else
+  // the update is made of tensor operations, and a rule that needs norms of whole parameters needs a plan that does not
+  // cut them.
   ShardUpdate(const FlatParameters& flat, const Optimizer& rule, const ShardPlan& plan, int owner, std::size_t copy,
-              bool by_kernels);
+              bool by_kernels, std::unique_ptr<HostPart> host = nullptr);
 
   int owner() const { return owner_; }
   // Returns the slots of the shard, [group][slot], flat.
@@ -31,8 +34,8 @@ class ShardUpdate {
   const std::vector<std::vector<torch::Tensor>>& slots() const { return slots_; }
 
   // A collective of the owners: `line` is this one's end of their group. `sums` are the summed gradients of this
-  // owner's slices, one a unit; the rule may overwrite them. Returns whether there was an update, the same on all
-  // owners: with a loss scale there is none by sums that are not finite.
+  // owner's slices, one a unit, on the host's side where the values are; the rule may overwrite them. Returns whether
+  // there was an update, the same on all owners: with a loss scale there is none by sums that are not finite.
   Verdict update(const std::vector<torch::Tensor>& sums, StepContext context, Communicator& line);
 
  private:
@@ -41,10 +44,13 @@ class ShardUpdate {
 
   bool scale(const std::vector<torch::Tensor>& sums, StepContext& context, Communicator& line);
   std::vector<double> squared_norms(const std::vector<torch::Tensor>& sums) const;
-  static std::vector<double> sum_over(Communicator& line, const std::vector<double>& own);
+  std::vector<double> sum_over(Communicator& line, const std::vector<double>& own) const;
+  void add_up(Communicator& line, torch::Tensor& numbers) const;
   StepContext clipped(std::size_t parameter, StepContext context) const;
 
   void update_by_kernels(const std::vector<torch::Tensor>& sums, const StepContext& context, Communicator& line);
+  torch::Device device() const { return flat_.groups().front().copies[copy_].device(); }
+  bool has_part_alone() const { return host_ != nullptr || flat_.shards() != nullptr; }
   const torch::Tensor& values(std::size_t group) const;
   Segment segment_of(const Chunk& chunk, const std::vector<torch::Tensor>& sums, void** slots) const;
   std::vector<double> trust_ratios(const std::vector<torch::Tensor>& sums, const StepContext& context,
@@ -62,6 +68,7 @@ class ShardUpdate {
   int owner_;
   std::size_t copy_;
   bool by_kernels_;
+  std::unique_ptr<HostPart> host_;
   std::vector<std::vector<torch::Tensor>> slots_;  // [group][slot]
   std::vector<ShardPiece> pieces_;
   std::vector<Chunk> chunks_;

@@ -17,7 +17,8 @@ std::string sharding_of(const MultiWorkerOptions& options) {
   const ShardingOptions& sharding = options.sharding;
   return c10::str("stage ", sharding.stage, " along ", sharding.axis,
                   sharding.reshard_after_forward ? "" : ", kept after forward", ", units of ", sharding.min_unit_bytes,
-                  " bytes, mesh ", options.mesh ? options.mesh->to_string() : "none");
+                  " bytes, ", sharding.offload_states ? "offloaded, " : "", "mesh ",
+                  options.mesh ? options.mesh->to_string() : "none");
 }
 
 std::string local_sgd_of(const MultiWorkerOptions& options) {
