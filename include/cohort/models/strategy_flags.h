@@ -37,6 +37,7 @@ struct StrategyFlags {
   Setting<int64_t> sharding_stage = ShardingOptions().stage;
   Setting<bool> reshard_after_forward = ShardingOptions().reshard_after_forward;
   Setting<int64_t> sharding_min_unit_bytes = ShardingOptions().min_unit_bytes;
+  Setting<bool> sharding_offload_states = ShardingOptions().offload_states;
   Setting<std::string> mesh;
   Setting<std::string> sequence_attention = "ring";
   Setting<bool> sequence_parallel = MeshOptions().sequence_parallel;

@@ -130,6 +130,8 @@ TEST(TrainCommand, RefusesWrongStrategies) {
                           {"--sharding_stage=2", "--reshard_after_forward=false"});
   expect_training_refused("--sharding_min_unit_bytes=7 has no meaning under --sharding_stage=0, only under 3",
                           {"--sharding_min_unit_bytes=7"});
+  expect_training_refused("--sharding_offload_states=true has no meaning under --sharding_stage=0, only under 1 to 3",
+                          {"--sharding_offload_states=true"});
   expect_training_refused(
       "--sharding_stage=1 has no meaning under --distribution_strategy=central_storage, only under mirrored and "
       "multi_worker_mirrored",
