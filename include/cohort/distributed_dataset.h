@@ -25,7 +25,8 @@ enum class AutoShard {
 
 // The division and preparation of a strategy's input.
 struct InputOptions {
-  // The number of steps that a thread prepares ahead: it batches, splits and copies them to the devices. 0: none.
+  // The number of steps that a thread prepares ahead: it batches, splits and copies them to the devices, by way of as
+  // many page-locked buffers for each device. 0: none, and one buffer.
   int64_t prefetch_steps = 2;
   // The longest wait for one step's input.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);

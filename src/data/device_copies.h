@@ -4,8 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/distributed_dataset.h"
+#include "data/staging_ring.h"
 #include "data/worker_steps.h"
-#include "device/backend.h"
 
 namespace cohort {
 
@@ -25,13 +26,15 @@ struct ArrivingShares {
 // One thread at a time.
 class DeviceCopies {
  public:
-  explicit DeviceCopies(const StrategyCore& core);
+  // Each replica has a staging buffer for every step that is prepared ahead.
+  DeviceCopies(const StrategyCore& core, const InputOptions& options);
 
   // Begins to copy each share to its replica's device, on a stream of its own. On the host a share stays as it is.
+  // DeadlineExceeded: earlier copies are not done in time.
   ArrivingShares begin(Shares shares);
 
  private:
-  std::vector<std::unique_ptr<DeviceStream>> streams_;  // one a replica; null on the host
+  std::vector<std::unique_ptr<StagingRing>> rings_;  // one a replica; null on the host
 };
 
 }  // namespace cohort

@@ -34,7 +34,7 @@ class DistributedSource {
  public:
   DistributedSource(std::unique_ptr<StepSource> steps, std::shared_ptr<StrategyCore> core, const InputOptions& options,
                     Pass pass)
-      : steps_(std::move(steps)), core_(std::move(core)), pass_(std::move(pass)), copies_(*core_) {
+      : steps_(std::move(steps)), core_(std::move(core)), pass_(std::move(pass)), copies_(*core_, options) {
     join();
     if (options.prefetch_steps <= 0) return;
     ahead_ = std::make_unique<ReadAhead<ArrivingShares>>("distributed input",

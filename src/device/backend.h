@@ -25,6 +25,9 @@ class DeviceEvent {
   // Makes what the calling thread computes on the device from now on wait for the point. `tensors`, which the stream
   // made, may be used and given up by that work. May return before the point is reached.
   virtual void wait(std::span<const torch::Tensor> tensors) const = 0;
+
+  // Returns whether the point has been reached, without a wait.
+  virtual bool reached() const = 0;
 };
 
 // Copies beside the device's other work, one after the other. One thread at a time.
@@ -33,8 +36,13 @@ class DeviceStream {
   virtual ~DeviceStream() = default;
 
   // Begins to copy a tensor of the host and returns the tensor on the device. Its values are there where the event of a
-  // later record() has been waited for. The host's tensor may be given up at once, but not written to.
+  // later record() has been waited for. The host's tensor may be given up at once, but not written to before that event
+  // is reached.
   virtual torch::Tensor copy(const torch::Tensor& host) = 0;
+
+  // Returns so many bytes of the host's memory, uint8 [bytes], from which copy() needs no help of the host
+  // (page-locked). Making them is slow. Undefined if the device copies from any memory alike.
+  virtual torch::Tensor make_staging(int64_t /*bytes*/) { return {}; }
 
   // Returns the point behind all copies that have begun.
   virtual std::shared_ptr<const DeviceEvent> record() = 0;

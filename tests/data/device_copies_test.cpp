@@ -39,7 +39,7 @@ Dataset numbers() {
 TEST(DeviceCopies, TheValuesAreThereOnceTheEventWasWaitedFor) {
   const FakeDevice device(milliseconds(10));
   const Strategy strategy = on(device);
-  DeviceCopies copies(*Access::core(strategy));
+  DeviceCopies copies(*Access::core(strategy), {});
   device.gate().close();
   const ArrivingShares step = copies.begin({{.x = torch::ones({2, 1})}, {.x = torch::ones({1, 1}) * 2.0}});
   EXPECT_EQ(device.counts().copies_done, 0) << "begin() returns at once";
@@ -53,7 +53,7 @@ TEST(DeviceCopies, TheValuesAreThereOnceTheEventWasWaitedFor) {
 
 TEST(DeviceCopies, OnTheHostASharesMemoryIsTheDatasets) {
   const MirroredStrategy strategy({.devices = cpu_devices(2)});
-  DeviceCopies copies(*Access::core(strategy));
+  DeviceCopies copies(*Access::core(strategy), {});
   const Shares shares = {{.x = torch::ones({2, 1})}, {.x = torch::ones({1, 1})}};
   const ArrivingShares step = copies.begin(shares);
   EXPECT_TRUE(step.arrivals.empty());

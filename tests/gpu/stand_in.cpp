@@ -25,6 +25,7 @@ namespace {
 
 std::atomic<int64_t> waits = 0;
 std::atomic<int> tellers = 0;
+std::atomic<int64_t> locks = 0;
 
 void note_synchronisation(const std::string& what) {
   ++waits;
@@ -167,12 +168,17 @@ void register_kernels() {
 class CardEvent final : public DeviceEvent {
  public:
   void wait(std::span<const torch::Tensor> /*tensors*/) const override {}
+  bool reached() const override { return true; }
 };
 
 class CardStream final : public DeviceStream {
  public:
   explicit CardStream(c10::Device device) : device_(device) {}
   torch::Tensor copy(const torch::Tensor& host) override { return host.to(device_, /*non_blocking=*/true); }
+  torch::Tensor make_staging(int64_t bytes) override {
+    ++locks;
+    return at::empty({bytes}, at::TensorOptions(torch::kByte));
+  }
   std::shared_ptr<const DeviceEvent> record() override { return std::make_shared<CardEvent>(); }
   // A copy is as late as it can be, so that whoever does not wait for it, or writes to its source, is found out.
   void fetch(const torch::Tensor& tensor, const torch::Tensor& host) override { late_.emplace_back(tensor, host); }
@@ -246,6 +252,10 @@ void stand_in_for_cards(int cards) {
 
 int64_t synchronisations() {
   return waits;
+}
+
+int64_t page_locks() {
+  return locks;
 }
 
 TellsSynchronisations::TellsSynchronisations() {

@@ -18,6 +18,9 @@ void stand_in_for_cards(int cards);
 // not said to be non_blocking, or for the copies of a stream (DeviceStream::synchronize).
 int64_t synchronisations();
 
+// Returns how often memory of the host was page-locked for copies to a card.
+int64_t page_locks();
+
 // Writes each synchronisation to the standard error stream, with the operation and where it was called, while it lives.
 class TellsSynchronisations {
  public:

@@ -49,6 +49,7 @@ class FakeGate {
 struct FakeDeviceCounts {
   std::atomic<int> copies_begun = 0;
   std::atomic<int> copies_done = 0;
+  std::atomic<int> page_locks = 0;
   std::atomic<int> waits = 0;
   std::atomic<int> flushes = 0;
 };
@@ -70,6 +71,10 @@ class FakeEvent final : public DeviceEvent {
     if (changed_.wait_for(lock, std::chrono::seconds(30), [this] { return reached_; })) return;
     throw std::runtime_error("fake device: an event was not reached within 30 s");
   }
+  bool reached() const override {
+    const std::lock_guard lock(mutex_);
+    return reached_;
+  }
 
  private:
   FakeDeviceCounts& counts_;
@@ -88,6 +93,11 @@ class FakeStream final : public DeviceStream {
     const torch::Tensor made = at::full_like(source, 99);
     fetch(source, made);
     return made;
+  }
+
+  torch::Tensor make_staging(int64_t bytes) override {
+    ++counts_.page_locks;
+    return at::empty({bytes}, at::TensorOptions(torch::kByte));
   }
 
   std::shared_ptr<const DeviceEvent> record() override {

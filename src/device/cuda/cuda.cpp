@@ -1,6 +1,6 @@
-// The GPUs' back end. Copies run on a stream of their own, from pinned memory, beside what the device computes; what
-// computes waits for them on the device, not on the host. Streams and events are LibTorch's, by their general names, so
-// that only the figures of memory and waits of the host need CUDA's headers.
+// The GPUs' back end. Copies run on a stream of their own, from page-locked memory, beside what the device computes;
+// what computes waits for them on the device, not on the host. Streams and events are LibTorch's, by their general
+// names, so that only the figures of memory and waits of the host need CUDA's headers.
 #include "device/cuda/cuda.h"
 
 #include <ATen/Context.h>
@@ -36,6 +36,7 @@ class CudaEvent final : public DeviceEvent {
     make_wait(standard, tensors);
     if (current != standard) make_wait(current, tensors);
   }
+  bool reached() const override { return event_.query(); }
 
  private:
   // The allocator hands the memory of a tensor on once the streams that are noted with it have come so far.
@@ -55,12 +56,16 @@ class CudaStream final : public DeviceStream {
   explicit CudaStream(torch::Device device)
       : stream_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
 
-  // LibTorch keeps pinned memory from being used again until the copies from it are done.
+  // LibTorch keeps page-locked memory that is given up from being used again until the copies from it are done. Other
+  // memory is read before the call returns.
   torch::Tensor copy(const torch::Tensor& host) override {
     if (!host.is_cpu()) return host.to(stream_.device());
-    const torch::Tensor pinned = host.is_pinned() || host.numel() == 0 ? host : host.pin_memory();
     const c10::StreamGuard guard(stream_);
-    return pinned.to(stream_.device(), /*non_blocking=*/true);
+    return host.to(stream_.device(), /*non_blocking=*/true);
+  }
+  // LibTorch keeps the locked pages that a stream gave up, for the stream of the next pass over the data.
+  torch::Tensor make_staging(int64_t bytes) override {
+    return at::empty({bytes}, at::TensorOptions(torch::kByte).pinned_memory(true));
   }
 
   std::shared_ptr<const DeviceEvent> record() override { return std::make_shared<CudaEvent>(stream_); }
