@@ -193,10 +193,10 @@ class Dataset {
   // Returns the count of passes; the library uses this.
   const std::shared_ptr<PassCounters>& passes() const { return passes_; }
 
- private:
-  // Returns a dataset of a node that was made from this one's; its passes are this one's.
+  // Returns a dataset of a node that was made from this one's, whose passes are this one's; the library uses this.
   Dataset derived(std::shared_ptr<const DatasetNode> node) const;
 
+ private:
   std::shared_ptr<const DatasetNode> node_;
   std::shared_ptr<PassCounters> passes_;  // shared by the copies of a dataset
 };

@@ -25,19 +25,25 @@ DeviceCopies::DeviceCopies(const StrategyCore& core, const InputOptions& options
   const int64_t buffers = std::max<int64_t>(options.prefetch_steps, 1);
   for (const int i : core.share_leaders()) {
     const DeviceBackend& backend = core.backend(i);
-    std::unique_ptr<StagingRing>& ring = rings_.emplace_back();
+    Line& line = lines_.emplace_back();
     if (backend.is_host()) continue;
-    ring = std::make_unique<StagingRing>(backend.make_stream(core.replica(i).device()), buffers, options.timeout);
+    line.ring = std::make_unique<StagingRing>(backend.make_stream(core.replica(i).device()), buffers, options.timeout);
+    if (!backend.records()) line.map = backend.kernels();
   }
 }
 
-ArrivingShares DeviceCopies::begin(Shares shares) {
+ArrivingShares DeviceCopies::begin(Shares shares, const DeviceMap* map) {
   ArrivingShares arriving{.shares = std::move(shares), .arrivals = {}};
   for (std::size_t i = 0; i < arriving.shares.size(); ++i) {
-    if (!rings_[i]) continue;
-    StagingRing::Copied copied = rings_[i]->begin(arriving.shares[i]);
-    arriving.shares[i] = std::move(copied.batch);
-    arriving.arrivals.resize(rings_.size());
+    const Line& line = lines_[i];
+    Example& share = arriving.shares[i];
+    if (map != nullptr && !line.map) share = (*map)(share, kernels::Reach::kHost);
+    if (!line.ring) continue;
+    std::function<Example(const Example&)> change;
+    if (map != nullptr && line.map) change = [&](const Example& there) { return (*map)(there, *line.map); };
+    StagingRing::Copied copied = line.ring->begin(share, change);
+    share = std::move(copied.batch);
+    arriving.arrivals.resize(lines_.size());
     arriving.arrivals[i] = std::move(copied.arrival);
   }
   return arriving;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cohort/distributed_dataset.h"
+#include "data/device_map.h"
 #include "data/staging_ring.h"
 #include "data/worker_steps.h"
 
@@ -29,12 +31,18 @@ class DeviceCopies {
   // Each replica has a staging buffer for every step that is prepared ahead.
   DeviceCopies(const StrategyCore& core, const InputOptions& options);
 
-  // Begins to copy each share to its replica's device, on a stream of its own. On the host a share stays as it is.
-  // DeadlineExceeded: earlier copies are not done in time.
-  ArrivingShares begin(Shares shares);
+  // Begins to copy each share to its replica's device, on a stream of its own; on the host it stays as it is. `map`, if
+  // there is one, then changes it there; for devices that record, the host does so before. DeadlineExceeded: earlier
+  // copies are not done in time.
+  ArrivingShares begin(Shares shares, const DeviceMap* map = nullptr);
 
  private:
-  std::vector<std::unique_ptr<StagingRing>> rings_;  // one a replica; null on the host
+  // The way of a replica's shares.
+  struct Line {
+    std::unique_ptr<StagingRing> ring;  // null on the host
+    std::optional<kernels::Reach> map;  // how a map is done on the device; unset: on the host
+  };
+  std::vector<Line> lines_;
 };
 
 }  // namespace cohort

@@ -27,14 +27,31 @@ InputGroup group_of(const StrategyCore& core) {
           .ends_alone = core.workers().ends_alone()};
 }
 
+// What the pipeline does, and what is left to the devices.
+struct DividedWork {
+  Dataset batches;
+  DeviceMapPtr map;  // null: nothing
+};
+
+DividedWork divide_work(const Dataset& dataset) {
+  LeftToDevices left = dataset.node().left_to_devices();
+  if (!left.map) return {.batches = dataset, .map = nullptr};
+  return {.batches = dataset.derived(std::move(left.batches)), .map = std::move(left.map)};
+}
+
 }  // namespace
 
 // A step source, run ahead by a thread that also copies the shares to their devices.
 class DistributedSource {
  public:
-  DistributedSource(std::unique_ptr<StepSource> steps, std::shared_ptr<StrategyCore> core, const InputOptions& options,
-                    Pass pass)
-      : steps_(std::move(steps)), core_(std::move(core)), pass_(std::move(pass)), copies_(*core_, options) {
+  // `map`, if there is one, is what remains to be done with a share on its device.
+  DistributedSource(std::unique_ptr<StepSource> steps, DeviceMapPtr map, std::shared_ptr<StrategyCore> core,
+                    const InputOptions& options, Pass pass)
+      : steps_(std::move(steps)),
+        map_(std::move(map)),
+        core_(std::move(core)),
+        pass_(std::move(pass)),
+        copies_(*core_, options) {
     join();
     if (options.prefetch_steps <= 0) return;
     ahead_ = std::make_unique<ReadAhead<ArrivingShares>>("distributed input",
@@ -85,16 +102,16 @@ class DistributedSource {
         fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(),
                               " replicas, this strategy has ", core_->share_leaders().size());
       }
-      ArrivingShares arriving = begin_copies(std::move(shares));
+      ArrivingShares arriving = begin_copies(std::move(shares), /*map=*/nullptr);  // saved as it was on the devices
       arriving.wait();
       restored_.push_back({.shares = std::move(arriving.shares), .digest = arriving.digest});
     }
   }
 
   // Begins to copy shares to their devices; what others are to compare is computed on the way.
-  ArrivingShares begin_copies(Shares shares) {
+  ArrivingShares begin_copies(Shares shares, const DeviceMap* map) {
     const int64_t digest = core_->shares_pipeline() ? digest_of(shares) : 0;
-    ArrivingShares arriving = copies_.begin(std::move(shares));
+    ArrivingShares arriving = copies_.begin(std::move(shares), map);
     arriving.digest = digest;
     return arriving;
   }
@@ -116,7 +133,7 @@ class DistributedSource {
     const TraceSpan span("input", "prepare a step");
     Shares shares;
     if (ended_ || !steps_->next(shares)) return std::nullopt;
-    return begin_copies(std::move(shares));
+    return begin_copies(std::move(shares), map_.get());
   }
 
   // Gives each replica its share. Those that take one together copy it from the first of them; what another worker's
@@ -149,6 +166,7 @@ class DistributedSource {
   }
 
   std::unique_ptr<StepSource> steps_;
+  DeviceMapPtr map_;
   std::shared_ptr<StrategyCore> core_;
   Pass pass_;
   std::unique_ptr<JointSteps> joint_;
@@ -212,11 +230,11 @@ DistributedDataset Strategy::distribute(const Dataset& dataset, const InputOptio
   }
   const InputGroup group = group_of(*core_);
   const AutoShard shard = choose_shard(options.auto_shard, dataset, group);
-  const auto make = [core = core_, dataset, options, group, shard](const IteratorOptions& at) {
+  const auto make = [core = core_, work = divide_work(dataset), options, group, shard](const IteratorOptions& at) {
     const bool whole = !core->splits_batches();
-    const Pass pass(at, dataset.passes()->under(core));
-    return std::make_unique<DistributedSource>(make_split_source(dataset, pass.options(), group, shard, whole), core,
-                                               options, pass);
+    const Pass pass(at, work.batches.passes()->under(core));
+    return std::make_unique<DistributedSource>(make_split_source(work.batches, pass.options(), group, shard, whole),
+                                               work.map, core, options, pass);
   };
   return {make, steps_of_split(dataset, group, shard, !core_->splits_batches())};
 }
@@ -234,10 +252,10 @@ DistributedDataset Strategy::distribute_from_function(const std::function<Datase
         "[strategy] distribute_from_function: the dataset is not batched; batch it by the per-replica batch size");
   }
   const InputGroup group = group_of(*core_);
-  const auto make = [core = core_, dataset, options, group](const IteratorOptions& at) {
-    const Pass pass(at, dataset.passes()->under(core));
-    return std::make_unique<DistributedSource>(make_per_replica_source(dataset, pass.options(), group), core, options,
-                                               pass);
+  const auto make = [core = core_, work = divide_work(dataset), options, group](const IteratorOptions& at) {
+    const Pass pass(at, work.batches.passes()->under(core));
+    return std::make_unique<DistributedSource>(make_per_replica_source(work.batches, pass.options(), group), work.map,
+                                               core, options, pass);
   };
   const int64_t own = steps_per_replica(dataset, group);
   if (own == kInfiniteCardinality) return {make, own};

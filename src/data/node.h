@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/dataset.h"
+#include "data/device_map.h"
 
 namespace cohort {
 
@@ -80,6 +81,15 @@ struct Extent {
   }
 };
 
+class DatasetNode;
+using NodePtr = std::shared_ptr<const DatasetNode>;
+
+// A pipeline without a change of its batches that can be left to the devices, and that change.
+struct LeftToDevices {
+  NodePtr batches;
+  DeviceMapPtr map;
+};
+
 class DatasetNode {
  public:
   virtual ~DatasetNode() = default;
@@ -92,12 +102,12 @@ class DatasetNode {
   // Returns the number of files that IteratorOptions::file_shards divides, or of the parts into which they can be
   // divided. 0 means none; the other values are those of a cardinality.
   virtual int64_t num_files() const { return 0; }
+  // Returns what remains to be done here if devices do what they can; null if they can do nothing.
+  virtual LeftToDevices left_to_devices() const { return {}; }
 
   // Returns the number of elements of a pass over everything.
   int64_t cardinality() const { return extent({}).elements; }
 };
-
-using NodePtr = std::shared_ptr<const DatasetNode>;
 
 // A node with one input. It has the properties of the input unless it overrides them.
 class UnaryNode : public DatasetNode {
@@ -109,6 +119,14 @@ class UnaryNode : public DatasetNode {
 
  protected:
   const DatasetNode& input() const { return *input_; }
+  // Returns what the input leaves to devices if this node passes elements on as they are: make(input) is the node
+  // behind another input.
+  template <typename Make>
+  LeftToDevices passed_on(const Make& make) const {
+    LeftToDevices left = input_->left_to_devices();
+    if (left.map) left.batches = make(std::move(left.batches));
+    return left;
+  }
 
  private:
   NodePtr input_;
@@ -126,6 +144,7 @@ NodePtr make_slices(Example columns);
 NodePtr make_generator(std::function<Dataset::Generator()> make, const GeneratorOptions& options);
 NodePtr make_range(int64_t start, int64_t stop, int64_t step);
 NodePtr make_map(NodePtr input, Dataset::Map fn, const MapOptions& options);
+NodePtr make_device_map(NodePtr input, DeviceMapPtr map);
 NodePtr make_random_map(NodePtr input, Dataset::RandomMap fn, std::optional<uint64_t> seed, const MapOptions& options);
 NodePtr make_batch(NodePtr input, int64_t size, const BatchOptions& options);
 NodePtr make_unbatch(NodePtr input);

@@ -60,13 +60,15 @@ void wait_until_reached(const DeviceEvent& event, std::chrono::milliseconds time
 StagingRing::StagingRing(std::unique_ptr<DeviceStream> stream, int64_t buffers, std::chrono::milliseconds timeout)
     : stream_(std::move(stream)), buffers_(static_cast<std::size_t>(buffers)), timeout_(timeout) {}
 
-StagingRing::Copied StagingRing::begin(const Example& batch) {
+StagingRing::Copied StagingRing::begin(const Example& batch, const std::function<Example(const Example&)>& change) {
   const torch::NoGradGuard no_grad;
   int64_t bytes = 0;
   for_each_column(batch, [&](const torch::Tensor& column) { bytes += is_staged(column) ? room_of(column) : 0; });
   Buffer& buffer = next_buffer(bytes);
   try {
-    Copied result{.batch = copied_from(buffer.memory, batch), .arrival = stream_->record()};
+    Copied result{.batch = copied_from(buffer.memory, batch), .arrival = nullptr};
+    if (change) stream_->compute([&] { result.batch = change(result.batch); });
+    result.arrival = stream_->record();
     buffer.copied = result.arrival;
     return result;
   } catch (...) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,9 +25,10 @@ class StagingRing {
     Example batch;
     std::shared_ptr<const DeviceEvent> arrival;
   };
-  // Begins to copy a batch of the host. What it consists of may be written to when this returns, unless the device
-  // copies from any memory. DeadlineExceeded: the copies from the next buffer are not done in time.
-  Copied begin(const Example& batch);
+  // Begins to copy a batch of the host, and has `change`, if there is one, make a batch of it on the device. What it
+  // consists of may be written to when this returns, unless the device copies from any memory. DeadlineExceeded: the
+  // copies from the next buffer are not done in time.
+  Copied begin(const Example& batch, const std::function<Example(const Example&)>& change = {});
 
  private:
   struct Buffer {

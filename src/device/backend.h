@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -30,7 +31,8 @@ class DeviceEvent {
   virtual bool reached() const = 0;
 };
 
-// Copies beside the device's other work, one after the other. One thread at a time.
+// Copies beside the device's other work, one after the other, and what is to be done with them first. One thread at a
+// time.
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
@@ -44,7 +46,11 @@ class DeviceStream {
   // (page-locked). Making them is slow. Undefined if the device copies from any memory alike.
   virtual torch::Tensor make_staging(int64_t /*bytes*/) { return {}; }
 
-  // Returns the point behind all copies that have begun.
+  // Has the device do what `work` begins on it, behind the copies so far. Here, for devices that have it done when an
+  // operation returns: calls it.
+  virtual void compute(const std::function<void()>& work) { work(); }
+
+  // Returns the point behind everything that has begun.
   virtual std::shared_ptr<const DeviceEvent> record() = 0;
 
   // Begins to copy a tensor of the device to one of the host, behind the work that the calling thread has given the

@@ -152,9 +152,7 @@ std::vector<std::pair<std::string, Part>> parts_for(const std::string& key) {
   const std::pair<std::string, Part> optimizer{"optimizer", optimizer_of};
   const std::pair<std::string, Part> data{"data", data_of};
   const std::pair<std::string, Part> step{"step", step_of};
-  if (key.ends_with("_data.cache")) {
-    return {{"memory", memory_of}};
-  }
+  if (key.ends_with("_data.cache")) return {{"memory", memory_of}};
   if (key == "task.model.remat") return {{"graph", graph_of}};
   if (key.starts_with("trainer.optimizer_config.ema")) return {plan};
   if (key.starts_with("trainer.optimizer_config") || key == "task.losses.l2_weight_decay") return {optimizer};
@@ -257,6 +255,7 @@ std::string EveryKey::other_value(const Subject& subject, const ConfigFields::Fi
 void EveryKey::look_at_read(const Subject& subject, const ConfigFields::Field& field) {
   // These decide how the batches are made and not what is in them: that they are read has to do.
   if (field.path == "runtime.dataset_num_private_threads" || field.path.ends_with("prefetch_buffer_size")) return;
+  if (field.path.ends_with("images_on_device")) return;
   std::vector<std::string> overrides = subject.overrides;
   for (const std::string& text : stage_for(field.path, path("spoiled"))) overrides.push_back(text);
   const std::string value = other_value(subject, field);

@@ -10,6 +10,7 @@
 #include "cohort/data/tf_example.h"
 #include "cohort/data/tfrecord.h"
 #include "cohort/error.h"
+#include "data/node.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
@@ -147,6 +148,26 @@ TEST_F(ImageDataTest, RandAugmentByModelGardensKeys) {
                             train("task: {train_data: {aug_type: {type: randaug, randaug: {magnitude: 9}}}}").x));
   expect_error<NotFound>([&] { changed("exclude_ops: [Sher]"); }, "no operation \"Sher\" to exclude");
   expect_error<InvalidArgument>([&] { changed("magnitude_std: 0.5"); }, "magnitude_std is 0.5 (test), wanted == 0");
+}
+
+TEST_F(ImageDataTest, ImagesMayBeChangedOnTheDevices) {
+  const auto left = [](const Dataset& batches) { return batches.node().left_to_devices().map != nullptr; };
+  for (const char* keys :
+       {"aug_crop: padded, aug_rand_hflip: true", "aug_crop: padded, aug_crop_padding_mode: edge, dtype: float16",
+        "aug_crop: resized, aug_rand_hflip: true", "aug_crop: padded, brightness: 0.5", "aug_crop: none"}) {
+    const auto both = [&](const std::string& more) {
+      const std::string all = std::string(keys) + more;
+      return data("task: {train_data: {seed: 3, " + all + "}, validation_data: {" + all + "}}");
+    };
+    const TaskData here = both("");
+    const TaskData there = both(", images_on_device: true");
+    EXPECT_FALSE(left(*here.train) || left(*here.validation));
+    EXPECT_TRUE(left(*there.train) && left(*there.validation));
+    EXPECT_TRUE(torch::equal(there.train->iterator().next()->x, here.train->iterator().next()->x)) << keys;
+    EXPECT_TRUE(torch::equal(there.validation->iterator().next()->x, here.validation->iterator().next()->x)) << keys;
+  }
+  expect_error<InvalidArgument>([&] { train("task: {train_data: {images_on_device: true, mixup_alpha: 0.1}}"); },
+                                "images_on_device is true, but mixup and cutmix mix images");
 }
 
 // Each label's largest share.

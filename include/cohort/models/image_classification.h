@@ -64,6 +64,7 @@ struct ImageDataConfig {
     Setting<double> label_smoothing = 0.0;
   } mixup_and_cutmix;  // Model Garden's group of mixed images
   Setting<double> center_crop_fraction = 0.875;
+  Setting<bool> images_on_device = false;
 
   // Adds the fields with their meanings.
   void describe(ConfigFields& fields);

@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "data/images/adjust.h"
+#include "data/images/draws.h"
 #include "data/images/kernels/pixel_table.h"
 #include "data/images/require.h"
 
@@ -60,7 +61,11 @@ Box random_box(int64_t height, int64_t width, const at::Generator& generator, co
 
 torch::Tensor random_horizontal_flip(const torch::Tensor& image, at::Generator generator, double probability) {
   images::require_image("random_horizontal_flip", image);
-  return uniform(0.0, 1.0, generator) < probability ? image.flip({2}) : image;
+  return images::draw_flip(generator, probability) ? image.flip({2}) : image;
+}
+
+bool images::draw_flip(const at::Generator& generator, double probability) {
+  return uniform(0.0, 1.0, generator) < probability;
 }
 
 namespace {
@@ -79,30 +84,36 @@ torch::Tensor padded_range(int64_t begin, int64_t count, int64_t size, PaddingMo
   return torch::tensor(from, torch::kLong);
 }
 
-void check_crop(const torch::Tensor& image, int64_t height, int64_t width, const RandomCropOptions& options) {
+}  // namespace
+
+void images::require_crop(int64_t picture_height, int64_t picture_width, int64_t height, int64_t width,
+                          const RandomCropOptions& options) {
   const int64_t p = options.padding;
-  const int64_t smaller = std::min(image.size(1), image.size(2));
+  const int64_t smaller = std::min(picture_height, picture_width);
   const int64_t most = options.padding_mode == PaddingMode::kReflect ? smaller - 1 : smaller;
   const bool mirrors = options.padding_mode == PaddingMode::kReflect || options.padding_mode == PaddingMode::kSymmetric;
   if (p < 0 || (mirrors && p > most)) {
     fail<InvalidArgument>("[image] random_crop: padding is ", p, ", wanted 0 ", mirrors ? "to " : "or more",
                           mirrors ? std::to_string(most) : "");
   }
-  if (height < 1 || width < 1 || image.size(1) + 2 * p < height || image.size(2) + 2 * p < width) {
-    fail<InvalidArgument>("[image] random_crop: ", height, " x ", width, " of an image of ", image.size(1) + 2 * p,
-                          " x ", image.size(2) + 2 * p);
+  if (height < 1 || width < 1 || picture_height + 2 * p < height || picture_width + 2 * p < width) {
+    fail<InvalidArgument>("[image] random_crop: ", height, " x ", width, " of an image of ", picture_height + 2 * p,
+                          " x ", picture_width + 2 * p);
   }
 }
 
-}  // namespace
+images::CropPlace images::draw_crop(int64_t picture_height, int64_t picture_width, int64_t height, int64_t width,
+                                    const at::Generator& generator, const RandomCropOptions& options) {
+  const int64_t top = up_to(picture_height + 2 * options.padding - height, generator);
+  return {.top = top, .left = up_to(picture_width + 2 * options.padding - width, generator)};
+}
 
 torch::Tensor random_crop(const torch::Tensor& image, int64_t height, int64_t width, at::Generator generator,
                           const RandomCropOptions& options) {
   images::require_image("random_crop", image);
-  check_crop(image, height, width, options);
+  images::require_crop(image.size(1), image.size(2), height, width, options);
   const int64_t p = options.padding;
-  const int64_t top = up_to(image.size(1) + 2 * p - height, generator);
-  const int64_t left = up_to(image.size(2) + 2 * p - width, generator);
+  const auto [top, left] = images::draw_crop(image.size(1), image.size(2), height, width, generator, options);
   if (p > 0 && options.padding_mode != PaddingMode::kConstant) {
     const torch::Tensor rows = padded_range(top - p, height, image.size(1), options.padding_mode);
     const torch::Tensor columns = padded_range(left - p, width, image.size(2), options.padding_mode);

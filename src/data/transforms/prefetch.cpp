@@ -63,6 +63,9 @@ class PrefetchNode final : public UnaryNode {
   std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
     return std::make_unique<PrefetchIterator>(input().iterate(options), count_, options_);
   }
+  LeftToDevices left_to_devices() const override {
+    return passed_on([&](NodePtr input) { return std::make_shared<PrefetchNode>(std::move(input), count_, options_); });
+  }
 
  private:
   int64_t count_;

@@ -71,6 +71,9 @@ class RepeatNode final : public UnaryNode {
             .examples = repeated(in.examples),
             .regular = in.all_full(input().batching().size)};
   }
+  LeftToDevices left_to_devices() const override {
+    return passed_on([&](NodePtr input) { return std::make_shared<RepeatNode>(std::move(input), count_); });
+  }
 
  private:
   int64_t repeated(int64_t count) const {

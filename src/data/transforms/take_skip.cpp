@@ -69,6 +69,9 @@ class WindowNode final : public UnaryNode {
     const bool with_last = window_.skip + (count - 1) * window_.stride == in.elements - 1;
     return {.elements = count, .examples = count * *batches.size - (with_last ? lacking : 0), .regular = true};
   }
+  LeftToDevices left_to_devices() const override {
+    return passed_on([&](NodePtr input) { return std::make_shared<WindowNode>(std::move(input), window_); });
+  }
 
  private:
   // Returns how many of so many elements pass.

@@ -67,6 +67,10 @@ class CudaStream final : public DeviceStream {
   torch::Tensor make_staging(int64_t bytes) override {
     return at::empty({bytes}, at::TensorOptions(torch::kByte).pinned_memory(true));
   }
+  void compute(const std::function<void()>& work) override {
+    const c10::StreamGuard guard(stream_);
+    work();
+  }
 
   std::shared_ptr<const DeviceEvent> record() override { return std::make_shared<CudaEvent>(stream_); }
 

@@ -83,6 +83,10 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   describe_augmentation(*this, fields);
   describe_mixing(*this, fields);
   fields.add("center_crop_fraction", center_crop_fraction, "part of an image that is evaluated, in height and width");
+  fields.add(
+      "images_on_device", images_on_device,
+      "whether images travel to the devices as bytes, and are cropped, flipped and normalised there, to the same "
+      "numbers");
   for (const char* relation :
        {"held_out >= 0", "held_out < 1", "aug_min_area > 0", "aug_min_area <= 1", "aug_crop_padding >= 0",
         "brightness >= 0", "contrast >= 0", "saturation >= 0", "hue >= 0", "center_crop_fraction > 0",

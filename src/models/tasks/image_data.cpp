@@ -11,6 +11,7 @@
 #include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "cohort/data/augment.h"
+#include "cohort/data/device_images.h"
 #include "data/images/adjust.h"
 
 namespace cohort {
@@ -133,6 +134,23 @@ std::optional<ColorJitterOptions> jitter(const ImageDataConfig& data) {
   return any ? std::optional(options) : std::nullopt;
 }
 
+bool changes_colours(const ImageDataConfig& data) {
+  return randaug(data).has_value() || jitter(data).has_value();
+}
+
+// Returns what the devices do with training images, if the configuration leaves it to them: the last of the changes,
+// which are all but a resizing unless colours change between them.
+std::optional<DeviceImages> left_to_devices(const ImageDataConfig& data, const ImageModelConfig& model, bool training) {
+  if (!data.images_on_device) return std::nullopt;
+  const ModelInput input(model);
+  DeviceImageOptions options{
+      .mean = input.mean, .deviation = input.stddev, .dtype = image_dtype(data), .planes = input.planes};
+  if (!training || changes_colours(data)) return DeviceImages(options);
+  if (const auto padded = padded_crop(data)) options.crop = DeviceCrop{input.height, input.width, *padded};
+  if (data.aug_rand_hflip) options.flip_probability = 0.5;
+  return DeviceImages(options);
+}
+
 class TrainingImage {
  public:
   TrainingImage(const ImageDataConfig& data, const ImageModelConfig& model)
@@ -141,7 +159,9 @@ class TrainingImage {
         padded_(padded_crop(data)),
         flips_(data.aug_rand_hflip),
         randaug_(randaug(data)),
-        jitter_(jitter(data)) {}
+        jitter_(jitter(data)),
+        later_(left_to_devices(data, model, /*training=*/true)),
+        crops_here_(!later_ || changes_colours(data)) {}
 
   Example operator()(Example example, at::Generator generator) const {
     const auto [height, width] = std::pair(input_.height, input_.width);
@@ -151,11 +171,12 @@ class TrainingImage {
       x = random_resized_crop(x, height, width, generator, *resized_);
     } else {
       if (x.size(1) != height || x.size(2) != width) x = resize_image(x, height, width);
-      if (padded_) x = random_crop(x, height, width, generator, *padded_);
+      if (padded_ && crops_here_) x = random_crop(x, height, width, generator, *padded_);
     }
-    if (flips_) x = random_horizontal_flip(x, generator);
+    if (flips_ && crops_here_) x = random_horizontal_flip(x, generator);
     if (randaug_) x = rand_augment(x.contiguous(), generator, *randaug_);
     if (jitter_) x = color_jitter(x.contiguous(), generator, *jitter_);
+    if (later_) return (*later_)(std::move(example), generator);
     x = input_(x);
     return example;
   }
@@ -167,6 +188,8 @@ class TrainingImage {
   bool flips_;
   std::optional<RandAugmentOptions> randaug_;
   std::optional<ColorJitterOptions> jitter_;
+  std::optional<DeviceImages> later_;
+  bool crops_here_;  // crops and flips
 };
 
 // Resizes the short side to the size divided by the fraction and crops the middle, as torchvision evaluates.
@@ -186,10 +209,32 @@ std::function<Example(Example)> evaluated_image(const ImageSource& source, const
   const ModelInput input(model);
   const bool whole = source.size == std::vector<int64_t>{input.height, input.width};
   const double fraction = whole ? 1.0 : *data.center_crop_fraction;
-  return [input, fraction](Example example) {
-    example.x = input(middle(with_channels(example.x, input.channels), input.height, input.width, fraction));
+  const bool later = data.images_on_device;
+  return [input, fraction, later](Example example) {
+    const torch::Tensor x = middle(with_channels(example.x, input.channels), input.height, input.width, fraction);
+    example.x = later ? x.contiguous() : input(x);
     return example;
   };
+}
+
+// Returns the batches as the model takes them.
+Dataset finished(const Dataset& batches, const ImageDataConfig& data, const ImageModelConfig& model, bool training) {
+  if (const auto images = left_to_devices(data, model, training)) return images->finish(batches);
+  return rounded(batches, data);
+}
+
+// Images that are mixed, and those that are not bytes, cannot be left to the devices.
+void require_bytes(const ImageSource& source, const char* name, const ImageDataConfig& data, bool mixes) {
+  if (!data.images_on_device) return;
+  if (source.ready) {
+    fail<InvalidArgument>("[task] task.", name, ".images_on_device is true, but ", source.description,
+                          " come as the model takes them");
+  }
+  if (mixes) {
+    fail<InvalidArgument>("[task] task.", name,
+                          ".images_on_device is true, but mixup and cutmix mix images that are "
+                          "normalised already; leave one of them out");
+  }
 }
 
 }  // namespace
@@ -226,6 +271,7 @@ Dataset training_batches(const ImageSource& source, const ImageClassificationTas
                                {.seed = seed, .threads = {.num_parallel_calls = decoding_threads(runtime)}});
   }
   Dataset batches = images.batch(data.global_batch_size, {.drop_remainder = data.drop_remainder});
+  require_bytes(source, "train_data", data, mixing_of(data).any());
   const double cutmix_alpha = mixing_of(data).cutmix_alpha;
   if (source.ready && cutmix_alpha > 0.0) {
     fail<InvalidArgument>("[task] task.train_data has a cutmix_alpha of ", cutmix_alpha, ", but ", source.description,
@@ -246,12 +292,13 @@ Dataset training_batches(const ImageSource& source, const ImageClassificationTas
         },
         {.seed = seed});
   }
-  return ahead(rounded(batches, data).repeat(), data.prefetch_buffer_size);
+  return ahead(finished(batches, data, task.model, /*training=*/true).repeat(), data.prefetch_buffer_size);
 }
 
 Dataset validation_batches(const ImageSource& source, const ImageClassificationTask& task, const RuntimeConfig& runtime,
                            bool one_hot) {
   const ImageDataConfig& data = task.validation_data;
+  require_bytes(source, "validation_data", data, /*mixes=*/false);
   Dataset ready = source.validation;
   if (!source.ready) {
     ready = ready.map(evaluated_image(source, data, task.model), {.num_parallel_calls = decoding_threads(runtime)});
@@ -264,7 +311,7 @@ Dataset validation_batches(const ImageSource& source, const ImageClassificationT
       return batch;
     });
   }
-  return ahead(rounded(batches, data), data.prefetch_buffer_size);
+  return ahead(finished(batches, data, task.model, /*training=*/false), data.prefetch_buffer_size);
 }
 
 }  // namespace cohort

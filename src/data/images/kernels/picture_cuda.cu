@@ -1,0 +1,2 @@
+#define COHORT_ISA cuda
+#include "data/images/kernels/picture_impl.h"
