@@ -15,6 +15,7 @@
 
 #include "base/kernels/reach.h"
 #include "cohort/device.h"
+#include "device/side_streams.h"
 
 namespace cohort {
 
@@ -104,6 +105,11 @@ class DeviceBackend {
   // Makes a flat tensor of the host, not initialised, that copies to the devices and from them reach without a stop in
   // other memory (pinned). Here, for devices that have no such memory: any.
   virtual torch::Tensor host_memory(int64_t size, torch::ScalarType dtype) const;
+  // Makes streams for work beside what threads give these devices, which are different ones of this back end; null:
+  // it has none.
+  virtual std::unique_ptr<SideStreams> make_side_streams(const std::vector<torch::Device>& /*devices*/) const {
+    return nullptr;
+  }
 
   // Returns whether operations are recorded instead of done. Such work begins at flush(), or when a value is read.
   virtual bool records() const { return false; }

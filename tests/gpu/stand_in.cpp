@@ -18,6 +18,7 @@
 #include "device/backend.h"
 #include "device/host_random.h"
 #include "tests/gpu/stand_in_call.h"
+#include "tests/gpu/stand_in_streams.h"
 
 namespace cohort::gpu {
 
@@ -231,6 +232,9 @@ class CardBackend final : public DeviceBackend {
   }
   torch::Tensor host_memory(int64_t size, torch::ScalarType dtype) const override {
     return at::full({size}, std::numeric_limits<double>::quiet_NaN(), at::TensorOptions().dtype(dtype));
+  }
+  std::unique_ptr<SideStreams> make_side_streams(const std::vector<torch::Device>& devices) const override {
+    return make_late_streams(devices.size());
   }
 
  private:

@@ -164,6 +164,9 @@ class CudaBackend final : public DeviceBackend {
   torch::Tensor host_memory(int64_t size, torch::ScalarType dtype) const override {
     return at::empty({size}, at::TensorOptions().dtype(dtype).pinned_memory(size > 0));
   }
+  std::unique_ptr<SideStreams> make_side_streams(const std::vector<torch::Device>& devices) const override {
+    return make_torch_side_streams(devices);
+  }
 };
 
 }  // namespace

@@ -1,0 +1,146 @@
+#include "tests/gpu/stand_in_streams.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+namespace cohort::gpu {
+
+namespace {
+
+std::atomic<int64_t> works = 0;
+std::atomic<int64_t> delay_ms = 0;
+
+// Operations of a card are done when they return, so that the thread which is to wait for a point does so itself.
+class LatePoint final : public DevicePoint {
+ public:
+  explicit LatePoint(bool reached = false) : reached_(reached) {}
+
+  void reach(std::exception_ptr error) const {
+    const std::lock_guard lock(mutex_);
+    reached_ = true;
+    error_ = std::move(error);
+    changed_.notify_all();
+  }
+
+  void wait(torch::Device /*device*/) const override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::seconds(30), [this] { return reached_; })) {
+      throw std::runtime_error("stand-in card: a point was not reached within 30 s");
+    }
+    if (error_) std::rethrow_exception(error_);
+  }
+  bool reached() const override {
+    const std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+    return reached_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable bool reached_;
+  mutable std::exception_ptr error_;
+};
+
+// One card's stream. After an error nothing more is done.
+class LateStream {
+ public:
+  LateStream() : thread_([this](const std::stop_token& stop) { work(stop); }) {}
+
+  void push(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+  void run(const std::function<void()>& task) {
+    if (error_) return;
+    try {
+      task();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+  const std::exception_ptr& error() const { return error_; }
+
+ private:
+  // Does what is in the queue before it ends, as a device does.
+  void work(const std::stop_token& stop) {
+    for (;;) {
+      std::function<void()> task;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, stop, [this] { return !tasks_.empty(); });
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      task();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::function<void()>> tasks_;
+  std::exception_ptr error_;  // its own thread's
+  std::jthread thread_;       // the last member: it uses the others
+};
+
+class LateStreams final : public SideStreams {
+ public:
+  explicit LateStreams(std::size_t cards) : streams_(cards) {}
+
+  PointPtr mark(std::size_t /*device*/) const override { return std::make_shared<LatePoint>(/*reached=*/true); }
+
+  void follow(std::size_t device, const PointPtr& point) override {
+    LateStream& stream = streams_[device];
+    stream.push([&stream, point] { stream.run([&] { point->wait(torch::kCPU); }); });
+  }
+
+  void begin(std::size_t device, std::function<void()> work, std::span<const torch::Tensor> /*tensors*/) override {
+    LateStream& stream = streams_[device];
+    stream.push([&stream, work = std::move(work)] {
+      stream.run([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+        work();
+        ++works;
+      });
+    });
+  }
+
+  PointPtr record(std::size_t device) override {
+    const auto point = std::make_shared<LatePoint>();
+    LateStream& stream = streams_[device];
+    stream.push([&stream, point] { point->reach(stream.error()); });
+    return point;
+  }
+
+ private:
+  std::deque<LateStream> streams_;
+};
+
+}  // namespace
+
+std::unique_ptr<SideStreams> make_late_streams(std::size_t cards) {
+  return std::make_unique<LateStreams>(cards);
+}
+
+int64_t late_works() {
+  return works;
+}
+
+Late::Late(std::chrono::milliseconds delay) {
+  delay_ms = delay.count();
+}
+
+Late::~Late() {
+  delay_ms = 0;
+}
+
+}  // namespace cohort::gpu
