@@ -47,16 +47,15 @@ if(COHORT_HAS_CUDA AND NOT COHORT_WITH_CUDA_KERNELS STREQUAL "OFF")
 elseif(COHORT_WITH_CUDA_KERNELS STREQUAL "ON")
   message(FATAL_ERROR "COHORT_WITH_CUDA_KERNELS is ON, but this LibTorch is without CUDA; see COHORT_TORCH")
 endif()
-if(COHORT_WITH_NCCL STREQUAL "AUTO")
-  set(COHORT_HAS_NCCL ${COHORT_HAS_CUDA})
-else()
-  set(COHORT_HAS_NCCL ${COHORT_WITH_NCCL})
-  if(COHORT_HAS_NCCL AND NOT COHORT_HAS_CUDA)
-    message(FATAL_ERROR "COHORT_WITH_NCCL is ON, but this LibTorch is without CUDA; see COHORT_TORCH")
-  endif()
-endif()
-# LibTorch comes without it; its group between processes includes it.
+# NCCL's header, which LibTorch comes without: its group between processes includes it, and so does ours between devices.
 find_path(COHORT_NCCL_HEADERS nccl.h HINTS ${COHORT_CUDA_HEADERS} ${CUDA_TOOLKIT_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
+set(COHORT_HAS_NCCL OFF)
+if(COHORT_HAS_CUDA AND COHORT_NCCL_HEADERS AND COHORT_WITH_NCCL)
+  set(COHORT_HAS_NCCL ON)
+elseif(COHORT_WITH_NCCL AND NOT COHORT_WITH_NCCL STREQUAL "AUTO")
+  message(FATAL_ERROR "COHORT_WITH_NCCL is ON, but this LibTorch is without CUDA (COHORT_TORCH), or there is no nccl.h "
+                      "(COHORT_NCCL_HEADERS is \"${COHORT_NCCL_HEADERS}\")")
+endif()
 
 # cohort_optional(<name> <package> [component...]): sets COHORT_HAS_<name> by COHORT_WITH_<name>. It asks whether the package
 # was found, not for a target: FindMPI leaves one behind that has no header.

@@ -59,6 +59,12 @@ if(TARGET cohort_torch_cuda)
   cohort_torch_library(cudart ${cudart})
   string(REGEX REPLACE ".*\\.so\\.([0-9]+).*" "\\1" COHORT_CUDA_MAJOR "${cudart}")
   list(APPEND TORCH_LIBRARIES cohort_cudart)
+  # NCCL, which libtorch_cuda.so calls, too, lies there as well.
+  file(GLOB nccl ${COHORT_TORCH}/../nvidia/*/lib/libnccl.so.*)
+  if(nccl)
+    cohort_torch_library(nccl ${nccl})
+    list(APPEND TORCH_LIBRARIES cohort_nccl)
+  endif()
   list(APPEND TORCH_INCLUDE_DIRS ${COHORT_CUDA_HEADERS})
 endif()
 # Nothing of ours names libtorch_cuda.so, which makes itself known to LibTorch when it is loaded.

@@ -134,7 +134,9 @@ void StrategyCore::make_replicas() {
     in_run_.emplace_back(false);
   }
   launch_ = make_launch(*this, spin);
-  sum_ = make_cross_device_sum(plan_.exchange.cross_device_ops, torch_devices(plan_.devices));
+  sum_ = plan_.sum.all_reduce ? plan_.sum
+                              : make_cross_device_sum(plan_.exchange.cross_device_ops, torch_devices(plan_.devices),
+                                                      plan_.exchange.timeout);
   facts_ = launch_->facts();
   facts_.add_in_place = on_cpu && (facts_.add_in_place || sum_.name == "ring");
   facts_.in_place = workers().path_in_place();
@@ -221,6 +223,14 @@ void StrategyCore::on_chief(const std::string& what, const std::function<void()>
   if (ends.front()[0] != 0) {
     fail<Unavailable>("[strategy] ", what, " failed on ", workers().world().rank_name(0), "; its own log says how");
   }
+}
+
+std::shared_ptr<SumsBeside> StrategyCore::sums_beside() const {
+  const bool of_all = communicator(0).name() == "local" && !divides_models_;
+  if (!launch_->has_threads() || !of_all || !sum_.beside) return nullptr;
+  const auto computes_alone = [](const DeviceBackend* backend) { return !backend->is_host() && !backend->records(); };
+  if (!std::all_of(plan_.backends.begin(), plan_.backends.end(), computes_alone)) return nullptr;
+  return sum_.beside(torch_devices(plan_.devices));
 }
 
 PathChoice StrategyCore::gradient_path(bool has_kernels) const {

@@ -43,6 +43,7 @@ struct StrategyPlan {
   std::shared_ptr<Placement> placement;  // the place where variables live
   // The back ends of the devices; empty: those of the table in device/backends.cpp.
   std::vector<const DeviceBackend*> backends = {};
+  CrossDeviceSum sum = {};  // how replicas are summed; without a function in it: as exchange.cross_device_ops says
   std::shared_ptr<WorkerGroup> workers = only_this_process();
   // Options of the launch of the replicas and of their exchange of gradients.
   ExchangeOptions exchange;
@@ -116,6 +117,9 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns the place where the local replicas meet.
   Rendezvous& rendezvous() { return *rendezvous_; }
   const CrossDeviceSum& cross_device_sum() const { return sum_; }
+  // Returns sums over the local replicas that go on beside what their devices compute, if those in sync are no others;
+  // null: there are none.
+  std::shared_ptr<SumsBeside> sums_beside() const;
 
   // Returns the processes that the strategy spans.
   WorkerGroup& workers() const { return *plan_.workers; }

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "base/fail.h"
+#include "collective/algorithms/linked_sum.h"
+#include "collective/nccl/nccl_link.h"
 #include "device/backend.h"
 
 namespace cohort {
@@ -15,18 +17,15 @@ bool any_device(const std::vector<torch::Device>&) {
   return true;
 }
 
-bool distinct_gpus(const std::vector<torch::Device>& devices) {
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (!is_gpu(devices[i])) return false;
-    for (std::size_t j = 0; j < i; ++j) {
-      if (devices[i] == devices[j]) return false;
-    }
-  }
-  return true;
+// Returns whether NCCL has something to do: there are GPUs alone, and different ones. Replicas on one of them are added
+// up in its memory.
+bool several_gpus(const std::vector<torch::Device>& devices) {
+  if (!std::all_of(devices.begin(), devices.end(), is_gpu)) return false;
+  return std::any_of(devices.begin(), devices.end(), [&](torch::Device device) { return device != devices.front(); });
 }
 
 bool nccl_suits(const std::vector<torch::Device>& devices) {
-  return has_nccl_sum() && distinct_gpus(devices);
+  return has_nccl_link() && several_gpus(devices);
 }
 
 // Returns whether the ring serves these devices. It reads and writes memory, which recorded tensors do not have.
@@ -43,15 +42,26 @@ bool on_request(const std::vector<torch::Device>&) {
 struct Row {
   std::string_view name;
   bool (*automatic)(const std::vector<torch::Device>&);  // returns whether auto takes it
-  CrossDeviceSum (*make)();
+  CrossDeviceSum (*make)();                              // null: NCCL's
 };
 
 constexpr Row kTable[] = {
-    {"nccl", nccl_suits, make_nccl_sum},
+    {"nccl", nccl_suits, nullptr},
     {"ring", one_kind, make_ring},
     {"reduction_to_one_device", any_device, make_reduction_to_one_device},
     {"hierarchical_copy", on_request, make_hierarchical_copy},
 };
+
+CrossDeviceSum make_nccl_sum(const std::vector<torch::Device>& devices, std::chrono::milliseconds timeout) {
+  if (!has_nccl_link()) {
+    fail<Unimplemented>("[collective] cross-device ops nccl: this build has no NCCL; take auto or ring");
+  }
+  if (!several_gpus(devices)) {
+    fail<InvalidArgument>("[collective] cross-device ops nccl: needs replicas on two different GPUs or more, got ",
+                          devices);
+  }
+  return make_linked_sum("nccl", make_nccl_link, timeout);
+}
 
 }  // namespace
 
@@ -61,15 +71,12 @@ std::vector<std::string_view> cross_device_sum_names() {
   return names;
 }
 
-CrossDeviceSum make_cross_device_sum(std::string_view name, const std::vector<torch::Device>& devices) {
+CrossDeviceSum make_cross_device_sum(std::string_view name, const std::vector<torch::Device>& devices,
+                                     std::chrono::milliseconds timeout) {
   std::string known = "auto";
   for (const Row& row : kTable) {
     if (name == row.name || (name == "auto" && row.automatic(devices))) {
-      if (row.name == "nccl" && has_nccl_sum() && !distinct_gpus(devices)) {
-        fail<InvalidArgument>("[collective] cross-device ops nccl: needs a different GPU for every replica, got ",
-                              devices);
-      }
-      return row.make();
+      return row.make == nullptr ? make_nccl_sum(devices, timeout) : row.make();
     }
     known += c10::str(", ", row.name);
   }

@@ -3,12 +3,15 @@
 
 #include <torch/types.h>
 
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "cohort/communicator.h"
+#include "collective/devices/sums_beside.h"
 #include "collective/local/rendezvous.h"
 
 namespace cohort {
@@ -26,21 +29,31 @@ struct CrossDeviceSum {
 
   // Computes dst as the sources, one of each rank, reduced to the same bits as all_reduce does, on any devices.
   std::function<void(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op)> reduce;
+
+  // Called as all_reduce is, with a contiguous tensor of the same shape on all ranks: returns those of all, in rank
+  // order, on the rank's device, or nothing if it cannot. Without it they are copied.
+  std::function<std::vector<torch::Tensor>(Rendezvous& meeting, int rank, RankTensors all)> all_gather = {};
+
+  // Returns sums of the same kind that go on beside what these devices, those of the ranks, compute; null, or without
+  // this function: there are none.
+  std::function<std::shared_ptr<SumsBeside>(const std::vector<torch::Device>& of_ranks)> beside = {};
+
+  // Makes one of the same kind for another group. Without it there is nothing that groups could not share.
+  std::function<CrossDeviceSum()> of_new_group = {};
 };
 
 // Returns the names of the table.
 std::vector<std::string_view> cross_device_sum_names();
 
 // Returns the sum of this name: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which takes the first
-// of the table that suits the devices. An unknown name: InvalidArgument naming the known ones; nccl without NCCL:
-// Unimplemented.
-CrossDeviceSum make_cross_device_sum(std::string_view name, const std::vector<torch::Device>& devices);
+// of the table that suits the devices. `timeout`: the longest time of a sum that no rank waits for. An unknown name:
+// InvalidArgument naming the known ones; nccl without NCCL: Unimplemented.
+CrossDeviceSum make_cross_device_sum(std::string_view name, const std::vector<torch::Device>& devices,
+                                     std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
 CrossDeviceSum make_reduction_to_one_device();
 CrossDeviceSum make_hierarchical_copy();
 CrossDeviceSum make_ring();
-CrossDeviceSum make_nccl_sum();  // nccl_sum.cpp or no_nccl_sum.cpp
-bool has_nccl_sum();
 
 // Computes dst as the sum of the sources in their order (their mean for kMean), elementwise, on any devices; dst may be
 // one of them.

@@ -4,10 +4,13 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "collective/algorithms/cross_device_sum.h"
+#include "device/backend.h"
 
 namespace cohort {
 
@@ -41,7 +44,8 @@ void reduce_slice(RankTensors all, std::size_t index, Slice slice, ReduceOp op) 
   }
 }
 
-void ring_all_reduce(Rendezvous& /*meeting*/, int rank, RankTensors all, ReduceOp op) {
+// Reduces a rank's slice of every tensor.
+void reduce_slices(int rank, RankTensors all, ReduceOp op) {
   const int ranks = static_cast<int>(all.size());
   for (std::size_t i = 0; i < all[0].size(); ++i) {
     const Slice slice = slice_of(all[0][i].numel(), rank, ranks);
@@ -62,6 +66,52 @@ void ring_all_reduce(Rendezvous& /*meeting*/, int rank, RankTensors all, ReduceO
   }
 }
 
+void ring_all_reduce(Rendezvous& /*meeting*/, int rank, RankTensors all, ReduceOp op) {
+  reduce_slices(rank, all, op);
+}
+
+// Every rank's slice is reduced on a stream of its device, which reads from all and writes to all.
+class RingBeside final : public SumsBeside {
+ public:
+  RingBeside(DevicePlaces places, std::unique_ptr<SideStreams> streams)
+      : places_(std::move(places)), streams_(std::move(streams)) {}
+
+  PointPtr mark(int rank) const override { return streams_->mark(places_.of[static_cast<std::size_t>(rank)]); }
+  void require_well() const override {}
+
+  Ends begin(const std::string& /*what*/, const Tensors& all, const std::vector<PointPtr>& ready) override {
+    const std::lock_guard lock(mutex_);
+    std::vector<torch::Tensor> used;
+    for (const std::vector<torch::Tensor>& own : all) used.insert(used.end(), own.begin(), own.end());
+    for (std::size_t d = 0; d < places_.devices.size(); ++d) {
+      for (const PointPtr& point : ready) streams_->follow(d, point);
+    }
+    const auto tensors = std::make_shared<Tensors>(all);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      const auto reduce = [tensors, r] {
+        const std::vector<std::span<torch::Tensor>> spans(tensors->begin(), tensors->end());
+        reduce_slices(static_cast<int>(r), spans, ReduceOp::kSum);
+      };
+      streams_->begin(places_.of[r], reduce, used);
+    }
+    std::vector<PointPtr> ends;
+    for (std::size_t d = 0; d < places_.devices.size(); ++d) ends.push_back(streams_->record(d));
+    return Ends(all.size(), ends);
+  }
+
+ private:
+  DevicePlaces places_;
+  std::unique_ptr<SideStreams> streams_;
+  std::mutex mutex_;
+};
+
+std::shared_ptr<SumsBeside> ring_beside(const std::vector<torch::Device>& of_ranks) {
+  DevicePlaces places(of_ranks);
+  auto streams = backend_of(places.devices.front()).make_side_streams(places.devices);
+  if (streams == nullptr) return nullptr;
+  return std::make_shared<RingBeside>(std::move(places), std::move(streams));
+}
+
 // A mean is multiplied by 1 / ranks as in reduce_slice(), for the sake of the same bits.
 void ring_reduce(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op) {
   if (!has_kernel(dst)) return reduce_into(dst, sources, op);
@@ -80,7 +130,7 @@ void ring_reduce(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, 
 }  // namespace
 
 CrossDeviceSum make_ring() {
-  return {.name = "ring", .all_reduce = ring_all_reduce, .reduce = ring_reduce};
+  return {.name = "ring", .all_reduce = ring_all_reduce, .reduce = ring_reduce, .beside = ring_beside};
 }
 
 }  // namespace cohort

@@ -74,10 +74,14 @@ class Local final : public Communicator {
     torch::Tensor mine = tensor.detach();
     const auto meeting = enter();
     meeting->arrive(rank_, {.what = "all_gather", .tensors = {&mine, 1}, .ragged = true}, &mine);
+    std::vector<std::span<torch::Tensor>> all;
+    for (int r = 0; r < size(); ++r) all.emplace_back(static_cast<torch::Tensor*>(meeting->data(r)), 1);
     std::vector<torch::Tensor> parts;
-    for (int r = 0; r < size(); ++r) {
-      const auto& part = *static_cast<torch::Tensor*>(meeting->data(r));
-      parts.push_back(part.to(mine.device(), /*non_blocking=*/false, /*copy=*/true));
+    if (sum_.all_gather && alike(all)) parts = sum_.all_gather(*meeting, rank_, all);
+    if (parts.empty()) {
+      for (const auto& part : all) {
+        parts.push_back(part.front().to(mine.device(), /*non_blocking=*/false, /*copy=*/true));
+      }
     }
     meeting->depart(rank_);
     return parts;
@@ -159,10 +163,20 @@ class Local final : public Communicator {
   struct Choice {
     int color = 0;
     int key = 0;
-    std::shared_ptr<Rendezvous> meeting = nullptr;  // the first rank of a color brings the meeting of the new group
+    // The first rank of a color brings the meeting of the new group and the way in which it sums.
+    std::shared_ptr<Rendezvous> meeting = nullptr;
+    CrossDeviceSum sum = {};
   };
 
   WorkQueues& queues() override { return queues_; }
+
+  // Returns whether the ranks have brought contiguous tensors of the same shape that is not empty.
+  static bool alike(RankTensors all) {
+    const torch::Tensor& first = all.front().front();
+    return first.numel() > 0 && std::all_of(all.begin(), all.end(), [&](std::span<torch::Tensor> own) {
+             return own.front().is_contiguous() && own.front().sizes() == first.sizes();
+           });
+  }
 
   // Returns where the ranks meet for this call, after those that were begun before it: asynchronous operations have a
   // meeting of their own, beside what the ranks' own threads do.
@@ -188,13 +202,16 @@ std::unique_ptr<Communicator> Local::split(int color, int key) {
   }
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return choice_of(a).key < choice_of(b).key; });
   const bool leads = !members.empty() && members.front() == rank_;
-  if (leads) mine.meeting = meeting_->branch(members);
+  if (leads) {
+    mine.meeting = meeting_->branch(members);
+    mine.sum = sum_.of_new_group ? sum_.of_new_group() : sum_;
+  }
   meeting->sync(rank_);
   std::unique_ptr<Communicator> group;
   if (!members.empty()) {
     const auto self = std::find(members.begin(), members.end(), rank_) - members.begin();
-    group = std::make_unique<Local>(choice_of(members.front()).meeting, make_cross_device_sum(sum_.name, {}),
-                                    static_cast<int>(self));
+    Choice& first = choice_of(members.front());
+    group = std::make_unique<Local>(first.meeting, first.sum, static_cast<int>(self));
   }
   meeting->depart(rank_);
   return group;

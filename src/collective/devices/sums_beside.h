@@ -1,0 +1,52 @@
+// SumsBeside: sums over the replicas of a process that go on beside what their devices compute, so that gradients of
+// late layers are added up while backward computes those of early ones.
+#pragma once
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "device/side_streams.h"
+
+namespace cohort {
+
+// Thread-safe.
+class SumsBeside {
+ public:
+  // [rank]: the tensors of each rank, contiguous; same shapes and dtypes on all ranks.
+  using Tensors = std::vector<std::vector<torch::Tensor>>;
+  // [rank]: the points that all have to be waited for before a rank's sums are there.
+  using Ends = std::vector<std::vector<PointPtr>>;
+
+  virtual ~SumsBeside() = default;
+
+  // Returns the point behind what the calling thread has given a rank's device.
+  virtual PointPtr mark(int rank) const = 0;
+
+  // Begins to add up the tensors of all ranks, in place; ready[r] is the point at which those of rank r are there. The
+  // call is made once for all ranks, by any thread, and does not wait for a device. Each rank's order of additions is
+  // the same from run to run. `what` names the sum in errors. Throws what an earlier sum has come to grief by.
+  virtual Ends begin(const std::string& what, const Tensors& all, const std::vector<PointPtr>& ready) = 0;
+
+  // Throws what a sum has come to grief by, if one has: DeadlineExceeded, Unavailable.
+  virtual void require_well() const = 0;
+};
+
+// The devices of some ranks: each device once, and which of them each rank has.
+struct DevicePlaces {
+  explicit DevicePlaces(const std::vector<torch::Device>& of_ranks) {
+    for (const torch::Device device : of_ranks) {
+      const auto found = std::find(devices.begin(), devices.end(), device);
+      of.push_back(static_cast<std::size_t>(found - devices.begin()));
+      if (found == devices.end()) devices.push_back(device);
+    }
+  }
+
+  std::vector<torch::Device> devices;
+  std::vector<std::size_t> of;  // [rank]
+};
+
+}  // namespace cohort
