@@ -28,12 +28,13 @@ struct PowerSgdOptions {
 // The options of every strategy's exchange; each strategy has its own struct.
 struct ExchangeOptions {
   // The way in which tensors are summed: reduction_to_one_device, hierarchical_copy, ring, nccl, or auto, which is nccl
-  // for GPUs, ring for CPUs and for logical devices of one GPU, and reduction_to_one_device for a mix.
+  // for several GPUs, ring for CPUs and for logical devices of one GPU, and reduction_to_one_device for a mix.
   std::string cross_device_ops = "auto";
   // The number of messages that the gradients are packed into; 0: one message for each tensor. InvalidArgument: it is
   // negative, or there are no messages (one replica, the ring of replicas on CPUs, central storage, parameter servers).
   int num_packs = 1;
-  // The least bytes of a message, instead of num_packs; 0: num_packs decides. InvalidArgument: both are set.
+  // The least bytes of a message, instead of num_packs; 0: num_packs decides. If neither is set, replicas on GPUs of
+  // one process exchange messages of 8 MiB while backward runs, and a last one of 1 MiB. InvalidArgument: both are set.
   int64_t bytes_per_pack = 0;
   // How gradients travel between replicas and between workers: none (as they are), bfloat16 or float16 (rounded to it,
   // added up in float32, and the sum is rounded once more), or power_sgd (by factors of low rank);
@@ -44,7 +45,7 @@ struct ExchangeOptions {
   // Cores that an operation of one CPU replica, or an update of offloaded states, may use; 0: all cores, divided among
   // the replicas.
   int threads_per_replica = 0;
-  // The longest wait for another replica.
+  // The longest wait for another replica, and of a GPU in a sum for another one.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 

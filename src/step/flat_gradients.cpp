@@ -12,13 +12,15 @@ FlatGradients::FlatGradients(const FlatParameters& flat)
 }
 
 void FlatGradients::pack(int replica, const std::vector<torch::Tensor>& gradients) {
-  for (std::size_t p = 0; p < gradients.size(); ++p) {
-    torch::Tensor home = flat_.part_of(of(replica)[flat_.parameters()[p].group], p);
-    if (!gradients[p].defined()) {
-      home.zero_();
-    } else {
-      home.copy_(gradients[p].is_sparse() ? gradients[p].to_dense() : gradients[p]);
-    }
+  for (std::size_t p = 0; p < gradients.size(); ++p) put(replica, p, gradients[p]);
+}
+
+void FlatGradients::put(int replica, std::size_t parameter, const torch::Tensor& gradient) {
+  torch::Tensor home = flat_.part_of(of(replica)[flat_.parameters()[parameter].group], parameter);
+  if (!gradient.defined()) {
+    home.zero_();
+  } else {
+    home.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
   }
 }
 

@@ -16,6 +16,8 @@ class FlatGradients {
 
   // Takes a replica's gradients, one a parameter, undefined for zero.
   void pack(int replica, const std::vector<torch::Tensor>& gradients);
+  // Takes one of them.
+  void put(int replica, std::size_t parameter, const torch::Tensor& gradient);
   // Returns them flat, one a group, on the replica's device.
   std::vector<torch::Tensor>& of(int replica) { return gradients_[static_cast<std::size_t>(replica)]; }
 

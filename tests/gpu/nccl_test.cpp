@@ -157,6 +157,18 @@ TEST(NcclTest, EveryReplicasOwnStreamIsWaitedFor) {
   }
 }
 
+// Two replicas on each card, which are added up there before NCCL does so between the cards, in buckets.
+TEST(NcclTest, SeveralReplicasOfACardTrainAsOneDevice) {
+  COHORT_NEEDS_REAL_CARDS(2);
+  split_cards();
+  const auto make = [] { return torch::nn::Linear(equivalence::kFeatures, equivalence::kClasses); };
+  const auto rule = SGD({.learning_rate = 0.05, .momentum = 0.9});
+  const torch::Tensor alone = equivalence::weights_after(OneDeviceStrategy("/CPU:0"), rule, {}, make);
+  const MirroredStrategy strategy({.devices = {"/GPU:0", "/GPU:1", "/GPU:2", "/GPU:3"},
+                                   .exchange = {.cross_device_ops = "nccl", .bytes_per_pack = 64}});
+  EXPECT_LT(equivalence::distance(alone, equivalence::weights_after(strategy, rule, {}, make)), 1e-8);
+}
+
 // Workers as threads of this process, each with a card of its own.
 TEST(NcclTest, WorkersTrainAsOneDevice) {
   COHORT_NEEDS_REAL_CARDS(1);

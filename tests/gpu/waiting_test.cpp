@@ -84,6 +84,7 @@ std::vector<Program> programs() {
   return {
       {1, "one_card", one, sgd},
       {2, "two_cards", two, sgd},
+      {2, "in_buckets", [] { return on(on_cards(2), {.exchange = {.bytes_per_pack = 64}}); }, sgd},
       {1, "two_replicas_of_one_card", [] { return on(parts_of_one_card()); }, sgd},
       {2, "clipped_by_global_norm", two, Adam({.learning_rate = 0.1, .gradient = {.global_clipnorm = 0.1}})},
       {2, "clipped_by_norm", two, Adam({.learning_rate = 0.1, .gradient = {.clipnorm = 0.1}})},

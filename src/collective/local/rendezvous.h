@@ -83,6 +83,9 @@ class Rendezvous {
   void abort(const std::string& reason);
   bool aborted() const { return aborted_.load(); }
 
+  // Returns how often the ranks have been let in again, which tells apart what they do in one run and in another.
+  uint64_t runs() const { return runs_.load(); }
+
   // Makes everything as new. To be called only while no rank is inside; those that wait for letters get Cancelled.
   void reset();
 

@@ -1,13 +1,17 @@
 // Replicas on different devices, other cross-device ops than ring, or dtypes without kernels: gradients are packed into
-// one flat run a replica and all-reduced in packs, and every replica updates its own copy with slots of its own.
+// one flat run a replica and all-reduced in packs, and every replica updates its own copy with slots of its own. On
+// devices of one process buckets leave during backward, and each is updated when its sum is there (device_buckets.h).
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 
 #include "base/fail.h"
 #include "cohort/trace.h"
 #include "collective/gradient_wire.h"
+#include "step/exchange/device_buckets.h"
 #include "step/exchange/exchange.h"
 #include "step/exchange/power_sgd.h"
 #include "step/flat_gradients.h"
@@ -18,6 +22,11 @@
 namespace cohort {
 
 namespace {
+
+// The bytes of a bucket that leaves during backward, if the strategy's options do not say, and the most of the last
+// one.
+constexpr int64_t kFullBucket = int64_t{8} << 20;
+constexpr int64_t kLastBucket = int64_t{1} << 20;
 
 // Returns the squared norm of each parameter's sum, on the replica's device. The parts of those that are cut are added
 // up along their axes, in one message an axis; what every replica has is counted once.
@@ -71,10 +80,16 @@ class CommunicatorExchange final : public Exchange {
     for (int r = 0; wire_.approximates() && r < core.num_local_replicas(); ++r) {
       power_sgd_.emplace_back(flat, core.plan().exchange.power_sgd, r);
     }
+    begin_in_backward();
+  }
+
+  void backward(Replica& replica, const torch::Tensor& loss) override {
+    buckets_ ? buckets_->backward(replica.local_id(), loss) : loss.backward();
   }
 
   Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
+    if (buckets_ && !reduced) return step_by_buckets(replica.local_id(), gradients, context);
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");
     if (!reduced) all_reduce(replica, context.step);
@@ -112,6 +127,37 @@ class CommunicatorExchange final : public Exchange {
   }
 
  private:
+  // Has buckets leave during backward where the replicas' devices can add them up meanwhile. Norms of parts, and
+  // factors, take other messages.
+  void begin_in_backward() {
+    if (wire_.approximates() || flat_.layout().cuts_any() || !flat_.counted().empty()) return;
+    auto sums = core_.sums_beside();
+    if (sums == nullptr) return;
+    const auto plan = [this](std::span<const std::size_t> order) {
+      const ExchangeOptions& options = core_.plan().exchange;
+      if (options.num_packs > 1) return buckets_of_packs(flat_, order, packs_);
+      int64_t full = options.num_packs == 0 ? 1 : kFullBucket;
+      if (options.bytes_per_pack > 0) full = options.bytes_per_pack;
+      return plan_buckets(flat_, order, {.full = full, .most_last = std::min(full, kLastBucket)});
+    };
+    buckets_ = std::make_unique<DeviceBuckets>(core_, flat_, gradients_, std::move(sums), wire_, plan);
+  }
+
+  // A bucket is updated while those after it travel, unless the update of any parameter needs all sums.
+  Verdict step_by_buckets(int me, const std::vector<torch::Tensor>& gradients, const StepContext& context) {
+    const TraceSpan span("compute", "update");
+    TensorUpdate& update = updates_[static_cast<std::size_t>(me)];
+    buckets_->complete(me, gradients);
+    if (update.needs_all()) {
+      buckets_->each(me, [](std::span<const std::size_t>) {});
+      return update.update(gradients_.of(me), context);
+    }
+    buckets_->each(me, [&](std::span<const std::size_t> parameters) {
+      update.update_some(gradients_.of(me), parameters, context);
+    });
+    return true;
+  }
+
   // The norms and means of parameters are those of all their parts: over a replica's line along the axis of the cut.
   void join_parts() {
     for (std::size_t r = 0; r < updates_.size(); ++r) {
@@ -147,8 +193,9 @@ class CommunicatorExchange final : public Exchange {
   FlatGradients gradients_;
   std::vector<std::vector<Pack>> packs_;  // [group]
   GradientWire wire_;
-  std::vector<PowerSgd> power_sgd_;    // [replica]; none where the messages have the gradients themselves
-  std::vector<TensorUpdate> updates_;  // [replica]
+  std::vector<PowerSgd> power_sgd_;         // [replica]; none where the messages have the gradients themselves
+  std::vector<TensorUpdate> updates_;       // [replica]
+  std::unique_ptr<DeviceBuckets> buckets_;  // null: gradients leave after backward
   // [replica]: what adds up over its line along each axis; a deque, because functions in it are pointed to.
   std::deque<std::map<std::string, std::function<void(torch::Tensor& numbers)>>> lines_;
 };

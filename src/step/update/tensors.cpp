@@ -8,6 +8,7 @@
 
 #include "base/flush_denormals.h"
 #include "base/kernels/kernels.h"
+#include "base/slices.h"
 #include "device/backend.h"
 #include "step/update/slots.h"
 
@@ -50,19 +51,44 @@ Verdict TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext
     scaling = scaling_by_norm(norm_of_all(sums, known), gradient, context);
     if (scaling.verdict.is_left_out()) return scaling.verdict;
   }
-  // Runs of parameters that are treated alike go in one call.
-  const bool alike = !rule_.rule().one_by_one() && gradient.clipnorm == 0.0;
   for (std::size_t g = 0; g < sums.size(); ++g) {
-    const auto& members = flat_.groups()[g].members;
-    for (std::size_t first = 0; first < members.size();) {
-      std::size_t last = first + 1;
-      const Treatment treatment = flat_.parameters()[members[first]].treatment;
-      while (alike && last < members.size() && flat_.parameters()[members[last]].treatment == treatment) ++last;
-      update_members(g, members[first], members[last - 1], sums[g], context, scaling, known.squares);
-      first = last;
-    }
+    update_runs(flat_.groups()[g].members, sums[g], context, scaling, known.squares);
   }
   return scaling.verdict;
+}
+
+bool TensorUpdate::needs_all() const {
+  return rule_.gradient().global_clipnorm > 0.0 || rule_.gradient().loss_scale.has_value();
+}
+
+void TensorUpdate::update_some(const std::vector<torch::Tensor>& sums, std::span<const std::size_t> parameters,
+                               const StepContext& context) {
+  const FlushDenormals flush;
+  for (std::size_t first = 0; first < parameters.size();) {
+    const std::size_t group = flat_.parameters()[parameters[first]].group;
+    std::size_t last = first;
+    while (last < parameters.size() && flat_.parameters()[parameters[last]].group == group) ++last;
+    update_runs(parameters.subspan(first, last - first), sums[group], context, {}, {});
+    first = last;
+  }
+}
+
+// Runs of neighbouring parameters that are treated alike go in one call.
+void TensorUpdate::update_runs(std::span<const std::size_t> parameters, const torch::Tensor& sums,
+                               const StepContext& context, const DeviceScaling& scaling, const torch::Tensor& squares) {
+  const bool alike = !rule_.rule().one_by_one() && rule_.gradient().clipnorm == 0.0;
+  const auto joins = [&](std::size_t before, std::size_t next) {
+    const FlatParameter& a = flat_.parameters()[before];
+    const FlatParameter& b = flat_.parameters()[next];
+    return alike && a.treatment == b.treatment && a.offset + aligned_slice(a.size) == b.offset;
+  };
+  for (std::size_t first = 0; first < parameters.size();) {
+    std::size_t last = first + 1;
+    while (last < parameters.size() && joins(parameters[last - 1], parameters[last])) ++last;
+    const std::size_t group = flat_.parameters()[parameters[first]].group;
+    update_members(group, parameters[first], parameters[last - 1], sums, context, scaling, squares);
+    first = last;
+  }
 }
 
 void TensorUpdate::update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,

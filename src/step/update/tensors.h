@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -52,7 +53,17 @@ class TensorUpdate {
   // of the norms of the sums; without it these are those of whole parameters. Never waits for a device.
   Verdict update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms = {});
 
+  // Returns whether the update of any parameter needs all sums: for clipping by the norm of all, and for a loss scale.
+  bool needs_all() const;
+  // Updates some whole parameters, in the order of the flat memory, where needs_all() is false: the same bits as of
+  // update().
+  void update_some(const std::vector<torch::Tensor>& sums, std::span<const std::size_t> parameters,
+                   const StepContext& context);
+
  private:
+  // Parameters of one group, in the order of the flat memory.
+  void update_runs(std::span<const std::size_t> parameters, const torch::Tensor& sums, const StepContext& context,
+                   const DeviceScaling& scaling, const torch::Tensor& squares);
   void update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
                       StepContext context, DeviceScaling scaling, const torch::Tensor& squares);
 

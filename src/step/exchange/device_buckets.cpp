@@ -1,0 +1,159 @@
+// A replica that has all gradients of a bucket says so, and the last one begins the sum for all. So no thread waits for
+// another one in backward, where that of a device may serve several replicas.
+#include "step/exchange/device_buckets.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+
+namespace cohort {
+
+DeviceBuckets::DeviceBuckets(StrategyCore& core, FlatParameters& flat, FlatGradients& gradients,
+                             std::shared_ptr<SumsBeside> sums, GradientWire wire, PlanBuckets plan)
+    : core_(core),
+      flat_(flat),
+      gradients_(gradients),
+      sums_(std::move(sums)),
+      wire_(std::move(wire)),
+      plan_(std::move(plan)),
+      replicas_(static_cast<std::size_t>(core.num_local_replicas())),
+      owns_(replicas_),
+      watched_(flat, [this](int local_id, std::size_t p) { came(local_id, p); }) {}
+
+// What an earlier step that failed has begun may still use the gradients' memory.
+void DeviceBuckets::begin_step(int local_id) {
+  Own& mine = own(local_id);
+  const uint64_t run = core_.rendezvous().runs();
+  if (mine.tag && mine.tag->run != run) mine.steps = 0;
+  const Tag now{.run = run, .step = mine.steps};
+  if (mine.tag == now) return;
+  if (!mine.ended) {
+    const std::lock_guard lock(mutex_);
+    for (const Travelling& bucket : buckets_) {
+      if (!bucket.ends.empty()) wait(local_id, bucket.ends[static_cast<std::size_t>(local_id)]);
+    }
+  }
+  mine.tag = now;
+  mine.ended = false;
+  mine.came.assign(flat_.parameters().size(), 0);
+  mine.order.clear();
+  mine.missing.clear();
+  for (const Travelling& bucket : buckets_) mine.missing.push_back(bucket.plan.parameters.size());
+}
+
+void DeviceBuckets::backward(int local_id, const torch::Tensor& loss) {
+  sums_->require_well();
+  begin_step(local_id);
+  watched_.run(local_id, loss);
+}
+
+void DeviceBuckets::came(int local_id, std::size_t parameter) {
+  Own& mine = own(local_id);
+  const int times = ++mine.came[parameter];
+  if (buckets_.empty()) {
+    if (times == 1) mine.order.push_back(parameter);
+    return;
+  }
+  if (times > expected_[parameter]) {
+    fail<FailedPrecondition>("[optimizer] minimize: the gradient of ", flat_.parameters()[parameter].name, " comes ",
+                             times, " times in one backward, which in the first step it did ", expected_[parameter],
+                             " time(s); take gradients() and apply_gradients() for such a loss");
+  }
+  if (times == expected_[parameter]) put(local_id, parameter, flat_.tensors(local_id)[parameter].grad());
+}
+
+void DeviceBuckets::put(int local_id, std::size_t parameter, const torch::Tensor& gradient) {
+  const torch::NoGradGuard no_grad;
+  gradients_.put(local_id, parameter, gradient);
+  for (const std::size_t bucket : buckets_of_[parameter]) {
+    if (--own(local_id).missing[bucket] == 0) leave(local_id, bucket);
+  }
+}
+
+void DeviceBuckets::leave(int local_id, std::size_t bucket) {
+  const auto me = static_cast<std::size_t>(local_id);
+  Travelling& travelling = buckets_[bucket];
+  std::vector<torch::Tensor> sent;
+  for (const torch::Tensor& run : travelling.home[me]) sent.push_back(wire_.packed(run));
+  PointPtr ready = sums_->mark(local_id);
+  const std::lock_guard lock(mutex_);
+  if (travelling.tag != own(local_id).tag) {
+    travelling.tag = own(local_id).tag;
+    travelling.came = 0;
+  }
+  travelling.sent[me] = std::move(sent);
+  travelling.ready[me] = std::move(ready);
+  if (++travelling.came < replicas_) return;
+  travelling.ends = sums_->begin(c10::str("gradients, bucket ", bucket + 1, " of ", buckets_.size()), travelling.sent,
+                                 travelling.ready);
+}
+
+void DeviceBuckets::complete(int local_id, const std::vector<torch::Tensor>& gradients) {
+  begin_step(local_id);
+  Own& mine = own(local_id);
+  const bool planned = !buckets_.empty();
+  if (planned) put_missing(local_id, gradients);
+  Launch& launch = core_.launch();
+  launch.arrive(local_id, "the exchange of the gradients");
+  ++mine.steps;
+  if (!planned) {
+    if (local_id == 0) plan_by_first_step();
+    launch.sync(local_id);
+    for (const Travelling& bucket : buckets_) mine.missing.push_back(bucket.plan.parameters.size());
+    mine.came.assign(mine.came.size(), 0);
+    put_missing(local_id, gradients);
+    launch.sync(local_id);
+  }
+  launch.depart(local_id);
+  sums_->require_well();
+}
+
+void DeviceBuckets::put_missing(int local_id, const std::vector<torch::Tensor>& gradients) {
+  for (std::size_t p = gradients.size(); p-- > 0;) {
+    if (own(local_id).came[p] < expected_[p]) put(local_id, p, gradients[p]);
+  }
+}
+
+// Gradients that the first step does not bring are taken to come last, those of late layers first.
+void DeviceBuckets::plan_by_first_step() {
+  const Own& first = owns_.front();
+  std::vector<std::size_t> order = first.order;
+  for (std::size_t p = flat_.parameters().size(); p-- > 0;) {
+    if (first.came[p] == 0) order.push_back(p);
+  }
+  for (const int times : first.came) expected_.push_back(std::max(1, times));
+  buckets_of_.resize(flat_.parameters().size());
+  for (Bucket& bucket : plan_(order)) {
+    for (const std::size_t p : bucket.parameters) buckets_of_[p].push_back(buckets_.size());
+    Travelling& travelling = buckets_.emplace_back();
+    travelling.plan = std::move(bucket);
+    travelling.sent.resize(replicas_);
+    travelling.ready.resize(replicas_);
+    for (std::size_t r = 0; r < replicas_; ++r) {
+      std::vector<torch::Tensor>& home = travelling.home.emplace_back();
+      for (const BucketRun& run : travelling.plan.runs) {
+        home.push_back(gradients_.of(static_cast<int>(r))[run.group].slice(0, run.begin, run.end));
+      }
+    }
+  }
+}
+
+void DeviceBuckets::wait(int local_id, const std::vector<PointPtr>& ends) const {
+  for (const PointPtr& end : ends) end->wait(core_.replica(local_id).device());
+}
+
+// Until all replicas come to a bucket again, what this one has of it stays as it is.
+void DeviceBuckets::each(int local_id, const std::function<void(std::span<const std::size_t> parameters)>& take) {
+  const auto me = static_cast<std::size_t>(local_id);
+  for (Travelling& bucket : buckets_) {
+    wait(local_id, bucket.ends[me]);
+    for (std::size_t i = 0; i < bucket.home[me].size(); ++i) {
+      GradientWire::unpack(bucket.sent[me][i], bucket.home[me][i]);
+    }
+    bucket.sent[me].clear();
+    take(bucket.plan.completed);
+  }
+  own(local_id).ended = true;
+}
+
+}  // namespace cohort
