@@ -9,7 +9,7 @@
 
 #include "base/cpu_threads.h"
 #include "cohort/device.h"
-#include "collective/algorithms/cross_device_sum.h"
+#include "collective/nccl/nccl_link.h"
 #include "commands.h"
 #include "device/backend.h"
 #include "device/xla/find_plugin.h"
@@ -25,7 +25,7 @@ std::string gibibytes(int64_t bytes) {
 }
 
 void print_devices() {
-  std::cout << "LibTorch " << TORCH_VERSION << ", NCCL " << (has_nccl_sum() ? "yes" : "no") << ", " << hardware_cores()
+  std::cout << "LibTorch " << TORCH_VERSION << ", NCCL " << (has_nccl_link() ? "yes" : "no") << ", " << hardware_cores()
             << " core(s)\n";
   for (const PhysicalDevice& device : list_physical_devices()) {
     const DeviceBackend& backend = *find_backend(device.type);
