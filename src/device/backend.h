@@ -15,6 +15,7 @@
 
 #include "base/kernels/reach.h"
 #include "cohort/device.h"
+#include "device/device_graph.h"
 #include "device/side_streams.h"
 
 namespace cohort {
@@ -111,6 +112,15 @@ class DeviceBackend {
     return nullptr;
   }
 
+  // Returns whether work of the device can be captured and given to it again.
+  virtual bool captures() const { return false; }
+  // Makes a graph of a device without segments; null where nothing can be captured. `generators` are those that its
+  // work may draw from, besides LibTorch's own one of the device.
+  virtual std::unique_ptr<DeviceGraph> make_graph(torch::Device /*device*/,
+                                                  const std::vector<at::Generator>& /*generators*/) const {
+    return nullptr;
+  }
+
   // Returns whether operations are recorded instead of done. Such work begins at flush(), or when a value is read.
   virtual bool records() const { return false; }
   // Begins the work that the calling thread has recorded for the device. Every training step ends with it, and every
@@ -149,6 +159,8 @@ void note_new_devices();
 const DeviceBackend& backend_of(torch::Device device);
 // Returns the back end of a type in the names of devices, or null if this build has none.
 const DeviceBackend* find_backend(std::string_view type);
+// Returns whether work of a device can be captured; false for one that no back end has.
+bool captures(torch::Device device);
 // Returns whether NCCL can carry the tensors of a device.
 bool is_gpu(torch::Device device);
 

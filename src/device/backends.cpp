@@ -82,6 +82,13 @@ const DeviceBackend* find_backend(std::string_view type) {
   return found == all.end() ? nullptr : found->get();
 }
 
+bool captures(torch::Device device) {
+  const auto& all = device_backends();
+  return std::any_of(all.begin(), all.end(), [&](const auto& backend) {
+    return backend->torch_type() == device.type() && backend->captures();
+  });
+}
+
 bool is_gpu(torch::Device device) {
   return device.is_cuda();
 }

@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "device/backend.h"
 #include "device/host_random.h"
 #include "tests/gpu/stand_in_call.h"
+#include "tests/gpu/stand_in_graph.h"
 #include "tests/gpu/stand_in_streams.h"
 
 namespace cohort::gpu {
@@ -29,6 +31,7 @@ std::atomic<int> tellers = 0;
 std::atomic<int64_t> locks = 0;
 
 void note_synchronisation(const std::string& what) {
+  TORCH_CHECK(!is_capturing(), "operation not permitted when the card captures: a wait for ", what);
   ++waits;
   if (tellers > 0) std::cerr << "[stand-in card] waits for " << what << "\n" << c10::get_backtrace(2, 40) << std::endl;
 }
@@ -90,48 +93,74 @@ void index_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   call_on_card(op, stack);
 }
 
+// Does something on a card's tensors, which is noted within a capture.
+CardCapture::Tensors done(const CardCapture::Tensors& given,
+                          const std::function<CardCapture::Tensors(const CardCapture::Tensors&)>& make) {
+  CardCapture* const capture = CardCapture::of_thread();
+  return capture == nullptr ? make(given) : capture->call(given, make);
+}
+
 torch::Tensor& copy(torch::Tensor& self, const torch::Tensor& source, bool non_blocking) {
   if (on_card(self) != on_card(source) && !non_blocking && self.numel() > 0) {
     note_synchronisation(c10::str("a copy of ", source.sizes(), " from ", source.device(), " to ", self.device()));
   }
-  on_host(self).copy_(on_host(source));
+  const auto make = [](const CardCapture::Tensors& given) {
+    on_host(given[0]).copy_(on_host(given[1]));
+    return CardCapture::Tensors{given[0]};
+  };
+  done({self, source}, make);
   return self;
+}
+
+torch::Tensor made(const torch::Tensor& tensor) {
+  if (CardCapture* const capture = CardCapture::of_thread()) capture->note_made(tensor);
+  return tensor;
 }
 
 torch::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::optional<at::ScalarType> dtype,
                             c10::optional<at::Layout> /*layout*/, c10::optional<c10::Device> device,
                             c10::optional<bool> /*pin*/) {
   const torch::Tensor host = at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype));
-  return moved_to_card(host, card_or_current(device));
+  return made(moved_to_card(host, card_or_current(device)));
 }
 
 torch::Tensor empty(c10::IntArrayRef sizes, c10::optional<at::ScalarType> dtype, c10::optional<at::Layout> /*layout*/,
                     c10::optional<c10::Device> device, c10::optional<bool> /*pin*/,
                     c10::optional<at::MemoryFormat> format) {
-  return moved_to_card(at::empty(sizes, at::TensorOptions().dtype(dtype), format), card_or_current(device));
+  return made(moved_to_card(at::empty(sizes, at::TensorOptions().dtype(dtype), format), card_or_current(device)));
 }
 
 torch::Tensor convolution(const torch::Tensor& input, const torch::Tensor& weight,
                           const c10::optional<torch::Tensor>& bias, c10::IntArrayRef stride, c10::IntArrayRef padding,
                           c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding, int64_t groups) {
-  ++products;
-  const torch::Tensor result =
-      at::convolution(on_host(input), on_host(weight), bias ? c10::optional<torch::Tensor>(on_host(*bias)) : bias,
-                      stride, padding, dilation, transposed, output_padding, groups);
-  return moved_to_card(result, input.device());
+  const auto make = [transposed, groups, stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(),
+                     output_padding = output_padding.vec()](const CardCapture::Tensors& given) {
+    ++products;
+    const auto own_bias = given[2].defined() ? c10::optional<torch::Tensor>(on_host(given[2])) : c10::nullopt;
+    const torch::Tensor result = at::convolution(on_host(given[0]), on_host(given[1]), own_bias, stride, padding,
+                                                 dilation, transposed, output_padding, groups);
+    return CardCapture::Tensors{moved_to_card(result, given[0].device())};
+  };
+  return done({input, weight, bias.value_or(torch::Tensor())}, make).front();
 }
 
 std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_backward(
     const torch::Tensor& gradient, const torch::Tensor& input, const torch::Tensor& weight, c10::IntArrayRef stride,
     c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding,
     int64_t groups, std::array<bool, 3> mask) {
-  const auto [of_input, of_weight, of_bias] =
-      at::convolution_backward(on_host(gradient), on_host(input), on_host(weight), c10::IntArrayRef({gradient.size(1)}),
-                               stride, padding, dilation, transposed, output_padding, groups, mask);
-  const auto to_card = [&](const torch::Tensor& tensor) {
-    return tensor.defined() ? moved_to_card(tensor, input.device()) : tensor;
+  const auto make = [transposed, groups, mask, stride = stride.vec(), padding = padding.vec(),
+                     dilation = dilation.vec(),
+                     output_padding = output_padding.vec()](const CardCapture::Tensors& given) {
+    const auto [of_input, of_weight, of_bias] = at::convolution_backward(
+        on_host(given[0]), on_host(given[1]), on_host(given[2]), c10::IntArrayRef({given[0].size(1)}), stride, padding,
+        dilation, transposed, output_padding, groups, mask);
+    const auto to_card = [&](const torch::Tensor& tensor) {
+      return tensor.defined() ? moved_to_card(tensor, given[1].device()) : tensor;
+    };
+    return CardCapture::Tensors{to_card(of_input), to_card(of_weight), to_card(of_bias)};
   };
-  return {to_card(of_input), to_card(of_weight), to_card(of_bias)};
+  const CardCapture::Tensors results = done({gradient, input, weight}, make);
+  return {results[0], results[1], results[2]};
 }
 
 void register_kernels() {
@@ -221,6 +250,11 @@ class CardBackend final : public DeviceBackend {
   bool trains_in(torch::ScalarType /*dtype*/) const override { return true; }
   MemoryInfo memory(torch::Device /*device*/) const override { return {}; }
   void prepare() const override {}
+  bool captures() const override { return true; }
+  std::unique_ptr<DeviceGraph> make_graph(torch::Device /*device*/,
+                                          const std::vector<at::Generator>& /*generators*/) const override {
+    return make_card_graph();
+  }
   at::Generator make_generator(torch::Device device) const override {
     return at::make_generator<CardGenerator>(device, make_host_generator(host_generator().current_seed()));
   }

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/gpu/stand_in_graph.h"
+
 namespace cohort::gpu {
 
 bool on_card(const torch::Tensor& tensor) {
@@ -34,13 +36,17 @@ c10::Storage storage_with(const c10::Storage& of, c10::Device device) {
           /*resizable=*/true};
 }
 
+}  // namespace
+
 torch::Tensor tensor_in(c10::Storage storage, c10::DispatchKeySet keys, const torch::Tensor& like) {
   auto made = c10::make_intrusive<c10::TensorImpl, c10::UndefinedTensorImpl>(std::move(storage), keys, like.dtype());
   made->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
   return torch::Tensor(std::move(made));
 }
 
-}  // namespace
+c10::Storage memory_of(const torch::Tensor& tensor) {
+  return *static_cast<c10::Storage*>(tensor.storage().data_ptr().get_context());
+}
 
 torch::Tensor moved_to_card(const torch::Tensor& host, c10::Device device) {
   return tensor_in(storage_with(host.storage(), device), c10::DispatchKeySet(c10::DispatchKey::XPU), host);
@@ -186,7 +192,9 @@ class CardCall {
 }  // namespace
 
 void call_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  CardCall(op, *stack).make();
+  const auto make = [op](torch::jit::Stack& own) { CardCall(op, own).make(); };
+  if (CardCapture* const capture = CardCapture::of_thread()) return capture->call(op, *stack, make);
+  make(*stack);
 }
 
 }  // namespace cohort::gpu

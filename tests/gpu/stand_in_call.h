@@ -32,7 +32,13 @@ torch::Tensor on_host(const torch::Tensor& tensor);
 // Returns a tensor of a card in the memory of one of the host.
 torch::Tensor moved_to_card(const torch::Tensor& host, c10::Device device);
 
-// Does an operation of a card, whose arguments and then results are on the stack.
+// Returns the host's storage of which a tensor of a card has the memory.
+c10::Storage memory_of(const torch::Tensor& tensor);
+// Returns a tensor in a storage, placed there as another one.
+torch::Tensor tensor_in(c10::Storage storage, c10::DispatchKeySet keys, const torch::Tensor& like);
+
+// Does an operation of a card, whose arguments and then results are on the stack; within a capture (stand_in_graph.h)
+// it is noted.
 void call_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // Random numbers of a card are those of a generator of the host.

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/spin.h"
+#include "device/graph_capture.h"
 
 namespace cohort {
 
@@ -39,6 +40,7 @@ Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout, bool spin)
     : seats_(static_cast<std::size_t>(size)), timeout_(timeout), spin_(spin) {}
 
 void Rendezvous::arrive(int rank, const Signature& signature, void* data) {
+  GraphCapture::refuse(signature.what);
   Seat& mine = seats_[static_cast<std::size_t>(rank)];
   mine.signature = signature;
   mine.data = data;

@@ -15,6 +15,7 @@
 #include "collective/algorithms/exchange.h"
 #include "collective/algorithms/shared_sum.h"
 #include "collective/checks.h"
+#include "device/graph_capture.h"
 #include "device/identity.h"
 
 namespace cohort {
@@ -139,6 +140,12 @@ void ProcessCommunicator::sum_shared(const SharedSum& shared, torch::Tensor tens
 
 bool ProcessCommunicator::adds_in_memory(const torch::Tensor& tensor) const {
   return find_shared({&tensor, 1}) != nullptr;
+}
+
+// Waits for the collectives that were begun before this one.
+void ProcessCommunicator::settle() {
+  GraphCapture::refuse("a collective");
+  queues_.collectives().settle();
 }
 
 void ProcessCommunicator::all_reduce(std::span<torch::Tensor> tensors, ReduceOp op) {

@@ -98,7 +98,7 @@ class ProcessCommunicator final : public Communicator {
     ProcessCommunicator* group = nullptr;  // null: it is gone
   };
 
-  void settle() { queues_.collectives().settle(); }
+  void settle();
   void end_waits();
   torch::ScalarType travelling(const torch::Tensor& tensor, ReduceOp op) const;
   bool stays(const torch::Tensor& tensor) const;

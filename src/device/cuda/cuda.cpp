@@ -17,6 +17,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/fail.h"
+#include "device/cuda/cuda_graph.h"
 
 namespace cohort {
 
@@ -166,6 +167,13 @@ class CudaBackend final : public DeviceBackend {
   }
   std::unique_ptr<SideStreams> make_side_streams(const std::vector<torch::Device>& devices) const override {
     return make_torch_side_streams(devices);
+  }
+  bool captures() const override {
+    return true;
+  }
+  std::unique_ptr<DeviceGraph> make_graph(torch::Device device,
+                                          const std::vector<at::Generator>& generators) const override {
+    return make_cuda_graph(device, generators);
   }
 };
 

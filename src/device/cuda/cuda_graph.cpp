@@ -1,0 +1,178 @@
+// A graph is captured on a stream of its own, and given to the stream that is current where it is replayed. Only the
+// capturing thread is held to what a capture allows (before LibTorch 2.1 every thread of the process is), so that input
+// goes on being copied meanwhile. The segments share a pool of LibTorch's allocator.
+#include "device/cuda/cuda_graph.h"
+
+#include <ATen/Functions.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace cohort {
+
+namespace {
+
+using Pool = decltype(at::cuda::graph_pool_handle());
+
+// Before LibTorch 2.4 a graph knows LibTorch's own generator of the device alone, and one that is drawn from in a
+// capture has to be told where the replayed kernels find its state.
+template <typename Impl>
+concept IsToldOfCaptures = requires(Impl& impl, int64_t* number) {
+  impl.capture_prologue(number, number);
+  impl.set_philox_offset_per_thread(impl.capture_epilogue());
+};
+
+// What one segment draws from such a generator.
+class DrawnBySegment {
+ public:
+  DrawnBySegment(at::Generator generator, c10::Device device)
+      : generator_(std::move(generator)),
+        seed_(at::empty({1}, at::TensorOptions().dtype(at::kLong).device(device))),
+        offset_(at::empty_like(seed_)) {}
+
+  template <typename Impl = at::CUDAGeneratorImpl>
+  void begin() {
+    if constexpr (IsToldOfCaptures<Impl>) {
+      own<Impl>().capture_prologue(static_cast<int64_t*>(seed_.data_ptr()), static_cast<int64_t*>(offset_.data_ptr()));
+      begun_ = true;
+    }
+  }
+  template <typename Impl = at::CUDAGeneratorImpl>
+  void end() {
+    if constexpr (IsToldOfCaptures<Impl>) {
+      if (std::exchange(begun_, false)) numbers_ = own<Impl>().capture_epilogue();
+    }
+  }
+  template <typename Impl = at::CUDAGeneratorImpl>
+  void replay() {
+    if constexpr (IsToldOfCaptures<Impl>) {
+      if (numbers_ == 0) return;
+      const std::lock_guard lock(generator_.mutex());
+      const uint64_t offset = own<Impl>().philox_offset_per_thread();
+      seed_.fill_(static_cast<int64_t>(own<Impl>().current_seed()));
+      offset_.fill_(static_cast<int64_t>(offset));
+      own<Impl>().set_philox_offset_per_thread(offset + numbers_);
+    }
+  }
+
+ private:
+  template <typename Impl>
+  Impl& own() const {
+    return *static_cast<Impl*>(generator_.unsafeGetGeneratorImpl());
+  }
+
+  at::Generator generator_;
+  at::Tensor seed_;
+  at::Tensor offset_;
+  bool begun_ = false;
+  uint64_t numbers_ = 0;  // how far the segment moves the offset
+};
+
+// Lets a graph know a generator, if it can be told. The newest versions see by themselves what is drawn from.
+template <typename Graph>
+void tell(Graph& graph, const at::Generator& generator) {
+  if constexpr (requires { graph.register_generator_state(generator); }) graph.register_generator_state(generator);
+}
+
+template <typename Graph>
+void begin_capture(Graph& graph, Pool pool) {
+  if constexpr (requires { graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal); }) {
+    graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  } else {
+    graph.capture_begin(pool);
+  }
+}
+
+// Returns the stream on which the calling thread captures. Libraries keep a workspace for every stream that they were
+// ever called on, so it is always the same one.
+at::cuda::CUDAStream capture_stream(c10::DeviceIndex device) {
+  thread_local std::map<c10::DeviceIndex, at::cuda::CUDAStream> streams;
+  const auto known = streams.find(device);
+  if (known != streams.end()) return known->second;
+  return streams.emplace(device, at::cuda::getStreamFromPool(/*isHighPriority=*/false, device)).first->second;
+}
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  CudaGraph(c10::Device device, std::vector<at::Generator> generators)
+      : device_(device),
+        generators_(std::move(generators)),
+        pool_(at::cuda::graph_pool_handle()),
+        stream_(capture_stream(device.index())) {}
+
+  void begin() override {
+    current_ = std::make_unique<Segment>();
+    for (const at::Generator& generator : generators_) {
+      tell(current_->graph, generator);
+      if (IsToldOfCaptures<at::CUDAGeneratorImpl>) current_->drawn.emplace_back(generator, device_);
+    }
+    // Operations that were given to the thread's stream come before those that are replayed, and a first operation of
+    // a library may still be on its way.
+    at::cuda::CUDAEvent given;
+    given.record(at::cuda::getCurrentCUDAStream(device_.index()));
+    given.block(stream_);
+    within_.emplace(stream_);
+    begin_capture(current_->graph, pool_);
+    for (DrawnBySegment& each : current_->drawn) each.begin();
+  }
+
+  void end() override {
+    for (DrawnBySegment& each : current_->drawn) each.end();
+    current_->graph.capture_end();
+    within_.reset();
+    segments_.push_back(std::move(current_));
+  }
+
+  void abandon() noexcept override {
+    if (current_ == nullptr) return;
+    try {
+      for (DrawnBySegment& each : current_->drawn) each.end();
+      current_->graph.capture_end();
+    } catch (const std::exception&) {
+      // What could not be captured has broken the capture off.
+    }
+    (void)cudaGetLastError();  // so that what comes next is not blamed for it
+    within_.reset();
+    current_.reset();
+  }
+
+  void replay(std::size_t segment) override {
+    const c10::DeviceGuard guard(device_);
+    Segment& own = *segments_[segment];
+    for (DrawnBySegment& each : own.drawn) each.replay();
+    own.graph.replay();
+  }
+
+ private:
+  struct Segment {
+    at::cuda::CUDAGraph graph;
+    std::vector<DrawnBySegment> drawn;
+  };
+
+  c10::Device device_;
+  std::vector<at::Generator> generators_;
+  Pool pool_;
+  at::cuda::CUDAStream stream_;
+  std::optional<c10::cuda::CUDAStreamGuard> within_;
+  std::unique_ptr<Segment> current_;  // the one that is being captured
+  std::vector<std::unique_ptr<Segment>> segments_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGraph> make_cuda_graph(c10::Device device, const std::vector<at::Generator>& generators) {
+  return std::make_unique<CudaGraph>(device, generators);
+}
+
+}  // namespace cohort

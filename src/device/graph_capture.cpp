@@ -1,0 +1,147 @@
+#include "device/graph_capture.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/fail.h"
+#include "device/backend.h"
+#include "device/watched_operations.h"
+
+namespace cohort {
+
+namespace {
+
+thread_local GraphCapture* capture_of_thread = nullptr;
+
+}  // namespace
+
+// The calling thread captures while it lives.
+class GraphCapture::Watching {
+ public:
+  Watching(GraphCapture& capture, const std::shared_ptr<WatchedOperations>& operations) : watch_(operations) {
+    capture_of_thread = &capture;
+  }
+  Watching(const Watching&) = delete;
+  Watching& operator=(const Watching&) = delete;
+  ~Watching() { capture_of_thread = nullptr; }
+
+ private:
+  OperationWatch watch_;
+};
+
+void CapturedWork::run() {
+  for (const Stage& stage : stages_) {
+    if (stage.segment) graph_->replay(*stage.segment);
+    if (stage.host.act) stage.host.act();
+  }
+}
+
+bool CapturedWork::is_current() const {
+  const auto is_gone = [](const Stage& stage) { return stage.host.owner && stage.host.owner->expired(); };
+  return std::none_of(stages_.begin(), stages_.end(), is_gone) &&
+         std::none_of(needed_.begin(), needed_.end(), [](const WeakStorage& storage) { return storage.expired(); });
+}
+
+GraphCapture::GraphCapture(torch::Device device, const std::vector<at::Generator>& generators, std::string what)
+    : device_(device), what_(std::move(what)), operations_(std::make_shared<WatchedOperations>(device)) {
+  work_.graph_ = backend_of(device).make_graph(device, generators);
+  if (work_.graph_ == nullptr) {
+    fail<Unimplemented>("[device] ", what_, " was to be captured as a graph, but ", device.str(), " has none");
+  }
+  work_.marker_ = at::zeros({1}, torch::dtype(torch::kFloat).device(device));
+  begin();
+}
+
+GraphCapture::~GraphCapture() {
+  watching_.reset();
+  if (work_.graph_ != nullptr) work_.graph_->abandon();
+}
+
+GraphCapture* GraphCapture::current() {
+  return capture_of_thread;
+}
+
+void GraphCapture::refuse(std::string_view what) {
+  const GraphCapture* const capture = current();
+  if (capture == nullptr) return;
+  fail<NotCapturable>("[function] ", capture->what_, " cannot be captured as a graph of ", capture->device_.str(), ": ",
+                      what, " is what the host does with other replicas or processes");
+}
+
+void GraphCapture::begin() {
+  work_.graph_->begin();
+  watching_ = std::make_unique<Watching>(*this, operations_);
+}
+
+void GraphCapture::end(HostStage host) {
+  const bool has_work = operations_->take_count() > 0;
+  {
+    // A segment without work is none for LibTorch, which warns of it, and views are no work.
+    const torch::NoGradGuard no_grad;
+    if (segments_ > 0) work_.marker_.zero_();
+  }
+  (void)operations_->take_count();
+  watching_.reset();
+  work_.graph_->end();
+  const std::size_t segment = segments_++;
+  if (const std::string copied = operations_->copied(); !copied.empty()) {
+    fail<NotCapturable>("[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": it copies ",
+                        copied,
+                        ", which a graph would do with the memory of now; make the tensor on the device, or give it as "
+                        "an argument");
+  }
+  if (has_work) work_.graph_->replay(segment);
+  work_.stages_.push_back({.segment = has_work ? std::optional(segment) : std::nullopt, .host = std::move(host)});
+}
+
+void GraphCapture::part(HostStage host) {
+  const std::function<void()> act = host.act;
+  end(std::move(host));
+  in_part_ = true;
+  act();
+  in_part_ = false;
+  begin();
+}
+
+torch::Tensor GraphCapture::number(const std::function<double()>& value, torch::ScalarType dtype,
+                                   std::optional<std::weak_ptr<const void>> owner) {
+  const auto number = std::make_shared<torch::Tensor>();
+  const auto options = torch::dtype(dtype).device(device_);
+  const auto set = [number, value, options] {
+    const torch::NoGradGuard no_grad;
+    const double now = value();
+    if (number->defined()) {
+      number->fill_(now);
+    } else {
+      *number = at::full({}, now, options);
+    }
+  };
+  part({.act = set, .owner = std::move(owner)});
+  return *number;
+}
+
+CapturedWork GraphCapture::finish() {
+  end({});
+  work_.needed_ = operations_->take_needed();
+  return std::move(work_);
+}
+
+void GraphCapture::explain(const c10::Error& error) const {
+  if (in_part_) return;
+  const std::string failed = operations_->failed();
+  std::string reason = error.what_without_backtrace();
+  reason.resize(std::min(reason.size(), reason.find('\n')));
+  fail<NotCapturable>("[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": ",
+                      failed.empty() ? "an operation" : failed, " is refused there (", reason,
+                      "); what waits for a value of the device, or takes one of the host, cannot be in a graph");
+}
+
+void outside_of_graph(HostStage host) {
+  GraphCapture* const capture = GraphCapture::current();
+  if (capture == nullptr) return host.act();
+  capture->part(std::move(host));
+}
+
+}  // namespace cohort

@@ -1,0 +1,76 @@
+// Graphs of the stand-in's cards. While a thread captures, the calls of its operations, and of those of backward passes
+// that it begins, are noted with the memory that they used; at the end of the segment all memory from before, and the
+// random numbers, are as they were, because a card does nothing then. A replay makes the calls again, in the same
+// memory. Like a card it keeps none of the memory that was there before: where that is gone, a replay throws.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "device/device_graph.h"
+
+namespace cohort::gpu {
+
+class CardCapture final : public c10::DebugInfoBase {
+ public:
+  using Make = std::function<void(torch::jit::Stack& stack)>;
+  using Tensors = std::vector<torch::Tensor>;
+  // Memory that was made within a capture belongs to the graph, also when its storage is gone.
+  struct Made {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    c10::Storage memory;  // of the host
+  };
+  using Memory = std::map<const c10::StorageImpl*, Made>;
+  using Calls = std::vector<std::function<void()>>;
+
+  // `memory` is that of the graph.
+  explicit CardCapture(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
+
+  // Returns the capture that the calling thread works for; null if there is none.
+  static CardCapture* of_thread();
+
+  // Makes a call whose arguments, and then results, are on the stack, and notes it.
+  void call(const c10::OperatorHandle& op, torch::jit::Stack& stack, const Make& make);
+  // The same for an operation that is not on a stack.
+  Tensors call(const Tensors& given, const std::function<Tensors(const Tensors&)>& make);
+  // Takes notice of new memory.
+  void note_made(const torch::Tensor& tensor);
+
+  // Makes everything as it was before the segment and returns its calls.
+  Calls end();
+
+ private:
+  // A tensor of a card, without the tensor.
+  class Place;
+  class Argument;
+
+  static void put(const Place& place, const torch::Tensor& value);
+  void note_given(const c10::IValue& value);
+  void keep(const at::Generator& generator);
+  Place place_of(const torch::Tensor& tensor);
+  Argument argument_of(const c10::IValue& value);
+
+  std::recursive_mutex mutex_;
+  Calls calls_;
+  std::shared_ptr<Memory> memory_;
+  std::set<const c10::StorageImpl*> fresh_;  // what of it was made in this segment
+  std::map<const c10::StorageImpl*, std::pair<c10::Storage, std::vector<char>>> before_;
+  std::vector<std::pair<at::Generator, at::Tensor>> generators_;
+};
+
+// Returns whether the calling thread captures.
+bool is_capturing();
+
+std::unique_ptr<DeviceGraph> make_card_graph();
+
+}  // namespace cohort::gpu
