@@ -61,10 +61,12 @@ struct FunctionOptions {
   // sizes there are no retracing. On a device that records, each shape still has a program of its own.
   bool reduce_retracing = false;
   // The most signatures whose recordings are kept, for each device that records. Beyond them the one that was called
-  // longest ago is given up, and recorded again when it comes again. InvalidArgument: it is less than 1.
+  // longest ago is given up, and recorded again when it comes again. Of graphs of a card there are at most 8, and
+  // signatures beyond them run as they are. InvalidArgument: it is less than 1.
   int64_t kept_signatures = 128;
-  // Whether XLA compiles the function. Unset: where the device records. InvalidArgument, at a call: true on a device
-  // that does not, false on one that does.
+  // Whether the function is compiled: by XLA where the device records, by a graph of the device where its work can be
+  // captured (CUDA graphs; docs/functions.md). Unset: where the device records. InvalidArgument, at a call: true on a
+  // device that does neither, false on one that records.
   std::optional<bool> jit_compile = std::nullopt;
 };
 
@@ -346,8 +348,8 @@ class Function {
         state_(detail::make_function_state(std::move(options), detail::function_key(*fn_))) {}
 
   // Calls the function, or runs what was recorded of it. InvalidArgument: the tensors are not what the input_signature
-  // says. FailedPrecondition: the function does what cannot be recorded, such as reading a value; what it throws
-  // itself comes out as it is.
+  // says. FailedPrecondition: the function does what cannot be recorded or captured, such as reading a value; what it
+  // throws itself comes out as it is.
   template <typename... Args>
   requires detail::CallableWith<Fn, Args...>
   auto operator()(Args&&... args) const {

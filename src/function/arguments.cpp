@@ -1,6 +1,7 @@
 #include "base/fail.h"
 #include "cohort/device.h"
 #include "cohort/replica.h"
+#include "device/backend.h"
 #include "function/state.h"
 
 namespace cohort {
@@ -65,6 +66,7 @@ class Places final : public detail::FunctionVisitor {
   std::vector<std::string> path_;
 };
 
+// A device that records comes before one that captures, and that before the host.
 void choose_device(detail::FunctionCall& call, FunctionArguments& arguments, const std::string& name) {
   arguments.device = Collector::current_device();
   bool found = false;
@@ -76,12 +78,16 @@ void choose_device(detail::FunctionCall& call, FunctionArguments& arguments, con
       fail<InvalidArgument>("[function] ", name, ": ", place_of(call, i), " is on ", type.device,
                             " and another one on ", arguments.device, ", wanted all on one device");
     }
-    if (found && !records) continue;
+    const bool captures = !records && cohort::captures(type.device);
+    if (found && !records && (!captures || arguments.captures || arguments.records)) continue;
     arguments.device = type.device;
     arguments.records = records;
+    arguments.captures = captures;
     found = true;
   }
-  if (!found) arguments.records = arguments.device.type() == torch::kXLA;
+  if (found) return;
+  arguments.records = arguments.device.type() == torch::kXLA;
+  arguments.captures = !arguments.records && cohort::captures(arguments.device);
 }
 
 }  // namespace

@@ -8,9 +8,12 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "device/graph_capture.h"
+#include "function/captured.h"
 #include "function/state.h"
 #include "record/recorder.h"
 #include "record/stablehlo/lower.h"
+#include "strategy/context.h"
 
 namespace cohort {
 
@@ -118,7 +121,7 @@ std::vector<std::string> signatures(const FunctionState& state) {
 }
 
 FunctionState::FunctionState(FunctionOptions options, std::string key)
-    : options_(std::move(options)), key_(std::move(key)) {
+    : options_(std::move(options)), captured_(std::make_shared<CapturedFunction>(options_)), key_(std::move(key)) {
   if (options_.input_signature) check_specs(*options_.input_signature, options_.name);
   if (options_.kept_signatures >= 1) return;
   fail<InvalidArgument>("[function] ", options_.name, ": kept_signatures is ", options_.kept_signatures,
@@ -144,12 +147,17 @@ std::vector<std::string> FunctionState::signatures() const {
 
 // Refuses what the options forbid, and widens the signature to the input_signature.
 void FunctionState::check(FunctionCall& call, FunctionArguments& arguments) const {
-  if (options_.jit_compile && *options_.jit_compile != arguments.records) {
+  const bool has_graphs = arguments.captures && !arguments.records;
+  if (options_.jit_compile && *options_.jit_compile != arguments.records && !has_graphs) {
     fail<InvalidArgument>(
         "[function] ", options_.name, ": jit_compile is ", *options_.jit_compile ? "true" : "false", ", but on ",
         arguments.device,
         arguments.records ? " all work is compiled" : " nothing is compiled: the device does not record",
         "; leave it unset");
+  }
+  if (has_graphs && options_.jit_compile.value_or(false) && thread_context().microbatch != nullptr) {
+    fail<Unimplemented>("[function] ", options_.name, ": jit_compile is true, but the stages of a pipeline are not ",
+                        "captured as graphs; leave it unset");
   }
   if (options_.input_signature) {
     fit(
@@ -192,9 +200,11 @@ void FunctionState::call(FunctionCall& call) {
   check(call, arguments);
   {
     const Within within;
-    // Within a function that is being recorded, this one is a part of it.
+    // Within a function that is being recorded or captured, this one is a part of it.
     if (arguments.records && !record::FunctionRecording::is_tracing()) {
       run_recorded(call, arguments);
+    } else if (arguments.captures && options_.jit_compile.value_or(false) && GraphCapture::current() == nullptr) {
+      captured_->call(call, arguments);
     } else {
       call.run();
     }
@@ -212,7 +222,8 @@ ConcreteFunction FunctionState::concrete(FunctionCall& call) {
   state->signature = options_.name + "(" + to_string(arguments.signature) + ")";
   state->device = std::max<int>(0, arguments.device.index());
   if (!arguments.records) {
-    state->why_none = c10::str(arguments.device, " does not record; the function runs there as it is");
+    state->why_none = c10::str(arguments.device, " does not record; the function runs there ",
+                               options_.jit_compile.value_or(false) ? "as a graph of the device's" : "as it is");
   } else {
     state->program = program_for(call, arguments);
   }

@@ -2,13 +2,10 @@
 // ones run that again.
 #include <algorithm>
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/utils.h>
-
 #include "base/fail.h"
-#include "base/libtorch_compat.h"
 #include "base/log.h"
 #include "function/state.h"
+#include "function/visitors.h"
 #include "strategy/context.h"
 
 namespace cohort::detail {
@@ -18,82 +15,6 @@ namespace {
 constexpr int kManyRecordings = 5;
 // So many recordings of one signature are kept.
 constexpr std::size_t kMostKept = 4;
-
-// Stands where a result's gradient would go on into the function.
-class NoGradient final : public torch::autograd::Node {
- public:
-  explicit NoGradient(std::string message) : message_(std::move(message)) {}
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
-    fail<Unimplemented>(message_);
-  }
-
- private:
-  std::string message_;
-};
-
-// Puts tensors into the places of those that are defined.
-class Replacer final : public FunctionVisitor {
- public:
-  explicit Replacer(const std::vector<torch::Tensor>& by) : by_(by) {}
-  void tensor(torch::Tensor& tensor) override {
-    if (tensor.defined()) tensor = by_.at(next_++);
-  }
-  void spec(const TensorSpec& /*spec*/, torch::Tensor& tensor) override { tensor = by_.at(next_++); }
-  void value(std::string /*text*/) override {}
-  void object(const void* /*address*/, std::shared_ptr<const void> /*keep*/) override {}
-
- private:
-  const std::vector<torch::Tensor>& by_;
-  std::size_t next_ = 0;
-};
-
-// Takes all tensors, undefined ones too, and leaves undefined ones.
-class Taker final : public FunctionVisitor {
- public:
-  void tensor(torch::Tensor& tensor) override {
-    taken.push_back(std::move(tensor));
-    tensor = torch::Tensor();
-  }
-  void spec(const TensorSpec& /*spec*/, torch::Tensor& /*tensor*/) override {}
-  void value(std::string /*text*/) override {}
-  void object(const void* /*address*/, std::shared_ptr<const void> /*keep*/) override {}
-
-  std::vector<torch::Tensor> taken;
-};
-
-// Gives back what Taker took.
-class Giver final : public FunctionVisitor {
- public:
-  explicit Giver(std::vector<torch::Tensor> given) : given_(std::move(given)) {}
-  void tensor(torch::Tensor& tensor) override { tensor = std::move(given_.at(next_++)); }
-  void spec(const TensorSpec& /*spec*/, torch::Tensor& /*tensor*/) override {}
-  void value(std::string /*text*/) override {}
-  void object(const void* /*address*/, std::shared_ptr<const void> /*keep*/) override {}
-
- private:
-  std::vector<torch::Tensor> given_;
-  std::size_t next_ = 0;
-};
-
-// Puts a call's arguments back at its end.
-class Substituted {
- public:
-  Substituted(FunctionCall& call, const std::vector<torch::Tensor>& given, const std::vector<torch::Tensor>& by)
-      : call_(call), given_(given) {
-    Replacer replacer(by);
-    call_.visit_arguments(replacer);
-  }
-  Substituted(const Substituted&) = delete;
-  Substituted& operator=(const Substituted&) = delete;
-  ~Substituted() {
-    Replacer replacer(given_);
-    call_.visit_arguments(replacer);
-  }
-
- private:
-  FunctionCall& call_;
-  const std::vector<torch::Tensor>& given_;
-};
 
 // Puts the recording that does what the call does now first, with the numbers of this run. Returns false if there is
 // none. Gives up those whose tensors are gone.
@@ -224,11 +145,7 @@ void FunctionState::run_recorded(FunctionCall& call, const FunctionArguments& ar
   }
   std::vector<torch::Tensor> results = run_plan(*plan.plan, arguments);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    if (!plan.requires_grad[i]) continue;
-    torch::autograd::set_history(
-        results[i], compat::make_grad_fn<NoGradient>(
-                        c10::str("[function] ", options_.name, ": gradients do not flow out of a function on ",
-                                 arguments.device, "; compute them within it (backward, torch::autograd::grad)")));
+    if (plan.requires_grad[i]) end_gradients(results[i], options_.name, arguments.device);
   }
   call.set_result(plan.result);
   Giver giver(std::move(results));

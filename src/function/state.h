@@ -41,6 +41,7 @@ struct FunctionArguments {
   std::vector<std::shared_ptr<const void>> objects;  // that the signature is of
   torch::Device device = torch::kCPU;                // where the function runs
   bool records = false;                              // whether that device records
+  bool captures = false;                             // whether work of that device can be captured
 };
 
 // Returns what a call's arguments are. InvalidArgument: they are on several devices that record. `name` is the
@@ -48,6 +49,8 @@ struct FunctionArguments {
 FunctionArguments arguments_of(detail::FunctionCall& call, const std::string& name);
 // Names argument i of the signature for messages: "argument 1.inputs[0]".
 std::string place_of(detail::FunctionCall& call, std::size_t i);
+
+class CapturedFunction;
 
 namespace detail {
 
@@ -73,6 +76,7 @@ class FunctionState {
   FunctionPlan record_anew(FunctionCall& call, const FunctionArguments& arguments, FunctionPlans& plans) const;
 
   const FunctionOptions options_;
+  std::shared_ptr<CapturedFunction> captured_;
   std::string key_;
   bool joint_ = false;
   mutable std::mutex mutex_;
