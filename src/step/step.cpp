@@ -11,6 +11,7 @@
 #include "cohort/strategy.h"
 #include "cohort/trace.h"
 #include "device/backend.h"
+#include "device/graph_capture.h"
 #include "record/function_recording.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
@@ -40,11 +41,19 @@ void Step::minimize(Replica& replica, const torch::Tensor& loss) {
   const bool keeps_whole = rule_.gradient().gradient_accumulation_steps > 1 && !exchange_->shares_gradients();
   if (keeps_whole) return apply_gradients(replica, gradients(replica, loss), /*reduced=*/false);
   require_loss(replica, loss);
-  {
-    const TraceSpan span("compute", "backward");
-    exchange_->backward(replica, scaled(replica, loss));
-  }
+  backward(replica, scaled(replica, loss));
   update(replica, {.gradients = flat_->take_gradients(replica.local_id()), .scaled = true});
+}
+
+void Step::backward(Replica& replica, const torch::Tensor& loss) {
+  const TraceSpan span("compute", "backward");
+  if (GraphCapture::current() == nullptr) return exchange_->backward(replica, loss);
+  // A graph has nothing of the exchange, which goes by the host.
+  if (exchange_->shares_gradients()) {
+    fail<NotCapturable>("[optimizer] ", rule_.name(), ": the gradients of sharding stages 2 and 3 leave during ",
+                        "backward, which cannot be captured as a graph; take stage 1, or leave jit_compile unset");
+  }
+  loss.backward();
 }
 
 // The schedule of a pipeline makes the backward passes of all microbatches, and then there is one update.
@@ -75,7 +84,7 @@ std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor
   std::vector<torch::Tensor> taken = flat_->take_gradients(replica.local_id());
   if (!rule_.gradient().loss_scale) return taken;
   const double scale = state_->of(replica.local_id()).scaler.scale();
-  const bool traced = record::FunctionRecording::is_tracing();
+  const bool traced = runs_again();
   const torch::Tensor renewed = traced ? renewed_scale(replica, loss, 1.0) : torch::Tensor();
   for (torch::Tensor& gradient : taken) {
     if (!gradient.defined()) continue;
@@ -97,6 +106,9 @@ void Step::update(Replica& replica, Given given) {
   require_own(replica);
   require_gradients(given.gradients);
   if (record::FunctionRecording::is_tracing()) return update_in_function(replica, std::move(given));
+  if (GraphCapture* const capture = GraphCapture::current()) {
+    return update_in_graph(*capture, replica, std::move(given));
+  }
   ReplicaProgress& progress = state_->of(replica.local_id());
   const int64_t calls = rule_.gradient().gradient_accumulation_steps;
   const bool by_shards = calls > 1 && exchange_->shares_gradients();
@@ -165,7 +177,7 @@ std::vector<torch::Tensor> Step::take_sums(ReplicaProgress& progress) const {
 }
 
 torch::Tensor Step::scaled(const Replica& replica, const torch::Tensor& loss) const {
-  if (rule_.gradient().loss_scale && record::FunctionRecording::is_tracing()) {
+  if (rule_.gradient().loss_scale && runs_again()) {
     return loss * renewed_scale(replica, loss, fixed_scale());
   }
   const double scale = state_->of(replica.local_id()).scaler.scale() * fixed_scale();

@@ -16,6 +16,7 @@
 
 namespace cohort {
 
+class GraphCapture;
 class MicrobatchCall;
 
 class Step : public std::enable_shared_from_this<Step> {
@@ -52,6 +53,8 @@ class Step : public std::enable_shared_from_this<Step> {
   std::vector<torch::Tensor> over_stages(const Replica& replica, std::vector<torch::Tensor> sums) const;
   void minimize_later(MicrobatchCall& call, const Replica& replica, const torch::Tensor& loss);
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;
+  // Returns whether this call of a function is recorded or captured, so that later ones run without it.
+  static bool runs_again();
   torch::Tensor renewed_scale(const Replica& replica, const torch::Tensor& like, double factor) const;
   double fixed_scale() const;
   std::vector<torch::Tensor> scatter(Replica& replica, ReplicaProgress& progress, std::vector<torch::Tensor> gradients,
@@ -60,6 +63,8 @@ class Step : public std::enable_shared_from_this<Step> {
   std::vector<torch::Tensor> take_sums(ReplicaProgress& progress) const;
   void update(Replica& replica, Given given);
   void update_in_function(Replica& replica, Given given);
+  void update_in_graph(GraphCapture& capture, Replica& replica, Given given);
+  void backward(Replica& replica, const torch::Tensor& loss);
   bool count_in_function(int local_id, bool ends);
   void uncount_in_function(int local_id, bool ends);
   // Returns what the update of a replica knows.

@@ -220,6 +220,7 @@ class Experiments(unittest.TestCase):
                 ("none.gin: cannot be opened", ["--gin_file=none.gin"]),
                 ("would run code", ["--gin_param=import os"]),
                 ("runtime.enable_xla is true, but a replica of mirrored is on cpu", [f"--data_dir={self.folder}/photographs", "--batch_size=8", "--params_override=runtime.enable_xla=true"]),
+                ("runtime.use_cuda_graph is true, but a replica of mirrored is on cpu, which has no graphs", [f"--data_dir={self.folder}/photographs", "--batch_size=8", "--use_cuda_graph=true"]),
                 ("has 2 classes, but task.model.num_classes is 1", [f"--data_dir={self.folder}/photographs", "--params_override=task.model.num_classes=1"]),
                 ("--data_dir (task.train_data.input_path) is empty", []),
                 ("is not a folder", ["--data_dir=/there/is/none"]),

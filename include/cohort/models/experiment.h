@@ -37,6 +37,7 @@ struct RuntimeConfig : StrategyFlags {
   Setting<int64_t> seed = 1;
   Setting<bool> enable_xla = false;
   Setting<bool> run_eagerly = false;
+  Setting<bool> use_cuda_graph = false;
   // Model Garden's switches for TensorFlow, accepted with these values only.
   Setting<std::string> gpu_thread_mode;
   Setting<int64_t> per_gpu_thread_count = 0;

@@ -80,12 +80,14 @@ struct CompileOptions {
   int64_t steps_per_execution = 1;
   // With kMixedFloat16 an optimizer without a loss_scale gets the dynamic one.
   PrecisionPolicy precision = PrecisionPolicy::kFloat32;
-  // Whether XLA compiles the steps. Unset (Keras' "auto"): where the replicas' devices record their work (TPU, XLA).
-  // InvalidArgument: true where they do not, because nothing can compile there; false where they do, because nothing
-  // else can run there; true together with run_eagerly or eval_run_eagerly.
+  // Whether the steps are compiled: by XLA where the replicas' devices record their work (TPU, XLA), as graphs where it
+  // can be captured (GPUs). Unset (Keras' "auto"): where they record it. InvalidArgument: true where they do neither;
+  // false where they record, because nothing else can run there; true together with run_eagerly or eval_run_eagerly.
+  // Unimplemented: graphs with parameter servers or of a pipeline. A step that cannot be captured is a
+  // FailedPrecondition when it is (docs/functions.md).
   std::optional<bool> jit_compile = std::nullopt;
   // With true, forward runs in every step, so that it may look at values and have side effects. With false, steps are
-  // functions where the replicas' devices record their work: it runs once for each signature (docs/functions.md).
+  // functions where they are compiled: it runs once for each signature (docs/functions.md).
   bool run_eagerly = false;
   // The same for the steps of evaluate() and predict() alone. Unset: as run_eagerly.
   std::optional<bool> eval_run_eagerly = std::nullopt;

@@ -15,6 +15,10 @@ void RuntimeConfig::describe(ConfigFields& fields) {
   const std::string tensorflow = "a switch of TensorFlow's machinery, without a meaning here";
   fields.add("enable_xla", enable_xla, "whether XLA compiles the steps, which it does on its own devices only");
   fields.add("run_eagerly", run_eagerly, "whether the model runs in every step, so that it may look at values");
+  fields
+      .add("use_cuda_graph", use_cuda_graph,
+           "whether the steps on GPUs are captured as graphs, once for each size of a share")
+      .flag = "--use_cuda_graph";
   fields.add("gpu_thread_mode", gpu_thread_mode, tensorflow);
   fields.add("per_gpu_thread_count", per_gpu_thread_count, tensorflow);
   fields.add("batchnorm_spatial_persistent", batchnorm_spatial_persistent, tensorflow);

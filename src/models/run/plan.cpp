@@ -54,14 +54,35 @@ Optimizer scaled(const Optimizer& optimizer, const std::string& scale) {
   return LossScaleOptimizer(optimizer, {.initial_scale = number, .dynamic = false});
 }
 
-std::optional<bool> compiles(const RuntimeConfig& runtime) {
-  if (!runtime.enable_xla) return std::nullopt;
+// Refuses graphs of steps that are to run as they are.
+void require_functions(const ExperimentConfig& experiment) {
+  const bool trains = experiment.trainer.train_tf_function;
+  if (!experiment.runtime.run_eagerly && trains && experiment.trainer.eval_tf_function) return;
+  fail<InvalidArgument>("[train] runtime.use_cuda_graph is true, but ",
+                        experiment.runtime.run_eagerly ? "runtime.run_eagerly is true"
+                        : trains                       ? "trainer.eval_tf_function is false"
+                                                       : "trainer.train_tf_function is false",
+                        ": the model cannot run in every step and be captured");
+}
+
+std::optional<bool> compiles(const ExperimentConfig& experiment) {
+  const RuntimeConfig& runtime = experiment.runtime;
+  if (!runtime.enable_xla && !runtime.use_cuda_graph) return std::nullopt;
+  if (runtime.enable_xla && runtime.use_cuda_graph) {
+    fail<InvalidArgument>("[train] runtime.enable_xla and runtime.use_cuda_graph are both true, wanted one of them");
+  }
+  if (runtime.use_cuda_graph) require_functions(experiment);
   const Strategy strategy = current_strategy();
   for (const LogicalDevice& device : strategy.worker_devices()) {
-    if (backend_of(device.torch_device).records()) continue;
-    fail<InvalidArgument>("[train] runtime.enable_xla is true, but a replica of ", strategy.name(), " is on ",
-                          device.torch_device.str(),
-                          ", where LibTorch has no XLA; wanted a strategy for devices of XLA");
+    const DeviceBackend& backend = backend_of(device.torch_device);
+    if (runtime.enable_xla ? backend.records() : backend.captures()) continue;
+    if (runtime.enable_xla) {
+      fail<InvalidArgument>("[train] runtime.enable_xla is true, but a replica of ", strategy.name(), " is on ",
+                            device.torch_device.str(),
+                            ", where LibTorch has no XLA; wanted a strategy for devices of XLA");
+    }
+    fail<InvalidArgument>("[train] runtime.use_cuda_graph is true, but a replica of ", strategy.name(), " is on ",
+                          device.torch_device.str(), ", which has no graphs; wanted --num_gpus of 1 or more");
   }
   return true;
 }
@@ -103,7 +124,7 @@ CompileOptions plan_compile(const ExperimentConfig& experiment, const RunPlan& p
       std::max<int64_t>(plan.train_steps, 1), replicas, begin, experiment.task->l2_weight_decay());
   CompileOptions options{.optimizer = scaled(optimizer, experiment.runtime.loss_scale),
                          .precision = parse_precision(*experiment.runtime.mixed_precision_dtype),
-                         .jit_compile = compiles(experiment.runtime),
+                         .jit_compile = compiles(experiment),
                          .run_eagerly = experiment.runtime.run_eagerly || !experiment.trainer.train_tf_function,
                          .eval_run_eagerly = experiment.runtime.run_eagerly || !experiment.trainer.eval_tf_function};
   experiment.task->add_losses(options);

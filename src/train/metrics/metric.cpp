@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "cohort/train/metric.h"
+#include "device/graph_capture.h"
 #include "record/function_recording.h"
 #include "strategy/space/divided.h"
 #include "train/losses/support.h"
@@ -98,12 +99,13 @@ void MetricState::require_size(int64_t wanted) {
 }
 
 void MetricState::add(int64_t slot, double amount) {
-  const std::optional<torch::Device> traced = record::FunctionRecording::traced_device();
+  std::optional<torch::Device> traced = record::FunctionRecording::traced_device();
+  if (const GraphCapture* const capture = GraphCapture::current()) traced = capture->device();
   if (!traced) {
     host_[static_cast<std::size_t>(slot)] += amount;
     return;
   }
-  // The host would count while a function is recorded, and not when it runs.
+  // The host would count while a function is recorded or captured, and not when it runs.
   const torch::NoGradGuard no_grad;
   on_device(*traced).select(0, slot).add_(amount);
 }
@@ -131,12 +133,12 @@ torch::Tensor MetricState::total() const {
 void MetricState::reset() {
   std::fill(host_.begin(), host_.end(), 0.0);
   if (!device_.defined()) return;
-  if (!record::is_recorded(device_)) {
-    device_ = torch::Tensor();
-    return;
-  }
   // A function that adds to the sums goes on with the same tensor.
   const torch::NoGradGuard no_grad;
+  if (!record::is_recorded(device_)) {
+    device_.zero_();
+    return;
+  }
   device_.copy_(torch::zeros(device_.sizes(), torch::kDouble));
 }
 

@@ -181,6 +181,15 @@ NamedTensors ModelState::entry_buffers(std::size_t index, std::size_t replica) c
   return list;
 }
 
+// Refuses to capture the steps of strategies that do not make them as one function of each replica's.
+void ModelState::require_graphs() const {
+  const bool has_servers = ParameterServerStrategy::of(strategy_).has_value();
+  if (!has_servers && !Access::core(strategy_)->plan().in_microbatches) return;
+  fail<Unimplemented>("[model] ", name_, ": compile: jit_compile is true, but steps ",
+                      has_servers ? "with parameter servers" : "of a pipeline",
+                      " are not captured as graphs; leave it unset");
+}
+
 void ModelState::require_compiler(const CompileOptions& options) const {
   if (!options.jit_compile) return;
   const bool evaluates_eagerly = options.eval_run_eagerly.value_or(false);
@@ -190,8 +199,13 @@ void ModelState::require_compiler(const CompileOptions& options) const {
                           " are both true, wanted one of them");
   }
   for (const LogicalDevice& device : strategy_.worker_devices()) {
-    const bool records = backend_of(device.torch_device).records();
+    const DeviceBackend& backend = backend_of(device.torch_device);
+    const bool records = backend.records();
     if (records == *options.jit_compile) continue;
+    if (!records && backend.captures()) {
+      require_graphs();
+      continue;
+    }
     fail<InvalidArgument>("[model] ", name_, ": compile: jit_compile is ", records ? "false" : "true",
                           ", but a replica is on ", device.torch_device.str(),
                           records ? ", where all work is compiled" : ", where nothing is compiled", "; leave it unset");
@@ -225,7 +239,7 @@ void ModelState::compile(const CompileOptions& options) {
 
 // The steps become functions anew, because layers may have been frozen, and the losses and the rule are others.
 void ModelState::make_functions(const CompileOptions& options) {
-  functions_ = StepFunctions(strategy_, speaker());
+  functions_ = StepFunctions(strategy_, speaker(), options.jit_compile.value_or(false));
   if (options.eval_run_eagerly.value_or(options.run_eagerly)) {
     for (const StepKind kind : {StepKind::kTest, StepKind::kPredict}) functions_.leave_out(kind);
   }

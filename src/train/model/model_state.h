@@ -58,6 +58,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   NamedTensors entry_buffers(std::size_t index, std::size_t replica) const;
 
   void require_compiler(const CompileOptions& options) const;
+  void require_graphs() const;
   void compile(const CompileOptions& options);
   bool compiled() const { return outputs_.has_value(); }
   void require_compiled(std::string_view what) const;

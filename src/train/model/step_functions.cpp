@@ -26,15 +26,19 @@ bool same_sizes(const Example& one, const Example& other) {
 
 }  // namespace
 
-StepFunctions::StepFunctions(const Strategy& strategy, std::string speaker)
-    : strategy_(strategy), speaker_(std::move(speaker)), records_(Access::core(strategy_)->joins()) {}
+StepFunctions::StepFunctions(const Strategy& strategy, std::string speaker, bool jit_compile)
+    : strategy_(strategy),
+      speaker_(std::move(speaker)),
+      records_(Access::core(strategy_)->joins()),
+      captures_(jit_compile && !records_) {}
 
 void StepFunctions::leave_out(StepKind kind) {
   of(kind) = {.function = {}, .body = {}, .left_out = true};
 }
 
 bool StepFunctions::takes(StepKind kind, const GlobalBatch& batch) {
-  if (!records_ || functions_run_eagerly() || of(kind).left_out) return false;
+  if (functions_run_eagerly() || of(kind).left_out) return false;
+  if (!records_) return captures_;
   // Where several processes share the batch, all of them come to the same answer.
   if (batch[0].size() * strategy_.num_replicas_in_sync() != batch.global_size()) return false;
   return std::all_of(batch.begin(), batch.end(), [&](const Example& share) { return same_sizes(batch[0], share); });
@@ -50,7 +54,9 @@ std::optional<PerReplica<NamedTensors>> StepFunctions::run(StepKind kind, const 
                                          bool /*some_empty*/, const std::shared_ptr<const void>& /*more*/) {
       return (*own)(replica, share);
     };
-    step.function.emplace(call, FunctionOptions{.name = name});
+    FunctionOptions options{.name = name};
+    if (captures_) options.jit_compile = true;
+    step.function.emplace(call, options);
     // Steps without sums over the replicas are one launch, too.
     detail::set_joint(*Access::state(*step.function));
   }

@@ -1,6 +1,7 @@
 // StepFunctions: the steps of a model as functions (cohort/function.h), which are recorded once a signature and run
 // again: Keras' train_function, test_function and predict_function. What cannot be a function runs as it is, and is
-// recorded in each step where the replicas' devices record their work.
+// recorded in each step where the replicas' devices record their work. Where they capture it as graphs, the steps are
+// functions if the program says so, and what cannot be captured is an error.
 #pragma once
 
 #include <array>
@@ -29,14 +30,14 @@ class StepFunctions {
   // The work of a replica on its share.
   using Body = std::function<NamedTensors(Replica&, const Example&)>;
 
-  // `speaker` opens messages.
-  StepFunctions(const Strategy& strategy, std::string speaker);
+  // `speaker` opens messages. With `jit_compile` steps are functions also where the devices do not record.
+  StepFunctions(const Strategy& strategy, std::string speaker, bool jit_compile = false);
 
   // Lets steps of that kind run as they are from now on.
   void leave_out(StepKind kind);
 
-  // Returns whether the step on this batch is a function: the replicas record their work, nothing was left out, and
-  // all shares have the same sizes, because they are one program then.
+  // Returns whether the step on this batch is a function: nothing was left out, and where the replicas record their
+  // work, all shares have the same sizes, because they are one program then.
   bool takes(StepKind kind, const GlobalBatch& batch);
 
   // Runs a step that takes() allows. Returns nothing, and leaves out the kind from now on, if the step does what cannot
@@ -60,6 +61,7 @@ class StepFunctions {
   Strategy strategy_;
   std::string speaker_;
   bool records_ = false;
+  bool captures_ = false;
   std::array<Step, 3> steps_;
 };
 

@@ -1,6 +1,7 @@
 // The work of a replica on its share of a global batch: forward, the losses of all outputs, the step, the metrics.
 #include "base/access.h"
 #include "cohort/trace.h"
+#include "device/graph_capture.h"
 #include "strategy/core.h"
 #include "strategy/pipeline/microbatch_call.h"
 #include "strategy/space/divided.h"
@@ -104,7 +105,9 @@ void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>&
     // Before the step ends: where work is recorded, one launch has all of it.
     record(replica, share.size(), outputs, losses);
     optimizer_[replica].minimize(losses.sum.value);
-    if (after_update_.run) at_end_of_step(replica, after_update_.run);
+    if (after_update_.run) {
+      outside_of_graph({.act = [&replica, act = after_update_.run] { at_end_of_step(replica, act); }});
+    }
     return {};
   };
   if (!scales.empty()) return static_cast<void>(strategy_.run(body, batch));
