@@ -70,6 +70,7 @@ struct StepDevices {
   int model_parallel = 1;       // CPUs that share the parameters of a replica
   int threads = 1;              // a replica on the CPU; 0: the cores divided by the replicas
   bool gpus = false;            // one a replica
+  bool graphs = false;          // the steps are graphs of the GPUs
   std::string xla_plugin = "";  // the devices of this plugin, one a replica
 };
 

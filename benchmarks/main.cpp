@@ -93,6 +93,7 @@ void add_steps(CLI::App& app, const double& seconds) {
   add_model(step);
   step.add_option("--replicas", devices->replicas, "replicas")->capture_default_str();
   CLI::Option* const gpus = step.add_flag("--gpus", devices->gpus, "the replicas on GPUs, one each");
+  step.add_flag("--graphs", devices->graphs, "the steps are graphs of their GPUs")->needs(gpus);
   CLI::Option* const plugin = step.add_option("--xla_plugin", devices->xla_plugin,
                                               "the replicas on devices of a plugin, as cohort train takes it");
   plugin->excludes(gpus);

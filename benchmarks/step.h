@@ -20,6 +20,7 @@ namespace cohort::bench {
 
 struct StepOptions {
   bool as_function = false;             // the step is a cohort::function, which devices of XLA record once
+  bool as_graph = false;                // it is a graph of the GPU
   std::vector<int64_t> partition = {};  // the parts of the input in each dimension; empty: it is whole
 };
 
@@ -44,6 +45,7 @@ class Step {
     batch_ = GlobalBatch(std::move(shares), size_ * strategy.num_replicas_in_sync());
     step_ = [this](Replica& replica, const torch::Tensor& x, const torch::Tensor& y) { return train(replica, x, y); };
     if (options.as_function) step_ = function(step_, {.name = "train"});
+    if (options.as_graph) step_ = function(step_, {.name = "train", .jit_compile = true});
   }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;

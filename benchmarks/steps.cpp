@@ -11,7 +11,8 @@ namespace cohort::bench {
 
 void run_step(const std::string& model, const StepDevices& devices, double seconds) {
   torch::manual_seed(1);
-  Step step(make_strategy(devices, model), model, {.as_function = !devices.xla_plugin.empty()});
+  Step step(make_strategy(devices, model), model,
+            {.as_function = !devices.xla_plugin.empty(), .as_graph = devices.graphs});
   step.report(model, times_of(seconds, [&] {
                 const torch::Tensor loss = step();
                 // Both wait for the whole step, of which the loss is a result.
