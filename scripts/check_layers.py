@@ -23,7 +23,7 @@ LAYERS = ["base", "config", "record", "device", "rpc", "cluster", "collective", 
 HEADERS = {
     "base": "error example preemption trace",
     "config": "models/config models/setting",
-    "device": "device",
+    "device": "compute device",
     "rpc": "cluster/security",
     "cluster": "cluster/cluster_spec cluster/cluster_resolver",
     "collective": "communicator",

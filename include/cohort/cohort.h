@@ -4,6 +4,7 @@
 #include "cohort/checkpoint.h"           // IWYU pragma: export
 #include "cohort/cluster.h"              // IWYU pragma: export
 #include "cohort/communicator.h"         // IWYU pragma: export
+#include "cohort/compute.h"              // IWYU pragma: export
 #include "cohort/data.h"                 // IWYU pragma: export
 #include "cohort/dataset.h"              // IWYU pragma: export
 #include "cohort/device.h"               // IWYU pragma: export

@@ -38,7 +38,8 @@ LocalPlace local_place(const Environment& variables) {
   };
   for (const Names& names :
        {Names{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, Names{"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-        Names{"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}}) {
+        Names{"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, Names{"MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
+        Names{"PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"}}) {
     if (!variable(variables, names.rank)) continue;
     const LocalPlace place = read_place(variables, names.rank, names.size);
     if (place.size == 0 || place.rank < place.size) return place;

@@ -13,8 +13,8 @@ struct LocalPlace {
 };
 
 // Reads what the launcher told: LOCAL_RANK and LOCAL_WORLD_SIZE (torchrun, cohort launch), the variables of Open MPI,
-// of MPICH and its relatives, or of a Slurm step. If there are none the worker is the only one. InvalidArgument names
-// the variable that is wrong.
+// of MPICH and its relatives, of MVAPICH and of Cray's PALS, or of a Slurm step. If there are none the worker is the
+// only one. InvalidArgument names the variable that is wrong.
 LocalPlace local_place(const Environment& variables = process_environment());
 
 // Returns which GPUs a worker uses, as indices among the "visible" ones of its process. "wanted" are used by each

@@ -9,11 +9,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/kernels/reach.h"
+#include "cohort/compute.h"
 #include "cohort/device.h"
 #include "device/device_graph.h"
 #include "device/side_streams.h"
@@ -87,6 +89,11 @@ class DeviceBackend {
   virtual torch::Device device(int index) const = 0;
   // Returns whether the device is the host: a pointer reaches its tensors, and an operation is done when it returns.
   virtual bool is_host() const = 0;
+  // Returns what is known of a device.
+  virtual DeviceDetails details(torch::Device /*device*/) const { return {}; }
+  // Returns the processors of the host that are nearest to a device, ascending; empty: all are alike, or it is not
+  // known.
+  virtual std::vector<int> near_processors(torch::Device /*device*/) const { return {}; }
   // Returns whether LibTorch trains in that dtype there.
   virtual bool trains_in(torch::ScalarType dtype) const = 0;
   // Returns which kernels reach the memory of its tensors.

@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "base/fail.h"
-#include "cohort/device.h"
+#include "cohort/compute.h"
 #include "device/backend.h"
 
 namespace cohort {
@@ -189,6 +189,15 @@ LogicalDevice find_logical_device(std::string_view name) {
 MemoryInfo memory_info(std::string_view name) {
   const torch::Device device = find_logical_device(name).torch_device;
   return backend_of(device).memory(device);
+}
+
+DeviceDetails get_device_details(const PhysicalDevice& device) {
+  {
+    const std::lock_guard lock(machine().mutex);
+    require_physical(machine(), device);
+  }
+  const DeviceBackend& backend = *find_backend(device.type);
+  return backend.details(backend.device(device.index));
 }
 
 void note_new_devices() {

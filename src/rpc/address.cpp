@@ -1,16 +1,8 @@
 #include "rpc/address.h"
 
 #include <algorithm>
-#include <charconv>
 
 namespace cohort {
-
-std::optional<int> parse_int(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 std::string Address::to_string() const {
   const bool v6 = host.find(':') != std::string::npos;

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/number_in.h"
+
 namespace cohort {
 
 struct Address {
@@ -17,8 +19,5 @@ struct Address {
 
 // Returns the address, or nothing if the text is none.
 std::optional<Address> parse_address(std::string_view text);
-
-// Returns the decimal number that the whole text is, or nothing if it is none or does not fit.
-std::optional<int> parse_int(std::string_view text);
 
 }  // namespace cohort

@@ -13,6 +13,7 @@
 #include "collective/local/local.h"
 #include "device/backend.h"
 #include "device/host_memory.h"
+#include "device/numa.h"
 #include "strategy/context.h"
 #include "strategy/pipeline/stages.h"
 #include "strategy/plan_checks.h"
@@ -131,6 +132,7 @@ void StrategyCore::make_replicas() {
   for (int i = 0; i < count; ++i) {
     replicas_.push_back(std::make_unique<Replica>(*this, i));
     runners_.push_back(plan_.runner(*this, i));
+    near_.push_back(backend(i).near_processors(replicas_.back()->device()));
     in_run_.emplace_back(false);
   }
   launch_ = make_launch(*this, spin);
@@ -263,6 +265,7 @@ void StrategyCore::call(detail::Job& job, int local_id) {
   // From an empty share nobody can tell how many values an example has: where there is one the replicas do not go by
   // the sizes of their shares.
   own.begin_run(job.global_size, job.global_size < 0 || job.some_empty ? -1 : job.share_sizes[local]);
+  const NearProcessors bound(near_[local]);
   runners_[local]->run(job, own);
   if (joins()) {
     begin_together(local_id, "the end of the function given to run()");

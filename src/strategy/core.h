@@ -201,6 +201,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   Ends whole_;  // the group of all replicas of all workers
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::vector<std::unique_ptr<ReplicaRunner>> runners_;  // one a replica
+  std::vector<std::vector<int>> near_;                   // the host's processors near each replica's device
   std::deque<std::atomic<bool>> in_run_;                 // [replica]
   std::unique_ptr<Launch> launch_;
   std::map<std::string, Ends> lines_;  // by axis

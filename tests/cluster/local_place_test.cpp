@@ -27,6 +27,8 @@ TEST(LocalPlace, IsWhatTheLauncherTells) {
   expect({{"LOCAL_RANK", "2"}}, 2, 0);
   expect({{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"SLURM_LOCALID", "0"}}, 1, 2);
   expect({{"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "3"}}, 1, 3);
+  expect({{"MV2_COMM_WORLD_LOCAL_RANK", "1"}, {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}}, 1, 2);
+  expect({{"PALS_LOCAL_RANKID", "3"}, {"PALS_LOCAL_SIZE", "4"}}, 3, 4);
   const Variables step = {{"SLURM_STEP_NUM_TASKS", "5"},
                           {"SLURM_STEP_TASKS_PER_NODE", "1,2(x2)"},
                           {"SLURM_NODEID", "2"},

@@ -139,6 +139,13 @@ TEST(Slurm, GpusAreDividedAmongTheTasksOfANode) {
   EXPECT_EQ(slurm(variables).num_accelerators(), (std::map<std::string, int>{{"GPU", 2}}));
   EXPECT_EQ(slurm(variables, {.gpus_per_task = 1}).visible_gpus(), (std::vector<int>{5}));
   EXPECT_EQ(slurm(variables, {.gpus_per_node = 2}).visible_gpus(), (std::vector<int>{5}));
+  variables["CUDA_VISIBLE_DEVICES"] = "GPU-8932f937, MIG-0a,GPU-11,GPU-12";
+  EXPECT_EQ(slurm(variables).visible_gpus(), (std::vector<int>{2, 3})) << "by their places";
+  variables["CUDA_VISIBLE_DEVICES"] = "NoDevFiles";
+  EXPECT_EQ(slurm(variables).visible_gpus(), std::vector<int>{});
+  variables["CUDA_VISIBLE_DEVICES"] = "4,5,6;7";
+  expect_error<InvalidArgument>([&] { (void)slurm(variables).visible_gpus(); }, "of which \"6;7\" is no GPU");
+  variables["CUDA_VISIBLE_DEVICES"] = "4,5,6,7";
   EXPECT_EQ(slurm(slurm_step("3"), {.gpus_per_node = 4}).visible_gpus(), (std::vector<int>{2, 3})) << "as it is told";
   expect_error<InvalidArgument>([&] { (void)slurm(variables, {.gpus_per_node = 5}).visible_gpus(); },
                                 "gpus_per_node is 5, this node has 4");

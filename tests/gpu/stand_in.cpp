@@ -58,6 +58,7 @@ class CardGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
   c10::DeviceIndex deviceCount() const noexcept override { return cards_; }
 
+
  private:
   c10::DeviceIndex cards_;
 };
@@ -237,6 +238,8 @@ class CardNumber final : public ArrivingNumber {
   int64_t products_then_ = products;
 };
 
+std::atomic<bool> each_has_a_processor = false;
+
 class CardBackend final : public DeviceBackend {
  public:
   explicit CardBackend(int cards) : cards_(cards) {}
@@ -248,6 +251,12 @@ class CardBackend final : public DeviceBackend {
   bool is_host() const override { return false; }
   kernels::Reach kernels() const override { return kernels::Reach::kHost; }  // its memory is
   bool trains_in(torch::ScalarType /*dtype*/) const override { return true; }
+  DeviceDetails details(torch::Device device) const override {
+    return {.device_name = "stand-in", .compute_capability = std::pair(7, 5), .numa_node = device.index()};
+  }
+  std::vector<int> near_processors(torch::Device device) const override {
+    return each_has_a_processor ? std::vector<int>{device.index()} : std::vector<int>();
+  }
   MemoryInfo memory(torch::Device /*device*/) const override { return {}; }
   void prepare() const override {}
   bool captures() const override { return true; }
@@ -294,6 +303,10 @@ int64_t synchronisations() {
 
 int64_t page_locks() {
   return locks;
+}
+
+void put_cards_near_processors(bool near) {
+  each_has_a_processor = near;
 }
 
 TellsSynchronisations::TellsSynchronisations() {

@@ -21,6 +21,9 @@ int64_t synchronisations();
 // Returns how often memory of the host was page-locked for copies to a card.
 int64_t page_locks();
 
+// Strategies made from now on find card i near processor i of the host; or, with false, near all alike.
+void put_cards_near_processors(bool near);
+
 // Writes each synchronisation to the standard error stream, with the operation and where it was called, while it lives.
 class TellsSynchronisations {
  public:

@@ -6,6 +6,7 @@
 #include "cluster/host_list.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/device.h"
+#include "device/visible_cards.h"
 #include "rpc/address.h"
 
 namespace cohort {
@@ -105,19 +106,16 @@ std::vector<TaskId> assign(const SlurmOptions& options, std::size_t tasks) {
 
 std::vector<int> gpus_on_node(const SlurmOptions& options) {
   std::vector<int> gpus;
-  const auto visible = variable(options.variables, "CUDA_VISIBLE_DEVICES");
+  const auto visible = variable(options.variables, kVisibleCards);
   if (!visible && options.gpus_per_node) {  // as the user says, who may know more than this process sees
     gpus.resize(static_cast<std::size_t>(std::max(0, *options.gpus_per_node)));
     std::iota(gpus.begin(), gpus.end(), 0);
     return gpus;
   }
   if (visible) {
-    std::string_view rest = *visible;
-    while (!rest.empty()) {
-      const std::size_t comma = std::min(rest.find(','), rest.size());
-      gpus.push_back(
-          parse_int(rest.substr(0, comma)).value_or(static_cast<int>(gpus.size())));  // a UUID stands for its position
-      rest.remove_prefix(std::min(comma + 1, rest.size()));
+    for (const VisibleCard& card : parse_visible_cards(*visible)) {
+      const bool numbered = card.kind == VisibleCard::Kind::kIndex;
+      gpus.push_back(numbered ? card.index : static_cast<int>(gpus.size()));  // a UUID stands for its position
     }
   } else {
     for (const PhysicalDevice& device : list_physical_devices("GPU")) gpus.push_back(device.index);

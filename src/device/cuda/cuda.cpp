@@ -18,6 +18,8 @@
 
 #include "base/fail.h"
 #include "device/cuda/cuda_graph.h"
+#include "device/cuda/details.h"
+#include "device/numa.h"
 
 namespace cohort {
 
@@ -127,6 +129,11 @@ class CudaBackend final : public DeviceBackend {
   int count() const override { return static_cast<int>(c10::cuda::device_count()); }
   torch::Device device(int index) const override { return {torch::kCUDA, static_cast<c10::DeviceIndex>(index)}; }
   bool is_host() const override { return false; }
+  DeviceDetails details(torch::Device device) const override { return cuda_details(device.index()); }
+  std::vector<int> near_processors(torch::Device device) const override {
+    const std::optional<int> node = cuda_details(device.index()).numa_node;
+    return node ? processors_of_node(kSysfs, *node) : std::vector<int>();
+  }
 #ifdef COHORT_CUDA_KERNELS
   kernels::Reach kernels() const override {
     return kernels::Reach::kCuda;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <tuple>
 
 #include "base/fail.h"
@@ -12,6 +13,7 @@
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/cluster/xla_strategy.h"
+#include "device/visible_cards.h"
 #include "models/command/exchange_flags.h"
 #include "models/command/mesh_flags.h"
 #include "models/command/pipeline_flags.h"
@@ -31,7 +33,11 @@ std::vector<std::string> devices_of(const StrategyFlags& flags) {
   if (flags.num_gpus == 0) return cpu_devices(static_cast<int>(std::max<int64_t>(1, flags.num_replicas)));
   const auto visible = static_cast<int64_t>(list_logical_devices("GPU").size());
   if (flags.num_gpus > visible) {
-    fail<NotFound>("[train] --num_gpus is ", flags.num_gpus, ", but there is no /device:GPU:", visible, " here");
+    const char* shown = std::getenv(kVisibleCards);
+    const std::string hidden = why_cards_are_hidden(shown == nullptr ? std::nullopt : std::optional<std::string>(shown),
+                                                    static_cast<int>(visible));
+    fail<NotFound>("[train] --num_gpus is ", flags.num_gpus, ", but there is no /device:GPU:", visible, " here",
+                   hidden.empty() ? "" : "; ", hidden);
   }
   std::vector<std::string> names;
   for (int64_t i = 0; i < flags.num_gpus; ++i) names.push_back("/GPU:" + std::to_string(i));
