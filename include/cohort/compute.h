@@ -1,6 +1,9 @@
-// What is known of this process's GPUs.
+// How LibTorch computes on this process's devices, and what is known of its GPUs.
+//
+//   const cohort::ComputeScope compute({.tensor_float_32 = true});
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +12,37 @@
 #include "cohort/device.h"
 
 namespace cohort {
+
+// How LibTorch computes. The first three are for GPUs.
+struct ComputeOptions {
+  // Whether the factors of products and convolutions of float32 are rounded to TensorFloat-32, which has 10 bits of
+  // fraction. Without a value LibTorch decides: those of convolutions are. InvalidArgument: true, and a GPU is older
+  // than compute capability 8.0, or NVIDIA_TF32_OVERRIDE is 0
+  std::optional<bool> tensor_float_32 = std::nullopt;
+  // Whether cuDNN tries its algorithms on each new shape of a convolution and keeps the fastest. Without a value it
+  // does until a model has had inputs of more than 8 shapes
+  std::optional<bool> cudnn_benchmark = std::nullopt;
+  bool cudnn_enabled = true;  // whether cuDNN is used
+  // Whether every run has the same bits. An operation that has several forms takes the one that repeats, which may be
+  // slower; Unimplemented comes from one that has no such form. CPUs add up at repeated indices by one thread, and
+  // nothing else changes there
+  bool deterministic = false;
+};
+
+// The whole process computes so while it lives; then as before. Scopes nest. To be opened before the first operation on
+// a GPU. InvalidArgument: an option for GPUs is set and there is none, or two options contradict each other.
+class [[nodiscard]] ComputeScope {
+ public:
+  explicit ComputeScope(const ComputeOptions& options);
+  ComputeScope(const ComputeScope&) = delete;
+  ComputeScope& operator=(const ComputeScope&) = delete;
+  ~ComputeScope();
+
+ private:
+  struct Switches;
+  std::unique_ptr<const Switches> before_;
+  bool decides_search_ = false;
+};
 
 // A GPU and its place in the machine.
 struct DeviceDetails {

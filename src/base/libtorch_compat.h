@@ -1,6 +1,7 @@
 // The differences between the versions of LibTorch that Cohort compiles with. They are handled in no other file.
 #pragma once
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DispatchKey.h>
@@ -121,14 +122,38 @@ class Autocast {
   c10::ScalarType dtype_;
 };
 
-// Returns softmax(query key^T / sqrt(size)) value, where each step sees itself and those before, computed in one
-// kernel; undefined where LibTorch has none: before 2.1. All are [examples, heads, steps, size].
-inline at::Tensor fused_causal_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+// Whether LibTorch has attention in one kernel.
+inline constexpr bool kFusesAttention = COHORT_TORCH_AT_LEAST(2, 1);
+
+// Returns softmax(query key^T / sqrt(size) + added) value, computed by one kernel; undefined without kFusesAttention.
+// `added` has numbers for the scores, to be broadcast to them, or is undefined; with `causal`, each step sees itself
+// and those before, and `added` is undefined. All others are [examples, heads, steps, size].
+inline at::Tensor fused_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                  const at::Tensor& added, bool causal) {
 #if COHORT_TORCH_AT_LEAST(2, 1)
-  return at::scaled_dot_product_attention(query, key, value, {}, /*dropout_p=*/0.0, /*is_causal=*/true);
+  if (!added.defined()) return at::scaled_dot_product_attention(query, key, value, {}, /*dropout_p=*/0.0, causal);
+  return at::scaled_dot_product_attention(query, key, value, added);
 #else
   static_cast<void>(query), static_cast<void>(key), static_cast<void>(value);
+  static_cast<void>(added), static_cast<void>(causal);
   return {};
+#endif
+}
+
+// Returns whether new tensors are filled where operations have to be deterministic, as they are from 2.2 on unless it
+// is turned off. Nothing that the library reads depends on it.
+inline bool fills_uninitialized() {
+#if COHORT_TORCH_AT_LEAST(2, 2)
+  return at::globalContext().deterministicFillUninitializedMemory();
+#else
+  return false;
+#endif
+}
+inline void set_fills_uninitialized(bool on) {
+#if COHORT_TORCH_AT_LEAST(2, 2)
+  at::globalContext().setDeterministicFillUninitializedMemory(on);
+#else
+  static_cast<void>(on);
 #endif
 }
 

@@ -89,6 +89,11 @@ class DeviceBackend {
   virtual torch::Device device(int index) const = 0;
   // Returns whether the device is the host: a pointer reaches its tensors, and an operation is done when it returns.
   virtual bool is_host() const = 0;
+  // Returns whether its devices are GPUs, to which LibTorch's switches for cuDNN and TensorFloat-32 apply, and whose
+  // convolutions are faster with the channels last in memory.
+  virtual bool is_card() const { return false; }
+  // Returns whether LibTorch has a kernel for all of attention there.
+  virtual bool fuses_attention() const { return false; }
   // Returns what is known of a device.
   virtual DeviceDetails details(torch::Device /*device*/) const { return {}; }
   // Returns the processors of the host that are nearest to a device, ascending; empty: all are alike, or it is not
@@ -148,7 +153,7 @@ class DeviceBackend {
   // Returns how many steps are held back.
   virtual int64_t gathered_steps() const { return 0; }
 
-  // Takes the parameters and buffers of a module to the device.
+  // Takes the parameters and buffers of a module to the device, in the layout that is fast there (device/layout.h).
   virtual void move(torch::nn::Module& module, torch::Device device) const;
 };
 

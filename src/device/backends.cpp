@@ -7,6 +7,7 @@
 #include "device/backend.h"
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda.h"
+#include "device/layout.h"
 #include "device/xla/backend.h"
 
 namespace cohort {
@@ -50,6 +51,7 @@ torch::Tensor DeviceBackend::host_memory(int64_t size, torch::ScalarType dtype) 
 
 void DeviceBackend::move(torch::nn::Module& module, torch::Device device) const {
   module.to(device);
+  if (is_card()) lay_out_channels_last(module);
 }
 
 const std::vector<std::unique_ptr<DeviceBackend>>& device_backends() {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "device/backend.h"
+#include "device/compute.h"
 #include "device/host_random.h"
 #include "tests/gpu/stand_in_call.h"
 #include "tests/gpu/stand_in_graph.h"
@@ -57,7 +58,6 @@ class CardGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
   c10::DeviceIndex deviceCount() const noexcept override { return cards_; }
-
 
  private:
   c10::DeviceIndex cards_;
@@ -251,6 +251,7 @@ class CardBackend final : public DeviceBackend {
   bool is_host() const override { return false; }
   kernels::Reach kernels() const override { return kernels::Reach::kHost; }  // its memory is
   bool trains_in(torch::ScalarType /*dtype*/) const override { return true; }
+  bool is_card() const override { return true; }
   DeviceDetails details(torch::Device device) const override {
     return {.device_name = "stand-in", .compute_capability = std::pair(7, 5), .numa_node = device.index()};
   }
@@ -258,7 +259,7 @@ class CardBackend final : public DeviceBackend {
     return each_has_a_processor ? std::vector<int>{device.index()} : std::vector<int>();
   }
   MemoryInfo memory(torch::Device /*device*/) const override { return {}; }
-  void prepare() const override {}
+  void prepare() const override { begin_convolution_search(); }
   bool captures() const override { return true; }
   std::unique_ptr<DeviceGraph> make_graph(torch::Device /*device*/,
                                           const std::vector<at::Generator>& /*generators*/) const override {

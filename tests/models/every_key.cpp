@@ -55,6 +55,7 @@ void set_up(OpenExperiment& experiment) {
   task.stages();
   const Model model = task.build_model();
   plan_compile(experiment.made, plan, strategy.num_replicas_in_sync(), 0);
+  plan_compute(experiment.made.runtime);
 }
 
 std::string plan_of(OpenExperiment& experiment) {
@@ -74,7 +75,8 @@ std::string plan_of(OpenExperiment& experiment) {
                   summaries.validation_folder, " ", summaries.images, " ", summaries.histograms, "; ",
                   static_cast<int>(compile.precision), " ", scale ? c10::str(scale->initial_scale, scale->dynamic) : "",
                   "; ", c10::Join(",", experiment.made.task->stages()), " ", data.shard_train, data.shard_validation,
-                  " ", compile.run_eagerly, " ", compile.eval_run_eagerly.value_or(compile.run_eagerly));
+                  " ", compile.run_eagerly, " ", compile.eval_run_eagerly.value_or(compile.run_eagerly), " ",
+                  plan_compute(experiment.made.runtime).deterministic);
 }
 
 std::string optimizer_of(OpenExperiment& experiment) {

@@ -33,6 +33,10 @@ namespace cohort {
 struct RuntimeConfig : StrategyFlags {
   Setting<std::string> mixed_precision_dtype;
   Setting<std::string> loss_scale;
+  Setting<std::string> tensor_float_32;  // "true", "false", or empty: as LibTorch has it
+  Setting<std::string> cudnn_benchmark;  // "true", "false", or empty: while inputs have few shapes
+  Setting<bool> cudnn_enabled = true;
+  Setting<bool> deterministic = false;
   Setting<int64_t> dataset_num_private_threads = 0;
   Setting<int64_t> seed = 1;
   Setting<bool> enable_xla = false;

@@ -37,7 +37,7 @@ struct ResNetOptions {
   // With true, the last batch norm of each block starts at zero, so that the blocks start as identities (Goyal et al.,
   // "Accurate, Large Minibatch SGD", 2017).
   bool zero_init_residual = false;
-  bool channels_last = false;  // compute with the channels last in memory: faster on CPUs, with other rounding
+  bool channels_last = false;  // compute with the channels last in memory (kernels, too, on GPUs); rounds otherwise
   bool remat = false;          // compute blocks again in backward instead of keeping their activations (cohort::remat)
   NormActivation norm_activation = {};  // changes to the batch norms and the activation
 };

@@ -17,6 +17,8 @@
 #include <cuda_runtime_api.h>
 
 #include "base/fail.h"
+#include "base/libtorch_compat.h"
+#include "device/compute.h"
 #include "device/cuda/cuda_graph.h"
 #include "device/cuda/details.h"
 #include "device/numa.h"
@@ -129,6 +131,8 @@ class CudaBackend final : public DeviceBackend {
   int count() const override { return static_cast<int>(c10::cuda::device_count()); }
   torch::Device device(int index) const override { return {torch::kCUDA, static_cast<c10::DeviceIndex>(index)}; }
   bool is_host() const override { return false; }
+  bool is_card() const override { return true; }
+  bool fuses_attention() const override { return compat::kFusesAttention; }
   DeviceDetails details(torch::Device device) const override { return cuda_details(device.index()); }
   std::vector<int> near_processors(torch::Device device) const override {
     const std::optional<int> node = cuda_details(device.index()).numa_node;
@@ -159,7 +163,9 @@ class CudaBackend final : public DeviceBackend {
   }
 
   // LibTorch's allocator for GPUs keeps what is freed by itself.
-  void prepare() const override {}
+  void prepare() const override {
+    begin_convolution_search();
+  }
   at::Generator make_generator(torch::Device device) const override {
     return at::globalContext().defaultGenerator(device).clone();
   }

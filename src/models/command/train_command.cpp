@@ -30,8 +30,8 @@ namespace cohort {
 namespace {
 
 constexpr int kFailure = 1;
-constexpr std::array kSwitches = {"--insecure", "--sequence_parallel",
-                                  "--vocab_parallel"};  // flags that may stand alone
+// Flags that may stand alone.
+constexpr std::array kSwitches = {"--insecure", "--sequence_parallel", "--vocab_parallel", "--deterministic"};
 
 // A flag that sets one field, as the description of the field says.
 struct PlainFlag {

@@ -9,6 +9,22 @@ void RuntimeConfig::describe(ConfigFields& fields) {
            {"", "float32", "float16", "bfloat16"})
       .flag = "--mixed_precision";
   fields.add("loss_scale", loss_scale, "scale of the loss under float16: dynamic, or a number; empty: dynamic");
+  fields
+      .add("tensor_float_32", tensor_float_32,
+           "whether GPUs of compute capability 8.0 and more round the factors of products and convolutions of float32 "
+           "to TensorFloat-32; empty: those of convolutions",
+           {"", "true", "false"})
+      .flag = "--tf32";
+  fields.add("cudnn_benchmark", cudnn_benchmark,
+             "whether cuDNN tries its algorithms on each new shape and keeps the fastest; empty: until a model has had "
+             "inputs of more than 8 shapes, and not with deterministic",
+             {"", "true", "false"});
+  fields.add("cudnn_enabled", cudnn_enabled, "whether GPUs use cuDNN");
+  fields
+      .add("deterministic", deterministic,
+           "whether every run has the same bits, on GPUs, too: operations take forms that repeat, which may be slower, "
+           "and one without such a form is an error")
+      .flag = "--deterministic";
   fields.add("dataset_num_private_threads", dataset_num_private_threads,
              "threads that decode and augment; 0: as many as cores");
   fields.add("seed", seed, "seed of all random numbers").flag = "--seed";

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "cohort/compute.h"
 #include "cohort/models/experiment.h"
 #include "cohort/train/actions.h"
 
@@ -61,6 +62,10 @@ RunPlan plan_run(const TrainerConfig& trainer, const TaskData& data, bool trains
 
 // Returns the options with which the model is compiled for the steps from `begin` on.
 CompileOptions plan_compile(const ExperimentConfig& experiment, const RunPlan& plan, int replicas, int64_t begin);
+
+// Returns how the devices compute. InvalidArgument: a key for GPUs is set, but a replica of the current strategy is on
+// something else, or a replica is on a device of XLA, which has no switches of LibTorch's.
+ComputeOptions plan_compute(const RuntimeConfig& runtime);
 
 // Fails with InvalidArgument if evaluations will not have the metric by which the best checkpoint is chosen.
 void check_best(const RunPlan& plan, const CompileOptions& options);

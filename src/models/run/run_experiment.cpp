@@ -90,6 +90,7 @@ class ExperimentRun {
     torch::manual_seed(static_cast<uint64_t>(runtime().seed));
     strategy_.set_seed(static_cast<uint64_t>(runtime().seed));
     const auto scope = strategy_.scope();
+    const ComputeScope compute(plan_compute(runtime()));
     data_ = task().build_inputs(runtime(), trains_);
     require_validation();
     plan_ = plan_run(experiment_.trainer, data_, trains_);

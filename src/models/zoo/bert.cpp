@@ -14,6 +14,7 @@
 #include "models/zoo/blocks.h"
 #include "strategy/divides_positions.h"
 #include "strategy/space/divided.h"
+#include "train/layers/fused_attention.h"
 #include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
@@ -67,13 +68,21 @@ class BertAttention final : public torch::nn::Module, public DividedModule {
     const auto by_heads = [&](torch::nn::Linear& projection) {
       return projection->forward(entered).view({x.size(0), x.size(1), heads_, size_}).transpose(1, 2);
     };
-    const torch::Tensor scaled = by_heads(query_) * (1.0 / std::sqrt(static_cast<double>(size_)));
-    const torch::Tensor scores = at::matmul(scaled, by_heads(key_).transpose(2, 3));
-    const double unseen = scores.scalar_type() == torch::kHalf ? kUnseenHalf : kUnseen;
-    torch::Tensor weights = at::softmax(scores.masked_fill(padding, unseen), -1);
-    if (is_training() && attention_dropout_ > 0.0) weights = drop_part(weights, attention_dropout_, axis_, 1);
-    const torch::Tensor mixed =
-        at::matmul(weights, by_heads(value_)).transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_});
+    const torch::Tensor query = by_heads(query_);
+    const torch::Tensor key = by_heads(key_);
+    torch::Tensor mixed;
+    const bool drops = is_training() && attention_dropout_ > 0.0;
+    const double unseen = query.scalar_type() == torch::kHalf ? kUnseenHalf : kUnseen;
+    if (!drops && fuses_attention(query)) {
+      mixed = fused_attention(query, key, by_heads(value_), padding.to(query.scalar_type()) * unseen);
+    } else {
+      const torch::Tensor scores =
+          at::matmul(query * (1.0 / std::sqrt(static_cast<double>(size_))), key.transpose(2, 3));
+      torch::Tensor weights = at::softmax(scores.masked_fill(padding, unseen), -1);
+      if (drops) weights = drop_part(weights, attention_dropout_, axis_, 1);
+      mixed = at::matmul(weights, by_heads(value_));
+    }
+    mixed = mixed.transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_});
     const torch::Tensor y = axis_.empty() ? output_->forward(mixed)
                                           : sum_like(x, at::linear(mixed, output_->weight), axis_) + output_->bias;
     return norm_->forward(x + dropped(*this, y, dropout_));

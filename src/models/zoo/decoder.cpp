@@ -145,7 +145,7 @@ torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& 
         {.query = query, .key = key, .value = value, .who = "decoder's attention", .scale = scale, .causal = true});
   }
   if (!backend_of(query.device()).records()) {
-    torch::Tensor fused = compat::fused_causal_attention(query, key, value);
+    torch::Tensor fused = compat::fused_attention(query, key, value, {}, /*causal=*/true);
     if (fused.defined()) return fused;
   }
   const auto options = at::TensorOptions(torch::kLong).device(query.device());

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
+#include "device/layout.h"
 #include "models/zoo/blocks.h"
 
 namespace cohort::models {
@@ -127,7 +128,7 @@ class InvertedResidual final : public LayerModule {
   std::shared_ptr<Chain> block_;
 };
 
-class EfficientNet final : public LayerModule {
+class EfficientNet final : public LayerModule, public ChannelsLast {
  public:
   EfficientNet(const Variant& variant, const EfficientNetOptions& options)
       : channels_(options.in_channels),
@@ -180,6 +181,8 @@ class EfficientNet final : public LayerModule {
     if (is_training() && dropout_ > 0.0) y = drop(y, dropout_, y.sizes());
     return linear_->forward(y);
   }
+
+  bool channels_last() const override { return channels_last_; }
 
  private:
   int64_t channels_;

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
+#include "device/layout.h"
 #include "models/zoo/blocks.h"
 
 namespace cohort::models {
@@ -109,7 +110,7 @@ struct Stem {
 };
 
 template <typename Block>
-class ResNet final : public LayerModule {
+class ResNet final : public LayerModule, public ChannelsLast {
  public:
   ResNet(const std::vector<int64_t>& depths, const Stem& stem, Shortcut shortcut, const ResNetOptions& options)
       : channels_(options.in_channels),
@@ -150,6 +151,8 @@ class ResNet final : public LayerModule {
     for (const auto& stage : stages_) y = stage->forward(y);
     return fc_->forward(y.mean({2, 3}));
   }
+
+  bool channels_last() const override { return channels_last_; }
 
  private:
   int64_t channels_;

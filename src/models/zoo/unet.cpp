@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
 #include "cohort/pipeline_strategy.h"
+#include "device/layout.h"
 #include "models/zoo/blocks.h"
 
 namespace cohort::models {
@@ -81,7 +82,7 @@ class Up final : public torch::nn::Module {
   std::shared_ptr<DoubleConv> conv_;
 };
 
-class UNet final : public LayerModule {
+class UNet final : public LayerModule, public ChannelsLast {
  public:
   explicit UNet(const UNetOptions& options)
       : channels_(options.in_channels), channels_last_(options.channels_last), dropout_(options.dropout) {
@@ -127,6 +128,8 @@ class UNet final : public LayerModule {
     }
     return outc_->forward(levels.back());
   }
+
+  bool channels_last() const override { return channels_last_; }
 
  private:
   int64_t channels_;

@@ -13,6 +13,7 @@
 #include "strategy/divides_positions.h"
 #include "strategy/packed_parameters.h"
 #include "strategy/space/divided.h"
+#include "train/layers/fused_attention.h"
 
 namespace cohort::models {
 
@@ -47,12 +48,19 @@ class SelfAttention final : public LayerModule, public DividedModule, public Pac
     // The shape is [3, examples, heads, length, each].
     const torch::Tensor qkv =
         at::linear(entered, in_weight_, in_bias_).view({n, length, 3, heads_, each}).permute({2, 0, 3, 1, 4});
-    const torch::Tensor scores =
-        at::matmul(qkv[0] * (1.0 / std::sqrt(static_cast<double>(each))), qkv[1].transpose(-2, -1));
-    torch::Tensor weights = at::softmax(scores, -1);
-    if (is_training() && dropout_ > 0.0) weights = drop_part(weights, dropout_, axis_, 1);
-    const torch::Tensor mixed = at::matmul(weights, qkv[2]).transpose(1, 2).reshape({n, length, heads_ * each});
+    const torch::Tensor mixed = attend(qkv).transpose(1, 2).reshape({n, length, heads_ * each});
     return axis_.empty() ? out_->forward(mixed) : sum_like(x, at::linear(mixed, out_->weight), axis_) + out_->bias;
+  }
+
+  torch::Tensor attend(const torch::Tensor& qkv) const {
+    const torch::Tensor query = qkv[0];
+    const torch::Tensor key = qkv[1];
+    const torch::Tensor value = qkv[2];
+    const bool drops = is_training() && dropout_ > 0.0;
+    if (!drops && fuses_attention(query)) return fused_attention(query, key, value);
+    const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(3)));
+    const torch::Tensor weights = at::softmax(at::matmul(query * scale, key.transpose(-2, -1)), -1);
+    return at::matmul(drops ? drop_part(weights, dropout_, axis_, 1) : weights, value);
   }
 
   // The replicas along the axis have some heads each.

@@ -7,6 +7,7 @@
 #include "cohort/train/layers.h"
 #include "strategy/space/attention.h"
 #include "strategy/space/divided.h"
+#include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -59,7 +60,7 @@ class AttentionModule final : public Attention, public DividedModule {
   }
 
   AttentionOutput attend(const AttentionInputs& inputs) override {
-    AttentionOutput result = compute(inputs);
+    AttentionOutput result = compute(inputs, /*keeps_scores=*/true);
     if (!axis_.empty()) result.scores = gather_along(result.scores, axis_, 1);
     return result;
   }
@@ -89,9 +90,9 @@ class AttentionModule final : public Attention, public DividedModule {
     axis_ = axis;
   }
 
-  torch::Tensor forward(const torch::Tensor& x) override { return compute({.query = x, .value = x}).output; }
+  torch::Tensor forward(const torch::Tensor& x) override { return compute({.query = x, .value = x}, false).output; }
   torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) override {
-    return compute({.query = x, .value = x, .query_mask = mask, .value_mask = mask}).output;
+    return compute({.query = x, .value = x, .query_mask = mask, .value_mask = mask}, false).output;
   }
   torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
   torch::Tensor penalty() const override {
@@ -107,7 +108,8 @@ class AttentionModule final : public Attention, public DividedModule {
   }
 
  private:
-  AttentionOutput compute(const AttentionInputs& inputs) {
+  // Without "keeps_scores" the result may have none.
+  AttentionOutput compute(const AttentionInputs& inputs, bool keeps_scores) {
     check(inputs.query, "the query", query_dim_);
     check(inputs.value, "the value", value_dim_);
     if (inputs.key.defined()) check(inputs.key, "the key", value_dim_);
@@ -123,17 +125,33 @@ class AttentionModule final : public Attention, public DividedModule {
       value = at::cat({inputs.cache->value, value}, 2);
     }
     if (inputs.cache != nullptr) *inputs.cache = {.key = key, .value = value};
+    const torch::Tensor seen = mask_for(inputs, before, query, key);
+    if (!keeps_scores && !drops() && fuses_attention(query)) {
+      return {.output = projected(together(fused(inputs, seen, query, key, value)))};
+    }
     torch::Tensor scores =
         at::matmul(query * (1.0 / std::sqrt(static_cast<double>(options_.key_dim))), key.transpose(2, 3));
-    const torch::Tensor seen = mask_for(inputs, before, scores);
-    if (seen.defined()) {
-      const double unseen = scores.scalar_type() == torch::kHalf ? kUnseenHalf : kUnseen;
-      scores = scores + seen.logical_not().to(scores.scalar_type()) * unseen;
-    }
+    if (seen.defined()) scores = scores + added_for(seen, scores.scalar_type());
     scores = at::softmax(scores, -1);
-    const bool drops = is_training() && options_.dropout > 0.0;
-    const torch::Tensor mixed = at::matmul(drops ? drop_out(scores, options_.dropout, axis_, 1) : scores, value);
+    const torch::Tensor mixed = at::matmul(drops() ? drop_out(scores, options_.dropout, axis_, 1) : scores, value);
     return {.output = projected(together(mixed)), .scores = scores};
+  }
+
+  bool drops() const { return is_training() && options_.dropout > 0.0; }
+
+  // Returns what is added to the scores of what is not seen.
+  static torch::Tensor added_for(const torch::Tensor& seen, torch::ScalarType dtype) {
+    return seen.logical_not().to(dtype) * (dtype == torch::kHalf ? kUnseenHalf : kUnseen);
+  }
+
+  torch::Tensor fused(const AttentionInputs& inputs, const torch::Tensor& seen, const torch::Tensor& query,
+                      const torch::Tensor& key, const torch::Tensor& value) const {
+    const bool masked = inputs.attention_mask.defined() || inputs.query_mask.defined() || inputs.value_mask.defined() ||
+                        inputs.key_mask.defined();
+    if (!masked && is_causal(inputs) && query.size(2) == key.size(2)) {
+      return fused_attention(query, key, value, {}, /*causal=*/true);
+    }
+    return fused_attention(query, key, value, seen.defined() ? added_for(seen, query.scalar_type()) : torch::Tensor());
   }
 
   // The positions are divided, and no replica has the scores of all of them.
@@ -204,12 +222,13 @@ class AttentionModule final : public Attention, public DividedModule {
   }
 
   // Returns what all of them and the causal mask let be seen; undefined for everything.
-  torch::Tensor mask_for(const AttentionInputs& inputs, int64_t before, const torch::Tensor& scores) const {
-    const int64_t queries = scores.size(2);
-    const int64_t keys = scores.size(3);
+  torch::Tensor mask_for(const AttentionInputs& inputs, int64_t before, const torch::Tensor& query,
+                         const torch::Tensor& key) const {
+    const int64_t queries = query.size(2);
+    const int64_t keys = key.size(2);
     std::vector<torch::Tensor> masks = masks_of(inputs, queries, keys);
     if (is_causal(inputs)) {
-      const auto options = at::TensorOptions(torch::kLong).device(scores.device());
+      const auto options = at::TensorOptions(torch::kLong).device(query.device());
       masks.push_back(at::arange(queries, options).add(before).unsqueeze(1).ge(at::arange(keys, options)));
     }
     torch::Tensor seen;

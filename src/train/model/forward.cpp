@@ -4,6 +4,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
+#include "device/backend.h"
 #include "strategy/core.h"
 #include "strategy/pipeline/microbatch_call.h"
 #include "strategy/space/divided.h"
@@ -79,6 +80,8 @@ NamedTensors ModelState::forward(const Replica& replica, const Example& share) c
 NamedTensors ModelState::call_module(const Replica& replica, const Example& share) const {
   const detail::ModuleCall& call = calls_[static_cast<std::size_t>(replica.local_id())];
   const int64_t examples = share.size();
+  const torch::Tensor& input = share.input();
+  if (input.defined() && Access::core(strategy_)->backend(replica.local_id()).is_card()) search_.note(input.sizes());
   NamedTensors outputs;
   std::optional<compat::Autocast> autocast;
   if (precision_ != PrecisionPolicy::kFloat32) {

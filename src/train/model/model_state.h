@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/train/model.h"
+#include "device/compute.h"
 #include "train/model/outputs.h"
 #include "train/model/step_functions.h"
 #include "train/model/training_steps.h"
@@ -171,6 +172,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::vector<std::string> output_names_;
 
   PrecisionPolicy precision_ = PrecisionPolicy::kFloat32;
+  mutable ConvolutionSearch search_;  // watches the inputs on GPUs
   LossAverage loss_average_ = LossAverage::kGlobalBatch;
   int64_t steps_per_execution_ = 1;
   std::optional<Optimizer> rule_;

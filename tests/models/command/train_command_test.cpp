@@ -92,6 +92,9 @@ TEST(TrainCommand, RefusesWrongStrategies) {
                           {"--distribution_strategy=one_device", "--num_replicas=2"});
   expect_training_refused("--num_gpus=2 and --num_replicas=3 disagree", {"--num_gpus=2", "--num_replicas=3"});
   expect_training_refused("there is no /device:GPU:", {"--num_gpus=99"});
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  expect_training_refused("; CUDA_VISIBLE_DEVICES is \"\", which hides every GPU", {"--num_gpus=99"});
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
   expect_training_refused("\"tree\" are not known, only auto", {"--num_replicas=2", "--all_reduce_alg=tree"});
   expect_training_refused("--tpu=my-tpu has no meaning under --distribution_strategy=mirrored, only under tpu",
                           {"--tpu=my-tpu"});
@@ -149,6 +152,14 @@ TEST(TrainCommand, RefusesWrongStrategies) {
   }
   expect_training_refused("--insecure has no meaning with --secret_file or --tls_ca",
                           {"--distribution_strategy=multi_worker_mirrored", "--insecure", "--secret_file=x"});
+  for (const std::string key : {"tensor_float_32", "cudnn_benchmark"}) {
+    expect_training_refused(
+        "runtime." + key + " is true, but a replica of mirrored is on cpu, which has no such switch",
+        {"--params_override=runtime." + key + "=true"});
+  }
+  expect_training_refused("runtime.tensor_float_32 is false, but a replica of one_device",
+                          {"--tf32=false", "--distribution_strategy=one_device"});
+  expect_training_refused("runtime.cudnn_enabled is false", {"--params_override=runtime.cudnn_enabled=false"});
   expect_training_refused("needs a cluster", {"--distribution_strategy=parameter_server"});
   expect_training_refused("--consistency=eventual is not known",
                           {"--distribution_strategy=parameter_server", "--consistency=eventual"});

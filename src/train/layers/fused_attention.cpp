@@ -1,0 +1,18 @@
+#include "train/layers/fused_attention.h"
+
+#include "base/libtorch_compat.h"
+#include "device/backend.h"
+#include "strategy/space/divided.h"
+
+namespace cohort {
+
+bool fuses_attention(const torch::Tensor& query) {
+  return !space::is_divided(query) && backend_of(query.device()).fuses_attention();
+}
+
+torch::Tensor fused_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                              const torch::Tensor& added, bool causal) {
+  return compat::fused_attention(query, key, value, added, causal);
+}
+
+}  // namespace cohort
