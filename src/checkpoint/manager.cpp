@@ -22,6 +22,7 @@
 #include "checkpoint/writer_lock.h"
 #include "cohort/checkpoint.h"
 #include "cohort/trace.h"
+#include "device/leaving.h"
 
 namespace cohort {
 
@@ -50,17 +51,39 @@ void require_whole(const CheckpointData& data) {
                            "Controller write together with those of the others");
 }
 
-// Returns a copy on the CPU, which shares no memory with the data.
-CheckpointData copy_of(const CheckpointData& data) {
-  CheckpointData copy{.tensors = {}, .bytes = data.bytes, .values = data.values};
-  for (const auto& [group, tensors] : data.tensors) {
-    NamedTensors& copies = copy.tensors[group];
-    for (const auto& [name, tensor] : tensors) {
-      copies.emplace_back(name, tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true).contiguous());
+// Data on its way to the host, as it is when this is made.
+class LeavingData {
+ public:
+  explicit LeavingData(const CheckpointData& data) : bytes_(data.bytes), values_(data.values) {
+    std::vector<torch::Tensor> tensors;
+    for (const auto& [group, named] : data.tensors) {
+      std::vector<std::string>& names = names_[group];
+      for (const auto& [name, tensor] : named) {
+        names.push_back(name);
+        tensors.push_back(tensor);
+      }
     }
+    tensors_ = leave(tensors);
   }
-  return copy;
-}
+
+  // Waits for it and returns it, in memory of its own; once.
+  CheckpointData take() {
+    CheckpointData data{.tensors = {}, .bytes = std::move(bytes_), .values = std::move(values_)};
+    std::vector<torch::Tensor> tensors = tensors_->take();
+    auto next = tensors.begin();
+    for (auto& [group, names] : names_) {
+      NamedTensors& named = data.tensors[group];
+      for (std::string& name : names) named.emplace_back(std::move(name), std::move(*next++));
+    }
+    return data;
+  }
+
+ private:
+  std::map<std::string, std::vector<std::string>> names_;
+  std::unique_ptr<LeavingTensors> tensors_;
+  std::map<std::string, std::string> bytes_;
+  std::map<std::string, std::string> values_;
+};
 
 }  // namespace
 
@@ -90,12 +113,12 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
     require_whole(data);
     require_step(step);
     const TraceSpan span("checkpoint", "copy, wait for the write before");
-    CheckpointData copy = copy_of(data);
+    const auto leaving = std::make_shared<LeavingData>(data);
     make_room();
     if (options_.asynchronous) {
-      in_background(step, [this, step, copy = std::move(copy)] { write(step, copy); });
+      in_background(step, [this, step, leaving] { write(step, leaving->take()); });
     } else {
-      write(step, copy);
+      write(step, leaving->take());
     }
     return folder(step);
   }
@@ -117,7 +140,8 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
   void save_shards(int64_t step, const CheckpointData& data, ShardsToCome shards) {
     shards.timeout = options_.timeout;
     shards.given_up = [this, lost = std::move(shards.given_up)] { return given_up_.load() || lost(); };
-    in_background(step, [this, step, shards, copy = copy_of(data)] { write(step, copy, &shards); });
+    const auto leaving = std::make_shared<LeavingData>(data);
+    in_background(step, [this, step, shards, leaving] { write(step, leaving->take(), &shards); });
   }
   void give_up_shards() { given_up_ = true; }
 
@@ -298,7 +322,7 @@ void save_checkpoint(const fs::path& folder, int64_t step, const CheckpointData&
   std::error_code error;
   fs::create_directories(parent, error);
   if (error) fail<Unavailable>("[checkpoint] ", parent.string(), ": cannot be made: ", error.message());
-  write_checkpoint(folder, parent / ("." + folder.filename().string() + ".tmp"), step, copy_of(data));
+  write_checkpoint(folder, parent / ("." + folder.filename().string() + ".tmp"), step, LeavingData(data).take());
 }
 
 CheckpointManager::CheckpointManager(fs::path directory, const CheckpointManagerOptions& options)

@@ -49,14 +49,21 @@ void add_note(const Manifest& note, Manifest& manifest) {
   }
 }
 
-CheckpointShards copy_of(const CheckpointShards& shards) {
-  CheckpointShards copy = shards;
-  for (auto& [group, pieces] : copy.pieces) {
-    for (TensorPiece& piece : pieces) {
-      piece.values = piece.values.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true).contiguous();
-    }
+LeavingShards::LeavingShards(const CheckpointShards& shards) : shards_(shards) {
+  std::vector<torch::Tensor> values;
+  for (auto& [group, pieces] : shards_.pieces) {
+    for (TensorPiece& piece : pieces) values.push_back(std::move(piece.values));
   }
-  return copy;
+  values_ = leave(values);
+}
+
+CheckpointShards LeavingShards::take() {
+  std::vector<torch::Tensor> values = values_->take();
+  auto next = values.begin();
+  for (auto& [group, pieces] : shards_.pieces) {
+    for (TensorPiece& piece : pieces) piece.values = std::move(*next++);
+  }
+  return std::move(shards_);
 }
 
 void write_shard(const std::filesystem::path& draft, const ShardWriter& writer, const CheckpointShards& shards,

@@ -18,6 +18,7 @@
 #include "base/tensor_piece.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/reader.h"
+#include "device/leaving.h"
 
 namespace cohort {
 
@@ -33,8 +34,17 @@ struct ShardWriter {
   int workers = 1;
 };
 
-// Returns pieces on the CPU that share no memory with these.
-CheckpointShards copy_of(const CheckpointShards& shards);
+// Pieces on their way to the host, as they are when this is made.
+class LeavingShards {
+ public:
+  explicit LeavingShards(const CheckpointShards& shards);
+  // Waits for them and returns them, in memory of their own; once.
+  CheckpointShards take();
+
+ private:
+  CheckpointShards shards_;
+  std::unique_ptr<LeavingTensors> values_;
+};
 
 // Writes what this worker has of a checkpoint: its pieces, and bytes by name. Unavailable, NotFound: the files cannot
 // be written.

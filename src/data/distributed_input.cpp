@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
+#include "base/columns.h"
 #include "base/fail.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/trace.h"
@@ -39,6 +41,28 @@ DividedWork divide_work(const Dataset& dataset) {
   return {.batches = dataset.derived(std::move(left.batches)), .map = std::move(left.map)};
 }
 
+// The bytes of the batches that are on each device ahead of the step.
+class StagedBatches final : public HoldsMemory {
+ public:
+  HeldBytes held_bytes() const override { return {.staging = bytes_}; }
+
+  // Notes shares of a step, of which so many steps may be there.
+  void note(const Shares& shares, int64_t steps) {
+    int64_t most = 0;
+    for (const Example& share : shares) {
+      int64_t bytes = 0;
+      for_each_column(share, [&](const torch::Tensor& column) {
+        if (column.defined()) bytes += column.numel() * static_cast<int64_t>(column.element_size());
+      });
+      most = std::max(most, bytes);
+    }
+    bytes_ = most * steps;
+  }
+
+ private:
+  std::atomic<int64_t> bytes_ = 0;
+};
+
 }  // namespace
 
 // A step source, run ahead by a thread that also copies the shares to their devices.
@@ -53,6 +77,8 @@ class DistributedSource {
         pass_(std::move(pass)),
         copies_(*core_, options) {
     join();
+    steps_ahead_ = 1 + std::max<int64_t>(0, options.prefetch_steps);
+    core_->memory_holders().add(std::weak_ptr<const HoldsMemory>(staged_));
     if (options.prefetch_steps <= 0) return;
     ahead_ = std::make_unique<ReadAhead<ArrivingShares>>("distributed input",
                                                          static_cast<std::size_t>(options.prefetch_steps),
@@ -111,6 +137,7 @@ class DistributedSource {
   // Begins to copy shares to their devices; what others are to compare is computed on the way.
   ArrivingShares begin_copies(Shares shares, const DeviceMap* map) {
     const int64_t digest = core_->shares_pipeline() ? digest_of(shares) : 0;
+    staged_->note(shares, steps_ahead_);
     ArrivingShares arriving = copies_.begin(std::move(shares), map);
     arriving.digest = digest;
     return arriving;
@@ -174,6 +201,8 @@ class DistributedSource {
   std::deque<JointSteps::OwnStep> restored_;
   bool ended_ = false;
   DeviceCopies copies_;
+  int64_t steps_ahead_ = 1;
+  std::shared_ptr<StagedBatches> staged_ = std::make_shared<StagedBatches>();
   std::unique_ptr<ReadAhead<ArrivingShares>> ahead_;  // the last member: its thread uses the others
 };
 

@@ -18,6 +18,7 @@
 #include "cohort/compute.h"
 #include "cohort/device.h"
 #include "device/device_graph.h"
+#include "device/leaving.h"
 #include "device/side_streams.h"
 
 namespace cohort {
@@ -74,6 +75,16 @@ class ArrivingNumber {
   virtual double value() const = 0;
 };
 
+// What an allocator that keeps freed memory has of a device's memory, in bytes, and how often it found none.
+struct AllocatorFigures {
+  int64_t in_use = 0;         // the memory of tensors
+  int64_t peak = 0;           // the most of it so far
+  int64_t reserved = 0;       // all that it has, in use or kept
+  int64_t peak_reserved = 0;  // the most of it so far
+  int64_t retries = 0;        // times that it gave back what it kept to find a piece
+  int64_t failures = 0;       // times that there was none
+};
+
 // Stateless and thread-safe.
 class DeviceBackend {
  public:
@@ -105,6 +116,8 @@ class DeviceBackend {
   virtual kernels::Reach kernels() const { return kernels::Reach::kNone; }
   // Returns the figures of a device's memory at this moment.
   virtual MemoryInfo memory(torch::Device device) const = 0;
+  // Returns the figures of the allocator that keeps what is freed on the device; nothing if it has none, or no figures.
+  virtual std::optional<AllocatorFigures> allocator(torch::Device /*device*/) const { return std::nullopt; }
 
   // Prepares the process for training on such devices; from the second call on, nothing happens.
   virtual void prepare() const = 0;
@@ -132,6 +145,10 @@ class DeviceBackend {
                                                   const std::vector<at::Generator>& /*generators*/) const {
     return nullptr;
   }
+
+  // Returns tensors of one of its devices as they are behind the work that the calling thread has given the device
+  // (device/leaving.h). Here they are copied at once.
+  virtual std::unique_ptr<LeavingTensors> leave(const std::vector<torch::Tensor>& tensors) const;
 
   // Returns whether operations are recorded instead of done. Such work begins at flush(), or when a value is read.
   virtual bool records() const { return false; }

@@ -99,13 +99,23 @@ void MirroredOptimizer::load_accumulated(const std::vector<torch::Tensor>& sums)
   step_->state().load_accumulated(sums);
 }
 
+namespace {
+
+std::shared_ptr<Step> make_step(StrategyCore& core, MirroredModule module, const Optimizer& rule) {
+  auto step = std::make_shared<Step>(std::move(module), rule);
+  core.memory_holders().add(std::weak_ptr<const HoldsMemory>(step));
+  return step;
+}
+
+}  // namespace
+
 MirroredOptimizer Strategy::optimizer(const MirroredModule& module, const Optimizer& rule) const {
   require_cross_replica("optimizer");
   if (Access::core(module) != core_) {
     fail<InvalidArgument>("[optimizer] ", rule.name(), ": the module was mirrored by another strategy");
   }
   if (core_->shares_parameters()) require_no_script(*module.copies().front(), rule);
-  return MirroredOptimizer(std::make_shared<Step>(module, rule));
+  return MirroredOptimizer(make_step(*core_, module, rule));
 }
 
 MirroredOptimizer Strategy::optimizer(const std::vector<Variable>& variables, const Optimizer& rule) const {
@@ -129,7 +139,7 @@ MirroredOptimizer Strategy::optimizer(const std::vector<Variable>& variables, co
     }
     copies.push_back(copy);
   }
-  return MirroredOptimizer(std::make_shared<Step>(Access::make<MirroredModule>(core_, std::move(copies)), rule));
+  return MirroredOptimizer(make_step(*core_, Access::make<MirroredModule>(core_, std::move(copies)), rule));
 }
 
 }  // namespace cohort

@@ -36,6 +36,11 @@ void Step::build() {
   for (const FlatParameter& parameter : flat_->parameters()) names_.push_back(parameter.name);
 }
 
+HeldBytes Step::held_bytes() const {
+  const StateBytes bytes = state_bytes();
+  return {.parameters = bytes.parameters, .gradients = bytes.gradients, .slots = bytes.slots};
+}
+
 void Step::minimize(Replica& replica, const torch::Tensor& loss) {
   if (MicrobatchCall* const call = thread_context().microbatch) return minimize_later(*call, replica, loss);
   const bool keeps_whole = rule_.gradient().gradient_accumulation_steps > 1 && !exchange_->shares_gradients();

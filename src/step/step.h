@@ -13,13 +13,14 @@
 #include "step/flat_parameters.h"
 #include "step/optimizer_state.h"
 #include "step/stages_of_step.h"
+#include "strategy/memory_holders.h"
 
 namespace cohort {
 
 class GraphCapture;
 class MicrobatchCall;
 
-class Step : public std::enable_shared_from_this<Step> {
+class Step : public std::enable_shared_from_this<Step>, public HoldsMemory {
  public:
   Step(MirroredModule module, Optimizer rule);
   Step(const Step&) = delete;
@@ -35,6 +36,7 @@ class Step : public std::enable_shared_from_this<Step> {
   OptimizerState& state() { return *state_; }
   ExchangeTimeline exchange_timeline() const { return exchange_->timeline(); }
   StateBytes state_bytes() const { return exchange_->state_bytes(); }
+  HeldBytes held_bytes() const override;
 
  private:
   // The gradients of an update.

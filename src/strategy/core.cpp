@@ -15,6 +15,7 @@
 #include "device/host_memory.h"
 #include "device/numa.h"
 #include "strategy/context.h"
+#include "strategy/memory_use.h"
 #include "strategy/pipeline/stages.h"
 #include "strategy/plan_checks.h"
 #include "strategy/worker_group.h"
@@ -266,7 +267,12 @@ void StrategyCore::call(detail::Job& job, int local_id) {
   // the sizes of their shares.
   own.begin_run(job.global_size, job.global_size < 0 || job.some_empty ? -1 : job.share_sizes[local]);
   const NearProcessors bound(near_[local]);
-  runners_[local]->run(job, own);
+  try {
+    runners_[local]->run(job, own);
+  } catch (const c10::Error& error) {
+    rethrow_explained(error, plan_.devices[local], memory_holders_);
+    throw;
+  }
   if (joins()) {
     begin_together(local_id, "the end of the function given to run()");
   } else {

@@ -24,6 +24,7 @@
 #include "collective/local/rendezvous.h"
 #include "strategy/cores.h"
 #include "strategy/launch.h"
+#include "strategy/memory_holders.h"
 #include "strategy/placement.h"
 #include "strategy/replica_runner.h"
 
@@ -166,6 +167,9 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns how many steps are held back so.
   int64_t gathered_steps() const;
 
+  // Returns who says what the memory of the replicas' devices holds.
+  MemoryHolders& memory_holders() { return memory_holders_; }
+
   // The states of the variables that the strategy has made; see Strategy::variables().
   std::vector<std::weak_ptr<void>>& variables() { return variables_; }
 
@@ -207,6 +211,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   std::map<std::string, Ends> lines_;  // by axis
   Ends in_sync_;
   std::vector<std::weak_ptr<void>> variables_;
+  MemoryHolders memory_holders_;
 };
 
 }  // namespace cohort

@@ -14,7 +14,9 @@ namespace {
 
 using namespace gpu;
 
+using testing::error_of;
 using testing::expect_error;
+using ::testing::HasSubstr;
 
 at::Context& switches() {
   return at::globalContext();
@@ -66,6 +68,18 @@ TEST(ComputeOnCards, InputsOfManyShapesEndTheSearch) {
     (void)model.predict(Dataset::from_tensor_slices(torch::randn({size, 1, 4, 4})).batch(size));
   }
   EXPECT_FALSE(switches().benchmarkCuDNN());
+}
+
+TEST(ComputeOnCards, AnOperationWithoutADeterministicFormIsNamed) {
+  COHORT_NEEDS_CARDS(1);
+  ::unsetenv("CUBLAS_WORKSPACE_CONFIG");
+  const ComputeScope compute({.deterministic = true});
+  EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
+  const Strategy strategy = OneDeviceStrategy(on_cards(1)[0]);
+  const std::string said = error_of<Unimplemented>(
+      [&] { strategy.run([](Replica& /*replica*/) { at::globalContext().alertNotDeterministic("histc"); }); });
+  EXPECT_THAT(said, HasSubstr("ComputeOptions::deterministic (--deterministic) is set"));
+  EXPECT_THAT(said, HasSubstr("histc does not have a deterministic implementation"));
 }
 
 torch::Tensor trained(const Strategy& strategy, bool channels_last, torch::MemoryFormat wanted) {

@@ -57,7 +57,19 @@ class CardGuard final : public c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*isHighPriority*/) const override {
+    return getStream(device);
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return cards_; }
+
+  // An event is reached when it is recorded.
+  void record(void** event, const c10::Stream& /*stream*/, const c10::DeviceIndex /*device*/,
+              const c10::EventFlag /*flag*/) const override {
+    *event = nullptr;
+  }
+  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
+  void synchronizeStream(const c10::Stream& /*stream*/) const override {}
+  void destroyEvent(void* /*event*/, const c10::DeviceIndex /*device*/) const noexcept override {}
 
  private:
   c10::DeviceIndex cards_;
@@ -238,6 +250,7 @@ class CardNumber final : public ArrivingNumber {
   int64_t products_then_ = products;
 };
 
+constexpr int64_t kBytes = int64_t{16} << 30;
 std::atomic<bool> each_has_a_processor = false;
 
 class CardBackend final : public DeviceBackend {
@@ -258,7 +271,15 @@ class CardBackend final : public DeviceBackend {
   std::vector<int> near_processors(torch::Device device) const override {
     return each_has_a_processor ? std::vector<int>{device.index()} : std::vector<int>();
   }
-  MemoryInfo memory(torch::Device /*device*/) const override { return {}; }
+  MemoryInfo memory(torch::Device device) const override {
+    const int64_t total = limit_of_card() > 0 ? limit_of_card() : kBytes;
+    const int64_t in_use = bytes_on_card(device.index());
+    return {.total = total, .available = total - in_use, .in_use = in_use, .peak = most_bytes_on_card(device.index())};
+  }
+  std::optional<AllocatorFigures> allocator(torch::Device device) const override {
+    const MemoryInfo now = memory(device);
+    return AllocatorFigures{.in_use = now.in_use, .peak = now.peak, .reserved = now.in_use, .peak_reserved = now.peak};
+  }
   void prepare() const override { begin_convolution_search(); }
   bool captures() const override { return true; }
   std::unique_ptr<DeviceGraph> make_graph(torch::Device /*device*/,
@@ -270,6 +291,9 @@ class CardBackend final : public DeviceBackend {
   }
   std::shared_ptr<const ArrivingNumber> fetch(const torch::Tensor& number) const override {
     return std::make_shared<CardNumber>(number);
+  }
+  std::unique_ptr<LeavingTensors> leave(const std::vector<torch::Tensor>& tensors) const override {
+    return leave_beside(tensors, /*pins=*/false);
   }
   std::unique_ptr<DeviceStream> make_stream(torch::Device device) const override {
     return std::make_unique<CardStream>(device);
@@ -308,6 +332,14 @@ int64_t page_locks() {
 
 void put_cards_near_processors(bool near) {
   each_has_a_processor = near;
+}
+
+FewBytesMore::FewBytesMore(int64_t bytes) {
+  set_limit_of_card(bytes_on_card(0) + bytes);
+}
+
+FewBytesMore::~FewBytesMore() {
+  set_limit_of_card(0);
 }
 
 TellsSynchronisations::TellsSynchronisations() {

@@ -24,6 +24,15 @@ int64_t page_locks();
 // Strategies made from now on find card i near processor i of the host; or, with false, near all alike.
 void put_cards_near_processors(bool near);
 
+// A card has so many bytes more than it holds now, while it lives; an operation that wants more throws.
+class FewBytesMore {
+ public:
+  explicit FewBytesMore(int64_t bytes);
+  FewBytesMore(const FewBytesMore&) = delete;
+  FewBytesMore& operator=(const FewBytesMore&) = delete;
+  ~FewBytesMore();
+};
+
 // Writes each synchronisation to the standard error stream, with the operation and where it was called, while it lives.
 class TellsSynchronisations {
  public:

@@ -5,6 +5,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -30,6 +33,37 @@ c10::DataPtr kept_by(c10::Storage owner, void* data, c10::Device device) {
           [](void* context) { std::unique_ptr<c10::Storage>(static_cast<c10::Storage*>(context)); }, device};
 }
 
+// The bytes of each card's tensors, and the most that there may be; 0: as many as one likes.
+constexpr std::size_t kMostCards = 64;
+std::array<std::atomic<int64_t>, kMostCards> held{};
+std::array<std::atomic<int64_t>, kMostCards> most_held{};
+std::atomic<int64_t> limit = 0;
+
+// Returns memory of the host as that of a card, which counts it until it is given back.
+c10::DataPtr taken_by_card(const c10::Storage& owner, c10::Device device) {
+  struct Taken {
+    c10::Storage owner;
+    std::size_t card;
+    int64_t bytes;
+  };
+  const auto card = static_cast<std::size_t>(device.index());
+  const auto bytes = static_cast<int64_t>(owner.nbytes());
+  const int64_t now = held[card] += bytes;
+  if (limit > 0 && now > limit) {
+    held[card] -= bytes;
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "the stand-in card is out of memory. Tried to allocate ", bytes,
+                     " bytes; ", now - bytes, " of ", limit.load(), " are taken");
+  }
+  most_held[card] = std::max(most_held[card].load(), now);
+  auto taken = std::make_unique<Taken>(Taken{owner, card, bytes});
+  return {owner.data_ptr().get(), taken.release(),
+          [](void* context) {
+            const std::unique_ptr<Taken> given_back(static_cast<Taken*>(context));
+            held[given_back->card] -= given_back->bytes;
+          },
+          device};
+}
+
 // Returns a storage with the memory of another one, on another device.
 c10::Storage storage_with(const c10::Storage& of, c10::Device device) {
   return {c10::Storage::use_byte_size_t(), of.nbytes(), kept_by(of, of.data_ptr().get(), device), at::getCPUAllocator(),
@@ -49,7 +83,26 @@ c10::Storage memory_of(const torch::Tensor& tensor) {
 }
 
 torch::Tensor moved_to_card(const torch::Tensor& host, c10::Device device) {
-  return tensor_in(storage_with(host.storage(), device), c10::DispatchKeySet(c10::DispatchKey::XPU), host);
+  const c10::Storage& of = host.storage();
+  return tensor_in({c10::Storage::use_byte_size_t(), of.nbytes(), taken_by_card(of, device), at::getCPUAllocator(),
+                    /*resizable=*/true},
+                   c10::DispatchKeySet(c10::DispatchKey::XPU), host);
+}
+
+int64_t bytes_on_card(int card) {
+  return held[static_cast<std::size_t>(card)];
+}
+
+int64_t most_bytes_on_card(int card) {
+  return most_held[static_cast<std::size_t>(card)];
+}
+
+int64_t limit_of_card() {
+  return limit;
+}
+
+void set_limit_of_card(int64_t bytes) {
+  limit = bytes;
 }
 
 torch::Tensor on_host(const torch::Tensor& tensor) {

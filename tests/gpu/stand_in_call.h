@@ -37,6 +37,13 @@ c10::Storage memory_of(const torch::Tensor& tensor);
 // Returns a tensor in a storage, placed there as another one.
 torch::Tensor tensor_in(c10::Storage storage, c10::DispatchKeySet keys, const torch::Tensor& like);
 
+// Returns the bytes of a card's tensors, and the most of them so far.
+int64_t bytes_on_card(int card);
+int64_t most_bytes_on_card(int card);
+// Returns and sets the bytes that a card has; 0: as many as one likes.
+int64_t limit_of_card();
+void set_limit_of_card(int64_t bytes);
+
 // Does an operation of a card, whose arguments and then results are on the stack; within a capture (stand_in_graph.h)
 // it is noted.
 void call_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -18,6 +18,7 @@
 #include "device/visible_cards.h"
 #include "device/xla/find_plugin.h"
 #include "device/xla/topology.h"
+#include "strategy/memory_use.h"
 #include "xla_flags.h"
 
 namespace cohort::cli {
@@ -65,6 +66,14 @@ void print_details(const PhysicalDevice& device) {
   std::cout << "\n";
 }
 
+void print_allocator(const DeviceBackend& backend, torch::Device device) {
+  const auto figures = backend.allocator(device);
+  if (!figures) return;
+  std::cout << "          allocator: " << bytes_text(figures->in_use) << " in use (most " << bytes_text(figures->peak)
+            << "), " << bytes_text(figures->reserved) << " reserved (most " << bytes_text(figures->peak_reserved)
+            << "), " << figures->retries << " retries, " << figures->failures << " failures\n";
+}
+
 void print_devices() {
   std::cout << "LibTorch " << TORCH_VERSION << ", NCCL " << (has_nccl_link() ? "yes" : "no") << ", " << hardware_cores()
             << " core(s)\n";
@@ -74,6 +83,7 @@ void print_devices() {
     std::cout << "physical  " << device.name() << "  memory " << gibibytes(memory.total) << ", available "
               << gibibytes(memory.available) << "\n";
     print_details(device);
+    print_allocator(backend, backend.device(device.index));
   }
   print_visible_cards();
   print_local_place();

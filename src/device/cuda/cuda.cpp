@@ -161,6 +161,17 @@ class CudaBackend final : public DeviceBackend {
             .in_use = tensors.current,
             .peak = tensors.peak};
   }
+  std::optional<AllocatorFigures> allocator(torch::Device device) const override {
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+    const auto& tensors = stats.allocated_bytes.front();  // the statistics of all pools
+    const auto& reserved = stats.reserved_bytes.front();
+    return AllocatorFigures{.in_use = tensors.current,
+                            .peak = tensors.peak,
+                            .reserved = reserved.current,
+                            .peak_reserved = reserved.peak,
+                            .retries = stats.num_alloc_retries,
+                            .failures = stats.num_ooms};
+  }
 
   // LibTorch's allocator for GPUs keeps what is freed by itself.
   void prepare() const override {
@@ -171,6 +182,9 @@ class CudaBackend final : public DeviceBackend {
   }
   std::shared_ptr<const ArrivingNumber> fetch(const torch::Tensor& number) const override {
     return std::make_shared<CudaNumber>(number);
+  }
+  std::unique_ptr<LeavingTensors> leave(const std::vector<torch::Tensor>& tensors) const override {
+    return leave_beside(tensors, /*pins=*/true);
   }
   std::unique_ptr<DeviceStream> make_stream(torch::Device device) const override {
     return std::make_unique<CudaStream>(device);

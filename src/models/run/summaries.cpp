@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/wholes_on_chief.h"
+#include "strategy/memory_use.h"
 #include "strategy/module_pieces.h"
 
 namespace cohort {
@@ -34,8 +35,8 @@ void RunSummaries::begin(const Config& config, const TaskData& data) {
   out.flush();
 }
 
-void RunSummaries::write(SummaryWriter& out, const char* mode, int64_t step, int64_t epochs, const Logs& logs,
-                         double rate) {
+void RunSummaries::write(SummaryWriter& out, const char* mode, int64_t step, int64_t epochs, Logs logs, double rate) {
+  for (const auto& [name, value] : memory_logs(current_strategy().worker_devices())) logs.set(name, value);
   for (const auto& [name, value] : logs) out.scalar(name, value, step);
   out.scalar("examples_per_second", rate, step);
   out.flush();

@@ -26,7 +26,7 @@ class RunSummaries {
  private:
   // Writes one of each parameter. Several workers may have parts of one, so all of them take part.
   void histograms(const MirroredModule& module, int64_t step);
-  void write(SummaryWriter& writer, const char* mode, int64_t step, int64_t epochs, const Logs& logs, double rate);
+  void write(SummaryWriter& writer, const char* mode, int64_t step, int64_t epochs, Logs logs, double rate);
   SummaryWriter& writer(std::optional<SummaryWriter>& which, const std::string& folder);
 
   std::filesystem::path folder_;

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "cohort/train/model.h"
+#include "strategy/memory_use.h"
 
 namespace cohort {
 
@@ -108,8 +109,11 @@ class MetricsFile final : public Callback {
   }
 
  private:
-  void append(const RunInfo& run, const MetricsRecord& record) const {
-    if (run.model.strategy().should_save_summary()) append_metrics(file_, record);
+  void append(const RunInfo& run, MetricsRecord record) const {
+    const Strategy& strategy = run.model.strategy();
+    if (!strategy.should_save_summary()) return;
+    for (const auto& [name, value] : memory_logs(strategy.worker_devices())) record.metrics.set(name, value);
+    append_metrics(file_, record);
   }
   void write_evaluation(const RunInfo& run) {
     if (std::exchange(evaluated_, false)) append(run, evaluation_);

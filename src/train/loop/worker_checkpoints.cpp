@@ -101,15 +101,16 @@ void WorkerCheckpoints::save(int64_t step, const CheckpointData& data) {
   if (!sharded_) return core->on_chief("a checkpoint", [&] { manager_->save(step, data); });
   const TraceSpan span("checkpoint", "wait for the write before, copy");
   wait();
-  const CheckpointShards shards = asynchronous_ ? copy_of(*data.shards) : *data.shards;
+  const auto leaving = asynchronous_ ? std::make_shared<LeavingShards>(*data.shards) : nullptr;
   std::string draft;
   core->on_chief("a checkpoint", [&] { draft = manager_->begin_shards(step).string(); });
   draft = core->text_from_chief(draft);
   const ShardWriter writer{.rank = core->worker_rank(), .workers = core->num_workers()};
-  std::packaged_task<void()> write([draft, writer, shards, bytes = data.bytes] {
-    name_traced_thread("checkpoint writer");
-    write_shard(draft, writer, shards, bytes);
-  });
+  std::packaged_task<void()> write(
+      [draft, writer, leaving, shards = leaving ? nullptr : data.shards, bytes = data.bytes] {
+        name_traced_thread("checkpoint writer");
+        write_shard(draft, writer, leaving ? leaving->take() : *shards, bytes);
+      });
   own_ = write.get_future();
   own_what_ = draft;
   if (manager_) {
