@@ -39,13 +39,15 @@ std::array<std::atomic<int64_t>, kMostCards> held{};
 std::array<std::atomic<int64_t>, kMostCards> most_held{};
 std::atomic<int64_t> limit = 0;
 
+// What a card's memory is in the host's.
+struct Taken {
+  c10::Storage owner;
+  std::size_t card;
+  int64_t bytes;
+};
+
 // Returns memory of the host as that of a card, which counts it until it is given back.
 c10::DataPtr taken_by_card(const c10::Storage& owner, c10::Device device) {
-  struct Taken {
-    c10::Storage owner;
-    std::size_t card;
-    int64_t bytes;
-  };
   const auto card = static_cast<std::size_t>(device.index());
   const auto bytes = static_cast<int64_t>(owner.nbytes());
   const int64_t now = held[card] += bytes;
@@ -79,7 +81,7 @@ torch::Tensor tensor_in(c10::Storage storage, c10::DispatchKeySet keys, const to
 }
 
 c10::Storage memory_of(const torch::Tensor& tensor) {
-  return *static_cast<c10::Storage*>(tensor.storage().data_ptr().get_context());
+  return static_cast<Taken*>(tensor.storage().data_ptr().get_context())->owner;
 }
 
 torch::Tensor moved_to_card(const torch::Tensor& host, c10::Device device) {
@@ -203,7 +205,7 @@ class CardCall {
     const c10::Storage& card = alias.card.storage();
     const c10::Storage& host = alias.host.storage();
     if (host.data_ptr().get() != card.data_ptr().get() || host.nbytes() != card.nbytes()) {
-      card.set_data_ptr_noswap(kept_by(host, host.data_ptr().get(), alias.card.device()));
+      card.set_data_ptr_noswap(taken_by_card(host, alias.card.device()));
       card.set_nbytes(host.nbytes());
     }
     if (alias.host.sizes() == alias.card.sizes() && alias.host.strides() == alias.card.strides() &&
