@@ -8,6 +8,7 @@ numbers are anybody's; other numbers may differ as much as LibTorch's versions l
 """
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -18,19 +19,21 @@ import tempfile
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.S | re.M)
 FREE = re.compile(r"\b\d+(?:\.\d+)?(?:us|ms|s)\b|\d+(?= examples/s)|(?<=process )\d+|(?<=pid )\d+")
 NUMBER = re.compile(r"\d+\.\d+(?:e-?\d+)?")
-# What newer versions of Gloo say of every connection (pytorch/gloo#462).
-NOISE = re.compile(r"(\[worker \d+\] )?\[\S*gloo/\S*\] INFO ")
+# What newer versions of Gloo say of every connection (pytorch/gloo#462), and what is said on a machine that is busy with other
+# things: that somebody waits for another one, and how far an epoch is that takes 10 seconds.
+NOISE = re.compile(r"(\[worker \d+\] )?(\[\S*gloo/\S*\] INFO |\[[-0-9]+ [.:0-9]+\] \[warning\] .* waits in |Epoch \d+/\d+ - (\d+)/(?!\3 ))")
 TOLERANCE = 0.1  # of a loss or an accuracy after a short training; whole numbers are exact
-LIMIT = 100  # seconds for a block
+LIMIT = 300  # seconds for a block
 
 
 def free_port_pair():
-    """A port that is free together with the next one."""
+    """A port that is free together with the next one; none of those that the system gives to others."""
+    first_given = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
     while True:
         with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
             try:
+                first.bind(("127.0.0.1", random.randrange(10_000, first_given - 1) if first_given > 12_000 else 0))
+                port = first.getsockname()[1]
                 second.bind(("127.0.0.1", port + 1))
             except OSError:
                 continue
