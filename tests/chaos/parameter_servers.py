@@ -123,7 +123,7 @@ def main():
         except subprocess.TimeoutExpired:
             run.process.kill()
             code = "none: it hangs"
-        run.reader.join(5)
+        run.reader.join(60)
     wanted = epochs * EXAMPLES
     counted = next((int(found[1]) for line in run.output if (found := re.search(r"examples: (\d+)", line))), None)
     left = subprocess.run(["pgrep", "-f", flags.example + " --directory=" + folder], capture_output=True, text=True, check=False).stdout.split()

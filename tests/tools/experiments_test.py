@@ -163,7 +163,7 @@ class Experiments(unittest.TestCase):
     def test_with_parameter_servers_nothing_thaws(self):
         launch = [COHORT, "launch", "--ps=1", "--workers=1", "--", COHORT, "train", "--experiment=resnet18", "--batch_size=8",
                   "--distribution_strategy=parameter_server", f"--data_dir={self.folder}/photographs", f"--model_dir={self.folder}/servers"]
-        done = subprocess.run([*launch, f"--params_override={LITTLE},task.freeze_backbone_steps=2"], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run([*launch, f"--params_override={LITTLE},task.freeze_backbone_steps=2"], capture_output=True, text=True, check=False, timeout=250)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         self.assertIn("the training changes after step 2, which parameter servers do not follow", done.stdout + done.stderr)
 

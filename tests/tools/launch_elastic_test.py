@@ -48,14 +48,14 @@ class Elastic(unittest.TestCase):
         self.assertIn(text, line)
 
     def expect_lines(self, process, code, *lines):
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, code, out + err)
         for line in lines:
             self.assertIn(line, out + err)
 
     def test_the_rest_goes_on_without_a_killed_worker(self):
         script = ('echo "round $COHORT_RESTART_COUNT: $RANK of $WORLD_SIZE"; '
-                  'if [ $WORLD_SIZE = 3 ]; then if [ $RANK = 2 ]; then kill -9 $$; fi; exec sleep 60; fi')
+                  'if [ $WORLD_SIZE = 3 ]; then if [ $RANK = 2 ]; then kill -9 $$; fi; exec sleep 200; fi')
         self.expect_lines(self.lead("2:3", 3, script), 0, "[worker 2] round 0: 2 of 3", "was killed by signal 9",
                           "goes on with 2 worker(s)", "[worker 1] round 1: 1 of 2")
 
@@ -82,7 +82,7 @@ class Elastic(unittest.TestCase):
 
     def test_a_leader_that_comes_late_is_waited_for(self):
         other = self.join(1, "true")
-        self.assertIn("waits for the leader (5 of 600 s)", other.stderr.readline())
+        self.assertRegex(other.stderr.readline(), r"waits for the leader \(\d+ of 600 s\)")
         self.expect_lines(self.lead("2:2", 1, "true"), 0)
         self.expect_lines(other, 0)
 
@@ -90,7 +90,7 @@ class Elastic(unittest.TestCase):
         self.expect_lines(self.join(1, "true", "--join_timeout=1"), 1, "the leader is lost: nothing was heard of it for 1 s")
 
     def test_too_few_are_waited_for_and_given_up(self):
-        script = "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 60"
+        script = "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 200"
         self.expect_lines(self.lead("2:2", 2, script, "--join_timeout=1"), 137, "given up: 1 worker(s) are there, 2 are needed")
 
     def test_others_are_taken_in(self):
@@ -124,7 +124,7 @@ class Elastic(unittest.TestCase):
         self.expect_lines(leader, 0, "is lost: nothing was heard of it for 5 s")
 
     def test_a_lost_leader_ends_all(self):
-        script = "echo here; exec sleep 60"
+        script = "echo here; exec sleep 200"
         leader = self.lead("2:2", 1, script)
         other = self.join(1, script)
         self.expect_next(other, "here")

@@ -62,9 +62,9 @@ class Workers(unittest.TestCase):
 
     def test_the_first_failure_ends_all_and_is_told(self):
         begin = time.monotonic()
-        code, _, err = launch("--nproc=3", *shell('if [ $RANK = 1 ]; then echo "no luck" >&2; exit 3; fi; exec sleep 60'))
+        code, _, err = launch("--nproc=3", *shell('if [ $RANK = 1 ]; then echo "no luck" >&2; exit 3; fi; exec sleep 100'))
         self.assertEqual(code, 3)
-        self.assertLess(time.monotonic() - begin, 20)
+        self.assertLess(time.monotonic() - begin, 60)
         self.assertRegex(err, r"worker 1 \(pid \d+\) exited with status 3 after")
         self.assertIn("[launch]   no luck\n", err)
         self.assertNotIn("worker 0 (pid", err)
@@ -78,7 +78,7 @@ class Workers(unittest.TestCase):
         begin = time.monotonic()
         code, _, _ = launch("--nproc=2", "--grace_period=1", *shell('if [ $RANK = 1 ]; then sleep 1; exit 5; fi; trap "" TERM; while :; do sleep 1; done'))
         self.assertEqual(code, 5)
-        self.assertLess(time.monotonic() - begin, 20)
+        self.assertLess(time.monotonic() - begin, 60)
 
     def test_restarts(self):
         script = 'echo "attempt $COHORT_RESTART_COUNT"; [ $COHORT_RESTART_COUNT = 2 ]'
@@ -110,7 +110,7 @@ class Ends(unittest.TestCase):
         return process, mark
 
     def expect_none(self, mark):
-        for _ in range(100):
+        for _ in range(600):
             left = marked(mark)
             if not left:
                 return
@@ -121,7 +121,7 @@ class Ends(unittest.TestCase):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             process, mark = self.start("while :; do sleep 0.1; done", trap='trap "exit 7" TERM INT HUP')
             process.send_signal(number)
-            _, err = process.communicate(timeout=20)
+            _, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 7, err)
             self.assertNotIn("its last lines", err.lower())
             self.expect_none(mark)
@@ -135,46 +135,48 @@ class Ends(unittest.TestCase):
             time.sleep(1)
             self.assertIsNone(process.poll())
             process.terminate()
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 128 + signal.SIGTERM, err)
             self.assertNotIn("heard", out)
             self.expect_none(mark)
 
     def test_workers_are_waited_for_where_their_end_was_ignored(self):
         done = subprocess.run(["env", "--ignore-signal=CHLD", COHORT, "launch", "--nproc=2", "--", "sh", "-c", "exit 3"],
-                              capture_output=True, text=True, check=False, timeout=20)
+                              capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual(done.returncode, 3, done.stderr)
 
     def test_a_signal_that_is_only_passed_on(self):
         process, mark = self.start("while :; do sleep 0.1; done", trap='trap "echo heard; exit 0" USR1')
         process.send_signal(signal.SIGUSR1)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, err)
         self.assertEqual(out.count("heard"), 2)
         self.expect_none(mark)
 
     def test_a_second_signal_kills(self):
-        process, mark = self.start("while :; do sleep 0.1; done", trap='trap "" TERM')
+        process, mark = self.start("while :; do sleep 0.1; done", trap='trap "echo heard" TERM')
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        heard = 0
+        while heard < 2:  # both workers: two signals at once would be one
+            heard += "heard" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         self.assertEqual(process.returncode, 128 + 9)
         self.expect_none(mark)
 
     def test_a_killed_launcher_takes_all_along(self):
         process, mark = self.start("sleep 1000 & wait")
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while len(marked(mark)) < 4:  # two shells, and what they start after their word
             self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         self.expect_none(mark)
 
     def test_what_a_worker_leaves_behind_is_ended(self):
         process, mark = self.start("sleep 1000 > /dev/null 2>&1 & exit 0")
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0)
         self.expect_none(mark)
 
@@ -205,7 +207,7 @@ class Floods(unittest.TestCase):
             process = self.start("exec yes", stdout)
             time.sleep(0.5)
             process.terminate()
-            self.assertEqual(process.wait(timeout=30), 128 + signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=60), 128 + signal.SIGTERM)
 
     def test_a_line_without_end_comes_in_pieces(self):
         code, out, err = launch("--nproc=1", f"--log_dir={self.folder}",
@@ -224,7 +226,7 @@ class Floods(unittest.TestCase):
         time.sleep(1.5)
         self.assertLess(self.memory(process.pid) - before, 20_000)
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=60)
 
     @staticmethod
     def memory(pid):  # in KiB
@@ -284,7 +286,7 @@ class Hosts(unittest.TestCase):
         self.await_marked(mark, 0)
 
     def await_marked(self, mark, count):
-        for _ in range(200):
+        for _ in range(600):
             if len(marked(mark)) == count:
                 return
             time.sleep(0.1)
@@ -306,10 +308,16 @@ class ParameterServers(unittest.TestCase):
         self.assertIn("[worker 2] 0 ", out)
 
     def test_a_task_that_fails_is_started_again_by_itself(self):
-        script = ('case "$TF_CONFIG:$COHORT_RESTART_COUNT" in *\'"type":"ps"\'*:[01]) exit 7;; *\'"type":"chief"\'*) sleep 1;; esac; '
-                  'echo "ends at $COHORT_RESTART_COUNT"')
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        server, worker = (pathlib.Path(folder.name, name) for name in ("server", "worker"))
+        # The chief, whose end is that of all, waits for both.
+        script = (f'case "$TF_CONFIG:$COHORT_RESTART_COUNT" in *\'"type":"ps"\'*:[01]) exit 7;; *\'"type":"ps"\'*) file={server};; '
+                  f'*\'"type":"worker"\'*) file={worker};; *) while ! [ -e {server} -a -e {worker} ]; do sleep 0.05; done;; esac; '
+                  'echo "ends at $COHORT_RESTART_COUNT"; [ -z "$file" ] || touch $file')
         code, out, err = launch("--ps=1", "--workers=1", "--max_restarts=2", *shell(script))
         self.assertEqual(code, 0, err)
+        server.unlink()
         self.assertIn("[ps 0] ends at 2", out)
         self.assertIn("[worker 0] ends at 0", out)
         self.assertIn("exited with status 7; it is started again, restart 2 of 2", err)
@@ -323,7 +331,7 @@ class ParameterServers(unittest.TestCase):
         code, _, err = launch("--ps=1", "--workers=1", "--grace_period=2",
                               *shell('case "$TF_CONFIG" in *\'"type":"chief"\'*) exit 0;; esac; sleep 100'))
         self.assertEqual(code, 0, err)
-        self.assertLess(time.monotonic() - begin, 30)
+        self.assertLess(time.monotonic() - begin, 60)
 
     def test_flags_that_do_not_fit_are_refused(self):
         for flags, problem in ((["--ps=1", "--nproc=2"], "--nproc"), (["--ps=-1"], "--ps is -1"), (["--ps=1", "--workers=0"], "--workers is 0")):

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +17,9 @@ from processes import free_port, free_ports, records_of
 COHORT = os.environ["COHORT"]
 TRAIN = ["train", "--experiment=mnist_mlp", "--batch_size=96", "--seed=3"]
 MANY = "--distribution_strategy=multi_worker_mirrored"
+# Kills a process as soon as there is a file; not by sleep, which has to be started each time, and comes late on a busy machine.
+KILL_AT = ("import os, sys, time; [time.sleep(0.002) for _ in iter(lambda: os.path.exists(sys.argv[2]), True)]; "
+           "os.kill(int(sys.argv[1]), 9)")
 LOST = r"worker 0 in .*: worker 1 \(pid \d+ on .*\) is lost|worker 1 .*was killed|worker 1 .*signal 9"
 
 
@@ -70,7 +74,7 @@ class SameResult(unittest.TestCase):
         other = subprocess.Popen([COHORT, *TRAIN, MANY, "--epochs=1", f"--model_dir={self.folder.name}/second"],
                                  env={**os.environ, **second}, stdout=subprocess.PIPE, text=True)
         self.expect_same(self.run_and_read("first", [COHORT], MANY, f"--worker_hosts={','.join(hosts)}", "--task_index=0"))
-        out, _ = other.communicate(timeout=60)
+        out, _ = other.communicate(timeout=120)
         self.assertEqual((other.returncode, out), (0, ""), "who is not the chief says nothing")
         self.assertEqual(list(pathlib.Path(self.folder.name, "second").iterdir()), [], "and writes nothing")
 
@@ -94,12 +98,12 @@ class Losses(unittest.TestCase):
         self.workers.append(worker)
         self.addCleanup(worker.wait)
         self.addCleanup(worker.kill)
-        timer = threading.Timer(200, worker.kill)  # so that no failure hangs the test
+        timer = threading.Timer(400, worker.kill)  # so that no failure hangs the test
         timer.start()
         self.addCleanup(timer.cancel)
 
     def wait_for_training(self):
-        for _ in range(600):
+        for _ in range(1800):
             if "Epoch 2/" in self.logs[0].read_text(encoding="utf-8"):
                 return
             self.assertIsNone(self.workers[0].poll(), self.logs[0].read_text(encoding="utf-8"))
@@ -116,19 +120,19 @@ class Losses(unittest.TestCase):
     def test_a_killed_worker(self):
         self.wait_for_training()
         self.workers[1].kill()
-        self.expect_named((0, 2), r"\[collective\] worker [02] in .*: worker 1 \(pid \d+ on .*\) is lost", 15)
+        self.expect_named((0, 2), r"\[collective\] worker [02] in .*: worker 1 \(pid \d+ on .*\) is lost", 40)
 
     def test_a_stopped_worker(self):
         self.wait_for_training()
         self.workers[2].send_signal(signal.SIGSTOP)
-        self.expect_named((0, 1), r"worker 2 \(pid \d+ on .*\) is lost: nothing was heard of it for 5 s", 15)
+        self.expect_named((0, 1), r"worker 2 \(pid \d+ on .*\) is lost: nothing was heard of it for 5 s", 40)
         self.workers[2].send_signal(signal.SIGCONT)
-        self.expect_named((2,), r"worker 2", 15)
+        self.expect_named((2,), r"worker 2", 40)
 
     def test_a_killed_leader(self):
         self.wait_for_training()
         self.workers[0].kill()
-        self.expect_named((1, 2), r"the coordination leader worker 0 at .* is lost", 15)
+        self.expect_named((1, 2), r"the coordination leader worker 0 at .* is lost", 40)
 
 
 class Restarts(unittest.TestCase):
@@ -168,7 +172,7 @@ class Restarts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             # Worker 1 of the first attempt dies in the second epoch.
             die = ('if [ "$1" = die ] && [ $COHORT_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then '
-                   f'(while ! [ -e {folder}/cut/ckpt-250 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
+                   f'{sys.executable} -c "{KILL_AT}" $$ {folder}/cut/ckpt-250 & fi; shift; exec "$@"')
             results = []
             for name, wish in (("whole", "live"), ("cut", "die")):
                 done = subprocess.run([COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish,
@@ -229,7 +233,7 @@ class Meshes(unittest.TestCase):
 
     def expect_the_same_bits(self, mesh, steps, experiment=None):
         die = ('if [ "$1" = die ] && [ $COHORT_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then '
-               f'(while ! [ -e {self.folder}/cut/ckpt-20 ]; do sleep 0.02; done; kill -9 $$) & fi; shift; exec "$@"')
+               f'{sys.executable} -c "{KILL_AT}" $$ {self.folder}/cut/ckpt-20 & fi; shift; exec "$@"')
         for wish, name in (("live", "whole"), ("die", "cut")):
             _, said = self.run_and_read(name, [COHORT, "launch", "--nproc=2", "--max_restarts=1", "--", "sh", "-c", die, "sh", wish, COHORT],
                                         MANY, f"--mesh={mesh}", "--save_freq=20", "--sharded_checkpoints=true", steps=steps, experiment=experiment)
@@ -243,7 +247,7 @@ class Meshes(unittest.TestCase):
 class Preemptions(unittest.TestCase):
     """SIGTERM on one worker: all save the same step, exit with 42 and go on, started again, with the same bits."""
 
-    FLAGS = [*TRAIN, MANY, "--epochs=2", "--save_freq=1000"]
+    FLAGS = [*TRAIN, MANY, "--epochs=2", "--save_freq=50"]
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -263,11 +267,11 @@ class Preemptions(unittest.TestCase):
         return pathlib.Path(self.folder, f"{index}.log").read_text(encoding="utf-8")
 
     def wait_for_training(self, worker):
-        end = time.monotonic() + 60
-        while "Epoch 1/" not in self.log(0):
+        end = time.monotonic() + 180
+        while not list(pathlib.Path(self.folder, "cut").glob("ckpt-*")):
             self.assertIsNone(worker.poll(), self.log(0))
             self.assertLess(time.monotonic(), end)
-            time.sleep(0.05)
+            time.sleep(0.01)
 
     def test_sigterm_to_one_of_three(self):
         hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(3))
@@ -276,13 +280,13 @@ class Preemptions(unittest.TestCase):
         begin = time.monotonic()
         workers[1].send_signal(signal.SIGTERM)
         self.assertEqual([worker.wait(timeout=60) for worker in workers], [42, 42, 42], self.log(0))
-        self.assertLess(time.monotonic() - begin, 20)
-        said = {re.search(r"training was left after step \d+", self.log(i))[0] for i in range(3)}
-        self.assertEqual(len(said), 1, said)
+        self.assertLess(time.monotonic() - begin, 45)
+        left = {re.search(r"training was left after step (\d+)", self.log(i))[1] for i in range(3)}
+        self.assertEqual(len(left), 1, left)
         done = subprocess.run([COHORT, "launch", "--nproc=3", "--", COHORT, *self.FLAGS, f"--model_dir={self.folder}/cut"],
                               capture_output=True, text=True, check=False, timeout=240)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn("goes on with the run that was interrupted", done.stdout)
+        self.assertIn(f"goes on with the run that was interrupted after step {left.pop()};", done.stdout)
         whole = subprocess.run([COHORT, "launch", "--nproc=3", "--", COHORT, *self.FLAGS, f"--model_dir={self.folder}/whole"],
                                capture_output=True, text=True, check=False, timeout=240)
         self.assertEqual(whole.returncode, 0, whole.stdout + whole.stderr)
@@ -290,12 +294,12 @@ class Preemptions(unittest.TestCase):
                          pathlib.Path(self.folder, "cut/model.safetensors").read_bytes(), "bit for bit")
 
     def test_sigterm_to_the_launcher(self):
-        launcher = subprocess.Popen([COHORT, "launch", "--nproc=2", f"--log_dir={self.folder}/logs", "--", COHORT, *self.FLAGS,
-                                     f"--model_dir={self.folder}/run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        launcher = subprocess.Popen([COHORT, "launch", "--nproc=2", f"--log_dir={self.folder}/logs", "--", COHORT, *TRAIN, MANY, "--epochs=1000",
+                                     "--save_freq=100000", f"--model_dir={self.folder}/run"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(launcher.wait)
         self.addCleanup(launcher.kill)
         log = pathlib.Path(self.folder, "logs/attempt_0/worker_0.log")
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while not log.exists() or "Epoch 1/" not in log.read_text(encoding="utf-8"):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.05)

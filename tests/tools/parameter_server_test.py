@@ -1,4 +1,5 @@
 """cohort train with parameter servers: real processes, started by cohort launch."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -25,8 +26,9 @@ class Training(unittest.TestCase):
 
     def kill_chief(self):
         for process in marked('"type":"chief"'):
-            if self.folder in pathlib.Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8"):
-                os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(OSError):  # a chief of another test may end meanwhile
+                if self.folder in pathlib.Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8"):
+                    os.kill(process, signal.SIGKILL)
 
     def test_trains_and_others_read_what_it_saved(self):
         done = subprocess.run(command(self.folder, "--epochs=2", launch=["--evaluator"]), capture_output=True, text=True, check=False, timeout=240)
@@ -36,7 +38,7 @@ class Training(unittest.TestCase):
         self.assertGreater([record for record in records if record["mode"] == "train"][-1]["accuracy"], 0.9)  # gradients come in any order
         self.assertRegex(done.stdout, r"\[evaluator\] [12] checkpoint\(s\) of .* evaluated")
         here = subprocess.run([COHORT, "train", "--experiment=mnist_mlp", "--mode=eval", "--seed=3", f"--model_dir={self.folder}/run",
-                               "--distribution_strategy=off"], capture_output=True, text=True, check=False, timeout=60)
+                               "--distribution_strategy=off"], capture_output=True, text=True, check=False, timeout=240)
         self.assertEqual(here.returncode, 0, here.stderr)
         records = records_of(f"{self.folder}/run")
         self.assertAlmostEqual(records[-1]["loss"], records[-2]["loss"], delta=1e-4)  # the evaluator's, or the chief's

@@ -87,7 +87,7 @@ class Pods(unittest.TestCase):
         begin = time.monotonic()
         processes[1].kill()
         self.assertEqual(processes[0].wait(timeout=60), 1)
-        self.assertLess(time.monotonic() - begin, 20)
+        self.assertLess(time.monotonic() - begin, 45)
         self.assertRegex(self.log("killed_0"), r"worker 1 \(pid \d+ on .*\) is lost")
 
     def test_a_launch_that_waits_for_a_killed_process_ends_with_its_own(self):
@@ -100,7 +100,7 @@ class Pods(unittest.TestCase):
         self.assertEqual(processes[1].wait(timeout=100), -signal.SIGKILL, self.log("lost_1"))
         begin = time.monotonic()
         self.assertEqual(processes[0].wait(timeout=60), 1, self.log("lost_0"))
-        self.assertLess(time.monotonic() - begin, 20)
+        self.assertLess(time.monotonic() - begin, 45)
         self.assertRegex(self.log("lost_0"), r"a launch cannot end, because worker 1 \(pid \d+ on .*\) is lost.*; this process ends now")
 
     def test_contradictions_name_the_variable(self):

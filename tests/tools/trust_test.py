@@ -129,15 +129,19 @@ class Strangers(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
-    def scan(self, command, least):
-        """Talks to all ports of a job until it ends; the ports."""
+    def scan(self, command, least, end=None):
+        """Talks to all ports of a job until it ends; the ports. A job that waits for the file `end` gets it once so many are known."""
         mark = f"COHORT_MARK={self.folder}"
         job = subprocess.Popen(command, env={**os.environ, "COHORT_MARK": self.folder}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(job.kill)
         reader = threading.Thread(target=lambda: setattr(self, "said", job.stdout.read()))
         reader.start()
         done, self.local = set(), set()
+        begin = time.monotonic()
         while job.poll() is None:
+            passed = time.monotonic() - begin
+            if end and passed > (2 if len(done) >= least else 100):
+                end.touch()
             for address in listening(marked(mark)) - done:
                 self.assertEqual(answers(address), {}, address)
                 done.add(address)
@@ -166,8 +170,7 @@ class Strangers(unittest.TestCase):
 
     def test_find_no_ear_among_launchers(self):
         end = pathlib.Path(self.folder, "end")
-        threading.Timer(2, end.touch).start()
-        self.scan([COHORT, "launch", "--elastic=1:2", f"--master_port={free_port()}", "--", "sh", "-c", f"while ! [ -e {end} ]; do sleep 0.05; done"], 1)
+        self.scan([COHORT, "launch", "--elastic=1:2", f"--master_port={free_port()}", "--", "sh", "-c", f"while ! [ -e {end} ]; do sleep 0.05; done"], 1, end)
 
 
 class Secrets(unittest.TestCase):
@@ -244,6 +247,12 @@ with open(sys.argv[1], "wb") as file:
 """
 
 
+SENDER = """
+import socket, sys
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(sys.argv[1].encode(), ("10.78.0.2", 9))
+"""
+
+
 @unittest.skipUnless(machines.can_make(), machines.NEED)
 class Wire(unittest.TestCase):
     """What somebody sees who can read all that passes between two machines."""
@@ -270,10 +279,19 @@ class Wire(unittest.TestCase):
         for process in processes:
             said, _ = process.communicate(timeout=120)
             self.assertEqual(process.returncode, 0, said)
-        time.sleep(0.2)
+        self.wait_for_the_last(capture)
         sniffer.kill()
         sniffer.wait()
         return capture.read_bytes(), self.weights_in(run)
+
+    def wait_for_the_last(self, capture):
+        """Waits until all that has passed until now is in the capture."""
+        mark = f"the last, {time.monotonic_ns()}"
+        self.inside(0, [sys.executable, "-c", SENDER, mark]).wait()
+        end = time.monotonic() + 60
+        while mark.encode() not in capture.read_bytes():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
 
     @staticmethod
     def weights_in(run):
