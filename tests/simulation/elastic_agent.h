@@ -121,7 +121,7 @@ class SimAgent {
       plan_.heard(now());
       const auto wrong = cli::misfit(*order, kMostOfAnAgent);
       if (wrong) world_.violate("an order does not fit: ", *wrong);
-      lapsed_ = lapsed_ || leader_alive_.silence(sent) >= cli::kLeaseAtAgent;
+      lapsed_ = lapsed_ || leader_alive_.silence(now()) >= cli::kLeaseAtAgent;
       leader_alive_.hear(sent);
       if (report_.running()) lease_until(sent + cli::kLeaseAtAgent);
     } else {

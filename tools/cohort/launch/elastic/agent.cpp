@@ -122,9 +122,10 @@ class Agent {
       return exit_order(kFailed);
     }
     if (order) {
-      lapsed_ = lapsed_ || leader_alive_.silence(sent) >= kLeaseAtAgent;
+      const auto lease_end = leader_alive_.heard() + kLeaseAtAgent;
       leader_alive_.hear(sent);  // the lease counts from there: the answer may have been under way for long
       if (report_.running()) guard_.lease_until(sent + kLeaseAtAgent);
+      lapsed_ = lapsed_ || Clock::now() >= lease_end;  // the guard may have heard of the new lease too late
       coming_.reset();
       return order;
     }
