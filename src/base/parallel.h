@@ -34,18 +34,18 @@ class LoopTeam {
   // throws.
   using Run = std::function<void(const std::function<void(int)>& piece)>;
 
-  LoopTeam(int size, Run run) : size_(size), run_(std::move(run)), before_(std::exchange(current_, this)) {}
+  LoopTeam(int size, Run run) : size_(size), run_(std::move(run)), before_(std::exchange(current, this)) {}
   LoopTeam(const LoopTeam&) = delete;
   LoopTeam& operator=(const LoopTeam&) = delete;
-  ~LoopTeam() { current_ = before_; }
+  ~LoopTeam() { current = before_; }
 
   // Calls loop(begin, end) for pieces of 0 to n of at least `grain` elements, one for each thread. Returns false if
   // that is not worth it or the calling thread has no team. What a piece throws is thrown when all have come back.
   template <typename Loop>
   static bool divides(int64_t n, int64_t grain, const Loop& loop) {
-    LoopTeam* const team = current_;
+    LoopTeam* const team = current;
     if (team == nullptr || n <= grain) return false;
-    current_ = nullptr;  // a loop within a piece is that thread's own
+    current = nullptr;  // a loop within a piece is that thread's own
     const int64_t most = (n + grain - 1) / grain;
     const int64_t each = (n + std::min<int64_t>(team->size_, most) - 1) / std::min<int64_t>(team->size_, most);
     std::vector<std::exception_ptr> errors(static_cast<std::size_t>(team->size_));
@@ -58,7 +58,7 @@ class LoopTeam {
         errors[static_cast<std::size_t>(number)] = std::current_exception();
       }
     });
-    current_ = team;
+    current = team;
     for (const std::exception_ptr& error : errors) {
       if (error) std::rethrow_exception(error);
     }
@@ -69,7 +69,7 @@ class LoopTeam {
   int size_;
   Run run_;
   LoopTeam* before_;
-  static inline thread_local LoopTeam* current_ = nullptr;
+  static inline thread_local LoopTeam* current = nullptr;
 };
 
 namespace detail {

@@ -78,7 +78,7 @@ std::vector<VisibleCard> parse_visible_cards(std::string_view text) {
 
 std::string why_cards_are_hidden(const std::optional<std::string>& variable, int count) {
   if (!variable) return "";
-  const std::string is = c10::str(kVisibleCards, " is \"", *variable, "\"");
+  std::string is = c10::str(kVisibleCards, " is \"", *variable, "\"");
   std::vector<VisibleCard> cards;
   try {
     cards = parse_visible_cards(*variable);

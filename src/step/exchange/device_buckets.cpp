@@ -14,7 +14,7 @@ DeviceBuckets::DeviceBuckets(StrategyCore& core, FlatParameters& flat, FlatGradi
       flat_(flat),
       gradients_(gradients),
       sums_(std::move(sums)),
-      wire_(std::move(wire)),
+      wire_(wire),
       plan_(std::move(plan)),
       replicas_(static_cast<std::size_t>(core.num_local_replicas())),
       owns_(replicas_),
