@@ -274,7 +274,7 @@ TEST(Roster, GivesUpWithoutEnough) {
   run.fail("b", 139);
   run.pass(10);
   EXPECT_EQ(run.order("a").kind(), Order::WAIT);
-  EXPECT_THAT(run.news(), testing::Contains("waits for 1 more worker(s): 1 of 2 are there (5 of 20 s)"));
+  EXPECT_THAT(run.news(), ::testing::Contains("waits for 1 more worker(s): 1 of 2 are there (5 of 20 s)"));
   run.pass(15);
   EXPECT_EQ(run.order("a").kind(), Order::EXIT);
   EXPECT_EQ(run.order("a").code(), 139);
