@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "base/libtorch_compat.h"
+#include "strategy/adds_gradient.h"
 
 namespace cohort::dense_product_test {
 namespace {
@@ -102,6 +103,43 @@ TEST(DenseProduct, NoticesWhatWasChangedMeanwhile) {
   const torch::Tensor sum = twice.ours(true).sum();
   sum.backward();
   EXPECT_THROW(sum.backward(), c10::Error) << "its tensors are given up";
+}
+
+// As the microbatches of a pipeline have it: only the first one's gradient is a tensor of its own.
+TEST(DenseProduct, AddsTheGradientOfItsWeightToASumThatIsThere) {
+  for (const bool relu : {false, true}) {
+    const Case own = make({5, 3}, 4);
+    const torch::Tensor weights = torch::randn({5, 4}, torch::kDouble);
+    const std::vector<torch::Tensor> wanted = torch::autograd::grad({(own.theirs(relu) * weights).sum()}, own.all());
+    const torch::Tensor y = own.ours(relu);
+    auto* const adds = dynamic_cast<AddsGradient*>(y.grad_fn().get());
+    ASSERT_NE(adds, nullptr);
+    torch::Tensor sum;
+    adds->add_to(0, [] { return torch::ones({5, 3}, torch::kDouble); });  // an input's is returned
+    adds->add_to(1, [&] { return sum; });
+    const auto gradients = [&] {
+      return torch::autograd::grad({(y * weights).sum()}, own.all(), {}, /*retain_graph=*/true, /*create_graph=*/false,
+                                   /*allow_unused=*/true);
+    };
+    expect_same(gradients(), wanted, 1e-12);
+    sum = torch::ones({4, 3}, torch::kDouble);
+    const std::vector<torch::Tensor> second = gradients();
+    EXPECT_FALSE(second[1].defined());
+    expect_same({second[0], second[2], sum}, {wanted[0], wanted[2], wanted[1] + 1}, 1e-12);
+  }
+}
+
+TEST(DenseProduct, IsLibTorchsWhereItHasToBe) {
+  const Case own = make({2, 5, 3}, 4);
+  EXPECT_EQ(affine(own.x, own.weight, own.bias).grad_fn()->name(), "DenseBackward");
+  for (const torch::Tensor& x : {own.x, own.x.slice(0, 0, 0), own.x.transpose(0, 1)}) {
+    for (const torch::Tensor& bias : {own.bias, torch::Tensor()}) {
+      expect_same({affine(x, own.weight, bias)}, {at::linear(x, own.weight, bias)}, 1e-12);
+    }
+  }
+  torch::nn::Linear layer(3, 4);
+  const torch::Tensor x = torch::randn({2, 3});
+  expect_same({affine(layer, x)}, {layer->forward(x)}, 1e-6);
 }
 
 TEST(DenseProduct, LeavesOtherTensorsToLibTorch) {

@@ -4,9 +4,9 @@
 // to the inputs, and the second one starts from these. An operation of a branch runs in both, but LibTorch's compute
 // only what is asked for: the linear layer's first the product for its input, then the one for its weight.
 //
-// From the second microbatch on a parameter's gradient is added to the sum by a hook of the operation that has made it,
-// while it is in the core's cache, and the next one gets its memory. Autograd would keep all of them until the end of
-// the chunk.
+// From the second microbatch on a parameter's gradient is added to the sum by the operation that makes it, or by a hook
+// of it while the gradient is in the core's cache, and the next one gets its memory. Autograd would keep all of them
+// until the end of the chunk.
 #include "strategy/pipeline/chunk_backward.h"
 
 #include <ATen/Functions.h>
@@ -22,6 +22,7 @@
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "device/identity.h"
+#include "strategy/adds_gradient.h"
 
 namespace cohort {
 
@@ -96,7 +97,7 @@ class ChunkBackward::AddsAtOnce final : public torch::autograd::FunctionPostHook
     variable_list left = gradients;
     const torch::NoGradGuard no_grad;
     for (const auto& [place, parameter] : results_) {
-      if (!adding_->sums->has(chunk_, parameter)) continue;
+      if (!adding_->sums->sum(chunk_, parameter).defined()) continue;
       adding_->sums->add(chunk_, parameter, gradients[place]);
       left[place] = torch::Tensor();
     }
@@ -171,6 +172,14 @@ void ChunkBackward::add_at_once(Node& node) const {
     if (found != accumulators_.end()) results.emplace_back(i, found->second);
   }
   if (results.empty()) return;
+  if (auto* adds = dynamic_cast<AddsGradient*>(&node)) {
+    for (const auto& [place, parameter] : results) {
+      adds->add_to(place, [adding = adding_, chunk = graph_.chunk, number = parameter] {
+        const torch::Tensor sum = adding->sums == nullptr ? torch::Tensor() : adding->sums->sum(chunk, number);
+        return sum.defined() && sum.is_sparse() ? torch::Tensor() : sum;
+      });
+    }
+  }
   node.add_post_hook(std::make_unique<AddsAtOnce>(adding_, graph_.chunk, std::move(results)));
 }
 

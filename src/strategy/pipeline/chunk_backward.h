@@ -29,9 +29,9 @@ class GradientSums {
 
   // Returns the number of a parameter; -1: it is none.
   int64_t find(const torch::Tensor& tensor) const;
-  // Returns whether there is a sum of that chunk already.
-  bool has(int chunk, std::size_t parameter) const {
-    return sums_[static_cast<std::size_t>(chunk)][parameter].defined();
+  // Returns the sum of that chunk so far; undefined: there is none.
+  const torch::Tensor& sum(int chunk, std::size_t parameter) const {
+    return sums_[static_cast<std::size_t>(chunk)][parameter];
   }
   void add(int chunk, std::size_t parameter, torch::Tensor gradient);
   // Returns the sums over the chunks too, undefined for zero.

@@ -11,10 +11,12 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
+#include "strategy/adds_gradient.h"
 
 namespace cohort {
 
@@ -49,13 +51,17 @@ bool is_own(const torch::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
 }
 
-class DenseBackward final : public torch::autograd::Node {
+class DenseBackward final : public torch::autograd::Node, public AddsGradient {
  public:
   DenseBackward(torch::autograd::edge_list&& edges, const torch::Tensor& x, const torch::Tensor& weight)
       : Node(std::move(edges)), x_(x, /*is_output=*/false), weight_(weight, /*is_output=*/false) {}
 
   // The result of a ReLU, without its place in the graph: where it is 0 decides, and that has no gradient.
   void save(const torch::Tensor& y) { y_ = SavedVariable(y.detach(), /*is_output=*/false); }
+
+  void add_to(std::size_t place, std::function<torch::Tensor()> sum) override {
+    if (place == kWeight) sum_ = std::move(sum);
+  }
 
   variable_list apply(variable_list&& gradients) override {
     torch::Tensor gradient = std::move(gradients.front());
@@ -64,26 +70,38 @@ class DenseBackward final : public torch::autograd::Node {
     const torch::Tensor weight = weight_.unpack();
     const torch::Tensor y = y_.unpack();
     if (at::GradMode::is_enabled() || !gradient.is_contiguous()) return by_operations(gradient, x, weight, y);
-    const int64_t units = weight.size(0);
-    torch::Tensor bias = at::empty({units}, weight.options());
+    torch::Tensor bias;
     torch::Tensor passed = !y.defined() || is_own(gradient) ? gradient : at::empty_like(gradient);
-    each_columns(rows_of(gradient), [&](int64_t from, const kernels::Columns& columns) {
-      kernels::bias_gradient(at(passed, from), at(gradient, from), y.defined() ? at(y, from) : nullptr, at(bias, from),
-                             columns, weight.scalar_type());
-    });
+    if (y.defined() || task_should_compute_output(kBias)) {
+      bias = at::empty({weight.size(0)}, weight.options());
+      each_columns(rows_of(gradient), [&](int64_t from, const kernels::Columns& columns) {
+        kernels::bias_gradient(at(passed, from), at(gradient, from), y.defined() ? at(y, from) : nullptr,
+                               at(bias, from), columns, weight.scalar_type());
+      });
+    }
     const torch::Tensor rows = rows_of(passed);
     return {task_should_compute_output(0) ? at::mm(rows, weight).view(x.sizes()) : torch::Tensor(),
-            task_should_compute_output(1) ? at::mm(rows.t(), rows_of(x)) : torch::Tensor(), bias};
+            task_should_compute_output(kWeight) ? of_weight(rows, x) : torch::Tensor(), bias};
   }
 
   void release_variables() override {
     x_.reset_data();
     weight_.reset_data();
     y_.reset_data();
+    sum_ = nullptr;
   }
   std::string name() const override { return "DenseBackward"; }
 
  private:
+  static constexpr std::size_t kWeight = 1, kBias = 2;  // among the inputs
+
+  torch::Tensor of_weight(const torch::Tensor& rows, const torch::Tensor& x) const {
+    torch::Tensor sum = sum_ ? sum_() : torch::Tensor();
+    if (!sum.defined()) return at::mm(rows.t(), rows_of(x));
+    sum.addmm_(rows.t(), rows_of(x));
+    return {};
+  }
+
   // The same by operations that have gradients themselves.
   variable_list by_operations(const torch::Tensor& gradient, const torch::Tensor& x, const torch::Tensor& weight,
                               const torch::Tensor& y) {
@@ -94,6 +112,7 @@ class DenseBackward final : public torch::autograd::Node {
   }
 
   SavedVariable x_, weight_, y_;
+  std::function<torch::Tensor()> sum_;
 };
 
 // Returns whether LibTorch computes with the tensor as it is: nothing stands between an operation and the CPU's kernel.
@@ -133,6 +152,15 @@ torch::Tensor dense_product(const torch::Tensor& x, const torch::Tensor& weight,
   torch::autograd::set_history(y, node);
   if (relu) node->save(y);
   return y;
+}
+
+torch::Tensor affine(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
+  const torch::Tensor product = dense_product(x, weight, bias, /*relu=*/false);
+  return product.defined() ? product : at::linear(x, weight, bias);
+}
+
+torch::Tensor affine(const torch::nn::Linear& layer, const torch::Tensor& x) {
+  return affine(x, layer->weight, layer->bias);
 }
 
 }  // namespace cohort
