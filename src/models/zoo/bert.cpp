@@ -14,6 +14,7 @@
 #include "models/zoo/blocks.h"
 #include "strategy/divides_positions.h"
 #include "strategy/space/divided.h"
+#include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/parts_between.h"
 #include "train/layers/support.h"
@@ -66,7 +67,7 @@ class BertAttention final : public torch::nn::Module, public DividedModule {
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& padding) {
     const torch::Tensor entered = axis_.empty() ? x : enter_axis(x, axis_);
     const auto by_heads = [&](torch::nn::Linear& projection) {
-      return projection->forward(entered).view({x.size(0), x.size(1), heads_, size_}).transpose(1, 2);
+      return affine(projection, entered).view({x.size(0), x.size(1), heads_, size_}).transpose(1, 2);
     };
     const torch::Tensor query = by_heads(query_);
     const torch::Tensor key = by_heads(key_);
@@ -83,7 +84,7 @@ class BertAttention final : public torch::nn::Module, public DividedModule {
       mixed = at::matmul(weights, by_heads(value_));
     }
     mixed = mixed.transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_});
-    const torch::Tensor y = axis_.empty() ? output_->forward(mixed)
+    const torch::Tensor y = axis_.empty() ? affine(output_, mixed)
                                           : sum_like(x, at::linear(mixed, output_->weight), axis_) + output_->bias;
     return norm_->forward(x + dropped(*this, y, dropout_));
   }
@@ -142,8 +143,8 @@ class BertBlock final : public torch::nn::Module, public DividedModule {
 
  private:
   torch::Tensor dense(const torch::Tensor& x) {
-    const torch::Tensor inner = activation_(inner_->forward(axis_.empty() ? x : enter_axis(x, axis_)));
-    return axis_.empty() ? outer_->forward(inner)
+    const torch::Tensor inner = activation_(affine(inner_, axis_.empty() ? x : enter_axis(x, axis_)));
+    return axis_.empty() ? affine(outer_, inner)
                          : sum_like(x, at::linear(inner, outer_->weight), axis_) + outer_->bias;
   }
 
@@ -241,7 +242,7 @@ class Bert final : public NamedModule, public DividedModule, public DividesPosit
     }
     y = space::whole_of(y);
     NamedTensors outputs = {{"mlm_logits", logits(y, input_of(inputs, "masked_lm_positions"))}};
-    if (next_) outputs.emplace_back("next_sentence", next_->forward(at::tanh(pooler_->forward(y.select(1, 0)))));
+    if (next_) outputs.emplace_back("next_sentence", affine(next_, at::tanh(affine(pooler_, y.select(1, 0)))));
     return outputs;
   }
   // The replicas along the axis have some words each, of the embeddings and of the logits.
@@ -267,8 +268,8 @@ class Bert final : public NamedModule, public DividedModule, public DividesPosit
     const torch::Tensor first = at::arange(y.size(0), positions.options().dtype(torch::kLong)) * steps;
     const torch::Tensor rows = positions.to(torch::kLong) + first.unsqueeze(1);
     const torch::Tensor masked = at::embedding(y.reshape({y.size(0) * steps, y.size(2)}), rows);
-    const torch::Tensor inner = norm_->forward(options_.mlm_activation(transform_->forward(masked)));
-    if (axis_.empty()) return at::linear(inner, embeddings_->words(), bias_);
+    const torch::Tensor inner = norm_->forward(options_.mlm_activation(affine(transform_, masked)));
+    if (axis_.empty()) return affine(inner, embeddings_->words(), bias_);
     const torch::Tensor part = at::linear(enter_axis(inner, axis_), embeddings_->words(), bias_);
     return leaves_parts_ ? parts_along(part, axis_, -1) : gather_along(part, axis_, -1);
   }

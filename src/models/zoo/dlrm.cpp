@@ -11,6 +11,7 @@
 #include "cohort/models/zoo.h"
 #include "models/zoo/blocks.h"
 #include "strategy/row_table.h"
+#include "train/layers/dense_product.h"
 #include "train/layers/support.h"
 
 namespace cohort::models {
@@ -36,7 +37,7 @@ class DenseStack final : public torch::nn::Module, public DividedModule {
   torch::Tensor forward(const torch::Tensor& x, bool last) {
     torch::Tensor y = x;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-      y = in_parts(i) ? of_parts(i, y) : layers_[i]->forward(y);
+      y = in_parts(i) ? of_parts(i, y) : affine(layers_[i], y);
       if (last || i + 1 < layers_.size()) y = at::relu(y);
     }
     return y;
@@ -64,7 +65,7 @@ class DenseStack final : public torch::nn::Module, public DividedModule {
   bool in_parts(std::size_t layer) const { return !axis_.empty() && (layer % 2 == 1 || layer + 1 < layers_.size()); }
   torch::Tensor of_parts(std::size_t layer, const torch::Tensor& x) {
     torch::nn::Linear& dense = layers_[layer];
-    if (layer % 2 == 0) return dense->forward(enter_axis(x, axis_));
+    if (layer % 2 == 0) return affine(dense, enter_axis(x, axis_));
     return sum_along(at::linear(x, dense->weight), axis_) + dense->bias;
   }
 

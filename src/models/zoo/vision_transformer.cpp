@@ -13,6 +13,7 @@
 #include "strategy/divides_positions.h"
 #include "strategy/packed_parameters.h"
 #include "strategy/space/divided.h"
+#include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 
 namespace cohort::models {
@@ -47,17 +48,18 @@ class SelfAttention final : public LayerModule, public DividedModule, public Pac
     const torch::Tensor entered = axis_.empty() ? x : enter_axis(x, axis_);
     // The shape is [3, examples, heads, length, each].
     const torch::Tensor qkv =
-        at::linear(entered, in_weight_, in_bias_).view({n, length, 3, heads_, each}).permute({2, 0, 3, 1, 4});
+        affine(entered, in_weight_, in_bias_).view({n, length, 3, heads_, each}).permute({2, 0, 3, 1, 4});
     const torch::Tensor mixed = attend(qkv).transpose(1, 2).reshape({n, length, heads_ * each});
-    return axis_.empty() ? out_->forward(mixed) : sum_like(x, at::linear(mixed, out_->weight), axis_) + out_->bias;
+    return axis_.empty() ? affine(out_, mixed) : sum_like(x, at::linear(mixed, out_->weight), axis_) + out_->bias;
   }
 
   torch::Tensor attend(const torch::Tensor& qkv) const {
-    const torch::Tensor query = qkv[0];
-    const torch::Tensor key = qkv[1];
-    const torch::Tensor value = qkv[2];
     const bool drops = is_training() && dropout_ > 0.0;
-    if (!drops && fuses_attention(query)) return fused_attention(query, key, value);
+    const bool fuses = !drops && fuses_attention(qkv);
+    // The products want every head's rows one after the other, and would copy each of the three by itself.
+    const std::vector<torch::Tensor> each = (fuses ? qkv : qkv.contiguous()).unbind(0);
+    const torch::Tensor &query = each[0], &key = each[1], &value = each[2];
+    if (fuses) return fused_attention(query, key, value);
     const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(3)));
     const torch::Tensor weights = at::softmax(at::matmul(query * scale, key.transpose(-2, -1)), -1);
     return at::matmul(drops ? drop_part(weights, dropout_, axis_, 1) : weights, value);
@@ -113,9 +115,9 @@ class EncoderBlock final : public LayerModule, public DividedModule {
 
  private:
   torch::Tensor dense(const torch::Tensor& x) {
-    torch::Tensor inner = at::gelu(mlp_in_->forward(axis_.empty() ? x : enter_axis(x, axis_)));
+    torch::Tensor inner = at::gelu(affine(mlp_in_, axis_.empty() ? x : enter_axis(x, axis_)));
     if (is_training() && dropout_ > 0.0) inner = drop_part(inner, dropout_, axis_, 2);
-    return axis_.empty() ? mlp_out_->forward(inner)
+    return axis_.empty() ? affine(mlp_out_, inner)
                          : sum_like(x, at::linear(inner, mlp_out_->weight), axis_) + mlp_out_->bias;
   }
   // Leaves the block out for some examples (stochastic depth).
@@ -204,14 +206,26 @@ class VisionTransformer final : public LayerModule {
                             " pixels, wanted ", options_.image_size, " x ", options_.image_size);
     }
     const torch::Tensor input = x.to(class_token_.scalar_type());
-    const torch::Tensor tokens = patches_->forward(input).flatten(2).transpose(1, 2);
+    const torch::Tensor tokens = tokens_of(input);
     const torch::Tensor first = class_token_.expand({x.size(0), -1, -1});
     torch::Tensor y = encoder_->forward(at::cat({first, tokens}, 1)).select(1, 0);
-    if (pre_logits_) y = at::tanh(pre_logits_->forward(y));
-    return head_->forward(y);
+    if (pre_logits_) y = at::tanh(affine(pre_logits_, y));
+    return affine(head_, y);
   }
 
  private:
+  // Returns [examples, patches, hidden_dim]. The patches do not overlap, so that a CPU computes them as one product, in
+  // two thirds of the convolution's time.
+  torch::Tensor tokens_of(const torch::Tensor& x) {
+    if (!x.is_cpu() || space::is_divided(x)) return patches_->forward(x).flatten(2).transpose(1, 2);
+    const int64_t edge = options_.patch_size;
+    const int64_t patches = options_.image_size / edge;
+    const torch::Tensor rows = x.reshape({x.size(0), x.size(1), patches, edge, patches, edge})
+                                   .permute({0, 2, 4, 1, 3, 5})
+                                   .reshape({x.size(0), patches * patches, x.size(1) * edge * edge});
+    return affine(rows, patches_->weight.flatten(1), patches_->bias);
+  }
+
   void draw_normal() {
     constexpr double kDeviation = 0.02;
     for (const auto& item : named_parameters()) {

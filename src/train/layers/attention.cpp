@@ -7,6 +7,7 @@
 #include "cohort/train/layers.h"
 #include "strategy/space/attention.h"
 #include "strategy/space/divided.h"
+#include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
 
@@ -29,7 +30,7 @@ class ProjectionModule final : public torch::nn::Module {
     bias = register_parameter("bias", torch::empty({outputs}, dtype));
     options.bias_initializer.fill(bias, Fans::of_kernel({outputs}));
   }
-  torch::Tensor operator()(const torch::Tensor& x) const { return at::linear(x, weight, bias); }
+  torch::Tensor operator()(const torch::Tensor& x) const { return affine(x, weight, bias); }
 
   torch::Tensor weight, bias;
 };
