@@ -87,6 +87,18 @@ TEST(DenseProduct, LeavesGradientsOfOthersAlone) {
   EXPECT_TRUE(torch::equal(seen, before));
 }
 
+// The bytes of such gradients are not their values: a number that is negated later, and zeros without memory.
+TEST(DenseProduct, TakesGradientsThatAreNotThere) {
+  for (const bool relu : {false, true}) {
+    const Case own = make({5, 3}, 4);
+    const torch::Tensor numbers = torch::randn({5, 4}, torch::kDouble);
+    for (const torch::Tensor& given : {numbers._neg_view(), torch::_efficientzerotensor({5, 4}, torch::kDouble)}) {
+      expect_same(torch::autograd::grad({own.ours(relu)}, own.all(), {given}),
+                  torch::autograd::grad({own.theirs(relu)}, own.all(), {given}), 1e-12);
+    }
+  }
+}
+
 TEST(DenseProduct, NoticesWhatWasChangedMeanwhile) {
   const Case own = make({5, 3}, 4);
   const torch::Tensor y = own.ours(true);
@@ -148,6 +160,8 @@ TEST(DenseProduct, LeavesOtherTensorsToLibTorch) {
   EXPECT_FALSE(dense_product(own.x.to(torch::kDouble), own.weight, own.bias, true).defined());
   EXPECT_FALSE(dense_product(own.x.slice(0, 0, 0), own.weight, own.bias, true).defined()) << "empty";
   EXPECT_FALSE(dense_product(own.x, own.weight, {}, true).defined());
+  EXPECT_FALSE(dense_product(own.x, own.weight, own.bias.slice(0, 0, 1), true).defined()) << "one bias for all units";
+  EXPECT_FALSE(dense_product(own.x, own.weight.slice(0, 0, 0), own.bias.slice(0, 0, 0), true).defined()) << "no units";
   const compat::Autocast autocast(torch::kCPU, torch::kBFloat16);
   EXPECT_FALSE(own.ours(true).defined());
 }

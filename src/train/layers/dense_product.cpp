@@ -51,6 +51,12 @@ bool is_own(const torch::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
 }
 
+// Returns whether LibTorch computes with the tensor as it is: nothing stands between an operation and the CPU's kernel.
+bool is_plain(const torch::Tensor& tensor) {
+  static const c10::DispatchKeySet plain = at::empty({0}).key_set();
+  return tensor.key_set() == plain && tensor.is_contiguous() && !torch::autograd::isFwGradDefined(tensor);
+}
+
 class DenseBackward final : public torch::autograd::Node, public AddsGradient {
  public:
   DenseBackward(torch::autograd::edge_list&& edges, const torch::Tensor& x, const torch::Tensor& weight)
@@ -69,7 +75,7 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
     const torch::Tensor x = x_.unpack();
     const torch::Tensor weight = weight_.unpack();
     const torch::Tensor y = y_.unpack();
-    if (at::GradMode::is_enabled() || !gradient.is_contiguous()) return by_operations(gradient, x, weight, y);
+    if (at::GradMode::is_enabled() || !is_plain(gradient)) return by_operations(gradient, x, weight, y);
     torch::Tensor bias;
     torch::Tensor passed = !y.defined() || is_own(gradient) ? gradient : at::empty_like(gradient);
     if (y.defined() || task_should_compute_output(kBias)) {
@@ -115,12 +121,6 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
   std::function<torch::Tensor()> sum_;
 };
 
-// Returns whether LibTorch computes with the tensor as it is: nothing stands between an operation and the CPU's kernel.
-bool is_plain(const torch::Tensor& tensor) {
-  static const c10::DispatchKeySet plain = at::empty({0}).key_set();
-  return tensor.key_set() == plain && tensor.is_contiguous() && !torch::autograd::isFwGradDefined(tensor);
-}
-
 bool is_ordinary_thread() {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   return keys.included_ == c10::default_included_set && keys.excluded_ == c10::default_excluded_set;
@@ -131,8 +131,9 @@ bool is_ordinary_thread() {
 torch::Tensor dense_product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, bool relu) {
   const c10::ScalarType dtype = weight.scalar_type();
   const bool fits = kernels::has_kernels(dtype) && x.scalar_type() == dtype && bias.defined() &&
-                    bias.scalar_type() == dtype && x.numel() > 0 && is_ordinary_thread() && is_plain(x) &&
-                    is_plain(weight) && is_plain(bias);
+                    bias.scalar_type() == dtype && weight.dim() == 2 && bias.dim() == 1 &&
+                    bias.size(0) == weight.size(0) && x.numel() > 0 && weight.numel() > 0 && is_ordinary_thread() &&
+                    is_plain(x) && is_plain(weight) && is_plain(bias);
   if (!fits) return {};
   torch::Tensor y;
   {
