@@ -41,7 +41,11 @@ class CudaEvent final : public DeviceEvent {
     make_wait(standard, tensors);
     if (current != standard) make_wait(current, tensors);
   }
-  bool reached() const override { return event_.query(); }
+  // Without the device a thread that computes nowhere would make itself at home on the first one.
+  bool reached() const override {
+    const c10::DeviceGuard guard(device_);
+    return event_.query();
+  }
 
  private:
   // The allocator hands the memory of a tensor on once the streams that are noted with it have come so far.
@@ -64,7 +68,12 @@ class CudaStream final : public DeviceStream {
   // LibTorch keeps page-locked memory that is given up from being used again until the copies from it are done. Other
   // memory is read before the call returns.
   torch::Tensor copy(const torch::Tensor& host) override {
-    if (!host.is_cpu()) return host.to(stream_.device());
+    if (!host.is_cpu()) {  // made by the calling thread, as far as the card knows
+      torch::Tensor there = host.to(stream_.device());
+      follow();
+      if (there.numel() > 0) there.record_stream(stream_);
+      return there;
+    }
     const c10::StreamGuard guard(stream_);
     return host.to(stream_.device(), /*non_blocking=*/true);
   }
@@ -82,13 +91,7 @@ class CudaStream final : public DeviceStream {
   // The allocator does not hand the tensor's memory on before the copy is done.
   void fetch(const torch::Tensor& tensor, const torch::Tensor& host) override {
     if (tensor.numel() == 0) return;
-    const c10::impl::VirtualGuardImpl streams(stream_.device_type());
-    // Replicas of one process sum their gradients on the default streams.
-    for (const c10::Stream& maker : {streams.getDefaultStream(stream_.device()), streams.getStream(stream_.device())}) {
-      c10::Event made(stream_.device_type());
-      made.record(maker);
-      made.block(stream_);
-    }
+    follow();
     const c10::StreamGuard guard(stream_);
     host.copy_(tensor, /*non_blocking=*/true);
     tensor.record_stream(stream_);
@@ -102,6 +105,17 @@ class CudaStream final : public DeviceStream {
   }
 
  private:
+  // Has the stream wait for what the calling thread has given the device, and replicas, which sum their gradients on
+  // the default streams.
+  void follow() const {
+    const c10::impl::VirtualGuardImpl streams(stream_.device_type());
+    for (const c10::Stream& maker : {streams.getDefaultStream(stream_.device()), streams.getStream(stream_.device())}) {
+      c10::Event made(stream_.device_type());
+      made.record(maker);
+      made.block(stream_);
+    }
+  }
+
   c10::Stream stream_;
 };
 
