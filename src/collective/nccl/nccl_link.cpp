@@ -56,6 +56,7 @@ class NcclLink final : public DeviceLink {
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
   ~NcclLink() override {
+    if (aborted_) return;  // which has freed them
     for (const ncclComm_t communicator : communicators_) ncclCommDestroy(communicator);
   }
 
@@ -98,8 +99,8 @@ class NcclLink final : public DeviceLink {
   }
 
   void abort() noexcept override {
+    aborted_ = true;  // one who is stuck in a call may still look into the list
     for (const ncclComm_t communicator : communicators_) ncclCommAbort(communicator);
-    communicators_.clear();
   }
 
  private:
@@ -126,6 +127,7 @@ class NcclLink final : public DeviceLink {
   }
 
   std::vector<ncclComm_t> communicators_;  // [device]
+  bool aborted_ = false;                   // said by the thread that aborts, and read when that has ended
 };
 
 }  // namespace
