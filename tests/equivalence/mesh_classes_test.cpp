@@ -2,6 +2,9 @@
 // that gather them, against one device: 20 steps of Adam in float64, with short last batches and empty shares.
 #include <torch/torch.h>
 
+#include <cmath>
+#include <limits>
+
 #include "cohort/models/layouts.h"
 #include "tests/equivalence/bert_runs.h"
 #include "tests/equivalence/mesh_runs.h"
@@ -140,6 +143,22 @@ class Classes final : public torch::nn::Module, public DividedModule {
   torch::Tensor weight_;
   std::string axis_;
 };
+
+// The replicas that do not have the class of a target look at another one, which may be ruled out.
+TEST(MeshClasses, ClassesThatAreRuledOutCountForNoOtherTarget) {
+  constexpr double kNever = -std::numeric_limits<double>::infinity();
+  const MeshStrategy strategy = mesh_of(1, 2, {{"weight", {"model", ""}}});
+  const auto net = strategy.mirror([] { return std::make_shared<Classes>(); });
+  strategy.run([&](Replica& replica) {
+    const torch::Tensor ruled_out = torch::tensor({0.0, 0.0, kNever, 0.0}, torch::kDouble);
+    const torch::Tensor logits = net[replica]->forward(torch::ones({3, 3}, torch::kDouble)) + ruled_out;
+    const torch::Tensor target = torch::tensor({0, 3, -100}, torch::kLong);  // the last one does not count
+    const torch::Tensor loss = torch::nll_loss(logits.log_softmax(-1), target);
+    EXPECT_NEAR(loss.item<double>(), std::log(3.0), kClose);
+    const auto gradients = torch::autograd::grad({loss}, net[replica]->parameters());
+    EXPECT_TRUE(gradients.front().isfinite().all().item<bool>()) << gradients.front();
+  });
+}
 
 TEST(MeshClasses, OperationsWithoutARuleAreNamed) {
   const MeshStrategy strategy = mesh_of(1, 2, {{"weight", {"model", ""}}});

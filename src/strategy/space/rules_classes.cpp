@@ -63,7 +63,8 @@ void call_softmax_of_classes(Call& call, int64_t dim) {
   call.finish({make_divided(call.short_name() == "softmax" ? at::exp(logs) : logs, layout_of(x))});
 }
 
-// One of the replicas has the class of the target; the others add zeros.
+// One of the replicas has the class of the target; the others add zeros, whatever they have there, which may be
+// infinite.
 void call_nll_of_classes(Call& call) {
   const Tensor x = call.tensor(0), target = call.tensor(1), weight = call.tensor(2);
   const int64_t reduction = call[3].toInt(), ignored = call[4].toInt();
@@ -76,7 +77,7 @@ void call_nll_of_classes(Call& call) {
   const Tensor here = target.ge(own.begin).logical_and(target.lt(own.end)).logical_and(counts);
   const Tensor index = (target - own.begin).clamp(0, own.size() - 1).unsqueeze(1);
   const Tensor& part = part_of(x);
-  const Tensor picked = part.gather(1, index).squeeze(1) * here.to(part.scalar_type());
+  const Tensor picked = at::where(here, part.gather(1, index).squeeze(1), at::zeros({}, part.options()));
   Tensor each = -sum_over_line(picked, *layout_of(x).grid.line);
   Tensor weights = counts.to(each.scalar_type());
   if (weight.defined()) {
