@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/kernels/reach.h"
+#include "optimizer/kernels/update_table.h"
 
 namespace cohort {
 
@@ -45,7 +46,8 @@ struct Treatment {
 // parameters that are treated alike. The four kinds of memory do not overlap.
 struct Segment {
   kernels::Reach reach = kernels::Reach::kHost;  // the kernels that reach all of it
-  torch::ScalarType dtype = torch::kFloat;       // kFloat or kDouble, of all pointers
+  // kFloat or kDouble, of all pointers; on devices also kHalf and kBFloat16, with slots of kFloat.
+  torch::ScalarType dtype = torch::kFloat;
   void* parameter = nullptr;
   void* gradient = nullptr;      // already reduced; rules with needs_norms() overwrite it with the direction
   void* const* slots = nullptr;  // as many as slots() names
@@ -99,6 +101,12 @@ class UpdateRule {
   virtual bool needs_norms() const { return false; }
   virtual SquaredNorms prepare(const Segment& /*segment*/, const StepContext& /*context*/) const { return {}; }
   virtual double trust_ratio(const SquaredNorms& /*norms*/) const { return 1.0; }
+
+  // Does all of it for many whole parameters on a device whose memory kernels reach, where the norms stay. The segment
+  // is the memory that has the layers; only the layers have sizes and treatments. `join`, if there is one, is called
+  // when the norms of the layers have been made, before they are used.
+  virtual void update_layers(const Segment& /*segment*/, const kernels::Layers& /*layers*/,
+                             const StepContext& /*context*/, const std::function<void()>& /*join*/) const {}
 };
 
 }  // namespace cohort

@@ -81,11 +81,20 @@ TEST(UpdateKernels, DoNotDependOnTheCuts) {
 }
 
 template <typename T>
-const kernels::UpdateTable<T>& table_of(Isa isa) {
+const kernels::UpdateTable<T, T>& table_of(Isa isa) {
   if constexpr (sizeof(T) == 4) {
     return kernels::update_tables(isa).f32;
   } else {
     return kernels::update_tables(isa).f64;
+  }
+}
+
+template <typename T>
+const kernels::PassTable<T>& passes_of(Isa isa) {
+  if constexpr (sizeof(T) == 4) {
+    return kernels::pass_tables(isa).f32;
+  } else {
+    return kernels::pass_tables(isa).f64;
   }
 }
 
@@ -97,8 +106,8 @@ void make_positive(std::vector<torch::Tensor>& arrays) {
 }
 
 template <typename T>
-void run_keras_kernels(const kernels::UpdateTable<T>& table, const std::vector<torch::Tensor>& arrays,
-                       const kernels::GradientArgs& in) {
+void run_keras_kernels(const kernels::UpdateTable<T, T>& table, const std::vector<torch::Tensor>& arrays,
+                       const kernels::CommonArgs& in) {
   T* p = arrays[0].data_ptr<T>();
   T* g = arrays[1].data_ptr<T>();
   T* a = arrays[2].data_ptr<T>();
@@ -113,20 +122,38 @@ void run_keras_kernels(const kernels::UpdateTable<T>& table, const std::vector<t
                {.learning_rate = 0.1, .exponent = exponent, .l1 = 0.01, .twice_l2 = 0.1, .twice_shrinkage = 0.1});
   }
   table.lion(p, g, a, kSize, in, {.learning_rate = 0.01, .beta_1 = 0.9, .beta_2 = 0.99});
+  table.surround(p, kSize, in);
+}
+
+template <typename T>
+void run_passes(const kernels::PassTable<T>& table, const std::vector<torch::Tensor>& arrays,
+                const kernels::CommonArgs& in) {
+  T* p = arrays[0].data_ptr<T>();
+  T* g = arrays[1].data_ptr<T>();
+  T* a = arrays[2].data_ptr<T>();
+  T* b = arrays[3].data_ptr<T>();
+  T* c = arrays[4].data_ptr<T>();
+  for (const bool nesterov : {false, true}) {
+    table.lars(p, g, a, kSize, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = in.decay, .nesterov = nesterov});
+  }
+  table.lamb_direction(p, g, a, b, kSize, in,
+                       {.beta_1 = 0.9, .beta_2 = 0.99, .scale = 1.1, .epsilon = 1e-6, .weight_decay = in.decay});
+  table.subtract(p, g, kSize, 0.01);
+  table.read_gradient(p, g, kSize, in);
   table.lars_direction(p, g, a, kSize, in, {.momentum = 0.9, .nesterov = in.decay != 0.0});
   table.add_squares(b, g, kSize);
   table.blend(c, b, kSize, {.keep = 0.9, .share = 0.5, .add = 1e-3});
   table.divide_by_root(g, c, kSize, 0.7);
-  table.scale(p, kSize, 0.99, nullptr);
-  table.average(a, p, kSize, 0.9, nullptr);
+  table.scale(p, kSize, 0.99);
+  table.average(a, p, kSize, 0.9);
 }
 
-// Every kernel in each of its forms, one after the other on the same five arrays; returns them.
+// Every kernel in each of its forms, one after the other on the same six arrays; returns them.
 template <typename T>
 std::vector<torch::Tensor> run_all(Isa isa) {
-  const kernels::UpdateTable<T>& table = table_of<T>(isa);
+  const kernels::UpdateTable<T, T>& table = table_of<T>(isa);
   std::vector<torch::Tensor> arrays;
-  for (int64_t i = 0; i < 5; ++i) {
+  for (int64_t i = 0; i < 6; ++i) {
     torch::Tensor values = numbers(i + 1, {kSize}, c10::CppTypeToScalarType<T>::value);
     arrays.push_back(i < 2 ? values : values.abs());
   }
@@ -138,13 +165,14 @@ std::vector<torch::Tensor> run_all(Isa isa) {
   T* a = arrays[2].data_ptr<T>();
   T* b = arrays[3].data_ptr<T>();
   T* c = arrays[4].data_ptr<T>();
-  for (const double decay : {0.0, 0.1}) {
-    const kernels::GradientArgs in{.scale = 0.7, .clip = 0.3, .decay = decay};
+  for (const double decay : {0.0, 0.1, 0.2}) {
+    kernels::CommonArgs in{.scale = 0.7, .clip = 0.3, .decay = decay, .shrink = 0.99};
+    if (decay == 0.2) in.average = arrays[5].data_ptr<T>();
+    in.keep_before = in.keep = 0.9;
     table.sgd(p, g, nullptr, kSize, in, {.learning_rate = 0.1});
     for (const bool nesterov : {false, true}) {
       table.sgd(p, g, a, kSize, in,
                 {.learning_rate = 0.1, .momentum = 0.9, .keep = 0.9, .fresh = 0.8, .nesterov = nesterov});
-      table.lars(p, g, a, kSize, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = decay, .nesterov = nesterov});
     }
     make_positive(arrays);
     for (T* largest : {static_cast<T*>(nullptr), c}) {
@@ -158,12 +186,10 @@ std::vector<torch::Tensor> run_all(Isa isa) {
     table.rmsprop(p, g, b, a, nullptr, kSize, in, rmsprop);
     table.rmsprop(p, g, b, a, c, kSize, in, rmsprop);
     table.adagrad(p, g, b, kSize, in, {.learning_rate = 0.01, .inside = 1e-3, .epsilon = 1e-10});
-    table.lamb_direction(p, g, a, b, kSize, in,
-                         {.beta_1 = 0.9, .beta_2 = 0.99, .scale = 1.1, .epsilon = 1e-6, .weight_decay = decay});
-    table.subtract(p, g, kSize, 0.01);
-    table.read_gradient(p, g, kSize, in);
     make_positive(arrays);
     run_keras_kernels(table, arrays, in);
+    run_passes(passes_of<T>(isa), arrays, in);
+    make_positive(arrays);
   }
   return arrays;
 }

@@ -357,7 +357,7 @@ TEST(Options, MessagesNameTheOptimizerAndTheField) {
 }
 
 TEST(Segments, OfOtherDtypesAreRefused) {
-  EXPECT_THROW(SGD().rule().update(Segment{.dtype = torch::kHalf, .size = 1}, {.learning_rate = 0.1}), InvalidArgument);
+  EXPECT_THROW(SGD().rule().update(Segment{.dtype = torch::kInt, .size = 1}, {.learning_rate = 0.1}), InvalidArgument);
 }
 
 }  // namespace

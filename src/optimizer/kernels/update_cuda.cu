@@ -1,2 +1,8 @@
 #define COHORT_ISA cuda
-#include "optimizer/kernels/update_impl.h"
+#include "optimizer/kernels/rule_table.h"
+
+namespace cohort::kernels::cuda {
+
+const UpdateTables kUpdateTables = {kTable<float, float>, kTable<double, double>};
+
+}  // namespace cohort::kernels::cuda

@@ -4,8 +4,20 @@
 
 namespace cohort::kernels {
 
+namespace {
+
+[[noreturn]] void refuse_reach() {
+  fail<Internal>("[optimizer] update kernels were asked for that this build does not have");
+}
+
+}  // namespace
+
 const UpdateTables& update_tables(Isa isa) {
   return choose(isa, baseline::kUpdateTables, avx2::kUpdateTables, avx512::kUpdateTables);
+}
+
+const PassTables& pass_tables(Isa isa) {
+  return choose(isa, baseline::kPassTables, avx2::kPassTables, avx512::kPassTables);
 }
 
 const UpdateTables& update_tables(Reach reach) {
@@ -14,7 +26,20 @@ const UpdateTables& update_tables(Reach reach) {
 #ifdef COHORT_CUDA_KERNELS
   if (reach == Reach::kCuda) return cuda::kUpdateTables;
 #endif
-  fail<Internal>("[optimizer] update kernels were asked for that this build does not have");
+  refuse_reach();
+}
+
+const HalfTables& half_tables(Reach reach) {
+  if (reach == Reach::kHost) return baseline::kHalfTables;
+#ifdef COHORT_CUDA_KERNELS
+  if (reach == Reach::kCuda) return cuda::kHalfTables;
+#endif
+  refuse_reach();
+}
+
+const PassTables& pass_tables() {
+  static const PassTables& of_host = pass_tables(best_isa());
+  return of_host;
 }
 
 }  // namespace cohort::kernels

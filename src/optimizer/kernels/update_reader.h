@@ -1,5 +1,5 @@
-// The update kernels' way of reading a gradient. Compiled once an instruction set and once for CUDA: nothing of the
-// standard library here.
+// What the update kernels of all rules do: how they read a gradient, and what surrounds a rule's own arithmetic.
+// Compiled once an instruction set and once for CUDA: nothing of the standard library here.
 #pragma once
 
 #include "base/kernels/loops.h"
@@ -16,10 +16,10 @@ COHORT_ON_DEVICE inline double root(double x) {
   return COHORT_MATH(sqrt)(x);
 }
 
-// GradientArgs in the parameters' type. A NaN passes the clip, because both comparisons are false.
+// The gradient as it is read, in the type of the arithmetic. A NaN passes the clip, because both comparisons are false.
 template <typename T, bool kDecay>
 struct Reader {
-  COHORT_ON_DEVICE explicit Reader(const GradientArgs& in)
+  COHORT_ON_DEVICE explicit Reader(const CommonArgs& in)
       : scale(static_cast<T>(in.factor == nullptr ? in.scale : in.scale * *in.factor)),
         high(in.clip > 0.0 ? static_cast<T>(in.clip) : static_cast<T>(__builtin_inf())),
         low(-high),
@@ -39,8 +39,35 @@ struct Reader {
   T decay;
 };
 
+// What comes before and after a rule's own arithmetic. Nothing here is a branch, so that loops stay vector code.
+template <typename T, bool kAverages>
+struct Surrounding {
+  COHORT_ON_DEVICE explicit Surrounding(const CommonArgs& in)
+      : shrink(static_cast<T>(in.shrink)),
+        keep_before(static_cast<T>(in.keep_before)),
+        fresh_before(static_cast<T>(1.0 - in.keep_before)),
+        keep(static_cast<T>(in.keep)),
+        fresh(static_cast<T>(1.0 - in.keep)) {}
+
+  // Returns the parameter that the rule gets.
+  COHORT_ON_DEVICE T before(T p, T& average) const {
+    if constexpr (kAverages) average = keep_before * average + fresh_before * p;
+    return p * shrink;
+  }
+  // Moves the average by the parameter that the rule has made.
+  COHORT_ON_DEVICE void after(T p, T& average) const {
+    if constexpr (kAverages) average = keep * average + fresh * p;
+  }
+
+  T shrink;
+  T keep_before;
+  T fresh_before;
+  T keep;
+  T fresh;
+};
+
 // Returns whether the update is left out.
-COHORT_ON_DEVICE inline bool leaves_out(const GradientArgs& in) {
+COHORT_ON_DEVICE inline bool leaves_out(const CommonArgs& in) {
   return in.only_if != nullptr && !*in.only_if;
 }
 

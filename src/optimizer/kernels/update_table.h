@@ -1,6 +1,7 @@
 // The fused update kernels: one pass over parameter, gradient and slots. Pointers to them, one table an instruction
-// set and one for CUDA's cards; all tables give the same bits. It has only declarations, because it is compiled with
-// other flags in each of the files.
+// set and one for CUDA's cards; all tables give the same bits. Parameters and gradients are numbers of the type P,
+// slots and the arithmetic of the type T, which is P, or float for halves. It has only declarations, because it is
+// compiled with other flags in each of the files.
 #pragma once
 
 #include <stdint.h>
@@ -10,8 +11,17 @@
 
 namespace cohort::kernels {
 
-// The arguments by which a gradient is read: multiplied, clipped, with L2 decay added.
-struct GradientArgs {
+// The numbers of half precision, by their bits.
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+
+// The arguments that all rules have.
+struct CommonArgs {
+  // How a gradient is read: multiplied, clipped, with L2 decay added.
   double scale = 1.0;
   double clip = 0.0;   // 0: not clipped
   double decay = 0.0;  // g += decay * p
@@ -19,6 +29,13 @@ struct GradientArgs {
   // and there is one.
   const double* factor = nullptr;
   const bool* only_if = nullptr;
+  // What surrounds the rule's own arithmetic. The average of the parameter moves for calls that made no update; the
+  // parameter shrinks (decoupled decay) and is updated; the average moves again.
+  double shrink = 1.0;
+  void* average = nullptr;   // numbers of the type T; null: there are none
+  double keep_before = 1.0;  // average = keep * average + (1 - keep) * p
+  double keep = 0.0;
+  bool overwrite = false;  // p = average, at the end
 };
 
 // v = keep * v + fresh * g; p -= learning_rate * v, with Nesterov's momentum p -= learning_rate * (ahead * g + momentum
@@ -59,8 +76,11 @@ struct AdagradArgs {
   double epsilon = 0.0;
 };
 
-// d = scale * m / (sqrt(v) + epsilon) + weight_decay * p, the corrections of the bias in the scalars.
+// d = scale * m / (sqrt(v) + epsilon) + weight_decay * p, the corrections of the bias in the scalars; p -=
+// learning_rate
+// * d.
 struct LambArgs {
+  double learning_rate = 0.0;  // times the trust ratio
   double beta_1 = 0.0;
   double beta_2 = 0.0;
   double scale = 1.0;    // sqrt(1 - beta_2^t) / (1 - beta_1^t)
@@ -68,11 +88,14 @@ struct LambArgs {
   double weight_decay = 0.0;
 };
 
+// With g the gradient as read, v = momentum * v + learning_rate * (g + weight_decay * p); p -= v. Otherwise (not
+// classic) the rate is no part of v and there is no weight_decay; p -= learning_rate * v.
 struct LarsArgs {
   double learning_rate = 0.0;  // times the trust ratio
   double momentum = 0.0;
   double weight_decay = 0.0;
   bool nesterov = false;
+  bool classic = true;
 };
 
 struct AdadeltaArgs {
@@ -119,26 +142,99 @@ struct BlendArgs {
   double add = 0.0;
 };
 
-template <typename T>
+// The trust ratio of a parameter: coefficient * |p| / (|d| + decay * |p| + epsilon), and 1 where a norm is 0.
+struct TrustArgs {
+  double coefficient = 1.0;
+  double decay = 0.0;
+  double epsilon = 0.0;
+};
+
+// The most elements of a part of a layer.
+constexpr int64_t kLayerPart = 4096;
+
+// Layers are whole parameters whose steps depend on their norms. Each is cut into parts, which the blocks of a card
+// take. All pointers are to the memory of the kernel.
+struct LayerPart {
+  int64_t begin;  // in the flat memory
+  int64_t size;
+  int64_t layer;
+};
+struct Layer {
+  int64_t first_part;
+  int64_t parts;
+  int64_t decays;  // a boolean: weight decay applies
+  int64_t adapts;  // a boolean: the trust ratio applies
+};
+struct Layers {
+  const LayerPart* all_parts = nullptr;
+  const Layer* all = nullptr;
+  double* part_norms = nullptr;  // [part of all_parts][2]: squared, of the parameter and of its direction
+  double* norms = nullptr;       // [layer of all][2]
+  // Those that are updated.
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t first_part = 0;
+  int64_t parts = 0;
+  int64_t origin = 0;  // the place in the flat memory that the pointers to parameters, gradients and slots point to
+};
+
+// The arguments for layers without and with weight decay.
+template <typename RuleArgs>
+struct LayerArgs {
+  CommonArgs in[2];
+  RuleArgs rule[2];
+  TrustArgs trust;
+};
+
+template <typename P, typename T>
+struct LayerMemory {
+  P* p = nullptr;
+  const P* g = nullptr;
+  T* slots[2] = {};
+};
+
+template <typename P, typename T>
 struct UpdateTable {
   // If slots are null the variant is the one without them (no momentum, no amsgrad, not centered).
-  void (*sgd)(T* p, const T* g, T* buffer, int64_t n, const GradientArgs& in, const SgdArgs& args);
-  void (*adam)(T* p, const T* g, T* m, T* v, T* v_max, int64_t n, const GradientArgs& in, const AdamArgs& args);
-  void (*rmsprop)(T* p, const T* g, T* v, T* mean, T* buffer, int64_t n, const GradientArgs& in,
-                  const RmspropArgs& args);
-  void (*adagrad)(T* p, const T* g, T* sum, int64_t n, const GradientArgs& in, const AdagradArgs& args);
+  void (*sgd)(P* p, const P* g, T* buffer, int64_t n, const CommonArgs& in, const SgdArgs& args);
+  void (*adam)(P* p, const P* g, T* m, T* v, T* v_max, int64_t n, const CommonArgs& in, const AdamArgs& args);
+  void (*rmsprop)(P* p, const P* g, T* v, T* mean, T* buffer, int64_t n, const CommonArgs& in, const RmspropArgs& args);
+  void (*adagrad)(P* p, const P* g, T* sum, int64_t n, const CommonArgs& in, const AdagradArgs& args);
+  void (*adadelta)(P* p, const P* g, T* squares, T* steps, int64_t n, const CommonArgs& in, const AdadeltaArgs& args);
+  void (*adamax)(P* p, const P* g, T* m, T* u, int64_t n, const CommonArgs& in, const AdamaxArgs& args);
+  void (*nadam)(P* p, const P* g, T* m, T* v, int64_t n, const CommonArgs& in, const NadamArgs& args);
+  void (*ftrl)(P* p, const P* g, T* sum, T* linear, int64_t n, const CommonArgs& in, const FtrlArgs& args);
+  void (*lion)(P* p, const P* g, T* m, int64_t n, const CommonArgs& in, const LionArgs& args);
+  // Does what surrounds a rule alone.
+  void (*surround)(P* p, int64_t n, const CommonArgs& in);
+  // The updates of layers in three steps: the norms of parts, those of layers, and the parameters. The first one only
+  // reads parameters, gradients and slots.
+  void (*lamb_norms)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<LambArgs>& args);
+  void (*lars_norms)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<LarsArgs>& args);
+  void (*add_norms)(const Layers& layers);
+  void (*lamb)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<LambArgs>& args);
+  void (*lars)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<LarsArgs>& args);
+};
+
+struct UpdateTables {
+  UpdateTable<float, float> f32;
+  UpdateTable<double, double> f64;
+};
+struct HalfTables {
+  UpdateTable<Half, float> f16;
+  UpdateTable<BFloat16, float> bf16;
+};
+
+// The passes of rules that a CPU updates in several, because they need norms or means in between.
+template <typename T>
+struct PassTable {
   // Writes the direction over the gradient.
-  void (*lamb_direction)(const T* p, T* g, T* m, T* v, int64_t n, const GradientArgs& in, const LambArgs& args);
+  void (*lamb_direction)(const T* p, T* g, T* m, T* v, int64_t n, const CommonArgs& in, const LambArgs& args);
   void (*lars)(T* p, const T* g, T* buffer, int64_t n, const LarsArgs& args);
   // Writes the step, without a rate, over the gradient.
-  void (*lars_direction)(const T* p, T* g, T* buffer, int64_t n, const GradientArgs& in, const LarsArgs& args);
-  void (*adadelta)(T* p, const T* g, T* squares, T* steps, int64_t n, const GradientArgs& in, const AdadeltaArgs& args);
-  void (*adamax)(T* p, const T* g, T* m, T* u, int64_t n, const GradientArgs& in, const AdamaxArgs& args);
-  void (*nadam)(T* p, const T* g, T* m, T* v, int64_t n, const GradientArgs& in, const NadamArgs& args);
-  void (*ftrl)(T* p, const T* g, T* sum, T* linear, int64_t n, const GradientArgs& in, const FtrlArgs& args);
-  void (*lion)(T* p, const T* g, T* m, int64_t n, const GradientArgs& in, const LionArgs& args);
+  void (*lars_direction)(const T* p, T* g, T* buffer, int64_t n, const CommonArgs& in, const LarsArgs& args);
   // Sets g to the gradient as read.
-  void (*read_gradient)(const T* p, T* g, int64_t n, const GradientArgs& in);
+  void (*read_gradient)(const T* p, T* g, int64_t n, const CommonArgs& in);
   // p -= rate * g.
   void (*subtract)(T* p, const T* g, int64_t n, double rate);
   // sum += g^2.
@@ -146,35 +242,44 @@ struct UpdateTable {
   void (*blend)(T* mean, const T* sum, int64_t n, const BlendArgs& args);
   // g /= sqrt(factor * squares).
   void (*divide_by_root)(T* g, const T* squares, int64_t n, double factor);
-  // p *= factor; this and what follows only if the boolean is true or there is none (null).
-  void (*scale)(T* p, int64_t n, double factor, const bool* only_if);
+  // p *= factor.
+  void (*scale)(T* p, int64_t n, double factor);
   // mean = momentum * mean + (1 - momentum) * p.
-  void (*average)(T* mean, const T* p, int64_t n, double momentum, const bool* only_if);
-  void (*copy)(T* to, const T* from, int64_t n, const bool* only_if);
+  void (*average)(T* mean, const T* p, int64_t n, double momentum);
+  void (*copy)(T* to, const T* from, int64_t n);
 };
 
-struct UpdateTables {
-  UpdateTable<float> f32;
-  UpdateTable<double> f64;
+struct PassTables {
+  PassTable<float> f32;
+  PassTable<double> f64;
 };
 
 namespace baseline {
 extern const UpdateTables kUpdateTables;
-}
+extern const HalfTables kHalfTables;
+extern const PassTables kPassTables;
+}  // namespace baseline
 namespace avx2 {
 extern const UpdateTables kUpdateTables;
-}
+extern const PassTables kPassTables;
+}  // namespace avx2
 namespace avx512 {
 extern const UpdateTables kUpdateTables;
-}
+extern const PassTables kPassTables;
+}  // namespace avx512
 
-namespace cuda {
-extern const UpdateTables kUpdateTables;  // in builds with COHORT_CUDA_KERNELS
-}
+namespace cuda {  // in builds with COHORT_CUDA_KERNELS
+extern const UpdateTables kUpdateTables;
+extern const HalfTables kHalfTables;
+}  // namespace cuda
 
 // Returns the tables of an instruction set, which the CPU must be able to run.
 const UpdateTables& update_tables(Isa isa);
+const PassTables& pass_tables(Isa isa);
 // Returns the fastest tables for a memory that kernels reach.
 const UpdateTables& update_tables(Reach reach);
+const HalfTables& half_tables(Reach reach);
+// Returns the fastest tables of the host.
+const PassTables& pass_tables();
 
 }  // namespace cohort::kernels

@@ -45,6 +45,8 @@ class AdafactorRule final : public Rule<AdafactorRule> {
              {.weight_decay = options.weight_decay, .ema = options.ema}),
         options_(options) {}
 
+  static constexpr bool kPasses = true;
+
   bool takes_whole() const override { return true; }
   std::optional<int64_t> left_out(std::size_t slot, int64_t rank) const override {
     if (rank < 2 || slot > 1) return std::nullopt;
@@ -52,7 +54,7 @@ class AdafactorRule final : public Rule<AdafactorRule> {
   }
 
   template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+  void apply(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
     if (segment.size == 0) return;
     // Matrices that do not lie row by row, as the kernels of channels-last convolutions.
     if (!is_contiguous(segment.shape, segment.strides)) return apply_strided(segment, context);
@@ -124,7 +126,7 @@ class AdafactorRule final : public Rule<AdafactorRule> {
   }
 
   template <typename T>
-  void divide_vector(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+  void divide_vector(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
     std::vector<T> squares(static_cast<std::size_t>(segment.size), T(0));
     table.add_squares(squares.data(), gradient_of<T>(segment), segment.size);
     T* mean = slot_of<T>(segment, 0);
@@ -134,7 +136,7 @@ class AdafactorRule final : public Rule<AdafactorRule> {
 
   // Moves the means of one matrix and divides its gradient by the root of their product.
   template <typename T>
-  void divide_matrix(const kernels::UpdateTable<T>& table, const Segment& segment, const Matrices& m, int64_t index,
+  void divide_matrix(const kernels::PassTable<T>& table, const Segment& segment, const Matrices& m, int64_t index,
                      const StepContext& context) const {
     T* g = gradient_of<T>(segment) + index * m.rows * m.columns;
     T* rows = slot_of<T>(segment, 0) + index * m.rows;

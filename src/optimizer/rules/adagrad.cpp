@@ -17,9 +17,9 @@ class AdagradRule final : public Rule<AdagradRule> {
     return slot == 0 ? options_.initial_accumulator_value : 0.0;
   }
 
-  template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
-    table.adagrad(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), segment.size,
+  template <typename P, typename T>
+  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+    table.adagrad(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), segment.size,
                   reading(segment, context), args(context));
   }
 

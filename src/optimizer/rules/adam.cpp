@@ -27,9 +27,9 @@ class AdamRule final : public Rule<AdamRule> {
   AdamRule(std::string name, const AdamConfig& config, const Surroundings& around)
       : Rule(std::move(name), adam_slots(config.amsgrad), around), config_(config) {}
 
-  template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
-    table.adam(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
+  template <typename P, typename T>
+  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+    table.adam(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
                config_.amsgrad ? slot_of<T>(segment, 2) : nullptr, segment.size, reading(segment, context),
                args(segment.treatment, context));
   }

@@ -17,10 +17,12 @@ class FtrlRule final : public Rule<FtrlRule> {
     return slot == 0 ? options_.initial_accumulator_value : 0.0;
   }
 
-  template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
-    if (context.learning_rate == 0.0) return;  // the sums are divided by the rate
-    table.ftrl(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
+  template <typename P, typename T>
+  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+    if (context.learning_rate == 0.0) {  // the sums are divided by the rate
+      return table.surround(parameter_of<P>(segment), segment.size, reading(segment, context));
+    }
+    table.ftrl(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
                segment.size, reading(segment, context), args(context));
   }
 

@@ -14,6 +14,8 @@ class LambRule final : public Rule<LambRule> {
              {.weight_decay = decouples(options) ? options.weight_decay : 0.0, .ema = options.ema}),
         options_(options) {}
 
+  static constexpr bool kPasses = true;
+
   bool needs_norms() const override { return true; }
   double trust_ratio(const SquaredNorms& norms) const override {
     if (norms.parameter == 0.0 || norms.direction == 0.0) return 1.0;
@@ -22,9 +24,9 @@ class LambRule final : public Rule<LambRule> {
 
   SquaredNorms prepare(const Segment& segment, const StepContext& context) const override {
     SquaredNorms norms;
-    with_kernels(segment, [&]<typename T>(const kernels::UpdateTable<T>& table) {
+    with_passes(segment, [&]<typename T>(const kernels::PassTable<T>& table) {
       begin(table, segment, context);
-      const kernels::GradientArgs in = reading(segment, context);
+      const kernels::CommonArgs in = reading(segment, context);
       const kernels::LambArgs a = args(segment.treatment, context);
       norms = prepare_in_blocks(segment, [&](int64_t at, int64_t n) {
         table.lamb_direction(parameter_of<T>(segment) + at, gradient_of<T>(segment) + at, slot_of<T>(segment, 0) + at,
@@ -34,8 +36,23 @@ class LambRule final : public Rule<LambRule> {
     return norms;
   }
 
+  void update_layers(const Segment& segment, const kernels::Layers& layers, const StepContext& context,
+                     const std::function<void()>& join) const override {
+    const Treatment plain{.decay = false};
+    const kernels::LayerArgs<kernels::LambArgs> a{.in = {common(segment, plain, context), common(segment, {}, context)},
+                                                  .rule = {args(plain, context), args({}, context)},
+                                                  .trust = {}};
+    with_kernels(segment, [&]<typename P, typename T>(const kernels::UpdateTable<P, T>& table) {
+      const auto at = layer_memory<P, T>(segment, 2);
+      table.lamb_norms(at, layers, a);
+      table.add_norms(layers);
+      if (join) join();
+      table.lamb(at, layers, a);
+    });
+  }
+
   template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+  void apply(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
     table.subtract(parameter_of<T>(segment), gradient_of<T>(segment), segment.size,
                    context.learning_rate * (segment.treatment.adapt ? segment.trust_ratio : 1.0));
   }
@@ -61,7 +78,8 @@ class LambRule final : public Rule<LambRule> {
 
   kernels::LambArgs args(Treatment treatment, const StepContext& context) const {
     const BiasCorrections corrections = bias_corrections(options_.beta_1, options_.beta_2, context.step);
-    return {.beta_1 = options_.beta_1,
+    return {.learning_rate = context.learning_rate,
+            .beta_1 = options_.beta_1,
             .beta_2 = options_.beta_2,
             .scale = corrections.root_second / corrections.first,
             .epsilon = options_.epsilon * corrections.root_second,

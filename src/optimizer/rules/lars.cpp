@@ -15,6 +15,8 @@ class LarsRule final : public Rule<LarsRule> {
         options_(options),
         papers_(options.formulation == Formulation::kTorch) {}
 
+  static constexpr bool kPasses = true;
+
   bool needs_norms() const override { return true; }
 
   double trust_ratio(const SquaredNorms& norms) const override {
@@ -27,10 +29,9 @@ class LarsRule final : public Rule<LarsRule> {
 
   SquaredNorms prepare(const Segment& segment, const StepContext& context) const override {
     SquaredNorms norms;
-    with_kernels(segment, [&]<typename T>(const kernels::UpdateTable<T>& table) {
+    with_passes(segment, [&]<typename T>(const kernels::PassTable<T>& table) {
       begin(table, segment, context);
-      kernels::GradientArgs in = reading(segment, context);
-      if (!papers_) in.decay += decay_of(segment.treatment);
+      const kernels::CommonArgs in = with_decay(segment, segment.treatment, context);
       const kernels::LarsArgs a{.momentum = options_.momentum, .nesterov = options_.nesterov};
       norms = prepare_in_blocks(segment, [&](int64_t at, int64_t n) {
         T* p = parameter_of<T>(segment) + at;
@@ -42,17 +43,32 @@ class LarsRule final : public Rule<LarsRule> {
     return norms;
   }
 
+  void update_layers(const Segment& segment, const kernels::Layers& layers, const StepContext& context,
+                     const std::function<void()>& join) const override {
+    const Treatment plain{.decay = false};
+    const kernels::LayerArgs<kernels::LarsArgs> a{
+        .in = {with_decay(segment, plain, context), with_decay(segment, {}, context)},
+        .rule = {args(plain, context.learning_rate), args({}, context.learning_rate)},
+        .trust = {.coefficient = options_.trust_coefficient,
+                  .decay = papers_ ? options_.weight_decay : 0.0,
+                  .epsilon = papers_ ? options_.epsilon : 0.0}};
+    with_kernels(segment, [&]<typename P, typename T>(const kernels::UpdateTable<P, T>& table) {
+      const auto at = layer_memory<P, T>(segment, 1);
+      table.lars_norms(at, layers, a);
+      table.add_norms(layers);
+      if (join) join();
+      table.lars(at, layers, a);
+    });
+  }
+
   template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+  void apply(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
     const double rate = context.learning_rate * (segment.treatment.adapt ? segment.trust_ratio : 1.0);
     if (!options_.classic_momentum) {
       return table.subtract(parameter_of<T>(segment), gradient_of<T>(segment), segment.size, rate);
     }
     table.lars(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), segment.size,
-               {.learning_rate = rate,
-                .momentum = options_.momentum,
-                .weight_decay = papers_ ? decay_of(segment.treatment) : 0.0,
-                .nesterov = options_.nesterov});
+               args(segment.treatment, rate));
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
@@ -81,6 +97,21 @@ class LarsRule final : public Rule<LarsRule> {
 
  private:
   double decay_of(Treatment treatment) const { return treatment.decay ? options_.weight_decay : 0.0; }
+
+  // In Model Garden's formulation the decay is in the gradient as it is read.
+  kernels::CommonArgs with_decay(const Segment& segment, Treatment treatment, const StepContext& context) const {
+    kernels::CommonArgs in = common(segment, treatment, context);
+    if (!papers_) in.decay += decay_of(treatment);
+    return in;
+  }
+
+  kernels::LarsArgs args(Treatment treatment, double rate) const {
+    return {.learning_rate = rate,
+            .momentum = options_.momentum,
+            .weight_decay = papers_ ? decay_of(treatment) : 0.0,
+            .nesterov = options_.nesterov,
+            .classic = options_.classic_momentum};
+  }
 
   LarsOptions options_;
   bool papers_;

@@ -11,9 +11,9 @@ class LionRule final : public Rule<LionRule> {
   explicit LionRule(const LionOptions& options)
       : Rule("Lion", {"exp_avg"}, {.weight_decay = options.weight_decay, .ema = options.ema}), options_(options) {}
 
-  template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
-    table.lion(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), segment.size,
+  template <typename P, typename T>
+  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+    table.lion(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), segment.size,
                reading(segment, context), args(context));
   }
 

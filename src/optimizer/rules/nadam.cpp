@@ -36,9 +36,9 @@ class NadamRule final : public Rule<NadamRule> {
       : Rule("Nadam", {"exp_avg", "exp_avg_sq"}, {.weight_decay = options.weight_decay, .ema = options.ema}),
         options_(options) {}
 
-  template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
-    table.nadam(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
+  template <typename P, typename T>
+  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+    table.nadam(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
                 segment.size, reading(segment, context), args(context));
   }
 

@@ -23,9 +23,9 @@ class RmspropRule final : public Rule<RmspropRule> {
       : Rule("RMSprop", rmsprop_slots(options), surroundings(options.weight_decay, options.ema, options.formulation)),
         options_(options) {}
 
-  template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
-    table.rmsprop(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0),
+  template <typename P, typename T>
+  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+    table.rmsprop(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0),
                   options_.centered ? slot_of<T>(segment, 1) : nullptr,
                   options_.momentum > 0.0 ? slot_of<T>(segment, momentum_slot()) : nullptr, segment.size,
                   reading(segment, context), args(context));

@@ -16,6 +16,10 @@ torch::Tensor read_gradient(const torch::Tensor& parameter, torch::Tensor gradie
   return gradient;
 }
 
+void refuse_dtype(torch::ScalarType dtype, const char* wanted) {
+  fail<InvalidArgument>("[optimizer] a segment of ", c10::toString(dtype), " came, ", wanted, " was wanted");
+}
+
 BiasCorrections bias_corrections(double beta_1, double beta_2, int64_t step) {
   struct Memo {
     double beta_1 = 0.0;

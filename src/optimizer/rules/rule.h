@@ -18,16 +18,7 @@
 
 namespace cohort {
 
-// Returns the arguments by which a rule reads its gradient.
-inline kernels::GradientArgs gradient_args(const StepContext& context, double l2_decay) {
-  return {.scale = context.grad_scale,
-          .clip = context.clipvalue,
-          .decay = l2_decay,
-          .factor = context.factor,
-          .only_if = context.only_if};
-}
-
-// The tensor form of the same; overwrites the gradient.
+// Returns the gradient as a rule reads it: scaled, clipped, with L2 decay. Overwrites it.
 torch::Tensor read_gradient(const torch::Tensor& parameter, torch::Tensor gradient, const StepContext& context,
                             double l2_decay);
 
@@ -40,17 +31,24 @@ struct BiasCorrections {
 // before.
 BiasCorrections bias_corrections(double beta_1, double beta_2, int64_t step);
 
+[[noreturn]] void refuse_dtype(torch::ScalarType dtype, const char* wanted);
+
 // Calls visit with the kernels for the segment's dtype.
 template <typename Visit>
 void with_kernels(const Segment& segment, const Visit& visit) {
-  if (segment.dtype == torch::kFloat) {
-    visit(kernels::update_tables(segment.reach).f32);
-  } else if (segment.dtype == torch::kDouble) {
-    visit(kernels::update_tables(segment.reach).f64);
-  } else {
-    fail<InvalidArgument>("[optimizer] a segment of ", c10::toString(segment.dtype),
-                          " came, Float or Double was wanted");
-  }
+  if (segment.dtype == torch::kFloat) return visit(kernels::update_tables(segment.reach).f32);
+  if (segment.dtype == torch::kDouble) return visit(kernels::update_tables(segment.reach).f64);
+  if (segment.dtype == torch::kHalf) return visit(kernels::half_tables(segment.reach).f16);
+  if (segment.dtype == torch::kBFloat16) return visit(kernels::half_tables(segment.reach).bf16);
+  refuse_dtype(segment.dtype, "Float, Double, Half or BFloat16");
+}
+
+// Calls visit with the passes for the segment's dtype, in the host's memory.
+template <typename Visit>
+void with_passes(const Segment& segment, const Visit& visit) {
+  if (segment.dtype == torch::kFloat) return visit(kernels::pass_tables().f32);
+  if (segment.dtype == torch::kDouble) return visit(kernels::pass_tables().f64);
+  refuse_dtype(segment.dtype, "Float or Double");
 }
 
 template <typename T>
@@ -91,13 +89,18 @@ bool overwrites(const EmaOptions& ema, const StepContext& context);
 void move_average(torch::Tensor& average, const torch::Tensor& parameter, double momentum);
 
 // Implements UpdateRule over Derived's two forms of the arithmetic:
-//   template <typename T> void apply(const kernels::UpdateTable<T>&, const Segment&, const StepContext&) const;
+//   template <typename P, typename T>
+//   void apply(const kernels::UpdateTable<P, T>&, const Segment&, const StepContext&) const;
 //   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment, const StepContext&)
 //   const;
-// Decoupled decay comes before them and the averages of the parameters come after them.
+// Decoupled decay comes before them and the averages of the parameters come after them. A rule with kPasses = true gets
+//   template <typename T> void apply(const kernels::PassTable<T>&, const Segment&, const StepContext&) const;
+// in the place of the first one, and calls begin() before it where it needs norms.
 template <typename Derived>
 class Rule : public UpdateRule {
  public:
+  static constexpr bool kPasses = false;
+
   Rule(std::string name, std::vector<std::string> slots, const Surroundings& around)
       : name_(std::move(name)), slots_(std::move(slots)), around_(around) {
     if (around_.ema.use_ema) slots_.emplace_back("average");
@@ -108,11 +111,15 @@ class Rule : public UpdateRule {
   bool keeps_averages() const override { return around_.ema.use_ema; }
 
   void update(const Segment& segment, const StepContext& context) const override {
-    with_kernels(segment, [&](const auto& table) {
-      if (!needs_norms()) begin(table, segment, context);
-      derived().apply(table, segment, context);
-      finish(table, segment, context);
-    });
+    if constexpr (Derived::kPasses) {
+      with_passes(segment, [&](const auto& table) {
+        if (!needs_norms()) begin(table, segment, context);
+        derived().apply(table, segment, context);
+        finish(table, segment, context);
+      });
+    } else {
+      with_kernels(segment, [&](const auto& table) { derived().apply(table, segment, context); });
+    }
   }
 
   void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots, Treatment treatment,
@@ -127,28 +134,41 @@ class Rule : public UpdateRule {
   }
 
  protected:
-  // Returns how the gradient of the segment is read.
-  kernels::GradientArgs reading(const Segment& segment, const StepContext& context) const {
-    return gradient_args(context, segment.treatment.decay ? around_.l2 + context.l2 : 0.0);
+  // Returns what all rules do with a segment beside their own arithmetic.
+  kernels::CommonArgs reading(const Segment& segment, const StepContext& context) const {
+    return common(segment, segment.treatment, context);
   }
-  // The tensor form of the same; overwrites the gradient.
+  // Returns the same for a layer that is treated so.
+  kernels::CommonArgs common(const Segment& segment, Treatment treatment, const StepContext& context) const {
+    const bool averages = around_.ema.use_ema;
+    return {.scale = context.grad_scale,
+            .clip = context.clipvalue,
+            .decay = treatment.decay ? around_.l2 + context.l2 : 0.0,
+            .factor = context.factor,
+            .only_if = context.only_if,
+            .shrink = shrinks(treatment) ? shrink(context) : 1.0,
+            .average = averages ? segment.slots[slots_.size() - 1] : nullptr,
+            // The averages have moved at the calls that only added up gradients, too.
+            .keep_before = averages && context.calls > 1 ? ema_momentum(around_.ema, context, context.calls - 1) : 1.0,
+            .keep = averages ? ema_momentum(around_.ema, context, 1) : 0.0,
+            .overwrite = averages && overwrites(around_.ema, context)};
+  }
+  // The tensor form of reading a gradient; overwrites it.
   torch::Tensor read(const torch::Tensor& parameter, const torch::Tensor& gradient, Treatment treatment,
                      const StepContext& context) const {
     return read_gradient(parameter, gradient, context, treatment.decay ? around_.l2 + context.l2 : 0.0);
   }
 
-  // Does what precedes the rule's own arithmetic. Rules with needs_norms() call it in prepare(), because their norms
-  // are of the decayed parameter.
+  // Does what precedes the rule's own arithmetic in passes. Rules with needs_norms() call it in prepare(), because
+  // their norms are of the decayed parameter.
   template <typename T>
-  void begin(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+  void begin(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
     // The averages have moved at the calls that only added up gradients, too.
     if (around_.ema.use_ema && context.calls > 1) {
       table.average(average_of<T>(segment), parameter_of<T>(segment), segment.size,
-                    ema_momentum(around_.ema, context, context.calls - 1), context.only_if);
+                    ema_momentum(around_.ema, context, context.calls - 1));
     }
-    if (shrinks(segment.treatment)) {
-      table.scale(parameter_of<T>(segment), segment.size, shrink(context), context.only_if);
-    }
+    if (shrinks(segment.treatment)) table.scale(parameter_of<T>(segment), segment.size, shrink(context));
   }
 
  private:
@@ -162,14 +182,11 @@ class Rule : public UpdateRule {
   }
 
   template <typename T>
-  void finish(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
+  void finish(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
     if (!around_.ema.use_ema) return;
     T* average = average_of<T>(segment);
-    table.average(average, parameter_of<T>(segment), segment.size, ema_momentum(around_.ema, context, 1),
-                  context.only_if);
-    if (overwrites(around_.ema, context)) {
-      table.copy(parameter_of<T>(segment), average, segment.size, context.only_if);
-    }
+    table.average(average, parameter_of<T>(segment), segment.size, ema_momentum(around_.ema, context, 1));
+    if (overwrites(around_.ema, context)) table.copy(parameter_of<T>(segment), average, segment.size);
   }
 
   void begin(torch::Tensor& p, std::span<torch::Tensor> slots, Treatment treatment, const StepContext& context) const {
@@ -204,6 +221,14 @@ Optimizer make_optimizer(std::shared_ptr<const MadeRule> rule, const Options& op
 // alone, if nothing else is said.
 std::vector<std::string> unadapted(std::vector<std::string> adaptation, const std::vector<std::string>& decay,
                                    Formulation formulation);
+
+// Returns the memory of layers as kernels take it; the slots are the rule's own.
+template <typename P, typename T>
+kernels::LayerMemory<P, T> layer_memory(const Segment& segment, std::size_t slots) {
+  kernels::LayerMemory<P, T> at{.p = parameter_of<P>(segment), .g = gradient_of<P>(segment)};
+  for (std::size_t s = 0; s < slots; ++s) at.slots[s] = slot_of<T>(segment, s);
+  return at;
+}
 
 // LAMB's and LARS' prepare(): calls visit(first element, elements) for one block after the other, which writes the
 // directions over the gradients there, and sums the squares while they are in the first-level cache.

@@ -19,9 +19,9 @@ class SgdRule final : public Rule<SgdRule> {
       : Rule("SGD", sgd_slots(options), surroundings(options.weight_decay, options.ema, options.formulation)),
         options_(options) {}
 
-  template <typename T>
-  void apply(const kernels::UpdateTable<T>& table, const Segment& segment, const StepContext& context) const {
-    table.sgd(parameter_of<T>(segment), gradient_of<T>(segment), has_momentum() ? slot_of<T>(segment, 0) : nullptr,
+  template <typename P, typename T>
+  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+    table.sgd(parameter_of<P>(segment), gradient_of<P>(segment), has_momentum() ? slot_of<T>(segment, 0) : nullptr,
               segment.size, reading(segment, context), args(context));
   }
 

@@ -57,6 +57,24 @@ ShardUpdate::ShardUpdate(const FlatParameters& flat, const Optimizer& rule, cons
                          .in_slice = piece.in_slice + at});
     }
   }
+  make_layers();
+}
+
+// Pieces are whole parameters where a rule needs norms and the host's kernels do not make them.
+void ShardUpdate::make_layers() {
+  for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
+    std::unique_ptr<LayerTables>& layers = layers_.emplace_back();
+    const torch::Device there = host_ ? torch::Device(torch::kCPU) : device();
+    if (by_kernels_ || !LayerTables::serve(rule_.rule(), flat_.groups()[g].dtype, there)) continue;
+    std::vector<LayerTables::Place> places;
+    for (const ShardPiece& piece : pieces_) {
+      const FlatParameter& parameter = flat_.parameters()[piece.parameter];
+      if (parameter.group != g) continue;
+      places.push_back({.begin = piece.at, .size = piece.size, .treatment = parameter.treatment});
+    }
+    std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    layers = std::make_unique<LayerTables>(std::move(places), there);
+  }
 }
 
 template <typename Visit>
@@ -191,17 +209,19 @@ Verdict ShardUpdate::update_by_tensors(const std::vector<torch::Tensor>& sums, c
     scaling = scaling_by_norm(squares.sum().sqrt(), rule_.gradient(), context);
     if (scaling.verdict.is_left_out()) return scaling.verdict;
   }
-  const bool alike = !rule_.rule().one_by_one() && rule_.gradient().clipnorm == 0.0;
   const auto follows = [&](const ShardPiece& before, const ShardPiece& piece) {
     const FlatParameter& left = flat_.parameters()[before.parameter];
     const FlatParameter& right = flat_.parameters()[piece.parameter];
+    if (before.unit != piece.unit || rule_.gradient().clipnorm > 0.0) return false;
+    const bool by_layers = layers_[left.group] != nullptr;
+    const bool alike = left.treatment == right.treatment && !rule_.rule().one_by_one();
     // All memories are a run: the gaps between parameters, which stay zero, are the same in the shard and the slice.
     const int64_t gap = right.offset + piece.begin - (left.offset + before.begin);
-    return before.unit == piece.unit && left.treatment == right.treatment && gap == piece.at - before.at && gap > 0;
+    return (by_layers || alike) && gap == piece.at - before.at && gap > 0;
   };
   for (std::size_t first = 0; first < pieces_.size();) {
     std::size_t last = first;
-    while (alike && last + 1 < pieces_.size() && follows(pieces_[last], pieces_[last + 1])) ++last;
+    while (last + 1 < pieces_.size() && follows(pieces_[last], pieces_[last + 1])) ++last;
     update_pieces(pieces_[first], pieces_[last], sums, context, scaling, squares);
     first = last + 1;
   }
@@ -235,6 +255,9 @@ void ShardUpdate::update_pieces(const ShardPiece& first, const ShardPiece& last,
                 .slots = {},
                 .treatment = parameter.treatment};
   for (const torch::Tensor& slot : slots_[parameter.group]) run.slots.push_back(part(slot, first.at));
+  if (const auto& layers = layers_[parameter.group]) {
+    run.layers = layers->layers(first.at, first.at + size);
+  }
   if (rule_.gradient().clipnorm > 0.0) {
     const torch::Tensor norm = squares.select(0, static_cast<int64_t>(first.parameter)).sqrt();
     scaling.factor = clip_factor(norm.mul_(context.grad_scale), rule_.gradient().clipnorm);

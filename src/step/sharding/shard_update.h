@@ -16,6 +16,7 @@
 #include "step/scaling.h"
 #include "step/sharding/host_part.h"
 #include "step/sharding/shard_plan.h"
+#include "step/update/layers.h"
 
 namespace cohort {
 
@@ -60,6 +61,7 @@ class ShardUpdate {
 
   Verdict update_by_tensors(const std::vector<torch::Tensor>& sums, const StepContext& context, Communicator& line);
   torch::Tensor squared_norms(const std::vector<torch::Tensor>& sums, Communicator& line) const;
+  void make_layers();
   void update_pieces(const ShardPiece& first, const ShardPiece& last, const std::vector<torch::Tensor>& sums,
                      const StepContext& context, DeviceScaling scaling, const torch::Tensor& squares);
 
@@ -69,7 +71,8 @@ class ShardUpdate {
   std::size_t copy_;
   bool by_kernels_;
   std::unique_ptr<HostPart> host_;
-  std::vector<std::vector<torch::Tensor>> slots_;  // [group][slot]
+  std::vector<std::vector<torch::Tensor>> slots_;     // [group][slot]
+  std::vector<std::unique_ptr<LayerTables>> layers_;  // [group]; null where kernels of devices make no norms
   std::vector<ShardPiece> pieces_;
   std::vector<Chunk> chunks_;
   // By kernels, where norms are needed: [parameter], squared, of the sums over all owners.

@@ -6,6 +6,8 @@
 #include <ATen/Functions.h>
 #include <c10/core/DeviceGuard.h>
 
+#include <algorithm>
+
 #include "base/flush_denormals.h"
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
@@ -31,6 +33,14 @@ TensorUpdate::TensorUpdate(const FlatParameters& flat, const Optimizer& rule, st
     : flat_(flat), rule_(rule), values_(std::move(values)), slots_(make_slots(flat, rule.rule(), 0)) {
   for (std::size_t g = 0; g < slots_.size(); ++g) {
     for (torch::Tensor& slot : slots_[g]) slot = slot.to(values_[g].device());
+    std::unique_ptr<LayerTables>& layers = layers_.emplace_back();
+    if (!LayerTables::serve(rule.rule(), values_[g].scalar_type(), values_[g].device())) continue;
+    std::vector<LayerTables::Place> places;
+    for (const std::size_t p : flat.groups()[g].members) {
+      const FlatParameter& parameter = flat.parameters()[p];
+      places.push_back({.begin = parameter.offset, .size = parameter.size, .treatment = parameter.treatment});
+    }
+    layers = std::make_unique<LayerTables>(std::move(places), values_[g].device());
   }
 }
 
@@ -73,14 +83,17 @@ void TensorUpdate::update_some(const std::vector<torch::Tensor>& sums, std::span
   }
 }
 
-// Runs of neighbouring parameters that are treated alike go in one call.
+// Runs of neighbouring parameters that are treated alike go in one call; those of which kernels make norms may be
+// treated differently.
 void TensorUpdate::update_runs(std::span<const std::size_t> parameters, const torch::Tensor& sums,
                                const StepContext& context, const DeviceScaling& scaling, const torch::Tensor& squares) {
-  const bool alike = !rule_.rule().one_by_one() && rule_.gradient().clipnorm == 0.0;
+  if (parameters.empty()) return;
+  const bool by_layers = layers_[flat_.parameters()[parameters.front()].group] != nullptr;
+  const bool several = (by_layers || !rule_.rule().one_by_one()) && rule_.gradient().clipnorm == 0.0;
   const auto joins = [&](std::size_t before, std::size_t next) {
     const FlatParameter& a = flat_.parameters()[before];
     const FlatParameter& b = flat_.parameters()[next];
-    return alike && a.treatment == b.treatment && a.offset + aligned_slice(a.size) == b.offset;
+    return several && (by_layers || a.treatment == b.treatment) && a.offset + aligned_slice(a.size) == b.offset;
   };
   for (std::size_t first = 0; first < parameters.size();) {
     std::size_t last = first + 1;
@@ -93,7 +106,8 @@ void TensorUpdate::update_runs(std::span<const std::size_t> parameters, const to
 
 void TensorUpdate::update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
                                   StepContext context, DeviceScaling scaling, const torch::Tensor& squares) {
-  if (cut_of_ && rule_.rule().one_by_one()) {
+  const LayerTables* const layers = layers_[group].get();
+  if (cut_of_ && rule_.rule().one_by_one() && layers == nullptr) {
     const Cut cut = cut_of_(first);
     context.add_up = cut.add_up;
     context.cut_dim = cut.dim;
@@ -110,6 +124,10 @@ void TensorUpdate::update_members(std::size_t group, std::size_t first, std::siz
                 .slots = {},
                 .treatment = flat_.parameters()[first].treatment};
   for (const torch::Tensor& slot : slots_[group]) run.slots.push_back(part(slot));
+  if (layers != nullptr) {
+    run.layers = layers->layers(begin, end);
+    if (cut_of_) run.join = [this, group, range = layers->between(begin, end)] { join_norms(group, range); };
+  }
   if (rule_.gradient().clipnorm > 0.0) {
     torch::Tensor norm = squares.defined() ? squares.select(0, static_cast<int64_t>(first)).sqrt()
                                            : run.gradient.norm(2, torch::kDouble);
@@ -118,12 +136,34 @@ void TensorUpdate::update_members(std::size_t group, std::size_t first, std::siz
   update_run(rule_.rule(), run, scaling, context);
 }
 
+// Adds up the norms of parameters of which others have parts, in one message for those that are cut along an axis.
+void TensorUpdate::join_norms(std::size_t group, LayerTables::Range range) const {
+  using AddUp = std::function<void(torch::Tensor & numbers)>;
+  std::vector<std::pair<const AddUp*, std::vector<torch::Tensor>>> lines;  // in an order that all replicas have
+  for (std::size_t layer = range.first; layer < range.end; ++layer) {
+    const AddUp* add_up = cut_of_(flat_.groups()[group].members[layer]).add_up;
+    if (add_up == nullptr) continue;
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const auto& known) { return known.first == add_up; });
+    if (line == lines.end()) line = lines.insert(lines.end(), {add_up, {}});
+    line->second.push_back(layers_[group]->norms(layer));
+  }
+  for (auto& [add_up, norms] : lines) {
+    torch::Tensor joined = at::stack(norms);
+    (*add_up)(joined);
+    for (std::size_t i = 0; i < norms.size(); ++i) norms[i].copy_(joined.select(0, static_cast<int64_t>(i)));
+  }
+}
+
+bool kernels_reach(torch::ScalarType dtype, torch::Device device) {
+  const DeviceBackend& backend = backend_of(device);
+  const bool half = dtype == torch::kHalf || dtype == torch::kBFloat16;
+  return !backend.is_host() && backend.kernels() != kernels::Reach::kNone && (half || kernels::has_kernels(dtype));
+}
+
 namespace {
 
-// Rules that need norms of a parameter between two passes leave them on the device.
-bool kernels_take(const UpdateRule& rule, const UpdateRun& run, const DeviceBackend& backend) {
-  return !backend.is_host() && backend.kernels() != kernels::Reach::kNone && !rule.one_by_one() &&
-         kernels::has_kernels(run.values.scalar_type());
+bool kernels_take(const UpdateRule& rule, const UpdateRun& run) {
+  return (run.layers || !rule.one_by_one()) && kernels_reach(run.values.scalar_type(), run.values.device());
 }
 
 void update_by_kernels(const UpdateRule& rule, const UpdateRun& run, const DeviceScaling& scaling, StepContext context,
@@ -133,21 +173,22 @@ void update_by_kernels(const UpdateRule& rule, const UpdateRun& run, const Devic
   for (const torch::Tensor& slot : run.slots) slots.push_back(slot.data_ptr());
   if (scaling.factor.defined()) context.factor = scaling.factor.data_ptr<double>();
   if (scaling.finite.defined()) context.only_if = scaling.finite.data_ptr<bool>();
-  rule.update({.reach = reach,
-               .dtype = run.values.scalar_type(),
-               .parameter = run.values.data_ptr(),
-               .gradient = run.gradient.data_ptr(),
-               .slots = slots.data(),
-               .size = run.values.numel(),
-               .treatment = run.treatment},
-              context);
+  const Segment segment{.reach = reach,
+                        .dtype = run.values.scalar_type(),
+                        .parameter = run.values.data_ptr(),
+                        .gradient = run.gradient.data_ptr(),
+                        .slots = slots.data(),
+                        .size = run.values.numel(),
+                        .treatment = run.treatment};
+  run.layers ? rule.update_layers(segment, *run.layers, context, run.join) : rule.update(segment, context);
 }
 
 }  // namespace
 
 void update_run(const UpdateRule& rule, const UpdateRun& run, const DeviceScaling& scaling, StepContext context) {
-  const DeviceBackend& backend = backend_of(run.values.device());
-  if (kernels_take(rule, run, backend)) return update_by_kernels(rule, run, scaling, context, backend.kernels());
+  if (kernels_take(rule, run)) {
+    return update_by_kernels(rule, run, scaling, context, backend_of(run.values.device()).kernels());
+  }
   torch::Tensor gradient = run.gradient;
   if (scaling.factor.defined()) gradient.mul_(scaling.factor);
   std::vector<torch::Tensor> slots = run.slots;

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "optimizer/update_rule.h"
 #include "step/flat_parameters.h"
 #include "step/scaling.h"
+#include "step/update/layers.h"
 #include "step/verdict.h"
 
 namespace cohort {
@@ -66,11 +69,13 @@ class TensorUpdate {
                    const DeviceScaling& scaling, const torch::Tensor& squares);
   void update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
                       StepContext context, DeviceScaling scaling, const torch::Tensor& squares);
+  void join_norms(std::size_t group, LayerTables::Range range) const;
 
   const FlatParameters& flat_;
   Optimizer rule_;
   std::vector<torch::Tensor> values_;
   std::vector<std::vector<torch::Tensor>> slots_;
+  std::vector<std::unique_ptr<LayerTables>> layers_;  // [group]; null where kernels do not make norms of parameters
   CutOf cut_of_;
 };
 
@@ -80,7 +85,14 @@ struct UpdateRun {
   torch::Tensor gradient;  // the rule may overwrite it
   std::vector<torch::Tensor> slots;
   Treatment treatment;
+  // Whole parameters that a rule with needs_norms() updates by kernels, and what joins their norms; see
+  // UpdateRule::update_layers(). The treatments are those of the layers.
+  std::optional<kernels::Layers> layers = {};
+  std::function<void()> join = {};
 };
+
+// Returns whether kernels other than the host's reach parameters of the type on the device.
+bool kernels_reach(torch::ScalarType dtype, torch::Device device);
 
 // Updates a run, with the factor of clipping and where the sums are finite: by kernels on devices whose memory they
 // reach, else by tensor operations. Never waits for a device.

@@ -1,0 +1,2 @@
+#define COHORT_ISA baseline
+#include "optimizer/kernels/half_impl.h"

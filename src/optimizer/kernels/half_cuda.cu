@@ -1,0 +1,2 @@
+#define COHORT_ISA cuda
+#include "optimizer/kernels/half_impl.h"

@@ -1,0 +1,52 @@
+// LayerTables: where whole parameters lie in flat memory, as the kernels of rules that need norms of each one take it
+// (LAMB, LARS), with room for these norms. They update many parameters at once.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "optimizer/update_rule.h"
+
+namespace cohort {
+
+class LayerTables {
+ public:
+  struct Place {
+    int64_t begin = 0;  // in the flat memory
+    int64_t size = 0;
+    Treatment treatment = {};
+  };
+
+  // Returns whether kernels update parameters on the device by the norms of each one.
+  static bool serve(const UpdateRule& rule, torch::ScalarType dtype, torch::Device device);
+
+  // Lays out tables on the device for parameters in the order of their memory. Once it is made nothing waits for the
+  // device.
+  LayerTables(std::vector<Place> places, torch::Device device);
+
+  // The parameters from one to before another one.
+  struct Range {
+    std::size_t first = 0;
+    std::size_t end = 0;
+  };
+  // Returns the parameters whose elements lie in a part of the flat memory.
+  Range between(int64_t begin, int64_t end) const;
+  // Returns the parameters of between() for kernels; pointers are to `begin`. Valid while this lives; those of one call
+  // at a time.
+  kernels::Layers layers(int64_t begin, int64_t end) const;
+  // Returns the squared norms of a parameter and of its direction that the kernels leave.
+  torch::Tensor norms(std::size_t parameter) const { return norms_.select(0, static_cast<int64_t>(parameter)); }
+
+ private:
+  std::vector<Place> places_;
+  std::vector<int64_t> first_part_;  // [parameter], and the number of parts
+  torch::Tensor parts_;              // [part]: kernels::LayerPart
+  torch::Tensor layers_;             // [parameter]: kernels::Layer
+  torch::Tensor part_norms_;         // [part][2]
+  torch::Tensor norms_;              // [parameter][2]
+};
+
+}  // namespace cohort

@@ -1,0 +1,119 @@
+// Updates on cards that training_test does not have: rules that need norms of parameters where replicas share states or
+// parameters are cut, and parameters of half precision.
+#include <torch/torch.h>
+
+#include "cohort/cohort.h"
+#include "tests/equivalence/mesh_runs.h"
+#include "tests/equivalence/runs.h"
+#include "tests/gpu/cards.h"
+
+namespace cohort::update_test {
+namespace {
+
+using namespace gpu;
+
+std::vector<std::pair<const char*, Optimizer>> rules_by_norms() {
+  GradientOptions each, all;
+  each.clipnorm = 0.1;
+  all.global_clipnorm = 0.2;
+  all.loss_scale = LossScale{};
+  const EmaOptions ema{.use_ema = true, .ema_momentum = 0.9, .ema_overwrite_frequency = 7};
+  return {
+      {"lamb", LAMB({.learning_rate = 0.01, .weight_decay = 0.01, .exclude_from_weight_decay = {"1d"}, .ema = ema})},
+      {"lamb_clipped", LAMB({.learning_rate = 0.01, .gradient = each, .formulation = Formulation::kTorch})},
+      {"lars", LARS({.learning_rate = 0.5, .weight_decay = 0.01, .gradient = all})},
+  };
+}
+
+// What LAMB and LARS leave on the CPU, which training_test asks for, too, but for these options.
+TEST(CardUpdates, NormsAreThoseOfWholeParametersWhereStatesAreShared) {
+  COHORT_NEEDS_CARDS(2);
+  const auto make = [] {
+    return torch::nn::Sequential(torch::nn::Linear(equivalence::kFeatures, 31), torch::nn::Tanh(),
+                                 torch::nn::Linear(31, equivalence::kClasses));
+  };
+  for (const auto& [name, rule] : rules_by_norms()) {
+    const torch::Tensor wanted = equivalence::weights_after(OneDeviceStrategy("/CPU:0"), rule, {}, make);
+    for (const int stage : {0, 1, 2, 3}) {
+      const MirroredStrategy strategy({.devices = on_cards(2), .sharding = {.stage = stage, .min_unit_bytes = 0}});
+      const torch::Tensor got = stage == 3 ? equivalence::copies_after(strategy, rule, {}, make)[0]
+                                           : equivalence::weights_after(strategy, rule, {}, make);
+      EXPECT_LT(equivalence::distance(got, wanted), 1e-9) << name << ", stage " << stage;
+    }
+  }
+}
+
+TEST(CardUpdates, NormsAreThoseOfWholeParametersWhereTheseAreCut) {
+  COHORT_NEEDS_CARDS(2);
+  using namespace equivalence;
+  using namespace equivalence::mesh_runs;
+  const Net net = nets()[3];
+  for (const auto& [name, rule] : rules_by_norms()) {
+    SCOPED_TRACE(name);
+    const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), net, rule);
+    const MeshStrategy strategy(DeviceMesh({1, 2}, {"batch", "model"}, on_cards(2)), {.layout = net.layout});
+    expect_like(under(strategy, net, rule), wanted);
+  }
+}
+
+// A line, whose parameters are in half precision, is fitted to points.
+struct Line : torch::nn::Module {
+  Line()
+      : weight(register_parameter("weight", torch::full({300}, 0.5))),
+        bias(register_parameter("bias", torch::zeros({1}))) {}
+  torch::Tensor weight, bias;
+};
+
+std::vector<torch::Tensor> fitted(const Strategy& strategy, const Optimizer& rule, torch::ScalarType dtype) {
+  const auto scope = strategy.scope();
+  auto line = strategy.mirror([&] {
+    auto made = std::make_shared<Line>();
+    made->to(dtype);
+    return made;
+  });
+  auto optimizer = strategy.optimizer(line, rule);
+  const torch::Tensor x = torch::linspace(-1, 1, 300);
+  for (int step = 0; step < 12; ++step) {
+    strategy.run([&](Replica& replica) {
+      const Line& own = *line[replica];
+      const torch::Tensor there = x.to(own.weight.options().requires_grad(false), /*non_blocking=*/true);
+      const torch::Tensor far = own.weight * there + own.bias - there * 2 - 1;
+      optimizer[replica].minimize(replica.global_mean(far.to(torch::kFloat).square()));
+    });
+  }
+  std::vector<torch::Tensor> list;
+  for (const torch::Tensor& parameter : line.copies()[0]->parameters()) {
+    EXPECT_EQ(parameter.scalar_type(), dtype);
+    list.push_back(parameter.detach().cpu().to(torch::kFloat));
+  }
+  return list;
+}
+
+TEST(CardUpdates, HalvesFollowFloat32) {
+  COHORT_NEEDS_CARDS(2);
+  GradientOptions clipped;
+  clipped.global_clipnorm = 0.5;
+  clipped.loss_scale = LossScale{};
+  const EmaOptions ema{.use_ema = true};
+  const std::vector<std::pair<const char*, Optimizer>> rules = {
+      {"momentum", SGD({.learning_rate = 0.1, .momentum = 0.9})},
+      {"adamw", AdamW({.learning_rate = 0.05, .gradient = clipped, .ema = ema})},
+      {"lamb", LAMB({.learning_rate = 0.05, .weight_decay = 0.01})},
+      {"lars", LARS({.learning_rate = 1.0, .trust_coefficient = 0.05})},
+      {"adafactor", Adafactor({.learning_rate = 0.05})},
+  };
+  for (const auto& [name, rule] : rules) {
+    const auto wanted = fitted(MirroredStrategy({.devices = on_cards(2)}), rule, torch::kFloat);
+    for (const int stage : {0, 2}) {
+      const MirroredStrategy strategy({.devices = on_cards(2), .sharding = {.stage = stage}});
+      const auto got = fitted(strategy, rule, torch::kBFloat16);
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_TRUE(torch::allclose(got[i], wanted[i], 0.05, 0.05)) << name << ", stage " << stage;
+        EXPECT_FALSE(torch::allclose(got[i], torch::full_like(got[i], i == 0 ? 0.5 : 0.0), 0, 0.01)) << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::update_test
