@@ -1,5 +1,5 @@
-// A model whose stages lie with processes, which `cohort launch` starts, against one device. It is cut by the time that
-// its layers take on the chief.
+// Models whose stages lie with processes, which `cohort launch` starts, against one device, with every schedule and
+// with microbatches of different sizes.
 #include "tests/equivalence/pipeline_workers.h"
 
 namespace cohort::equivalence::pipeline_processes_test {
@@ -7,6 +7,7 @@ namespace {
 
 using namespace pipeline_workers;
 
+// It is cut by the time that its layers take on the chief.
 TEST(PipelineInProcesses, LearnsAsOneDevice) {
   const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), adam(0.05));
   const MultiWorkerPipelineStrategy strategy(
@@ -22,6 +23,29 @@ TEST(PipelineInProcesses, LearnsBesideTheBatchAsOneDevice) {
                                               .schedule = ScheduleZeroBubbleH1{.microbatches = 3},
                                               .cut = cut_of(2)});
   expect_like(under(strategy), wanted);
+}
+
+// A stage in each process.
+void expect_like_one_device(int processes, const std::vector<PipelineScheduleOptions>& schedules) {
+  const Outcome wanted = under(OneDeviceStrategy("/CPU:0"));
+  for (const PipelineScheduleOptions& schedule : schedules) {
+    SCOPED_TRACE(make_schedule(schedule, processes).name());
+    const MultiWorkerPipelineStrategy strategy({.mesh = mesh_of({.workers = processes, .stages = processes}),
+                                                .schedule = schedule,
+                                                .cut = cut_of(processes * chunks_of(schedule))});
+    ASSERT_EQ(strategy.num_workers(), processes) << "cohort launch --nproc starts this test";
+    expect_like(under(strategy), wanted);
+  }
+}
+
+TEST(PipelineInProcesses, SchedulesLearnAsOneDevice) {
+  expect_like_one_device(2, {ScheduleGPipe{.microbatches = 5}, ScheduleInterleaved{.microbatches = 5},
+                             ScheduleZeroBubbleH1{.microbatches = 5}});
+}
+
+TEST(PipelineInThreeProcesses, SchedulesLearnAsOneDevice) {
+  expect_like_one_device(3, {ScheduleGPipe{.microbatches = 5}, Schedule1F1B{.microbatches = 5},
+                             ScheduleInterleaved{.microbatches = 5}, ScheduleZeroBubbleH1{.microbatches = 5}});
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
-#include "cohort/models/layouts.h"
 #include "data/clicks/clicks.h"
+#include "tests/equivalence/recommender_runs.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 #include "tests/support/server_cluster.h"
@@ -19,34 +19,7 @@ using cohort::testing::ServerCluster;
 using cohort::testing::ServerClusterOptions;
 using cohort::testing::TemporaryFolder;
 using cohort::testing::write_file;
-using models::DlrmOptions;
-
-constexpr double kClose = 1e-9;
-
-DlrmOptions small() {
-  return {
-      .num_dense_features = 3, .vocab_sizes = {7, 5, 9}, .embedding_dim = 4, .bottom_mlp = {6, 4}, .top_mlp = {5, 1}};
-}
-
-// The tasks of a cluster are threads, which would draw from LibTorch's generator in any order.
-std::shared_ptr<models::NamedModule> fixed(const DlrmOptions& options) {
-  auto made = models::dlrm(options);
-  made->to(torch::kDouble);
-  const torch::NoGradGuard no_grad;
-  double first = 1.0;
-  for (torch::Tensor& each : made->parameters()) {
-    each.copy_(torch::cos(torch::arange(each.numel(), torch::kDouble) * 1.7 + first).view(each.sizes()) * 0.5);
-    first += 1.0;
-  }
-  return made;
-}
-
-Example some_clicks(int64_t count) {
-  const torch::Tensor numbers = torch::arange(count * 3, torch::kDouble).view({count, 3});
-  const torch::Tensor categories = (numbers * 7 + numbers.square()).to(torch::kLong).remainder(5);
-  return {.y = torch::sin(numbers.sum(1)).gt(0).to(torch::kDouble),
-          .inputs = {{"dense_features", torch::sin(numbers)}, {"sparse_features", categories}}};
-}
+using namespace equivalence::recommender_runs;
 
 TEST(Dlrm, MultipliesAllPairsOfVectors) {
   const auto module = fixed(small());
@@ -83,88 +56,31 @@ TEST(Dlrm, RefusesWhatDoesNotFit) {
   expect_error<InvalidArgument>([] { models::dlrm(small())->forward({}); }, "the inputs have no dense_features");
 }
 
-struct Outcome {
-  NamedTensors weights, slots;
-  std::vector<double> losses;
-  Logs evaluation;
-};
-
-Model compiled(const Optimizer& rule, const DlrmOptions& options = small()) {
-  Model model([options] { return fixed(options); }, "dlrm");
-  model.compile(
-      {.optimizer = rule, .loss = BinaryCrossentropy({.from_logits = true}), .metrics = {AUC({.from_logits = true})}});
-  return model;
-}
-
-Outcome fitted(Model& model, int64_t count = 39) {
-  const Dataset data = Dataset::from_tensor_slices(some_clicks(count)).shuffle(20, {.seed = 3}).batch(8);
-  const History history = model.fit(data, {.epochs = 4, .verbose = Verbose::kSilent});
-  return {.weights = model.weights(),
-          .slots = model.optimizer().state(),
-          .losses = history["loss"],
-          .evaluation = model.evaluate(data, {.verbose = Verbose::kSilent})};
-}
-
-Outcome here(const Strategy& strategy, const Optimizer& rule) {
-  const auto scope = strategy.scope();
-  Model model = compiled(rule);
-  return fitted(model);
-}
-
-void expect_close(const Outcome& got, const Outcome& wanted) {
-  const auto expect_tensors = [](const NamedTensors& some, const NamedTensors& others) {
-    ASSERT_EQ(some.size(), others.size());
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      EXPECT_EQ(some[i].first, others[i].first);
-      EXPECT_LT((some[i].second - others[i].second).abs().max().item<double>(), kClose) << some[i].first;
-    }
-  };
-  expect_tensors(got.weights, wanted.weights);
-  expect_tensors(got.slots, wanted.slots);
-  for (std::size_t i = 0; i < wanted.losses.size(); ++i) EXPECT_NEAR(got.losses[i], wanted.losses[i], kClose);
-  for (const auto& [name, value] : wanted.evaluation) EXPECT_NEAR(got.evaluation[name], value, kClose) << name;
-}
-
 const Optimizer& adagrad() {
   static const Optimizer rule = Adagrad({.learning_rate = 0.1});
   return rule;
 }
 
 TEST(Dlrm, LearnsTheSameOnReplicas) {
-  const Outcome wanted = here(OneDeviceStrategy("/CPU:0"), adagrad());
+  const Learned wanted = under(OneDeviceStrategy("/CPU:0"), adagrad());
   EXPECT_LT(wanted.losses.back(), wanted.losses.front());
-  expect_close(here(MirroredStrategy({.devices = cpu_devices(2)}), adagrad()), wanted);
-}
-
-// Sizes that 2 and 3 replicas divide.
-DlrmOptions divisible() {
-  return {.num_dense_features = 3,
-          .vocab_sizes = {6, 12, 6},
-          .embedding_dim = 6,
-          .bottom_mlp = {12, 6},
-          .top_mlp = {6, 4, 1}};
+  expect_like(under(MirroredStrategy({.devices = cpu_devices(2)}), adagrad()), wanted);
 }
 
 MeshStrategy mesh_of(int batch, int model, const LayoutMap& layout) {
   return MeshStrategy(DeviceMesh({batch, model}, {"batch", "model"}, cpu_devices(batch * model)), {.layout = layout});
 }
 
-// 20 steps of Adam; the last batch of a pass has one example, which leaves a share empty.
 TEST(Dlrm, LearnsTheSameOnAMesh) {
-  const auto learned = [](const Strategy& strategy) {
-    const auto scope = strategy.scope();
-    Model model = compiled(Adam({.learning_rate = 0.02}), divisible());
-    return fitted(model, 4 * 8 + 1);
-  };
   const auto layout = [](bool cuts_vocabulary, bool cuts_mlps) {
-    return layouts::recommender(divisible(), "model", {.cuts_vocabulary = cuts_vocabulary, .cuts_mlps = cuts_mlps});
+    return layout_of({.cuts_vocabulary = cuts_vocabulary, .cuts_mlps = cuts_mlps});
   };
-  const Outcome wanted = learned(OneDeviceStrategy("/CPU:0"));
+  const Learned wanted = in_parts(OneDeviceStrategy("/CPU:0"));
   EXPECT_LT(wanted.losses.back(), wanted.losses.front());
   for (const MeshStrategy& mesh :
        {mesh_of(2, 2, layout(false, false)), mesh_of(1, 3, layout(true, false)), mesh_of(1, 2, layout(false, true)),
         mesh_of(2, 3, layout(true, true)), mesh_of(1, 2, {{"emb_l\\.1\\.weight", {"model", ""}}})}) {
-    expect_close(learned(mesh), wanted);
+    expect_like(in_parts(mesh), wanted);
   }
 }
 
@@ -194,11 +110,11 @@ TEST(Dlrm, LayoutsThatDoNotFitAreNamed) {
 TEST(Dlrm, LearnsTheSameWithItsTablesOnServers) {
   for (const bool together : {false, true}) {
     SCOPED_TRACE(together);
-    const Outcome wanted = here(OneDeviceStrategy("/CPU:0"), adagrad());
+    const Learned wanted = under(OneDeviceStrategy("/CPU:0"), adagrad());
     ServerClusterOptions cluster{.servers = 2, .workers = together ? 2 : 1};
     cluster.strategy.variable_partitioner = FixedShardsPartitioner(2);
     if (together) cluster.strategy.consistency.kind = Consistency::Kind::kSynchronous;
-    Outcome got;
+    Learned got;
     ServerCluster(cluster).run([&](const ParameterServerOptions& own) {
       const ParameterServerStrategy strategy(own);
       const auto scope = strategy.scope();
@@ -213,16 +129,16 @@ TEST(Dlrm, LearnsTheSameWithItsTablesOnServers) {
       }
       got = fitted(model);
     });
-    expect_close(got, wanted);
+    expect_like(got, wanted);
   }
 }
 
 // What the gradients are multiplied with holds for those of rows, too.
 TEST(Dlrm, RowsOnServersLearnAsScaledGradientsDo) {
   const Optimizer rule = SGD({.learning_rate = 0.2, .gradient = {.loss_scale_factor = 64.0}});
-  const Outcome wanted = here(OneDeviceStrategy("/CPU:0"), rule);
-  std::vector<Outcome> got(2);
-  for (Outcome& each : got) {
+  const Learned wanted = under(OneDeviceStrategy("/CPU:0"), rule);
+  std::vector<Learned> got(2);
+  for (Learned& each : got) {
     ServerClusterOptions cluster{.servers = 2, .workers = 1};
     ServerCluster(cluster).run([&](ParameterServerOptions own) {
       own.devices = cpu_devices(4);
@@ -231,7 +147,7 @@ TEST(Dlrm, RowsOnServersLearnAsScaledGradientsDo) {
       Model model = compiled(rule);
       if (!strategy.serve()) each = fitted(model);
     });
-    expect_close(each, wanted);
+    expect_like(each, wanted);
   }
   for (std::size_t i = 0; i < wanted.weights.size(); ++i) {
     EXPECT_TRUE(got[0].weights[i].second.equal(got[1].weights[i].second)) << wanted.weights[i].first;
