@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -197,6 +198,46 @@ TYPED_TEST(KernelsTest, BiasesAndTheirGradients) {
   T nan = std::numeric_limits<T>::quiet_NaN(), zero = 0;
   add_bias(&nan, &zero, {.rows = 1, .columns = 1, .stride = 1}, /*relu=*/true, kDtype<T>);
   EXPECT_TRUE(std::isnan(nan)) << "as LibTorch's ReLU";
+}
+
+TYPED_TEST(KernelsTest, EntropiesAndTheirGradients) {
+  using T = TypeParam;
+  const double room = sizeof(T) == 4 ? 2e-6 : 1e-14;
+  for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {2, 16}, {5, 1031}}) {
+    std::vector<T> logits = numbers<T>(rows * classes, 1);
+    for (T& logit : logits) logit *= T(10);
+    logits.front() = T(-1000);
+    std::vector<int64_t> labels;
+    for (int64_t row = 0; row < rows; ++row) labels.push_back(row % classes);
+    const std::vector<T> factors = numbers<T>(rows, 2);
+    std::vector<T> first;  // of the first instruction set, whose bits all have
+    for (const Isa isa : kIsas) {
+      if (isa > best_isa()) continue;
+      const Kernels<T>& own = kernels_of<T>(isa);
+      std::vector<T> all(static_cast<std::size_t>(rows * (classes + 3)));  // losses, shifts, gradients
+      T* const shifts = all.data() + rows;
+      T* const gradient = shifts + 2 * rows;
+      own.entropy(all.data(), shifts, logits.data(), labels.data(), rows, classes);
+      own.entropy_gradient(gradient, factors.data(), 1, logits.data(), labels.data(), shifts, rows, classes);
+      if (first.empty()) first = all;
+      ASSERT_EQ(std::memcmp(first.data(), all.data(), all.size() * sizeof(T)), 0);
+      for (int64_t row = 0; row < rows; ++row) {
+        const T* const own_logits = logits.data() + row * classes;
+        const double most = static_cast<double>(*std::max_element(own_logits, own_logits + classes));
+        double sum = 0.0;
+        for (int64_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(own_logits[c]) - most);
+        const double log = std::log(sum) + most;
+        const double label = static_cast<double>(own_logits[labels[static_cast<std::size_t>(row)]]);
+        ASSERT_NEAR(static_cast<double>(all[static_cast<std::size_t>(row)]), log - label, room * (1.0 + log - label));
+        for (int64_t c = 0; c < classes; ++c) {
+          const double power = std::exp(static_cast<double>(own_logits[c]) - log);
+          const double wanted = power - (c == labels[static_cast<std::size_t>(row)] ? 1.0 : 0.0);
+          const double factor = static_cast<double>(factors[static_cast<std::size_t>(row)]);
+          ASSERT_NEAR(static_cast<double>(gradient[row * classes + c]), wanted * factor, room * std::abs(factor));
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

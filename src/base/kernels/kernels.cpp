@@ -2,6 +2,7 @@
 
 #include "base/fail.h"
 #include "base/kernels/choose.h"
+#include "base/kernels/entropy.h"
 #include "base/kernels/vector_table.h"
 
 namespace cohort::kernels {
@@ -64,6 +65,22 @@ void bias_gradient(void* dst, const void* gradient, const void* y, void* sums, c
   with_dtype(dtype, "bias_gradient", [&]<typename T>(const Kernels<T>& kernels) {
     kernels.bias_gradient(static_cast<T*>(dst), static_cast<const T*>(gradient), static_cast<const T*>(y),
                           static_cast<T*>(sums), size.rows, size.columns, size.stride);
+  });
+}
+
+void entropy(void* losses, void* shifts, const Labelled& of, c10::ScalarType dtype) {
+  with_dtype(dtype, "entropy", [&]<typename T>(const Kernels<T>& kernels) {
+    kernels.entropy(static_cast<T*>(losses), static_cast<T*>(shifts), static_cast<const T*>(of.logits), of.labels,
+                    of.rows, of.classes);
+  });
+}
+
+void entropy_gradient(void* dst, const void* factors, int64_t step, const void* shifts, const Labelled& of,
+                      c10::ScalarType dtype) {
+  with_dtype(dtype, "entropy_gradient", [&]<typename T>(const Kernels<T>& kernels) {
+    kernels.entropy_gradient(static_cast<T*>(dst), static_cast<const T*>(factors), step,
+                             static_cast<const T*>(of.logits), of.labels, static_cast<const T*>(shifts), of.rows,
+                             of.classes);
   });
 }
 

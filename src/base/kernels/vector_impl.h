@@ -166,13 +166,118 @@ void bias_gradient(T* dst, const T* gradient, const T* y, T* sums, int64_t rows,
   }
 }
 
+// Adds numbers up in sixteen running sums and one fixed tree, whatever the width of a vector; a few in their order.
+template <typename T>
+double sum_of(const T* src, int64_t n) {
+  int64_t i = 0;
+  if (n < 16) {
+    double sum = 0.0;
+    for (; i < n; ++i) sum += static_cast<double>(src[i]);
+    return sum;
+  }
+  double lanes[16] = {};
+  for (; i + 16 <= n; i += 16) {
+    for (int lane = 0; lane < 16; ++lane) lanes[lane] += static_cast<double>(src[i + lane]);
+  }
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += static_cast<double>(src[i]);
+  for (int width = 8; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+  }
+  return lanes[0];
+}
+
+// Returns exp(x) of an x that is not positive, within two units of the last place; 0 where that is no normal number. x
+// is n log(2) + r with |r| at most half of log(2) (Cody and Waite, 1980), which a polynomial takes; adding 1.5 * 2^23
+// rounds to n and leaves it in the sum's last bits.
+inline float exponential(float x) {
+  const float shifted = x * 1.44269504f + 12582912.0f;
+  const float n = shifted - 12582912.0f;
+  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = (p * r * r + r) + 1.0f;
+  const uint32_t power = (__builtin_bit_cast(uint32_t, shifted) << 23) + (uint32_t{127} << 23);
+  return x < -87.0f ? 0.0f : p * __builtin_bit_cast(float, power);
+}
+
+// The same with 1.5 * 2^52 and Taylor's polynomial.
+inline double exponential(double x) {
+  const double shifted = x * 1.4426950408889634 + 6755399441055744.0;
+  const double n = shifted - 6755399441055744.0;
+  const double r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6;
+  double p = 1.0 / 6227020800.0;
+  p = p * r + 1.0 / 479001600.0;
+  p = p * r + 1.0 / 39916800.0;
+  p = p * r + 1.0 / 3628800.0;
+  p = p * r + 1.0 / 362880.0;
+  p = p * r + 1.0 / 40320.0;
+  p = p * r + 1.0 / 5040.0;
+  p = p * r + 1.0 / 720.0;
+  p = p * r + 1.0 / 120.0;
+  p = p * r + 1.0 / 24.0;
+  p = p * r + 1.0 / 6.0;
+  p = p * r + 0.5;
+  p = (p * r * r + r) + 1.0;
+  const uint64_t power = (__builtin_bit_cast(uint64_t, shifted) << 52) + (uint64_t{1023} << 52);
+  return x < -708.0 ? 0.0 : p * __builtin_bit_cast(double, power);
+}
+
+// Returns the largest number but NaN, or the first one.
+template <typename T>
+T largest(const T* src, int64_t n) {
+  T lanes[16];
+  for (int lane = 0; lane < 16; ++lane) lanes[lane] = src[0];
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (int lane = 0; lane < 16; ++lane) lanes[lane] = src[i + lane] > lanes[lane] ? src[i + lane] : lanes[lane];
+  }
+  T most = src[0];
+  for (; i < n; ++i) most = src[i] > most ? src[i] : most;
+  for (int lane = 0; n >= 16 && lane < 16; ++lane) most = lanes[lane] > most ? lanes[lane] : most;
+  return most;
+}
+
+template <typename T>
+void entropy(T* losses, T* shifts, const T* logits, const int64_t* labels, int64_t rows, int64_t columns) {
+  T powers[kBlock];
+  for (int64_t row = 0; row < rows; ++row, logits += columns) {
+    const T most = largest(logits, columns);
+    double sum = 0.0;
+    for (int64_t at = 0; at < columns; at += kBlock) {
+      const int64_t size = columns - at < kBlock ? columns - at : kBlock;
+      for (int64_t i = 0; i < size; ++i) powers[i] = exponential(logits[at + i] - most);
+      sum += sum_of(powers, size);
+    }
+    const T log = static_cast<T>(__builtin_log(sum));
+    shifts[2 * row] = most;
+    shifts[2 * row + 1] = log;
+    losses[row] = log - (logits[labels[row]] - most);
+  }
+}
+
+template <typename T>
+void entropy_gradient(T* dst, const T* factors, int64_t step, const T* logits, const int64_t* labels, const T* shifts,
+                      int64_t rows, int64_t columns) {
+  for (int64_t row = 0; row < rows; ++row, logits += columns, dst += columns) {
+    const T most = shifts[2 * row], log = shifts[2 * row + 1], factor = factors[row * step];
+    COHORT_INDEPENDENT
+    for (int64_t i = 0; i < columns; ++i) dst[i] = exponential((logits[i] - most) - log) * factor;
+    dst[labels[row]] -= factor;
+  }
+}
+
+template <typename T>
+constexpr Kernels<T> kKernels = {sum_into<T>,      add_into<T>,   scale<T>,
+                                 squared_norm<T>,  all_finite<T>, add_bias<T>,
+
+                                 bias_gradient<T>, entropy<T>,    entropy_gradient<T>};
+
 }  // namespace
 
-const Table kTable = {
-    {sum_into<float>, add_into<float>, scale<float>, squared_norm<float>, all_finite<float>, add_bias<float>,
-     bias_gradient<float>},
-    {sum_into<double>, add_into<double>, scale<double>, squared_norm<double>, all_finite<double>, add_bias<double>,
-     bias_gradient<double>},
-};
+const Table kTable = {kKernels<float>, kKernels<double>};
 
 }  // namespace cohort::kernels::COHORT_ISA

@@ -5,7 +5,7 @@
 #include "train/layers/dense_product.h"
 
 #include <ATen/Functions.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <ATen/ops/as_strided_native.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -16,6 +16,7 @@
 #include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
+#include "base/plain_tensor.h"
 #include "strategy/adds_gradient.h"
 
 namespace cohort {
@@ -42,6 +43,12 @@ std::byte* at(const torch::Tensor& tensor, int64_t element) {
   return static_cast<std::byte*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
 }
 
+// Returns a view of a contiguous matrix, where autograd does not look: transpose() asks the dispatcher four times.
+torch::Tensor transposed(const torch::Tensor& matrix) {
+  const int64_t columns = matrix.size(1);
+  return at::native::as_strided_tensorimpl(matrix, {columns, matrix.size(0)}, {1, columns});
+}
+
 torch::Tensor rows_of(const torch::Tensor& x) {
   return x.dim() == 2 ? x : x.view({-1, x.size(-1)});
 }
@@ -51,19 +58,13 @@ bool is_own(const torch::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
 }
 
-// Returns whether LibTorch computes with the tensor as it is: nothing stands between an operation and the CPU's kernel.
-bool is_plain(const torch::Tensor& tensor) {
-  static const c10::DispatchKeySet plain = at::empty({0}).key_set();
-  return tensor.key_set() == plain && tensor.is_contiguous() && !torch::autograd::isFwGradDefined(tensor);
-}
-
 class DenseBackward final : public torch::autograd::Node, public AddsGradient {
  public:
   DenseBackward(torch::autograd::edge_list&& edges, const torch::Tensor& x, const torch::Tensor& weight)
       : Node(std::move(edges)), x_(x, /*is_output=*/false), weight_(weight, /*is_output=*/false) {}
 
   // The result of a ReLU, without its place in the graph: where it is 0 decides, and that has no gradient.
-  void save(const torch::Tensor& y) { y_ = SavedVariable(y.detach(), /*is_output=*/false); }
+  void save(const torch::Tensor& y) { y_ = SavedVariable(y.tensor_data(), /*is_output=*/false); }
 
   void add_to(std::size_t place, std::function<torch::Tensor()> sum) override {
     if (place == kWeight) sum_ = std::move(sum);
@@ -76,6 +77,7 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
     const torch::Tensor weight = weight_.unpack();
     const torch::Tensor y = y_.unpack();
     if (at::GradMode::is_enabled() || !is_plain(gradient)) return by_operations(gradient, x, weight, y);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     torch::Tensor bias;
     torch::Tensor passed = !y.defined() || is_own(gradient) ? gradient : at::empty_like(gradient);
     if (y.defined() || task_should_compute_output(kBias)) {
@@ -86,8 +88,12 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
       });
     }
     const torch::Tensor rows = rows_of(passed);
-    return {task_should_compute_output(0) ? at::mm(rows, weight).view(x.sizes()) : torch::Tensor(),
-            task_should_compute_output(kWeight) ? of_weight(rows, x) : torch::Tensor(), bias};
+    variable_list made(3);
+    if (task_should_compute_output(0)) made[0] = at::mm(rows, weight);
+    if (x.dim() != 2 && made[0].defined()) made[0] = at::_unsafe_view(made[0], x.sizes());
+    if (task_should_compute_output(kWeight)) made[kWeight] = of_weight(rows, x);
+    made[kBias] = std::move(bias);
+    return made;
   }
 
   void release_variables() override {
@@ -103,8 +109,8 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
 
   torch::Tensor of_weight(const torch::Tensor& rows, const torch::Tensor& x) const {
     torch::Tensor sum = sum_ ? sum_() : torch::Tensor();
-    if (!sum.defined()) return at::mm(rows.t(), rows_of(x));
-    sum.addmm_(rows.t(), rows_of(x));
+    if (!sum.defined()) return at::mm(transposed(rows), rows_of(x));
+    sum.addmm_(transposed(rows), rows_of(x));
     return {};
   }
 
@@ -121,11 +127,6 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
   std::function<torch::Tensor()> sum_;
 };
 
-bool is_ordinary_thread() {
-  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  return keys.included_ == c10::default_included_set && keys.excluded_ == c10::default_excluded_set;
-}
-
 }  // namespace
 
 torch::Tensor dense_product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, bool relu) {
@@ -138,7 +139,7 @@ torch::Tensor dense_product(const torch::Tensor& x, const torch::Tensor& weight,
   torch::Tensor y;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    y = at::mm(rows_of(x), weight.t());
+    y = at::mm(rows_of(x), transposed(weight));
     each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
       kernels::add_bias(at(y, from), at(bias, from), columns, relu, dtype);
     });

@@ -4,10 +4,13 @@
 #include <c10/util/Exception.h>
 
 #include <limits>
+#include <optional>
+#include <vector>
 
 #include "base/fail.h"
 #include "cohort/train/losses.h"
 #include "strategy/space/divided.h"
+#include "train/losses/entropy_rows.h"
 #include "train/losses/support.h"
 
 namespace cohort {
@@ -18,33 +21,54 @@ namespace {
 // integers do not take the smallest of 64 bits.)
 constexpr int64_t kIgnoreNothing = std::numeric_limits<int32_t>::min();
 
-torch::Tensor sparse_entropy(const std::string& speaker, const SparseCategoricalCrossentropyOptions& options,
-                             const torch::Tensor& labels, const torch::Tensor& prediction,
-                             at::Reduction::Reduction reduction) {
+// Logits with the classes in dimension 1, and their labels.
+struct Classified {
+  torch::Tensor logits;
+  torch::Tensor labels;
+  std::optional<std::vector<int64_t>> shape = std::nullopt;  // the labels', of which logits and labels have all in one
+};
+
+Classified classified(const SparseCategoricalCrossentropyOptions& options, const torch::Tensor& labels,
+                      const torch::Tensor& prediction) {
   torch::Tensor logits = options.from_logits ? prediction : clipped_probabilities(prediction).log();
+  if (logits.dim() == 2) return {.logits = logits, .labels = labels};
   // Classes that lie last are the rows of a matrix: along another dimension all of this takes more than twice as long.
   const bool last = options.axis == -1 || options.axis == logits.dim() - 1;
   const bool contiguous = space::is_divided(logits) ? space::layout_of(logits).cut_dims().front() == logits.dim() - 1
                                                     : logits.is_contiguous();
-  const bool rows = logits.dim() > 2 && last && contiguous;
-  if (rows) {
-    logits = logits.flatten(0, -2);
-  } else if (logits.dim() > 2 && options.axis != 1) {
-    logits = logits.movedim(options.axis, 1);
+  if (last && contiguous) {
+    return {.logits = logits.flatten(0, -2), .labels = labels.flatten(), .shape = labels.sizes().vec()};
   }
+  return {.logits = options.axis == 1 ? logits : logits.movedim(options.axis, 1), .labels = labels};
+}
+
+// Calls fn, and says which labels are none of the classes where that finds such.
+template <typename Fn>
+auto with_labels(const std::string& speaker, const Classified& all, const Fn& fn) {
   try {
-    const torch::Tensor logs = at::log_softmax(logits, 1);
-    if (!rows) return at::nll_loss_nd(logs, labels, {}, reduction, kIgnoreNothing);
-    const torch::Tensor each = at::nll_loss(logs, labels.flatten(), {}, reduction, kIgnoreNothing);
-    return reduction == at::Reduction::None ? each.view(labels.sizes()) : each;
+    return fn();
   } catch (const c10::IndexError&) {
-    fail<InvalidArgument>(speaker, ": labels from ", labels.min().item<int64_t>(), " to ", labels.max().item<int64_t>(),
-                          ", but the prediction has ", logits.size(1), " classes: wanted labels from 0 to ",
-                          logits.size(1) - 1);
+    const int64_t classes = all.logits.size(1);
+    fail<InvalidArgument>(speaker, ": labels from ", all.labels.min().item<int64_t>(), " to ",
+                          all.labels.max().item<int64_t>(), ", but the prediction has ", classes,
+                          " classes: wanted labels from 0 to ", classes - 1);
   }
 }
 
-class SparseCategorical final : public LossRule, public TakesParts {
+torch::Tensor sparse_entropy(const std::string& speaker, const Classified& all, at::Reduction::Reduction reduction) {
+  return with_labels(speaker, all, [&] {
+    const bool each = reduction == at::Reduction::None;
+    torch::Tensor entropy = each ? entropy_of_rows(all.logits, all.labels) : torch::Tensor();
+    if (!entropy.defined()) {
+      const torch::Tensor logs = at::log_softmax(all.logits, 1);
+      if (!all.shape) return at::nll_loss_nd(logs, all.labels, {}, reduction, kIgnoreNothing);
+      entropy = at::nll_loss(logs, all.labels, {}, reduction, kIgnoreNothing);
+    }
+    return each && all.shape ? entropy.view(*all.shape) : entropy;
+  });
+}
+
+class SparseCategorical final : public LossRule, public TakesParts, public DividesSum {
  public:
   explicit SparseCategorical(SparseCategoricalCrossentropyOptions options)
       : options_(std::move(options)), speaker_("[losses] " + options_.name) {}
@@ -52,18 +76,25 @@ class SparseCategorical final : public LossRule, public TakesParts {
   const std::string& name() const override { return options_.name; }
   bool takes_parts() const override { return options_.from_logits; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    return entropy(y, prediction, at::Reduction::None);
+    return sparse_entropy(speaker_, classify(y, prediction), at::Reduction::None);
   }
   torch::Tensor sum(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    const torch::Tensor total = entropy(y, prediction, at::Reduction::Sum);
-    return prediction.dim() == 2 ? total : total / static_cast<double>(std::max<int64_t>(1, values_an_example(y)));
+    return divided_sum(y, prediction, 1.0).total;
+  }
+  LossShare divided_sum(const torch::Tensor& y, const torch::Tensor& prediction, double divisor) const override {
+    const Classified all = classify(y, prediction);
+    const double values = prediction.dim() == 2 ? 1.0 : static_cast<double>(std::max<int64_t>(1, values_an_example(y)));
+    const LossShare own = with_labels(
+        speaker_, all, [&] { return entropy_of_all_rows(all.logits, all.labels, values * divisor, values); });
+    if (own.value.defined()) return own;
+    const torch::Tensor sum = sparse_entropy(speaker_, all, at::Reduction::Sum);
+    const torch::Tensor total = values == 1.0 ? sum : sum / values;
+    return {.value = divisor == 1.0 ? total : total / divisor, .total = total};
   }
 
  private:
-  torch::Tensor entropy(const torch::Tensor& y, const torch::Tensor& prediction,
-                        at::Reduction::Reduction reduction) const {
-    const torch::Tensor labels = fit_labels(speaker_, y, prediction, options_.axis);
-    return sparse_entropy(speaker_, options_, labels, prediction, reduction);
+  Classified classify(const torch::Tensor& y, const torch::Tensor& prediction) const {
+    return classified(options_, fit_labels(speaker_, y, prediction, options_.axis), prediction);
   }
 
   SparseCategoricalCrossentropyOptions options_;
@@ -83,7 +114,8 @@ class SparseCategoricalIgnoring final : public BatchLossRule, public TakesParts 
                        const torch::Tensor& prediction) const override {
     const torch::Tensor labels = fit_labels(speaker_, y, prediction, options_.axis);
     const torch::Tensor counted = labels.ne(*options_.ignore_class);
-    const torch::Tensor each = sparse_entropy(speaker_, options_, labels * counted, prediction, at::Reduction::None);
+    const torch::Tensor each =
+        sparse_entropy(speaker_, classified(options_, labels * counted, prediction), at::Reduction::None);
     return {.each = each.masked_fill(counted.logical_not(), 0.0), .counted = counted};
   }
 

@@ -114,6 +114,18 @@ bool is_plain_mean(const LossRule& rule, LossReduction reduction, const torch::T
          (reduction == LossReduction::kMeanWithSampleWeight && !weight.defined());
 }
 
+// Returns the sum of a loss over a batch, divided by a number and as it is.
+LossShare divided_sum(const Loss& loss, const torch::Tensor& y, const torch::Tensor& prediction,
+                      const torch::Tensor& weight, double divisor) {
+  const auto* rule = weight.defined() ? nullptr : dynamic_cast<const DividesSum*>(&loss.rule());
+  if (rule != nullptr) {
+    require_targets(loss.name(), y, prediction);
+    return rule->divided_sum(y, prediction, divisor);
+  }
+  const torch::Tensor total = loss.sum(y, prediction, weight);
+  return {.value = total / divisor, .total = total};
+}
+
 int64_t examples_of_step(Replica& replica, const torch::Tensor& prediction) {
   if (const auto known = replica.global_batch_size()) return *known;
   const torch::Tensor mine = torch::full({1}, prediction.size(0), torch::kLong).to(replica.device());
@@ -172,8 +184,8 @@ torch::Tensor Loss::sum(const torch::Tensor& y, const torch::Tensor& prediction,
 torch::Tensor Loss::operator()(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight,
                                const torch::Tensor& mask) const {
   if (is_plain_mean(*rule_, reduction_, weight, mask)) {
-    const torch::Tensor total = sum(y, prediction, weight);
-    return total / static_cast<double>(std::max<int64_t>(1, prediction.size(0)));
+    const auto examples = static_cast<double>(std::max<int64_t>(1, prediction.size(0)));
+    return divided_sum(*this, y, prediction, weight, examples).value;
   }
   require_targets(name(), y, prediction);
   const Weighed weighed = weigh(*rule_, reduction_, values_of(*rule_, OnePart(), y, prediction), weight, mask);
@@ -200,9 +212,8 @@ LossShare Loss::share(Replica& replica, const torch::Tensor& y, const torch::Ten
   require_targets(name(), y, prediction);
   const auto examples = static_cast<double>(std::max<int64_t>(1, examples_of_step(replica, prediction)));
   if (is_plain_mean(*rule_, reduction_, weight, mask)) {
-    const torch::Tensor total = sum(y, prediction, weight);
     // If others have the rest of the step, their examples count, too.
-    return {.value = total / (examples / Access::core(replica).placement().step_weight()), .total = total};
+    return divided_sum(*this, y, prediction, weight, examples / Access::core(replica).placement().step_weight());
   }
   const auto* joint = dynamic_cast<const BatchLossRule*>(rule_.get());
   if (reduction_ != LossReduction::kSum || (joint != nullptr && joint->needs_whole_batch())) {
