@@ -21,10 +21,10 @@ KINDS = [
     ("waiting", r"^(sched_yield|nanosleep|clock_nanosleep|pthread_cond_\w+|pthread_mutex_lock|syscall|poll|futex)\b|"
                 r"cohort::.*(\bwait|Rendezvous::|meet|spin|ReplicaThreads::)"),
     ("exchange", r"cohort::.*(all_reduce|reduce_scatter|all_gather|add_up|shared_sum|Exchange|exchange)"),
-    ("update", r"cohort::.*(kernels?::|update_|Update|apply_rule|step_part)"),
+    ("update", r"cohort::(?!kernels::.*(bias|entropy)).*(kernels?::|update_|Update|apply_rule|step_part)"),
     ("allocation", r"^(malloc|free|calloc|realloc|posix_memalign|aligned_alloc|cfree|operator new|operator delete)\b|"
                    r"c10::(alloc_cpu|free_cpu|StorageImpl)|DefaultCPUAllocator|at::detail::empty_|at::native::empty"),
-    ("elementwise", r"at::native::|at::TensorIteratorBase::(for_each|serial_for_each)|libsleef|at::cpu::|structured_"),
+    ("elementwise", r"at::native::|at::TensorIteratorBase::(for_each|serial_for_each)|libsleef|at::cpu::|structured_|cohort::kernels::.*(bias|entropy)"),
     ("dispatch", r"c10::Dispatcher|at::_ops::|c10::impl::|at::redispatch|at::TensorIterator|at::(functionalization|meta)::"),
     ("autograd", r"torch::autograd::|torch::jit::"),
     ("modules", r"torch::nn::|cohort::.*(Layer|Dense|forward|models::)"),

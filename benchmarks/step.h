@@ -15,6 +15,7 @@
 #include "cohort/mesh_strategy.h"
 #include "cohort/models/layouts.h"
 #include "cohort/optimizer.h"
+#include "cohort/train/losses.h"
 
 namespace cohort::bench {
 
@@ -96,9 +97,7 @@ class Step {
       if (y.dim() < x.dim()) of_labels.erase(of_labels.begin() + 1);  // the dimension of the classes
       y = strategy_.experimental_split_to_logical_devices(y, of_labels);
     }
-    const auto each = torch::nn::functional::cross_entropy(
-        net_[replica]->forward(x), y, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
-    const torch::Tensor loss = replica.global_mean(each);
+    const torch::Tensor loss = loss_.share(replica, y, net_[replica]->forward(x)).value;
     adam_[replica].minimize(loss);
     return loss.detach();
   }
@@ -108,6 +107,7 @@ class Step {
   std::vector<int64_t> partition_;
   Mirrored<torch::nn::Sequential> net_;
   MirroredOptimizer adam_;
+  Loss loss_ = SparseCategoricalCrossentropy({.from_logits = true, .axis = 1});
   GlobalBatch batch_;
   std::function<torch::Tensor(Replica&, const torch::Tensor&, const torch::Tensor&)> step_;
 };
