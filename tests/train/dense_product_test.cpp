@@ -39,8 +39,12 @@ void expect_same(const std::vector<torch::Tensor>& ours, const std::vector<torch
 
 TEST(DenseProduct, IsTheLinearLayerOfLibTorchWithItsGradients) {
   for (const bool relu : {false, true}) {
-    for (const auto& [sizes, units] :
-         {std::pair<std::vector<int64_t>, int64_t>{{5, 3}, 4}, {{1, 1}, 1}, {{70, 9}, 600}, {{2, 3, 7}, 5}, {{6}, 2}}) {
+    for (const auto& [sizes, units] : {std::pair<std::vector<int64_t>, int64_t>{{5, 3}, 4},
+                                       {{1, 1}, 1},
+                                       {{70, 9}, 600},
+                                       {{2, 3, 7}, 5},
+                                       {{6}, 2},
+                                       {{3, 7, 5}, 45}}) {
       for (const torch::Dtype dtype : {torch::kDouble, torch::kFloat}) {
         const double room = dtype == torch::kDouble ? 1e-12 : 1e-4;
         const Case own = make(sizes, units, dtype);

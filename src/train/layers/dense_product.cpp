@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/kernels/dense.h"
 #include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
@@ -127,6 +128,34 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
   std::function<torch::Tensor()> sum_;
 };
 
+// A BLAS packs both matrices before it multiplies, OpenBLAS the left one by copies that take twice as long, so the
+// larger one stands on the right: with 64 rows, 784 inputs and 256 units the product takes 117 us instead of 132, with
+// 16 rows 39 instead of 58. A few rows are multiplied without packing.
+bool is_faster_transposed(int64_t rows, int64_t units) {
+  constexpr int64_t kFewRows = 16;
+  return rows >= kFewRows && 2 * rows <= units;
+}
+
+torch::Tensor biased_product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                             bool relu) {
+  const c10::ScalarType dtype = weight.scalar_type();
+  const int64_t rows = x.size(0);
+  const int64_t units = weight.size(0);
+  if (!is_faster_transposed(rows, units)) {
+    torch::Tensor y = at::mm(x, transposed(weight));
+    each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
+      kernels::add_bias(at(y, from), at(bias, from), columns, relu, dtype);
+    });
+    return y;
+  }
+  const torch::Tensor product = at::mm(weight, transposed(x));
+  torch::Tensor y = at::empty({rows, units}, weight.options());
+  each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
+    kernels::add_bias_of_transposed(at(y, from), at(product, from * rows), at(bias, from), columns, relu, dtype);
+  });
+  return y;
+}
+
 }  // namespace
 
 torch::Tensor dense_product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, bool relu) {
@@ -139,10 +168,7 @@ torch::Tensor dense_product(const torch::Tensor& x, const torch::Tensor& weight,
   torch::Tensor y;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    y = at::mm(rows_of(x), transposed(weight));
-    each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
-      kernels::add_bias(at(y, from), at(bias, from), columns, relu, dtype);
-    });
+    y = biased_product(rows_of(x), weight, bias, relu);
     if (x.dim() != 2) {
       std::vector<int64_t> sizes = x.sizes().vec();
       sizes.back() = weight.size(0);
