@@ -84,8 +84,8 @@ class BertAttention final : public torch::nn::Module, public DividedModule {
       mixed = at::matmul(weights, by_heads(value_));
     }
     mixed = mixed.transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_});
-    const torch::Tensor y = axis_.empty() ? affine(output_, mixed)
-                                          : sum_like(x, at::linear(mixed, output_->weight), axis_) + output_->bias;
+    const torch::Tensor y =
+        axis_.empty() ? affine(output_, mixed) : sum_like(x, at::linear(mixed, output_->weight), axis_) + output_->bias;
     return norm_->forward(x + dropped(*this, y, dropout_));
   }
 
@@ -144,8 +144,7 @@ class BertBlock final : public torch::nn::Module, public DividedModule {
  private:
   torch::Tensor dense(const torch::Tensor& x) {
     const torch::Tensor inner = activation_(affine(inner_, axis_.empty() ? x : enter_axis(x, axis_)));
-    return axis_.empty() ? affine(outer_, inner)
-                         : sum_like(x, at::linear(inner, outer_->weight), axis_) + outer_->bias;
+    return axis_.empty() ? affine(outer_, inner) : sum_like(x, at::linear(inner, outer_->weight), axis_) + outer_->bias;
   }
 
   Activation activation_;
