@@ -74,7 +74,12 @@ class EntropyBackward final : public torch::autograd::Node {
     if (std::none_of(gradients.begin(), gradients.end(), is_defined)) return variable_list(1);
     const torch::Tensor logits = logits_.unpack();
     const torch::Tensor labels = labels_.unpack();
-    if (at::GradMode::is_enabled()) return {by_operations(gradients, logits, labels)};
+    const auto is_odd = [&](const torch::Tensor& gradient) {  // its bytes are not its values
+      return gradient.defined() && gradient.key_set() != logits.key_set();
+    };
+    if (at::GradMode::is_enabled() || std::any_of(gradients.begin(), gradients.end(), is_odd)) {
+      return {by_operations(gradients, logits, labels)};
+    }
     const torch::Tensor factors = divisors_.empty() ? gradients.front() : factor_of_all(gradients, logits);
     const int64_t step = divisors_.empty() ? factors.stride(0) : 0;
     torch::Tensor gradient = at::empty_like(logits);
