@@ -101,6 +101,7 @@ std::vector<WatchedOperations::WeakStorage> WatchedOperations::take_needed() {
 
 void WatchedOperations::note_given(const torch::Tensor& tensor) {
   if (!is_here(tensor)) return;
+  ++count_;  // an operation on lists in place returns nothing
   const auto* storage = tensor.storage().unsafeGetStorageImpl();
   if (!made_.contains(storage)) outside_.try_emplace(storage, tensor.storage());
   if (!tensor.requires_grad() || !tensor.is_leaf()) return;

@@ -23,7 +23,7 @@ class WatchedOperations final : public c10::DebugInfoBase {
 
   explicit WatchedOperations(torch::Device device) : device_(device) {}
 
-  // Returns how many results were on the device since it was last asked.
+  // Returns how many arguments and results were on the device since it was last asked.
   int64_t take_count();
   // Returns the operation that has ended with an error; empty: none.
   std::string failed() const;
