@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/first_derivative.h"
 #include "base/kernels/kernels.h"
 
 namespace cohort {
@@ -58,6 +59,7 @@ class LookUp : public torch::autograd::Function<LookUp> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    require_first_derivative("[parameter server] ", "rows of a table");
     const torch::Tensor indices = context->get_saved_variables()[0];
     const torch::Tensor gradient = gradients[0].contiguous();
     torch::Tensor sum = at::zeros(context->saved_data["shape"].toIntVector(), gradient.options());

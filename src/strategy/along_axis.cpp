@@ -7,6 +7,7 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "base/first_derivative.h"
 #include "cohort/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "strategy/along_line.h"
@@ -47,6 +48,7 @@ class Enter : public torch::autograd::Function<Enter> {
     return x.view_as(x);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    require_first_derivative("[mesh] ", "enter_axis()");
     return {reduced_copy(to_communicator(context->saved_data["line"]), gradients[0], ReduceOp::kSum), {}};
   }
 };
@@ -57,6 +59,7 @@ class Sum : public torch::autograd::Function<Sum> {
     return reduced_copy(to_communicator(line), x, ReduceOp::kSum);
   }
   static variable_list backward(AutogradContext* /*context*/, const variable_list& gradients) {
+    require_first_derivative("[mesh] ", "sum_along()");
     return {gradients[0], {}};
   }
 };
@@ -71,6 +74,7 @@ class Along : public torch::autograd::Function<Along<kGathers>> {
     return kGathers ? all_of(to_communicator(line), x, dim) : own_of(to_communicator(line), x, dim);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    require_first_derivative("[mesh] ", kGathers ? "gather_along()" : "part_along()");
     Communicator& line = to_communicator(context->saved_data["line"]);
     const int64_t dim = context->saved_data["dim"].toInt();
     return {kGathers ? own_of(line, gradients[0], dim) : all_of(line, gradients[0], dim), {}, {}};

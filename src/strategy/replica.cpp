@@ -5,6 +5,7 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "base/first_derivative.h"
 #include "cohort/strategy.h"
 #include "device/backend.h"
 #include "strategy/context.h"
@@ -39,6 +40,7 @@ class AllReduce : public torch::autograd::Function<AllReduce> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    require_first_derivative("[strategy] ", "all_reduce()");
     const auto op = static_cast<ReduceOp>(context->saved_data["op"].toInt());
     return {reduced_copy(to_communicator(context->saved_data["communicator"]), gradients[0], op), {}, {}};
   }
@@ -61,6 +63,7 @@ class AllGather : public torch::autograd::Function<AllGather> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    require_first_derivative("[strategy] ", "all_gather()");
     Communicator& group = to_communicator(context->saved_data["communicator"]);
     const torch::Tensor sum = reduced_copy(group, gradients[0], ReduceOp::kSum);
     return {sum.narrow(0, context->saved_data["offset"].toInt(), context->saved_data["rows"].toInt()), {}};

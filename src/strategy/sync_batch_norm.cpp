@@ -5,6 +5,7 @@
 
 #include <tuple>
 
+#include "base/first_derivative.h"
 #include "strategy/saved_communicator.h"
 #include "strategy/space/rules.h"
 
@@ -97,6 +98,7 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    require_first_derivative("[strategy] ", "a batch norm over several replicas");
     const auto saved = context->get_saved_variables();
     const torch::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &var = saved[3], &count = saved[4];
     const double epsilon = context->saved_data["epsilon"].toDouble();

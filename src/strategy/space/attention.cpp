@@ -10,6 +10,7 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "base/first_derivative.h"
 #include "base/libtorch_compat.h"
 #include "cohort/mesh_strategy.h"
 #include "cohort/replica.h"
@@ -56,6 +57,7 @@ class Swap : public torch::autograd::Function<Swap<kToHeads>> {
     return swapped(x.detach(), to_communicator(line), steps);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    require_first_derivative("[space] ", "attention in parts");
     return {Swap<!kToHeads>::swapped(gradients[0], to_communicator(context->saved_data["line"]),
                                      context->saved_data["steps"].toInt()),
             {},

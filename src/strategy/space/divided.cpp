@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/first_derivative.h"
 #include "strategy/along_line.h"
 #include "strategy/space/rules.h"
 
@@ -118,6 +119,7 @@ class Gather : public torch::autograd::Function<Gather<kOfTerms>> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    require_first_derivative("[space] ", "the gathering of parts");
     const auto holder = context->saved_data["layout"].toCapsule();
     const Layout& layout = static_cast<const LayoutBox&>(*holder).layout;
     return {kOfTerms ? part_of_sum(gradients[0], layout) : own_part(gradients[0], layout), {}};
@@ -133,6 +135,7 @@ class SumIntoParts : public torch::autograd::Function<SumIntoParts> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    require_first_derivative("[space] ", "a sum in parts");
     const auto holder = context->saved_data["layout"].toCapsule();
     return {all_parts(gradients[0], static_cast<const LayoutBox&>(*holder).layout), {}};
   }

@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "base/first_derivative.h"
+
 namespace cohort::space {
 
 namespace {
@@ -31,6 +33,7 @@ class Fetch : public torch::autograd::Function<Fetch> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    require_first_derivative("[space] ", "rows of other parts");
     const auto holder = context->saved_data["exchange"].toCapsule();
     const auto& exchange = static_cast<const Exchange&>(*holder);
     const torch::Tensor& gradient = gradients[0];

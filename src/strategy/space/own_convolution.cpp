@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/first_derivative.h"
 #include "strategy/space/halo.h"
 
 namespace cohort::space {
@@ -92,6 +93,7 @@ class Convolve : public torch::autograd::Function<Convolve> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    require_first_derivative("[space] ", "a convolution of parts");
     const auto holder = context->saved_data["box"].toCapsule();
     const auto& box = static_cast<const Box&>(*holder);
     const bool image = context->saved_data["image"].toBool();

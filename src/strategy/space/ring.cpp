@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/first_derivative.h"
 
 namespace cohort::space {
 
@@ -251,9 +252,7 @@ class Attend : public torch::autograd::Function<Attend> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    if (torch::GradMode::is_enabled()) {
-      fail<Unimplemented>("[space] second derivatives (create_graph) are not computed through attention in parts");
-    }
+    require_first_derivative("[space] ", "attention in parts");
     const auto box = c10::static_intrusive_pointer_cast<RingBox>(context->saved_data["box"].toCapsule());
     const variable_list saved = context->get_saved_variables();
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);

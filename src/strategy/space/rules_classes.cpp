@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "base/first_derivative.h"
 #include "strategy/along_line.h"
 #include "strategy/saved_communicator.h"
 #include "strategy/space/rules.h"
@@ -30,6 +31,7 @@ class LogSoftmax : public torch::autograd::Function<LogSoftmax> {
     return logs;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    require_first_derivative("[space] ", "a softmax over classes in parts");
     const Tensor logs = context->get_saved_variables()[0];
     const Tensor own = gradients[0].sum({context->saved_data["dim"].toInt()}, /*keepdim=*/true);
     const Tensor sum = reduced_copy(to_communicator(context->saved_data["line"]), own, ReduceOp::kSum);

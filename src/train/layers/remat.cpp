@@ -13,6 +13,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/first_derivative.h"
 #include "base/libtorch_compat.h"
 #include "cohort/replica.h"
 #include "cohort/strategy.h"
@@ -138,9 +139,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    if (torch::GradMode::is_enabled()) {
-      fail<Unimplemented>(kWho, "second derivatives (create_graph) are not computed through a block");
-    }
+    require_first_derivative(kWho, "a block");
     const auto first = c10::static_intrusive_pointer_cast<Computation>(context->saved_data["computation"].toCapsule());
     const auto kept = context->saved_data.find("x");
     torch::Tensor x = kept == context->saved_data.end()
