@@ -24,7 +24,6 @@ namespace cohort {
 
 namespace {
 
-using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 // Calls fn(first column, the columns) for parts of a contiguous matrix, on the threads that an operation may use. The
@@ -65,7 +64,7 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
       : Node(std::move(edges)), x_(x, /*is_output=*/false), weight_(weight, /*is_output=*/false) {}
 
   // The result of a ReLU, without its place in the graph: where it is 0 decides, and that has no gradient.
-  void save(const torch::Tensor& y) { y_ = SavedVariable(y.tensor_data(), /*is_output=*/false); }
+  void save(const torch::Tensor& y) { y_ = torch::autograd::SavedVariable(y.tensor_data(), /*is_output=*/false); }
 
   void add_to(std::size_t place, std::function<torch::Tensor()> sum) override {
     if (place == kWeight) sum_ = std::move(sum);
@@ -124,7 +123,7 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
             task_should_compute_output(1) ? at::mm(rows.t(), rows_of(x)) : torch::Tensor(), rows.sum(0)};
   }
 
-  SavedVariable x_, weight_, y_;
+  torch::autograd::SavedVariable x_, weight_, y_;
   std::function<torch::Tensor()> sum_;
 };
 

@@ -23,7 +23,6 @@ namespace cohort {
 
 namespace {
 
-using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 std::byte* element_at(const torch::Tensor& tensor, int64_t element) {
@@ -120,7 +119,7 @@ class EntropyBackward final : public torch::autograd::Node {
     return each * factor;
   }
 
-  SavedVariable logits_, labels_;
+  torch::autograd::SavedVariable logits_, labels_;
   torch::Tensor shifts_;  // see kernels::entropy()
   std::vector<double> divisors_;
 };
