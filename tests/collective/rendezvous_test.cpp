@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <latch>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -67,6 +68,53 @@ std::string without_the_third() {
   }
   EXPECT_TRUE(meeting.aborted());
   return said[0] + said[1];
+}
+
+// What those brought who were there before is gone with them.
+TEST(Rendezvous, WhoComesTooLateMeetsNobody) {
+  for (const bool spin : {false, true}) {
+    Rendezvous aborted(2, 20s, spin);
+    aborted.abort("enough");
+    for (const int rank : {0, 1}) {
+      EXPECT_THAT(message_of<Cancelled>([&] { aborted.arrive(rank, {.what = "barrier"}, nullptr); }),
+                  HasSubstr("because enough"));
+    }
+    Rendezvous late(2, 1ms, spin);
+    EXPECT_THAT(message_of<DeadlineExceeded>([&] { late.arrive(0, {.what = "barrier"}, nullptr); }),
+                HasSubstr("waited 1 ms in barrier for replica(s) 1"));
+    EXPECT_THAT(message_of<Cancelled>([&] { late.arrive(1, {.what = "barrier"}, nullptr); }),
+                HasSubstr("because [collective] replica 0 waited 1 ms"));
+  }
+}
+
+// One is aborted while the others come: either all meet or nobody does.
+TEST(Rendezvous, AnAbortIsTheSameForAll) {
+  constexpr int kRanks = 3;
+  for (int round = 0; round < 20; ++round) {
+    Rendezvous meeting(kRanks, 20s, /*spin=*/round % 2 == 0);
+    std::atomic<int> met{0};
+    {
+      std::latch together(kRanks + 1);
+      std::vector<std::jthread> threads;
+      for (int rank = 0; rank < kRanks; ++rank) {
+        threads.emplace_back([&, rank] {
+          const auto mine = std::make_unique<int>(rank);
+          together.arrive_and_wait();
+          const std::string cancelled = message_of<Cancelled>([&] {
+            meeting.arrive(rank, {.what = "test"}, mine.get());
+            int total = 0;
+            for (int other = 0; other < kRanks; ++other) total += *static_cast<int*>(meeting.data(other));
+            EXPECT_EQ(total, 3);
+            meeting.depart(rank);
+            ++met;
+          });
+        });
+      }
+      together.arrive_and_wait();
+      meeting.abort("enough");
+    }
+    EXPECT_EQ(met.load() % kRanks, 0) << met;
+  }
 }
 
 TEST(Rendezvous, NamesTheRankThatDoesNotCome) {

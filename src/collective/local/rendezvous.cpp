@@ -6,6 +6,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "base/fail.h"
 #include "base/log.h"
@@ -71,6 +72,7 @@ void Rendezvous::wait_for_all(int rank, std::string_view what, bool abortable) {
   const uint64_t generation = mine.arrived.load(std::memory_order_relaxed) + 1;
   mine.arrived.store(generation);
   wake_sleepers();
+  bool in_time = true;
   const auto done = [&] { return all_arrived(generation) || (abortable && aborted_.load(std::memory_order_relaxed)); };
   if (!spin_until(done, spin_, mine.patience)) {
     const Deadline deadline(timeout_);
@@ -83,12 +85,42 @@ void Rendezvous::wait_for_all(int rank, std::string_view what, bool abortable) {
       }
       return false;
     };
-    const bool in_time = wake_.wait_until(lock, deadline.when(), settled);
+    in_time = wake_.wait_until(lock, deadline.when(), settled);
     sleepers_.fetch_sub(1);
-    lock.unlock();
-    if (!in_time) give_up(rank, generation, what);
   }
-  if (!all_arrived(generation)) check_alive(rank, generation, what);
+  if (all_arrived(generation)) return;
+  const std::string late = in_time ? std::string() : late_text(rank, generation, what);
+  if (!in_time) abort(late);
+  if (abortable && withdraw(rank, generation)) return;
+  if (!in_time) throw DeadlineExceeded(late);
+  check_alive(rank, generation, what);
+}
+
+bool Rendezvous::has_come(const Seat& seat, uint64_t generation) {
+  return seat.arrived.load() >= generation || seat.withdrawn.load() == generation;
+}
+
+// What this rank brought lies on its stack, which it is about to leave. Those who come later do not find it here, and
+// so do not begin. One who had found everybody before comes to the next wait of the operation; one who waits withdraws,
+// too.
+bool Rendezvous::withdraw(int rank, uint64_t generation) {
+  Seat& mine = seats_[static_cast<std::size_t>(rank)];
+  mine.withdrawn.store(generation);
+  mine.arrived.store(generation - 1);
+  const Deadline deadline(timeout_);
+  constexpr std::chrono::microseconds kPause(50);
+  for (bool decided = false; !decided && !deadline.passed(); std::this_thread::sleep_for(kPause)) {
+    decided = true;
+    for (const Seat& seat : seats_) {
+      const uint64_t arrived = seat.arrived.load();
+      if (arrived > generation) {
+        mine.arrived.store(generation);
+        return true;
+      }
+      decided = decided && (arrived < generation || seat.left.load());
+    }
+  }
+  return false;
 }
 
 void Rendezvous::check_alive(int rank, uint64_t generation, std::string_view what) {
@@ -99,7 +131,7 @@ void Rendezvous::check_alive(int rank, uint64_t generation, std::string_view wha
   }
   for (int other = 0; other < size(); ++other) {
     const Seat& seat = seats_[static_cast<std::size_t>(other)];
-    if (!seat.left.load() || seat.arrived.load() >= generation) continue;
+    if (!seat.left.load() || has_come(seat, generation)) continue;
     fail<FailedPrecondition>("[collective] replica ", name(rank), " waits in ", what.empty() ? "a collective" : what,
                              " for replica ", name(other),
                              ", which has already returned from its function: all replicas must",
@@ -108,16 +140,15 @@ void Rendezvous::check_alive(int rank, uint64_t generation, std::string_view wha
   fail<Internal>("[collective] replica ", name(rank), " woke up without a reason");
 }
 
-void Rendezvous::give_up(int rank, uint64_t generation, std::string_view what) {
+std::string Rendezvous::late_text(int rank, uint64_t generation, std::string_view what) const {
   std::string missing;
   for (int other = 0; other < size(); ++other) {
-    if (seats_[static_cast<std::size_t>(other)].arrived.load() >= generation) continue;
+    const Seat& seat = seats_[static_cast<std::size_t>(other)];
+    if (has_come(seat, generation)) continue;
     missing += c10::str(missing.empty() ? "" : ", ", name(other));
   }
-  const std::string message = c10::str("[collective] replica ", name(rank), " waited ", to_text(timeout_), " in ",
-                                       what.empty() ? "a collective" : what, " for replica(s) ", missing);
-  abort(message);
-  throw DeadlineExceeded(message);
+  return c10::str("[collective] replica ", name(rank), " waited ", to_text(timeout_), " in ",
+                  what.empty() ? "a collective" : what, " for replica(s) ", missing);
 }
 
 void Rendezvous::post(int from, int to, Letter letter) {
@@ -262,6 +293,7 @@ void Rendezvous::reset() {
   drop_letters();
   for (Seat& seat : seats_) {
     seat.arrived.store(0);
+    seat.withdrawn.store(0);
     seat.left.store(false);
     seat.signature = {};
     seat.data = nullptr;

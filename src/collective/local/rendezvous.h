@@ -92,6 +92,7 @@ class Rendezvous {
  private:
   struct alignas(64) Seat {
     std::atomic<uint64_t> arrived{0};
+    std::atomic<uint64_t> withdrawn{0};  // the last arrival that was taken back
     std::atomic<bool> left{false};
     Signature signature;
     void* data = nullptr;
@@ -107,7 +108,12 @@ class Rendezvous {
   bool all_arrived(uint64_t generation) const;
   // Throws when waiting makes no sense any more.
   void check_alive(int rank, uint64_t generation, std::string_view what);
-  [[noreturn]] void give_up(int rank, uint64_t generation, std::string_view what);
+  std::string late_text(int rank, uint64_t generation, std::string_view what) const;
+  // Returns whether a rank has come so far, also if it has taken that back.
+  static bool has_come(const Seat& seat, uint64_t generation);
+  // Takes back that the rank has come to an operation that does not take place. Returns false when nobody looks at what
+  // it brought any more; true if one of the others has begun the operation, which then goes on.
+  bool withdraw(int rank, uint64_t generation);
   void drop_letters();
   void wake_sleepers();
   // Calls fn(meeting, ranks) for every branch that is still there.
