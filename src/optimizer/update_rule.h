@@ -102,6 +102,10 @@ class UpdateRule {
   virtual SquaredNorms prepare(const Segment& /*segment*/, const StepContext& /*context*/) const { return {}; }
   virtual double trust_ratio(const SquaredNorms& /*norms*/) const { return 1.0; }
 
+  // Returns whether update_layers() takes a parameter of this layout.
+  virtual bool takes_layer(std::span<const int64_t> /*shape*/, std::span<const int64_t> /*strides*/) const {
+    return needs_norms();
+  }
   // Does all of it for many whole parameters on a device whose memory kernels reach, where the norms stay. The segment
   // is the memory that has the layers; only the layers have sizes and treatments. `join`, if there is one, is called
   // when the norms of the layers have been made, before they are used.

@@ -1,6 +1,7 @@
 // The table of the update kernels for parameters of a type.
 #pragma once
 
+#include "optimizer/kernels/factored_loops.h"
 #include "optimizer/kernels/layer_loops.h"
 #include "optimizer/kernels/update_loops.h"
 
@@ -23,8 +24,10 @@ constexpr UpdateTable<P, T> kTable = {
     find_norms<LambStep<T>, P, T>,
     lars_norms<P, T>,
     add_norms,
+    adafactor_norms<P, T>,
     update_layers<LambStep<T>, P, T>,
     lars_layers<P, T>,
+    adafactor<P, T>,
 };
 
 }  // namespace

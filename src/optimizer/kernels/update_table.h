@@ -135,6 +135,17 @@ struct LionArgs {
   double beta_2 = 0.0;
 };
 
+// The squares of a matrix are row * column / the mean of the rows, of means with d = keep * d + (1 - keep) * (the mean
+// of g^2 + epsilon_1); p -= learning_rate * max(epsilon_2, |p|) * d / max(1, |d| / clip_threshold) with d = g /
+// sqrt(squares) and norms divided by the root of the size.
+struct AdafactorArgs {
+  double learning_rate = 0.0;
+  double keep = 0.0;
+  double epsilon_1 = 0.0;
+  double epsilon_2 = 0.0;
+  double clip_threshold = 1.0;
+};
+
 // mean = keep * mean + (1 - keep) * (share * sum + add).
 struct BlendArgs {
   double keep = 0.0;
@@ -165,6 +176,55 @@ struct Layer {
   int64_t decays;  // a boolean: weight decay applies
   int64_t adapts;  // a boolean: the trust ratio applies
 };
+
+// Layers of Adafactor: matrices one after the other, whose slots have the means of the squares by row and by column at
+// their beginnings; a vector has one for each element in the first slot, and `rows` is 0.
+struct Factored {
+  int64_t begin;  // in the flat memory
+  int64_t size;
+  int64_t rows;  // of each matrix
+  int64_t columns;
+  int64_t first_row;  // its place among the rows of all layers
+  int64_t first_matrix;
+};
+// Some rows of some columns of a matrix, whose squares are added up by column.
+struct Strip {
+  int64_t layer;
+  int64_t row;  // its place in the layer, as if that were one matrix
+  int64_t rows;
+  int64_t column;
+  int64_t columns;
+  int64_t sums;  // the place of its sums in FactoredLayers::sums
+};
+// The same columns of all strips of a matrix.
+struct Tile {
+  int64_t layer;
+  int64_t mean;  // the place of the first column's mean in the layer's slot
+  int64_t columns;
+  int64_t strips;
+  int64_t sums;  // the place of the first strip's sums; those of the others follow
+};
+struct FactoredLayers {
+  const Factored* all = nullptr;
+  const Strip* strips = nullptr;
+  const Tile* tiles = nullptr;
+  double* sums = nullptr;
+  double* means = nullptr;  // [matrix]: the means of all squares
+  // Those of the layers that are updated.
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  int64_t first_strip = 0;
+  int64_t num_strips = 0;
+  int64_t first_tile = 0;
+  int64_t num_tiles = 0;
+  int64_t first_matrix = 0;
+  int64_t matrices = 0;
+};
+
+// The most rows and columns of a strip.
+constexpr int64_t kStripRows = 64;
+constexpr int64_t kStripColumns = 256;
+
 struct Layers {
   const LayerPart* all_parts = nullptr;
   const Layer* all = nullptr;
@@ -176,6 +236,7 @@ struct Layers {
   int64_t first_part = 0;
   int64_t parts = 0;
   int64_t origin = 0;  // the place in the flat memory that the pointers to parameters, gradients and slots point to
+  FactoredLayers factored = {};
 };
 
 // The arguments for layers without and with weight decay.
@@ -212,8 +273,10 @@ struct UpdateTable {
   void (*lamb_norms)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<LambArgs>& args);
   void (*lars_norms)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<LarsArgs>& args);
   void (*add_norms)(const Layers& layers);
+  void (*adafactor_norms)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<AdafactorArgs>& args);
   void (*lamb)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<LambArgs>& args);
   void (*lars)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<LarsArgs>& args);
+  void (*adafactor)(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<AdafactorArgs>& args);
 };
 
 struct UpdateTables {

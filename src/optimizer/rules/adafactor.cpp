@@ -53,6 +53,30 @@ class AdafactorRule final : public Rule<AdafactorRule> {
     return slot == 0 ? rank - 1 : rank - 2;
   }
 
+  // Small matrices, of which there are many, are not worth the rows and columns that kernels give to blocks.
+  bool takes_layer(std::span<const int64_t> shape, std::span<const int64_t> strides) const override {
+    constexpr int64_t kLeast = 1024;
+    const Matrices m = matrices_of({shape.data(), shape.size()});
+    return is_contiguous(shape, strides) && (m.rows == 0 || m.count == 1 || m.rows * m.columns >= kLeast);
+  }
+
+  void update_layers(const Segment& segment, const kernels::Layers& layers, const StepContext& context,
+                     const std::function<void()>& /*join*/) const override {
+    kernels::LayerArgs<kernels::AdafactorArgs> a{
+        .in = {common(segment, {.decay = false}, context), common(segment, {}, context)}, .rule = {}, .trust = {}};
+    a.rule[0] = {.learning_rate = rate(context),
+                 .keep = beta_2(context),
+                 .epsilon_1 = options_.epsilon_1,
+                 .epsilon_2 = options_.epsilon_2,
+                 .clip_threshold = options_.clip_threshold};
+    with_kernels(segment, [&]<typename P, typename T>(const kernels::UpdateTable<P, T>& table) {
+      const auto at = layer_memory<P, T>(segment, 2);
+      table.adafactor_norms(at, layers, a);
+      table.add_norms(layers);
+      table.adafactor(at, layers, a);
+    });
+  }
+
   template <typename T>
   void apply(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
     if (segment.size == 0) return;

@@ -70,11 +70,21 @@ void ShardUpdate::make_layers() {
     for (const ShardPiece& piece : pieces_) {
       const FlatParameter& parameter = flat_.parameters()[piece.parameter];
       if (parameter.group != g) continue;
-      places.push_back({.begin = piece.at, .size = piece.size, .treatment = parameter.treatment});
+      places.push_back({.begin = piece.at,
+                        .size = piece.size,
+                        .treatment = parameter.treatment,
+                        .shape = parameter.shape,
+                        .is_taken = rule_.rule().takes_layer(parameter.shape, parameter.strides)});
     }
     std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
-    layers = std::make_unique<LayerTables>(std::move(places), there);
+    layers = std::make_unique<LayerTables>(rule_.rule(), std::move(places), there);
   }
+}
+
+// Returns whether kernels of devices update the piece by its norms.
+bool ShardUpdate::is_layer(const ShardPiece& piece) const {
+  const auto& layers = layers_[flat_.parameters()[piece.parameter].group];
+  return layers != nullptr && layers->takes(piece.at);
 }
 
 template <typename Visit>
@@ -213,11 +223,11 @@ Verdict ShardUpdate::update_by_tensors(const std::vector<torch::Tensor>& sums, c
     const FlatParameter& left = flat_.parameters()[before.parameter];
     const FlatParameter& right = flat_.parameters()[piece.parameter];
     if (before.unit != piece.unit || rule_.gradient().clipnorm > 0.0) return false;
-    const bool by_layers = layers_[left.group] != nullptr;
-    const bool alike = left.treatment == right.treatment && !rule_.rule().one_by_one();
+    const bool alike =
+        rule_.rule().one_by_one() ? is_layer(before) && is_layer(piece) : left.treatment == right.treatment;
     // All memories are a run: the gaps between parameters, which stay zero, are the same in the shard and the slice.
     const int64_t gap = right.offset + piece.begin - (left.offset + before.begin);
-    return (by_layers || alike) && gap == piece.at - before.at && gap > 0;
+    return alike && gap == piece.at - before.at && gap > 0;
   };
   for (std::size_t first = 0; first < pieces_.size();) {
     std::size_t last = first;
@@ -247,7 +257,7 @@ void ShardUpdate::update_pieces(const ShardPiece& first, const ShardPiece& last,
   // A rule that takes whole parameters gets them in their shapes, others get runs of elements.
   const auto part = [&](const torch::Tensor& flat, int64_t begin) {
     torch::Tensor run = flat.narrow(0, begin, size);
-    if (!rule_.rule().takes_whole()) return run;
+    if (!rule_.rule().takes_whole() || is_layer(first)) return run;
     return run.as_strided(parameter.shape, parameter.strides, run.storage_offset());
   };
   UpdateRun run{.values = part(values(parameter.group), has_part_alone() ? first.at : parameter.offset + first.begin),
@@ -255,9 +265,7 @@ void ShardUpdate::update_pieces(const ShardPiece& first, const ShardPiece& last,
                 .slots = {},
                 .treatment = parameter.treatment};
   for (const torch::Tensor& slot : slots_[parameter.group]) run.slots.push_back(part(slot, first.at));
-  if (const auto& layers = layers_[parameter.group]) {
-    run.layers = layers->layers(first.at, first.at + size);
-  }
+  if (is_layer(first)) run.layers = layers_[parameter.group]->layers(first.at, first.at + size);
   if (rule_.gradient().clipnorm > 0.0) {
     const torch::Tensor norm = squares.select(0, static_cast<int64_t>(first.parameter)).sqrt();
     scaling.factor = clip_factor(norm.mul_(context.grad_scale), rule_.gradient().clipnorm);

@@ -62,6 +62,7 @@ class ShardUpdate {
   Verdict update_by_tensors(const std::vector<torch::Tensor>& sums, const StepContext& context, Communicator& line);
   torch::Tensor squared_norms(const std::vector<torch::Tensor>& sums, Communicator& line) const;
   void make_layers();
+  bool is_layer(const ShardPiece& piece) const;
   void update_pieces(const ShardPiece& first, const ShardPiece& last, const std::vector<torch::Tensor>& sums,
                      const StepContext& context, DeviceScaling scaling, const torch::Tensor& squares);
 

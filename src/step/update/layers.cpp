@@ -24,10 +24,11 @@ torch::Tensor table_of(const std::vector<int64_t>& numbers, torch::Device device
 }  // namespace
 
 bool LayerTables::serve(const UpdateRule& rule, torch::ScalarType dtype, torch::Device device) {
-  return rule.needs_norms() && kernels_reach(dtype, device);
+  return rule.one_by_one() && kernels_reach(dtype, device);
 }
 
-LayerTables::LayerTables(std::vector<Place> places, torch::Device device) : places_(std::move(places)) {
+LayerTables::LayerTables(const UpdateRule& rule, std::vector<Place> places, torch::Device device)
+    : places_(std::move(places)) {
   std::vector<int64_t> parts;
   std::vector<int64_t> layers;
   for (std::size_t p = 0; p < places_.size(); ++p) {
@@ -47,6 +48,17 @@ LayerTables::LayerTables(std::vector<Place> places, torch::Device device) : plac
   const auto options = at::TensorOptions().dtype(torch::kDouble).device(device);
   part_norms_ = at::zeros({first_part_.back(), 2}, options);
   norms_ = at::zeros({static_cast<int64_t>(places_.size()), 2}, options);
+  if (!rule.takes_whole()) return;
+  std::vector<FactoredTables::Place> factored;
+  for (const Place& place : places_) {
+    factored.push_back({.begin = place.begin, .size = place.size, .shape = place.shape, .is_taken = place.is_taken});
+  }
+  factored_.emplace(factored, device);
+}
+
+bool LayerTables::takes(int64_t begin) const {
+  const Range range = between(begin, begin + 1);  // empty ones begin there, too
+  return range.first < range.end && places_[range.end - 1].is_taken;
 }
 
 LayerTables::Range LayerTables::between(int64_t begin, int64_t end) const {
@@ -68,7 +80,8 @@ kernels::Layers LayerTables::layers(int64_t begin, int64_t end) const {
           .count = static_cast<int64_t>(range.end - range.first),
           .first_part = first_part_[range.first],
           .parts = first_part_[range.end] - first_part_[range.first],
-          .origin = begin};
+          .origin = begin,
+          .factored = factored_ ? factored_->layers(range.first, range.end) : kernels::FactoredLayers{}};
 }
 
 }  // namespace cohort

@@ -1,14 +1,16 @@
-// LayerTables: where whole parameters lie in flat memory, as the kernels of rules that need norms of each one take it
-// (LAMB, LARS), with room for these norms. They update many parameters at once.
+// LayerTables: where whole parameters lie in flat memory, as the kernels of rules take it that need norms or means of
+// each one (LAMB, LARS, Adafactor), with room for these. They update many parameters at once.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "optimizer/update_rule.h"
+#include "step/update/factored.h"
 
 namespace cohort {
 
@@ -18,14 +20,16 @@ class LayerTables {
     int64_t begin = 0;  // in the flat memory
     int64_t size = 0;
     Treatment treatment = {};
+    std::vector<int64_t> shape;
+    bool is_taken = true;  // by UpdateRule::takes_layer(); false: kernels never get it
   };
 
-  // Returns whether kernels update parameters on the device by the norms of each one.
+  // Returns whether kernels update parameters on the device by norms of each one.
   static bool serve(const UpdateRule& rule, torch::ScalarType dtype, torch::Device device);
 
   // Lays out tables on the device for parameters in the order of their memory. Once it is made nothing waits for the
   // device.
-  LayerTables(std::vector<Place> places, torch::Device device);
+  LayerTables(const UpdateRule& rule, std::vector<Place> places, torch::Device device);
 
   // The parameters from one to before another one.
   struct Range {
@@ -37,6 +41,8 @@ class LayerTables {
   // Returns the parameters of between() for kernels; pointers are to `begin`. Valid while this lives; those of one call
   // at a time.
   kernels::Layers layers(int64_t begin, int64_t end) const;
+  // Returns whether kernels take the parameter that begins there.
+  bool takes(int64_t begin) const;
   // Returns the squared norms of a parameter and of its direction that the kernels leave.
   torch::Tensor norms(std::size_t parameter) const { return norms_.select(0, static_cast<int64_t>(parameter)); }
 
@@ -47,6 +53,7 @@ class LayerTables {
   torch::Tensor layers_;             // [parameter]: kernels::Layer
   torch::Tensor part_norms_;         // [part][2]
   torch::Tensor norms_;              // [parameter][2]
+  std::optional<FactoredTables> factored_;
 };
 
 }  // namespace cohort

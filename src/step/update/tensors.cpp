@@ -38,9 +38,13 @@ TensorUpdate::TensorUpdate(const FlatParameters& flat, const Optimizer& rule, st
     std::vector<LayerTables::Place> places;
     for (const std::size_t p : flat.groups()[g].members) {
       const FlatParameter& parameter = flat.parameters()[p];
-      places.push_back({.begin = parameter.offset, .size = parameter.size, .treatment = parameter.treatment});
+      places.push_back({.begin = parameter.offset,
+                        .size = parameter.size,
+                        .treatment = parameter.treatment,
+                        .shape = parameter.shape,
+                        .is_taken = rule.rule().takes_layer(parameter.shape, parameter.strides)});
     }
-    layers = std::make_unique<LayerTables>(std::move(places), values_[g].device());
+    layers = std::make_unique<LayerTables>(rule.rule(), std::move(places), values_[g].device());
   }
 }
 
@@ -87,13 +91,13 @@ void TensorUpdate::update_some(const std::vector<torch::Tensor>& sums, std::span
 // treated differently.
 void TensorUpdate::update_runs(std::span<const std::size_t> parameters, const torch::Tensor& sums,
                                const StepContext& context, const DeviceScaling& scaling, const torch::Tensor& squares) {
-  if (parameters.empty()) return;
-  const bool by_layers = layers_[flat_.parameters()[parameters.front()].group] != nullptr;
-  const bool several = (by_layers || !rule_.rule().one_by_one()) && rule_.gradient().clipnorm == 0.0;
+  const bool one_by_one = rule_.rule().one_by_one();
+  const bool alone = rule_.gradient().clipnorm > 0.0;
   const auto joins = [&](std::size_t before, std::size_t next) {
     const FlatParameter& a = flat_.parameters()[before];
     const FlatParameter& b = flat_.parameters()[next];
-    return several && (by_layers || a.treatment == b.treatment) && a.offset + aligned_slice(a.size) == b.offset;
+    const bool alike = one_by_one ? is_layer(before) && is_layer(next) : a.treatment == b.treatment;
+    return !alone && alike && a.offset + aligned_slice(a.size) == b.offset;
   };
   for (std::size_t first = 0; first < parameters.size();) {
     std::size_t last = first + 1;
@@ -106,7 +110,7 @@ void TensorUpdate::update_runs(std::span<const std::size_t> parameters, const to
 
 void TensorUpdate::update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
                                   StepContext context, DeviceScaling scaling, const torch::Tensor& squares) {
-  const LayerTables* const layers = layers_[group].get();
+  const LayerTables* const layers = is_layer(first) ? layers_[group].get() : nullptr;
   if (cut_of_ && rule_.rule().one_by_one() && layers == nullptr) {
     const Cut cut = cut_of_(first);
     context.add_up = cut.add_up;
@@ -117,7 +121,7 @@ void TensorUpdate::update_members(std::size_t group, std::size_t first, std::siz
   const int64_t end = flat_.parameters()[last].offset + flat_.parameters()[last].size;
   // A rule that takes whole parameters gets them in their shapes, others get runs of elements.
   const auto part = [&](const torch::Tensor& flat) {
-    return rule_.rule().takes_whole() ? flat_.part_of(flat, first) : flat.slice(0, begin, end);
+    return rule_.rule().takes_whole() && layers == nullptr ? flat_.part_of(flat, first) : flat.slice(0, begin, end);
   };
   UpdateRun run{.values = part(values_[group]),
                 .gradient = part(sums),
@@ -134,6 +138,14 @@ void TensorUpdate::update_members(std::size_t group, std::size_t first, std::siz
     scaling.factor = clip_factor(norm.mul_(context.grad_scale), rule_.gradient().clipnorm);
   }
   update_run(rule_.rule(), run, scaling, context);
+}
+
+// Returns whether kernels update the parameter by its norms. The means of one that is cut are not made by them.
+bool TensorUpdate::is_layer(std::size_t parameter) const {
+  const FlatParameter& place = flat_.parameters()[parameter];
+  const LayerTables* const layers = layers_[place.group].get();
+  if (layers == nullptr || place.size == 0 || !layers->takes(place.offset)) return false;
+  return !rule_.rule().takes_whole() || !cut_of_ || cut_of_(parameter).add_up == nullptr;
 }
 
 // Adds up the norms of parameters of which others have parts, in one message for those that are cut along an axis.

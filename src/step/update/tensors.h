@@ -69,13 +69,14 @@ class TensorUpdate {
                    const DeviceScaling& scaling, const torch::Tensor& squares);
   void update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
                       StepContext context, DeviceScaling scaling, const torch::Tensor& squares);
+  bool is_layer(std::size_t parameter) const;
   void join_norms(std::size_t group, LayerTables::Range range) const;
 
   const FlatParameters& flat_;
   Optimizer rule_;
   std::vector<torch::Tensor> values_;
   std::vector<std::vector<torch::Tensor>> slots_;
-  std::vector<std::unique_ptr<LayerTables>> layers_;  // [group]; null where kernels do not make norms of parameters
+  std::vector<std::unique_ptr<LayerTables>> layers_;  // [group]; null where kernels make no norms of parameters
   CutOf cut_of_;
 };
 
@@ -85,8 +86,8 @@ struct UpdateRun {
   torch::Tensor gradient;  // the rule may overwrite it
   std::vector<torch::Tensor> slots;
   Treatment treatment;
-  // Whole parameters that a rule with needs_norms() updates by kernels, and what joins their norms; see
-  // UpdateRule::update_layers(). The treatments are those of the layers.
+  // Whole parameters that kernels update by norms of each one, and what joins these; see UpdateRule::update_layers().
+  // The treatments are those of the layers.
   std::optional<kernels::Layers> layers = {};
   std::function<void()> join = {};
 };
