@@ -363,7 +363,7 @@ std::vector<int64_t> Task::input_partition_dims(bool /*training*/) const {
   return {};
 }
 
-LayoutMap Task::mesh_layout(const std::string& axis, bool /*cuts_vocabulary*/) const {
+LayoutMap Task::mesh_layout(const std::string& axis, const MeshCuts& /*cuts*/) const {
   fail<Unimplemented>("[task] the mesh is to divide parameters along \"", axis,
                       "\", but there is a layout only for language models, masked ones too, recommenders and vision "
                       "transformers (task.model.backbone.type vit); a mesh whose axes carry the batch would fit");

@@ -66,7 +66,9 @@ std::vector<Axis> make_axes(const std::vector<int>& sizes, const std::vector<std
   std::set<std::string> seen;
   for (std::size_t a = 0; a < names.size(); ++a) {
     if (names[a].empty()) fail<InvalidArgument>("[mesh] axis ", a, " has an empty name");
-    if (!seen.insert(names[a]).second) fail<InvalidArgument>("[mesh] two axes have the name \"", names[a], "\"");
+    if (!seen.insert(names[a]).second) {
+      fail<InvalidArgument>("[mesh] two axes have the name \"", names[a], "\", wanted a name for each");
+    }
     if (sizes[a] < 1 && sizes[a] != -1) {
       fail<InvalidArgument>("[mesh] the axis \"", names[a], "\" has the size ", sizes[a],
                             ", wanted 1 or more, or -1 for what the devices leave");
@@ -165,10 +167,10 @@ DeviceMesh::DeviceMesh(std::vector<Axis> axes, const std::vector<DeviceSpec>& de
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const DeviceSpec& a, const DeviceSpec& b) { return task_of(a) < task_of(b); });
   std::vector<Topology::Place> places;
+  std::set<std::string> seen;
   for (const DeviceSpec& device : sorted) {
-    for (const Topology::Place& place : places) {
-      if (place.device == device) fail<InvalidArgument>("[mesh] ", device.to_string(), " is there twice");
-    }
+    if (!seen.insert(device.to_string()).second)
+      fail<InvalidArgument>("[mesh] ", device.to_string(), " is there twice");
     int process = places.empty() ? 0 : places.back().process;
     if (!places.empty() && task_of(places.back().device) != task_of(device)) ++process;
     places.push_back({.process = process, .device = device});

@@ -81,7 +81,7 @@ TEST(MeshExperiments, ExperimentsRunOnAMeshThatAFlagGives) {
     EXPECT_NEAR(last_loss(experiment, {"--mesh=batch=2,model=2"}), wanted, 1e-4 * wanted);
     if (experiment == vit) continue;
     std::vector<std::string> flags = {"--mesh=model=2", "--vocab_parallel"};
-    if (experiment != clicks) flags.emplace_back("--sequence_parallel");
+    flags.emplace_back(experiment == clicks ? "--mlp_parallel" : "--sequence_parallel");
     EXPECT_NEAR(last_loss(experiment, flags), wanted, 1e-4 * wanted);
   }
 }
@@ -159,7 +159,12 @@ TEST(MeshExperiments, WrongStagesAreNamed) {
   expect(text, {"--mesh=batch=2", "--pipeline_schedule=gpipe"},
          "--pipeline_schedule=gpipe has no meaning without an axis of stages in --mesh");
   expect(text, {"--pipeline_microbatches=2"}, "--pipeline_microbatches=2 has no meaning without an axis of stages");
-  expect(text, {"--mesh=model=2,stage=2"}, "neither carries the batch nor divides the layers");
+  expect(text, {"--mesh=model=2,stage=2"},
+         "the axis model neither carries the batch nor divides the layers, which is what a pipeline does; "
+         "batch=2,stage=2");
+  expect(text, {"--mesh=pipeline=1,stage=2"}, "both pipeline and stage divide layers, wanted one axis that does");
+  expect({"--experiment=mnist_mlp"}, {"--mesh=stage=5"},
+         "the model has 4 layers (flatten, dense, dense_1, dense_2), which cannot be cut into the 5 chunks");
   expect(text, {"--mesh=stage=2", "--sharding_stage=2"}, "sharding.stage is 2");
   expect({"--experiment=mnist_cnn"}, {"--mesh=stage=2", "--params_override=task.train_input_partition_dims=[1,2,1,1]"},
          "task.eval_input_partition_dims have no meaning with --mesh=stage=2, whose axis of stages divides the layers");
@@ -186,6 +191,13 @@ TEST(MeshExperiments, WrongMeshesAreNamed) {
   };
   expect({"--mesh=batch"}, "\"batch\" is no axis, wanted batch=2,model=2");
   expect({"--mesh=batch=0"}, "the axis batch has the size 0");
+  for (const char* size : {"", "x", "2.5", " 2", "-1", "1025", "99999999999999999999"}) {
+    expect({c10::str("--mesh=batch=", size)}, c10::str("the axis batch has the size ", size, ", wanted 1 to 1024"));
+  }
+  expect({"--mesh=batch=1024,model=1024"}, "the axes have more than 65536 places, wanted sizes whose product is that");
+  expect({"--mesh=batch=1024,model=4"},
+         "has 4096 places in a process, wanted axes whose sizes multiply to 1024 or less");
+  expect({"--mesh=batch=2,batch=2"}, "two axes have the name batch, wanted one of each");
   expect({"--mesh=batches=2"}, "does not say what it divides");
   expect({"--mesh=model=3"}, "which 3 replicas along \"model\" do not divide; sizes of the axis that would: 1, 2, 4");
   expect({"--mesh=model=8"},
@@ -195,6 +207,7 @@ TEST(MeshExperiments, WrongMeshesAreNamed) {
   expect({"--mesh=batch=2,model=2", "--num_replicas=3"},
          "has 4 places, but there are 3 by --num_replicas; 4 would fit");
   expect({"--mesh=model=2", "--sharding_stage=1"}, "--sharding_stage=1 has no meaning with --mesh=model=2");
+  expect({"--mesh=batch=2", "--sharding_stage=1"}, "--num_replicas without a mesh would fit");
   expect({"--mesh=model=2", "--distribution_strategy=one_device"},
          "--mesh=model=2 has no meaning under --distribution_strategy=one_device, only under mirrored and "
          "multi_worker_mirrored");
@@ -206,10 +219,14 @@ TEST(MeshExperiments, WrongMeshesAreNamed) {
   expect({"--mesh=sequence=2,model=2"}, "divide inputs and parameters");
   expect({"--mesh=batch=2,space=2"},
          "the axis space divides images into the parts of task.train_input_partition_dims (with --mode=eval "
-         "task.eval_input_partition_dims), which is empty, wanted parts whose product is 2");
+         "task.eval_input_partition_dims), which is empty, wanted parts whose product is 2; an axis sequence divides");
   expect({"--sequence_parallel=true"}, "--sequence_parallel=true has no meaning without an axis that divides");
   expect({"--mesh=batch=2", "--sequence_parallel=true"}, "--sequence_parallel=true has no meaning without an axis");
   expect({"--mesh=sequence=2", "--vocab_parallel=true"}, "--vocab_parallel=true has no meaning without an axis that");
+  expect({"--mesh=batch=2", "--mlp_parallel"}, "--mlp_parallel=true has no meaning without an axis that divides");
+  expect({"--mesh=model=2", "--mlp_parallel"},
+         "--mlp_parallel=true is for recommenders, whose dense layers are whole without it; \"model\" divides");
+  expect({"--mesh=model=2", "--vocab_parallel=maybe"}, "runtime.vocab_parallel is \"maybe\", wanted true or false");
   expect({"--mesh=model=2", "--vocab_parallel=true", "--params_override=task.model.vocab_size=257"},
          "dimension 0 of model.embed_tokens.weight has 257 elements, which 2 replicas along \"model\" do not divide");
 }
@@ -227,6 +244,16 @@ TEST(MeshExperiments, ModelsThatAMeshDoesNotDivideSoAreNamed) {
   expect({"--experiment=mnist_mlp", "--mesh=model=2", "--vocab_parallel=true",
           "--params_override=task.model.backbone.type=vit"},
          "--vocab_parallel=true: an image classifier has no vocabulary that \"model\" could divide");
+  expect({"--experiment=mnist_mlp", "--mesh=sequence=2"},
+         "this task has images; the axis space, with task.train_input");
+  expect({"--experiment=unet_small", "--mesh=sequence=2"},
+         "this task has images; the axis space, with task.train_input");
+  expect({"--experiment=bert_tiny", "--mesh=sequence=2"},
+         "the attention of BERT takes whole sequences; the axes batch");
+  expect({"--experiment=dlrm_small", "--mesh=sequence=2"}, "this task has clicks; the axes batch and model divide");
+  expect({"--experiment=dlrm_small", "--mesh=model=2", "--mlp_parallel",
+          "--params_override=task.model.bottom_mlp=[16],task.model.top_mlp=[1]"},
+         "task.model.bottom_mlp and task.model.top_mlp have a single layer each, which \"model\" does not divide");
   std::vector<std::string> clicks = recommender(folder / "clicks", 9);
   clicks.emplace_back("--mesh=model=2");
   clicks.emplace_back("--sequence_parallel");
@@ -235,6 +262,25 @@ TEST(MeshExperiments, ModelsThatAMeshDoesNotDivideSoAreNamed) {
   expect(clicks,
          "dimension 0 of emb_l.0.weight has 9 elements, which 2 replicas along \"model\" do not divide; sizes "
          "of the axis that would: 1, 3, 9");
+}
+
+TEST(MeshExperiments, PartsThatDoNotFitAreNamed) {
+  const testing::TemporaryFolder folder;
+  const auto expect = [&](const std::string& dims, const std::vector<std::string>& flags, const std::string& part) {
+    std::vector<std::string> all = {"--experiment=unet_small", "--mode=train", "--model_dir=" + folder.path().string(),
+                                    "--params_override=task.train_input_partition_dims=" + dims};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const auto [status, said] = run(all);
+    EXPECT_EQ(status, 2);
+    EXPECT_THAT(said, HasSubstr(part));
+  };
+  expect("[1, 1, 2, 3]", {}, "task.train_input_partition_dims cuts channels in 3 parts, wanted [1, height, width, 1]");
+  expect("[2, 1, 1, 1]", {"--mesh=space=2"}, "task.train_input_partition_dims cuts the batch in 2 parts, wanted [1, ");
+  expect("[1, 1025]", {}, "task.train_input_partition_dims is [1, 1025], wanted numbers whose product is 1024 or less");
+  expect("[4294967296, 4294967296]", {}, "wanted numbers whose product is 1024 or less");
+  expect("[32, 32]", {"--num_replicas=2"}, "2 replicas of 1024 parts are 2048 CPUs, wanted 1024 or less");
+  expect("[1, 2]", {"--sharding_stage=1"},
+         "--sharding_stage=1 and inputs in 2 parts (task.train_input_partition_dims) do not go together; one of them");
 }
 
 }  // namespace

@@ -288,6 +288,12 @@ struct TaskData {
   bool shard_validation = true;       // each worker reads its part of the validation data; else all of it
 };
 
+// What an axis of a mesh divides beside what it always does.
+struct MeshCuts {
+  bool vocabulary = false;  // --vocab_parallel
+  bool mlps = false;        // dense layers that are whole otherwise: --mlp_parallel
+};
+
 // A learning task: a model, its data and its loss. Its fields are the group "task" of the configuration.
 class Task {
  public:
@@ -314,13 +320,15 @@ class Task {
   // model takes it (NCHW), in training or in evaluation. Empty: it is not divided. InvalidArgument names a key whose
   // value makes no sense.
   virtual std::vector<int64_t> input_partition_dims(bool training) const;
-  // Returns which parameters of the model an axis of a mesh cuts; with `cuts_vocabulary` it divides the vocabulary, too
-  // (--vocab_parallel). Unimplemented: the task has no layout for its model, or its model has no vocabulary.
-  virtual LayoutMap mesh_layout(const std::string& axis, bool cuts_vocabulary) const;
+  // Returns which parameters of the model an axis of a mesh cuts. Unimplemented: the task has no layout for its model,
+  // or its model has not what is to be cut. InvalidArgument: a cut would change nothing.
+  virtual LayoutMap mesh_layout(const std::string& axis, const MeshCuts& cuts) const;
   // Returns where a pipeline cuts the model into so many chunks (PipelineOptions::cut); empty: a Sequential is cut by
   // the time that its layers take. Unimplemented: the task has no cut for its model. InvalidArgument: the model has
   // not so many blocks.
   virtual std::vector<std::string> pipeline_cut(int chunks) const;
+  // Unimplemented: the model has no tokens that an axis of a mesh could divide (--mesh=sequence=2). By default nothing.
+  virtual void check_sequence(const std::string& /*axis*/) const {}
   // Makes the model, built (Model::built) but not compiled.
   virtual Model build_model() = 0;
   // Adds the losses and the metrics to the options that the model is compiled with; by default build_loss() and

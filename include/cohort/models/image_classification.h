@@ -143,8 +143,9 @@ class ImageClassificationTask : public Task {
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
   std::vector<int64_t> input_partition_dims(bool training) const override;
-  LayoutMap mesh_layout(const std::string& axis, bool cuts_vocabulary) const override;
+  LayoutMap mesh_layout(const std::string& axis, const MeshCuts& cuts) const override;
   std::vector<std::string> pipeline_cut(int chunks) const override;
+  void check_sequence(const std::string& axis) const override;
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;

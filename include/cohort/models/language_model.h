@@ -71,7 +71,7 @@ class LanguageModelTask : public Task {
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
-  LayoutMap mesh_layout(const std::string& axis, bool cuts_vocabulary) const override;
+  LayoutMap mesh_layout(const std::string& axis, const MeshCuts& cuts) const override;
   std::vector<std::string> pipeline_cut(int chunks) const override;
   Model build_model() override;
   Loss build_loss() override;

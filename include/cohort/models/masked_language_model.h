@@ -77,8 +77,9 @@ class MaskedLanguageModelTask : public Task {
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
-  LayoutMap mesh_layout(const std::string& axis, bool cuts_vocabulary) const override;
+  LayoutMap mesh_layout(const std::string& axis, const MeshCuts& cuts) const override;
   std::vector<std::string> pipeline_cut(int chunks) const override;
+  void check_sequence(const std::string& axis) const override;
   Model build_model() override;
   // Adds the loss of masked tokens and that of the next sentence, and the metrics, under Model Garden's names:
   // lm_example_loss, masked_lm_accuracy, next_sentence_loss, next_sentence_accuracy.

@@ -57,7 +57,8 @@ class RankingTask : public Task {
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;
   // The tables by their columns, or with `cuts_vocabulary` by their rows; dense layers are whole.
-  LayoutMap mesh_layout(const std::string& axis, bool cuts_vocabulary) const override;
+  LayoutMap mesh_layout(const std::string& axis, const MeshCuts& cuts) const override;
+  void check_sequence(const std::string& axis) const override;
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;

@@ -92,6 +92,7 @@ class SemanticSegmentationTask : public Task {
   Example example_batch() const override;
   std::vector<int64_t> input_partition_dims(bool training) const override;
   std::vector<std::string> pipeline_cut(int chunks) const override;
+  void check_sequence(const std::string& axis) const override;
   Model build_model() override;
   Loss build_loss() override;
   std::vector<Metric> build_metrics() override;

@@ -42,6 +42,7 @@ struct StrategyFlags {
   Setting<std::string> sequence_attention = "ring";
   Setting<bool> sequence_parallel = MeshOptions().sequence_parallel;
   Setting<bool> vocab_parallel = false;
+  Setting<bool> mlp_parallel = false;
   Setting<std::string> pipeline_schedule = "1f1b";
   Setting<int64_t> pipeline_microbatches = Schedule1F1B().microbatches;
   Setting<std::string> worker_hosts;

@@ -13,17 +13,26 @@
 #include "models/command/exchange_flags.h"
 #include "models/command/pipeline_flags.h"
 #include "models/command/security_flags.h"
+#include "models/command/strategy_table.h"
 
 namespace cohort {
 
 namespace {
 
 constexpr std::string_view kRing = "ring";
+constexpr std::string_view kSequence = "sequence";  // the axis that divides tokens
+constexpr int kMostOnAxis = 1024;
+constexpr int64_t kMostPlaces = 65'536;  // on all axes
 
 // The flag says the devices of a process: as many CPUs as its part of the mesh has places, unless the user says so.
 std::vector<std::string> devices_here(const StrategyFlags& flags, const std::vector<std::string>& asked, int places,
                                       int workers) {
-  if (flags.num_gpus == 0 && flags.num_replicas == 0 && places % workers == 0) return cpu_devices(places / workers);
+  if (flags.num_gpus == 0 && flags.num_replicas == 0 && places % workers == 0) {
+    if (places / workers <= kMostReplicas) return cpu_devices(places / workers);
+    fail<InvalidArgument>("[train] --mesh=", flags.mesh, " has ", places / workers,
+                          " places in a process, wanted axes whose sizes multiply to ", kMostReplicas,
+                          " or less for each process");
+  }
   if (static_cast<int>(asked.size()) * workers == places) return asked;
   const bool gpus = flags.num_gpus > 0;
   fail<InvalidArgument>("[train] --mesh=", flags.mesh, " has ", places, " places, but ",
@@ -46,8 +55,10 @@ SequenceAttention attention_of(const StrategyFlags& flags) {
 
 MeshOptions options_of(const StrategyFlags& flags, const ExchangeOptions& exchange) {
   if (flags.sharding_stage != 0) {
-    fail<InvalidArgument>("[train] --sharding_stage=", flags.sharding_stage, " has no meaning with --mesh=", flags.mesh,
-                          ", whose replicas have all states of their parts");
+    fail<InvalidArgument>(
+        "[train] --sharding_stage=", flags.sharding_stage, " has no meaning with --mesh=", flags.mesh,
+        ", whose replicas have all states of their parts; --num_replicas without a mesh would fit, or ",
+        "stage 1 with an axis of stages, such as batch=2,stage=2");
   }
   return {.layout = flags.layout,
           .sequence_parallel = flags.sequence_parallel,
@@ -80,7 +91,7 @@ void require_sequence(const StrategyFlags& flags) {
     fail<InvalidArgument>("[train] --sequence_attention=", flags.sequence_attention, ", wanted ring or ulysses");
   }
   const std::vector<std::string> names = mesh_of(flags).names;
-  if (std::find(names.begin(), names.end(), "sequence") != names.end()) return;
+  if (std::find(names.begin(), names.end(), kSequence) != names.end()) return;
   fail<InvalidArgument>("[train] --sequence_attention=", flags.sequence_attention,
                         " has no meaning without an axis sequence in --mesh");
 }
@@ -90,11 +101,11 @@ void require_parts(const StrategyFlags& flags) {
   if (flags.mesh->empty() || !flags.input_partition_dims.empty() || !flags.eval_input_partition_dims.empty()) return;
   const DeviceMesh mesh = axes_of(flags);
   for (const Axis& axis : mesh.axes()) {
-    if (axis.role != AxisRole::kSpace || axis.name == "sequence" || is_evaluator(flags)) continue;
+    if (axis.role != AxisRole::kSpace || axis.name == kSequence || is_evaluator(flags)) continue;
     fail<InvalidArgument>(
         "[train] --mesh=", flags.mesh, ": the axis ", axis.name, " divides images into the parts of ",
         "task.train_input_partition_dims (with --mode=eval task.eval_input_partition_dims), which is ",
-        "empty, wanted parts whose product is ", axis.size);
+        "empty, wanted parts whose product is ", axis.size, "; an axis sequence divides tokens");
   }
 }
 
@@ -105,7 +116,8 @@ void check_mesh(const StrategyFlags& flags) {
   require_parts(flags);
   using Flag = std::pair<const char*, bool>;
   for (const auto& [name, is_set] :
-       {Flag("sequence_parallel", flags.sequence_parallel), Flag("vocab_parallel", flags.vocab_parallel)}) {
+       {Flag("sequence_parallel", flags.sequence_parallel), Flag("vocab_parallel", flags.vocab_parallel),
+        Flag("mlp_parallel", flags.mlp_parallel)}) {
     if (!is_set || (!flags.mesh->empty() && !dividing_axes(axes_of(flags)).empty())) continue;
     fail<InvalidArgument>("[train] --", name,
                           "=true has no meaning without an axis that divides parameters in --mesh,"
@@ -120,17 +132,28 @@ int parts_of(const StrategyFlags& flags) {
 
 MeshFlag mesh_of(const StrategyFlags& flags) {
   MeshFlag mesh;
+  int64_t places = 1;
   std::istringstream parts(*flags.mesh);
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t sign = part.find('=');
     if (sign == 0 || sign == std::string::npos) {
       fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": \"", part, "\" is no axis, wanted batch=2,model=2");
     }
-    mesh.names.push_back(part.substr(0, sign));
-    mesh.sizes.push_back(number_in<int>(part.substr(sign + 1), c10::str("[train] --mesh=", flags.mesh)));
-    if (mesh.sizes.back() < 1 || mesh.sizes.back() > 1024) {
-      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": the axis ", mesh.names.back(), " has the size ",
-                            mesh.sizes.back(), ", wanted 1 to 1024");
+    const std::string name = part.substr(0, sign), text = part.substr(sign + 1);
+    const std::optional<int> size = parse_int(text);
+    if (!size || *size < 1 || *size > kMostOnAxis) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": the axis ", name, " has the size ", text,
+                            ", wanted 1 to ", kMostOnAxis);
+    }
+    if (std::find(mesh.names.begin(), mesh.names.end(), name) != mesh.names.end()) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": two axes have the name ", name, ", wanted one of each");
+    }
+    mesh.names.push_back(name);
+    mesh.sizes.push_back(*size);
+    places *= *size;
+    if (places > kMostPlaces) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": the axes have more than ", kMostPlaces,
+                            " places, wanted sizes whose product is that or less");
     }
   }
   return mesh;
@@ -144,7 +167,14 @@ void take_layout(StrategyFlags& flags, const Task& task) {
     fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": both ", dividing[0], " and ", dividing[1],
                           " divide parameters, which the layouts of experiments do along one axis");
   }
-  if (!dividing.empty()) flags.layout = task.mesh_layout(dividing.front(), flags.vocab_parallel);
+  if (!dividing.empty()) {
+    const MeshCuts cuts{.vocabulary = flags.vocab_parallel, .mlps = flags.mlp_parallel};
+    flags.layout = task.mesh_layout(dividing.front(), cuts);
+  }
+  const bool has_parts = !flags.input_partition_dims.empty() || !flags.eval_input_partition_dims.empty();
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.name == kSequence && !has_parts) task.check_sequence(axis.name);
+  }
   if (has_stages(mesh)) take_cut(flags, task, mesh);
 }
 
@@ -211,6 +241,11 @@ void describe_mesh(StrategyFlags& flags, ConfigFields& fields) {
            "whether the axis model of the mesh divides the vocabulary, too: the embeddings and logits of a language "
            "model, or the rows of a recommender's tables instead of their columns")
       .flag = "--vocab_parallel";
+  fields
+      .add("mlp_parallel", flags.mlp_parallel,
+           "whether the axis model of the mesh divides the dense layers of a recommender, too, by columns and rows in "
+           "turn; else its replicas have them whole")
+      .flag = "--mlp_parallel";
 }
 
 }  // namespace cohort

@@ -30,9 +30,9 @@ Strategy make_mesh(const StrategyFlags& flags, const std::vector<std::string>& d
 Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std::string>& devices,
                               const ExchangeOptions& exchange);
 
-// InvalidArgument: --sequence_attention is unknown, or set without an axis of sequences; --sequence_parallel or
-// --vocab_parallel is set without an axis that divides parameters; an axis is to divide images, and the task does not
-// say how.
+// InvalidArgument: --sequence_attention is unknown, or set without an axis of sequences; --sequence_parallel,
+// --vocab_parallel or --mlp_parallel is set without an axis that divides parameters; an axis is to divide images, and
+// the task does not say how.
 void check_mesh(const StrategyFlags& flags);
 
 // Adds the flags.

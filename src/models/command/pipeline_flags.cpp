@@ -51,10 +51,23 @@ PipelineScheduleOptions schedule_of(const StrategyFlags& flags) {
 
 namespace {
 
-int stages_of(const DeviceMesh& mesh) {
-  int stages = 1;
-  for (const Axis& axis : mesh.axes()) stages *= axis.role == AxisRole::kStage ? axis.size : 1;
-  return stages;
+// Returns the size of the axis that divides layers.
+int stages_of(const StrategyFlags& flags, const DeviceMesh& mesh) {
+  const Axis* stages = nullptr;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kBatch) continue;
+    if (axis.role != AxisRole::kStage) {
+      fail<Unimplemented>("[train] --mesh=", flags.mesh, ": the axis ", axis.name,
+                          " neither carries the batch nor divides the layers, which is what a pipeline does; batch=2,",
+                          "stage=2 would fit");
+    }
+    if (stages != nullptr) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": both ", stages->name, " and ", axis.name,
+                            " divide layers, wanted one axis that does");
+    }
+    stages = &axis;
+  }
+  return stages == nullptr ? 1 : stages->size;
 }
 
 }  // namespace
@@ -77,7 +90,7 @@ void check_pipeline(const StrategyFlags& flags) {
 }
 
 void take_cut(StrategyFlags& flags, const Task& task, const DeviceMesh& mesh) {
-  const int stages = stages_of(mesh);
+  const int stages = stages_of(flags, mesh);
   const PipelineSchedule schedule =
       make_schedule(schedule_of(flags), stages, static_cast<int>(flags.pipeline_microbatches));
   flags.cut = task.pipeline_cut(schedule.num_chunks());

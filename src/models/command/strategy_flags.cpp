@@ -26,8 +26,6 @@ namespace cohort {
 
 namespace {
 
-constexpr int64_t kMostReplicas = 1024;  // because each has a thread and a model
-
 // Returns one CPU device for each replica, or the first GPUs.
 std::vector<std::string> devices_of(const StrategyFlags& flags) {
   if (flags.num_gpus == 0) return cpu_devices(static_cast<int>(std::max<int64_t>(1, flags.num_replicas)));
@@ -215,6 +213,14 @@ Strategy make_one_device(const StrategyFlags& flags) {
 Strategy make_mirrored(const StrategyFlags& flags) {
   if (!flags.mesh->empty()) return make_mesh(flags, devices_of(flags), exchange_options(flags));
   const int replicas = static_cast<int>(std::max<int64_t>(1, flags.num_replicas));
+  if (replicas * parts_of(flags) > kMostReplicas) {
+    fail<InvalidArgument>("[train] ", replicas, " replicas of ", parts_of(flags), " parts are ",
+                          replicas * parts_of(flags), " CPUs, wanted ", kMostReplicas, " or less");
+  }
+  if (parts_of(flags) > 1 && flags.sharding_stage != 0) {
+    fail<Unimplemented>("[train] --sharding_stage=", flags.sharding_stage, " and inputs in ", parts_of(flags),
+                        " parts (task.train_input_partition_dims) do not go together; one of them would fit");
+  }
   return MirroredStrategy({.devices = flags.num_gpus == 0 ? cpu_devices(replicas * parts_of(flags)) : devices_of(flags),
                            .exchange = exchange_options(flags),
                            .sharding = sharding_of(flags),

@@ -2,12 +2,15 @@
 // the equivalence tests read it.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 
 #include "cohort/models/strategy_flags.h"
 
 namespace cohort {
+
+inline constexpr int64_t kMostReplicas = 1024;  // of a process, because each has a thread and a model
 
 // The things that a strategy takes to train.
 enum class StrategyTakes {

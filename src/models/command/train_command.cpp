@@ -31,7 +31,8 @@ namespace {
 
 constexpr int kFailure = 1;
 // Flags that may stand alone.
-constexpr std::array kSwitches = {"--insecure", "--sequence_parallel", "--vocab_parallel", "--deterministic"};
+constexpr std::array kSwitches = {"--insecure", "--sequence_parallel", "--vocab_parallel", "--mlp_parallel",
+                                  "--deterministic"};
 
 // A flag that sets one field, as the description of the field says.
 struct PlainFlag {
@@ -208,8 +209,7 @@ std::function<int()> add_train_flags(CLI::App& app) {
       "folder of the data; without it the drawn digits, shapes, sums or clicks of those experiments that have such");
   for (PlainFlag& flag : flags->plain) {
     if (std::find(kSwitches.begin(), kSwitches.end(), flag.name) != kSwitches.end()) {
-      app.add_flag_function(
-          flag.name, [&flag](int64_t on) { flag.given = on > 0 ? "true" : "false"; }, flag.help);
+      app.add_flag(flag.name, flag.given, flag.help);  // the configuration knows which texts are truths
     } else {
       app.add_option(flag.name, flag.given, flag.help)->default_str(flag.default_value);
     }

@@ -6,13 +6,38 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "models/command/strategy_table.h"
 
 namespace cohort {
+
+namespace {
+
+constexpr int64_t kMostParts = 1024;
+
+// XLA's devices divide any dimension. Elsewhere the parts of an input are its rows and columns.
+void require_rows_and_columns(const StrategyFlags& flags, const char* key, const std::vector<int64_t>& dims) {
+  const std::string name = lower(flags.distribution_strategy);
+  const auto rows = strategy_table();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const StrategyRow& each) { return name == each.name; });
+  if (row == rows.end() || row->takes == StrategyTakes::kPlugin) return;
+  constexpr std::size_t kImages = 4;  // with a dimension of channels
+  const std::size_t first = dims.size() == kImages ? 2 : 1;
+  for (std::size_t dim = 0; dim < std::min(first, dims.size()); ++dim) {
+    if (dims[dim] == 1) continue;
+    fail<InvalidArgument>("[train] ", key, " cuts ", dim == 0 ? "the batch" : "channels", " in ", dims[dim],
+                          " parts, wanted [1, height, width, 1] under --distribution_strategy=", name,
+                          ", which cuts height and width; --num_replicas divides the batch");
+  }
+}
+
+}  // namespace
 
 void divide_inputs(StrategyFlags& flags, const Task& task, const std::string& mode) {
   // Both are read: an evaluation has the configuration of its training.
   const std::vector<int64_t> train = task.input_partition_dims(true);
   const std::vector<int64_t> eval = task.input_partition_dims(false);
+  require_rows_and_columns(flags, "task.train_input_partition_dims", train);
+  require_rows_and_columns(flags, "task.eval_input_partition_dims", eval);
   const bool trains = mode != "eval" && mode != "continuous_eval";
   const bool evaluates = mode != "train";
   if (trains) flags.input_partition_dims = train;
@@ -38,6 +63,12 @@ std::vector<int64_t> partition_dims_of(const std::string& key, const std::vector
                           "], wanted numbers of 1 or more for batch, height, width and channels, or for height and "
                           "width",
                           planes ? "; the model takes images without a dimension of channels" : "");
+  }
+  int64_t parts = 1;
+  for (const int64_t each : dims) {
+    if (each <= kMostParts && (parts *= each) <= kMostParts) continue;
+    fail<InvalidArgument>("[task] ", key, " is [", c10::Join(", ", given), "], wanted numbers whose product is ",
+                          kMostParts, " or less");
   }
   if (planes) return {dims[0], dims[1], dims[2]};
   return {dims[0], dims[3], dims[1], dims[2]};

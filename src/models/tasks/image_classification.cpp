@@ -11,6 +11,7 @@
 #include "models/tasks/image_data.h"
 #include "models/tasks/image_model.h"
 #include "models/tasks/initial_weights.h"
+#include "models/tasks/mesh_cuts.h"
 
 namespace cohort {
 
@@ -61,13 +62,19 @@ std::vector<int64_t> ImageClassificationTask::input_partition_dims(bool training
              : partition_dims_of("task.eval_input_partition_dims", eval_input_partition_dims, model.takes_planes());
 }
 
-LayoutMap ImageClassificationTask::mesh_layout(const std::string& axis, bool cuts_vocabulary) const {
-  if (model.backbone.type != "vit") return Task::mesh_layout(axis, cuts_vocabulary);
-  if (cuts_vocabulary) {
+LayoutMap ImageClassificationTask::mesh_layout(const std::string& axis, const MeshCuts& cuts) const {
+  if (model.backbone.type != "vit") return Task::mesh_layout(axis, cuts);
+  require_whole_mlps(axis, cuts);
+  if (cuts.vocabulary) {
     fail<Unimplemented>("[task] --vocab_parallel=true: an image classifier has no vocabulary that \"", axis,
                         "\" could divide; without it, the mesh divides attention by heads and hidden layers");
   }
   return layouts::transformer(models::VisionTransformerOptions(), axis);
+}
+
+void ImageClassificationTask::check_sequence(const std::string& axis) const {
+  refuse_sequence(axis, "this task has images",
+                  "the axis space, with task.train_input_partition_dims, divides their rows and columns");
 }
 
 std::vector<std::string> ImageClassificationTask::pipeline_cut(int chunks) const {

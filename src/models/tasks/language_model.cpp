@@ -13,6 +13,7 @@
 #include "models/tasks/epoch.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/initial_weights.h"
+#include "models/tasks/mesh_cuts.h"
 #include "models/tasks/shared_fields.h"
 #include "models/tasks/task_source.h"
 
@@ -122,8 +123,9 @@ Example LanguageModelTask::example_batch() const {
   return {.x = tokens, .y = tokens};
 }
 
-LayoutMap LanguageModelTask::mesh_layout(const std::string& axis, bool cuts_vocabulary) const {
-  return layouts::transformer(model.options(), axis, cuts_vocabulary);
+LayoutMap LanguageModelTask::mesh_layout(const std::string& axis, const MeshCuts& cuts) const {
+  require_whole_mlps(axis, cuts);
+  return layouts::transformer(model.options(), axis, cuts.vocabulary);
 }
 
 std::vector<std::string> LanguageModelTask::pipeline_cut(int chunks) const {

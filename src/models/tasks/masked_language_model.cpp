@@ -10,6 +10,7 @@
 #include "models/tasks/epoch.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/initial_weights.h"
+#include "models/tasks/mesh_cuts.h"
 #include "models/tasks/pretraining_data.h"
 #include "models/tasks/shared_fields.h"
 
@@ -148,8 +149,14 @@ Example MaskedLanguageModelTask::example_batch() const {
   return batch;
 }
 
-LayoutMap MaskedLanguageModelTask::mesh_layout(const std::string& axis, bool cuts_vocabulary) const {
-  return layouts::transformer(model.options(train_data.use_next_sentence_label), axis, cuts_vocabulary);
+LayoutMap MaskedLanguageModelTask::mesh_layout(const std::string& axis, const MeshCuts& cuts) const {
+  require_whole_mlps(axis, cuts);
+  return layouts::transformer(model.options(train_data.use_next_sentence_label), axis, cuts.vocabulary);
+}
+
+void MaskedLanguageModelTask::check_sequence(const std::string& axis) const {
+  refuse_sequence(axis, "the attention of BERT takes whole sequences",
+                  "the axes batch, model and stage divide examples, heads and layers");
 }
 
 std::vector<std::string> MaskedLanguageModelTask::pipeline_cut(int chunks) const {

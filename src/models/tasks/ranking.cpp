@@ -11,6 +11,7 @@
 #include "data/clicks/clicks.h"
 #include "models/tasks/epoch.h"
 #include "models/tasks/image_data.h"
+#include "models/tasks/mesh_cuts.h"
 #include "models/tasks/shared_fields.h"
 #include "models/tasks/task_source.h"
 
@@ -116,8 +117,17 @@ Example RankingTask::example_batch() const {
                      {"sparse_features", at::zeros({}, torch::kLong).expand({batch, static_cast<int64_t>(kTables)})}}};
 }
 
-LayoutMap RankingTask::mesh_layout(const std::string& axis, bool cuts_vocabulary) const {
-  return layouts::recommender(model.options(), axis, {.cuts_vocabulary = cuts_vocabulary});
+LayoutMap RankingTask::mesh_layout(const std::string& axis, const MeshCuts& cuts) const {
+  if (cuts.mlps && model.bottom_mlp->size() < 2 && model.top_mlp->size() < 2) {
+    fail<InvalidArgument>(
+        "[task] --mlp_parallel=true: task.model.bottom_mlp and task.model.top_mlp have a single layer ",
+        "each, which \"", axis, "\" does not divide, wanted two or more layers in one of them");
+  }
+  return layouts::recommender(model.options(), axis, {.cuts_vocabulary = cuts.vocabulary, .cuts_mlps = cuts.mlps});
+}
+
+void RankingTask::check_sequence(const std::string& axis) const {
+  refuse_sequence(axis, "this task has clicks", "the axes batch and model divide examples and tables");
 }
 
 Model RankingTask::build_model() {

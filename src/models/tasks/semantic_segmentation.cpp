@@ -13,6 +13,7 @@
 #include "models/tasks/epoch.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/initial_weights.h"
+#include "models/tasks/mesh_cuts.h"
 #include "models/tasks/segmentation_data.h"
 #include "models/tasks/segmentation_loss.h"
 
@@ -72,6 +73,11 @@ Example SemanticSegmentationTask::example_batch() const {
 std::vector<int64_t> SemanticSegmentationTask::input_partition_dims(bool training) const {
   return training ? partition_dims_of("task.train_input_partition_dims", train_input_partition_dims, /*planes=*/false)
                   : partition_dims_of("task.eval_input_partition_dims", eval_input_partition_dims, /*planes=*/false);
+}
+
+void SemanticSegmentationTask::check_sequence(const std::string& axis) const {
+  refuse_sequence(axis, "this task has images",
+                  "the axis space, with task.train_input_partition_dims, divides their rows and columns");
 }
 
 std::vector<std::string> SemanticSegmentationTask::pipeline_cut(int chunks) const {
