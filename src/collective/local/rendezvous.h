@@ -92,11 +92,11 @@ class Rendezvous {
  private:
   struct alignas(64) Seat {
     std::atomic<uint64_t> arrived{0};
-    std::atomic<uint64_t> withdrawn{0};  // the last arrival that was taken back
     std::atomic<bool> left{false};
     Signature signature;
     void* data = nullptr;
-    Patience patience;  // of the rank's thread alone
+    Patience patience;                   // of the rank's thread alone
+    std::atomic<uint64_t> withdrawn{0};  // the last arrival that was taken back
   };
 
   struct Branch {
