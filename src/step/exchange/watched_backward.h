@@ -38,9 +38,16 @@ class WatchedBackward {
     Came came;
     std::vector<char> on;  // [replica]: its backward runs
   };
+  using Accumulators = std::vector<compat::GradAccumulator>;
 
-  std::shared_ptr<Watch> watch_;                       // the hooks look here, because they may outlive this object
-  std::vector<compat::GradAccumulator> accumulators_;  // these hold the hooks
+  // Hooks into the gradients of a replica's parameters, as long as somebody has the watch. Returns what holds the
+  // hooks.
+  Accumulators hook(int local_id, const std::shared_ptr<Watch>& watch) const;
+
+  FlatParameters& flat_;
+  std::shared_ptr<Watch> watch_;  // the hooks look here, because they may outlive this object
+  Accumulators accumulators_;     // of parameters of the host
+  bool hooks_each_pass_;
 };
 
 }  // namespace cohort
