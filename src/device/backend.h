@@ -114,6 +114,10 @@ class DeviceBackend {
   virtual bool trains_in(torch::ScalarType dtype) const = 0;
   // Returns which kernels reach the memory of its tensors.
   virtual kernels::Reach kernels() const { return kernels::Reach::kNone; }
+  // Calls what begins such a kernel, or is one, on memory of these tensors of one device. Here: and nothing else.
+  virtual void begin_kernel(std::span<const torch::Tensor> /*tensors*/, const std::function<void()>& kernel) const {
+    kernel();
+  }
   // Returns the figures of a device's memory at this moment.
   virtual MemoryInfo memory(torch::Device device) const = 0;
   // Returns the figures of the allocator that keeps what is freed on the device; nothing if it has none, or no figures.

@@ -31,16 +31,26 @@ class GraphCapture::Watching {
   OperationWatch watch_;
 };
 
+void CapturedWork::act(const std::vector<HostStage>& all) {
+  for (const HostStage& each : all) each.act();
+}
+
 void CapturedWork::run() {
   for (const Stage& stage : stages_) {
+    act(stage.before);
     if (stage.segment) graph_->replay(*stage.segment);
+    act(stage.behind);
     if (stage.host.act) stage.host.act();
   }
 }
 
 bool CapturedWork::is_current() const {
-  const auto is_gone = [](const Stage& stage) { return stage.host.owner && stage.host.owner->expired(); };
-  return std::none_of(stages_.begin(), stages_.end(), is_gone) &&
+  const auto is_gone = [](const HostStage& host) { return host.owner && host.owner->expired(); };
+  const auto has_gone = [&](const Stage& stage) {
+    return is_gone(stage.host) || std::any_of(stage.before.begin(), stage.before.end(), is_gone) ||
+           std::any_of(stage.behind.begin(), stage.behind.end(), is_gone);
+  };
+  return std::none_of(stages_.begin(), stages_.end(), has_gone) &&
          std::none_of(needed_.begin(), needed_.end(), [](const WeakStorage& storage) { return storage.expired(); });
 }
 
@@ -92,17 +102,43 @@ void GraphCapture::end(HostStage host) {
                         ", which a graph would do with the memory of now; make the tensor on the device, or give it as "
                         "an argument");
   }
+  CapturedWork::Stage stage{.before = std::exchange(before_, {}),
+                            .segment = has_work ? std::optional(segment) : std::nullopt,
+                            .behind = std::exchange(behind_, {}),
+                            .host = std::move(host)};
+  act(stage.before);
   if (has_work) work_.graph_->replay(segment);
-  work_.stages_.push_back({.segment = has_work ? std::optional(segment) : std::nullopt, .host = std::move(host)});
+  act(stage.behind);
+  work_.stages_.push_back(std::move(stage));
+}
+
+void GraphCapture::act(const std::vector<HostStage>& all) {
+  in_part_ = true;
+  CapturedWork::act(all);
+  in_part_ = false;
 }
 
 void GraphCapture::part(HostStage host) {
-  const std::function<void()> act = host.act;
+  const std::vector<HostStage> own{host};
   end(std::move(host));
-  in_part_ = true;
-  act();
-  in_part_ = false;
+  act(own);
   begin();
+}
+
+void GraphCapture::before(HostStage host) {
+  before_.push_back(std::move(host));
+}
+
+void GraphCapture::behind(HostStage host) {
+  behind_.push_back(std::move(host));
+}
+
+std::shared_ptr<const void> GraphCapture::token() const {
+  return operations_;
+}
+
+void GraphCapture::note_kernel(std::span<const torch::Tensor> tensors) {
+  operations_->note_kernel(tensors);
 }
 
 torch::Tensor GraphCapture::number(const std::function<double()>& value, torch::ScalarType dtype,
@@ -142,6 +178,11 @@ void outside_of_graph(HostStage host) {
   GraphCapture* const capture = GraphCapture::current();
   if (capture == nullptr) return host.act();
   capture->part(std::move(host));
+}
+
+void begin_kernel(std::span<const torch::Tensor> tensors, const std::function<void()>& kernel) {
+  if (GraphCapture* const capture = GraphCapture::current()) capture->note_kernel(tensors);
+  backend_of(tensors.front().device()).begin_kernel(tensors, kernel);
 }
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 // GraphCapture: captures what a thread gives a device as a graph that can be run again without the thread's operations.
-// What the host has to do anew each time, such as an optimizer's update, which has other numbers in each step and an
-// exchange with other replicas, is a part of it: there the graph is in two segments.
+// What the host has to do anew each time, such as an exchange with other replicas, is a part of it: there the graph is
+// in two segments. What it can do before a segment begins, such as to write numbers that the segment reads, or when it
+// has been given to the device, cuts nothing.
 //
 //   GraphCapture capture(device, {generator}, "step");
 //   step(x);                               // calls capture.part() for what is no operation of the device
@@ -16,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +33,7 @@ class NotCapturable : public FailedPrecondition {
   using FailedPrecondition::FailedPrecondition;
 };
 
-// What the host does between two segments.
+// What the host does between two segments, before one or behind it.
 struct HostStage {
   std::function<void()> act;
   // Who has to live for it; unset: nobody.
@@ -53,10 +55,15 @@ class CapturedWork {
   friend class GraphCapture;
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
+  // In this order: what is done before the segment, the segment, what is done when the device has got it, and the part
+  // of the host that ends it.
   struct Stage {
+    std::vector<HostStage> before;
     std::optional<std::size_t> segment;  // unset: it had no work
-    HostStage host;                      // what is done behind it; without an act at the end
+    std::vector<HostStage> behind;
+    HostStage host;  // without an act at the end
   };
+  static void act(const std::vector<HostStage>& all);
 
   std::unique_ptr<DeviceGraph> graph_;
   std::vector<Stage> stages_;
@@ -87,6 +94,16 @@ class GraphCapture {
 
   // Ends a segment here, gives it to the device, and does the part, now and in each run in this place.
   void part(HostStage host);
+  // Does something in each run before the segment that is being captured begins, and before the device gets it now.
+  void before(HostStage host);
+  // Does something in each run when the device has got the segment that is being captured.
+  void behind(HostStage host);
+  // Returns how many segments have ended.
+  std::size_t segments() const { return segments_; }
+  // Returns something that lives as long as this capture.
+  std::shared_ptr<const void> token() const;
+  // Takes notice of a kernel that is begun on the device and uses these tensors.
+  void note_kernel(std::span<const torch::Tensor> tensors);
   // Returns a number of the device, a scalar, that has the value of `value()` in each run.
   torch::Tensor number(const std::function<double()>& value, torch::ScalarType dtype,
                        std::optional<std::weak_ptr<const void>> owner = std::nullopt);
@@ -103,6 +120,7 @@ class GraphCapture {
 
   void begin();
   void end(HostStage host);
+  void act(const std::vector<HostStage>& all);
 
   torch::Device device_;
   std::string what_;
@@ -110,10 +128,16 @@ class GraphCapture {
   std::unique_ptr<Watching> watching_;  // null in a part, and at the end
   CapturedWork work_;
   std::size_t segments_ = 0;
+  std::vector<HostStage> before_;  // of the segment that is being captured
+  std::vector<HostStage> behind_;
   bool in_part_ = false;
 };
 
 // Does something of which a graph has to know nothing, now, and in each run of a graph that is being captured.
 void outside_of_graph(HostStage host);
+
+// Begins a kernel of this library's on the device of the tensors, of which it uses the memory, behind what the calling
+// thread has given the device: now, and in each run of a graph that is being captured.
+void begin_kernel(std::span<const torch::Tensor> tensors, const std::function<void()>& kernel);
 
 }  // namespace cohort

@@ -72,6 +72,11 @@ int64_t WatchedOperations::take_count() {
   return std::exchange(count_, 0);
 }
 
+void WatchedOperations::note_kernel(std::span<const torch::Tensor> tensors) {
+  const std::lock_guard lock(mutex_);
+  for (const torch::Tensor& tensor : tensors) note_given(tensor);
+}
+
 std::string WatchedOperations::failed() const {
   const std::lock_guard lock(mutex_);
   return failed_;

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,11 @@ class WatchedOperations final : public c10::DebugInfoBase {
 
   explicit WatchedOperations(torch::Device device) : device_(device) {}
 
-  // Returns how many arguments and results were on the device since it was last asked.
+  // Returns how many arguments and results were on the device since it was last asked, of operations and of kernels of
+  // this library's.
   int64_t take_count();
+  // Takes notice of such a kernel, which uses these tensors.
+  void note_kernel(std::span<const torch::Tensor> tensors);
   // Returns the operation that has ended with an error; empty: none.
   std::string failed() const;
   // Returns what was copied between the host and the device; empty: nothing.

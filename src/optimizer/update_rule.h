@@ -33,6 +33,9 @@ struct StepContext {
   // at all; null: 1, and there is one.
   const double* factor = nullptr;
   const bool* only_if = nullptr;
+  // Where the kernels are captured in a graph: UpdateRule::numbers() of each run, in memory that they reach; null: the
+  // numbers are those of the context.
+  const kernels::StepNumbers* numbers = nullptr;
 };
 
 // The way in which a parameter is treated.
@@ -77,6 +80,10 @@ class UpdateRule {
   // neither on how a parameter is cut into segments nor on the CPU.
   virtual void update(const Segment& segment, const StepContext& context) const = 0;
 
+  // Returns the numbers of an update by kernels that change from step to step, as StepContext::numbers has them; as
+  // many for every step and treatment. Empty: its kernels read none.
+  virtual std::vector<double> numbers(Treatment treatment, const StepContext& context) const = 0;
+
   // Does the same by tensor operations, for devices and dtypes without kernels; all of one parameter, trust ratio
   // included (without one_by_one() also several neighbouring ones). Overwrites the gradient. Half-precision parameters
   // take float32 slots and are updated in float32. Never waits for a device.
@@ -108,7 +115,8 @@ class UpdateRule {
   }
   // Does all of it for many whole parameters on a device whose memory kernels reach, where the norms stay. The segment
   // is the memory that has the layers; only the layers have sizes and treatments. `join`, if there is one, is called
-  // when the norms of the layers have been made, before they are used.
+  // when the norms of the layers have been made, before they are used. The numbers of the context, if it has some, are
+  // those without weight decay and then those with it.
   virtual void update_layers(const Segment& /*segment*/, const kernels::Layers& /*layers*/,
                              const StepContext& /*context*/, const std::function<void()>& /*join*/) const {}
 };

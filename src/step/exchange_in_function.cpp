@@ -1,6 +1,6 @@
 // The update of a step that is a part of a cohort::function which is being recorded: its numbers are noted, to be
-// computed anew for each run of the function's program, and so is what a run counts. Where the function is captured as
-// a graph, the exchange and the update are what the host does anew in each run.
+// computed anew for each run of the function's program, and so is what a run counts. step_in_graph.cpp has that of a
+// function which is captured as a graph.
 #include "device/graph_capture.h"
 #include "record/function_recording.h"
 #include "step/step.h"
@@ -11,18 +11,13 @@ bool Step::runs_again() {
   return record::FunctionRecording::is_tracing() || GraphCapture::current() != nullptr;
 }
 
-// The host gives the device the numbers of the update with the kernels that compute it.
-void Step::update_in_graph(GraphCapture& capture, Replica& replica, Given given) {
-  const std::weak_ptr<Step> self = weak_from_this();
-  const auto act = [self, &replica, given = std::move(given)] {
-    if (const std::shared_ptr<Step> step = self.lock()) step->update(replica, given);
-  };
-  capture.part({.act = act, .owner = self});
-}
-
 // Returns the scale of the loss, times a factor, as a number that each run of the function has anew.
 torch::Tensor Step::renewed_scale(const Replica& replica, const torch::Tensor& like, double factor) const {
   if (GraphCapture* const capture = GraphCapture::current()) {
+    if (!graph_numbers_.empty()) {
+      const torch::Tensor row = row_in_graph(*capture, replica.local_id());
+      return row[factor == 1.0 ? 1 : 0].to(like.scalar_type());
+    }
     const std::weak_ptr<const Step> owner = weak_from_this();
     const auto now = [owner, id = replica.local_id(), factor] {
       const std::shared_ptr<const Step> step = owner.lock();

@@ -40,14 +40,19 @@ struct alignas(64) ReplicaProgress {
   // Where gradients are shared: sums of a checkpoint, one a parameter, that the next call adds up over the replicas.
   std::vector<torch::Tensor> loaded;
   LossScaler scaler;
-  std::optional<Verdict> verdict;  // of the last step, while it is not counted
+  std::vector<Verdict> pending;  // of the last steps, in their order, while these are not counted
 
-  // Counts the last step.
-  void settle() {
-    if (!verdict) return;
-    const bool updated = std::exchange(verdict, std::nullopt)->updated();
+  void count(bool updated) {
     if (updated) ++iterations;
     scaler.note(updated);
+  }
+  // Counts the last steps, all but so many.
+  void settle(std::size_t keep = 0) {
+    while (pending.size() > keep) {
+      const Verdict first = std::move(pending.front());
+      pending.erase(pending.begin());
+      count(first.updated());
+    }
   }
 };
 
@@ -59,11 +64,13 @@ class OptimizerState {
   // say whether there was an update.
   ReplicaProgress& of(int replica) { return settled(replica); }
   const ReplicaProgress& of(int replica) const { return settled(replica); }
+  // Returns the same without a wait: steps of which the host does not know the end are not counted.
+  ReplicaProgress& unsettled(int replica) { return progress_[static_cast<std::size_t>(replica)]; }
   int64_t iterations() const { return exchange_.iterations().value_or(of(0).iterations); }
   // Returns the same with a last step of which nobody knows yet whether it was left out.
   int64_t iterations_begun() const {
     const ReplicaProgress& first = progress_.front();
-    return exchange_.iterations().value_or(first.iterations + (first.verdict ? 1 : 0));
+    return exchange_.iterations().value_or(first.iterations + static_cast<int64_t>(first.pending.size()));
   }
   const Schedule& schedule() const { return schedule_; }
   // Returns the rate of the next call of minimize().

@@ -60,16 +60,23 @@ bool scale_by_norm(double squared_norm, const GradientOptions& options, StepCont
   return true;
 }
 
-DeviceScaling scaling_by_norm(const torch::Tensor& norm, const GradientOptions& options, const StepContext& context) {
-  DeviceScaling scaling;
+torch::Tensor clip_factor(const torch::Tensor& norm, double clipnorm, const StepContext& context,
+                          const torch::Tensor& numbers) {
+  return clip_factor(numbers.defined() ? norm.mul(numbers[0]) : norm.mul(context.grad_scale), clipnorm);
+}
+
+DeviceScaling scaling_by_norm(const torch::Tensor& norm, const GradientOptions& options, const StepContext& context,
+                              const torch::Tensor& numbers) {
+  DeviceScaling scaling{.numbers = numbers};
   if (options.loss_scale && norm.is_cpu()) {
     scaling.verdict = std::isfinite(norm.item<double>());
   } else if (options.loss_scale) {
-    scaling.verdict = Verdict(backend_of(norm.device()).fetch(norm));
     scaling.finite = norm.isfinite();
+    scaling.verdict = numbers.defined() ? Verdict::of_runs(norm, scaling.finite)
+                                        : Verdict(backend_of(norm.device()).fetch(norm), scaling.finite);
   }
   if (options.global_clipnorm > 0.0) {
-    scaling.factor = clip_factor(norm.mul(context.grad_scale), options.global_clipnorm);
+    scaling.factor = clip_factor(norm, options.global_clipnorm, context, numbers);
   }
   return scaling;
 }

@@ -58,9 +58,16 @@ struct DeviceScaling {
   Verdict verdict = true;
   torch::Tensor finite = {};  // a boolean: the sums are finite; undefined: the update does not depend on it
   torch::Tensor factor = {};  // the factor of clipping; undefined: 1
+  // Where the update is captured as a part of a graph: its numbers on the device, of which the first is grad_scale;
+  // undefined: they are those of the context.
+  torch::Tensor numbers = {};
 };
 // `norm` is that of the sums (before grad_scale), one double on their device. Where that is the host, what it says is
-// known at once, so that `finite` stays undefined.
-DeviceScaling scaling_by_norm(const torch::Tensor& norm, const GradientOptions& options, const StepContext& context);
+// known at once, so that `finite` stays undefined. `numbers` are DeviceScaling's.
+DeviceScaling scaling_by_norm(const torch::Tensor& norm, const GradientOptions& options, const StepContext& context,
+                              const torch::Tensor& numbers = {});
+// Returns the factor of clipping by such a norm.
+torch::Tensor clip_factor(const torch::Tensor& norm, double clipnorm, const StepContext& context,
+                          const torch::Tensor& numbers);
 
 }  // namespace cohort

@@ -34,6 +34,7 @@ void Step::build() {
   state_ = std::make_unique<OptimizerState>(*Access::core(module_), rule_, *flat_, *exchange_);
   names_.clear();
   for (const FlatParameter& parameter : flat_->parameters()) names_.push_back(parameter.name);
+  make_graph_numbers();
 }
 
 HeldBytes Step::held_bytes() const {
@@ -88,8 +89,8 @@ std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor
   scaled(replica, loss).backward();
   std::vector<torch::Tensor> taken = flat_->take_gradients(replica.local_id());
   if (!rule_.gradient().loss_scale) return taken;
-  const double scale = state_->of(replica.local_id()).scaler.scale();
   const bool traced = runs_again();
+  const double scale = traced ? 1.0 : state_->of(replica.local_id()).scaler.scale();
   const torch::Tensor renewed = traced ? renewed_scale(replica, loss, 1.0) : torch::Tensor();
   for (torch::Tensor& gradient : taken) {
     if (!gradient.defined()) continue;
@@ -129,8 +130,11 @@ void Step::update(Replica& replica, Given given) {
     given.gradients = take_sums(progress);
   }
   const StepContext now = context(replica.local_id(), given.scaled);
-  progress.verdict = by_shards ? exchange_->update(replica, std::move(given.gradients), now)
-                               : exchange_->step(replica, std::move(given.gradients), given.reduced, now);
+  progress.pending.push_back(by_shards ? exchange_->update(replica, std::move(given.gradients), now)
+                                       : exchange_->step(replica, std::move(given.gradients), given.reduced, now));
+  if (!graph_numbers_.empty()) {
+    graph_numbers_[static_cast<std::size_t>(replica.local_id())]->note(progress.pending.back().there());
+  }
   StrategyCore& core = Access::core(replica);
   if (!core.joins()) core.backend(replica.local_id()).flush(replica.device());  // else the exchange has begun it
 }
@@ -152,9 +156,13 @@ std::vector<torch::Tensor> Step::scatter(Replica& replica, ReplicaProgress& prog
 // Returns the numbers of the replica's next update.
 StepContext Step::context(int local_id, bool scaled) const {
   const ReplicaProgress& progress = state_->of(local_id);
+  return context_after(progress.iterations, scaled ? progress.scaler.scale() : 1.0);
+}
+
+StepContext Step::context_after(int64_t iterations, double loss_scale) const {
   const auto calls = static_cast<double>(rule_.gradient().gradient_accumulation_steps);
-  StepContext now = step_context(rule_.gradient(), state_->schedule(), progress.iterations);
-  now.grad_scale = 1.0 / ((scaled ? progress.scaler.scale() : 1.0) * fixed_scale() * calls);
+  StepContext now = step_context(rule_.gradient(), state_->schedule(), iterations);
+  now.grad_scale = 1.0 / (loss_scale * fixed_scale() * calls);
   return now;
 }
 

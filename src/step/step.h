@@ -11,6 +11,7 @@
 #include "cohort/optimizer.h"
 #include "step/exchange/exchange.h"
 #include "step/flat_parameters.h"
+#include "step/graph_numbers.h"
 #include "step/optimizer_state.h"
 #include "step/stages_of_step.h"
 #include "strategy/memory_holders.h"
@@ -48,6 +49,8 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory {
 
   // Makes all that depends on which parameters this process has.
   void build();
+  // Makes the numbers of steps that are captured as graphs, where their updates are a part of these.
+  void make_graph_numbers();
   // Where the stages of a pipeline lie with several processes: finds out who has which parameters, leaves this process
   // those that its stages have used, and takes sums of this process's chunks to those of the parameters that it has.
   void find_stages();
@@ -66,11 +69,20 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory {
   void update(Replica& replica, Given given);
   void update_in_function(Replica& replica, Given given);
   void update_in_graph(GraphCapture& capture, Replica& replica, Given given);
+  void update_by_host(GraphCapture& capture, Replica& replica, Given given);
+  // Returns the numbers that a captured step of a replica reads: the scale of the loss with the fixed one, that scale
+  // alone, and those of the update, for scaled gradients and for others.
+  std::vector<double> graph_row(int local_id, int64_t iterations, double loss_scale) const;
+  // Returns them as they are on the device in each run.
+  torch::Tensor row_in_graph(GraphCapture& capture, int local_id) const;
+  void write_row(int local_id) const;
   void backward(Replica& replica, const torch::Tensor& loss);
   bool count_in_function(int local_id, bool ends);
   void uncount_in_function(int local_id, bool ends);
   // Returns what the update of a replica knows.
   StepContext context(int local_id, bool scaled) const;
+  // Returns what an update knows after so many, of gradients with such a scale.
+  StepContext context_after(int64_t iterations, double loss_scale) const;
   void require_own(const Replica& replica) const;
   void require_loss(const Replica& replica, const torch::Tensor& loss) const;
   void require_gradients(const std::vector<torch::Tensor>& gradients) const;
@@ -80,6 +92,7 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory {
   std::unique_ptr<FlatParameters> flat_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<OptimizerState> state_;
+  std::vector<std::unique_ptr<GraphNumbers>> graph_numbers_;  // [replica]; none where the host makes the updates
   std::vector<std::string> names_;
   StagesOfStep stages_;
 };

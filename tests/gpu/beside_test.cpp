@@ -10,6 +10,7 @@
 #include "base/access.h"
 #include "cohort/cohort.h"
 #include "collective/algorithms/linked_sum.h"
+#include "device/backend.h"
 #include "strategy/core.h"
 #include "strategy/strategies/devices.h"
 #include "tests/equivalence/runs.h"
@@ -269,6 +270,20 @@ TEST(BesideBackward, AStepThatFailedCanBeMadeAgain) {
   const auto expected = values(plain);
   const auto made = values(training);
   for (std::size_t p = 0; p < expected.size(); ++p) EXPECT_TRUE(torch::equal(made[p], expected[p])) << p;
+}
+
+// Nobody outside of a capture may ask for, or wait for, what is noted there.
+TEST(LinkedReplicas, PointsOfACaptureAreRefused) {
+  COHORT_NEEDS_THE_STAND_IN();
+  const auto streams = make_late_streams(1);
+  const torch::Device card(torch::kXPU, 0);
+  const auto graph = backend_of(card).make_graph(card, {});
+  graph->begin();
+  const PointPtr captured = streams->mark(0);
+  graph->end();
+  EXPECT_THROW((void)captured->reached(), std::runtime_error);
+  EXPECT_THROW(captured->wait(card), std::runtime_error);
+  EXPECT_TRUE(streams->mark(0)->reached());
 }
 
 // What replicas reduce and gather themselves, and with it synchronised batch norms, goes over the same link.

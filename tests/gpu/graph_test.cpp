@@ -10,6 +10,7 @@
 #include "cohort/cohort.h"
 #include "device/backend.h"
 #include "device/graph_capture.h"
+#include "optimizer/update_rule.h"
 #include "tests/gpu/cards.h"
 #include "tests/support/errors.h"
 
@@ -114,7 +115,83 @@ TEST(DeviceGraph, OfTheStandInMissesMemoryThatIsGone) {
   expect_error<c10::Error>([&] { graph->replay(0); }, "memory of [3] that it uses is gone");
 }
 
-// ---- What the host does between its segments.
+// LibTorch adds a gradient up on the stream on which its accumulator was made, which somebody keeps here.
+TEST(DeviceGraph, OfTheStandInRefusesGradientsOfAnotherStream) {
+  if (!stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for";
+  const torch::Tensor x = torch::ones({4}, card());
+  const torch::Tensor weight = torch::ones({4}, card()).requires_grad_();
+  torch::Tensor kept = (weight * x).sum();
+  const auto graph = backend_of(card()).make_graph(card(), {});
+  graph->begin();
+  expect_error<c10::Error>([&] { (weight * x).sum().backward(); }, "a gradient of shape [4] is added up on another");
+  graph->abandon();
+  kept = torch::Tensor();
+  graph->begin();
+  (weight * x).sum().backward();
+  graph->end();
+  graph->replay(0);
+  EXPECT_TRUE(same(weight.grad(), torch::ones({4})));
+}
+
+// ---- What the host does between its segments, before and behind them.
+
+TEST(GraphCapture, ActsBeforeItsSegmentsAndBehindThem) {
+  COHORT_NEEDS_CARDS(1);
+  const torch::Tensor x = torch::zeros({2}, card());
+  const auto owner = std::make_shared<int>();
+  std::vector<std::string> acts;
+  double value = 1.0;
+  GraphCapture capture(card(), {}, "work");
+  const torch::Tensor y = x + 1;
+  const auto write = [&] {
+    acts.emplace_back("before");
+    x.fill_(value);
+  };
+  capture.before({.act = write, .owner = std::weak_ptr<const void>(owner)});
+  capture.behind({.act = [&] { acts.emplace_back("behind"); }});
+  EXPECT_EQ(capture.segments(), 0U);
+  EXPECT_TRUE(acts.empty()) << "nothing is done before the segment ends";
+  capture.part({.act = [&] { acts.emplace_back("part"); }});
+  EXPECT_EQ(capture.segments(), 1U);
+  const torch::Tensor z = y * 2;
+  CapturedWork work = capture.finish();
+  EXPECT_TRUE(same(z, torch::full({2}, 4.0)));
+  value = 2.0;
+  work.run();
+  EXPECT_TRUE(same(z, torch::full({2}, 6.0)));
+  EXPECT_EQ(acts, (std::vector<std::string>{"before", "behind", "part", "before", "behind", "part"}));
+}
+
+TEST(GraphCapture, NeedsTheOwnersOfWhatIsDoneAroundIt) {
+  COHORT_NEEDS_CARDS(1);
+  auto owner = std::make_shared<int>();
+  GraphCapture capture(card(), {}, "work");
+  capture.behind({.act = [] {}, .owner = std::weak_ptr<const void>(owner)});
+  const CapturedWork work = capture.finish();
+  EXPECT_TRUE(work.is_current());
+  owner.reset();
+  EXPECT_FALSE(work.is_current());
+}
+
+TEST(GraphCapture, HasKernels) {
+  COHORT_NEEDS_CARDS(1);
+  if (backend_of(card()).kernels() == kernels::Reach::kNone) GTEST_SKIP() << "this build has no kernels for cards";
+  const torch::Tensor p = torch::zeros({3}, card());
+  const torch::Tensor g = torch::ones({3}, card());
+  const Optimizer sgd = SGD({});
+  const Segment segment{.reach = backend_of(card()).kernels(),
+                        .dtype = torch::kFloat,
+                        .parameter = p.data_ptr(),
+                        .gradient = g.data_ptr(),
+                        .size = 3};
+  GraphCapture capture(card(), {}, "work");
+  const std::vector<torch::Tensor> used{p, g};
+  begin_kernel(used, [&] { sgd.rule().update(segment, StepContext{.learning_rate = 0.5}); });
+  CapturedWork work = capture.finish();
+  EXPECT_TRUE(same(p, torch::full({3}, -0.5)));
+  work.run();
+  EXPECT_TRUE(same(p, torch::full({3}, -1.0)));
+}
 
 TEST(GraphCapture, DoesItsPartsInTheirPlaces) {
   COHORT_NEEDS_CARDS(1);

@@ -37,7 +37,9 @@ struct Trained {
   torch::Tensor losses;
   int64_t forwards = 0;
   int64_t iterations = 0;
-  int64_t waits = 0;  // of the steps of the last two epochs
+  // Of the steps of the last epoch.
+  int64_t waits = 0;
+  int64_t segments = 0;
 };
 
 struct Program {
@@ -45,6 +47,7 @@ struct Program {
   int cards;
   std::function<Strategy()> strategy;
   Optimizer rule;
+  int64_t segments;  // of graphs, a step, in all replicas
 };
 
 Strategy on(const std::vector<std::string>& devices, const MirroredOptions& more = {}) {
@@ -63,16 +66,17 @@ std::vector<Program> programs() {
   // With the batch that has an infinity a step is left out, and the scale is halved; it doubles every fourth step.
   const GradientOptions all{.global_clipnorm = 0.5, .loss_scale = LossScale{.initial_scale = 64, .growth_steps = 4}};
   return {
-      {"sgd", 1, one, SGD({.learning_rate = falling(), .momentum = 0.9})},
-      {"with_everything", 1, one, AdamW({.learning_rate = falling(), .gradient = all, .ema = {.use_ema = true}})},
-      {"clipped_by_norm", 1, one, Adam({.learning_rate = falling(), .gradient = {.clipnorm = 0.1}})},
-      {"accumulated", 1, one, Adam({.learning_rate = falling(), .gradient = {.gradient_accumulation_steps = 3}})},
-      {"lamb", 1, one, LAMB({.learning_rate = falling()})},
-      {"two_cards", 2, two, AdamW({.learning_rate = falling(), .gradient = all})},
-      {"two_replicas_of_one_card", 1, [] { return on(parts_of_one_card()); }, Adam({.learning_rate = falling()})},
-      {"sharded_1", 2, [] { return on(on_cards(2), {.sharding = {.stage = 1}}); }, Adam({.learning_rate = falling()})},
+      {"sgd", 1, one, SGD({.learning_rate = falling(), .momentum = 0.9}), 1},
+      {"with_everything", 1, one, AdamW({.learning_rate = falling(), .gradient = all, .ema = {.use_ema = true}}), 1},
+      {"clipped_by_norm", 1, one, Adam({.learning_rate = falling(), .gradient = {.clipnorm = 0.1}}), 1},
+      {"accumulated", 1, one, Adam({.learning_rate = falling(), .gradient = {.gradient_accumulation_steps = 3}}), 2},
+      {"lamb", 1, one, LAMB({.learning_rate = falling()}), 1},
+      {"two_cards", 2, two, AdamW({.learning_rate = falling(), .gradient = all}), 4},
+      {"two_replicas_of_one_card", 1, [] { return on(parts_of_one_card()); }, Adam({.learning_rate = falling()}), 4},
+      {"sharded_1", 2, [] { return on(on_cards(2), {.sharding = {.stage = 1}}); }, Adam({.learning_rate = falling()}),
+       4},
       {"central_storage", 1, [] { return CentralStorageStrategy({.compute_devices = parts_of_one_card()}); },
-       SGD({.learning_rate = falling(), .momentum = 0.9})},
+       SGD({.learning_rate = falling(), .momentum = 0.9}), 4},
   };
 }
 
@@ -104,13 +108,16 @@ Trained train(const Program& program, std::optional<bool> jit_compile) {
   Trained run;
   std::vector<torch::Tensor> losses;
   int64_t before = 0;
+  int64_t segments_before = 0;
   for (int epoch = 0; epoch < 4; ++epoch) {
     if (epoch == 3) before = synchronisations();
+    if (epoch == 3) segments_before = segments_given();
     for (const GlobalBatch& batch : data) {
       for (const torch::Tensor& loss : strategy.run(step, batch)) losses.push_back(loss);
     }
   }
   run.waits = synchronisations() - before;
+  run.segments = segments_given() - segments_before;
   for (torch::Tensor& loss : losses) loss = loss.cpu();
   run.losses = torch::nan_to_num(torch::stack(losses));
   std::vector<torch::Tensor> weights;
@@ -138,6 +145,9 @@ TEST_P(Captured, StepsComeToTheSameNumbers) {
   EXPECT_EQ(captured.iterations, as_it_is.iterations);
   EXPECT_EQ(captured.waits, as_it_is.waits);
   EXPECT_EQ(captured.forwards * 4, as_it_is.forwards) << "three calls of each of the two shapes";
+  if (stands_in()) {
+    EXPECT_EQ(captured.segments, 6 * GetParam().segments);
+  }
   EXPECT_TRUE(as_it_is.weights.isfinite().all().item<bool>());
 }
 
@@ -161,7 +171,7 @@ TEST(CapturedStep, RefusesCollectives) {
 TEST(CapturedStep, RefusesGradientsThatLeaveDuringBackward) {
   COHORT_NEEDS_CARDS(2);
   const auto shared = [] { return on(on_cards(2), {.sharding = {.stage = 2}}); };
-  expect_error<NotCapturable>([&] { train({"", 2, shared, SGD({})}, true); }, "sharding stages 2 and 3");
+  expect_error<NotCapturable>([&] { train({"", 2, shared, SGD({}), 0}, true); }, "sharding stages 2 and 3");
 }
 
 // ---- A model's steps.

@@ -11,11 +11,13 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/flush_denormals.h"
 #include "device/backend.h"
 #include "device/compute.h"
 #include "device/host_random.h"
@@ -37,7 +39,8 @@ void note_synchronisation(const std::string& what) {
   if (tellers > 0) std::cerr << "[stand-in card] waits for " << what << "\n" << c10::get_backtrace(2, 40) << std::endl;
 }
 
-// There is one stream, in which an operation is done when it returns.
+// There is one stream, in which an operation is done when it returns, and that of a thread's captures, in which it is
+// noted.
 class CardGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   explicit CardGuard(int cards) : cards_(static_cast<c10::DeviceIndex>(cards)) {}
@@ -54,7 +57,7 @@ class CardGuard final : public c10::impl::DeviceGuardImplInterface {
     if (device.has_index()) current_card = device.index();
   }
   c10::Stream getStream(c10::Device device) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, device);
+    return c10::Stream(c10::Stream::UNSAFE, device, current_stream());
   }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*isHighPriority*/) const override {
@@ -109,6 +112,7 @@ void index_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // Does something on a card's tensors, which is noted within a capture.
 CardCapture::Tensors done(const CardCapture::Tensors& given,
                           const std::function<CardCapture::Tensors(const CardCapture::Tensors&)>& make) {
+  note_work();
   CardCapture* const capture = CardCapture::of_thread();
   return capture == nullptr ? make(given) : capture->call(given, make);
 }
@@ -281,6 +285,16 @@ class CardBackend final : public DeviceBackend {
     return AllocatorFigures{.in_use = now.in_use, .peak = now.peak, .reserved = now.in_use, .peak_reserved = now.peak};
   }
   void prepare() const override { begin_convolution_search(); }
+  // What kernels of the host make of denormal numbers does not depend on who calls them.
+  void begin_kernel(std::span<const torch::Tensor> tensors, const std::function<void()>& kernel) const override {
+    note_work();
+    const auto begun = [kernel] {
+      const FlushDenormals flush;
+      kernel();
+    };
+    if (CardCapture* const capture = CardCapture::of_thread()) return capture->call(tensors, begun);
+    begun();
+  }
   bool captures() const override { return true; }
   std::unique_ptr<DeviceGraph> make_graph(torch::Device /*device*/,
                                           const std::vector<at::Generator>& /*generators*/) const override {

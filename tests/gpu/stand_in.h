@@ -18,6 +18,12 @@ void stand_in_for_cards(int cards);
 // not said to be non_blocking, or for the copies of a stream (DeviceStream::synchronize).
 int64_t synchronisations();
 
+// Returns how much the cards were given to do so far: operations, also those that make views, kernels, copies, and
+// segments of graphs, of which each is one.
+int64_t works_given();
+// Returns how many of them were segments of graphs.
+int64_t segments_given();
+
 // Returns how often memory of the host was page-locked for copies to a card.
 int64_t page_locks();
 

@@ -247,6 +247,7 @@ class CardCall {
 }  // namespace
 
 void call_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  note_work();
   const auto make = [op](torch::jit::Stack& own) { CardCall(op, own).make(); };
   if (CardCapture* const capture = CardCapture::of_thread()) return capture->call(op, *stack, make);
   make(*stack);

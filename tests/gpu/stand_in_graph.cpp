@@ -3,11 +3,16 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <optional>
 
 #include "device/host_random.h"
+#include "tests/gpu/stand_in.h"
 #include "tests/gpu/stand_in_call.h"
 
 namespace cohort::gpu {
@@ -80,6 +85,36 @@ CardCapture* CardCapture::of_thread() {
   return dynamic_cast<CardCapture*>(c10::ThreadLocalDebugInfo::get(kCapture));
 }
 
+namespace {
+
+std::atomic<int64_t> works_so_far = 0;
+std::atomic<int64_t> segments_so_far = 0;
+thread_local bool is_replaying = false;
+
+// A gradient is added up on the stream that was current when LibTorch made its accumulator. If that is not the one of
+// the capture, another stream would wait for one that captures.
+void require_same_stream(const torch::Tensor& tensor) {
+  if (!at::GradMode::is_enabled() || !tensor.is_leaf() || !tensor.requires_grad()) return;
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(tensor);
+  if (accumulator == nullptr || accumulator->input_metadata(0).stream().id() == current_stream()) return;
+  TORCH_CHECK(false, "operation not permitted when the card captures: a gradient of shape ", tensor.sizes(),
+              " is added up on another stream");
+}
+
+}  // namespace
+
+int64_t works_given() {
+  return works_so_far;
+}
+
+int64_t segments_given() {
+  return segments_so_far;
+}
+
+void note_work() {
+  if (!is_capturing() && !is_replaying) ++works_so_far;
+}
+
 bool is_capturing() {
   return CardCapture::of_thread() != nullptr;
 }
@@ -89,7 +124,9 @@ void CardCapture::note_made(const torch::Tensor& tensor) {
   if (!on_card(tensor)) return;
   const auto* storage = tensor.storage().unsafeGetStorageImpl();
   if (before_.contains(storage)) return;
-  memory_->try_emplace(storage, Made{tensor.storage().getWeakStorageImpl(), memory_of(tensor)});
+  const auto [known, is_new] =
+      memory_->try_emplace(storage, Made{tensor.storage().getWeakStorageImpl(), memory_of(tensor)});
+  if (!is_new) known->second.memory = memory_of(tensor);  // an operation that writes to it may have resized it
   fresh_.insert(storage);
 }
 
@@ -102,6 +139,7 @@ void CardCapture::keep(const at::Generator& generator) {
 void CardCapture::note_given(const c10::IValue& value) {
   if (value.isGenerator()) keep(value.toGenerator());
   each_on_card(value, [&](const torch::Tensor& tensor) {
+    require_same_stream(tensor);
     const auto* storage = tensor.storage().unsafeGetStorageImpl();
     if (fresh_.contains(storage) || before_.contains(storage)) return;
     const auto* bytes = static_cast<const char*>(tensor.storage().data_ptr().get());
@@ -199,6 +237,21 @@ CardCapture::Tensors CardCapture::call(const Tensors& given, const std::function
   return results;
 }
 
+void CardCapture::call(std::span<const torch::Tensor> tensors, const std::function<void()>& kernel) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Place> places;
+  for (const torch::Tensor& tensor : tensors) {
+    note_given(tensor);
+    places.push_back(place_of(tensor));
+  }
+  kernel();
+  calls_.emplace_back([places, kernel] {
+    std::vector<torch::Tensor> held;
+    for (const Place& place : places) held.push_back(place.tensor());
+    kernel();
+  });
+}
+
 CardCapture::Calls CardCapture::end() {
   const std::lock_guard lock(mutex_);
   for (const auto& [storage, kept] : before_) {
@@ -211,6 +264,14 @@ CardCapture::Calls CardCapture::end() {
 }
 
 namespace {
+
+class Replaying {
+ public:
+  Replaying() { is_replaying = true; }
+  Replaying(const Replaying&) = delete;
+  Replaying& operator=(const Replaying&) = delete;
+  ~Replaying() { is_replaying = false; }
+};
 
 class CardGraph final : public DeviceGraph {
  public:
@@ -228,6 +289,9 @@ class CardGraph final : public DeviceGraph {
   }
   void replay(std::size_t segment) override {
     const torch::NoGradGuard no_grad;
+    ++works_so_far;
+    ++segments_so_far;
+    const Replaying replaying;
     for (const auto& call : segments_[segment]) call();
   }
 

@@ -1,7 +1,9 @@
 // Graphs of the stand-in's cards. While a thread captures, the calls of its operations, and of those of backward passes
 // that it begins, are noted with the memory that they used; at the end of the segment all memory from before, and the
 // random numbers, are as they were, because a card does nothing then. A replay makes the calls again, in the same
-// memory. Like a card it keeps none of the memory that was there before: where that is gone, a replay throws.
+// memory, with the numbers that kernels were given then. Like a card it keeps none of the memory that was there before:
+// where that is gone, a replay throws. A capture has a stream of its own; a gradient that is added up on another one
+// breaks it off, as it does on a card, and so does an event that is asked for from outside.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -14,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -43,6 +46,8 @@ class CardCapture final : public c10::DebugInfoBase {
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack, const Make& make);
   // The same for an operation that is not on a stack.
   Tensors call(const Tensors& given, const std::function<Tensors(const Tensors&)>& make);
+  // Calls a kernel on memory of these tensors, and notes it.
+  void call(std::span<const torch::Tensor> tensors, const std::function<void()>& kernel);
   // Takes notice of new memory.
   void note_made(const torch::Tensor& tensor);
 
@@ -70,6 +75,15 @@ class CardCapture final : public c10::DebugInfoBase {
 
 // Returns whether the calling thread captures.
 bool is_capturing();
+// The streams of the calling thread: the one that is always there, and that of its captures.
+constexpr c10::StreamId kDefaultStream = 0;
+constexpr c10::StreamId kCaptureStream = 1;
+inline c10::StreamId current_stream() {
+  return is_capturing() ? kCaptureStream : kDefaultStream;
+}
+
+// Counts something that the calling thread gives a card: an operation, also one that makes a view, a kernel, a copy.
+void note_work();
 
 std::unique_ptr<DeviceGraph> make_card_graph();
 

@@ -7,8 +7,11 @@
 #include <functional>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
+
+#include "tests/gpu/stand_in_graph.h"
 
 namespace cohort::gpu {
 
@@ -20,7 +23,7 @@ std::atomic<int64_t> delay_ms = 0;
 // Operations of a card are done when they return, so that the thread which is to wait for a point does so itself.
 class LatePoint final : public DevicePoint {
  public:
-  explicit LatePoint(bool reached = false) : reached_(reached) {}
+  explicit LatePoint(bool reached = false, bool captured = false) : reached_(reached), captured_(captured) {}
 
   void reach(std::exception_ptr error) const {
     const std::lock_guard lock(mutex_);
@@ -29,7 +32,9 @@ class LatePoint final : public DevicePoint {
     changed_.notify_all();
   }
 
+  // A stream that waits for one that captures is drawn into the capture.
   void wait(torch::Device /*device*/) const override {
+    require_not_captured("waited for");
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, std::chrono::seconds(30), [this] { return reached_; })) {
       throw std::runtime_error("stand-in card: a point was not reached within 30 s");
@@ -37,15 +42,22 @@ class LatePoint final : public DevicePoint {
     if (error_) std::rethrow_exception(error_);
   }
   bool reached() const override {
+    require_not_captured("asked for");
     const std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
     return reached_;
   }
 
  private:
+  void require_not_captured(const char* what) const {
+    if (!captured_) return;
+    throw std::runtime_error(std::string("stand-in card: operation not permitted: an event of a capture is ") + what);
+  }
+
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   mutable bool reached_;
+  bool captured_;
   mutable std::exception_ptr error_;
 };
 
@@ -96,7 +108,9 @@ class LateStreams final : public SideStreams {
  public:
   explicit LateStreams(std::size_t cards) : streams_(cards) {}
 
-  PointPtr mark(std::size_t /*device*/) const override { return std::make_shared<LatePoint>(/*reached=*/true); }
+  PointPtr mark(std::size_t /*device*/) const override {
+    return std::make_shared<LatePoint>(/*reached=*/true, is_capturing());
+  }
 
   void follow(std::size_t device, const PointPtr& point) override {
     LateStream& stream = streams_[device];

@@ -1,6 +1,7 @@
 // A graph is captured on a stream of its own, and given to the stream that is current where it is replayed. Only the
-// capturing thread is held to what a capture allows (before LibTorch 2.1 every thread of the process is), so that input
-// goes on being copied meanwhile. The segments share a pool of LibTorch's allocator.
+// capturing thread is held to what a capture allows, so that input goes on being copied meanwhile, and other replicas
+// go on with theirs. Before LibTorch 2.1 every thread of the process is held to it. The segments share a pool of
+// LibTorch's allocator.
 #include "device/cuda/cuda_graph.h"
 
 #include <ATen/Functions.h>
@@ -18,6 +19,10 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+
+#include <torch/version.h>
+
+#include "base/fail.h"
 
 namespace cohort {
 
@@ -86,11 +91,22 @@ void tell(Graph& graph, const at::Generator& generator) {
 }
 
 template <typename Graph>
+concept HoldsOneThread = requires(Graph& graph, Pool pool) {
+  graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+};
+
+template <typename Graph>
 void begin_capture(Graph& graph, Pool pool) {
-  if constexpr (requires { graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal); }) {
-    graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
-  } else {
-    graph.capture_begin(pool);
+  if constexpr (HoldsOneThread<Graph>) graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+}
+
+// An allocation or a wait of another thread would break a capture off at any time.
+template <typename Graph>
+void require_modes(c10::Device device) {
+  if constexpr (!HoldsOneThread<Graph>) {
+    fail<Unimplemented>("[device] work of ", device, " is captured as a graph with LibTorch 2.1 or newer, and this is ",
+                        TORCH_VERSION, ", in which allocations and waits of other threads break a capture off; leave ",
+                        "jit_compile and --use_cuda_graph unset");
   }
 }
 
@@ -172,6 +188,7 @@ class CudaGraph final : public DeviceGraph {
 }  // namespace
 
 std::unique_ptr<DeviceGraph> make_cuda_graph(c10::Device device, const std::vector<at::Generator>& generators) {
+  require_modes<at::cuda::CUDAGraph>(device);
   return std::make_unique<CudaGraph>(device, generators);
 }
 

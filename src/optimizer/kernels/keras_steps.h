@@ -91,7 +91,8 @@ struct NadamStep {
   T keep_1, fresh_1, keep_2, fresh_2, of_mean, of_gradient, epsilon;
 };
 
-// The usual power of the rate is a root, which has an instruction.
+// The usual power of the rate is a root, which has an instruction. Without a rate nothing moves, because the sums are
+// divided by it.
 template <typename T, bool kRoot>
 struct FtrlStep {
   using Number = T;
@@ -110,13 +111,14 @@ struct FtrlStep {
   COHORT_ON_DEVICE void operator()(T& p, T d, T& sum, T& linear, T& /*unused*/) const {
     const T before = sum;
     const T after = before + d * d;
-    sum = after;
     const T high = raised(after);
     const T z = linear + (d + shrinkage * p - (high - raised(before)) / rate * p);
-    linear = z;
     T clipped = z < -l1 ? -l1 : z;
     clipped = clipped > l1 ? l1 : clipped;
-    p = (clipped - z) / (high / rate + twice_l2);
+    const T made = (clipped - z) / (high / rate + twice_l2);
+    sum = rate == T(0) ? before : after;
+    linear = rate == T(0) ? linear : z;
+    p = rate == T(0) ? p : made;
   }
 
   T rate, exponent, l1, twice_l2, shrinkage;

@@ -27,9 +27,10 @@ COHORT_LOOP layer_norms_loop(int64_t parts, LayerMemory<P, typename Step::Number
     const int64_t number = layers.first_part + row;
     const LayerPart part = layers.all_parts[number];
     const int decays = layers.all[part.layer].decays != 0 ? 1 : 0;
-    const Reader<T, true> read(args.in[decays]);
-    const Surrounding<T, false> around(args.in[decays]);
-    const Step step(args.rule[decays], 1.0);
+    const CommonArgs in = now(args.in[decays]);
+    const Reader<T, true> read(in);
+    const Surrounding<T, false> around(in);
+    const Step step(now(in, args.rule[decays]), 1.0);
     RowSum weights;
     RowSum lengths;
     COHORT_EACH_IN_ROW(e, part.size) {
@@ -84,10 +85,11 @@ COHORT_LOOP layer_update_loop(int64_t parts, LayerMemory<P, typename Step::Numbe
     const Layer layer = layers.all[part.layer];
     const int decays = layer.decays != 0 ? 1 : 0;
     const double ratio = layer.adapts != 0 ? trust_ratio(layers.norms + 2 * part.layer, args.trust) : 1.0;
-    const Reader<T, true> read(args.in[decays]);
-    const Surrounding<T, kAverages> around(args.in[decays]);
-    const Step step(args.rule[decays], ratio);
-    T* const average = static_cast<T*>(args.in[decays].average);
+    const CommonArgs in = now(args.in[decays]);
+    const Reader<T, true> read(in);
+    const Surrounding<T, kAverages> around(in);
+    const Step step(now(in, args.rule[decays]), ratio);
+    T* const average = static_cast<T*>(in.average);
     COHORT_EACH_IN_ROW(e, part.size) {
       const int64_t i = part.begin - layers.origin + e;
       T mean = kAverages ? average[i] : T(0);
@@ -99,7 +101,7 @@ COHORT_LOOP layer_update_loop(int64_t parts, LayerMemory<P, typename Step::Numbe
       at.slots[0][i] = slot_a;
       if constexpr (Step::kSlots > 1) at.slots[1][i] = slot_b;
       around.after(x, mean);
-      narrow(kAverages && args.in[decays].overwrite ? mean : x, at.p[i]);
+      narrow(kAverages && in.overwrite ? mean : x, at.p[i]);
       if constexpr (kAverages) average[i] = mean;
     }
   }

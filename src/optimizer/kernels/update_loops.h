@@ -13,12 +13,13 @@ namespace {
 template <typename Step, typename P, bool kDecay, bool kAverages>
 COHORT_LOOP update_loop(int64_t n, P* __restrict p, const P* __restrict g, typename Step::Number* __restrict a,
                         typename Step::Number* __restrict b, typename Step::Number* __restrict c,
-                        typename Step::Number* __restrict average, CommonArgs in, typename Step::Args args) {
+                        typename Step::Number* __restrict average, CommonArgs given, typename Step::Args args) {
   using T = typename Step::Number;
-  if (leaves_out(in)) return;
+  if (leaves_out(given)) return;
+  const CommonArgs in = now(given);
   const Reader<T, kDecay> read(in);
   const Surrounding<T, kAverages> around(in);
-  const Step step(args);
+  const Step step(now(in, args));
   COHORT_EACH(i, n) {
     T mean = T(0);
     if constexpr (kAverages) mean = average[i];
@@ -38,7 +39,7 @@ COHORT_LOOP update_loop(int64_t n, P* __restrict p, const P* __restrict g, typen
 
 template <typename P, typename T>
 COHORT_LOOP overwrite_loop(int64_t n, P* __restrict p, const T* __restrict average, CommonArgs in) {
-  if (leaves_out(in)) return;
+  if (leaves_out(in) || !now(in).overwrite) return;
   COHORT_EACH(i, n) narrow(average[i], p[i]);
 }
 

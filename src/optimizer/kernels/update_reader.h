@@ -16,6 +16,21 @@ COHORT_ON_DEVICE inline double root(double x) {
   return COHORT_MATH(sqrt)(x);
 }
 
+// Returns the arguments with the numbers that lie in memory, if there are some there.
+COHORT_ON_DEVICE inline CommonArgs now(CommonArgs in) {
+  if (in.numbers == nullptr) return in;
+  in.scale = in.numbers->scale;
+  in.shrink = in.numbers->shrink;
+  in.keep = in.numbers->keep;
+  in.overwrite = in.numbers->overwrites != 0.0;
+  return in;
+}
+// Returns those of the rule: the ones that have come, or the ones in memory.
+template <typename Args>
+COHORT_ON_DEVICE inline Args now(const CommonArgs& in, const Args& given) {
+  return in.numbers == nullptr ? given : *reinterpret_cast<const Args*>(in.numbers + 1);
+}
+
 // The gradient as it is read, in the type of the arithmetic. A NaN passes the clip, because both comparisons are false.
 template <typename T, bool kDecay>
 struct Reader {

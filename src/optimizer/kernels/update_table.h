@@ -19,6 +19,15 @@ struct BFloat16 {
   uint16_t bits;
 };
 
+// The numbers of an update that change from step to step, in the memory of kernels that are captured once and run again
+// with other ones. The arguments of the rule's own kernel (AdamArgs, ...) lie behind them.
+struct StepNumbers {
+  double scale = 1.0;  // this and the following are fields of CommonArgs
+  double shrink = 1.0;
+  double keep = 0.0;
+  double overwrites = 0.0;  // 1: overwrite; 0: not
+};
+
 // The arguments that all rules have.
 struct CommonArgs {
   // How a gradient is read: multiplied, clipped, with L2 decay added.
@@ -35,7 +44,9 @@ struct CommonArgs {
   void* average = nullptr;   // numbers of the type T; null: there are none
   double keep_before = 1.0;  // average = keep * average + (1 - keep) * p
   double keep = 0.0;
-  bool overwrite = false;  // p = average, at the end
+  bool overwrite = false;  // p = average, at the end; with numbers: it may be so
+  // The StepNumbers, and the arguments of the rule, are there; null: they are those that come with it. Not for passes.
+  const StepNumbers* numbers = nullptr;
 };
 
 // v = keep * v + fresh * g; p -= learning_rate * v, with Nesterov's momentum p -= learning_rate * (ahead * g + momentum
@@ -239,7 +250,7 @@ struct Layers {
   FactoredLayers factored = {};
 };
 
-// The arguments for layers without and with weight decay.
+// The arguments for layers without and with weight decay. Each of the two may have numbers.
 template <typename RuleArgs>
 struct LayerArgs {
   CommonArgs in[2];

@@ -15,12 +15,12 @@ class AdadeltaRule final : public Rule<AdadeltaRule> {
   template <typename P, typename T>
   void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.adadelta(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
-                   segment.size, reading(segment, context), args(context));
+                   segment.size, reading(segment, context), args(segment.treatment, context));
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    const kernels::AdadeltaArgs a = args(context);
+    const kernels::AdadeltaArgs a = args(treatment, context);
     const torch::Tensor d = read(p, g, treatment, context);
     slots[0].mul_(a.rho).addcmul_(d, d, 1.0 - a.rho);
     const torch::Tensor step = (slots[1] + a.epsilon).sqrt_().mul_(d).div_((slots[0] + a.epsilon).sqrt_());
@@ -29,7 +29,9 @@ class AdadeltaRule final : public Rule<AdadeltaRule> {
   }
 
  private:
-  kernels::AdadeltaArgs args(const StepContext& context) const {
+  friend class Rule<AdadeltaRule>;
+
+  kernels::AdadeltaArgs args(Treatment /*treatment*/, const StepContext& context) const {
     return {.learning_rate = context.learning_rate, .rho = options_.rho, .epsilon = options_.epsilon};
   }
 

@@ -20,19 +20,21 @@ class AdagradRule final : public Rule<AdagradRule> {
   template <typename P, typename T>
   void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.adagrad(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), segment.size,
-                  reading(segment, context), args(context));
+                  reading(segment, context), args(segment.treatment, context));
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    const kernels::AdagradArgs a = args(context);
+    const kernels::AdagradArgs a = args(treatment, context);
     const torch::Tensor d = read(p, g, treatment, context);
     slots[0].addcmul_(d, d);
     p.addcdiv_(d, (slots[0] + a.inside).sqrt_().add_(a.epsilon), -a.learning_rate);
   }
 
  private:
-  kernels::AdagradArgs args(const StepContext& context) const {
+  friend class Rule<AdagradRule>;
+
+  kernels::AdagradArgs args(Treatment /*treatment*/, const StepContext& context) const {
     const bool inside = options_.formulation == Formulation::kKeras;
     return {.learning_rate = context.learning_rate / (1.0 + static_cast<double>(context.step - 1) * options_.lr_decay),
             .inside = inside ? options_.epsilon : 0.0,

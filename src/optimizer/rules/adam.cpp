@@ -47,6 +47,8 @@ class AdamRule final : public Rule<AdamRule> {
   }
 
  private:
+  friend class Rule<AdamRule>;
+
   // LibTorch's form is lr * m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon). Numerator and denominator are
   // multiplied by sqrt(1 - beta_2^t), which leaves no correction for the elements.
   kernels::AdamArgs args(Treatment treatment, const StepContext& context) const {

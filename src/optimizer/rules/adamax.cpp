@@ -15,12 +15,12 @@ class AdamaxRule final : public Rule<AdamaxRule> {
   template <typename P, typename T>
   void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.adamax(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
-                 segment.size, reading(segment, context), args(context));
+                 segment.size, reading(segment, context), args(segment.treatment, context));
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    const kernels::AdamaxArgs a = args(context);
+    const kernels::AdamaxArgs a = args(treatment, context);
     const torch::Tensor d = read(p, g, treatment, context);
     slots[0].mul_(a.beta_1).add_(d, 1.0 - a.beta_1);
     at::maximum_out(slots[1], slots[1].mul_(a.beta_2), d.abs());
@@ -28,7 +28,9 @@ class AdamaxRule final : public Rule<AdamaxRule> {
   }
 
  private:
-  kernels::AdamaxArgs args(const StepContext& context) const {
+  friend class Rule<AdamaxRule>;
+
+  kernels::AdamaxArgs args(Treatment /*treatment*/, const StepContext& context) const {
     const BiasCorrections corrections = bias_corrections(options_.beta_1, options_.beta_2, context.step);
     return {.beta_1 = options_.beta_1,
             .beta_2 = options_.beta_2,

@@ -19,17 +19,17 @@ class FtrlRule final : public Rule<FtrlRule> {
 
   template <typename P, typename T>
   void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
-    if (context.learning_rate == 0.0) {  // the sums are divided by the rate
+    if (context.learning_rate == 0.0 && context.numbers == nullptr) {  // then the sums stay, see FtrlStep
       return table.surround(parameter_of<P>(segment), segment.size, reading(segment, context));
     }
     table.ftrl(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
-               segment.size, reading(segment, context), args(context));
+               segment.size, reading(segment, context), args(segment.treatment, context));
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
     if (context.learning_rate == 0.0) return;
-    const kernels::FtrlArgs a = args(context);
+    const kernels::FtrlArgs a = args(treatment, context);
     const torch::Tensor d = read(p, g, treatment, context);
     const torch::Tensor before = slots[0].pow(a.exponent);
     slots[0].addcmul_(d, d);
@@ -39,7 +39,9 @@ class FtrlRule final : public Rule<FtrlRule> {
   }
 
  private:
-  kernels::FtrlArgs args(const StepContext& context) const {
+  friend class Rule<FtrlRule>;
+
+  kernels::FtrlArgs args(Treatment /*treatment*/, const StepContext& context) const {
     return {.learning_rate = context.learning_rate,
             .exponent = -options_.learning_rate_power,
             .l1 = options_.l1_regularization_strength,

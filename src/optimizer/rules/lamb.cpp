@@ -39,7 +39,8 @@ class LambRule final : public Rule<LambRule> {
   void update_layers(const Segment& segment, const kernels::Layers& layers, const StepContext& context,
                      const std::function<void()>& join) const override {
     const Treatment plain{.decay = false};
-    const kernels::LayerArgs<kernels::LambArgs> a{.in = {common(segment, plain, context), common(segment, {}, context)},
+    const StepContext decayed = decaying<kernels::LambArgs>(context);
+    const kernels::LayerArgs<kernels::LambArgs> a{.in = {common(segment, plain, context), common(segment, {}, decayed)},
                                                   .rule = {args(plain, context), args({}, context)},
                                                   .trust = {}};
     with_kernels(segment, [&]<typename P, typename T>(const kernels::UpdateTable<P, T>& table) {
@@ -74,6 +75,8 @@ class LambRule final : public Rule<LambRule> {
   }
 
  private:
+  friend class Rule<LambRule>;
+
   static bool decouples(const LambOptions& options) { return options.formulation == Formulation::kKeras; }
 
   kernels::LambArgs args(Treatment treatment, const StepContext& context) const {

@@ -46,9 +46,10 @@ class LarsRule final : public Rule<LarsRule> {
   void update_layers(const Segment& segment, const kernels::Layers& layers, const StepContext& context,
                      const std::function<void()>& join) const override {
     const Treatment plain{.decay = false};
+    const StepContext decayed = decaying<kernels::LarsArgs>(context);
     const kernels::LayerArgs<kernels::LarsArgs> a{
-        .in = {with_decay(segment, plain, context), with_decay(segment, {}, context)},
-        .rule = {args(plain, context.learning_rate), args({}, context.learning_rate)},
+        .in = {with_decay(segment, plain, context), with_decay(segment, {}, decayed)},
+        .rule = {args(plain, context), args({}, context)},
         .trust = {.coefficient = options_.trust_coefficient,
                   .decay = papers_ ? options_.weight_decay : 0.0,
                   .epsilon = papers_ ? options_.epsilon : 0.0}};
@@ -63,12 +64,12 @@ class LarsRule final : public Rule<LarsRule> {
 
   template <typename T>
   void apply(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
-    const double rate = context.learning_rate * (segment.treatment.adapt ? segment.trust_ratio : 1.0);
+    kernels::LarsArgs a = args(segment.treatment, context);
+    if (segment.treatment.adapt) a.learning_rate *= segment.trust_ratio;
     if (!options_.classic_momentum) {
-      return table.subtract(parameter_of<T>(segment), gradient_of<T>(segment), segment.size, rate);
+      return table.subtract(parameter_of<T>(segment), gradient_of<T>(segment), segment.size, a.learning_rate);
     }
-    table.lars(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), segment.size,
-               args(segment.treatment, rate));
+    table.lars(parameter_of<T>(segment), gradient_of<T>(segment), slot_of<T>(segment, 0), segment.size, a);
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
@@ -96,6 +97,8 @@ class LarsRule final : public Rule<LarsRule> {
   }
 
  private:
+  friend class Rule<LarsRule>;
+
   double decay_of(Treatment treatment) const { return treatment.decay ? options_.weight_decay : 0.0; }
 
   // In Model Garden's formulation the decay is in the gradient as it is read.
@@ -105,8 +108,8 @@ class LarsRule final : public Rule<LarsRule> {
     return in;
   }
 
-  kernels::LarsArgs args(Treatment treatment, double rate) const {
-    return {.learning_rate = rate,
+  kernels::LarsArgs args(Treatment treatment, const StepContext& context) const {
+    return {.learning_rate = context.learning_rate,
             .momentum = options_.momentum,
             .weight_decay = papers_ ? decay_of(treatment) : 0.0,
             .nesterov = options_.nesterov,

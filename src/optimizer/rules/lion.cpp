@@ -14,12 +14,12 @@ class LionRule final : public Rule<LionRule> {
   template <typename P, typename T>
   void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.lion(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), segment.size,
-               reading(segment, context), args(context));
+               reading(segment, context), args(segment.treatment, context));
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    const kernels::LionArgs a = args(context);
+    const kernels::LionArgs a = args(treatment, context);
     const torch::Tensor d = read(p, g, treatment, context);
     // sign() of a NaN is 0, and the NaN has to be seen.
     const torch::Tensor mix = (slots[0] * a.beta_1).add_(d, 1.0 - a.beta_1);
@@ -28,7 +28,9 @@ class LionRule final : public Rule<LionRule> {
   }
 
  private:
-  kernels::LionArgs args(const StepContext& context) const {
+  friend class Rule<LionRule>;
+
+  kernels::LionArgs args(Treatment /*treatment*/, const StepContext& context) const {
     return {.learning_rate = context.learning_rate, .beta_1 = options_.beta_1, .beta_2 = options_.beta_2};
   }
 

@@ -39,12 +39,12 @@ class NadamRule final : public Rule<NadamRule> {
   template <typename P, typename T>
   void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.nadam(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
-                segment.size, reading(segment, context), args(context));
+                segment.size, reading(segment, context), args(segment.treatment, context));
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    const kernels::NadamArgs a = args(context);
+    const kernels::NadamArgs a = args(treatment, context);
     const torch::Tensor d = read(p, g, treatment, context);
     slots[0].mul_(a.beta_1).add_(d, 1.0 - a.beta_1);
     slots[1].mul_(a.beta_2).addcmul_(d, d, 1.0 - a.beta_2);
@@ -53,7 +53,9 @@ class NadamRule final : public Rule<NadamRule> {
   }
 
  private:
-  kernels::NadamArgs args(const StepContext& context) const {
+  friend class Rule<NadamRule>;
+
+  kernels::NadamArgs args(Treatment /*treatment*/, const StepContext& context) const {
     const BiasCorrections corrections = bias_corrections(options_.beta_1, options_.beta_2, context.step);
     const Momenta momenta = momenta_at(options_.beta_1, context.step);
     const double rate = context.learning_rate * corrections.root_second;

@@ -28,12 +28,12 @@ class RmspropRule final : public Rule<RmspropRule> {
     table.rmsprop(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0),
                   options_.centered ? slot_of<T>(segment, 1) : nullptr,
                   options_.momentum > 0.0 ? slot_of<T>(segment, momentum_slot()) : nullptr, segment.size,
-                  reading(segment, context), args(context));
+                  reading(segment, context), args(segment.treatment, context));
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    const kernels::RmspropArgs a = args(context);
+    const kernels::RmspropArgs a = args(treatment, context);
     const torch::Tensor d = read(p, g, treatment, context);
     slots[0].mul_(a.rho).addcmul_(d, d, 1.0 - a.rho);
     torch::Tensor variance = slots[0];
@@ -52,9 +52,11 @@ class RmspropRule final : public Rule<RmspropRule> {
   }
 
  private:
+  friend class Rule<RmspropRule>;
+
   std::size_t momentum_slot() const { return options_.centered ? 2 : 1; }
 
-  kernels::RmspropArgs args(const StepContext& context) const {
+  kernels::RmspropArgs args(Treatment /*treatment*/, const StepContext& context) const {
     const bool torch = options_.formulation == Formulation::kTorch;
     const bool beside = torch || (options_.formulation == Formulation::kLegacy && options_.momentum == 0.0);
     return {.learning_rate = torch ? context.learning_rate : 1.0,

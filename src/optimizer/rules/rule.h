@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -91,6 +92,7 @@ void move_average(torch::Tensor& average, const torch::Tensor& parameter, double
 // Implements UpdateRule over Derived's two forms of the arithmetic:
 //   template <typename P, typename T>
 //   void apply(const kernels::UpdateTable<P, T>&, const Segment&, const StepContext&) const;
+//   <Rule>Args args(Treatment, const StepContext&) const;  // what those kernels get; without it they read no numbers
 //   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment, const StepContext&)
 //   const;
 // Decoupled decay comes before them and the averages of the parameters come after them. A rule with kPasses = true gets
@@ -122,6 +124,19 @@ class Rule : public UpdateRule {
     }
   }
 
+  std::vector<double> numbers(Treatment treatment, const StepContext& context) const override {
+    std::vector<double> all;
+    if constexpr (requires { derived().args(treatment, context); }) {
+      const bool averages = around_.ema.use_ema;
+      append(all, kernels::StepNumbers{.scale = context.grad_scale,
+                                       .shrink = shrinks(treatment) ? shrink(context) : 1.0,
+                                       .keep = averages ? ema_momentum(around_.ema, context, 1) : 0.0,
+                                       .overwrites = averages && overwrites(around_.ema, context) ? 1.0 : 0.0});
+      append(all, derived().args(treatment, context));
+    }
+    return all;
+  }
+
   void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots, Treatment treatment,
               const StepContext& context) const override {
     const torch::NoGradGuard no_grad;
@@ -141,6 +156,7 @@ class Rule : public UpdateRule {
   // Returns the same for a layer that is treated so.
   kernels::CommonArgs common(const Segment& segment, Treatment treatment, const StepContext& context) const {
     const bool averages = around_.ema.use_ema;
+    const bool may_overwrite = context.numbers != nullptr && around_.ema.ema_overwrite_frequency > 0;
     return {.scale = context.grad_scale,
             .clip = context.clipvalue,
             .decay = treatment.decay ? around_.l2 + context.l2 : 0.0,
@@ -151,7 +167,16 @@ class Rule : public UpdateRule {
             // The averages have moved at the calls that only added up gradients, too.
             .keep_before = averages && context.calls > 1 ? ema_momentum(around_.ema, context, context.calls - 1) : 1.0,
             .keep = averages ? ema_momentum(around_.ema, context, 1) : 0.0,
-            .overwrite = averages && overwrites(around_.ema, context)};
+            .overwrite = averages && (may_overwrite || overwrites(around_.ema, context)),
+            .numbers = context.numbers};
+  }
+  // Returns the context of layers with weight decay, whose numbers lie behind those of layers without it.
+  template <typename Args>
+  static StepContext decaying(StepContext context) {
+    if (context.numbers == nullptr) return context;
+    const auto* of_rule = reinterpret_cast<const Args*>(context.numbers + 1);
+    context.numbers = reinterpret_cast<const kernels::StepNumbers*>(of_rule + 1);
+    return context;
   }
   // The tensor form of reading a gradient; overwrites it.
   torch::Tensor read(const torch::Tensor& parameter, const torch::Tensor& gradient, Treatment treatment,
@@ -173,6 +198,14 @@ class Rule : public UpdateRule {
 
  private:
   const Derived& derived() const { return static_cast<const Derived&>(*this); }
+  // Appends a struct of numbers as it lies in memory.
+  template <typename Numbers>
+  static void append(std::vector<double>& all, const Numbers& numbers) {
+    static_assert(sizeof(Numbers) % sizeof(double) == 0);
+    const std::size_t begin = all.size();
+    all.resize(begin + sizeof(Numbers) / sizeof(double));
+    std::memcpy(all.data() + begin, &numbers, sizeof(Numbers));
+  }
   bool shrinks(Treatment treatment) const { return treatment.decay && around_.weight_decay != 0.0; }
   double shrink(const StepContext& context) const { return 1.0 - context.learning_rate * around_.weight_decay; }
 

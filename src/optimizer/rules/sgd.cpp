@@ -22,12 +22,12 @@ class SgdRule final : public Rule<SgdRule> {
   template <typename P, typename T>
   void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.sgd(parameter_of<P>(segment), gradient_of<P>(segment), has_momentum() ? slot_of<T>(segment, 0) : nullptr,
-              segment.size, reading(segment, context), args(context));
+              segment.size, reading(segment, context), args(segment.treatment, context));
   }
 
   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment treatment,
              const StepContext& context) const {
-    const kernels::SgdArgs a = args(context);
+    const kernels::SgdArgs a = args(treatment, context);
     torch::Tensor d = read(p, g, treatment, context);
     if (has_momentum()) {
       torch::Tensor& velocity = slots[0];
@@ -42,9 +42,11 @@ class SgdRule final : public Rule<SgdRule> {
   }
 
  private:
+  friend class Rule<SgdRule>;
+
   bool has_momentum() const { return options_.momentum > 0.0; }
 
-  kernels::SgdArgs args(const StepContext& context) const {
+  kernels::SgdArgs args(Treatment /*treatment*/, const StepContext& context) const {
     kernels::SgdArgs a{.learning_rate = context.learning_rate,
                        .momentum = options_.momentum,
                        .keep = options_.momentum,

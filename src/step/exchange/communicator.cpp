@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "cohort/trace.h"
 #include "collective/gradient_wire.h"
+#include "device/graph_capture.h"
 #include "step/exchange/device_buckets.h"
 #include "step/exchange/exchange.h"
 #include "step/exchange/power_sgd.h"
@@ -65,16 +66,19 @@ TensorUpdate::Norms norms_of_stages(const StrategyCore& core, const FlatParamete
 
 class CommunicatorExchange final : public Exchange {
  public:
-  CommunicatorExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
-      : Exchange(flat),
-        core_(core),
-        gradients_(flat),
-        packs_(gradient_packs(core, flat)),
-        wire_(core.plan().exchange.gradient_compression) {
+  explicit CommunicatorExchange(const ExchangeParts& parts)
+      : Exchange(parts.flat),
+        core_(parts.core),
+        gradients_(parts.flat),
+        packs_(gradient_packs(parts.core, parts.flat)),
+        wire_(parts.core.plan().exchange.gradient_compression),
+        sends_(parts.no_messages == nullptr) {
+    const StrategyCore& core = parts.core;
+    const FlatParameters& flat = parts.flat;
     for (std::size_t r = 0; r < static_cast<std::size_t>(core.num_local_replicas()); ++r) {
       std::vector<torch::Tensor> values;
       for (const FlatGroup& group : flat.groups()) values.push_back(group.copies[r]);
-      updates_.emplace_back(flat, rule, std::move(values));
+      updates_.emplace_back(flat, parts.rule, std::move(values));
     }
     if (flat.layout().cuts_any()) join_parts();
     for (int r = 0; wire_.approximates() && r < core.num_local_replicas(); ++r) {
@@ -103,6 +107,25 @@ class CommunicatorExchange final : public Exchange {
     }
     return updates_[static_cast<std::size_t>(replica.local_id())].update(gradients_.of(replica.local_id()), context,
                                                                          norms);
+  }
+
+  // Norms of parts, and of stages, take messages in the middle of the update; the approximation goes by its step.
+  std::optional<std::vector<double>> graph_numbers(int local_id, const StepContext& context) const override {
+    const TensorUpdate& update = updates_[static_cast<std::size_t>(local_id)];
+    const bool takes_messages = wire_.approximates() || flat_.layout().cuts_any() || !flat_.counted().empty();
+    if (takes_messages || !update.reads_numbers()) return std::nullopt;
+    return update.numbers(context);
+  }
+
+  Verdict step_in_graph(GraphCapture& capture, Replica& replica, const std::vector<torch::Tensor>& gradients,
+                        bool reduced, const StepContext& context, const torch::Tensor& numbers,
+                        const std::weak_ptr<const void>& owner) override {
+    const torch::NoGradGuard no_grad;
+    const int me = replica.local_id();
+    if (buckets_) capture.before({.act = [this, me] { buckets_->begin_step(me); }, .owner = owner});
+    gradients_.pack(me, gradients);
+    if (!reduced && sends_) capture.part({.act = [this, &replica] { sum_packed(replica); }, .owner = owner});
+    return updates_[static_cast<std::size_t>(me)].update(gradients_.of(me), context, {}, numbers);
   }
 
   std::vector<torch::Tensor> own_state() const override {
@@ -147,7 +170,7 @@ class CommunicatorExchange final : public Exchange {
   Verdict step_by_buckets(int me, const std::vector<torch::Tensor>& gradients, const StepContext& context) {
     const TraceSpan span("compute", "update");
     TensorUpdate& update = updates_[static_cast<std::size_t>(me)];
-    buckets_->complete(me, gradients);
+    buckets_->complete(me, &gradients);
     if (update.needs_all()) {
       buckets_->each(me, [](std::span<const std::size_t>) {});
       return update.update(gradients_.of(me), context);
@@ -156,6 +179,14 @@ class CommunicatorExchange final : public Exchange {
       update.update_some(gradients_.of(me), parameters, context);
     });
     return true;
+  }
+
+  // Adds up what is in the flat gradients of all replicas.
+  void sum_packed(Replica& replica) {
+    const torch::NoGradGuard no_grad;
+    if (!buckets_) return all_reduce(replica, 0);
+    buckets_->complete(replica.local_id(), nullptr);
+    buckets_->each(replica.local_id(), [](std::span<const std::size_t>) {});
   }
 
   // The norms and means of parameters are those of all their parts: over a replica's line along the axis of the cut.
@@ -193,6 +224,7 @@ class CommunicatorExchange final : public Exchange {
   FlatGradients gradients_;
   std::vector<std::vector<Pack>> packs_;  // [group]
   GradientWire wire_;
+  bool sends_;                              // gradients become messages
   std::vector<PowerSgd> power_sgd_;         // [replica]; none where the messages have the gradients themselves
   std::vector<TensorUpdate> updates_;       // [replica]
   std::unique_ptr<DeviceBuckets> buckets_;  // null: gradients leave after backward
@@ -203,7 +235,7 @@ class CommunicatorExchange final : public Exchange {
 }  // namespace
 
 std::unique_ptr<Exchange> make_communicator_exchange(const ExchangeParts& parts) {
-  return std::make_unique<CommunicatorExchange>(parts.core, parts.flat, parts.rule);
+  return std::make_unique<CommunicatorExchange>(parts);
 }
 
 }  // namespace cohort

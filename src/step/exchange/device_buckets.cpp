@@ -65,6 +65,10 @@ void DeviceBuckets::came(int local_id, std::size_t parameter) {
 void DeviceBuckets::put(int local_id, std::size_t parameter, const torch::Tensor& gradient) {
   const torch::NoGradGuard no_grad;
   gradients_.put(local_id, parameter, gradient);
+  has(local_id, parameter);
+}
+
+void DeviceBuckets::has(int local_id, std::size_t parameter) {
   for (const std::size_t bucket : buckets_of_[parameter]) {
     if (--own(local_id).missing[bucket] == 0) leave(local_id, bucket);
   }
@@ -88,7 +92,7 @@ void DeviceBuckets::leave(int local_id, std::size_t bucket) {
                                  travelling.ready);
 }
 
-void DeviceBuckets::complete(int local_id, const std::vector<torch::Tensor>& gradients) {
+void DeviceBuckets::complete(int local_id, const std::vector<torch::Tensor>* gradients) {
   begin_step(local_id);
   Own& mine = own(local_id);
   const bool planned = !buckets_.empty();
@@ -108,9 +112,10 @@ void DeviceBuckets::complete(int local_id, const std::vector<torch::Tensor>& gra
   sums_->require_well();
 }
 
-void DeviceBuckets::put_missing(int local_id, const std::vector<torch::Tensor>& gradients) {
-  for (std::size_t p = gradients.size(); p-- > 0;) {
-    if (own(local_id).came[p] < expected_[p]) put(local_id, p, gradients[p]);
+void DeviceBuckets::put_missing(int local_id, const std::vector<torch::Tensor>* gradients) {
+  for (std::size_t p = expected_.size(); p-- > 0;) {
+    if (own(local_id).came[p] >= expected_[p]) continue;
+    gradients == nullptr ? has(local_id, p) : put(local_id, p, (*gradients)[p]);
   }
 }
 

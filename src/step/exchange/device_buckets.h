@@ -35,12 +35,14 @@ class DeviceBuckets {
   DeviceBuckets(const DeviceBuckets&) = delete;
   DeviceBuckets& operator=(const DeviceBuckets&) = delete;
 
+  // Has what this step of a replica does wait for sums of an earlier one that failed. The following do so themselves.
+  void begin_step(int local_id);
   // Runs backward; a bucket leaves when the last replica has it. FailedPrecondition: a gradient comes more often than
   // it did in the first step (reentrant backward).
   void backward(int local_id, const torch::Tensor& loss);
   // A collective of the local replicas. Brings the gradients that have not left yet, one a parameter, undefined for
-  // zero. Afterwards the sums of all buckets have begun.
-  void complete(int local_id, const std::vector<torch::Tensor>& gradients);
+  // zero; null: they are in the flat gradients. Afterwards the sums of all buckets have begun.
+  void complete(int local_id, const std::vector<torch::Tensor>* gradients);
   // Makes the replica's device wait for the sums, bucket by bucket, in the order of the plan, and calls `take` for each
   // with the parameters of which all sums are there then, in the order of the flat memory.
   void each(int local_id, const std::function<void(std::span<const std::size_t> parameters)>& take);
@@ -73,12 +75,12 @@ class DeviceBuckets {
   };
 
   Own& own(int local_id) { return owns_[static_cast<std::size_t>(local_id)]; }
-  void begin_step(int local_id);
   void came(int local_id, std::size_t parameter);
   void put(int local_id, std::size_t parameter, const torch::Tensor& gradient);
+  void has(int local_id, std::size_t parameter);
   void leave(int local_id, std::size_t bucket);
   void plan_by_first_step();
-  void put_missing(int local_id, const std::vector<torch::Tensor>& gradients);
+  void put_missing(int local_id, const std::vector<torch::Tensor>* gradients);
   void wait(int local_id, const std::vector<PointPtr>& ends) const;
 
   StrategyCore& core_;

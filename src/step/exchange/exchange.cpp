@@ -80,6 +80,17 @@ record::HostPart::Again Exchange::update_again(int /*local_id*/, StepContext /*c
   fail<Internal>("[optimizer] an update was to be recorded again where nothing is recorded");
 }
 
+std::optional<std::vector<double>> Exchange::graph_numbers(int /*local_id*/, const StepContext& /*context*/) const {
+  return std::nullopt;
+}
+
+Verdict Exchange::step_in_graph(GraphCapture& /*capture*/, Replica& /*replica*/,
+                                const std::vector<torch::Tensor>& /*gradients*/, bool /*reduced*/,
+                                const StepContext& /*context*/, const torch::Tensor& /*numbers*/,
+                                const std::weak_ptr<const void>& /*owner*/) {
+  fail<Internal>("[optimizer] an update was to be captured that the host makes");
+}
+
 std::vector<torch::Tensor> Exchange::scatter(Replica& /*replica*/, std::vector<torch::Tensor> /*gradients*/,
                                              bool /*reduced*/) {
   fail<Internal>("[optimizer] gradients were to be scattered where replicas do not share them");
@@ -131,7 +142,7 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   require_local_steps(core.plan(), choice, rule);
   if (GradientWire(core.plan().exchange.gradient_compression).approximates())
     require_approximation(core.plan(), flat, rule);
-  return kExchanges[static_cast<std::size_t>(choice.path)]({core, module, flat, rule});
+  return kExchanges[static_cast<std::size_t>(choice.path)]({core, module, flat, rule, no_messages(core, choice)});
 }
 
 int64_t Exchange::parameter_bytes() const {

@@ -22,6 +22,8 @@
 
 namespace cohort {
 
+class GraphCapture;
+
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -46,6 +48,16 @@ class Exchange {
   // Returns such sums as gradients, one a parameter, with zeros where other replicas have the sums; undefined where
   // they have all of them.
   virtual std::vector<torch::Tensor> in_place(int local_id, const std::vector<torch::Tensor>& sums) const;
+
+  // Where steps are captured as graphs of devices: returns the numbers of an update of a replica that a captured one
+  // reads from the device's memory. Nothing: what step() does cannot be captured, and the host does it in each run.
+  virtual std::optional<std::vector<double>> graph_numbers(int local_id, const StepContext& context) const;
+  // Captures what step() does, for which graph_numbers() has to have some: each run reads them from `numbers`, and
+  // makes the verdict anew (Verdict::of_runs). What other replicas have to come to is a part of the host's, for as long
+  // as `owner` lives.
+  virtual Verdict step_in_graph(GraphCapture& capture, Replica& replica, const std::vector<torch::Tensor>& gradients,
+                                bool reduced, const StepContext& context, const torch::Tensor& numbers,
+                                const std::weak_ptr<const void>& owner);
 
   // Where work is recorded: records the update of a replica again, on tensors that stand for its own, with other
   // numbers; parameters whose updates have the same numbers are one.
@@ -116,6 +128,7 @@ struct ExchangeParts {
   const MirroredModule& module;
   FlatParameters& flat;
   const Optimizer& rule;
+  const char* no_messages = nullptr;  // the reason why there are no messages of gradients; null: there are
 };
 
 // Makes the exchange of replicas that reach each other's memory: each sums and updates its range for all.

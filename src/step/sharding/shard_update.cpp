@@ -265,10 +265,14 @@ void ShardUpdate::update_pieces(const ShardPiece& first, const ShardPiece& last,
                 .slots = {},
                 .treatment = parameter.treatment};
   for (const torch::Tensor& slot : slots_[parameter.group]) run.slots.push_back(part(slot, first.at));
-  if (is_layer(first)) run.layers = layers_[parameter.group]->layers(first.at, first.at + size);
+  if (is_layer(first)) {
+    const LayerTables& layers = *layers_[parameter.group];
+    run.layers = layers.layers(first.at, first.at + size);
+    run.tables = layers.memory();
+  }
   if (rule_.gradient().clipnorm > 0.0) {
     const torch::Tensor norm = squares.select(0, static_cast<int64_t>(first.parameter)).sqrt();
-    scaling.factor = clip_factor(norm.mul_(context.grad_scale), rule_.gradient().clipnorm);
+    scaling.factor = clip_factor(norm, rule_.gradient().clipnorm, context, {});
   }
   update_run(rule_.rule(), run, scaling, context);
 }

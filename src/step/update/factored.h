@@ -25,6 +25,8 @@ class FactoredTables {
 
   // Returns the parameters from `first` to before `end`; the others have none of their rows.
   kernels::FactoredLayers layers(std::size_t first, std::size_t end) const;
+  // Returns all memory that layers() points to.
+  std::vector<torch::Tensor> memory() const { return {layers_, strips_, tiles_, sums_, means_}; }
 
  private:
   struct Firsts {

@@ -70,6 +70,15 @@ LayerTables::Range LayerTables::between(int64_t begin, int64_t end) const {
   return {.first = number(begin), .end = number(end)};
 }
 
+std::vector<torch::Tensor> LayerTables::memory() const {
+  std::vector<torch::Tensor> all{parts_, layers_, part_norms_, norms_};
+  if (factored_) {
+    const std::vector<torch::Tensor> more = factored_->memory();
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
+}
+
 kernels::Layers LayerTables::layers(int64_t begin, int64_t end) const {
   const Range range = between(begin, end);
   return {.all_parts = static_cast<const kernels::LayerPart*>(parts_.data_ptr()),

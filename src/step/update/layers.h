@@ -43,6 +43,8 @@ class LayerTables {
   kernels::Layers layers(int64_t begin, int64_t end) const;
   // Returns whether kernels take the parameter that begins there.
   bool takes(int64_t begin) const;
+  // Returns all memory that layers() points to.
+  std::vector<torch::Tensor> memory() const;
   // Returns the squared norms of a parameter and of its direction that the kernels leave.
   torch::Tensor norms(std::size_t parameter) const { return norms_.select(0, static_cast<int64_t>(parameter)); }
 

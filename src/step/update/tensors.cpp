@@ -12,6 +12,7 @@
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "device/backend.h"
+#include "device/graph_capture.h"
 #include "step/update/slots.h"
 
 namespace cohort {
@@ -25,6 +26,16 @@ torch::Tensor norm_of_all(const std::vector<torch::Tensor>& sums, const TensorUp
   std::vector<torch::Tensor> norms;
   for (const torch::Tensor& flat : sums) norms.push_back(flat.norm(2, torch::kDouble));
   return norms.size() == 1 ? norms.front() : at::stack(norms).norm();
+}
+
+// Returns those of which an update has numbers: each of the parameters' once. Kernels of layers take both.
+std::vector<Treatment> treatments_of(const FlatParameters& flat, const UpdateRule& rule) {
+  if (rule.needs_norms()) return {{.decay = false}, {.decay = true}};
+  std::vector<Treatment> all;
+  for (const FlatParameter& parameter : flat.parameters()) {
+    if (std::find(all.begin(), all.end(), parameter.treatment) == all.end()) all.push_back(parameter.treatment);
+  }
+  return all;
 }
 
 }  // namespace
@@ -46,6 +57,7 @@ TensorUpdate::TensorUpdate(const FlatParameters& flat, const Optimizer& rule, st
     }
     layers = std::make_unique<LayerTables>(rule.rule(), std::move(places), values_[g].device());
   }
+  treatments_ = treatments_of(flat, rule.rule());
 }
 
 void TensorUpdate::copy_slots(const TensorUpdate& other) {
@@ -55,20 +67,37 @@ void TensorUpdate::copy_slots(const TensorUpdate& other) {
   }
 }
 
-Verdict TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms) {
+Verdict TensorUpdate::update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms,
+                             const torch::Tensor& numbers) {
   const FlushDenormals flush;
   const GradientOptions& gradient = rule_.gradient();
   Norms known;
   if (norms && needs_norm(gradient)) known = norms(sums);
-  DeviceScaling scaling;
+  DeviceScaling scaling{.numbers = numbers};
   if (gradient.global_clipnorm > 0.0 || gradient.loss_scale) {
-    scaling = scaling_by_norm(norm_of_all(sums, known), gradient, context);
+    scaling = scaling_by_norm(norm_of_all(sums, known), gradient, context, numbers);
     if (scaling.verdict.is_left_out()) return scaling.verdict;
   }
   for (std::size_t g = 0; g < sums.size(); ++g) {
     update_runs(flat_.groups()[g].members, sums[g], context, scaling, known.squares);
   }
   return scaling.verdict;
+}
+
+std::vector<double> TensorUpdate::numbers(const StepContext& context) const {
+  std::vector<double> all;
+  for (const Treatment treatment : treatments_) {
+    const std::vector<double> own = rule_.rule().numbers(treatment, context);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+torch::Tensor TensorUpdate::numbers_of(const torch::Tensor& numbers, std::size_t parameter) const {
+  const auto count = static_cast<int64_t>(treatments_.size());
+  const auto found = std::find(treatments_.begin(), treatments_.end(), flat_.parameters()[parameter].treatment);
+  const int64_t size = numbers.numel() / count;
+  return numbers.narrow(0, (found - treatments_.begin()) * size, size);
 }
 
 bool TensorUpdate::needs_all() const {
@@ -130,13 +159,15 @@ void TensorUpdate::update_members(std::size_t group, std::size_t first, std::siz
   for (const torch::Tensor& slot : slots_[group]) run.slots.push_back(part(slot));
   if (layers != nullptr) {
     run.layers = layers->layers(begin, end);
+    run.tables = layers->memory();
     if (cut_of_) run.join = [this, group, range = layers->between(begin, end)] { join_norms(group, range); };
   }
   if (rule_.gradient().clipnorm > 0.0) {
-    torch::Tensor norm = squares.defined() ? squares.select(0, static_cast<int64_t>(first)).sqrt()
-                                           : run.gradient.norm(2, torch::kDouble);
-    scaling.factor = clip_factor(norm.mul_(context.grad_scale), rule_.gradient().clipnorm);
+    const torch::Tensor norm = squares.defined() ? squares.select(0, static_cast<int64_t>(first)).sqrt()
+                                                 : run.gradient.norm(2, torch::kDouble);
+    scaling.factor = clip_factor(norm, rule_.gradient().clipnorm, context, scaling.numbers);
   }
+  if (scaling.numbers.defined() && !rule_.rule().needs_norms()) scaling.numbers = numbers_of(scaling.numbers, first);
   update_run(rule_.rule(), run, scaling, context);
 }
 
@@ -174,8 +205,8 @@ bool kernels_reach(torch::ScalarType dtype, torch::Device device) {
 
 namespace {
 
-bool kernels_take(const UpdateRule& rule, const UpdateRun& run) {
-  return (run.layers || !rule.one_by_one()) && kernels_reach(run.values.scalar_type(), run.values.device());
+bool kernels_take(const UpdateRule& rule, const torch::Tensor& values, bool by_layers) {
+  return (by_layers || !rule.one_by_one()) && kernels_reach(values.scalar_type(), values.device());
 }
 
 void update_by_kernels(const UpdateRule& rule, const UpdateRun& run, const DeviceScaling& scaling, StepContext context,
@@ -185,20 +216,36 @@ void update_by_kernels(const UpdateRule& rule, const UpdateRun& run, const Devic
   for (const torch::Tensor& slot : run.slots) slots.push_back(slot.data_ptr());
   if (scaling.factor.defined()) context.factor = scaling.factor.data_ptr<double>();
   if (scaling.finite.defined()) context.only_if = scaling.finite.data_ptr<bool>();
+  if (scaling.numbers.defined()) context.numbers = static_cast<const kernels::StepNumbers*>(scaling.numbers.data_ptr());
+  std::vector<torch::Tensor> used{run.values, run.gradient, scaling.factor, scaling.finite, scaling.numbers};
+  used.insert(used.end(), run.slots.begin(), run.slots.end());
+  used.insert(used.end(), run.tables.begin(), run.tables.end());
+  std::erase_if(used, [](const torch::Tensor& each) { return !each.defined(); });
   const Segment segment{.reach = reach,
                         .dtype = run.values.scalar_type(),
                         .parameter = run.values.data_ptr(),
                         .gradient = run.gradient.data_ptr(),
-                        .slots = slots.data(),
                         .size = run.values.numel(),
                         .treatment = run.treatment};
-  run.layers ? rule.update_layers(segment, *run.layers, context, run.join) : rule.update(segment, context);
+  begin_kernel(used, [&rule, slots = std::move(slots), segment, layers = run.layers, join = run.join, context] {
+    Segment own = segment;
+    own.slots = slots.data();
+    layers ? rule.update_layers(own, *layers, context, join) : rule.update(own, context);
+  });
 }
 
 }  // namespace
 
+bool TensorUpdate::reads_numbers() const {
+  if (numbers({}).empty()) return false;
+  for (std::size_t g = 0; g < values_.size(); ++g) {
+    if (!kernels_take(rule_.rule(), values_[g], layers_[g] != nullptr)) return false;
+  }
+  return true;
+}
+
 void update_run(const UpdateRule& rule, const UpdateRun& run, const DeviceScaling& scaling, StepContext context) {
-  if (kernels_take(rule, run)) {
+  if (kernels_take(rule, run.values, run.layers.has_value())) {
     return update_by_kernels(rule, run, scaling, context, backend_of(run.values.device()).kernels());
   }
   torch::Tensor gradient = run.gradient;

@@ -53,8 +53,15 @@ class TensorUpdate {
 
   // `sums` are the summed gradients, flat, one a group; the rule may overwrite them. Returns whether there was an
   // update: with a loss scale there is none by sums that are not finite. `norms`, where it is needed, is called instead
-  // of the norms of the sums; without it these are those of whole parameters. Never waits for a device.
-  Verdict update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms = {});
+  // of the norms of the sums; without it these are those of whole parameters. Never waits for a device. `numbers`,
+  // where the update is captured as a part of a graph, are numbers() of each run, on the device.
+  Verdict update(const std::vector<torch::Tensor>& sums, StepContext context, const SquaredNorms& norms = {},
+                 const torch::Tensor& numbers = {});
+
+  // Returns whether the update can be captured so: whether it is kernels that read numbers from the device's memory.
+  bool reads_numbers() const;
+  // Returns the numbers of an update.
+  std::vector<double> numbers(const StepContext& context) const;
 
   // Returns whether the update of any parameter needs all sums: for clipping by the norm of all, and for a loss scale.
   bool needs_all() const;
@@ -71,12 +78,15 @@ class TensorUpdate {
                       StepContext context, DeviceScaling scaling, const torch::Tensor& squares);
   bool is_layer(std::size_t parameter) const;
   void join_norms(std::size_t group, LayerTables::Range range) const;
+  // Returns those of a parameter's treatment, of all numbers.
+  torch::Tensor numbers_of(const torch::Tensor& numbers, std::size_t parameter) const;
 
   const FlatParameters& flat_;
   Optimizer rule_;
   std::vector<torch::Tensor> values_;
   std::vector<std::vector<torch::Tensor>> slots_;
   std::vector<std::unique_ptr<LayerTables>> layers_;  // [group]; null where kernels make no norms of parameters
+  std::vector<Treatment> treatments_;                 // those of numbers()
   CutOf cut_of_;
 };
 
@@ -89,6 +99,7 @@ struct UpdateRun {
   // Whole parameters that kernels update by norms of each one, and what joins these; see UpdateRule::update_layers().
   // The treatments are those of the layers.
   std::optional<kernels::Layers> layers = {};
+  std::vector<torch::Tensor> tables = {};  // the memory of `layers`
   std::function<void()> join = {};
 };
 
