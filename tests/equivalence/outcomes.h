@@ -32,7 +32,7 @@ Outcome outcome_of(AnyModel& model, const Dataset& data, int64_t epochs, int64_t
 }
 
 inline double gap_between(const torch::Tensor& a, const torch::Tensor& b) {
-  return (a - b).abs().max().item<double>();
+  return (a.cpu() - b.cpu()).abs().max().item<double>();
 }
 
 inline void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
