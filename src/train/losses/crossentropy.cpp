@@ -84,8 +84,8 @@ class SparseCategorical final : public LossRule, public TakesParts, public Divid
   LossShare divided_sum(const torch::Tensor& y, const torch::Tensor& prediction, double divisor) const override {
     const Classified all = classify(y, prediction);
     const double values = prediction.dim() == 2 ? 1.0 : static_cast<double>(std::max<int64_t>(1, values_an_example(y)));
-    const LossShare own = with_labels(
-        speaker_, all, [&] { return entropy_of_all_rows(all.logits, all.labels, values * divisor, values); });
+    LossShare own = with_labels(speaker_, all,
+                                [&] { return entropy_of_all_rows(all.logits, all.labels, values * divisor, values); });
     if (own.value.defined()) return own;
     const torch::Tensor sum = sparse_entropy(speaker_, all, at::Reduction::Sum);
     const torch::Tensor total = values == 1.0 ? sum : sum / values;
