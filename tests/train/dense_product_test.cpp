@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <mutex>
+
 #include "base/libtorch_compat.h"
+#include "cohort/distributed_dataset.h"
+#include "cohort/optimizer.h"
+#include "cohort/pipeline_strategy.h"
 #include "strategy/adds_gradient.h"
 
 namespace cohort::dense_product_test {
@@ -156,6 +161,40 @@ TEST(DenseProduct, IsLibTorchsWhereItHasToBe) {
   torch::nn::Linear layer(3, 4);
   const torch::Tensor x = torch::randn({2, 3});
   expect_same({affine(layer, x)}, {layer->forward(x)}, 1e-6);
+}
+
+struct TwoStagesImpl : torch::nn::Module {
+  TwoStagesImpl() : first(register_module("first", torch::nn::Linear(4, 3))) {
+    second = register_module("second", torch::nn::Linear(3, 2));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = affine(second, next_stage(affine(first, x)));
+    const std::lock_guard lock(mutex);
+    made_by.push_back(y.grad_fn()->name());
+    return y;
+  }
+  torch::nn::Linear first, second{nullptr};
+  std::mutex mutex;
+  std::vector<std::string> made_by;
+};
+TORCH_MODULE(TwoStages);
+
+// That one notes what the stages use; a run that begins again there has the bits of one that has gone on.
+TEST(DenseProduct, IsTheSameInTheFirstStepOfAPipeline) {
+  const PipelineStrategy strategy({.devices = cpu_devices(2), .schedule = Schedule1F1B{.microbatches = 2}});
+  const auto net = strategy.mirror([] { return TwoStages(); });
+  const MirroredOptimizer sgd = strategy.optimizer(net, SGD({.learning_rate = 0.1}));
+  const GlobalBatch batch({Example{.x = torch::randn({6, 4}), .y = torch::zeros({6})}}, 6);
+  const torch::Tensor before = net[std::size_t{0}]->first->bias.clone();
+  for (int step = 0; step < 2; ++step) {
+    strategy.run(
+        [&](Replica& replica, const Example& part) {
+          sgd[replica].minimize(replica.global_mean(net[replica]->forward(part.x).square().sum(1)));
+        },
+        batch);
+  }
+  EXPECT_EQ(net[std::size_t{0}]->made_by, std::vector<std::string>(4, "DenseBackward"));
+  EXPECT_FALSE(torch::equal(net[std::size_t{0}]->first->bias, before));
 }
 
 TEST(DenseProduct, LeavesOtherTensorsToLibTorch) {

@@ -19,6 +19,7 @@
 #include "base/parallel.h"
 #include "base/plain_tensor.h"
 #include "strategy/adds_gradient.h"
+#include "strategy/plain_operation.h"
 
 namespace cohort {
 
@@ -161,9 +162,10 @@ torch::Tensor dense_product(const torch::Tensor& x, const torch::Tensor& weight,
   const c10::ScalarType dtype = weight.scalar_type();
   const bool fits = kernels::has_kernels(dtype) && x.scalar_type() == dtype && bias.defined() &&
                     bias.scalar_type() == dtype && weight.dim() == 2 && bias.dim() == 1 &&
-                    bias.size(0) == weight.size(0) && x.numel() > 0 && weight.numel() > 0 && is_ordinary_thread() &&
-                    is_plain(x) && is_plain(weight) && is_plain(bias);
+                    bias.size(0) == weight.size(0) && x.numel() > 0 && weight.numel() > 0;
   if (!fits) return {};
+  const PlainOperation operation(x, weight, bias);
+  if (!operation.begins()) return {};
   torch::Tensor y;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;

@@ -17,7 +17,7 @@
 #include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
-#include "base/plain_tensor.h"
+#include "strategy/plain_operation.h"
 
 namespace cohort {
 
@@ -125,9 +125,8 @@ class EntropyBackward final : public torch::autograd::Node {
 };
 
 bool takes_rows(const torch::Tensor& logits, const torch::Tensor& labels) {
-  return is_ordinary_thread() && is_plain(logits) && is_plain(labels) && kernels::has_kernels(logits.scalar_type()) &&
-         labels.scalar_type() == torch::kLong && logits.dim() == 2 && labels.dim() == 1 && logits.numel() > 0 &&
-         labels.size(0) == logits.size(0);
+  return kernels::has_kernels(logits.scalar_type()) && labels.scalar_type() == torch::kLong && logits.dim() == 2 &&
+         labels.dim() == 1 && logits.numel() > 0 && labels.size(0) == logits.size(0);
 }
 
 void require_classes_of(const torch::Tensor& labels, int64_t classes) {
@@ -171,12 +170,16 @@ double sum_of_losses(const torch::Tensor& losses) {
 
 torch::Tensor entropy_of_rows(const torch::Tensor& logits, const torch::Tensor& labels) {
   if (!takes_rows(logits, labels)) return {};
+  const PlainOperation operation(logits, labels);
+  if (!operation.begins()) return {};
   return entropies(logits, labels, {}, [](const torch::Tensor& losses) { return variable_list{losses}; }).front();
 }
 
 LossShare entropy_of_all_rows(const torch::Tensor& logits, const torch::Tensor& labels, double value_divisor,
                               double total_divisor) {
   if (!takes_rows(logits, labels)) return {};
+  const PlainOperation operation(logits, labels);
+  if (!operation.begins()) return {};
   const variable_list both =
       entropies(logits, labels, {value_divisor, total_divisor}, [&](const torch::Tensor& losses) -> variable_list {
         const double sum =
