@@ -12,11 +12,12 @@
 
 #include "base/fail.h"
 #include "cluster/coordination/state.h"
+#include "tests/fuzz/entry.h"
 #include "tests/fuzz/numbers.h"
 
+namespace cohort::fuzz::coordination_fuzzer {
 namespace {
 
-using namespace cohort;  // NOLINT(google-build-using-namespace)
 using std::chrono::milliseconds;
 
 class Conversation {
@@ -107,7 +108,9 @@ class Conversation {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
-  Conversation(cohort::fuzz::Numbers(data, size)).run();
+COHORT_FUZZER_ENTRY(coordination)(const uint8_t* data, std::size_t size) {
+  Conversation(Numbers(data, size)).run();
   return 0;
 }
+
+}  // namespace cohort::fuzz::coordination_fuzzer

@@ -17,11 +17,12 @@
 #include "cohort/error.h"
 #include "parameter_server/coordinator/dispatcher.h"
 #include "tests/fuzz/calls.h"
+#include "tests/fuzz/entry.h"
 
+namespace cohort::fuzz::dispatcher_fuzzer {
 namespace {
 
-using namespace cohort;  // NOLINT(google-build-using-namespace)
-namespace proto = parameter_server;
+namespace proto = cohort::parameter_server;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSoon(20);
@@ -275,7 +276,9 @@ class Conversation {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
-  Conversation(cohort::fuzz::Numbers(data, size)).run();
+COHORT_FUZZER_ENTRY(dispatcher)(const uint8_t* data, std::size_t size) {
+  Conversation(Numbers(data, size)).run();
   return 0;
 }
+
+}  // namespace cohort::fuzz::dispatcher_fuzzer

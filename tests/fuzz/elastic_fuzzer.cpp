@@ -9,17 +9,18 @@
 #include <utility>
 
 #include "launch/elastic/roster.h"
+#include "tests/fuzz/entry.h"
 #include "tests/fuzz/numbers.h"
 
+namespace cohort::fuzz::elastic_fuzzer {
 namespace {
 
 using namespace cohort::cli;  // NOLINT(google-build-using-namespace)
-using cohort::fuzz::require;
 using std::chrono::milliseconds;
 
 class Conversation {
  public:
-  explicit Conversation(cohort::fuzz::Numbers numbers)
+  explicit Conversation(Numbers numbers)
       : numbers_(numbers), roster_({.least = 2, .most = 4, .join_timeout = std::chrono::seconds(60)}, Roster::Time()) {}
 
   void run() {
@@ -123,7 +124,7 @@ class Conversation {
     require(end <= order.world(), "a rank is beyond the world");
   }
 
-  cohort::fuzz::Numbers numbers_;
+  Numbers numbers_;
   Roster roster_;
   Roster::Time now_{};
   std::map<int, Report> reports_;
@@ -134,7 +135,9 @@ class Conversation {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
-  Conversation(cohort::fuzz::Numbers(data, size)).run();
+COHORT_FUZZER_ENTRY(elastic)(const uint8_t* data, std::size_t size) {
+  Conversation(Numbers(data, size)).run();
   return 0;
 }
+
+}  // namespace cohort::fuzz::elastic_fuzzer

@@ -11,10 +11,10 @@
 #include "parameter_server/server/server.h"
 #include "tests/fuzz/calls.h"
 #include "tests/fuzz/catalog.h"
+#include "tests/fuzz/entry.h"
 
+namespace cohort::fuzz::parameter_server_fuzzer {
 namespace {
-
-using namespace cohort;  // NOLINT(google-build-using-namespace)
 
 std::shared_ptr<const Catalog> catalog() {
   static const std::shared_ptr<const Catalog> one = fuzz::catalog_of(1);
@@ -124,7 +124,7 @@ void run(ParameterServer& server, fuzz::Numbers numbers) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
+COHORT_FUZZER_ENTRY(parameter_server)(const uint8_t* data, std::size_t size) {
   static const char* const methods[] = {"/ps/Pull",   "/ps/Push",    "/ps/Replicate", "/ps/Hello", "/ps/SetView",
                                         "/ps/Create", "/ps/Install", "/ps/State",     "/ps/Forget"};
   if (size < 2) return 0;
@@ -140,3 +140,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   call(*server, "/ps/Hello", make_frame(hello));
   return 0;
 }
+
+}  // namespace cohort::fuzz::parameter_server_fuzzer

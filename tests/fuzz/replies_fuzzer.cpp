@@ -20,12 +20,12 @@
 #include "rpc/calls.h"
 #include "tests/fuzz/calls.h"
 #include "tests/fuzz/catalog.h"
+#include "tests/fuzz/entry.h"
 
+namespace cohort::fuzz::replies_fuzzer {
 namespace {
 
-using namespace cohort;  // NOLINT(google-build-using-namespace)
-namespace proto = parameter_server;
-using fuzz::Numbers;
+namespace proto = cohort::parameter_server;
 using std::chrono::milliseconds;
 
 constexpr int kServers = 2;
@@ -314,7 +314,7 @@ void of_the_coordinator(const AnsweringPeer& peer) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
+COHORT_FUZZER_ENTRY(replies)(const uint8_t* data, std::size_t size) {
   if (size < 4) return 0;
   static AnsweringPeer peer;
   const std::size_t part = (size - 1) / 4;
@@ -326,3 +326,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   peer.fall_silent();
   return 0;
 }
+
+}  // namespace cohort::fuzz::replies_fuzzer

@@ -10,7 +10,7 @@
 
 #include "tests/simulation/seeds.h"
 
-// The entry of each fuzzer, LLVMFuzzerTestOneInput, under a name of its own (CMakeLists.txt).
+// The entry of each fuzzer (entry.h).
 extern "C" {
 int fuzz_coordination(const uint8_t* data, std::size_t size);
 int fuzz_dispatcher(const uint8_t* data, std::size_t size);

@@ -12,12 +12,13 @@
 
 #include "cohort/data/tfds.h"
 #include "cohort/error.h"
+#include "tests/fuzz/entry.h"
 #include "tests/fuzz/numbers.h"
 
+namespace cohort::fuzz::tfds_fuzzer {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using cohort::fuzz::Numbers;
 
 constexpr int kOdd = 12;
 
@@ -149,7 +150,7 @@ void read() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
+COHORT_FUZZER_ENTRY(tfds)(const uint8_t* data, std::size_t size) {
   Numbers numbers(data, size);
   if (numbers.below(4) == 1) {  // any text
     const std::string bytes(reinterpret_cast<const char*>(data), size);
@@ -162,3 +163,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   read();
   return 0;
 }
+
+}  // namespace cohort::fuzz::tfds_fuzzer
