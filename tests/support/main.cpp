@@ -1,5 +1,6 @@
 // The main function of every test executable. The files of a layer share one executable; "--file=NAME" runs the tests
-// of one source file alone, so that ctest has an entry, with its own process and time limit, for each file.
+// of one source file alone, so that ctest has an entry, with its own process and time limit, for each file, or for
+// several quick ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,14 +43,17 @@ std::string filter_of(const std::string& file) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
-  if (argc > 1 && std::string_view(argv[1]).starts_with(kFlag)) {
-    const std::string file = argv[1] + kFlag.size();
+  std::string filters;
+  for (int i = 1; i < argc; ++i) {
+    if (!std::string_view(argv[i]).starts_with(kFlag)) continue;
+    const std::string file = argv[i] + kFlag.size();
     const std::string filter = filter_of(file);
     if (filter.empty()) {
       std::cerr << "[tests] no test of " << file << " is in " << argv[0] << "\n";
       return 1;
     }
-    testing::GTEST_FLAG(filter) = filter;
+    filters += (filters.empty() ? "" : ":") + filter;
   }
+  if (!filters.empty()) testing::GTEST_FLAG(filter) = filters;
   return RUN_ALL_TESTS();
 }

@@ -139,11 +139,8 @@ class Restarts(unittest.TestCase):
     def test_a_run_goes_on_where_its_checkpoint_was(self):
         self.expect_the_same_bits()
 
-    # Each worker writes and reads what it has.
-    def test_a_run_whose_workers_share_the_slots_does_so_too(self):
-        self.expect_the_same_bits("--sharding_stage=1", "--sharded_checkpoints=true")
-
-    def test_a_run_whose_workers_share_the_gradients_does_so_too(self):
+    # Each worker writes and reads what it has; stage 1 is a part of stage 2.
+    def test_a_run_whose_workers_share_the_slots_and_the_gradients_does_so_too(self):
         self.expect_the_same_bits("--sharding_stage=2", "--sharded_checkpoints=true")
 
     def test_a_run_whose_workers_share_the_parameters_does_so_too(self):
